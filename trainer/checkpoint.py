@@ -1,0 +1,110 @@
+"""Checkpoints: the train state and the progress of the run, written while training goes on."""
+
+from typing import Any
+
+import jax
+import orbax.checkpoint.experimental.v1 as ocp
+from absl import logging
+from etils import epath
+
+from trainer.errors import UserError
+from trainer.state import TrainState
+
+_FORMAT = 1
+
+
+class Checkpoints:
+    """The checkpoints of one run, under `<directory>/<step>`.
+
+    A save copies the state and returns; the writing goes on beside the next steps. A checkpoint
+    counts once it is complete: a process that dies while writing leaves a temporary directory,
+    which the next one removes.
+    """
+
+    def __init__(self, directory: epath.PathLike, max_to_keep: int):
+        self._directory = epath.Path(directory)
+        self._checkpointer = ocp.training.Checkpointer(
+            self._directory,
+            preservation_policy=ocp.training.preservation_policies.LatestN(max_to_keep),
+            cleanup_tmp_directories=True,
+        )
+
+    def save(self, step: int, state: TrainState, progress: dict[str, Any]) -> str:
+        """Starts to write a checkpoint and returns its path.
+
+        Args:
+            step: its name.
+            state: the arrays in it.
+            progress: what else a resumed run needs, as JSON data.
+
+        Raises:
+            Exception: the save before this one failed.
+        """
+        metadata = {'format': _FORMAT, **progress}
+        # `force`: when to save is decided by the loop. Orbax's own policies skip in silence.
+        started = self._checkpointer.save_checkpointables_async(
+            step, {'state': _as_dict(state)}, force=True, overwrite=True, custom_metadata=metadata
+        )
+        if started is None:
+            raise RuntimeError(f'orbax did not save step {step}')
+        return str(self._directory / str(step))
+
+    def restore(self, abstract: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
+        """The newest checkpoint that can be read, as (state, progress), or None.
+
+        Raises:
+            UserError: the newest checkpoint is of another model or optimizer.
+        """
+        for checkpoint in reversed(self._checkpointer.checkpoints):
+            step = checkpoint.step
+            try:
+                metadata = self._checkpointer.checkpointables_metadata(step)
+                self._check_same_tree(step, metadata.metadata['state'], _as_dict(abstract))
+                loaded = self._checkpointer.load_checkpointables(
+                    step, {'state': _as_dict(abstract)}
+                )
+            except UserError:
+                raise
+            except Exception as error:
+                # Damaged or half-written: say so, and go on from the one before.
+                reason = f'{type(error).__name__}: {error}'.splitlines()[0]
+                path = self._directory / str(step)
+                logging.warning('Checkpoint %s cannot be read (%s); trying older', path, reason)
+                continue
+            return TrainState(**loaded['state']), dict(metadata.custom_metadata)
+        return None
+
+    def wait(self) -> None:
+        """Waits until everything is written.
+
+        Raises:
+            Exception: a save failed.
+        """
+        self._checkpointer.wait()
+
+    def close(self) -> None:
+        """Waits until everything is written and lets go of the directory."""
+        self._checkpointer.close()
+
+    def _check_same_tree(self, step: int, stored: Any, wanted: Any) -> None:
+        # Orbax reports a mismatch as something else, so the trees are compared first.
+        def shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+            leaves = jax.tree_util.tree_leaves_with_path(tree)
+            return {
+                jax.tree_util.keystr(path, simple=True, separator='.'): tuple(leaf.shape)
+                for path, leaf in leaves
+            }
+
+        stored, wanted = shapes(stored), shapes(wanted)
+        if stored != wanted:
+            differing = sorted(dict(stored.items() ^ wanted.items()))
+            raise UserError(
+                f'{self._directory / str(step)} is a checkpoint of another experiment: '
+                f'{len(differing)} arrays differ, {differing[0]} among them '
+                f'(stored {stored.get(differing[0])}, wanted {wanted.get(differing[0])}). '
+                'Train in another --job_log_dir, or go back to the experiment it belongs to.'
+            )
+
+
+def _as_dict(state: TrainState) -> dict[str, Any]:
+    return {'step': state.step, 'params': state.params, 'opt_state': state.opt_state}

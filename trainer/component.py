@@ -1,0 +1,182 @@
+"""Components: symbolic objects that are their own configuration and their own search space.
+
+A component is a `pg.Object` with typed fields. Wherever it stands in an experiment it can be
+printed, compared (`pg.diff`), saved as JSON, overridden by path, and searched over (`pg.oneof`).
+
+A field whose value the compiled step takes as an *input* is marked as a number:
+
+    class Dropout(Layer):
+        rate: Number = 0.1
+
+Two components that differ only in such numbers have the same `key` and share one compiled
+program; `bind` puts the traced values in place while that program is being traced.
+"""
+
+import contextvars
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, TypeVar
+
+import pyglove as pg
+
+T = TypeVar('T')
+
+
+class _Mark(dict[str, Any]):
+    """Field metadata. PyGlove wants a dict here, `typing` wants it to be hashable."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+_NUMBER = _Mark(number=True)
+
+Number = Annotated[float, '', _NUMBER]
+"""A float that the compiled step takes as input: changing it compiles nothing."""
+
+OptionalNumber = Annotated[float | None, '', _NUMBER]
+"""A number that may be absent. None is structure (another program), 0.0 is a number."""
+
+Count = Annotated[int, '', _NUMBER]
+"""An integer that the compiled step takes as input, such as a number of warm-up steps."""
+
+Numbers = Annotated[dict[str, float], '', _NUMBER]
+"""Named floats, each of which the compiled step takes as input."""
+
+_binding: contextvars.ContextVar[bool] = contextvars.ContextVar('binding', default=False)
+
+
+class Component(pg.Object):
+    """Base of everything that an experiment is made of.
+
+    Subclasses declare typed fields and override `check` for what must hold between them.
+
+    Example:
+        >>> class Ring(Component):
+        ...     inner: float
+        ...     outer: float
+        ...     def check(self):
+        ...         if self.inner >= self.outer:
+        ...             raise ValueError(f'inner ({self.inner}) must be below outer ({self.outer})')
+        >>> Ring(1.0, 2.0).outer
+        2.0
+        >>> Ring(2.0, 1.0)
+        Traceback (most recent call last):
+        ...
+        ValueError: inner (2.0) must be below outer (1.0)
+    """
+
+    def _on_bound(self) -> None:
+        super()._on_bound()
+        if _binding.get() or self.sym_partial:
+            return
+        _refuse_booleans(self)
+        if not self.sym_puresymbolic:
+            self.check()
+
+    def check(self) -> None:
+        """Raises ValueError where concrete values do not fit together.
+
+        Not called while a field still holds a decision, so an impossible combination fails when
+        the trial is materialized, before it trains.
+        """
+
+
+def _refuse_booleans(component: Component) -> None:
+    # PyGlove's `int` accepts True and coerces it; to a person who wrote `true`, that is a bug.
+    for name, value in component.sym_items():
+        if isinstance(value, bool):
+            spec = component.__schema__.get_field(name).value
+            if isinstance(spec, pg.typing.Int | pg.typing.Float):
+                expected = 'an integer' if isinstance(spec, pg.typing.Int) else 'a number'
+                raise TypeError(f'{type(component).__name__}.{name} must be {expected}: {value}')
+
+
+def components(value: Any) -> Iterator[Component]:
+    """All components in a symbolic tree, owners before what they own."""
+    if isinstance(value, Component):
+        yield value
+    if isinstance(value, pg.Object | pg.Dict | pg.List):
+        for _, child in value.sym_items():
+            yield from components(child)
+
+
+def is_number(owner: Any, name: str | int) -> bool:
+    """Whether field `name` of `owner` is marked as a number."""
+    if not isinstance(owner, pg.Object):
+        return False
+    field = owner.__schema__.get_field(name)
+    return field is not None and bool(field.metadata.get('number'))
+
+
+def numbers(value: Any, path: pg.KeyPath | None = None) -> dict[str, Any]:
+    """All numbers under `value`, by path.
+
+    Args:
+        value: a symbolic value.
+        path: the path of `value` itself, put before each path in the result.
+
+    Returns:
+        {path: number}. Numbers that are None are structure and are left out.
+
+    Example:
+        >>> class Ramp(Component):
+        ...     steps: Count = 10
+        ...     slope: Number = 0.5
+        ...     kind: str = 'linear'
+        >>> numbers(Ramp())
+        {'steps': 10, 'slope': 0.5}
+    """
+    found: dict[str, Any] = {}
+    if not isinstance(value, pg.Object | pg.Dict | pg.List):
+        return found
+    for name, child in value.sym_items():
+        here = pg.KeyPath(name, path)
+        if is_number(value, name):
+            named = child.sym_items() if isinstance(child, pg.Dict) else [(None, child)]
+            for item, number in named:
+                if number is not None:
+                    found[str(here if item is None else pg.KeyPath(item, here))] = number
+        else:
+            found |= numbers(child, here)
+    return found
+
+
+def _blank(number: Any) -> Any:
+    if isinstance(number, pg.Dict):
+        return {name: _blank(value) for name, value in number.sym_items()}
+    return None if number is None else '#'
+
+
+def structure(value: Any) -> Any:
+    """`value` as plain JSON data with its numbers blanked: what the compiled program depends on."""
+    if isinstance(value, pg.Object):
+        named = {
+            name: _blank(child) if is_number(value, name) else structure(child)
+            for name, child in value.sym_items()
+        }
+        return {'_type': f'{type(value).__module__}.{type(value).__qualname__}', **named}
+    if isinstance(value, pg.Dict):
+        return {name: structure(child) for name, child in value.sym_items()}
+    if isinstance(value, list | tuple):
+        return [structure(child) for child in value]
+    return pg.to_json(value)
+
+
+def key(value: Any) -> str:
+    """A name for the structure of `value`: equal keys, equal programs; the same in any process."""
+    return hashlib.sha256(json.dumps(structure(value), sort_keys=True).encode()).hexdigest()
+
+
+def bind(value: T, values: Mapping[str, Any]) -> T:
+    """A throw-away deep clone of `value` with other, usually traced, numbers in place.
+
+    Called inside the function that is being compiled; component code then reads `self.rate` and
+    sees the traced value. An object that is read without `bind` is a silent constant.
+    """
+    token = _binding.set(True)
+    try:
+        with pg.enable_type_check(False), pg.as_sealed(False):
+            return value.clone(deep=True, override=dict(values))  # type: ignore[no-any-return]
+    finally:
+        _binding.reset(token)

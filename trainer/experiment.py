@@ -1,0 +1,61 @@
+"""Experiments: everything that one training run is made of, in one symbolic object."""
+
+from typing import Any
+
+from trainer.component import Component
+from trainer.inputs.base import Input
+from trainer.mesh import Mesh
+from trainer.task import Task
+
+
+class TrainLoop(Component):
+    """How long to train, and what happens in between. Intervals are in steps.
+
+    Attributes:
+        num_train_steps: optimizer steps of the run.
+        eval_interval_steps: evaluate after every so many steps, and after the last.
+        save_interval_steps: write a checkpoint after every so many steps, and after the last.
+        save_max_to_keep: checkpoints to keep, the newest ones.
+        summary_interval_steps: write training metrics after every so many steps.
+        random_seed: seeds the initial weights and dropout.
+    """
+
+    num_train_steps: int = 1000
+    eval_interval_steps: int = 100
+    save_interval_steps: int = 100
+    save_max_to_keep: int = 2
+    summary_interval_steps: int = 10
+    random_seed: int = 0
+
+    def check(self) -> None:
+        for name, value in self.sym_items():
+            if name != 'random_seed' and value < 1:
+                raise ValueError(f'{name} must be at least 1: {value}')
+
+
+class Experiment(Component):
+    """One training run: a task, its data, the mesh it runs on and its loop.
+
+    Attributes:
+        task: the model, its learner, and what training and evaluation compute.
+        train_input: training batches.
+        eval_inputs: evaluation sets by name; their metrics are called `eval_<name>/<metric>`,
+            or `eval/<metric>` for a set called `eval`.
+        mesh: how devices are arranged.
+        train: steps, intervals, checkpoints, seed.
+        smoke: overrides, path to value, that shrink the experiment for `--smoke`.
+    """
+
+    task: Task
+    train_input: Input
+    eval_inputs: dict[str, Input] = {}
+    mesh: Mesh = Mesh()
+    train: TrainLoop = TrainLoop()
+    smoke: dict[str, Any] = {}
+
+    def check(self) -> None:
+        if not self.train_input.is_training:
+            raise ValueError('train_input.is_training must be true')
+        for name, data in self.eval_inputs.items():
+            if data.is_training:
+                raise ValueError(f'eval_inputs.{name}.is_training must be false')

@@ -1,0 +1,81 @@
+"""What the trainer expects of any source of batches."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from trainer.component import Component
+
+Batch = dict[str, np.ndarray]
+"""Arrays by feature name; the first axis of each is the examples of one host's batch."""
+
+
+class EndOfData(Exception):
+    """Raised by `Input.get_next` when an evaluation set has been read once."""
+
+
+class Input(Component):
+    """A source of batches with a position that can be saved and restored.
+
+    The contract is that of Pax's `BaseInput`. A training input repeats for ever and its batches
+    are a pure function of its fields and its position. An evaluation input yields each example
+    exactly once, then raises `EndOfData`; the last batches are filled up with examples of weight
+    zero, so that all hosts end after equally many batches.
+
+    Attributes:
+        batch_size: examples in one host's batch.
+        is_training: repeat (and, where asked, shuffle) rather than read once in order.
+        num_infeed_hosts: hosts that share the data; 0 lets the trainer fill in the number of
+            processes.
+        infeed_host_index: which share this host reads. Shares never overlap.
+    """
+
+    batch_size: int
+    is_training: bool = False
+    num_infeed_hosts: int = 0
+    infeed_host_index: int = 0
+
+    def check(self) -> None:
+        if self.batch_size < 1:
+            raise ValueError(f'batch_size must be at least 1: {self.batch_size}')
+        hosts = max(self.num_infeed_hosts, 1)
+        if not 0 <= self.infeed_host_index < hosts:
+            raise ValueError(
+                f'infeed_host_index must lie in [0, {hosts}): {self.infeed_host_index}'
+            )
+
+    def prepare(self) -> None:
+        """Checks that the data is there, before anything is written.
+
+        Raises:
+            UserError: it is not; the message says where it was looked for and what to set.
+        """
+
+    def fingerprint(self) -> str:
+        """Names the data itself: equal fingerprints, equal examples. Written to trial records."""
+        raise NotImplementedError(type(self).__name__)
+
+    def element_spec(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Shapes and dtypes of one host's batch, without reading data."""
+        raise NotImplementedError(type(self).__name__)
+
+    def get_next(self) -> Batch:
+        """The next batch of this host.
+
+        Raises:
+            EndOfData: an evaluation input has been read once; `reset` starts it anew.
+        """
+        raise NotImplementedError(type(self).__name__)
+
+    def reset(self) -> None:
+        """Goes back to the first batch."""
+        raise NotImplementedError(type(self).__name__)
+
+    def get_position(self) -> dict[str, Any]:
+        """Where `get_next` continues, as JSON data. Small: it is written with each checkpoint."""
+        raise NotImplementedError(type(self).__name__)
+
+    def set_position(self, position: dict[str, Any]) -> None:
+        """Continues exactly where `get_position` was taken."""
+        raise NotImplementedError(type(self).__name__)

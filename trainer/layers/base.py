@@ -1,0 +1,251 @@
+"""Layers: symbolic outside, flax inside.
+
+A layer is a component with one `forward`. One generic flax module, `LayerModule`, runs every
+layer; flax's scopes, collections and lifted transformations do the rest:
+
+    class Linear(Layer):
+        output_dims: int
+
+        def forward(self, x_BD):
+            shape = (x_BD.shape[-1], self.output_dims)
+            return x_BD @ self.param('kernel', shape, axes=('embed', 'mlp'))
+
+Calling a child (`self.linear(x)`) runs it as a submodule of the layer that *owns* it, named by its
+place there, so the path of a weight is the path of its layer, and a layer that is handed to
+another one (a shared embedding) still uses its owner's weights.
+"""
+
+import contextlib
+import contextvars
+import dataclasses
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from trainer import mesh as mesh_lib
+from trainer.component import Component
+
+Initializer = Callable[[jax.Array, tuple[int, ...], Any], jax.Array]
+Keys = dict[str, jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What holds for every layer of one forward pass.
+
+    Attributes:
+        training: whether dropout and the like are active.
+        dtype: what layers compute in; parameters themselves are float32.
+        mesh: where activations are laid out, or None to leave that to the compiler.
+    """
+
+    training: bool = False
+    dtype: Any = jnp.float32
+    mesh: jax.sharding.Mesh | None = None
+
+
+_run: contextvars.ContextVar[Run] = contextvars.ContextVar('run', default=Run())  # noqa: B039
+
+
+@contextlib.contextmanager
+def running(run: Run) -> Iterator[None]:
+    """Sets what holds for the layers that are run inside the `with` block."""
+    token = _run.set(run)
+    try:
+        yield
+    finally:
+        _run.reset(token)
+
+
+class ParameterBox(nn.LogicallyPartitioned):
+    """A new parameter together with its logical axes and whether weight decay applies to it."""
+
+    decay: bool = flax.struct.field(default=True, pytree_node=False)
+
+
+class Frame:
+    """A layer that is running: its flax module, the modules of its children, its random keys.
+
+    Keys follow the path of the layer, so what a layer draws does not depend on its neighbours,
+    nor on whether the stack that holds it is scanned or unrolled.
+    """
+
+    def __init__(self, module: nn.Module, layer: 'Layer', keys: Keys, up: 'Frame | None'):
+        self.module, self.layer, self.keys, self.up = module, layer, keys, up
+        self._children: dict[str, nn.Module] = {}
+        self._calls: dict[str, int] = {}
+        self._draws = 0
+
+    def child(self, layer: 'Layer', name: str) -> tuple[nn.Module, Keys]:
+        """The module of a child, made at its first call, and the keys of this call."""
+        if name not in self._children:
+            self._children[name] = LayerModule(layer=layer, name=name, parent=self.module)
+        call = self._calls[name] = self._calls.get(name, -1) + 1
+        return self._children[name], self.keys_of(name, call)
+
+    def keys_of(self, name: str, call: int = 0) -> Keys:
+        """Keys for the call number `call` of a child; its parameters' key is always the same."""
+        keys = {stream: fold(key, name) for stream, key in self.keys.items()}
+        return {
+            stream: key if stream == 'params' else jax.random.fold_in(key, call)
+            for stream, key in keys.items()
+        }
+
+    def draw(self, stream: str) -> jax.Array:
+        """A new key from a stream."""
+        if stream not in self.keys:
+            raise ValueError(f'{self.layer.sym_path}: there is no random stream {stream!r}')
+        self._draws += 1
+        return jax.random.fold_in(self.keys[stream], self._draws)
+
+
+def fold(key: jax.Array, name: str) -> jax.Array:
+    """A key that depends on `name`, equally in every process."""
+    return jax.random.fold_in(key, zlib.crc32(name.encode()))
+
+
+_frames: contextvars.ContextVar[Frame | None] = contextvars.ContextVar('frames', default=None)
+
+
+def current_frame() -> Frame:
+    """The frame of the layer that is running.
+
+    Raises:
+        ValueError: none is.
+    """
+    frame = _frames.get()
+    if frame is None:
+        raise ValueError('no layer is running: call layer.module().init or .apply')
+    return frame
+
+
+class Layer(Component):
+    """A component with parameters. Subclasses write `forward`, with arrays in and arrays out."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(type(self).__name__)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.call('forward', *args, **kwargs)
+
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Runs a method of this layer as a child of its owner.
+
+        Raises:
+            ValueError: the layer that owns this one is not running.
+        """
+        return self.call_as(self.scope_name(), method, *args, **kwargs)
+
+    def call_as(self, name: str, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Like `call`, with the parameters under another name in the owner."""
+        owner, frame = self._owner(), _frames.get()
+        while frame is not None and frame.layer is not owner:
+            frame = frame.up
+        if owner is None or frame is None:
+            where = f'{type(self).__name__} at {str(self.sym_path)!r}'
+            raise ValueError(
+                f'{where}: its owner is not running. Layers are fields of the layer that uses '
+                'them, or are handed down by it; they are never made inside `forward`'
+            )
+        module, keys = frame.child(self, name)
+        return module(*args, _method=method, _keys=keys, **kwargs)
+
+    def module(self) -> nn.Module:
+        """This layer as the root of a flax module: `.init(rngs, …)` and `.apply(variables, …)`."""
+        return LayerModule(layer=self)
+
+    def scope_name(self) -> str:
+        """The name of this layer's parameters in its owner: `ffn`, or `layers_3` in a list."""
+        parent, keys = self.sym_parent, [self.sym_path.key]
+        while parent is not None and not isinstance(parent, Layer):
+            keys.append(parent.sym_path.key)
+            parent = parent.sym_parent
+        return '_'.join(str(key) for key in reversed(keys))
+
+    def _owner(self) -> 'Layer | None':
+        parent = self.sym_parent
+        while parent is not None and not isinstance(parent, Layer):
+            parent = parent.sym_parent
+        return parent  # type: ignore[no-any-return]
+
+    # What `forward` may use.
+
+    @property
+    def training(self) -> bool:
+        """Whether this is a training step."""
+        return _run.get().training
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype to compute in."""
+        return _run.get().dtype
+
+    def param(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        axes: tuple[str | None, ...],
+        init: Initializer = nn.initializers.lecun_normal(),  # noqa: B008
+        decay: bool = True,
+    ) -> jax.Array:
+        """A float32 parameter of this layer, cast to the dtype that layers compute in.
+
+        Args:
+            name: its name in this layer.
+            shape: its shape.
+            axes: the logical axis of each dimension, as in `trainer.mesh.RULES`.
+            init: draws the initial value.
+            decay: whether weight decay applies to it.
+        """
+        frame = current_frame()
+        mesh_lib.partition_spec(axes)  # An unknown axis would be replicated in silence.
+
+        def boxed(key: jax.Array) -> ParameterBox:
+            own = fold(frame.keys['params'], name) if 'params' in frame.keys else key
+            return ParameterBox(init(own, shape, jnp.float32), names=axes, decay=decay)
+
+        return jnp.asarray(frame.module.param(name, boxed), self.dtype)
+
+    def rng(self, stream: str) -> jax.Array:
+        """A new random key from a stream such as 'dropout'."""
+        return current_frame().draw(stream)
+
+    def constrain(self, x: jax.Array, axes: tuple[str | None, ...]) -> jax.Array:
+        """Lays an activation out on the mesh by the logical axes of its dimensions."""
+        mesh = _run.get().mesh
+        if mesh is None:
+            return x
+        what = f'an activation of {type(self).__name__} at {str(self.sym_path)!r}'
+        return jax.lax.with_sharding_constraint(x, mesh_lib.sharding(mesh, axes, x.shape, what))
+
+
+def run_layer(
+    module: nn.Module, layer: Layer, method: str, args: Any, kwargs: Any, keys: Keys
+) -> Any:
+    """Runs a method of `layer` with its parameters in the scope of `module`."""
+    token = _frames.set(Frame(module, layer, keys, _frames.get()))
+    try:
+        return getattr(layer, method)(*args, **kwargs)
+    finally:
+        _frames.reset(token)
+
+
+class LayerModule(nn.Module):
+    """The one flax module that runs every layer."""
+
+    layer: Any
+
+    @nn.compact
+    def __call__(
+        self, *args: Any, _method: str = 'forward', _keys: Keys | None = None, **kwargs: Any
+    ) -> Any:
+        if _keys is None:  # The root: its keys come from flax.
+            streams = ['params'] if self.is_initializing() else []
+            streams += [name for name in ('dropout',) if self.has_rng(name)]
+            _keys = {name: self.make_rng(name) for name in streams}
+        return run_layer(self, self.layer, _method, args, kwargs, _keys)

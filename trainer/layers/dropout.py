@@ -1,0 +1,28 @@
+"""Dropout."""
+
+import jax
+import jax.numpy as jnp
+
+from trainer.component import Number
+from trainer.layers.base import Layer
+
+
+class Dropout(Layer):
+    """Zeroes each element with probability `rate` and scales the rest, in training only.
+
+    The rate is a number: trials with other rates share one compiled program. No dropout at all,
+    also no drawing of masks, is None in the place of the layer. Srivastava et al. 2014.
+    """
+
+    rate: Number = 0.1
+
+    def check(self) -> None:
+        if not 0 <= self.rate < 1:
+            raise ValueError(f'rate must lie in [0, 1): {self.rate}')
+
+    def forward(self, x: jax.Array) -> jax.Array:
+        if not self.training:
+            return x
+        keep = 1.0 - jnp.asarray(self.rate, jnp.float32)
+        mask = jax.random.bernoulli(self.rng('dropout'), keep, x.shape)
+        return jnp.where(mask, x / keep.astype(x.dtype), 0).astype(x.dtype)

@@ -1,0 +1,37 @@
+"""Token embeddings, which can serve as the output projection too."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from flax.linen import initializers
+
+from trainer.layers.base import Layer
+
+
+class Embedding(Layer):
+    """A table of one vector a token: [B, T] int -> [B, T, dims].
+
+    Attributes:
+        vocab_size: rows of the table.
+        dims: width of the model.
+    """
+
+    vocab_size: int
+    dims: int
+
+    def forward(self, ids_BT: jax.Array) -> jax.Array:
+        # The table is drawn with variance 1 / dims, which suits `attend`; here that is undone.
+        x_BTD = jnp.take(self._table(), ids_BT, axis=0) * math.sqrt(self.dims)
+        return self.constrain(x_BTD, ('batch', 'length', 'features'))
+
+    def attend(self, x_BTD: jax.Array) -> jax.Array:
+        """Logits over the vocabulary by the same table (Press & Wolf 2017), in float32."""
+        logits_BTV = jnp.einsum(
+            'btd,vd->btv', x_BTD, self._table(), preferred_element_type=jnp.float32
+        )
+        return self.constrain(logits_BTV, ('batch', 'length', 'vocab'))
+
+    def _table(self) -> jax.Array:
+        init = initializers.normal(1 / math.sqrt(self.dims))
+        return self.param('table', (self.vocab_size, self.dims), ('vocab', 'embed'), init)

@@ -1,0 +1,43 @@
+"""Normalizations over the last axis, computed in float32."""
+
+import jax
+import jax.numpy as jnp
+from flax.linen import initializers
+
+from trainer.component import Number
+from trainer.layers.base import Layer
+
+
+class Normalization(Layer):
+    """Base of normalizations: [..., D] -> [..., D].
+
+    Attributes:
+        epsilon: keeps the division finite.
+    """
+
+    epsilon: Number = 1e-6
+
+
+class RMSNorm(Normalization):
+    """x / rms(x) * (1 + scale). Zhang & Sennrich 2019."""
+
+    def forward(self, x: jax.Array) -> jax.Array:
+        scale = self.param('scale', x.shape[-1:], ('norm',), initializers.zeros, decay=False)
+        wide = x.astype(jnp.float32)
+        mean_square = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
+        normalized = wide * jax.lax.rsqrt(mean_square + self.epsilon)
+        return (normalized * (1 + scale.astype(jnp.float32))).astype(x.dtype)
+
+
+class LayerNorm(Normalization):
+    """(x - mean(x)) / std(x) * (1 + scale) + bias. Ba et al. 2016."""
+
+    def forward(self, x: jax.Array) -> jax.Array:
+        scale = self.param('scale', x.shape[-1:], ('norm',), initializers.zeros, decay=False)
+        bias = self.param('bias', x.shape[-1:], ('norm',), initializers.zeros, decay=False)
+        wide = x.astype(jnp.float32)
+        centered = wide - jnp.mean(wide, axis=-1, keepdims=True)
+        variance = jnp.mean(jnp.square(centered), axis=-1, keepdims=True)
+        normalized = centered * jax.lax.rsqrt(variance + self.epsilon)
+        scaled = normalized * (1 + scale.astype(jnp.float32)) + bias.astype(jnp.float32)
+        return scaled.astype(x.dtype)

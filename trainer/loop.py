@@ -1,0 +1,230 @@
+"""The training loop: `run` yields what it measures and does not know who listens."""
+
+import collections
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+from absl import logging
+from etils import epath
+
+from trainer.checkpoint import Checkpoints
+from trainer.errors import UserError
+from trainer.evaluate import evaluate
+from trainer.experiment import Experiment
+from trainer.metrics import Metrics, Totals
+from trainer.serialization import to_json_text
+from trainer.setup import compiled, localized, prepare_inputs
+from trainer.speed import Speed
+from trainer.state import TrainState
+from trainer.summaries import Summaries
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """What a run has to say after an evaluation.
+
+    Attributes:
+        step: optimizer steps done.
+        metrics: `train/<metric>` since the last measurement, `<name>/<metric>` of each
+            evaluation set, `num_params`. Not finite where training diverged.
+        checkpoint: the path of the checkpoint of this very step, where there is one.
+        resumed_from: the step that this process started from; 0 for a fresh run.
+    """
+
+    step: int
+    metrics: dict[str, float]
+    checkpoint: str | None
+    resumed_from: int
+
+
+class NonFiniteLossError(FloatingPointError):
+    """The training loss became NaN or infinite."""
+
+
+class Interrupted(Exception):  # noqa: N818
+    """The run was asked to stop; its state up to `step` is in a checkpoint."""
+
+    def __init__(self, step: int):
+        super().__init__(f'interrupted at step {step}')
+        self.step = step
+
+
+def run(
+    experiment: Experiment,
+    job_log_dir: epath.PathLike,
+    should_interrupt: Callable[[], bool] = lambda: False,
+) -> Iterator[Measurement]:
+    """Trains an experiment, from its newest checkpoint in `job_log_dir` where there is one.
+
+    Yields after each evaluation, the last of which follows the last step. A run that starts at a
+    step where an evaluation is due repeats that evaluation, so no measurement is ever missing.
+    Whoever listens may stop at any time by closing the generator.
+
+    Args:
+        experiment: what to train; every decision in it is made.
+        job_log_dir: where experiment.json, metrics.jsonl, summaries/ and checkpoints/ are.
+        should_interrupt: asked after every step; on True the run saves and raises.
+
+    Raises:
+        UserError: the experiment cannot run here (no data, a mesh that does not fit …).
+        NonFiniteLossError: the training loss became NaN or infinite.
+        Interrupted: `should_interrupt` said so.
+    """
+    training = Training(experiment, epath.Path(job_log_dir))
+    try:
+        yield from training.measurements(should_interrupt)
+    finally:
+        training.close()
+
+
+class TrainMetrics:
+    """Training metrics since the last summary, and since the last evaluation."""
+
+    def __init__(self, since_evaluation: dict[str, Any] | None = None) -> None:
+        self._on_device: list[Metrics] = []
+        self._since_summary = Totals()
+        self._since_evaluation = Totals(since_evaluation)
+
+    def add(self, metrics: Metrics) -> None:
+        """Adds the metrics of a step without waiting for it."""
+        self._on_device.append(metrics)
+
+    def since_summary(self) -> dict[str, float]:
+        """The means since the last call."""
+        self._fetch()
+        totals, self._since_summary = self._since_summary, Totals()
+        return totals.means()
+
+    def since_evaluation(self) -> dict[str, float]:
+        """The means since the last call."""
+        self._fetch()
+        totals, self._since_evaluation = self._since_evaluation, Totals()
+        return totals.means()
+
+    def to_json(self) -> dict[str, Any]:
+        """What a resumed run needs in order to report the same means."""
+        self._fetch()
+        return dict(self._since_evaluation.sums)
+
+    def _fetch(self) -> None:
+        for metrics in jax.device_get(self._on_device):
+            self._since_summary.add(metrics)
+            self._since_evaluation.add(metrics)
+        self._on_device = []
+
+
+class Training:
+    """One run: its program, its state, and where they are written."""
+
+    def __init__(self, experiment: Experiment, job_log_dir: epath.Path):
+        if jax.process_count() > 1:
+            raise UserError('training over several processes is not supported yet')
+        self._experiment = experiment = localized(experiment)
+        self._loop = experiment.train
+        prepare_inputs(experiment)
+        self._program, self._values = compiled(experiment)
+        job_log_dir.mkdir(parents=True, exist_ok=True)
+        (job_log_dir / 'experiment.json').write_text(to_json_text(experiment))
+        self._checkpoints = Checkpoints(job_log_dir / 'checkpoints', self._loop.save_max_to_keep)
+        self._key = self._program.random_key(self._loop.random_seed)
+        self._input = experiment.train_input
+        self._train_metrics = TrainMetrics()
+        self._state, self.resumed_from = self._restore_or_init()
+        self._saved: tuple[int, str] | None = None
+        self._summaries = Summaries(job_log_dir, self.resumed_from)
+        self._speed = Speed()
+        # Several simulated devices deadlock when steps overlap on few cores.
+        one_at_a_time = jax.default_backend() == 'cpu' and self._program.mesh.size > 1
+        self._max_in_flight = 0 if one_at_a_time else 2
+
+    def measurements(self, should_interrupt: Callable[[], bool]) -> Iterator[Measurement]:
+        """Trains to the last step."""
+        if self.resumed_from and self._is_due(self.resumed_from, self._loop.eval_interval_steps):
+            yield self._measure(self.resumed_from)
+        in_flight: collections.deque[Metrics] = collections.deque()
+        for step in range(self.resumed_from + 1, self._loop.num_train_steps + 1):
+            in_flight.append(self._step(step))
+            if len(in_flight) > self._max_in_flight:
+                jax.block_until_ready(in_flight.popleft())
+            if self._is_due(step, self._loop.summary_interval_steps):
+                self._summarize(step)
+            if self._is_due(step, self._loop.save_interval_steps):
+                self._save(step)
+            if self._is_due(step, self._loop.eval_interval_steps):
+                yield self._measure(step)
+            if should_interrupt() and step < self._loop.num_train_steps:
+                self._save(step)
+                self._checkpoints.wait()
+                raise Interrupted(step)
+        self._checkpoints.wait()
+
+    def close(self) -> None:
+        """Finishes what is being written."""
+        self._summaries.close()
+        self._checkpoints.close()
+
+    def _restore_or_init(self) -> tuple[TrainState, int]:
+        restored = self._checkpoints.restore(self._program.abstract_state)
+        if restored is None:
+            return self._program.init(self._key, self._values), 0
+        state, progress = restored
+        self._input.set_position(progress['position'])
+        self._train_metrics = TrainMetrics(progress['train_metrics'])
+        logging.info('Resumed from step %d', int(state.step))
+        return state, int(state.step)
+
+    def _is_due(self, step: int, interval: int) -> bool:
+        return step % interval == 0 or step == self._loop.num_train_steps
+
+    def _step(self, step: int) -> Metrics:
+        batch = self._program.put(self._input.get_next(), 'train_input')
+        self._state, metrics = self._program.train_step(
+            self._state, batch, self._key, self._values
+        )
+        self._train_metrics.add(metrics)
+        if step == self.resumed_from + 1:
+            jax.block_until_ready(metrics)  # Compiled now; what follows is the step's own time.
+            self._speed.start()
+        else:
+            self._speed.count(self._experiment.task.num_tokens(batch))
+        return metrics
+
+    def _summarize(self, step: int) -> None:
+        metrics = self._train_metrics.since_summary()
+        _check_finite(step, metrics)
+        if self._speed.counted:
+            metrics['tokens_per_second'] = self._speed.per_second()
+        self._summaries.write(step, {f'train/{name}': value for name, value in metrics.items()})
+
+    def _save(self, step: int) -> None:
+        if self._saved is not None and self._saved[0] == step:
+            return
+        with self._speed.paused():
+            progress = {
+                'position': self._input.get_position(),
+                'train_metrics': self._train_metrics.to_json(),
+            }
+            path = self._checkpoints.save(step, self._state, progress)
+        self._saved = (step, path)
+
+    def _measure(self, step: int) -> Measurement:
+        train = self._train_metrics.since_evaluation()
+        _check_finite(step, train)
+        if self._speed.counted:
+            train['tokens_per_second'] = self._speed.per_second()
+        with self._speed.paused():
+            metrics = evaluate(self._experiment, self._program, self._state, self._values)
+            self._summaries.write(step, metrics)
+        metrics |= {f'train/{name}': value for name, value in train.items()}
+        metrics['num_params'] = self._program.num_params()
+        saved = self._saved[1] if self._saved and self._saved[0] == step else None
+        return Measurement(step, metrics, saved, self.resumed_from)
+
+
+def _check_finite(step: int, metrics: dict[str, float]) -> None:
+    loss = metrics.get('loss', 0.0)
+    if not math.isfinite(loss):
+        raise NonFiniteLossError(f'the training loss is {loss} at step {step}')

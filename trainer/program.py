@@ -1,0 +1,192 @@
+"""Compiled programs: initialization, the train step, the eval step of one task on one mesh.
+
+A program depends on the structure of the task alone. Its numbers (learning rate, dropout rate …)
+are arguments, so experiments that differ only there share one program, and with it everything
+that XLA compiled.
+"""
+
+import collections
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from trainer import mesh as mesh_lib
+from trainer import state as state_lib
+from trainer.component import bind, key, numbers
+from trainer.errors import UserError
+from trainer.layers.base import Run, running
+from trainer.metrics import Metrics, WeightedScalar
+from trainer.state import TrainState
+from trainer.task import Task
+
+ElementSpec = Mapping[str, jax.ShapeDtypeStruct]
+Values = dict[str, jax.Array]
+
+_KEPT_PROGRAMS = 16
+_programs: 'collections.OrderedDict[object, Program]' = collections.OrderedDict()
+
+
+def program_for(task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec) -> 'Program':
+    """The program of a task, shared by all tasks of the same structure in this process."""
+    spec = tuple((name, s.shape, str(s.dtype)) for name, s in sorted(element_spec.items()))
+    identity = (key(task), mesh, spec)
+    if identity not in _programs:
+        _programs[identity] = Program(task.clone(deep=True), mesh, element_spec)
+        if len(_programs) > _KEPT_PROGRAMS:
+            _programs.popitem(last=False)
+    _programs.move_to_end(identity)
+    return _programs[identity]
+
+
+class Program:
+    """Initialization, train step and eval step of one task on one mesh, each compiled once.
+
+    Attributes:
+        mesh: where the program runs.
+        abstract_state: shapes, dtypes and shardings of the train state.
+    """
+
+    def __init__(self, task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec):
+        self.mesh = mesh
+        self._task = task  # Unbound: its numbers must be read from what `bind` returns.
+        self._element_spec = dict(element_spec)
+        values = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, numbers(task)))
+        random_key = jax.eval_shape(lambda: jax.random.key(0))
+        boxed = jax.eval_shape(self._init_params, random_key, values)
+        self._decay_mask = state_lib.decay_mask(boxed)
+        abstract = jax.eval_shape(self._init, random_key, values)
+        params = state_lib.params_shardings(boxed, mesh)
+        shardings = state_lib.state_shardings(abstract, params, mesh)
+        self.abstract_state: TrainState = jax.tree.map(
+            lambda leaf, at: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=at),
+            abstract,
+            shardings,
+        )
+        self._replicated = NamedSharding(mesh, PartitionSpec())
+        self._init_jit = jax.jit(self._init, out_shardings=shardings)
+        self.train_step: Callable[..., tuple[TrainState, Metrics]] = jax.jit(
+            self._train_step, donate_argnums=0, out_shardings=(shardings, self._replicated)
+        )
+        self.eval_step: Callable[..., Metrics] = jax.jit(
+            self._eval_step, out_shardings=self._replicated
+        )
+
+    def values(self, task: Task) -> Values:
+        """The numbers of a task of this structure, as arguments of the program."""
+        # Python numbers: they stay weakly typed, so bfloat16 activations stay bfloat16.
+        return jax.device_put(numbers(task), self._replicated)  # type: ignore[no-any-return]
+
+    def random_key(self, seed: int) -> jax.Array:
+        """The key that all randomness of a run is drawn from."""
+        return jax.device_put(jax.random.key(seed), self._replicated)  # type: ignore[no-any-return]
+
+    def init(self, random_key: jax.Array, values: Values) -> TrainState:
+        """A new train state, laid out on the mesh as it is drawn."""
+        return self._init_jit(random_key, values)  # type: ignore[no-any-return]
+
+    def num_params(self) -> int:
+        """How many parameters are trained."""
+        return sum(leaf.size for leaf in jax.tree.leaves(self.abstract_state.params))
+
+    def put(self, batch: Mapping[str, np.ndarray], what: str) -> dict[str, jax.Array]:
+        """A host's batch as global arrays, examples divided over the data axes of the mesh.
+
+        Raises:
+            UserError: they do not divide evenly; `what` is the path of the input.
+        """
+        spec = mesh_lib.partition_spec(('batch',))
+        parts = self.mesh.shape['data'] * self.mesh.shape['fsdp']
+        examples = next(iter(batch.values())).shape[0] * jax.process_count()
+        if examples % parts:
+            raise UserError(
+                f'{what}.batch_size: {examples} examples do not divide evenly over the {parts} '
+                'devices of the mesh axes data and fsdp; choose a multiple'
+            )
+        at = NamedSharding(self.mesh, spec)
+        return {
+            name: jax.make_array_from_process_local_data(at, array)
+            for name, array in batch.items()
+        }
+
+    # What is traced.
+
+    def _init_params(self, random_key: jax.Array, values: Values) -> Any:
+        task = bind(self._task, values)
+        zeros = {name: jnp.zeros(s.shape, s.dtype) for name, s in self._element_spec.items()}
+        with running(Run()):
+            variables = task.model.module().init(
+                {'params': jax.random.fold_in(random_key, 0)}, *task.model_inputs(zeros)
+            )
+        return variables['params']
+
+    def _init(self, random_key: jax.Array, values: Values) -> TrainState:
+        params = state_lib.unboxed(self._init_params(random_key, values))
+        opt_state = bind(self._task, values).learner.init(params, self._decay_mask)
+        return TrainState(jnp.zeros((), jnp.int32), params, opt_state)
+
+    def _forward(self, task: Task, params: Any, batch: Any, rngs: Any, training: bool) -> Metrics:
+        run = Run(training=training, dtype=jnp.dtype(task.fprop_dtype), mesh=self.mesh)
+        with running(run):
+            outputs = task.model.module().apply(
+                {'params': params}, *task.model_inputs(batch), rngs=rngs
+            )
+        return task.metrics(outputs, batch)
+
+    def _train_step(
+        self, state: TrainState, batch: Any, random_key: jax.Array, values: Values
+    ) -> tuple[TrainState, Metrics]:
+        task = bind(self._task, values)
+        key_of_step = jax.random.fold_in(jax.random.fold_in(random_key, 1), state.step)
+
+        def total_loss(params: Any, part: Any, index: Any) -> tuple[jax.Array, Metrics]:
+            rngs = {'dropout': jax.random.fold_in(key_of_step, index)}
+            metrics = self._forward(task, params, part, rngs, training=True)
+            return metrics['loss'].total, metrics
+
+        gradients_of = jax.grad(total_loss, has_aux=True)
+        if task.learner.microbatches == 1:
+            gradients, metrics = gradients_of(state.params, batch, 0)
+        else:
+            gradients, metrics = self._accumulate(
+                lambda part, i: gradients_of(state.params, part, i),
+                batch,
+                task.learner.microbatches,
+            )
+        # The gradient of the mean: exact also where parts of the batch weigh differently.
+        weight = jnp.maximum(metrics['loss'].weight, 1e-12)
+        gradients = jax.tree.map(lambda g: g / weight, gradients)
+        update = task.learner.update(
+            state.params, gradients, state.opt_state, state.step, self._decay_mask
+        )
+        state = TrainState(state.step + 1, update.params, update.opt_state)
+        one = jnp.ones((), jnp.float32)
+        of_step = {name: WeightedScalar(value, one) for name, value in update.metrics.items()}
+        return state, metrics | of_step
+
+    def _accumulate(self, step: Callable[[Any, Any], Any], batch: Any, parts: int) -> Any:
+        """Sums what `step` returns over equal parts of the batch, one part after another."""
+        at = NamedSharding(self.mesh, PartitionSpec(None, *mesh_lib.partition_spec(('batch',))))
+
+        def divide(x: jax.Array) -> jax.Array:
+            if x.shape[0] % parts:
+                raise ValueError(
+                    f'task.learner.microbatches ({parts}) must divide the batch of {x.shape[0]}'
+                )
+            # Each part takes every parts-th example, so that no example changes its device.
+            split = x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
+            return jax.lax.with_sharding_constraint(split, at)
+
+        def add(total: Any, part_and_index: Any) -> tuple[Any, None]:
+            return jax.tree.map(jnp.add, total, step(*part_and_index)), None
+
+        divided = (jax.tree.map(divide, batch), jnp.arange(parts))
+        first = jax.tree.map(lambda x: x[0], divided)
+        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(step, *first))
+        return jax.lax.scan(add, zeros, divided)[0]
+
+    def _eval_step(self, params: Any, batch: Any, values: Values) -> Metrics:
+        return self._forward(bind(self._task, values), params, batch, {}, training=False)

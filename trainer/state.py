@@ -1,0 +1,80 @@
+"""The state that a training step changes, and how it lies on a mesh."""
+
+from typing import Any
+
+import flax.linen as nn
+import flax.struct
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from trainer import mesh as mesh_lib
+from trainer.layers.base import ParameterBox
+
+
+@flax.struct.dataclass
+class TrainState:
+    """What training changes; everything else is a function of the experiment.
+
+    Attributes:
+        step: optimizer steps done, int32 scalar.
+        params: the parameters, float32, by the path of their layers.
+        opt_state: the state of the optimizer.
+    """
+
+    step: jax.Array
+    params: Any
+    opt_state: Any
+
+
+def _is_box(value: Any) -> bool:
+    return isinstance(value, ParameterBox)
+
+
+def decay_mask(boxed_params: Any) -> Any:
+    """A tree like the unboxed parameters with True where weight decay applies."""
+    return jax.tree.map(lambda box: box.decay, boxed_params, is_leaf=_is_box)
+
+
+def unboxed(boxed_params: Any) -> Any:
+    """The parameters without their metadata."""
+    return nn.meta.unbox(boxed_params)
+
+
+def params_shardings(boxed_params: Any, mesh: jax.sharding.Mesh) -> Any:
+    """How the parameters lie on the mesh, by the logical axes in their metadata.
+
+    Raises:
+        ValueError: a dimension does not divide evenly; the message has the parameter's path.
+    """
+
+    def of(path: Any, box: ParameterBox) -> NamedSharding:
+        name = 'parameter ' + '.'.join(str(part.key) for part in path)
+        return mesh_lib.sharding(mesh, box.names, box.value.shape, name)
+
+    return jax.tree_util.tree_map_with_path(of, boxed_params, is_leaf=_is_box)
+
+
+def state_shardings(abstract: TrainState, params: Any, mesh: jax.sharding.Mesh) -> TrainState:
+    """How a train state lies on the mesh.
+
+    Whatever optimizer it is, a leaf of its state that has the path and the shape of a parameter
+    (a moment) lies as that parameter does; the rest (counters, factored moments) is replicated.
+
+    Args:
+        abstract: the unboxed state's shapes.
+        params: the shardings of its parameters.
+        mesh: the mesh.
+    """
+    shapes = dict(jax.tree_util.tree_leaves_with_path(abstract.params))
+    of_param = dict(jax.tree_util.tree_leaves_with_path(params))
+    replicated = NamedSharding(mesh, PartitionSpec())
+
+    def of_leaf(path: Any, leaf: jax.ShapeDtypeStruct) -> NamedSharding:
+        for start in range(len(path)):
+            param = shapes.get(path[start:])
+            if param is not None and param.shape == leaf.shape:
+                return of_param[path[start:]]  # type: ignore[no-any-return]
+        return replicated
+
+    opt_state = jax.tree_util.tree_map_with_path(of_leaf, abstract.opt_state)
+    return TrainState(step=replicated, params=params, opt_state=opt_state)
