@@ -21,12 +21,20 @@ class Checkpoints:
     which the next one removes.
     """
 
-    def __init__(self, directory: epath.PathLike, max_to_keep: int):
+    def __init__(self, directory: epath.PathLike, max_to_keep: int | None = None):
+        """Opens the checkpoints in a directory.
+
+        Args:
+            directory: where they are.
+            max_to_keep: how many of the newest to keep as new ones are written; None for a
+                reader, which changes nothing, since a run may be writing there.
+        """
         self._directory = epath.Path(directory)
+        policies = ocp.training.preservation_policies
         self._checkpointer = ocp.training.Checkpointer(
             self._directory,
-            preservation_policy=ocp.training.preservation_policies.LatestN(max_to_keep),
-            cleanup_tmp_directories=True,
+            preservation_policy=policies.LatestN(max_to_keep) if max_to_keep else None,
+            cleanup_tmp_directories=max_to_keep is not None,
         )
 
     def save(self, step: int, state: TrainState, progress: dict[str, Any]) -> str:
@@ -59,6 +67,9 @@ class Checkpoints:
             step = checkpoint.step
             try:
                 metadata = self._checkpointer.checkpointables_metadata(step)
+                progress = dict(metadata.custom_metadata)
+                if metadata.metadata['state'] is None or progress.pop('format') != _FORMAT:
+                    raise ValueError('its metadata is damaged')
                 self._check_same_tree(step, metadata.metadata['state'], _as_dict(abstract))
                 loaded = self._checkpointer.load_checkpointables(
                     step, {'state': _as_dict(abstract)}
@@ -71,7 +82,7 @@ class Checkpoints:
                 path = self._directory / str(step)
                 logging.warning('Checkpoint %s cannot be read (%s); trying older', path, reason)
                 continue
-            return TrainState(**loaded['state']), dict(metadata.custom_metadata)
+            return TrainState(**loaded['state']), progress
         return None
 
     def wait(self) -> None:

@@ -83,13 +83,12 @@ class Component(pg.Object):
 
 
 def _refuse_booleans(component: Component) -> None:
-    # PyGlove's `int` accepts True and coerces it; to a person who wrote `true`, that is a bug.
+    # PyGlove's `int` accepts True; to a person who wrote `true`, that is a bug.
     for name, value in component.sym_items():
         if isinstance(value, bool):
             spec = component.__schema__.get_field(name).value
-            if isinstance(spec, pg.typing.Int | pg.typing.Float):
-                expected = 'an integer' if isinstance(spec, pg.typing.Int) else 'a number'
-                raise TypeError(f'{type(component).__name__}.{name} must be {expected}: {value}')
+            if isinstance(spec, pg.typing.Int):
+                raise TypeError(f'{type(component).__name__}.{name} must be an integer: {value}')
 
 
 def components(value: Any) -> Iterator[Component]:

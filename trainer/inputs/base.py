@@ -4,8 +4,10 @@ from typing import Any
 
 import jax
 import numpy as np
+import pyglove as pg
 
-from trainer.component import Component
+from trainer.component import Component, components
+from trainer.errors import UserError
 
 Batch = dict[str, np.ndarray]
 """Arrays by feature name; the first axis of each is the examples of one host's batch."""
@@ -45,6 +47,21 @@ class Input(Component):
                 f'infeed_host_index must lie in [0, {hosts}): {self.infeed_host_index}'
             )
 
+    @property
+    def num_hosts(self) -> int:
+        """Hosts that share the data; one where nobody has filled it in."""
+        return max(self.num_infeed_hosts, 1)
+
+    def settings(self, field: str) -> list[str]:
+        """The paths, in the experiment, of a field of this input and of others of its class.
+
+        For messages: who moves the training data moves the evaluation data with it.
+        """
+        siblings = [other for other in components(self.sym_root) if type(other) is type(self)]
+        if len(siblings) > 1 or self.sym_path:
+            return [str(pg.KeyPath(field, sibling.sym_path)) for sibling in siblings]
+        return [f'train_input.{field}' if self.is_training else f'eval_inputs.<name>.{field}']
+
     def prepare(self) -> None:
         """Checks that the data is there, before anything is written.
 
@@ -77,5 +94,18 @@ class Input(Component):
         raise NotImplementedError(type(self).__name__)
 
     def set_position(self, position: dict[str, Any]) -> None:
-        """Continues exactly where `get_position` was taken."""
+        """Continues exactly where `get_position` was taken.
+
+        Raises:
+            UserError: the position was taken in other data.
+        """
         raise NotImplementedError(type(self).__name__)
+
+    def refuse_other_data(self, position: dict[str, Any]) -> None:
+        """Raises UserError unless the position was taken in the data that is there now."""
+        then, now = position['fingerprint'], self.fingerprint()
+        if then != now:
+            raise UserError(
+                f'the data changed: the checkpoint was written with data {then}, and this is data '
+                f'{now}. Put the former data back, or start anew in another --job_log_dir.'
+            )

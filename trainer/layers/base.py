@@ -139,9 +139,9 @@ class Layer(Component):
         Raises:
             ValueError: the layer that owns this one is not running.
         """
-        return self.call_as(self.scope_name(), method, *args, **kwargs)
+        return self.call_as(None, method, *args, **kwargs)
 
-    def call_as(self, name: str, method: str, *args: Any, **kwargs: Any) -> Any:
+    def call_as(self, name: str | None, method: str, *args: Any, **kwargs: Any) -> Any:
         """Like `call`, with the parameters under another name in the owner."""
         owner, frame = self._owner(), _frames.get()
         while frame is not None and frame.layer is not owner:
@@ -152,7 +152,7 @@ class Layer(Component):
                 f'{where}: its owner is not running. Layers are fields of the layer that uses '
                 'them, or are handed down by it; they are never made inside `forward`'
             )
-        module, keys = frame.child(self, name)
+        module, keys = frame.child(self, name or self.scope_name())
         return module(*args, _method=method, _keys=keys, **kwargs)
 
     def module(self) -> nn.Module:

@@ -22,7 +22,9 @@ class Embedding(Layer):
 
     def forward(self, ids_BT: jax.Array) -> jax.Array:
         # The table is drawn with variance 1 / dims, which suits `attend`; here that is undone.
-        x_BTD = jnp.take(self._table(), ids_BT, axis=0) * math.sqrt(self.dims)
+        # Features are gathered first: a row that is split over fsdp does not suit the batch.
+        table_VD = self.constrain(self._table(), ('vocab', 'features'))
+        x_BTD = jnp.take(table_VD, ids_BT, axis=0) * math.sqrt(self.dims)
         return self.constrain(x_BTD, ('batch', 'length', 'features'))
 
     def attend(self, x_BTD: jax.Array) -> jax.Array:

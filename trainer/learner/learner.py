@@ -68,7 +68,7 @@ class Learner(Component):
             step: steps done before, int32.
             decay_mask: a tree like the parameters, True where weight decay applies.
         """
-        norm = optax.global_norm(gradients)
+        norm = optax.tree.norm(gradients)
         if self.clip_gradient_norm_to_value is not None:
             scale = jnp.minimum(1.0, self.clip_gradient_norm_to_value / jnp.maximum(norm, 1e-12))
             gradients = jax.tree.map(lambda g: g * scale, gradients)

@@ -100,7 +100,7 @@ class Optax(Optimizer):
         options: its other arguments.
 
     Example:
-        >>> lion = Optax('lion', {'b1': 0.95, 'weight_decay': 0.1})
+        >>> lion = Optax(name='lion', hyperparameters={'b1': 0.95})
     """
 
     name: str
@@ -129,7 +129,7 @@ class Optax(Optimizer):
         found: Any = optax
         for part in self.name.split('.'):
             found = getattr(found, part, None)
-        takes = inspect.isfunction(found) and inspect.signature(found).parameters
-        if not takes or 'learning_rate' not in takes:
+        takes = inspect.signature(found).parameters if callable(found) else None
+        if takes is None or 'learning_rate' not in takes:
             raise ValueError(f'optax has no optimizer {self.name!r} that takes a learning_rate')
         return found  # type: ignore[no-any-return]

@@ -1,0 +1,65 @@
+"""Random symbolic values with decisions in them, for property tests."""
+
+from typing import Any
+
+import pyglove as pg
+from hypothesis import strategies as st
+
+from tests.paxtune.toys import Block, Dense
+
+_SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**60), 2**60),
+    st.floats(allow_nan=False, width=32),
+    st.text(max_size=5),
+)
+
+
+def _ranges(scale: str | None) -> st.SearchStrategy[Any]:
+    low = 1e-6 if scale in ('log', 'rlog') else -1e6
+    bounds = st.floats(low, 1e6, width=64)
+    return (
+        st.tuples(bounds, bounds)
+        .filter(lambda pair: pair[0] != pair[1])
+        .map(lambda pair: pg.floatv(min(pair), max(pair), scale))
+    )
+
+
+RANGES = st.sampled_from([None, 'linear', 'log', 'rlog']).flatmap(_ranges)
+
+
+def _choices(candidates: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    some = st.lists(candidates, min_size=1, max_size=4)
+
+    @st.composite
+    def several(draw: st.DrawFn) -> Any:
+        values, distinct = draw(some), draw(st.booleans())
+        count = draw(st.integers(1, len(values) if distinct else 3))
+        return pg.manyof(count, values, distinct=distinct, sorted=draw(st.booleans()))
+
+    return st.one_of(some.map(pg.oneof), several(), some.map(pg.permutate))
+
+
+def _candidates(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    decision = st.one_of(RANGES, _choices(inner))
+    return st.one_of(
+        inner,
+        decision,
+        decision.map(lambda value: pg.Dict(inside=value, fixed=1)),
+        st.lists(st.sampled_from([1, 2, 4, 8]), min_size=1, max_size=3).map(
+            lambda heads: Block(heads=pg.oneof(heads))
+        ),
+        st.integers(1, 99).map(Dense),
+    )
+
+
+DECISIONS = st.one_of(RANGES, _choices(_candidates(_candidates(_SCALARS))))
+
+
+@st.composite
+def values(draw: st.DrawFn) -> Any:
+    """A symbolic value with one to four decisions at its top, some with more inside."""
+    names = ['rate', 'layer', 'list_of', 'x']
+    decisions = draw(st.lists(DECISIONS, min_size=1, max_size=4))
+    return pg.Dict({'fixed': 3} | dict(zip(names, decisions, strict=False)))

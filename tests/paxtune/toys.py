@@ -1,0 +1,50 @@
+"""Small experiments for tests of studies: no trainer, no JAX."""
+
+from typing import Any
+
+import pyglove as pg
+
+from paxtune.experiment import Search
+from paxtune.rewards import MetricReward
+from trainer.component import Component
+
+
+class Block(Component):
+    """A choice with decisions of its own inside."""
+
+    heads: int = 2
+    name: str = 'block'
+
+
+class Dense(Component):
+    """Another choice."""
+
+    width: int = 8
+
+
+class Toy(Component):
+    """Anything with a search in it."""
+
+    search: Search
+    rate: float = 0.1
+    layer: Any = None
+    widths: Any = None
+
+
+LOSS = MetricReward(metric='loss', goal='minimize')
+
+
+def search(**fields: Any) -> Search:
+    """A search over the toy's loss."""
+    return Search(**({'reward': LOSS, 'num_trials': 8} | fields))
+
+
+def toy(**fields: Any) -> Toy:
+    """An experiment with a log range, a conditional choice and a choice of several."""
+    defaults = {
+        'search': search(),
+        'rate': pg.floatv(1e-4, 1e-1, 'log'),
+        'layer': pg.oneof([Block(pg.oneof([1, 2, 4])), Dense(), Dense(16)]),
+        'widths': pg.manyof(2, [1, 2, 3, 4]),
+    }
+    return Toy(**(defaults | fields))

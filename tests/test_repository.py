@@ -1,0 +1,104 @@
+"""The repository as a whole: modules, commands, and which way imports go."""
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ('trainer', 'paxtune', 'search_spaces')
+SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob('*.py'))
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix('').parts
+    return '.'.join(parts[:-1] if parts[-1] == '__init__' else parts)
+
+
+def imported_packages(path: Path) -> set[str]:
+    """Every top-level package that a file imports from, also inside its functions."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition('.')[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module and node.level == 0, f'{path}: relative import'
+            found.add(node.module.partition('.')[0])
+    return found
+
+
+def is_command(path: Path) -> bool:
+    return "__name__ == '__main__'" in path.read_text()
+
+
+COMMANDS = [module_name(path) for path in SOURCES if is_command(path)]
+
+
+def python(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *args], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+
+
+@pytest.mark.parametrize('name', [module_name(path) for path in SOURCES])
+def test_module_imports(name: str) -> None:
+    importlib.import_module(name)
+
+
+def test_packages_are_packages() -> None:
+    for package in PACKAGES:
+        assert (ROOT / package / 'py.typed').exists()
+    for path in SOURCES:
+        assert (path.parent / '__init__.py').exists(), f'{path.parent} has no __init__.py'
+
+
+@pytest.mark.parametrize(
+    ('module', 'kept_out'),
+    [
+        ('paxtune', ['tensorflow', 'jax']),
+        ('search_spaces.lm', ['tensorflow']),
+        ('search_spaces.nas', ['tensorflow']),
+        ('trainer', ['tensorflow']),
+    ],
+)
+def test_import_leaves_out(module: str, kept_out: list[str]) -> None:
+    loaded = python('-c', f'import sys, {module}; print(*sys.modules, sep="\\n")')
+    assert loaded.returncode == 0, loaded.stderr
+    assert not set(kept_out) & set(loaded.stdout.split())
+
+
+@pytest.mark.parametrize('command', COMMANDS)
+def test_command_answers_help(command: str) -> None:
+    answer = python('-m', command, '--help')
+    assert answer.returncode == 0, answer.stderr
+    assert '--exp' in answer.stdout
+
+
+def test_there_are_commands() -> None:
+    assert {'trainer.main', 'paxtune.search', 'paxtune.train'} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ('package', 'above'),
+    [('trainer', {'paxtune', 'search_spaces'}), ('paxtune', {'search_spaces'})],
+)
+def test_imports_go_one_way(package: str, above: set[str]) -> None:
+    for path in (ROOT / package).rglob('*.py'):
+        assert not imported_packages(path) & above, path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'module',
+    [
+        'vizier._src.algorithms.designers.gp_ucb_pe',
+        'vizier._src.algorithms.designers.gp_bandit',
+        'vizier._src.algorithms.designers.random',
+    ],
+)
+def test_what_vizier_designers_need_is_installed(module: str) -> None:
+    loaded = python('-c', f'import {module}')
+    assert loaded.returncode == 0, loaded.stderr

@@ -1,0 +1,262 @@
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from trainer import layers
+from trainer.layers import (
+    Attention,
+    Dropout,
+    Embedding,
+    FeedForward,
+    GatedFeedForward,
+    Layer,
+    Linear,
+    Positions,
+    Residual,
+    Stack,
+    TransformerBlock,
+    TransformerLm,
+)
+from trainer.layers.attention import rotate
+from trainer.layers.base import Run, running
+
+X_BTD = jax.random.normal(jax.random.key(7), (2, 6, 8))
+
+
+def init(layer: Layer, *args: Any) -> Any:
+    boxed = jax.jit(layer.module().init)({'params': jax.random.key(0)}, *args)
+    return nn.meta.unbox(boxed['params'])
+
+
+def apply(layer: Layer, params: Any, *args: Any, training: bool = False, **fields: Any) -> Any:
+    with running(Run(training=training, **fields)):
+        rngs = {'dropout': jax.random.key(1)}
+        return jax.jit(layer.module().apply)({'params': params}, *args, rngs=rngs)
+
+
+def test_weights_stand_at_the_path_of_their_layer() -> None:
+    block = TransformerBlock(Attention(2), FeedForward(4))
+    model = TransformerLm(Embedding(5, 8), Stack([block], repeats=2, scan='always'))
+    params = init(model, jnp.zeros((1, 3), jnp.int32))
+    assert params['embedding']['table'].shape == (5, 8)
+    assert params['stack']['layers_0x2']['feed_forward']['up'].shape == (2, 8, 4)
+    each = layers.per_layer(params)
+    assert each['stack']['layers_1']['feed_forward']['up'].shape == (8, 4)
+
+
+def test_a_layer_whose_owner_is_not_running_is_refused() -> None:
+    with pytest.raises(ValueError, match='its owner is not running'):
+        Residual(FeedForward(8)).layer(X_BTD)
+
+    class Maker(Layer):
+        def forward(self, x: jax.Array) -> Any:
+            return Linear(8)(x)
+
+    with pytest.raises(ValueError, match='never made inside `forward`'):
+        init(Maker(), X_BTD)
+
+
+def test_a_layer_that_is_handed_down_keeps_its_owners_weights() -> None:
+    class Head(Layer):
+        def forward(self, x: jax.Array, embedding: Embedding) -> Any:
+            return embedding.call('attend', x)
+
+    class Model(Layer):
+        embedding: Embedding
+        head: Head = Head()
+
+        def forward(self, ids: jax.Array) -> Any:
+            return self.head(self.embedding(ids), self.embedding)
+
+    ids = jnp.array([[0, 1, 2]])
+    params = init(Model(Embedding(3, 8)), ids)
+    assert jax.tree.map(jnp.shape, params) == {'embedding': {'table': (3, 8)}}
+
+
+def test_a_layer_that_is_called_twice_shares_its_weights_and_not_its_dropout() -> None:
+    class Twice(Layer):
+        linear: Linear = Linear(8)
+        dropout: Dropout = Dropout(0.5)
+
+        def forward(self, x: jax.Array) -> Any:
+            return self.dropout(self.linear(x)), self.dropout(self.linear(x))
+
+    params = init(Twice(), X_BTD)
+    assert list(params) == ['linear']
+    first, second = apply(Twice(), params, X_BTD)
+    np.testing.assert_array_equal(first, second)
+    first, second = apply(Twice(), params, X_BTD, training=True)
+    assert not np.array_equal(first, second)
+
+
+def mixed_stack(scan: str) -> Stack:
+    blocks = [
+        Residual(FeedForward(4, dropout=Dropout(rate)), dropout=Dropout(0.2))
+        for rate in (0.1, 0.5, 0.3)
+    ]
+    other = Residual(GatedFeedForward(4))
+    return Stack([*blocks, other], repeats=2, scan=scan)
+
+
+def test_a_scanned_stack_is_the_unrolled_one() -> None:
+    unrolled, scanned = mixed_stack('never'), mixed_stack('always')
+    flat, packed = init(unrolled, X_BTD), init(scanned, X_BTD)
+    assert list(packed) == ['layers_0x3', 'layers_3', 'layers_4x3', 'layers_7']
+    # What a layer draws depends on its path alone, dropout too.
+    jax.tree.map(np.testing.assert_array_equal, layers.per_layer(packed), flat)
+    jax.tree.map(np.testing.assert_array_equal, layers.stacked(flat, scanned), packed)
+    for training in (False, True):
+        np.testing.assert_allclose(
+            apply(scanned, packed, X_BTD, training=training),
+            apply(unrolled, flat, X_BTD, training=training),
+            rtol=1e-5,
+            atol=1e-6,
+        )
+
+
+def test_each_layer_of_a_run_has_its_own_numbers() -> None:
+    rates = [0.0, 0.9]
+    stack = Stack([Residual(FeedForward(8), dropout=Dropout(r)) for r in rates], scan='always')
+    same = Stack([Residual(FeedForward(8), dropout=Dropout(0.0)) for _ in rates], scan='always')
+    params = init(stack, X_BTD)
+    assert not np.allclose(
+        apply(stack, params, X_BTD, training=True), apply(same, params, X_BTD, training=True)
+    )
+
+
+@pytest.mark.parametrize('remat', ['full', 'dots', 'none'])
+def test_remat_changes_no_gradient(remat: str) -> None:
+    stack = Stack([Residual(FeedForward(4))], repeats=3, scan='always', remat=remat)
+    plain = Stack([Residual(FeedForward(4))], repeats=3, scan='never')
+    params = init(plain, X_BTD)
+    wanted = jax.grad(lambda p: apply(plain, p, X_BTD).sum())(params)
+    packed = layers.stacked(params, stack)
+    got = jax.grad(lambda p: apply(stack, p, X_BTD).sum())(packed)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6),
+        layers.per_layer(got),
+        wanted,
+    )
+
+
+def test_short_stacks_are_unrolled_on_cpu() -> None:
+    assert [n for n, _, _ in Stack([Linear(8)], repeats=2).storage()] == ['layers_0', 'layers_1']
+    assert [n for n, _, _ in Stack([Linear(8)], repeats=9).storage()] == ['layers_0x9']
+
+
+def test_dropout_keeps_the_mean() -> None:
+    x = jnp.ones((400, 100))
+    y = apply(Dropout(0.25), {}, x, training=True)
+    assert abs(float(y.mean()) - 1) < 0.02
+    assert abs(float((y == 0).mean()) - 0.25) < 0.02
+    np.testing.assert_array_equal(apply(Dropout(0.25), {}, x), x)
+
+
+def test_norms() -> None:
+    x = 3 + 5 * X_BTD
+    rms = apply(layers.RMSNorm(), init(layers.RMSNorm(), x), x)
+    np.testing.assert_allclose(jnp.square(rms).mean(-1), 1, rtol=1e-4)
+    norm = apply(layers.LayerNorm(), init(layers.LayerNorm(), x), x)
+    np.testing.assert_allclose(norm.mean(-1), 0, atol=1e-5)
+    np.testing.assert_allclose(norm.std(-1), 1, rtol=1e-4)
+
+
+def attention_by_hand(layer: Attention, params: Any, x_BTD: jax.Array) -> np.ndarray:
+    """Causal attention, one query at a time."""
+    q, k, v = (
+        np.einsum('btd,dnh->btnh', x_BTD, params[n]) for n in ('query', 'key', 'value')
+    )
+    index = jnp.broadcast_to(jnp.arange(x_BTD.shape[1]), x_BTD.shape[:2])
+    q, k = (np.asarray(rotate(jnp.asarray(a), index, 10_000.0)) for a in (q, k))
+    group = layer.num_heads // k.shape[2]
+    out = np.zeros_like(x_BTD)
+    for b, t, n in np.ndindex(q.shape[:3]):
+        scores = k[b, : t + 1, n // group] @ q[b, t, n] / np.sqrt(q.shape[-1])
+        weights = np.exp(scores - scores.max())
+        mixed = weights @ v[b, : t + 1, n // group] / weights.sum()
+        out[b, t] += mixed @ np.asarray(params['output'][n])
+    return out
+
+
+@pytest.mark.parametrize('kv_heads', [None, 2, 1])
+def test_attention_is_attention(kv_heads: int | None) -> None:
+    layer = Attention(4, num_kv_heads=kv_heads)
+    params = init(layer, X_BTD)
+    np.testing.assert_allclose(
+        apply(layer, params, X_BTD), attention_by_hand(layer, params, X_BTD), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_segments_do_not_see_each_other() -> None:
+    layer = Attention(2)
+    params = init(layer, X_BTD)
+    packed = Positions(
+        jnp.array([[0, 1, 2, 0, 1, 2]] * 2), jnp.array([[1, 1, 1, 2, 2, 2]] * 2)
+    )
+    whole = apply(layer, params, X_BTD, packed)
+    apart = [apply(layer, params, X_BTD[:, part]) for part in (slice(0, 3), slice(3, 6))]
+    np.testing.assert_allclose(whole, jnp.concatenate(apart, axis=1), rtol=1e-4, atol=1e-5)
+
+
+def test_full_attention_sees_the_future() -> None:
+    for mask, sees in (('causal', False), ('full', True)):
+        layer = Attention(2, mask=mask)
+        params = init(layer, X_BTD)
+        changed = X_BTD.at[:, -1].add(1)
+        first = [apply(layer, params, x)[:, 0] for x in (X_BTD, changed)]
+        assert np.allclose(*first) is not sees
+
+
+@pytest.mark.parametrize(
+    ('fields', 'message'),
+    [
+        ({'num_heads': 4, 'num_kv_heads': 3}, 'must divide num_heads'),
+        ({'num_heads': 2, 'head_dim': 3}, 'must be even'),
+    ],
+)
+def test_impossible_attention_is_refused(fields: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Attention(**fields)
+
+
+def test_heads_that_do_not_divide_the_width_are_refused() -> None:
+    with pytest.raises(ValueError, match='3 heads do not divide the width 8'):
+        init(Attention(3), X_BTD)
+
+
+def test_bfloat16_stays_bfloat16_and_logits_are_float32() -> None:
+    block = TransformerBlock(Attention(2), GatedFeedForward(4), dropout=Dropout(0.1))
+    model = TransformerLm(Embedding(5, 8), Stack([block], repeats=2, scan='always'))
+    ids = jnp.zeros((1, 3), jnp.int32)
+    params = init(model, ids)
+    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype('float32')}
+    out = apply(model, params, ids, dtype=jnp.bfloat16, training=True)
+    assert out.dtype == jnp.float32
+    hidden = apply(block, layers.per_layer(params)['stack']['layers_0'],
+                   X_BTD.astype(jnp.bfloat16), dtype=jnp.bfloat16, training=True)
+    assert hidden.dtype == jnp.bfloat16
+
+
+def test_an_own_head_projects_to_the_vocabulary() -> None:
+    stack = Stack([Residual(FeedForward(4))])
+    model = TransformerLm(Embedding(5, 8), stack, head=Linear(5, axes=['embed', 'vocab']))
+    ids = jnp.zeros((1, 3), jnp.int32)
+    params = init(model, ids)
+    assert params['head']['kernel'].shape == (8, 5)
+    assert apply(model, params, ids).shape == (1, 3, 5)
+    with pytest.raises(ValueError, match=r'head.output_dims \(4\) must equal'):
+        TransformerLm(Embedding(5, 8), stack, head=Linear(4))
+
+
+def test_identity_leaves_a_layer_out() -> None:
+    layer = Residual(layers.Identity())
+    assert not init_or_empty(layer)
+    np.testing.assert_array_equal(layer.module().apply({}, X_BTD), X_BTD)
+
+
+def init_or_empty(layer: Layer) -> Any:
+    return layer.module().init({'params': jax.random.key(0)}, X_BTD)

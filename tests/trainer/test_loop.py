@@ -1,0 +1,176 @@
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from tests.trainer.tiny import CountingInput, experiment
+from trainer.checkpoint import Checkpoints
+from trainer.errors import UserError
+from trainer.experiment import Experiment
+from trainer.layers import Dropout
+from trainer.loop import Interrupted, Measurement, NonFiniteLossError, run
+from trainer.setup import compiled, localized
+from trainer.summaries import read_metrics
+
+
+def measured(made: Experiment, directory: Path, **fields: Any) -> list[Measurement]:
+    return list(run(made, directory, **fields))
+
+
+def without_speed(measurement: Measurement) -> dict[str, float]:
+    return {k: v for k, v in measurement.metrics.items() if k != 'train/tokens_per_second'}
+
+
+def final_state(made: Experiment, directory: Path) -> Any:
+    program, _ = compiled(localized(made))
+    restored = Checkpoints(directory / 'checkpoints').restore(program.abstract_state)
+    assert restored is not None
+    return jax.device_get(restored[0])
+
+
+def test_a_run_measures_at_its_intervals_and_at_its_end(tmp_path: Path) -> None:
+    got = measured(experiment(num_steps=5), tmp_path)
+    assert [m.step for m in got] == [2, 4, 5]
+    names = {'loss', 'log_pplx', 'accuracy'}
+    assert {f'eval/{n}' for n in names} < got[0].metrics.keys()
+    assert {f'train/{n}' for n in (*names, 'learning_rate', 'gradient_norm', 'tokens_per_second')} < (
+        got[0].metrics.keys()
+    )  # fmt: skip
+    assert got[-1].metrics['eval/loss'] < got[0].metrics['eval/loss']
+    assert got[-1].checkpoint == str(tmp_path / 'checkpoints' / '5')
+    assert sorted(p.name for p in (tmp_path / 'checkpoints').iterdir()) == ['4', '5']
+    assert list((tmp_path / 'summaries').glob('events.out.tfevents*'))
+
+
+def test_eval_covers_the_whole_set_exactly(tmp_path: Path) -> None:
+    # Batches weigh differently, so the mean over the set is not the mean of the batches.
+    made = experiment(num_steps=1, task__learner__learning_rate=0.0)
+    (got,) = measured(made, tmp_path)
+    program, values = compiled(localized(made))
+    state = program.init(program.random_key(0), values)
+    data = localized(made).eval_inputs['eval']
+    total = weight = 0.0
+    for _ in range(3):
+        batch = program.put(data.get_next(), 'eval')
+        loss = program.eval_step(state.params, batch, values)['loss']
+        total, weight = total + float(loss.total), weight + float(loss.weight)
+    assert got.metrics['eval/loss'] == total / weight
+    assert weight == 3 * 64 - (1 + 2 + 3)
+
+
+def test_metrics_are_written_once_each(tmp_path: Path) -> None:
+    measured(experiment(num_steps=4), tmp_path)
+    records = read_metrics(tmp_path / 'metrics.jsonl')
+    assert [(r['step'], 'train/loss' in r) for r in records] == [
+        (1, True), (2, True), (2, False), (3, True), (4, True), (4, False),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize('stop_after', [1, 2])
+def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(tmp_path: Path, stop_after: int) -> None:
+    made = experiment(num_steps=6, task__model__dropout=Dropout(0.1), train__eval_interval_steps=3)
+    whole = measured(made, tmp_path / 'whole')
+    running = run(made, tmp_path / 'parts')
+    for _ in range(stop_after):
+        next(running)
+    running.close()
+    rest = measured(made, tmp_path / 'parts')
+    assert rest[0].resumed_from > 0
+    wanted = {m.step: without_speed(m) for m in whole}
+    assert {m.step: without_speed(m) for m in rest} == {
+        step: metrics for step, metrics in wanted.items() if step >= rest[0].step
+    }
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        final_state(made, tmp_path / 'parts'),
+        final_state(made, tmp_path / 'whole'),
+    )
+    steps = [(r['step'], 'train/loss' in r) for r in read_metrics(tmp_path / 'parts/metrics.jsonl')]
+    assert steps == sorted(set(steps), key=lambda s: (s[0], not s[1]))
+    assert len(steps) == 6 + 2
+
+
+def test_a_finished_run_repeats_its_last_measurement(tmp_path: Path) -> None:
+    first = measured(experiment(), tmp_path)
+    again = measured(experiment(), tmp_path)
+    assert [m.step for m in again] == [6]
+    assert without_speed(again[0]) == without_speed(first[-1])
+
+
+def test_an_interrupted_run_saves_and_goes_on(tmp_path: Path) -> None:
+    asked = iter([False, False, True])
+    with pytest.raises(Interrupted, match='interrupted at step 3'):
+        measured(experiment(), tmp_path, should_interrupt=lambda: next(asked))
+    rest = measured(experiment(), tmp_path)
+    assert rest[0].resumed_from == 3
+    whole = measured(experiment(), tmp_path / 'whole')
+    assert without_speed(rest[-1]) == without_speed(whole[-1])
+
+
+def test_a_damaged_checkpoint_is_stepped_over(tmp_path: Path) -> None:
+    whole = measured(experiment(), tmp_path)
+    newest = tmp_path / 'checkpoints' / '6'
+    for part in newest.rglob('*'):
+        if part.is_file():
+            part.write_bytes(b'')
+    (tmp_path / 'checkpoints' / '7').mkdir()
+    rest = measured(experiment(), tmp_path)
+    assert rest[0].resumed_from == 4
+    assert without_speed(rest[-1]) == without_speed(whole[-1])
+    assert final_state(experiment(), tmp_path).step == 6
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    measured(experiment(num_steps=2), tmp_path)
+    other = experiment(num_steps=2, task__model__embedding__dims=32)
+    with pytest.raises(UserError, match=r'of another experiment.*stored \(32, 16\)'):
+        measured(other, tmp_path)
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
+    made = experiment(task__learner__learning_rate=1e30, num_steps=20)
+    with pytest.raises(NonFiniteLossError, match='the training loss is nan at step'):
+        measured(made, tmp_path)
+
+
+def test_inputs_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    class Missing(CountingInput):
+        def prepare(self) -> None:
+            raise UserError('nothing there')
+
+    made = experiment(eval_inputs={'c4': Missing(batch_size=2)})
+    with pytest.raises(UserError, match='eval_inputs.c4: nothing there'):
+        measured(made, tmp_path / 'run')
+    assert not (tmp_path / 'run').exists()
+
+
+def test_a_mesh_that_does_not_fit_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match='mesh: mesh data=7'):
+        measured(experiment(mesh__data=7), tmp_path)
+
+
+def test_the_experiment_is_written(tmp_path: Path) -> None:
+    measured(experiment(num_steps=1), tmp_path)
+    written = json.loads((tmp_path / 'experiment.json').read_text())
+    assert written['task']['learner']['learning_rate'] == 0.01
+
+
+def test_train_metrics_are_means_over_the_interval(tmp_path: Path) -> None:
+    got = measured(experiment(num_steps=2), tmp_path)[0].metrics
+    records = [r for r in read_metrics(tmp_path / 'metrics.jsonl') if 'train/loss' in r]
+    weights = [64 - 1, 64 - 2]
+    mean = sum(r['train/loss'] * w for r, w in zip(records, weights, strict=True)) / sum(weights)
+    assert math.isclose(got['train/loss'], mean, rel_tol=1e-6)
+
+
+def test_no_temporary_checkpoint_is_left(tmp_path: Path) -> None:
+    half = tmp_path / 'checkpoints' / '2.orbax-checkpoint-tmp'
+    half.mkdir(parents=True)
+    measured(experiment(num_steps=2), tmp_path)
+    assert [p.name for p in (tmp_path / 'checkpoints').iterdir()] == ['2']
+    shutil.rmtree(tmp_path)

@@ -1,0 +1,75 @@
+"""Meshes of 8 simulated devices, in a process of their own."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+_SCRIPT = """
+import json
+import jax
+from tests.trainer.tiny import experiment, model
+from trainer.layers import Dropout, GatedFeedForward
+from trainer.layers import Attention, Embedding, Stack, TransformerBlock, TransformerLm
+from trainer.mesh import Mesh
+from trainer.setup import compiled, localized
+
+block = TransformerBlock(Attention(4), GatedFeedForward(32), dropout=Dropout(0.1))
+model = TransformerLm(Embedding(32, 16), Stack([block], repeats=2, scan='always'))
+meshes = {
+    'one device': Mesh(data=1), 'data': Mesh(data=8), 'fsdp': Mesh(data=1, fsdp=8),
+    'tensor': Mesh(data=2, tensor=4), 'mixed': Mesh(data=2, fsdp=2, tensor=2),
+    'one device, accumulated': Mesh(data=1), 'mixed, accumulated': Mesh(data=2, fsdp=2, tensor=2),
+}
+out = {}
+for name, mesh in meshes.items():
+    devices = jax.devices()[:1] if 'one' in name else jax.devices()
+    made = localized(experiment(task__model=model.clone(deep=True)))
+    made.task.learner.rebind(microbatches=2 if 'accumulated' in name else 1)
+    made.rebind({'train_input.batch_size': 16, 'eval_inputs.eval.batch_size': 16})
+    from trainer.program import program_for
+    program = program_for(made.task, mesh.make(devices), made.train_input.element_spec())
+    values, key = program.values(made.task), program.random_key(0)
+    state, losses = program.init(key, values), []
+    for _ in range(10):
+        batch = program.put(made.train_input.get_next(), 'train_input')
+        state, metrics = program.train_step(state, batch, key, values)
+        losses.append(float(metrics['loss'].mean))
+    up = state.params['stack']['layers_0x2']['feed_forward']['up']
+    moment = state.opt_state[0][0].mu['stack']['layers_0x2']['feed_forward']['up']
+    assert up.sharding == moment.sharding
+    out[name] = [losses, up.addressable_shards[0].data.size / up.size]
+print(json.dumps(out))
+"""
+
+
+@pytest.fixture(scope='module')
+def runs() -> dict[str, tuple[list[float], float]]:
+    flags = '--xla_force_host_platform_device_count=8'
+    done = subprocess.run(
+        [sys.executable, '-c', _SCRIPT],
+        env={**os.environ, 'XLA_FLAGS': flags, 'JAX_PLATFORMS': 'cpu'},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize('mesh', ['data', 'fsdp', 'tensor', 'mixed', 'mixed, accumulated'])
+def test_every_mesh_gives_the_losses_of_one_device(
+    runs: dict[str, tuple[list[float], float]], mesh: str
+) -> None:
+    alone = runs[mesh.replace('mixed', 'one device') if 'accumulated' in mesh else 'one device']
+    np.testing.assert_allclose(runs[mesh][0], alone[0], rtol=1e-5)
+
+
+def test_weights_are_divided(runs: dict[str, tuple[list[float], float]]) -> None:
+    parts = {mesh: part for mesh, (_, part) in runs.items() if 'accumulated' not in mesh}
+    assert parts == {
+        'one device': 1, 'data': 1, 'fsdp': 1 / 8, 'tensor': 1 / 4, 'mixed': 1 / 4
+    }  # fmt: skip

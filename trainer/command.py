@@ -1,0 +1,83 @@
+"""What the commands have in common: flags, messages, exit codes, the compilation cache."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyglove as pg
+from absl.flags import argparse_flags
+
+from trainer.errors import UserError
+
+_CACHE_BYTES = 4 * 2**30
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """A parser for the flags of a command, which takes absl's own flags too."""
+    return argparse_flags.ArgumentParser(  # type: ignore[no-any-return]
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def add_experiment_flags(flags: argparse.ArgumentParser, required: bool = True) -> None:
+    """Adds --exp, --set and --smoke."""
+    flags.add_argument(
+        '--exp',
+        required=required,
+        metavar='NAME',
+        help='a name in search_spaces, such as lm.StdlibTunable, or any dotted path',
+    )
+    flags.add_argument(
+        '--set',
+        nargs='+',
+        action='extend',
+        default=[],
+        metavar='PATH=VALUE',
+        help='override a value, such as task.learner.learning_rate=1e-3; fixes a decision',
+    )
+    flags.add_argument(
+        '--smoke', action='store_true', help='run at the tiny size that the experiment names'
+    )
+
+
+def decisions_left_open(experiment: pg.Object) -> list[str]:
+    """The paths of the decisions in an experiment that nobody has made."""
+    primitive = pg.hyper.HyperPrimitive
+    return list(pg.query(experiment, where=lambda value: isinstance(value, primitive)))
+
+
+def require_concrete(experiment: pg.Object) -> None:
+    """Raises UserError with the list of decisions that are left open."""
+    open_paths = decisions_left_open(experiment)
+    if open_paths:
+        raise UserError(
+            f'{len(open_paths)} decisions are left open: {", ".join(open_paths)}. Make them with '
+            '--set path=value, or search over them with python -m paxtune.search.'
+        )
+
+
+def run_command(main: Callable[[Sequence[str] | None], int]) -> None:
+    """Runs a command and exits: with its code, or with 2 and one message after a UserError."""
+    try:
+        code = main(None)
+    except UserError as error:
+        print(f'error: {error}', file=sys.stderr)
+        code = 2
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+def enable_compilation_cache() -> None:
+    """Lets processes share what XLA compiled, under $JAX_COMPILATION_CACHE_DIR or ~/.cache."""
+    import jax
+
+    if not os.environ.get('JAX_COMPILATION_CACHE_DIR'):
+        base = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
+        jax.config.update('jax_compilation_cache_dir', str(Path(base) / 'paxtune' / 'xla'))
+    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
+    jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
+    jax.config.update('jax_compilation_cache_max_size', _CACHE_BYTES)

@@ -1,0 +1,13 @@
+"""Sources of batches. None of them imports TensorFlow before it is used."""
+
+from trainer.inputs.base import Batch as Batch
+from trainer.inputs.base import EndOfData as EndOfData
+from trainer.inputs.base import Input as Input
+from trainer.inputs.c4 import C4Input as C4Input
+from trainer.inputs.json_shards import JsonShardsInput as JsonShardsInput
+from trainer.inputs.seqio_input import SeqIOInput as SeqIOInput
+from trainer.inputs.stdlib import StdlibInput as StdlibInput
+from trainer.inputs.text import TextInput as TextInput
+from trainer.inputs.vocabulary import ByteVocabulary as ByteVocabulary
+from trainer.inputs.vocabulary import SentencePieceVocabulary as SentencePieceVocabulary
+from trainer.inputs.vocabulary import Vocabulary as Vocabulary

@@ -1,0 +1,69 @@
+"""Random permutations that are computed, not stored."""
+
+import hashlib
+import math
+
+import numpy as np
+
+_ROUNDS = 6
+
+
+def random_words(count: int, *seeds: int) -> np.ndarray:
+    """`count` uint64 that depend on the seeds alone: the same on any machine, in any version.
+
+    Example:
+        >>> random_words(2, 0, 1)
+        array([ 5957990085886105788, 16266216653276803440], dtype=uint64)
+    """
+    name = '/'.join(str(seed) for seed in seeds).encode()
+    digests = (hashlib.blake2b(name, digest_size=8, salt=bytes([i])) for i in range(count))
+    return np.array([int.from_bytes(digest.digest(), 'little') for digest in digests], np.uint64)
+
+
+class Permutation:
+    """A permutation of range(size), drawn by seeds.
+
+    A Feistel network over pairs (left, right) of a grid that just holds `size` cells: each round
+    adds a hash of one half to the other, which can be undone, so no two indices meet. The few
+    results that lie outside range(size) go through the network again.
+
+    Example:
+        >>> drawn = Permutation(5, 0)(np.arange(5))
+        >>> sorted(drawn.tolist())
+        [0, 1, 2, 3, 4]
+    """
+
+    def __init__(self, size: int, *seeds: int):
+        """Draws a permutation.
+
+        Args:
+            size: of the range, at least 1.
+            *seeds: equal seeds and sizes, equal permutations.
+        """
+        self._size = np.uint64(size)
+        rows = math.isqrt(size - 1) + 1
+        self._rows, self._columns = np.uint64(rows), np.uint64(-(-size // rows))
+        self._keys = random_words(_ROUNDS, *seeds)
+
+    def __call__(self, index: np.ndarray) -> np.ndarray:
+        """The images (int64) of indices in range(size)."""
+        image = self._shuffle(index.astype(np.uint64))
+        while (outside := image >= self._size).any():
+            image[outside] = self._shuffle(image[outside])
+        return image.astype(np.int64)
+
+    def _shuffle(self, cell: np.ndarray) -> np.ndarray:
+        left: np.ndarray = cell // self._columns
+        right: np.ndarray = cell % self._columns
+        for i in range(0, _ROUNDS, 2):
+            # The hash is reduced before it is added: a sum that wraps around could not be undone.
+            left = (left + _hash(right ^ self._keys[i]) % self._rows) % self._rows
+            right = (right + _hash(left ^ self._keys[i + 1]) % self._columns) % self._columns
+        return left * self._columns + right
+
+
+def _hash(word: np.ndarray) -> np.ndarray:
+    # The finalizer of splitmix64 (Steele, Lea & Flood 2014). uint64 wraps around.
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return word ^ (word >> np.uint64(31))

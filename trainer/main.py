@@ -1,0 +1,107 @@
+"""Trains or evaluates one experiment.
+
+    python -m trainer.main --exp=lm.C4Small --job_log_dir=runs/c4 --mode=train
+    python -m trainer.main --exp=lm.C4Small --job_log_dir=runs/c4 --mode=eval
+
+The same command again resumes from the newest checkpoint. Exit codes: 0 done, 2 bad input,
+130 interrupted.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from trainer import command
+from trainer.errors import UserError
+
+if TYPE_CHECKING:
+    from trainer.experiment import Experiment
+
+
+def main(argv: Sequence[str] | None) -> int:
+    """Runs the command.
+
+    Raises:
+        UserError: bad input.
+    """
+    flags = command.parser(__doc__)
+    command.add_experiment_flags(flags)
+    flags.add_argument('--job_log_dir', required=True, help='where everything is written')
+    flags.add_argument('--mode', choices=['train', 'eval'], default='train')
+    args = flags.parse_args(argv)
+
+    from trainer import overrides, registry
+    from trainer.experiment import Experiment
+
+    experiment = registry.find(args.exp, Experiment)
+    if args.smoke:
+        experiment = overrides.smoke(experiment)
+    experiment = overrides.override(experiment, args.set)
+    if args.mode == 'eval':
+        command.require_concrete(experiment)
+        return evaluate_newest(experiment, args.job_log_dir)
+    return train(experiment, args.job_log_dir, resume_command=sys.argv)
+
+
+def train(experiment: 'Experiment', job_log_dir: str, resume_command: Sequence[str]) -> int:
+    """Trains an experiment as a command does, printing what it measures. Returns the exit code.
+
+    Raises:
+        UserError: bad input, or another process trains in the directory.
+    """
+    command.require_concrete(experiment)
+    from trainer import directory
+    from trainer.interrupt import Interrupt
+    from trainer.loop import Interrupted, NonFiniteLossError, run
+    from trainer.setup import prepare_inputs
+
+    prepare_inputs(experiment)
+    command.enable_compilation_cache()
+    with directory.locked(job_log_dir), Interrupt() as interrupt:
+        try:
+            for measurement in run(experiment, job_log_dir, interrupt.requested):
+                print_metrics(measurement.step, measurement.metrics)
+        except Interrupted as stopped:
+            again = ' '.join(resume_command)
+            print(f'Stopped at step {stopped.step}. To resume: {again}')
+            return interrupt.exit_code
+        except NonFiniteLossError as error:
+            raise UserError(f'{error}; the last good checkpoint is in {job_log_dir}') from error
+    return 0
+
+
+def evaluate_newest(experiment: 'Experiment', job_log_dir: str) -> int:
+    """Evaluates the newest checkpoint and prints its metrics. Returns the exit code.
+
+    Raises:
+        UserError: bad input, or there is no checkpoint.
+    """
+    from etils import epath
+
+    from trainer.checkpoint import Checkpoints
+    from trainer.evaluate import evaluate
+    from trainer.setup import compiled, localized, prepare_inputs
+
+    path = epath.Path(job_log_dir) / 'checkpoints'
+    if not path.exists():
+        raise UserError(f'--job_log_dir: there are no checkpoints in {path}')
+    experiment = localized(experiment)
+    prepare_inputs(experiment)
+    command.enable_compilation_cache()
+    program, values = compiled(experiment)
+    restored = Checkpoints(path).restore(program.abstract_state)
+    if restored is None:
+        raise UserError(f'--job_log_dir: there is no checkpoint that can be read in {path}')
+    state, _ = restored
+    print_metrics(int(state.step), evaluate(experiment, program, state, values))
+    return 0
+
+
+def print_metrics(step: int, metrics: dict[str, float]) -> None:
+    """Prints a line with every metric to its last bit, evaluation first."""
+    named = sorted(metrics.items(), key=lambda item: (item[0].startswith('train/'), item[0]))
+    print(f'step {step}: ' + ' '.join(f'{name}={value!r}' for name, value in named), flush=True)
+
+
+if __name__ == '__main__':
+    command.run_command(main)

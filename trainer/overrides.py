@@ -1,0 +1,165 @@
+"""Overrides of an experiment by path: `--set`, `--tune`, `--smoke`."""
+
+import re
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import pyglove as pg
+
+from trainer import fields, literals, names
+from trainer.component import Component, bind, components
+from trainer.errors import UserError
+
+E = TypeVar('E', bound=Component)
+
+_PATH = re.compile(r'[^.\[\]\s]+(\.[^.\[\]\s]+|\[\d+\])*')
+
+
+def override(experiment: E, assignments: Iterable[str]) -> E:
+    """A copy of `experiment` with other values.
+
+    A value on a decision fixes it. All assignments are made, in their order, before anything is
+    checked, so two values may fit only together.
+
+    Args:
+        experiment: any component.
+        assignments: `path=value` each, such as 'task.learner.learning_rate=1e-3'; the values are
+            those of `literals.parse`.
+
+    Raises:
+        UserError: a path does not exist, or a value cannot be read, is of the wrong type, or
+            does not fit with the others; the message names the path.
+    """
+    for flag, path, text in _split('--set', assignments):
+        value = literals.parse(text, flag)
+        if not pg.is_deterministic(value):
+            raise UserError(f'{flag}: {text} is a decision: use --tune')
+        experiment = _assigned(experiment, path, value, flag)
+    return _checked(experiment)
+
+
+def tune(experiment: E, assignments: Iterable[str]) -> E:
+    """A copy of `experiment` with decisions in place of values.
+
+    Args:
+        experiment: any component.
+        assignments: `path=decision` each, such as 'task.model.num_layers=oneof([2, 4])'.
+
+    Raises:
+        UserError: as `override`, and where a value holds no decision.
+    """
+    for flag, path, text in _split('--tune', assignments):
+        value = literals.parse(text, flag)
+        if pg.is_deterministic(value):
+            raise UserError(
+                f"{flag}: {text} is no decision: write oneof([…]), floatv(low, high, 'log') or "
+                'manyof(k, […]), or use --set'
+            )
+        experiment = _assigned(experiment, path, value, flag)
+    return _checked(experiment)
+
+
+def smoke(experiment: E) -> E:
+    """A copy of `experiment` at the tiny size that its own field `smoke` names: path to value.
+
+    Raises:
+        UserError: a path or a value there is wrong, or nothing is named there.
+    """
+    changes = dict(experiment.sym_getattr('smoke'))
+    if not changes:
+        raise UserError('--smoke: the experiment names no tiny size: fill its field `smoke`')
+    for path, value in changes.items():
+        experiment = _assigned(experiment, path, pg.clone(value, deep=True), f'--smoke: {path}')
+    return _checked(experiment)
+
+
+def _split(flag: str, assignments: Iterable[str]) -> Iterable[tuple[str, str, str]]:
+    """(what messages begin with, path, value) of each `path=value`."""
+    for assignment in assignments:
+        path, equals, text = assignment.partition('=')
+        if not equals:
+            raise UserError(f'{flag} {assignment}: expected path=value')
+        yield f'{flag} {path.strip()}', path.strip(), text
+
+
+def _assigned(experiment: E, path: str, value: Any, where: str) -> E:
+    """A copy with one other value, of the right type, not yet checked against its neighbours."""
+    *owners, last = _keys(path, where)
+    owner: Any = experiment
+    for key in owners:
+        _, owner = _field(owner, key, where)
+    spec, _ = _field(owner, last, where)
+    return bind(experiment, {path: fields.fit(spec, value, where)})
+
+
+def _checked(experiment: E) -> E:
+    """A copy in which each component has been checked, those that others own first.
+
+    Raises:
+        UserError: values do not fit together; the message begins with the path of their owner.
+    """
+    for component in reversed(list(components(experiment))):
+        if not component.sym_partial and not component.sym_puresymbolic:
+            try:
+                component.check()
+            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                where = str(component.sym_path) or type(component).__name__
+                raise UserError(f'{where}: {error}') from error
+    return experiment.clone(deep=True)
+
+
+def _keys(path: str, where: str) -> list[str | int]:
+    if not _PATH.fullmatch(path):
+        raise UserError(f'{where}: not a path. Write it like task.model.layers[0].dropout')
+    return list(pg.KeyPath.parse(path).keys)
+
+
+def _field(owner: Any, key: str | int, where: str) -> tuple[Any, Any]:
+    """The type and the value of what `owner` holds under `key`.
+
+    Raises:
+        UserError: it holds nothing there; says what it does hold.
+    """
+    here = str(getattr(owner, 'sym_path', ''))
+    if isinstance(owner, pg.hyper.HyperPrimitive):
+        raise UserError(
+            f'{where}: {here} is a decision, whose insides cannot be set. Fix it as a whole: '
+            f'{here}={_example(owner)}'
+        )
+    if isinstance(owner, pg.List):
+        return _item(owner, key, where)
+    if isinstance(owner, pg.Object):
+        legal, kind = [str(k) for k in owner.sym_init_args], type(owner).__name__
+    elif isinstance(owner, pg.Dict):
+        legal, kind = [str(k) for k in owner], here
+    else:
+        raise UserError(f'{where}: {fields.shown(owner)} has no {key} inside')
+    if key not in legal:
+        full = [str(pg.KeyPath(k, owner.sym_path)) for k in legal]
+        hint = names.nearest(str(pg.KeyPath(key, owner.sym_path)), full)
+        raise UserError(
+            f'{where}: {kind} has no {key!r}. {hint} It has: {", ".join(legal) or "nothing"}.'
+        )
+    schema = owner.__schema__ if isinstance(owner, pg.Object) else _dict_schema(owner)
+    return schema and schema.get_field(key).value, owner.sym_getattr(key)
+
+
+def _item(owner: Any, key: str | int, where: str) -> tuple[Any, Any]:
+    if not isinstance(key, int) or key >= len(owner):
+        raise UserError(
+            f'{where}: {owner.sym_path} is a list of {len(owner)} items, '
+            f'{owner.sym_path}[0] to [{len(owner) - 1}]'
+        )
+    spec = owner.value_spec
+    return spec and spec.element.value, owner.sym_getattr(key)
+
+
+def _dict_schema(owner: Any) -> Any:
+    return owner.value_spec and owner.value_spec.schema
+
+
+def _example(decision: Any) -> str:
+    if isinstance(decision, pg.hyper.Float):
+        return fields.shown(decision.max_value)
+    candidate = fields.shown(decision.candidates[0]) if decision.candidates else '…'
+    return f'[{candidate}, …]' if isinstance(decision, pg.hyper.ManyOf) else candidate
