@@ -34,6 +34,19 @@ _NUMBER = _Mark(number=True)
 Number = Annotated[float, '', _NUMBER]
 """A float that the compiled step takes as input: changing it compiles nothing."""
 
+
+class _FloatOrNone(pg.typing.Union):  # type: ignore[misc]
+    """The type `float | None`, for which PyGlove's own refuses `pg.floatv`."""
+
+    def __init__(self) -> None:
+        super().__init__([pg.typing.Float(), pg.typing.Int()], is_noneable=True)
+
+    def get_candidate(self, dest_spec: pg.typing.ValueSpec) -> pg.typing.ValueSpec | None:
+        if isinstance(dest_spec, pg.typing.Float):
+            return pg.typing.Float()
+        return super().get_candidate(dest_spec)
+
+
 OptionalNumber = Annotated[float | None, '', _NUMBER]
 """A number that may be absent. None is structure (another program), 0.0 is a number."""
 
@@ -65,6 +78,14 @@ class Component(pg.Object):
         ...
         ValueError: inner (2.0) must be below outer (1.0)
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        annotations = cls.__dict__.get('__annotations__', {})
+        for name, annotation in annotations.items():
+            if annotation is OptionalNumber:
+                # One spec a field: PyGlove keeps the field's default in it.
+                annotations[name] = Annotated[_FloatOrNone(), '', _NUMBER]
+        super().__init_subclass__(**kwargs)
 
     def _on_bound(self) -> None:
         super()._on_bound()
@@ -135,10 +156,17 @@ def numbers(value: Any, path: pg.KeyPath | None = None) -> dict[str, Any]:
             named = child.sym_items() if isinstance(child, pg.Dict) else [(None, child)]
             for item, number in named:
                 if number is not None:
-                    found[str(here if item is None else pg.KeyPath(item, here))] = number
+                    here_or_item = here if item is None else pg.KeyPath(item, here)
+                    found[str(here_or_item)] = _typed(value, name, number)
         else:
             found |= numbers(child, here)
     return found
+
+
+def _typed(owner: pg.Object, name: str, number: Any) -> Any:
+    """An integer where a float is meant would be another type to the compiled program."""
+    counts = isinstance(owner.__schema__.get_field(name).value, pg.typing.Int)
+    return float(number) if isinstance(number, int) and not counts else number
 
 
 def _blank(number: Any) -> Any:

@@ -44,7 +44,8 @@ def create(path: str | os.PathLike[str]) -> Path:
         with tempfile.TemporaryFile(dir=directory):
             pass
     except OSError as error:
-        problem = 'it is a file' if directory.is_file() else error.strerror
+        is_other = directory.exists() and not directory.is_dir()
+        problem = 'it is not a directory' if is_other else error.strerror
         raise UserError(
             f'--job_log_dir={directory}: cannot write there ({problem}): '
             'name a directory that can be made and written to'
@@ -88,7 +89,7 @@ def trial_directory_name(number: int, decisions: Mapping[str, Any]) -> str:
         '0007-learning_rate=3.1e-03-heads=4'
     """
     name = f'{number:04d}'
-    for label, value in zip(_labels(list(decisions)), decisions.values(), strict=True):
+    for label, value in zip(short_names(list(decisions)), decisions.values(), strict=True):
         part = re.sub(r'[^A-Za-z0-9._=+-]+', '_', f'-{label}={_shown(value)}')
         if len(name) + len(part) > _MAX_NAME:
             break
@@ -121,7 +122,7 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
     write_text(path, json.dumps(value, indent=2) + '\n')
 
 
-def _labels(paths: list[str]) -> list[str]:
+def short_names(paths: list[str]) -> list[str]:
     """The shortest endings of the paths that tell them apart, indices without brackets."""
     keys = [pg.KeyPath.parse(path).keys for path in paths]
     labels = []

@@ -52,6 +52,8 @@ def parse(text: str, where: str) -> Any:
         if text and not any(mark in text for mark in '()[]{}\'"'):
             return text
         raise UserError(f'{where}: cannot read {part}. {_HELP}') from None
+    except RecursionError:
+        raise UserError(f'{where}: cannot read {text[:40]!r}…: it is too deep') from None
 
 
 def _tree(text: str) -> ast.expr:
@@ -89,7 +91,7 @@ def _key(node: ast.expr | None) -> str:
     match node:
         # A plain dict with this key is more than data to PyGlove: its constructors import what it
         # names.
-        case (ast.Constant(value=str() as key) | ast.Name(id=key)) if key != _TYPE:
+        case ast.Constant(value=str() as key) | ast.Name(id=key) if key != _TYPE:
             return key
     raise _UnreadableError('the mapping: its keys must be strings')
 

@@ -89,12 +89,7 @@ def _exists(module_name: str) -> bool:
 
 def _made(found: Any, name: str, base: type[C]) -> C:
     if callable(found):
-        required = [
-            parameter.name
-            for parameter in inspect.signature(found).parameters.values()
-            if parameter.default is parameter.empty
-            and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        ]
+        required = _required(found)
         if required:
             raise UserError(
                 f'--exp={name}: it needs values for {", ".join(required)}: name a class whose '
@@ -107,6 +102,16 @@ def _made(found: Any, name: str, base: type[C]) -> C:
             f'this is a {type(found).__name__}'
         )
     return found.clone(deep=True)
+
+
+def _required(made_by: Any) -> list[str]:
+    if isinstance(made_by, type) and issubclass(made_by, Component):
+        # PyGlove's signatures show a default where there is none.
+        fields = made_by.__schema__.fields.values()
+        return [str(field.key) for field in fields if not field.value.has_default]
+    parameters = inspect.signature(made_by).parameters.values()
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in variadic]
 
 
 def _choices(name: str, base: type[Component], package: str) -> str:

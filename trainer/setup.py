@@ -18,15 +18,20 @@ def localized(experiment: Experiment) -> Experiment:
     return experiment
 
 
+def concrete_inputs(experiment: Experiment) -> dict[str, Input]:
+    """The inputs by their path, as far as every decision in them is made."""
+    inputs: dict[str, Input] = {'train_input': experiment.train_input}
+    inputs |= {f'eval_inputs.{name}': data for name, data in experiment.eval_inputs.items()}
+    return {path: data for path, data in inputs.items() if not data.sym_puresymbolic}
+
+
 def prepare_inputs(experiment: Experiment) -> None:
     """Checks that the data is there.
 
     Raises:
         UserError: it is not; the message begins with the input's path.
     """
-    inputs: dict[str, Input] = {'train_input': experiment.train_input}
-    inputs |= {f'eval_inputs.{name}': data for name, data in experiment.eval_inputs.items()}
-    for path, data in inputs.items():
+    for path, data in concrete_inputs(experiment).items():
         try:
             data.prepare()
         except UserError as error:

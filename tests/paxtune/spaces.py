@@ -30,12 +30,12 @@ RANGES = st.sampled_from([None, 'linear', 'log', 'rlog']).flatmap(_ranges)
 
 
 def _choices(candidates: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    some = st.lists(candidates, min_size=1, max_size=4)
+    some = st.lists(candidates, min_size=1, max_size=3)
 
     @st.composite
     def several(draw: st.DrawFn) -> Any:
         values, distinct = draw(some), draw(st.booleans())
-        count = draw(st.integers(1, len(values) if distinct else 3))
+        count = draw(st.integers(1, min(len(values), 2) if distinct else 2))
         return pg.manyof(count, values, distinct=distinct, sorted=draw(st.booleans()))
 
     return st.one_of(some.map(pg.oneof), several(), some.map(pg.permutate))
@@ -61,5 +61,5 @@ DECISIONS = st.one_of(RANGES, _choices(_candidates(_candidates(_SCALARS))))
 def values(draw: st.DrawFn) -> Any:
     """A symbolic value with one to four decisions at its top, some with more inside."""
     names = ['rate', 'layer', 'list_of', 'x']
-    decisions = draw(st.lists(DECISIONS, min_size=1, max_size=4))
+    decisions = draw(st.lists(DECISIONS, min_size=1, max_size=3))
     return pg.Dict({'fixed': 3} | dict(zip(names, decisions, strict=False)))

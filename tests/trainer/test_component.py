@@ -68,6 +68,34 @@ def test_structure_changes_the_key(other: Component) -> None:
     assert key(other) != key(Leaf())
 
 
+def test_an_integer_for_a_float_is_a_float() -> None:
+    assert [type(n) for n in numbers(Leaf(extra=1, rate=2, named={'b1': 3})).values()] == [
+        float, float, float, int,
+    ]  # fmt: skip
+
+
+def test_every_kind_of_number_can_be_searched() -> None:
+    space = Leaf(
+        rate=pg.floatv(0.0, 1.0),
+        extra=pg.floatv(1e-3, 1.0, 'log'),
+        named={'b1': pg.floatv(0.0, 1.0)},
+        steps=pg.oneof([1, 2]),
+    )
+    assert len(pg.dna_spec(space).elements) == 4
+    assert Leaf(extra=pg.oneof([None, 0.1])).sym_puresymbolic
+
+
+def test_each_optional_number_has_its_own_default() -> None:
+    class Twin(Component):
+        first: OptionalNumber = 0.5
+        second: OptionalNumber = 0.25
+
+    assert numbers(Twin()) == {'first': 0.5, 'second': 0.25}
+    assert Leaf().extra is None
+    with pytest.raises(TypeError, match='float'):
+        Twin(first='x')
+
+
 def test_the_key_is_the_same_in_another_process() -> None:
     code = 'from trainer.component import key; from trainer.mesh import Mesh; print(key(Mesh()))'
     out = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)

@@ -1,5 +1,6 @@
 """Values on the command line."""
 
+import contextlib
 import math
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,6 @@ class Wrapped(Component):
         (' gelu ', 'gelu'),
         ("'3'", '3'),
         ('"a b"', 'a b'),
-        ('', None),
         ('/data/c4', '/data/c4'),
         ('data/c4', 'data/c4'),
         ('gs://bucket/c4', 'gs://bucket/c4'),
@@ -77,10 +77,6 @@ class Wrapped(Component):
     ],
 )
 def test_value(text: str, value: Any) -> None:
-    if text == '':
-        with pytest.raises(UserError):
-            parse(text, 'x')
-        return
     parsed = parse(text, 'x')
     assert type(parsed) is type(value)
     assert pg.eq(parsed, value)
@@ -89,6 +85,7 @@ def test_value(text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ('text', 'message'),
     [
+        ('', 'cannot read'),
         ('[1,', r"a\.b: cannot read '\[1,'"),
         ('[1, 2*3]', r"cannot read '2 \* 3'"),
         ('Heavyball(0.5', 'cannot read'),
@@ -157,12 +154,13 @@ def test_any_text_is_a_value_or_a_clear_error(text: str) -> None:
         assert str(error).startswith('x: ')
 
 
-@pytest.mark.parametrize('text', ['[' * 10_000, '-' * 100_000 + '1', '1+' * 50_000 + '1', '\0'])
+@pytest.mark.parametrize(
+    'text',
+    ['[' * 10_000, f'[{"-" * 100_000}1]', f'[{"1+" * 5_000}1]', '[' * 190 + ']' * 190, '(\0)'],
+)
 def test_texts_that_break_parsers(text: str) -> None:
-    try:
+    with contextlib.suppress(UserError):
         parse(text, 'x')
-    except UserError:
-        pass
 
 
 literals = st.recursive(

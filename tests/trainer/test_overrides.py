@@ -152,7 +152,7 @@ def test_message_begins_with_the_flag_and_the_path() -> None:
     with pytest.raises(UserError, match=r'^--set optimizer\.momentum: '):
         overrides.override(study(), ['optimizer.momentum=x'])
     with pytest.raises(UserError, match=r'^--tune optimizer\.momentum: '):
-        overrides.tune(study(), ['optimizer.momentum=oneof([x])'])
+        overrides.tune(study(), ['optimizer.momentum=Plain(1)'])
 
 
 def test_values_that_fit_only_together() -> None:

@@ -63,14 +63,14 @@ def _read(root: Path) -> tuple[Corpus, Corpus]:
     """The train and the eval split of a library; both carry the fingerprint of the whole."""
     texts = list(_texts(root))
     eval_size = sum(map(len, texts)) // EVAL_PART
-    train, held_out = b'', b''
+    train, held_out = bytearray(), bytearray()
     for text in texts:
         if len(held_out) < eval_size and len(text) <= eval_size // 4:
             held_out += text[: eval_size - len(held_out)]
         else:
             train += text
-    fingerprint = hashlib.sha256(b'%d\n%b%b' % (len(train), train, held_out)).hexdigest()
-    return corpus_of(train, fingerprint), corpus_of(held_out, fingerprint)
+    fingerprint = hashlib.sha256(b'%d\n' % len(train) + train + held_out).hexdigest()
+    return corpus_of(bytes(train), fingerprint), corpus_of(bytes(held_out), fingerprint)
 
 
 def _texts(root: Path) -> Iterator[bytes]:

@@ -1,0 +1,10 @@
+# The two commands that do everything, from a machine with Python 3.11, a shell and make.
+# Both make the environment in .venv first, where it is missing or out of date.
+
+.PHONY: search test
+
+search: # A real search on the embedded corpus; run again, it resumes.
+	@tools/with_environment.sh python -m paxtune.search --exp=lm.StdlibTunable --num_trials=16
+
+test: # The fast suite; `.ci/run` runs everything.
+	@tools/with_environment.sh python -m pytest -n logical --maxprocesses=8

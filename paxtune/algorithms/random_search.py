@@ -1,0 +1,18 @@
+"""Random search."""
+
+from paxtune.algorithms.base import Algorithm, Request, Suggestion
+from paxtune.algorithms.sampling import draw_unseen
+
+
+class RandomSearch(Algorithm):
+    """Draws every decision at random, on its scale; no experiment comes twice.
+
+    Example:
+        >>> import pyglove as pg
+        >>> spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-4, 1e-2, 'log')))
+        >>> RandomSearch().suggest(Request(spec, 0, 1, list)).decisions
+        {'rate': 0.00...}
+    """
+
+    def suggest(self, request: Request) -> Suggestion:
+        return Suggestion(draw_unseen(request, request.rng()))

@@ -1,0 +1,110 @@
+"""Names of decisions and of their candidates: for people, for JSON, and back."""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pyglove as pg
+
+_CONDITIONS = re.compile(r'(\[=\d+/\d+\])+(?=\.|\[\d)')
+
+
+def path(id_: str) -> str:
+    """Where a decision stands in the concrete experiment.
+
+    The conditions are left out, except where a decision stands at the very place of the choice
+    that opens it.
+
+    Example:
+        >>> path('layers[0].kind[=1/3].heads')
+        'layers[0].kind.heads'
+        >>> path('layers[0].kind[=1/3]')
+        'layers[0].kind[=1/3]'
+    """
+    return _CONDITIONS.sub('', id_)
+
+
+def label(value: Any) -> Any:
+    """A candidate for people and for JSON: itself where it is a plain value, else its short form."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else short(value)
+
+
+def short(value: Any) -> str:
+    """A value on one line, without what is default or still to be decided.
+
+    Example:
+        >>> short(pg.Dict(widths=[1, 2], depth=pg.oneof([3, 4])))
+        '{widths=[1, 2]}'
+    """
+    if isinstance(value, pg.Object | pg.Dict):
+        items = ', '.join(f'{name}={short(child)}' for name, child in _given(value))
+        if isinstance(value, pg.Dict):
+            return f'{{{items}}}'
+        name = type(value).__name__
+        return f'{name}({items})' if items else name
+    if isinstance(value, list | tuple):
+        return f'[{", ".join(map(short, value))}]'
+    return repr(value)
+
+
+def _given(value: pg.Object | pg.Dict) -> list[tuple[str, Any]]:
+    given = []
+    for name, child in value.sym_items():
+        field = value.__schema__.get_field(name) if isinstance(value, pg.Object) else None
+        default = field is not None and pg.eq(field.default_value, child)
+        if not default and not isinstance(child, pg.hyper.HyperValue):
+            given.append((name, child))
+    return given
+
+
+def labels(candidates: Sequence[Any]) -> list[Any]:
+    """A label for each candidate, all different: equal ones are numbered.
+
+    Example:
+        >>> labels([64, 'gelu', None, pg.Dict(), pg.Dict()])
+        [64, 'gelu', None, '{} #3', '{} #4']
+    """
+    plain = [label(candidate) for candidate in candidates]
+    keys = [(type(each), each) for each in plain]
+    return [
+        each if keys.count(key) == 1 else f'{each} #{index}'
+        for index, (key, each) in enumerate(zip(keys, plain, strict=True))
+    ]
+
+
+def match(value: Any, candidates: Sequence[Any]) -> int | None:
+    """The index of the candidate that a person means.
+
+    Args:
+        value: a plain value, a component, or the text of either.
+        candidates: labels, as `labels` makes them.
+
+    Returns:
+        The index of the closest match, or None.
+
+    Example:
+        >>> match('64', [32, 64]), match(1, [True, 1]), match('Relu()', ['Gelu', 'Relu'])
+        (1, 1, 1)
+    """
+    value = label(value)
+    for same in (_identical, _equal_numbers, _same_text):
+        for index, candidate in enumerate(candidates):
+            if same(value, candidate):
+                return index
+    return None
+
+
+def _identical(value: Any, candidate: Any) -> bool:
+    return type(value) is type(candidate) and value == candidate
+
+
+def _equal_numbers(value: Any, candidate: Any) -> bool:
+    numbers = type(value) in (int, float) and type(candidate) in (int, float)
+    return numbers and bool(value == candidate)
+
+
+def _same_text(value: Any, candidate: Any) -> bool:
+    return isinstance(value, str) and value.removesuffix('()') == str(candidate)

@@ -1,0 +1,204 @@
+"""The search space of an experiment: the experiments in it, and its decisions for people."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyglove as pg
+
+from paxtune.decisions import Decisions, Point, active_points, ids, places, size, to_dna
+from paxtune.labels import labels, match, path
+from trainer.errors import UserError
+from trainer.names import nearest
+
+
+class Space:
+    """What is open in a symbolic value, and the way from decisions to concrete values.
+
+    For people, a decision stands at its path in the concrete experiment, and a candidate is named
+    by its value, or by its class with what differs from the class's defaults.
+
+    Attributes:
+        value: the symbolic value, decisions and all.
+        spec: its search space.
+
+    Example:
+        >>> space = Space(pg.Dict(rate=pg.floatv(1e-4, 1e-2, 'log'), kind=pg.oneof(['a', 'b'])))
+        >>> decisions = space.parse({'rate': 0.001, 'kind': 'b'})
+        >>> decisions
+        {'rate': 0.001, 'kind': 1}
+        >>> space.readable(decisions)
+        {'rate': 0.001, 'kind': 'b'}
+        >>> space.materialize(decisions).kind
+        'b'
+    """
+
+    def __init__(self, value: Any) -> None:
+        """Reads the space of a value.
+
+        Raises:
+            UserError: the space is empty, or holds something that cannot be searched.
+        """
+        self.value = value
+        self._template = pg.template(value)
+        _validate(self._template, pg.KeyPath())
+        try:
+            self.spec: pg.DNASpec = self._template.dna_spec()
+        except ValueError as error:
+            raise UserError(f'The search space does not hold together: {error}') from error
+        if not self.spec.elements:
+            raise UserError(
+                'There is nothing to search: no field of the experiment holds a decision such as '
+                "pg.oneof([…]) or pg.floatv(low, high). Put one there, or use --tune 'path=…'."
+            )
+        self._labels: dict[str, list[Any]] = {}
+        self._label(self._template, self.spec)
+
+    def _label(self, template: pg.hyper.ObjectTemplate, spec: pg.geno.Space) -> None:
+        # A template's hyper values and its spec's elements are two views of the same points.
+        for (_, hyper), point in zip(template.hyper_primitives, spec.elements, strict=True):
+            if isinstance(point, pg.geno.Float):
+                continue
+            names = labels(hyper.candidates)
+            for place in places(point):
+                self._labels[place.id.path] = names
+                opened = zip(hyper.candidate_templates, place.candidates, strict=True)
+                for candidate_template, candidate_spec in opened:
+                    self._label(candidate_template, candidate_spec)
+
+    @property
+    def size(self) -> int | None:
+        """The number of different experiments; None where a range makes them countless."""
+        return size(self.spec)
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of all decisions that there may be to make."""
+        return [id_ for point in _points(self.spec) for id_ in ids(point)]
+
+    def materialize(self, decisions: Decisions) -> Any:
+        """The concrete experiment.
+
+        Raises:
+            ValueError: the decisions do not fit together, says a component's `check`.
+        """
+        return self._template.decode(to_dna(self.spec, decisions))
+
+    def readable(self, decisions: Decisions) -> dict[str, Any]:
+        """Decisions as {path in the concrete experiment: plain value or short name}."""
+        return {
+            path(id_): self._labels[id_][int(value)] if id_ in self._labels else value
+            for id_, value in decisions.items()
+        }
+
+    def parse(self, readable: Mapping[str, Any]) -> Decisions:
+        """Decisions from what a person wrote; the inverse of `readable`.
+
+        Args:
+            readable: {path in the concrete experiment: value}. Values may be text from a command
+                line: `'64'` does for 64, `'Gelu()'` for that component.
+
+        Raises:
+            UserError: a decision is left open or is none of the experiment's, or a value is not
+                legal.
+        """
+        decisions: Decisions = {}
+        missing: list[str] = []
+        self._parse(self.spec, readable, decisions, missing)
+        made = {path(id_) for id_ in decisions}
+        for name in readable:
+            if name not in made:
+                raise UserError(self._not_a_decision(name))
+        if missing:
+            raise UserError('These decisions are left open:\n  ' + '\n  '.join(missing))
+        _refuse_repeated(self.spec, decisions)
+        return decisions
+
+    def _parse(
+        self, spec: pg.DNASpec, readable: Mapping[str, Any], made: Decisions, missing: list[str]
+    ) -> None:
+        if isinstance(spec, pg.geno.Space):
+            for element in spec.elements:
+                self._parse(element, readable, made, missing)
+            return
+        for place in [spec] if isinstance(spec, pg.geno.Float) else places(spec):
+            name = path(place.id.path)
+            if name not in readable:
+                missing.append(f'{name}: {self._legal(place)}')
+                continue
+            value = self._value(place, readable[name])
+            if value is None:
+                raise UserError(f'{name} must be {self._legal(place)}: {readable[name]!r}')
+            made[place.id.path] = value
+            if isinstance(place, pg.geno.Choices):
+                self._parse(place.candidates[value], readable, made, missing)
+
+    def _value(self, point: Point, value: Any) -> int | float | None:
+        if isinstance(point, pg.geno.Choices):
+            return match(value, self._labels[point.id.path])
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            return None
+        return number if point.min_value <= number <= point.max_value else None
+
+    def _legal(self, point: Point) -> str:
+        if isinstance(point, pg.geno.Choices):
+            return 'one of ' + ', '.join(map(str, self._labels[point.id.path]))
+        return f'a number from {point.min_value!r} to {point.max_value!r}'
+
+    def _not_a_decision(self, name: str) -> str:
+        known = list(dict.fromkeys(map(path, self.ids)))
+        if name in known:
+            return f'{name} is not open, given the other decisions.'
+        hint = nearest(name, known) or f'Its decisions are {", ".join(known)}.'
+        return f'{name} is no decision of this experiment. {hint}'
+
+
+def _points(spec: pg.DNASpec) -> Iterator[Point]:
+    """All decision points, active or not."""
+    if isinstance(spec, pg.geno.Space):
+        for element in spec.elements:
+            yield from _points(element)
+        return
+    yield spec
+    if isinstance(spec, pg.geno.Choices):
+        for place in places(spec):
+            for candidate in place.candidates:
+                yield from _points(candidate)
+
+
+def _validate(template: pg.hyper.ObjectTemplate, where: pg.KeyPath) -> None:
+    for relative, hyper in template.hyper_primitives:
+        here = where + relative
+        if isinstance(hyper, pg.hyper.Float):
+            _validate_range(hyper, here)
+        elif isinstance(hyper, pg.hyper.Choices):
+            for candidate in hyper.candidate_templates:
+                _validate(candidate, here)
+        else:
+            raise UserError(
+                f'{here}: {type(hyper).__name__} cannot be searched. Use pg.oneof, pg.manyof, '
+                'pg.permutate or pg.floatv.'
+            )
+
+
+def _validate_range(hyper: pg.hyper.Float, where: pg.KeyPath) -> None:
+    low, high = hyper.min_value, hyper.max_value
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise UserError(
+            f'{where}: a range must have finite bounds, the lower one first: {low}, {high}'
+        )
+    if hyper.scale in ('log', 'rlog') and low <= 0:
+        raise UserError(f'{where}: a range on a {hyper.scale} scale must start above 0: {low}')
+
+
+def _refuse_repeated(spec: pg.DNASpec, decisions: Decisions) -> None:
+    for point in active_points(spec, decisions):
+        chosen = [decisions[id_] for id_ in ids(point)]
+        if len(chosen) == 1:
+            continue
+        if point.distinct and len(set(chosen)) < len(chosen):
+            raise UserError(f'{path(point.id.path)}: the choices must differ from each other.')
+        if point.sorted and chosen != sorted(chosen):
+            raise UserError(f'{path(point.id.path)}: the choices must be in order of candidates.')

@@ -1,0 +1,1 @@
+"""Experiments to run, to search over and to copy from. `--exp=lm.StdlibTunable` names one."""

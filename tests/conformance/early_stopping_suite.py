@@ -1,0 +1,88 @@
+"""What any early stopping policy must do. Use: `check_policy(policy)`, in a test of the policy."""
+
+import random
+from collections.abc import Sequence
+
+import pyglove as pg
+
+from paxtune.measurement import Measurement
+from paxtune.policies import EarlyStopping
+from paxtune.rewards import MetricReward, Reward
+from trainer.serialization import from_json_text, to_json_text
+
+REWARDS = (
+    MetricReward(metric='loss', goal='minimize'),
+    MetricReward(metric='accuracy', goal='maximize'),
+)
+STEPS = range(10, 110, 10)
+
+
+def curve(level: float, reward: Reward, steps: Sequence[int] = STEPS) -> list[Measurement]:
+    """A curve that improves steadily; the higher the level, the better."""
+    rewards = (level + step / 100 for step in steps)
+    return [Measurement(step, {}, reward.score(value)) for step, value in zip(steps, rewards)]
+
+
+def crowd(reward: Reward, count: int = 20) -> list[list[Measurement]]:
+    """Trials of all levels from 0 to 1, some of which ended early."""
+    rng = random.Random(0)
+    ends = [rng.choice([3, 6, 10, 10]) for _ in range(count)]
+    return [curve(i / count, reward, STEPS[:end]) for i, end in enumerate(ends)]
+
+
+def stops_at(
+    policy: EarlyStopping,
+    own: Sequence[Measurement],
+    others: Sequence[Sequence[Measurement]],
+    reward: Reward,
+) -> int | None:
+    """The step at which a trial is stopped that is judged after each measurement."""
+    for count in range(1, len(own) + 1):
+        if policy.should_stop(own[:count], others, reward) is not None:
+            return own[count - 1].step
+    return None
+
+
+def check_policy(policy: EarlyStopping) -> None:
+    """Everything below."""
+    check_json(policy)
+    for reward in REWARDS:
+        check_the_best_goes_on(policy, reward)
+        check_answers_are_repeatable(policy, reward)
+        check_the_worse_stop_no_later(policy, reward)
+        check_gives_reasons(policy, reward)
+
+
+def check_json(policy: EarlyStopping) -> None:
+    text = to_json_text(policy)
+    assert pg.eq(from_json_text(text, EarlyStopping, source='text'), policy)
+
+
+def check_the_best_goes_on(policy: EarlyStopping, reward: Reward) -> None:
+    assert stops_at(policy, curve(1000.0, reward), crowd(reward), reward) is None
+
+
+def check_answers_are_repeatable(policy: EarlyStopping, reward: Reward) -> None:
+    """A trial that is judged again after a kill, by another process, is judged the same."""
+    for level in (-1000.0, 0.3, 0.6):
+        own, others = curve(level, reward), crowd(reward)
+        again = from_json_text(to_json_text(policy), EarlyStopping, source='text')
+        assert [policy.should_stop(own[:n], others, reward) for n in range(1, len(own) + 1)] == [
+            again.should_stop(own[:n], others, reward) for n in range(1, len(own) + 1)
+        ]
+
+
+def check_the_worse_stop_no_later(policy: EarlyStopping, reward: Reward) -> None:
+    ends = [
+        stops_at(policy, curve(level, reward), crowd(reward), reward) or max(STEPS) + 1
+        for level in (-1000.0, -1.0, 0.2, 0.4, 0.6, 0.8, 1000.0)
+    ]
+    assert ends == sorted(ends)
+    assert ends[0] < ends[-1], 'the worst trial is never stopped'
+
+
+def check_gives_reasons(policy: EarlyStopping, reward: Reward) -> None:
+    own = curve(-1000.0, reward)
+    step = stops_at(policy, own, crowd(reward), reward)
+    reason = policy.should_stop([m for m in own if m.step <= (step or 0)], crowd(reward), reward)
+    assert reason and str(step) in reason

@@ -1,0 +1,276 @@
+import math
+import random
+from collections import Counter
+from typing import Any
+
+import pyglove as pg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paxtune.algorithms import (
+    PastTrial,
+    RandomSearch,
+    RegularizedEvolution,
+    Request,
+)
+from paxtune.algorithms.sampling import draw, mutate
+from paxtune.decisions import Decisions, active_points, ids, to_dna
+from tests.conformance.algorithm_suite import ask, check_algorithm, conditional, past, run
+from tests.paxtune.spaces import values
+
+
+@pytest.mark.parametrize(
+    'algorithm',
+    [
+        RandomSearch(),
+        RegularizedEvolution(),
+        RegularizedEvolution(population_size=3, tournament_size=2),
+        RegularizedEvolution(population_size=1, tournament_size=1),
+    ],
+)
+def test_algorithms_conform(algorithm):
+    check_algorithm(algorithm)
+
+
+def _draws(decision: Any, count: int = 2000) -> list[Any]:
+    spec = pg.dna_spec(pg.Dict(x=decision))
+    rng = random.Random(0)
+    return [tuple(draw(spec, rng).values()) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ('scale', 'median'),
+    [(None, 0.50005), ('linear', 0.50005), ('log', 0.01), ('rlog', 1.0001 - 0.01)],
+)
+def test_numbers_are_drawn_on_their_scale(scale, median):
+    drawn = [number for (number,) in _draws(pg.floatv(1e-4, 1.0, scale))]
+    below = sum(number < median for number in drawn) / len(drawn)
+    assert abs(below - 0.5) < 0.04
+    assert min(drawn) >= 1e-4
+    assert max(drawn) <= 1.0
+
+
+def test_reverse_log_draws_densely_at_the_top():
+    drawn = [number for (number,) in _draws(pg.floatv(1e-4, 1.0, 'rlog'))]
+    # The share of a decade: log10(1 / 0.1) of four.
+    assert abs(sum(number > 0.9 for number in drawn) / len(drawn) - 0.75) < 0.04
+
+
+@pytest.mark.parametrize(
+    ('decision', 'outcomes'),
+    [
+        (pg.oneof([1, 2, 3]), 3),
+        (pg.permutate([1, 2, 3]), 6),
+        (pg.manyof(2, [1, 2, 3]), 6),
+        (pg.manyof(2, [1, 2, 3], sorted=True), 3),
+        (pg.manyof(2, [1, 2, 3], distinct=False), 9),
+    ],
+)
+def test_choices_are_drawn_uniformly(decision, outcomes):
+    counts = Counter(_draws(decision))
+    assert len(counts) == outcomes
+    expected = 2000 / outcomes
+    assert all(abs(count - expected) < 5 * math.sqrt(expected) for count in counts.values())
+
+
+def test_repeated_sorted_choices_are_in_order():
+    assert all(
+        list(chosen) == sorted(chosen)
+        for chosen in _draws(pg.manyof(3, [1, 2, 3], distinct=False, sorted=True), 100)
+    )
+
+
+def test_random_search_does_not_read_the_history_of_a_range():
+    def read():
+        raise AssertionError('read')
+
+    spec = pg.dna_spec(pg.Dict(rate=pg.floatv(0.0, 1.0)))
+    RandomSearch().suggest(Request(spec, 0, 1, read))
+
+
+def test_random_search_differs_by_seed_and_trial():
+    spec = pg.dna_spec(pg.Dict(rate=pg.floatv(0.0, 1.0)))
+    asked = [Request(spec, seed, number, list) for seed in range(3) for number in range(1, 4)]
+    drawn = {RandomSearch().suggest(request).decisions['rate'] for request in asked}
+    assert len(drawn) == 9
+
+
+def test_random_search_finds_the_last_of_a_lopsided_space():
+    # 'b' comes up once in 4096 draws for each of its place; the last one must still be found.
+    value: Any = 'b'
+    for _ in range(12):
+        value = pg.oneof(['a', value])
+    spec = pg.dna_spec(pg.Dict(x=value))
+    trials = run(RandomSearch(), spec, 13)
+    assert len({tuple(trial.decisions.items()) for trial in trials}) == 13
+    with pytest.raises(RuntimeError, match='all experiments'):
+        ask(RandomSearch(), spec, trials)
+
+
+def test_random_search_does_not_repeat_the_finite_part_of_an_infinite_space():
+    spec = pg.dna_spec(pg.Dict(x=pg.oneof(['a', 'b', pg.floatv(0.0, 1.0)])))
+    trials = run(RandomSearch(), spec, 30)
+    assert len({tuple(trial.decisions.items()) for trial in trials}) == 30
+
+
+def _changed(spec: pg.DNASpec, parent: Decisions, child: Decisions) -> list[str]:
+    """The first ids of the decision points that differ and stand inside no other that does."""
+    changed: list[tuple[str, ...]] = []
+    for point in active_points(spec, parent):
+        names = ids(point)
+        if any(
+            name.startswith(tuple(f'{id_}[=' for id_ in above))
+            for above in changed
+            for name in names
+        ):
+            continue
+        if [parent[name] for name in names] != [child.get(name) for name in names]:
+            changed.append(tuple(names))
+    return [names[0] for names in changed]
+
+
+@settings(deadline=None, max_examples=40)
+@given(values(), st.integers(0, 2**32))
+def test_mutation_changes_exactly_one_decision(value, seed):
+    spec = pg.dna_spec(value)
+    rng = random.Random(seed)
+    parent = draw(spec, rng)
+    if not any(_can_change(point) for point in active_points(spec, parent)):
+        with pytest.raises(ValueError, match='no decision can change'):
+            mutate(spec, parent, rng)
+        return
+    child = mutate(spec, parent, rng)
+    to_dna(spec, child)
+    assert len(_changed(spec, parent, child)) == 1
+    assert list(child) == list(to_dna(spec, child).to_dict())
+
+
+def _can_change(point: Any) -> bool:
+    if isinstance(point, pg.geno.Float):
+        return True
+    combinations = pg.geno.Choices(
+        point.num_choices,
+        [pg.geno.Space() for _ in point.candidates],
+        distinct=point.distinct,
+        sorted=point.sorted,
+    )
+    return bool(combinations.space_size > 1)
+
+
+def test_mutation_reaches_every_active_decision():
+    spec = pg.dna_spec(conditional())
+    parent = {'layer': 0, 'layer[=0/3].heads': 1, 'layer[=0/3].rate': 0.5, 'scale': 0.7}
+    rng = random.Random(0)
+    counts = Counter(_changed(spec, parent, mutate(spec, parent, rng))[0] for _ in range(2000))
+    assert set(counts) == set(parent)
+    assert all(abs(count - 500) < 110 for count in counts.values())
+
+
+def test_mutation_draws_what_a_new_choice_opens():
+    spec = pg.dna_spec(conditional())
+    parent = {'layer': 2, 'scale': 0.7}
+    children = [mutate(spec, parent, random.Random(seed)) for seed in range(60)]
+    opened = [child for child in children if child['layer'] == 0]
+    assert len({child['layer[=0/3].rate'] for child in opened}) == len(opened) > 5
+    assert all(child['scale'] == 0.7 for child in opened)
+
+
+def test_mutation_honours_the_scale():
+    spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-6, 1.0, 'log')))
+    rng = random.Random(0)
+    drawn = [mutate(spec, {'x': 0.5}, rng)['x'] for _ in range(500)]
+    assert abs(sum(number < 1e-3 for number in drawn) / 500 - 0.5) < 0.08
+
+
+def test_mutated_permutation_swaps_two_and_keeps_what_is_inside():
+    spec = pg.dna_spec(pg.Dict(x=pg.permutate([pg.Dict(y=pg.oneof([1, 2, 3])), 'b', 'c'])))
+    parent = {'x[0]': 0, 'x[0][=0/3].y': 2, 'x[1]': 1, 'x[2]': 2}
+    found = set()
+    for seed in range(80):
+        child = mutate(spec, parent, random.Random(seed))
+        order = tuple(child[f'x[{place}]'] for place in range(3))
+        inside = child[f'x[{order.index(0)}][=0/3].y']
+        assert (order == (0, 1, 2)) != (inside == 2)
+        found.add(order)
+    assert found == {(0, 1, 2), (1, 0, 2), (2, 1, 0), (0, 2, 1)}
+
+
+def test_mutated_sorted_choice_stays_sorted_and_moves_what_is_inside():
+    open_ = [pg.Dict(y=pg.oneof(list(range(9)))) for _ in range(4)]
+    spec = pg.dna_spec(pg.Dict(x=pg.manyof(2, open_, sorted=True)))
+    parent = {'x[0]': 1, 'x[0][=1/4].y': 7, 'x[1]': 2, 'x[1][=2/4].y': 8}
+    for seed in range(80):
+        child = mutate(spec, parent, random.Random(seed))
+        to_dna(spec, child)
+        chosen = [child['x[0]'], child['x[1]']]
+        kept = {index: child[f'x[{place}][={index}/4].y'] for place, index in enumerate(chosen)}
+        if chosen != [1, 2]:
+            assert (kept.get(1) == 7) != (kept.get(2) == 8)
+
+
+def test_evolution_mutates_the_winner_of_a_tournament():
+    spec = pg.dna_spec(conditional())
+    algorithm = RegularizedEvolution(population_size=4, tournament_size=4)
+    history = run(RandomSearch(), spec, 6, infeasible=0.0)
+    # The best of all is too old, the best of the youngest four is trial 5.
+    scores = {1: 9.0, 2: 8.0, 3: 1.0, 4: 2.0, 5: 3.0, 6: 0.0}
+    history = [PastTrial(t.id, t.decisions, 'completed', scores[t.id]) for t in history]
+    suggestion = ask(algorithm, spec, history)
+    assert suggestion.parent == 5
+    assert len(_changed(spec, history[4].decisions, suggestion.decisions)) == 1
+
+
+def test_evolution_begins_at_random_and_does_not_count_infeasible_trials():
+    spec = pg.dna_spec(conditional())
+    algorithm = RegularizedEvolution(population_size=3, tournament_size=1)
+    drawn = run(RandomSearch(), spec, 6, infeasible=0.0)
+    history = [
+        PastTrial(trial.id, trial.decisions, 'infeasible') if trial.id in (2, 4) else trial
+        for trial in drawn
+    ]
+    assert [ask(algorithm, spec, history[:n]).parent is None for n in range(7)] == [
+        True,
+        True,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    parents = {ask(algorithm, spec, history, seed).parent for seed in range(40)}
+    assert parents == {3, 5, 6}
+
+
+def test_evolution_gives_ties_to_the_oldest():
+    spec = pg.dna_spec(conditional())
+    history = run(RandomSearch(), spec, 5, infeasible=0.0)
+    history = [PastTrial(t.id, t.decisions, 'completed', 1.0) for t in history]
+    algorithm = RegularizedEvolution(population_size=5, tournament_size=5)
+    assert ask(algorithm, spec, history).parent == 1
+
+
+def test_evolution_does_not_repeat_a_grandparent():
+    spec = pg.dna_spec(pg.Dict(x=pg.oneof(['a', 'b']), rate=pg.floatv(0.0, 1.0)))
+    algorithm = RegularizedEvolution(population_size=2, tournament_size=2)
+    trials = run(algorithm, spec, 60, infeasible=0.0)
+    assert len({tuple(trial.decisions.items()) for trial in trials}) == 60
+
+
+def test_evolution_finds_the_better_half_more_often_than_chance():
+    spec = pg.dna_spec(pg.Dict({f'x{i}': pg.oneof([0, 1]) for i in range(12)}))
+    algorithm = RegularizedEvolution(population_size=8, tournament_size=4)
+    history: list[PastTrial] = []
+    for number in range(1, 81):
+        suggestion = ask(algorithm, spec, history)
+        trial = past(number, suggestion)
+        score = float(sum(suggestion.decisions.values()))
+        history.append(PastTrial(number, trial.decisions, 'completed', score))
+    mean = sum(t.score or 0.0 for t in history[-20:]) / 20
+    assert mean > 8.5
+
+
+@pytest.mark.parametrize('sizes', [(4, 5), (4, 0), (0, 0)])
+def test_evolution_checks_its_sizes(sizes):
+    with pytest.raises(ValueError, match='tournament_size'):
+        RegularizedEvolution(*sizes)

@@ -1,0 +1,541 @@
+import math
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyglove as pg
+import pytest
+
+from paxtune.algorithms import Algorithm, RandomSearch, RegularizedEvolution, Suggestion
+from paxtune.policies import MedianStopping
+from paxtune.rewards import MetricReward, NonFiniteReward
+from paxtune.service import SuggestionError
+from paxtune.study import Study
+from paxtune.trial import Trial
+from tests.paxtune.toys import Dense, search, toy
+from trainer.errors import UserError
+
+
+def finish(trial: Trial) -> None:
+    """Runs a trial: the loss is the learning rate, and falls with the steps."""
+    rate = trial.materialize().rate
+    for step in (10, 20):
+        trial.report(step, {'loss': rate / step, 'accuracy': 1 - rate})
+    trial.complete()
+
+
+def run(study: Study) -> list[Trial]:
+    """Runs a study to its end."""
+    while (trial := study.suggest()) is not None:
+        finish(trial)
+    return study.trials
+
+
+def decisions(study: Study) -> list[dict[str, object]]:
+    return [trial.decisions for trial in study.trials]
+
+
+@pytest.fixture
+def study(tmp_path):
+    with Study.open(tmp_path, toy()) as study:
+        yield study
+
+
+# --- The life of a study ---
+
+
+def test_a_study_runs_to_its_number_of_trials(study):
+    trials = run(study)
+    assert [trial.id for trial in trials] == list(range(1, 9))
+    assert {trial.state for trial in trials} == {'COMPLETED'}
+    assert study.suggest() is None
+    assert study.best is not None
+    assert study.best.reward == min(trial.reward for trial in trials if trial.reward)
+
+
+def test_an_open_study_sees_a_larger_number_of_trials(tmp_path):
+    with Study.open(tmp_path, toy(search=search(num_trials=2))) as study:
+        run(study)
+    with Study.open(tmp_path, toy(search=search(num_trials=5))) as study:
+        assert len(run(study)) == 5
+    with Study.open(tmp_path, toy(search=search(num_trials=3))) as study:
+        assert study.suggest() is None
+
+
+def test_the_same_seed_gives_the_same_trials_in_one_go_or_in_several(tmp_path):
+    for algorithm in (RandomSearch(), RegularizedEvolution(3, 2)):
+        tunable = toy(search=search(algorithm=algorithm, seed=7))
+        name = type(algorithm).__name__
+        with Study.open(tmp_path / name / 'whole', tunable) as whole:
+            run(whole)
+            expected = decisions(whole)
+        for number in range(8):
+            with Study.open(tmp_path / name / 'parts', tunable) as part:
+                assert len(part.trials) == number
+                finish(part.suggest())
+        with Study.load(tmp_path / name / 'parts') as part:
+            assert decisions(part) == expected
+        other = toy(search=search(algorithm=algorithm, seed=8))
+        with Study.open(tmp_path / name / 'other', other) as study:
+            assert study.suggest().decisions != expected[0]
+
+
+def test_studies_in_one_process_do_not_touch_each_other(tmp_path):
+    with Study.open(tmp_path / 'a', toy()) as one, Study.open(tmp_path / 'b', toy()) as other:
+        run(one)
+        assert other.trials == []
+        assert len(one.trials) == 8
+
+
+def test_a_small_space_is_exhausted(tmp_path):
+    tunable = toy(
+        search=search(num_trials=50),
+        rate=0.1,
+        layer=pg.oneof([1, 2, 3]),
+        widths=pg.permutate([1, 2]),
+    )
+    with Study.open(tmp_path, tunable) as study:
+        assert study.space.size == 6
+        while (trial := study.suggest()) is not None:
+            assert not study.exhausted or trial.id == 6
+            finish(trial)
+        assert study.exhausted
+        assert len({tuple(each.items()) for each in decisions(study)}) == 6
+
+
+def test_evolution_records_parents(tmp_path):
+    tunable = toy(search=search(algorithm=RegularizedEvolution(4, 2), num_trials=8))
+    with Study.open(tmp_path, tunable) as study:
+        parents = [trial.parent for trial in run(study)]
+    assert parents[:4] == [None] * 4
+    assert all(parent in range(1, 8) for parent in parents[4:])
+
+
+def test_a_maximizing_evolution_sees_better_as_more(tmp_path):
+    reward = MetricReward(metric='accuracy', goal='maximize')
+    algorithm = RegularizedEvolution(4, 4)
+    tunable = toy(search=search(algorithm=algorithm, num_trials=5, reward=reward))
+    with Study.open(tmp_path, tunable) as study:
+        trials = run(study)
+        best = max(trials[:4], key=lambda trial: trial.reward)
+        assert trials[4].parent == best.id
+        assert best.reward == max(1 - trial.decisions['rate'] for trial in trials[:4])
+
+
+# --- Trials ---
+
+
+def test_a_trial_holds_decisions_dna_experiment_and_times(study):
+    trial = study.suggest()
+    assert trial.state == 'ACTIVE'
+    assert not trial.resumed
+    assert set(trial.decisions) >= {'rate', 'layer', 'widths[0]', 'widths[1]'}
+    experiment = trial.materialize()
+    assert experiment.rate == trial.decisions['rate']
+    assert pg.eq(pg.materialize(study.tunable, trial.dna), experiment)
+    assert trial.completed is None
+    finish(trial)
+    assert trial.created <= trial.completed
+    assert study.trials[0].completed == trial.completed
+
+
+def test_an_interrupted_trial_comes_first(tmp_path):
+    with Study.open(tmp_path, toy()) as study:
+        finish(study.suggest())
+        trial = study.suggest()
+        trial.report(10, {'loss': 0.5, 'accuracy': 0.1})
+    with Study.open(tmp_path, toy()) as study:
+        again = study.suggest()
+        assert again.resumed
+        assert (again.id, again.decisions) == (trial.id, trial.decisions)
+        assert [each.step for each in again.measurements] == [10]
+        again.report(10, {'loss': 0.7})
+        again.report(20, {'loss': 0.4})
+        again.complete()
+        assert [(each.step, each.reward) for each in study.trials[1].measurements] == [
+            (10, 0.5),
+            (20, 0.4),
+        ]
+        assert study.trials[1].measurements[0].metrics == {'loss': 0.5, 'accuracy': 0.1}
+        assert not study.suggest().resumed
+
+
+def test_an_interrupted_trial_is_finished_even_when_fewer_are_wanted(tmp_path):
+    with Study.open(tmp_path, toy()) as study:
+        finish(study.suggest())
+        study.suggest()
+    with Study.open(tmp_path, toy(search=search(num_trials=1))) as study:
+        trial = study.suggest()
+        assert (trial.id, trial.resumed) == (2, True)
+        finish(trial)
+        assert study.suggest() is None
+
+
+def test_the_reward_is_that_of_the_last_step(study):
+    trial = study.suggest()
+    trial.report(20, {'loss': 0.4})
+    trial.report(10, {'loss': 0.2})
+    trial.complete()
+    assert trial.reward == 0.4
+    assert [each.step for each in study.trials[0].measurements] == [10, 20]
+
+
+def test_a_trial_ends_exactly_once(study):
+    trial = study.suggest()
+    trial.report(10, {'loss': 1.0})
+    (other,) = study.trials
+    trial.complete()
+    for end in (other.complete, lambda: other.fail('x'), lambda: other.stop('x'), trial.complete):
+        with pytest.raises(RuntimeError, match='trial 1 is COMPLETED already'):
+            end()
+    with pytest.raises(RuntimeError, match='COMPLETED already'):
+        other.report(20, {'loss': 1.0})
+    failed = study.suggest()
+    failed.fail('diverged')
+    with pytest.raises(RuntimeError, match='INFEASIBLE already'):
+        failed.report(10, {'loss': 1.0})
+    assert [trial.state for trial in study.trials] == ['COMPLETED', 'INFEASIBLE']
+
+
+def test_an_infeasible_trial_has_a_reason_and_no_reward(study):
+    trial = study.suggest()
+    trial.report(10, {'loss': 1e-9})
+    trial.fail('out of memory')
+    finish(study.suggest())
+    (failed, _) = study.trials
+    assert (failed.state, failed.infeasible_reason) == ('INFEASIBLE', 'out of memory')
+    assert failed.reward is None
+    assert failed.completed is not None
+    assert study.best.id == 2
+
+
+def test_a_stopped_trial_is_completed_and_never_the_best(study):
+    trial = study.suggest()
+    trial.report(10, {'loss': 1e-9})
+    trial.stop('worse than the median')
+    finish(study.suggest())
+    (stopped, _) = study.trials
+    assert (stopped.state, stopped.reward) == ('COMPLETED', 1e-9)
+    assert stopped.stop_reason == 'worse than the median'
+    assert study.best.id == 2
+
+
+def test_the_first_of_equals_is_the_best(study):
+    for _ in range(3):
+        trial = study.suggest()
+        trial.report(10, {'loss': 1.0})
+        trial.complete()
+    assert study.best.id == 1
+
+
+def test_a_trial_without_measurements_is_not_completed(study):
+    trial = study.suggest()
+    for end in (trial.complete, lambda: trial.stop('x')):
+        with pytest.raises(RuntimeError, match='nothing was measured'):
+            end()
+    assert study.trials[0].state == 'ACTIVE'
+    assert study.trials[0].stop_reason is None
+    assert study.best is None
+
+
+@pytest.mark.parametrize('loss', [math.nan, math.inf])
+def test_a_reward_that_is_not_finite_is_not_written(study, loss):
+    trial = study.suggest()
+    with pytest.raises(NonFiniteReward):
+        trial.report(10, {'loss': loss})
+    assert study.trials[0].measurements == []
+    trial.fail('not finite')
+    assert study.trials[0].state == 'INFEASIBLE'
+
+
+def test_other_metrics_that_are_not_finite_are_noted_by_name(study):
+    trial = study.suggest()
+    trial.report(10, {'loss': 1.0, 'b': math.nan, 'c': 1.0})
+    trial.report(20, {'loss': 1.0, 'a': -math.inf, 'b': math.nan, 'c': 1.0})
+    assert trial.non_finite_metrics == ['b', 'a']
+    assert [dict(each.metrics) for each in trial.measurements] == [{'loss': 1.0, 'c': 1.0}] * 2
+
+
+def test_metrics_come_back_to_the_last_bit(study):
+    trial = study.suggest()
+    metrics = {'loss': 0.1 + 0.2, 'tiny': 5e-324, 'huge': 1.7976931348623157e308}
+    trial.report(10, metrics)
+    trial.complete()
+    assert dict(study.trials[0].measurements[0].metrics) == metrics
+    assert study.trials[0].reward == metrics['loss']
+
+
+def test_a_metric_cannot_take_the_name_of_the_reward(study):
+    with pytest.raises(ValueError, match="no metric can be called 'reward'"):
+        study.suggest().report(10, {'loss': 1.0, 'reward': 2.0})
+
+
+def test_metadata_of_trials(study):
+    trial = study.suggest()
+    trial.set_metadata({'directory': '0001', 'threads': '2'})
+    assert trial.metadata == {'directory': '0001', 'threads': '2'}
+    finish(trial)
+    seen = study.trials[0]
+    trial.set_metadata({'threads': '4'})
+    assert seen.metadata == {'directory': '0001', 'threads': '4'}
+
+
+# --- Early stopping ---
+
+
+def test_early_stopping_compares_with_completed_stopped_and_running_trials(tmp_path):
+    stopping = MedianStopping(min_trials=2)
+    with Study.open(tmp_path, toy(search=search(early_stopping=stopping))) as study:
+        for loss, end in ((1.0, 'stop'), (1.0, 'complete'), (0.0, 'fail'), (0.0, 'fail')):
+            trial = study.suggest()
+            trial.report(10, {'loss': loss})
+            assert study.should_stop(trial) is None
+            trial.complete() if end == 'complete' else getattr(trial, end)('because')
+        trial = study.suggest()
+        assert study.should_stop(trial) is None
+        trial.report(10, {'loss': 0.9})
+        assert study.should_stop(trial) is None
+        trial.report(20, {'loss': 1.5})
+        assert study.should_stop(trial) is None
+        other = study.trials[4]
+        other.report(10, {'loss': 1.5})
+        assert study.should_stop(other) is None
+        trial.complete()
+        last = study.suggest()
+        last.report(10, {'loss': 1.1})
+        assert 'median of 3 trials' in study.should_stop(last)
+
+
+def test_a_resumed_trial_is_judged_at_the_step_that_it_reports_again(tmp_path):
+    tunable = toy(search=search(early_stopping=MedianStopping(min_trials=1)))
+    with Study.open(tmp_path, tunable) as study:
+        trial = study.suggest()
+        for step in (10, 20):
+            trial.report(step, {'loss': 1.0})
+        trial.complete()
+        trial = study.suggest()
+        trial.report(10, {'loss': 1.0})
+        trial.report(20, {'loss': 2.0})
+    with Study.open(tmp_path, tunable) as study:
+        trial = study.suggest()
+        trial.report(10, {'loss': 1.0})
+        assert study.should_stop(trial) is None
+        trial.report(20, {'loss': 2.0})
+        assert study.should_stop(trial) is None  # Its best so far is still the median.
+        assert len(trial.measurements) == 2
+
+
+def test_no_early_stopping_stops_nothing(study):
+    for _ in range(8):
+        trial = study.suggest()
+        trial.report(10, {'loss': float(trial.id)})
+        assert study.should_stop(trial) is None
+        trial.complete()
+
+
+# --- What is refused ---
+
+
+def test_another_experiment_is_refused_with_the_difference(tmp_path):
+    Study.open(tmp_path, toy()).close()
+    changed = toy(
+        search=search(num_trials=9, seed=1), layer=pg.oneof([Dense(), Dense(16), Dense(17)])
+    )
+    with pytest.raises(UserError) as error:
+        Study.open(tmp_path, changed)
+    lines = str(error.value).splitlines()
+    assert lines[0] == f'{tmp_path} holds a study of another experiment. There, and now:'
+    assert '  search.seed: 0 → 1' in lines
+    assert '  layer.candidates[2].width: 16 → 17' in lines
+    assert not any('num_trials' in line for line in lines)
+
+
+def test_other_data_are_refused(tmp_path):
+    data = {'train_input': 'abc', 'eval_inputs.eval': 'def'}
+    Study.open(tmp_path, toy(), data).close()
+    Study.open(tmp_path, toy(), dict(reversed(data.items()))).close()
+    for other in ({**data, 'train_input': 'xyz'}, {'eval_inputs.eval': 'def'}):
+        with pytest.raises(UserError, match='fingerprint of train_input was abc there'):
+            Study.open(tmp_path, toy(), other)
+
+
+def test_decisions_about_the_search_are_refused(tmp_path):
+    with pytest.raises(UserError, match=r'search\.seed: the search itself cannot be searched'):
+        Study.open(tmp_path, toy(search=search(seed=pg.oneof([1, 2]))))
+
+
+def test_directories_that_are_no_local_disk_are_refused():
+    with pytest.raises(UserError, match='needs a local disk'):
+        Study.open('gs://bucket/study', toy())
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path):
+    (tmp_path / 'study.db').write_text('not a database, but long enough to be read as one' * 99)
+    with pytest.raises(UserError, match='cannot be opened as a study'):
+        Study.open(tmp_path, toy())
+
+
+def test_a_study_that_is_not_there_cannot_be_loaded(tmp_path):
+    with pytest.raises(UserError, match='There is no study in'):
+        Study.load(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- Reading ---
+
+
+def test_a_loaded_study_is_the_same_and_cannot_be_written(tmp_path):
+    directory = tmp_path / 'a b?c%20#d'
+    with Study.open(directory, toy()) as study:
+        run(study)
+        with Study.load(directory) as loaded:
+            assert pg.eq(loaded.tunable, study.tunable)
+            assert decisions(loaded) == decisions(study)
+            assert loaded.best.id == study.best.id
+            assert loaded.num_trials == 8
+            assert pg.eq(loaded.best.materialize(), study.best.materialize())
+            with pytest.raises(Exception, match='readonly'):
+                loaded.best.set_metadata({'a': 'b'})
+        assert (directory / 'study.db').exists()
+
+
+def test_a_loaded_study_follows_the_one_that_runs(tmp_path):
+    with Study.open(tmp_path, toy()) as study:
+        trial = study.suggest()
+        with Study.load(tmp_path) as loaded:
+            assert [each.state for each in loaded.trials] == ['ACTIVE']
+            finish(trial)
+            study.suggest()
+            assert [each.state for each in loaded.trials] == ['COMPLETED', 'ACTIVE']
+
+
+def test_the_search_space_in_the_database_is_conditional(tmp_path):
+    deep = pg.oneof([pg.Dict(a=pg.oneof([pg.Dict(b=pg.oneof(['x', 'y'])), None])), None])
+    with Study.open(tmp_path, toy(layer=deep)) as study:
+        config = study._service.study_config()
+        run(study)
+    names = [each.name for top in config.search_space.parameters for each in top.traverse()]
+    assert 'layer[=0/2].a[=0/2].b' in names
+
+
+# --- Faults ---
+
+
+class Raising(Algorithm):
+    """An algorithm with a bug from the third trial on."""
+
+    def suggest(self, request):
+        if request.number > 2:
+            raise KeyError('a bug')
+        return RandomSearch().suggest(request)
+
+
+def test_an_algorithm_that_raises_is_an_error_and_no_hang(tmp_path):
+    with Study.open(tmp_path, toy(search=search(algorithm=Raising()))) as study:
+        finish(study.suggest())
+        finish(study.suggest())
+        for _ in range(2):
+            with pytest.raises(SuggestionError, match="KeyError: 'a bug'"):
+                study.suggest()
+        assert len(study.trials) == 2
+
+
+class Illegal(Algorithm):
+    """Makes decisions that are none of the space's."""
+
+    def suggest(self, request):
+        return Suggestion({'rate': 0.1})
+
+
+def test_illegal_decisions_of_an_algorithm_are_an_error(tmp_path):
+    with Study.open(tmp_path, toy(search=search(algorithm=Illegal()))) as study:
+        with pytest.raises(SuggestionError):
+            study.suggest()
+        assert study.trials == []
+
+
+def test_a_keyboard_interrupt_in_an_algorithm_does_not_hang_the_next_suggestion(study, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(RandomSearch, 'suggest', _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            study.suggest()
+    assert study.suggest().id == 1
+
+
+def _interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def test_vizier_does_not_turn_on_64_bit_floats(study):
+    study.suggest()
+    assert not sys.modules['jax'].config.jax_enable_x64
+
+
+def test_importing_a_study_does_not_import_jax():
+    code = 'import sys, paxtune.study; sys.exit("jax" in sys.modules)'
+    assert subprocess.run([sys.executable, '-c', code], check=False).returncode == 0
+
+
+_DIE = """
+import os, signal, sys
+from vizier._src.service.sql_datastore import SQLDataStore
+from paxtune.algorithms import RandomSearch
+from paxtune.study import Study
+from paxtune.trial import Trial
+from tests.paxtune.toys import toy
+from tests.paxtune.test_study import finish
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+study = Study.open(sys.argv[1], toy())
+for _ in range(3):
+    finish(study.suggest())
+{arm}
+trial = study.suggest()
+{then}
+"""
+
+
+def _die(directory: Path, arm: str, then: str = '') -> None:
+    code = _DIE.format(arm=arm, then=then)
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, '-c', code, str(directory)], cwd=root, check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'arm',
+    [
+        'RandomSearch.suggest = die',
+        'SQLDataStore.create_trial = die',
+        'SQLDataStore.update_suggestion_operation = die',
+    ],
+)
+def test_a_kill_inside_a_suggestion_loses_and_repeats_nothing(tmp_path, arm):
+    with Study.open(tmp_path / 'whole', toy()) as whole:
+        run(whole)
+        expected = decisions(whole)
+    _die(tmp_path / 'killed', arm)
+    with Study.open(tmp_path / 'killed', toy()) as study:
+        trial = study.suggest()
+        assert trial.id == 4
+        finish(trial)
+        run(study)
+        assert decisions(study) == expected
+        assert [trial.state for trial in study.trials] == ['COMPLETED'] * 8
+
+
+@pytest.mark.slow
+def test_a_kill_inside_a_stop_leaves_no_trial_that_passes_for_a_full_one(tmp_path):
+    then = "trial.report(10, {'loss': 1e-9}); Trial._complete = die; trial.stop('bad')"
+    _die(tmp_path, 'pass', then)
+    with Study.open(tmp_path, toy()) as study:
+        assert study.trials[3].state == 'ACTIVE'
+        trial = study.suggest()
+        assert (trial.id, trial.resumed) == (5, False)
+        stopped = study.trials[3]
+        assert (stopped.state, stopped.stop_reason, stopped.reward) == ('COMPLETED', 'bad', 1e-9)
+        assert study.best.id != 4

@@ -1,0 +1,77 @@
+"""SeqIO tasks for tests, registered when this module is imported. Imports TensorFlow."""
+
+import functools
+
+from tests.c4_data import documents
+from trainer.inputs.libraries import libraries
+
+tf, tfds, seqio = libraries()
+
+TEXTS = {'train': documents(120, seed=3), 'validation': documents(40, seed=4)}
+
+
+def texts_of(split, shuffle_files, seed=None):
+    del shuffle_files, seed
+    return tf.data.Dataset.from_tensor_slices({'text': TEXTS[split]})
+
+
+def generated(split, shuffle_files, seed=None):
+    """The same texts out of a Python generator, whose state TensorFlow cannot save."""
+    del shuffle_files, seed
+    signature = {'text': tf.TensorSpec((), tf.string)}
+    return tf.data.Dataset.from_generator(
+        lambda: ({'text': text} for text in TEXTS[split]), output_signature=signature
+    )
+
+
+def question_and_answer(dataset):
+    return dataset.map(
+        lambda example: {
+            'inputs': tf.strings.substr(example['text'], 0, 4),
+            'targets': example['text'],
+        }
+    )
+
+
+def add(name, source, *features, preprocessor=None):
+    seqio.TaskRegistry.add(
+        name,
+        source=seqio.FunctionDataSource(source, splits=list(TEXTS)),
+        preprocessors=[
+            preprocessor
+            or functools.partial(seqio.preprocessors.rekey, key_map={'targets': 'text'}),
+            seqio.preprocessors.tokenize,
+            seqio.preprocessors.append_eos_after_trim,
+        ],
+        output_features={
+            feature: seqio.Feature(seqio.ByteVocabulary(), add_eos=True) for feature in features
+        },
+        # Smaller than the data, so that a saved position holds a buffer in use.
+        shuffle_buffer_size=50,
+    )
+
+
+add('paxtune_texts', texts_of, 'targets')
+add('paxtune_generated', generated, 'targets')
+add('paxtune_answers', texts_of, 'inputs', 'targets', preprocessor=question_and_answer)
+seqio.TaskRegistry.add(
+    'paxtune_train_only',
+    source=seqio.FunctionDataSource(texts_of, splits=['train']),
+    preprocessors=[
+        functools.partial(seqio.preprocessors.rekey, key_map={'targets': 'text'}),
+        seqio.preprocessors.tokenize,
+    ],
+    output_features={'targets': seqio.Feature(seqio.ByteVocabulary(), add_eos=False)},
+)
+seqio.TaskRegistry.add(
+    'paxtune_numbers',
+    source=seqio.FunctionDataSource(
+        lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensor_slices(
+            {'targets': [[1, 2, 3], [4, 5, 6]]}
+        ),
+        splits=['validation'],
+    ),
+    preprocessors=[],
+    output_features={'targets': seqio.Feature(seqio.PassThroughVocabulary(10), add_eos=False)},
+)
+seqio.MixtureRegistry.add('paxtune_mixture', ['paxtune_texts', 'paxtune_generated'], 1)

@@ -1,0 +1,226 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pyglove as pg
+import pytest
+
+from tests.conformance import input_suite
+from trainer.errors import UserError
+from trainer.inputs import SeqIOInput, allow_task_module
+
+MODULE = 'tests.trainer.inputs.seqio_tasks'
+LENGTH = 64
+
+allow_task_module(MODULE)
+
+
+def maker(task='paxtune_texts', split='validation', lengths=None, **fixed):
+    def make(**fields):
+        return SeqIOInput(
+            mixture_or_task=task,
+            split=split,
+            task_feature_lengths=lengths or {'targets': LENGTH},
+            module=MODULE,
+            **fixed,
+            **fields,
+        )
+
+    return make
+
+
+def training(**fixed):
+    return maker(split='train', is_training=True, packing=True, **fixed)
+
+
+def texts(split):
+    from tests.trainer.inputs.seqio_tasks import TEXTS
+
+    return [text.encode()[: LENGTH - 1] for text in TEXTS[split]]
+
+
+def documents_in(batches):
+    """The texts of the labels, split where a document ends."""
+    labels = np.concatenate([b['labels'][b['weights'] > 0] for b in batches])
+    return bytes(np.maximum(labels - 3, 0).tolist()).split(b'\0')[:-1]
+
+
+def slow_but(fast, checks):
+    """The checks, all but one of them marked as slow: making a dataset takes half a second."""
+    return [c if c is fast else pytest.param(c, marks=pytest.mark.slow) for c in checks]
+
+
+@pytest.mark.parametrize('check', slow_but(input_suite.position_is_exact, input_suite.TRAINING))
+def test_training_shuffled_and_packed(check):
+    check(training())
+
+
+@pytest.mark.parametrize(
+    'check', slow_but(input_suite.evaluation_shares_cover_the_data_once, input_suite.EVALUATION)
+)
+def test_evaluation_packed(check):
+    check(maker(packing=True))
+
+
+def test_a_position_holds_over_epochs_and_in_the_middle_of_buffers():
+    data = training()(batch_size=4)
+    for skipped in (1, 7, 60):  # 120 documents are some 25 batches.
+        input_suite.read(data, skipped)
+        position = json.loads(json.dumps(data.get_position()))
+        assert 'state' in position
+        expected = input_suite.read(data, 4)
+        fresh = training()(batch_size=4)
+        fresh.set_position(position)
+        input_suite.assert_same(input_suite.read(fresh, 4), expected)
+
+
+@pytest.mark.parametrize('reason', ['no state', 'another pipeline'])
+def test_a_position_without_a_usable_state_is_exact_too(reason):
+    data = training()(batch_size=2)
+    input_suite.read(data, 5)
+    position = data.get_position()
+    if reason == 'no state':
+        del position['state']
+    else:
+        position |= {'pipeline': 'another', 'state': 'never looked at'}
+    fresh = training()(batch_size=2)
+    fresh.set_position(position)
+    input_suite.assert_same(input_suite.read(fresh, 2), input_suite.read(data, 2))
+
+
+def test_python_generators_have_no_state_and_are_read_again():
+    make = maker('paxtune_mixture', 'train', is_training=True)
+    data = make(batch_size=2)
+    input_suite.read(data, 5)
+    position = data.get_position()
+    assert position['batch'] == 5
+    assert 'state' not in position
+    fresh = make(batch_size=2)
+    fresh.set_position(position)
+    input_suite.assert_same(input_suite.read(fresh, 2), input_suite.read(data, 2))
+
+
+@pytest.mark.slow
+def test_a_position_holds_in_another_process():
+    program = (
+        'import json, sys\n'
+        'from tests.trainer.inputs.test_seqio_input import training\n'
+        'data = training()(batch_size=2)\n'
+        'data.set_position(json.load(sys.stdin))\n'
+        'print(data.get_next()["labels"].tolist())'
+    )
+    data = training()(batch_size=2)
+    input_suite.read(data, 5)
+    position = data.get_position()
+    result = subprocess.run(
+        [sys.executable, '-c', program],
+        input=json.dumps(position),
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert 'state' in position
+    assert json.loads(result.stdout) == data.get_next()['labels'].tolist()
+
+
+@pytest.mark.parametrize('packing', [True, False])
+def test_evaluation_reads_every_example_once(packing):
+    batches = input_suite.read_to_end(maker(packing=packing)(batch_size=8))
+    assert documents_in(batches) == texts('validation')
+    num_bytes = sum(batch['label_bytes'].sum() for batch in batches)
+    assert num_bytes == sum(map(len, texts('validation')))
+
+
+def test_evaluation_of_a_mixture_reads_all_of_every_task():
+    # SeqIO itself would stop where the first task ends.
+    batches = input_suite.read_to_end(maker('paxtune_mixture')(batch_size=8))
+    assert documents_in(batches) == texts('validation') * 2
+
+
+def test_training_hosts_share_the_examples():
+    read = []
+    for host in (0, 1):
+        # Unshuffled and unpacked, so that the first sixty rows are the first epoch.
+        data = maker(split='train', is_training=True, shuffle=False)(
+            batch_size=60, num_infeed_hosts=2, infeed_host_index=host
+        )
+        read += documents_in([data.get_next()])
+    assert sorted(read) == sorted(texts('train'))
+
+
+def test_unpacked_rows_have_no_segments():
+    batch = maker()(batch_size=2).get_next()
+    assert set(batch) == {'ids', 'labels', 'weights', 'label_bytes'}
+    np.testing.assert_array_equal(
+        batch['ids'][:, 1:], batch['labels'][:, :-1] * (batch['weights'][:, 1:] > 0)
+    )
+
+
+def test_inputs_are_read_and_only_targets_weigh():
+    make = maker('paxtune_answers', lengths={'inputs': 8, 'targets': LENGTH})
+    batch = make(batch_size=2).get_next()
+    assert batch['labels'].shape == (2, 8 + LENGTH)
+    for i, text in enumerate(texts('validation')[:2]):
+        question = [*(byte + 3 for byte in text[:4]), 1]
+        answer = [*(byte + 3 for byte in text), 1]
+        whole = question + answer
+        assert batch['labels'][i, : len(whole)].tolist() == whole
+        assert batch['ids'][i, : len(whole)].tolist() == [0, *whole[:-1]]
+        assert batch['weights'][i].sum() == len(answer)
+        assert not batch['weights'][i, : len(question)].any()
+        assert batch['label_bytes'][i].sum() == len(text)
+
+
+def test_a_vocabulary_that_cannot_say_what_its_ids_stand_for():
+    data = maker('paxtune_numbers', lengths={'targets': 4})(batch_size=2)
+    assert 'label_bytes' not in data.element_spec()
+    batch = data.get_next()
+    assert set(batch) == set(data.element_spec())
+    assert batch['labels'].tolist() == [[1, 2, 3, 0], [4, 5, 6, 0]]
+
+
+def test_seeds_draw_different_orders():
+    first, second = (training(input_random_seed=seed)(batch_size=2).get_next() for seed in (0, 1))
+    assert (first['labels'] != second['labels']).any()
+
+
+def test_names_that_are_not_registered():
+    tree = pg.Dict(train_input=maker('paxtune_text')(batch_size=1))
+    with pytest.raises(UserError, match=r"'paxtune_text'.*paxtune_texts.*train_input\.module"):
+        tree.train_input.prepare()
+    with pytest.raises(UserError, match=r"no split 'test'.*'train', 'validation'"):
+        maker(split='test')(batch_size=1).prepare()
+    with pytest.raises(UserError, match=r"no split 'validation'.*\['train'\]"):
+        maker('paxtune_train_only')(batch_size=1).prepare()
+    with pytest.raises(UserError, match=r"no feature 'inputs'.*it has \['targets'\]"):
+        maker(lengths={'inputs': 8, 'targets': 8})(batch_size=1).prepare()
+
+
+def test_no_module_is_imported_because_an_experiment_says_so(tmp_path, monkeypatch):
+    (tmp_path / 'evil_tasks.py').write_text('raise SystemExit("run!")')
+    monkeypatch.syspath_prepend(str(tmp_path))
+    data = SeqIOInput(
+        batch_size=1,
+        mixture_or_task='x',
+        split='train',
+        task_feature_lengths={'targets': 8},
+        module='evil_tasks',
+    )
+    with pytest.raises(UserError, match=r"module 'evil_tasks' is not imported.*allow_task_module"):
+        data.prepare()
+    with pytest.raises(UserError, match=r"'trainer\.no_such_tasks' cannot be imported"):
+        data.rebind(module='trainer.no_such_tasks').prepare()
+
+
+def test_fields_are_checked():
+    with pytest.raises(ValueError, match="must be of 'targets', or of 'inputs' and 'targets'"):
+        maker(lengths={'inputs': 8})(batch_size=1)
+    with pytest.raises(ValueError, match=r"task_feature_lengths\['targets'\] must be at least 1"):
+        maker(lengths={'targets': 0})(batch_size=1)
+
+
+def test_tensorflow_sees_no_gpu():
+    from trainer.inputs.libraries import libraries
+
+    assert libraries().tf.config.get_visible_devices('GPU') == []

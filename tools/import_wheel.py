@@ -1,0 +1,17 @@
+"""Imports every module of the installed wheel: `python import_wheel.py <where it is installed>`."""
+
+import importlib
+import pathlib
+import pkgutil
+import sys
+
+root = pathlib.Path(sys.argv[1]).resolve()
+for name in ('trainer', 'paxtune', 'search_spaces'):
+    package = importlib.import_module(name)
+    where = pathlib.Path(package.__path__[0]).resolve()
+    assert where == root / name, f'{name} came from {where}, not from the wheel'
+    assert (where / 'py.typed').exists(), f'{name} was packed without py.typed'
+    modules = [found.name for found in pkgutil.walk_packages(package.__path__, f'{name}.')]
+    for module in modules:
+        importlib.import_module(module)
+    print(f'{name}: {len(modules)} modules')

@@ -1,0 +1,59 @@
+#!/bin/sh
+# Makes the environment where it is missing or out of date, runs a command in it, and prints how
+# long each took. Without a command it only makes the environment.
+#
+#   tools/with_environment.sh python -m paxtune.search --help
+#
+# VENV         where the environment lies (.venv)
+# PYTHON       what makes it (the python3.11 that tools/find_python.sh finds)
+# CONSTRAINTS  versions to install (constraints.txt; /dev/null for the newest)
+cd "$(dirname "$0")/.." || exit
+venv=${VENV:-.venv}
+constraints=${CONSTRAINTS:-constraints.txt}
+python=${PYTHON:-$(tools/find_python.sh 3.11)} || exit
+
+# What the environment was made from. Written last, so that an interrupted install starts again.
+stamp() {
+    pwd
+    "$python" --version
+    cat pyproject.toml "$constraints"
+}
+
+up_to_date() {
+    [ -e "$venv/installed" ] && stamp | cmp -s - "$venv/installed" && "$venv/bin/python" -c ''
+}
+
+install() {
+    export PIP_DISABLE_PIP_VERSION_CHECK=1
+    "$python" -m venv --clear "$venv" || return
+    # uv installs several times faster than pip; pip reaches package indexes that only its own
+    # configuration names.
+    if "$venv/bin/python" -m pip install -q -c "$constraints" uv &&
+        "$venv/bin/uv" pip install -q --python "$venv/bin/python" -c "$constraints" -e '.[dev]'; then
+        :
+    else
+        echo 'uv did not install it; now with pip, which takes longer' >&2
+        "$venv/bin/python" -m pip install -q -c "$constraints" -e '.[dev]' || return
+    fi
+    stamp >"$venv/installed"
+}
+
+now() { date +%s; }
+
+start=$(now)
+if up_to_date; then
+    echo "installing took 0 s ($venv is up to date)"
+else
+    echo "installing into $venv"
+    install || exit
+    echo "installing took $(($(now) - start)) s"
+fi
+[ $# -gt 0 ] || exit 0
+
+# The command gets Ctrl-C, too, and decides what it means: wait for it.
+trap : INT
+start=$(now)
+PATH="$(cd "$venv/bin" && pwd):$PATH" "$@"
+status=$?
+echo "the work took $(($(now) - start)) s"
+exit $status
