@@ -11,14 +11,14 @@ one is made only where PyGlove asks for it.
 import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyglove as pg
 
 Decisions = dict[str, int | float]
 """{id of the decision point: index of a candidate, or number}, in the order of the space."""
 
-Point = pg.geno.Choices | pg.geno.Float
+Point: TypeAlias = pg.geno.Choices | pg.geno.Float
 """One decision point: a choice of `num_choices` candidates, or a number in a range."""
 
 Choose = Callable[[Point], Sequence[int] | float]

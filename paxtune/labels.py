@@ -26,7 +26,7 @@ def path(id_: str) -> str:
 
 
 def label(value: Any) -> Any:
-    """A candidate for people and for JSON: itself where it is a plain value, else its short form."""
+    """A candidate for people and for JSON: a plain value as it is, all else in its short form."""
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     return value if value is None or isinstance(value, bool | int | float | str) else short(value)

@@ -9,13 +9,14 @@ says it. (Vizier's own converter imports JAX, and knows rewards that are maximiz
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import pyglove as pg
 from vizier._src.service import study_pb2
 
 from paxtune.decisions import Decisions, Point, active_points, decide, places
 
-ParameterSpec = study_pb2.StudySpec.ParameterSpec
+ParameterSpec: TypeAlias = study_pb2.StudySpec.ParameterSpec
 
 _ROOT = '$'  # Vizier wants a name; the id of a decision about the whole experiment is empty.
 _SCALES = {

@@ -27,7 +27,7 @@ from paxtune.study_record import NAMESPACE, REWARD, StudyRecord
 from trainer.serialization import from_json_text
 
 
-class AlgorithmPolicy(pythia.Policy):  # type: ignore[misc]
+class AlgorithmPolicy(pythia.Policy):
     """Asks the algorithm that the study names, anew for each suggestion."""
 
     def __init__(self, supporter: pythia.PolicySupporter) -> None:
@@ -45,7 +45,7 @@ class AlgorithmPolicy(pythia.Policy):  # type: ignore[misc]
         made = vz.TrialSuggestion(parameters=to_parameters(spec, suggestion.decisions))
         if suggestion.parent is not None:
             made.metadata.ns(NAMESPACE)['parent'] = str(suggestion.parent)
-        return pythia.SuggestDecision([made])
+        return pythia.SuggestDecision([made])  # type: ignore[list-item]
 
     def _read_history(self, request: pythia.SuggestRequest, spec: Any) -> list[PastTrial]:
         goal = request.study_config.metric_information.item().goal
@@ -72,18 +72,17 @@ def _past(trial: vz.Trial, spec: Any, sign: float) -> PastTrial:
 
 @functools.lru_cache(maxsize=16)
 def _algorithm(text: str) -> Algorithm:
-    return from_json_text(text, Algorithm, source="the study's algorithm")  # type: ignore[type-abstract]
+    return from_json_text(text, Algorithm, source="the study's algorithm")
 
 
-class Pythia(pythia_service_pb2_grpc.PythiaServiceServicer):  # type: ignore[misc]
+class Pythia(pythia_service_pb2_grpc.PythiaServiceServicer):
     """The part of the service that runs policies.
 
     Attributes:
         vizier: the service that it is part of, from which policies read the study.
     """
 
-    def __init__(self) -> None:
-        self.vizier: types.VizierService | None = None
+    vizier: types.VizierService
 
     def Suggest(
         self, request: pythia_service_pb2.SuggestRequest, context: Any = None

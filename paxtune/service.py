@@ -6,9 +6,9 @@ this module imports JAX (see `paxtune.pythia`).
 
 import urllib.parse
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy
-from google.longrunning import operations_pb2
 from google.rpc import code_pb2, status_pb2
 from vizier import pyvizier as vz
 from vizier._src.service import (
@@ -54,17 +54,18 @@ class Service:
         pythia = Pythia()
         self._servicer = vizier_service.VizierServicer(None, default_pythia_service=pythia)
         pythia.vizier = self._servicer
-        # Vizier's engine is for in-memory and unquoted file names only.
+        # Vizier's own engine cannot be closed, nor opened for reading only.
         self._engine = sqlalchemy.create_engine(
             _url(path, read_only),
             connect_args={'check_same_thread': False},
             poolclass=sqlalchemy.StaticPool,
         )
         try:
-            self._servicer.datastore = sql_datastore.SQLDataStore(self._engine)
+            store: Any = sql_datastore.SQLDataStore(self._engine)
         except sqlalchemy.exc.DatabaseError as error:
             self.close()
             raise UserError(f'{path} cannot be opened as a study: {error.orig}') from error
+        self._servicer.datastore = store
         self.client = vizier_client.VizierClient(_STUDY, _CLIENT, self._servicer)
 
     def close(self) -> None:
@@ -112,14 +113,14 @@ class Service:
         response = vizier_service_pb2.SuggestTrialsResponse.FromString(operation.response.value)
         return svz.TrialConverter.from_proto(response.trials[0])
 
-    def _suggest(self) -> operations_pb2.Operation:
+    def _suggest(self) -> Any:
         request = vizier_service_pb2.SuggestTrialsRequest(
             parent=_STUDY, suggestion_count=1, client_id=_CLIENT
         )
         return self._servicer.SuggestTrials(request)
 
     def _fail_unfinished(self) -> None:
-        store = self._servicer.datastore
+        store: Any = self._servicer.datastore
         for operation in store.list_suggestion_operations(_STUDY, _CLIENT, lambda op: not op.done):
             status = status_pb2.Status(code=code_pb2.Code.ABORTED, message='the process died')
             operation.error.CopyFrom(status)

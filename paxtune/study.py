@@ -220,8 +220,9 @@ def _database(directory: str | os.PathLike[str]) -> Path:
 
 def _study_spec(tunable: Searchable, space: Space, record: StudyRecord) -> study_pb2.StudySpec:
     goal = vz.ObjectiveMetricGoal[tunable.search.reward.goal.upper()]
+    metric = vz.MetricInformation(REWARD, goal=goal)
     study_spec = svz.StudyConfig(
-        metric_information=[vz.MetricInformation(REWARD, goal=goal)],
+        metric_information=[metric],  # type: ignore[list-item]
         algorithm=type(tunable.search.algorithm).__name__,
         metadata=record.to_metadata(),
     ).to_proto()

@@ -73,7 +73,7 @@ class StudyRecord:
         Raises:
             UserError: the study was made by another program, or another version of this one.
         """
-        own = metadata.ns(NAMESPACE)
+        own: Any = metadata.ns(NAMESPACE)
         if own.get('format') != _FORMAT:
             raise UserError(
                 'The study was not made by this version of paxtune: it has format '

@@ -124,8 +124,9 @@ class Trial:
     @property
     def created(self) -> datetime.datetime:
         """When the trial was suggested."""
-        created: datetime.datetime = self._record.creation_time
-        return created.astimezone(datetime.UTC)
+        naive: Any = self._record.creation_time
+        created: datetime.datetime = naive.astimezone(datetime.UTC)
+        return created
 
     @property
     def completed(self) -> datetime.datetime | None:
@@ -149,7 +150,7 @@ class Trial:
     def set_metadata(self, values: Mapping[str, str]) -> None:
         """Adds to the trial's metadata, in any state."""
         metadata = vz.Metadata()
-        metadata.ns(NAMESPACE).ns('trial').update(values)
+        metadata.ns(NAMESPACE).ns('trial').update(values.items())
         self._write(metadata)
 
     def report(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -234,12 +235,13 @@ class Trial:
             raise RuntimeError(f'trial {self.id} cannot be completed: nothing was measured')
 
     def _note(self, key: str) -> str | None:
-        value: str | None = self._record.metadata.ns(NAMESPACE).get(key)
+        own: Any = self._record.metadata.ns(NAMESPACE)
+        value: str | None = own.get(key)
         return value
 
     def _write_notes(self, **notes: str) -> None:
         metadata = vz.Metadata()
-        metadata.ns(NAMESPACE).update(notes)
+        metadata.ns(NAMESPACE).update(notes.items())
         self._write(metadata)
 
     def _write(self, metadata: vz.Metadata) -> None:

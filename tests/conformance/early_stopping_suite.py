@@ -19,8 +19,7 @@ STEPS = range(10, 110, 10)
 
 def curve(level: float, reward: Reward, steps: Sequence[int] = STEPS) -> list[Measurement]:
     """A curve that improves steadily; the higher the level, the better."""
-    rewards = (level + step / 100 for step in steps)
-    return [Measurement(step, {}, reward.score(value)) for step, value in zip(steps, rewards)]
+    return [Measurement(step, {}, reward.score(level + step / 100)) for step in steps]
 
 
 def crowd(reward: Reward, count: int = 20) -> list[list[Measurement]]:

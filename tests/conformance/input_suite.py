@@ -71,8 +71,7 @@ def weights_are_zero_where_nothing_is(make: Maker) -> None:
     for batch in read(make(batch_size=3), 2):
         padding = batch['weights'] == 0
         for name in batch:
-            if name != 'ids':
-                assert not batch[name][padding].any(), name
+            assert not batch[name][padding].any(), name
         if 'label_bytes' in batch:
             assert (batch['label_bytes'] >= 0).all()
 

@@ -160,7 +160,7 @@ def _can_change(point: Any) -> bool:
 
 def test_mutation_reaches_every_active_decision():
     spec = pg.dna_spec(conditional())
-    parent = {'layer': 0, 'layer[=0/3].heads': 1, 'layer[=0/3].rate': 0.5, 'scale': 0.7}
+    parent: Decisions = {'layer': 0, 'layer[=0/3].heads': 1, 'layer[=0/3].rate': 0.5, 'scale': 0.7}
     rng = random.Random(0)
     counts = Counter(_changed(spec, parent, mutate(spec, parent, rng))[0] for _ in range(2000))
     assert set(counts) == set(parent)
@@ -169,7 +169,7 @@ def test_mutation_reaches_every_active_decision():
 
 def test_mutation_draws_what_a_new_choice_opens():
     spec = pg.dna_spec(conditional())
-    parent = {'layer': 2, 'scale': 0.7}
+    parent: Decisions = {'layer': 2, 'scale': 0.7}
     children = [mutate(spec, parent, random.Random(seed)) for seed in range(60)]
     opened = [child for child in children if child['layer'] == 0]
     assert len({child['layer[=0/3].rate'] for child in opened}) == len(opened) > 5
@@ -185,7 +185,7 @@ def test_mutation_honours_the_scale():
 
 def test_mutated_permutation_swaps_two_and_keeps_what_is_inside():
     spec = pg.dna_spec(pg.Dict(x=pg.permutate([pg.Dict(y=pg.oneof([1, 2, 3])), 'b', 'c'])))
-    parent = {'x[0]': 0, 'x[0][=0/3].y': 2, 'x[1]': 1, 'x[2]': 2}
+    parent: Decisions = {'x[0]': 0, 'x[0][=0/3].y': 2, 'x[1]': 1, 'x[2]': 2}
     found = set()
     for seed in range(80):
         child = mutate(spec, parent, random.Random(seed))
@@ -199,7 +199,7 @@ def test_mutated_permutation_swaps_two_and_keeps_what_is_inside():
 def test_mutated_sorted_choice_stays_sorted_and_moves_what_is_inside():
     open_ = [pg.Dict(y=pg.oneof(list(range(9)))) for _ in range(4)]
     spec = pg.dna_spec(pg.Dict(x=pg.manyof(2, open_, sorted=True)))
-    parent = {'x[0]': 1, 'x[0][=1/4].y': 7, 'x[1]': 2, 'x[1][=2/4].y': 8}
+    parent: Decisions = {'x[0]': 1, 'x[0][=1/4].y': 7, 'x[1]': 2, 'x[1][=2/4].y': 8}
     for seed in range(80):
         child = mutate(spec, parent, random.Random(seed))
         to_dna(spec, child)

@@ -36,7 +36,7 @@ LOSS = MetricReward(metric='loss', goal='minimize')
 
 def search(**fields: Any) -> Search:
     """A search over the toy's loss."""
-    return Search(**({'reward': LOSS, 'num_trials': 8} | fields))
+    return Search(**({'reward': LOSS, 'num_trials': 5} | fields))
 
 
 def toy(**fields: Any) -> Toy:

@@ -18,6 +18,7 @@ from trainer.inputs.iterator import DatasetIterator
 from trainer.inputs.language import language_spec
 from trainer.inputs.libraries import libraries
 from trainer.inputs.seqio_vocabulary import bytes_per_id, name_of
+from trainer.inputs.vocabulary import PAD_ID
 from trainer.names import PACKAGES, nearest
 
 _FEATURES = {
@@ -129,7 +130,12 @@ class SeqIOInput(Input):
                 raise EndOfData from None
             raise UserError(f'{self.mixture_or_task}: no example for this host') from None
         rows = {name: self._my_rows(features[seqio]) for name, seqio in self._features().items()}
-        batch = rows | {'weights': rows['weights'].astype(np.float32)}
+        batch = {
+            **rows,
+            # SeqIO leaves the last label of a document standing in front of the padding.
+            'ids': rows['ids'] * (rows['labels'] != PAD_ID),
+            'weights': rows['weights'].astype(np.float32),
+        }
         if self._bytes_per_id is not None:
             batch['label_bytes'] = self._bytes_per_id[batch['labels']] * batch['weights']
         return batch

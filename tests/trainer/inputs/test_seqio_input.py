@@ -153,7 +153,7 @@ def test_unpacked_rows_have_no_segments():
     batch = maker()(batch_size=2).get_next()
     assert set(batch) == {'ids', 'labels', 'weights', 'label_bytes'}
     np.testing.assert_array_equal(
-        batch['ids'][:, 1:], batch['labels'][:, :-1] * (batch['weights'][:, 1:] > 0)
+        batch['ids'][:, 1:], batch['labels'][:, :-1] * (batch['labels'][:, 1:] > 0)
     )
 
 

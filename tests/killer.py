@@ -1,0 +1,93 @@
+"""Runs a module as `python -m` does, and kills the process where it is told to.
+
+    python -m tests.killer step:5 paxtune.search --exp=…
+
+Kinds: `step:N` before the N-th training step of the process; `saved:N` after the N-th checkpoint
+is complete; `save:N` inside the N-th save, when its files are written and it does not count yet;
+`suggestion:N` inside the N-th suggestion; `suggested:N` after it, before the study knows that the
+operation is done; `int:N` sends SIGINT before the N-th training step, `ints:N` twice.
+"""
+
+import os
+import runpy
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def _interrupt_twice() -> None:
+    _interrupt()
+    _interrupt()
+
+
+def _before(owner: Any, name: str, count: int, action: Callable[[], None]) -> None:
+    """Has `action` done before the `count`-th call of a method."""
+    original, calls = getattr(owner, name), [0]
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == count:
+            action()
+        return original(*args, **kwargs)
+
+    setattr(owner, name, wrapped)
+
+
+def _saved(count: int) -> None:
+    from trainer.checkpoint import Checkpoints
+
+    original, calls = Checkpoints.save, [0]
+
+    def save(self: Any, *args: Any) -> Any:
+        path = original(self, *args)
+        calls[0] += 1
+        if calls[0] == count:
+            self.wait()
+            _die()
+        return path
+
+    Checkpoints.save = save  # type: ignore[method-assign]
+
+
+def arm(where: str) -> None:
+    """Prepares the death of this process."""
+    kind, _, number = where.partition(':')
+    count = int(number)
+    if kind in ('step', 'int', 'ints'):
+        from trainer.loop import Training
+
+        actions = {'step': _die, 'int': _interrupt, 'ints': _interrupt_twice}
+        _before(Training, '_step', count, actions[kind])
+    elif kind == 'saved':
+        _saved(count)
+    elif kind == 'save':
+        from orbax.checkpoint._src.path.atomicity import AtomicRenameTemporaryPath
+
+        _before(AtomicRenameTemporaryPath, 'finalize', count, _die)
+    elif kind == 'suggestion':
+        from paxtune.algorithms import RandomSearch, RegularizedEvolution
+
+        for algorithm in (RandomSearch, RegularizedEvolution):
+            _before(algorithm, 'suggest', count, _die)
+    elif kind == 'suggested':
+        from vizier._src.service.sql_datastore import SQLDataStore
+
+        _before(SQLDataStore, 'update_suggestion_operation', count, _die)
+    else:
+        raise ValueError(where)
+
+
+if __name__ == '__main__':
+    _, where, module, *flags = sys.argv
+    arm(where)
+    sys.argv = [module, *flags]
+    runpy.run_module(module, run_name='__main__', alter_sys=True)

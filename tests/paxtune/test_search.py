@@ -1,0 +1,243 @@
+import fcntl
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pyglove as pg
+import pytest
+
+from paxtune import search, train
+from paxtune.study import Study
+from paxtune.trial import Trial
+from paxtune.tuner import outcome, trial_directory
+from trainer.errors import UserError
+from trainer.summaries import read_metrics
+
+MODULE = 'tests.paxtune.tunables'
+
+
+@pytest.fixture(autouse=True)
+def _no_compilation_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('trainer.command.enable_compilation_cache', lambda: None)
+
+
+def run(directory: Path, name: str = 'Rates', *flags: str) -> list[Trial]:
+    code = search.main([f'--exp={MODULE}.{name}', f'--job_log_dir={directory}', *flags])
+    assert code == 0
+    with Study.load(directory) as study:
+        return study.trials
+
+
+def test_a_search_ends_with_all_its_trials(tmp_path: Path, capsys: Any) -> None:
+    trials = run(tmp_path)
+    assert [trial.state for trial in trials] == ['COMPLETED'] * 4
+    assert [[m.step for m in trial.measurements] for trial in trials] == [[2, 4, 6]] * 4
+    rewards = {trial.id: trial.reward for trial in trials}
+    best = min(rewards, key=lambda number: rewards[number] or math.inf)
+    out = capsys.readouterr().out
+    assert f'Best trial: {best}, eval/log_pplx={rewards[best]!r}' in out
+    assert '--trial=best' in out
+
+
+def test_a_trial_directory_holds_the_trial(tmp_path: Path) -> None:
+    first = run(tmp_path)[0]
+    directory = trial_directory(tmp_path, first)
+    assert re.fullmatch(r'0001-learning_rate=[0-9.e-]+', directory.name)
+    record = json.loads((directory / 'trial.json').read_text())
+    assert record['decisions'] == first.decisions
+    assert record['state'] == 'COMPLETED'
+    assert record['reward'] == first.reward
+    assert record['data'] == {'train_input': 'counting', 'eval_inputs.eval': 'counting'}
+    assert record['machine']['threads'] >= 1
+    assert [m['step'] for m in record['measurements']] == [2, 4, 6]
+    assert record['ended'] >= record['started'] >= record['created']
+    assert (directory / 'checkpoints' / '6').is_dir()
+    assert read_metrics(directory / 'metrics.jsonl')[-1]['eval/log_pplx'] == first.reward
+    written = json.loads((directory / 'experiment.json').read_text())
+    rate = first.decisions['task.learner.learning_rate']
+    assert written['task']['learner']['learning_rate'] == rate
+
+
+def test_a_finished_study_says_so_and_can_grow(tmp_path: Path, capsys: Any) -> None:
+    before = run(tmp_path)
+    capsys.readouterr()
+    again = run(tmp_path)
+    assert 'The study has all of its 4 trials' in capsys.readouterr().out
+    assert [t.reward for t in again] == [t.reward for t in before]
+    more = run(tmp_path, 'Rates', '--num_trials=6')
+    assert [t.reward for t in more[:4]] == [t.reward for t in before]
+    assert len(more) == 6
+
+
+def test_the_seed_decides(tmp_path: Path) -> None:
+    decisions = [
+        [t.decisions for t in run(tmp_path / str(i), 'Rates', '--num_trials=2', f'--seed={seed}')]
+        for i, seed in enumerate([1, 1, 2])
+    ]
+    assert decisions[0] == decisions[1] != decisions[2]
+
+
+def test_a_trial_trains_again_to_the_last_bit(tmp_path: Path, capsys: Any) -> None:
+    run(tmp_path / 'study')
+    with Study.load(tmp_path / 'study') as study:
+        best = study.best
+    assert best is not None
+    capsys.readouterr()
+    flags = [f'--study_dir={tmp_path / "study"}', '--trial=best']
+    assert train.main([*flags, f'--job_log_dir={tmp_path / "alone"}']) == 0
+    last = capsys.readouterr().out.strip().splitlines()[-1]
+    assert f'eval/log_pplx={best.reward!r} ' in last
+    mine = [f'--job_log_dir={tmp_path / "mine"}', f'--exp={MODULE}.Rates', '--decisions']
+    rate = best.decisions['task.learner.learning_rate']
+    assert train.main([*mine, f'task.learner.learning_rate={rate!r}']) == 0
+    assert f'eval/log_pplx={best.reward!r} ' in capsys.readouterr().out
+
+
+def test_failures_are_the_trials_own(tmp_path: Path, capsys: Any) -> None:
+    trials = run(tmp_path, 'Failures')
+    assert len(trials) == 8
+    for trial in trials:
+        how = trial.decisions['task.model.stack.layers[0].feed_forward.how']
+        heads = trial.decisions['task.model.stack.layers[0].attention.num_heads']
+        error = trial_directory(tmp_path, trial) / 'error.txt'
+        reason = trial.infeasible_reason or ''
+        if heads == 3:
+            assert '3 heads do not divide the width 16' in reason
+        elif how == 'raise':
+            assert reason == 'RuntimeError: this layer cannot be built'
+            assert 'for a long reason' in error.read_text()
+        elif how == 'nan':
+            assert reason == 'the training loss is nan at step 1'
+            assert not error.exists()
+        elif how == 'huge':
+            assert 'RESOURCE_EXHAUSTED' in reason or 'memory' in reason.lower()
+            assert 'Traceback' in error.read_text()
+        else:
+            assert trial.state == 'COMPLETED'
+        assert (trial.state == 'INFEASIBLE') == bool(reason)
+    assert 'infeasible' in capsys.readouterr().out
+
+
+def test_stopped_trials_are_marked_and_never_best(tmp_path: Path) -> None:
+    trials = run(tmp_path, 'Kinds')
+    stopped = [trial for trial in trials if trial.stop_reason is not None]
+    assert stopped
+    for trial in stopped:
+        assert trial.state == 'COMPLETED'
+        assert outcome(trial)[0] == 'stopped'
+        assert trial.measurements[-1].step < 6
+    with Study.load(tmp_path) as study:
+        assert study.best is not None
+        assert study.best.stop_reason is None
+
+
+def test_evolution_names_parents(tmp_path: Path) -> None:
+    trials = {trial.id: trial for trial in run(tmp_path, 'Kinds')}
+    children = [trial for trial in trials.values() if trial.parent is not None]
+    assert children
+    for child in children:
+        assert child.parent is not None
+        parent = trials[child.parent].decisions
+        changed = {k for k in {*parent, *child.decisions} if parent.get(k) != child.decisions.get(k)}
+        roots = {k for k in changed if not any(k.startswith(f'{o}.') for o in changed - {k})}
+        assert len(roots) == 1
+
+
+def test_a_changed_experiment_is_refused_with_the_difference(tmp_path: Path) -> None:
+    run(tmp_path)
+    with pytest.raises(UserError, match=r'num_train_steps: 6 → 8'):
+        run(tmp_path, 'Rates', '--set', 'train.num_train_steps=8')
+
+
+def test_a_directory_in_use_is_refused_with_the_holder(tmp_path: Path) -> None:
+    with (tmp_path / 'lock').open('w') as file:
+        file.write('4711')
+        file.flush()
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match='process 4711 is working there'):
+            run(tmp_path)
+
+
+def test_hours_pause_the_study(tmp_path: Path, capsys: Any) -> None:
+    assert run(tmp_path, 'Rates', '--max_hours=0') == []
+    assert 'To resume: python -m paxtune.search' in capsys.readouterr().out
+    assert len(run(tmp_path)) == 4
+
+
+@pytest.mark.parametrize(
+    ('flags', 'message'),
+    [
+        (['--set', 'task.learner.lerning_rate=1'], 'learning_rate'),
+        (['--set', 'train.num_train_steps=true'], 'train.num_train_steps'),
+        (['--tune', 'task.learner.learning_rate=oneof('], 'task.learner.learning_rate'),
+        (['--algorithm=gradient_descent'], 'random_search, regularized_evolution'),
+        (['--num_trials=0'], 'num_trials must be at least 1'),
+        (['--set', 'task.learner.learning_rate=0.1'], 'nothing to search|no decision'),
+        (['--set', 'search.reward.metric=evl/loss'], 'begin with train/, eval/'),
+        (['--job_log_dir=gs://bucket/study'], 'local disk'),
+    ],
+)
+def test_bad_input_is_refused(tmp_path: Path, flags: list[str], message: str) -> None:
+    target = tmp_path / 'study'
+    with pytest.raises(UserError, match=message):
+        search.main([f'--exp={MODULE}.Rates', f'--job_log_dir={target}', *flags])
+    assert not (target / 'study.db').exists()
+
+
+def test_a_metric_that_is_not_measured_ends_the_study(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="'eval/perplexity' was not measured"):
+        run(tmp_path, 'Rates', '--set', 'search.reward.metric=eval/perplexity')
+
+
+def test_missing_data_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match='/nowhere') as caught:
+        run(tmp_path / 'study', 'WithoutData')
+    assert f'--exp={MODULE}.WithoutData --num_trials=4 --smoke' in str(caught.value)
+    assert not (tmp_path / 'study').exists()
+    assert len(run(tmp_path / 'study', 'WithoutData', '--smoke', '--num_trials=1')) == 1
+
+
+def test_tune_and_set_change_the_space(tmp_path: Path) -> None:
+    flags = [
+        '--set', 'task.learner.learning_rate=0.01', 'train.num_train_steps=2',
+        '--tune', 'task.learner.optimizer.b1=floatv(0.8, 0.99)',
+        'task.learner.clip_gradient_norm_to_value=oneof([null, 1.0])',
+        '--algorithm', 'RegularizedEvolution(population_size=2, tournament_size=1)',
+        '--num_trials=3',
+    ]  # fmt: skip
+    trials = run(tmp_path, 'Rates', *flags)
+    assert {path for trial in trials for path in trial.decisions} == {
+        'task.learner.optimizer.b1', 'task.learner.clip_gradient_norm_to_value',
+    }  # fmt: skip
+    assert trials[2].parent in (1, 2)
+
+
+@pytest.mark.parametrize(
+    ('flags', 'message'),
+    [
+        (['--exp={exp}'], r'task.learner.learning_rate: a number from 0.0001 to 0.1'),
+        (['--exp={exp}', '--decisions', 'task.lr=1'], 'task.lr is no decision|task.lr'),
+        ([], '--exp'),
+        (['--study_dir={dir}/none', '--trial=best'], 'There is no study'),
+        (['--exp={exp}', '--trial=1'], '--trial needs --study_dir'),
+        (['--study_dir={dir}/none', '--trial=1', '--smoke'], 'go with --exp'),
+    ],
+)
+def test_bad_input_to_train_is_refused(tmp_path: Path, flags: list[str], message: str) -> None:
+    made = [flag.format(exp=f'{MODULE}.Rates', dir=tmp_path) for flag in flags]
+    with pytest.raises(UserError, match=message):
+        train.main([*made, f'--job_log_dir={tmp_path / "alone"}'])
+    assert not (tmp_path / 'alone').exists()
+
+
+def test_an_unknown_trial_is_refused(tmp_path: Path) -> None:
+    run(tmp_path, 'Rates', '--num_trials=1')
+    with pytest.raises(UserError, match='--trial=7: .* has no such trial; it has 1 to 1'):
+        train.main([f'--study_dir={tmp_path}', '--trial=7', f'--job_log_dir={tmp_path / "x"}'])
+
+
+def test_the_symbolic_experiment_of_a_trial_is_concrete(tmp_path: Path) -> None:
+    (trial,) = run(tmp_path, 'Rates', '--num_trials=1')
+    assert pg.is_deterministic(trial.materialize())

@@ -1,0 +1,12 @@
+import subprocess
+import sys
+
+
+def test_inputs_leave_tensorflow_alone_until_one_is_used():
+    program = 'import sys, trainer.inputs; print(*sorted(sys.modules))'
+    result = subprocess.run(
+        [sys.executable, '-c', program], capture_output=True, check=True, text=True
+    )
+    modules = set(result.stdout.split())
+    assert 'trainer.inputs.seqio_input' in modules
+    assert modules.isdisjoint({'tensorflow', 'tensorflow_datasets', 'seqio', 'sentencepiece'})
