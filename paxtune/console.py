@@ -119,7 +119,9 @@ class Progress:
         if not ended:
             return f'{left} trials left'
         seconds = (time.monotonic() - self._started) / ended * left
-        return f'about {seconds / 60:.0f} min left' if seconds > 90 else f'about {seconds:.0f} s left'
+        return (
+            f'about {seconds / 60:.0f} min left' if seconds > 90 else f'about {seconds:.0f} s left'
+        )
 
     def _table(self) -> Table:
         done = self._done_before + sum(row.state != 'running' for row in self._rows.values())

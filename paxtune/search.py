@@ -74,7 +74,7 @@ def _flags() -> 'argparse.ArgumentParser':
         action='extend',
         default=[],
         metavar='PATH=DECISION',
-        help="search over a value, such as 'task.learner.learning_rate=floatv(1e-4,1e-2,\"log\")'",
+        help='search over a value, such as \'task.learner.learning_rate=floatv(1e-4,1e-2,"log")\'',
     )
     return flags
 

@@ -1,7 +1,7 @@
 """The search space of an experiment: the experiments in it, and its decisions for people."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyglove as pg
@@ -105,12 +105,11 @@ class Space:
         decisions: Decisions = {}
         missing: list[str] = []
         self._parse(self.spec, readable, decisions, missing)
-        made = {path(id_) for id_ in decisions}
-        for name in readable:
-            if name not in made:
-                raise UserError(self._not_a_decision(name))
+        self._refuse_unknown(readable)
         if missing:
             raise UserError('These decisions are left open:\n  ' + '\n  '.join(missing))
+        if closed := set(readable) - set(map(path, decisions)):
+            raise UserError(f'{min(closed)} is not open, given the other decisions.')
         _refuse_repeated(self.spec, decisions)
         return decisions
 
@@ -147,12 +146,12 @@ class Space:
             return 'one of ' + ', '.join(map(str, self._labels[point.id.path]))
         return f'a number from {point.min_value!r} to {point.max_value!r}'
 
-    def _not_a_decision(self, name: str) -> str:
+    def _refuse_unknown(self, names: Iterable[str]) -> None:
         known = list(dict.fromkeys(map(path, self.ids)))
-        if name in known:
-            return f'{name} is not open, given the other decisions.'
-        hint = nearest(name, known) or f'Its decisions are {", ".join(known)}.'
-        return f'{name} is no decision of this experiment. {hint}'
+        for name in names:
+            if name not in known:
+                hint = nearest(name, known) or f'Its decisions are {", ".join(known)}.'
+                raise UserError(f'{name} is no decision of this experiment. {hint}')
 
 
 def _points(spec: pg.DNASpec) -> Iterator[Point]:

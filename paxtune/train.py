@@ -89,7 +89,7 @@ def _of_trial(study_dir: str, name: str | None) -> 'Experiment':
                 known = f'it has 1 to {len(by_number)}' if by_number else 'it has none'
                 raise UserError(f'--trial={name}: {study_dir} has no such trial; {known}')
             trial = by_number[name]
-        return trial.materialize()  # type: ignore[no-any-return]
+        return trial.materialize()
 
 
 def _decided(experiment: 'Experiment', decisions: Sequence[str]) -> 'Experiment':
@@ -103,7 +103,7 @@ def _decided(experiment: 'Experiment', decisions: Sequence[str]) -> 'Experiment'
             raise UserError(f'--decisions: expected path=value, not {path!r}')
     space = Space(experiment)
     made = space.parse({path: value for path, _, value in pairs})
-    return space.materialize(made)  # type: ignore[no-any-return]
+    return space.materialize(made)
 
 
 if __name__ == '__main__':

@@ -179,10 +179,8 @@ class Trial:
         dropped = sorted({*metrics} - {*finite} - {*self.non_finite_metrics})
         if dropped:
             self._write_notes(non_finite=json.dumps(self.non_finite_metrics + dropped))
-        self._record = self._client.report_intermediate_objective_value(
-            step, 0.0, [finite | {REWARD: reward}], self.id
-        )
-        del self.measurements
+        measured: list[Mapping[str, float]] = [finite | {REWARD: reward}]
+        self._update(self._client.report_intermediate_objective_value(step, 0.0, measured, self.id))
 
     def complete(self) -> None:
         """Finishes the trial with its last measurement.
@@ -217,16 +215,16 @@ class Trial:
         """
         self._require_active()
         self._write_notes(completed=_now())
-        self._record = self._client.complete_trial(self.id, infeasibility_reason=reason)
+        self._update(self._client.complete_trial(self.id, infeasibility_reason=reason))
 
     def _complete(self) -> None:
         self._require_measurements()
         self._write_notes(completed=_now())
         last = max(self._record.measurements, key=lambda measurement: measurement.steps)
-        self._record = self._client.complete_trial(self.id, last)
+        self._update(self._client.complete_trial(self.id, last))
 
     def _require_active(self) -> None:
-        self._record = self._client.get_trial(self.id)
+        self._update(self._client.get_trial(self.id))
         if self.state != 'ACTIVE':
             raise RuntimeError(f'trial {self.id} is {self.state} already')
 
@@ -246,7 +244,11 @@ class Trial:
 
     def _write(self, metadata: vz.Metadata) -> None:
         self._client.update_metadata(vz.MetadataDelta(on_trials={self.id: metadata}))
-        self._record = self._client.get_trial(self.id)
+        self._update(self._client.get_trial(self.id))
+
+    def _update(self, record: vz.Trial) -> None:
+        self._record = record
+        self.__dict__.pop('measurements', None)
 
 
 def _measurement(measurement: vz.Measurement) -> Measurement:

@@ -16,7 +16,7 @@ from trainer.errors import UserError
 from trainer.loop import Interrupted, Measurement, NonFiniteLossError, run
 
 
-class OutOfTime(Exception):  # noqa: N818
+class OutOfTime(Exception):
     """The study's hours are used up; the running trial is in a checkpoint."""
 
 

@@ -25,7 +25,7 @@ C4_VOCABULARY = ByteVocabulary().vocab_size
 BITS_PER_BYTE = MetricReward(goal='minimize', metric='eval/bits_per_byte')
 
 
-def StdlibTunable() -> Tunable:  # noqa: N802
+def StdlibTunable() -> Tunable:
     """A byte-level model of 0.1M parameters on the sources of Python's standard library.
 
         python -m paxtune.search --exp=lm.StdlibTunable --num_trials=16
@@ -40,9 +40,7 @@ def StdlibTunable() -> Tunable:  # noqa: N802
     )
     learner = Learner(
         learning_rate=pg.floatv(1e-3, 3e-2, 'log'),
-        schedule=Cosine(
-            warmup_steps=pg.oneof([5, 20, 40]), decay_steps=steps, final_factor=0.1
-        ),
+        schedule=Cosine(warmup_steps=pg.oneof([5, 20, 40]), decay_steps=steps, final_factor=0.1),
         optimizer=AdamW(weight_decay=pg.floatv(1e-3, 1.0, 'log')),
     )
     return Tunable(
@@ -78,10 +76,10 @@ def StdlibTunable() -> Tunable:  # noqa: N802
     )
 
 
-def C4Small() -> Experiment:  # noqa: N802
+def C4Small() -> Experiment:
     """A byte-level model of 127M parameters on C4: 18 layers, width 768, 1,024 bytes a row.
 
-        python -m trainer.main --exp=lm.C4Small --job_log_dir=runs/c4_small
+    python -m trainer.main --exp=lm.C4Small --job_log_dir=runs/c4_small
     """
     steps, length = 20_000, 1024
     block = TransformerBlock(attention=Attention(num_heads=12), feed_forward=FeedForward())
@@ -98,9 +96,7 @@ def C4Small() -> Experiment:  # noqa: N802
             ),
             fprop_dtype='bfloat16',
         ),
-        train_input=C4Input(
-            batch_size=64, is_training=True, sequence_length=length, split='train'
-        ),
+        train_input=C4Input(batch_size=64, is_training=True, sequence_length=length, split='train'),
         eval_inputs={'eval': C4Input(batch_size=64, sequence_length=length, split='validation')},
         train=TrainLoop(
             num_train_steps=steps,
@@ -121,7 +117,7 @@ def C4Small() -> Experiment:  # noqa: N802
     )
 
 
-def C4Tunable() -> Tunable:  # noqa: N802
+def C4Tunable() -> Tunable:
     """`C4Small`, and what one would want to know about it: 100M to 142M parameters.
 
         python -m paxtune.search --exp=lm.C4Tunable --num_trials=64

@@ -25,7 +25,7 @@ def layer_choice() -> Residual:
     return Residual(layer=pg.oneof(kinds))
 
 
-def StdlibNas() -> Tunable:  # noqa: N802
+def StdlibNas() -> Tunable:
     """Four layers, each of a kind and a width of its own: 10,000 architectures, and their rate.
 
         python -m paxtune.search --exp=nas.StdlibNas --num_trials=12

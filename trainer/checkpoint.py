@@ -1,6 +1,6 @@
 """Checkpoints: the train state and the progress of the run, written while training goes on."""
 
-from typing import Any
+from typing import Any, cast
 
 import jax
 import orbax.checkpoint.experimental.v1 as ocp
@@ -31,9 +31,10 @@ class Checkpoints:
         """
         self._directory = epath.Path(directory)
         policies = ocp.training.preservation_policies
+        keep: Any = policies.LatestN(max_to_keep) if max_to_keep else None
         self._checkpointer = ocp.training.Checkpointer(
             self._directory,
-            preservation_policy=policies.LatestN(max_to_keep) if max_to_keep else None,
+            preservation_policy=keep,
             cleanup_tmp_directories=max_to_keep is not None,
         )
 
@@ -67,7 +68,7 @@ class Checkpoints:
             step = checkpoint.step
             try:
                 metadata = self._checkpointer.checkpointables_metadata(step)
-                progress = dict(metadata.custom_metadata)
+                progress: dict[str, Any] = dict(cast(Any, metadata.custom_metadata))
                 if metadata.metadata['state'] is None or progress.pop('format') != _FORMAT:
                     raise ValueError('its metadata is damaged')
                 self._check_same_tree(step, metadata.metadata['state'], _as_dict(abstract))

@@ -16,7 +16,7 @@ _CACHE_BYTES = 4 * 2**30
 
 def parser(description: str | None) -> argparse.ArgumentParser:
     """A parser for the flags of a command, which takes absl's own flags too."""
-    return argparse_flags.ArgumentParser(  # type: ignore[no-any-return]
+    return argparse_flags.ArgumentParser(
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -14,13 +14,14 @@ program; `bind` puts the traced values in place while that program is being trac
 
 import contextvars
 import hashlib
+import inspect
 import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, TypeVar
 
 import pyglove as pg
 
-T = TypeVar('T')
+C = TypeVar('C', bound='Component')
 
 
 class _Mark(dict[str, Any]):
@@ -35,16 +36,15 @@ Number = Annotated[float, '', _NUMBER]
 """A float that the compiled step takes as input: changing it compiles nothing."""
 
 
-class _FloatOrNone(pg.typing.Union):  # type: ignore[misc]
+class _FloatOrNone(pg.typing.Float):
     """The type `float | None`, for which PyGlove's own refuses `pg.floatv`."""
 
-    def __init__(self) -> None:
-        super().__init__([pg.typing.Float(), pg.typing.Int()], is_noneable=True)
+    @property
+    def is_noneable(self) -> bool:
+        return False
 
-    def get_candidate(self, dest_spec: pg.typing.ValueSpec) -> pg.typing.ValueSpec | None:
-        if isinstance(dest_spec, pg.typing.Float):
-            return pg.typing.Float()
-        return super().get_candidate(dest_spec)
+    def apply(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        return None if value is None else super().apply(value, *args, **kwargs)
 
 
 OptionalNumber = Annotated[float | None, '', _NUMBER]
@@ -68,6 +68,7 @@ class Component(pg.Object):
         >>> class Ring(Component):
         ...     inner: float
         ...     outer: float
+        ...
         ...     def check(self):
         ...         if self.inner >= self.outer:
         ...             raise ValueError(f'inner ({self.inner}) must be below outer ({self.outer})')
@@ -80,7 +81,7 @@ class Component(pg.Object):
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        annotations = cls.__dict__.get('__annotations__', {})
+        annotations = inspect.get_annotations(cls)
         for name, annotation in annotations.items():
             if annotation is OptionalNumber:
                 # One spec a field: PyGlove keeps the field's default in it.
@@ -156,17 +157,10 @@ def numbers(value: Any, path: pg.KeyPath | None = None) -> dict[str, Any]:
             named = child.sym_items() if isinstance(child, pg.Dict) else [(None, child)]
             for item, number in named:
                 if number is not None:
-                    here_or_item = here if item is None else pg.KeyPath(item, here)
-                    found[str(here_or_item)] = _typed(value, name, number)
+                    found[str(here if item is None else pg.KeyPath(item, here))] = number
         else:
             found |= numbers(child, here)
     return found
-
-
-def _typed(owner: pg.Object, name: str, number: Any) -> Any:
-    """An integer where a float is meant would be another type to the compiled program."""
-    counts = isinstance(owner.__schema__.get_field(name).value, pg.typing.Int)
-    return float(number) if isinstance(number, int) and not counts else number
 
 
 def _blank(number: Any) -> Any:
@@ -195,7 +189,7 @@ def key(value: Any) -> str:
     return hashlib.sha256(json.dumps(structure(value), sort_keys=True).encode()).hexdigest()
 
 
-def bind(value: T, values: Mapping[str, Any]) -> T:
+def bind(value: C, values: Mapping[str, Any]) -> C:
     """A throw-away deep clone of `value` with other, usually traced, numbers in place.
 
     Called inside the function that is being compiled; component code then reads `self.rate` and
@@ -204,6 +198,6 @@ def bind(value: T, values: Mapping[str, Any]) -> T:
     token = _binding.set(True)
     try:
         with pg.enable_type_check(False), pg.as_sealed(False):
-            return value.clone(deep=True, override=dict(values))  # type: ignore[no-any-return]
+            return value.clone(deep=True, override=dict(values))
     finally:
         _binding.reset(token)

@@ -18,6 +18,7 @@ _DECISIONS: dict[str, Callable[..., Any]] = {
     'floatv': pg.floatv,
 }
 _TYPE = pg.JSONConvertible.TYPE_NAME_KEY
+_TUPLE = pg.JSONConvertible.TUPLE_MARKER
 _HELP = (
     'Values are numbers, true, false, null, words, lists, {"name": value}, and components with '
     'values for their fields, such as SGD(momentum=0.9). Any other string goes into quotes.'
@@ -75,7 +76,10 @@ def _value(node: ast.expr, where: str) -> Any:
         case ast.Name(id=word):
             return _WORDS.get(word, word)
         case ast.List(elts=items) | ast.Tuple(elts=items):
-            return [_value(item, where) for item in items]
+            values = [_value(item, where) for item in items]
+            if values[:1] == [_TUPLE]:
+                raise _UnreadableError('a list that is a tuple to PyGlove')
+            return values
         case ast.Dict(keys=keys, values=values):
             return dict(zip(map(_key, keys), (_value(v, where) for v in values), strict=True))
         case ast.Call(args=args, keywords=keywords):

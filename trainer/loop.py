@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import jax
@@ -44,7 +44,7 @@ class NonFiniteLossError(FloatingPointError):
     """The training loss became NaN or infinite."""
 
 
-class Interrupted(Exception):  # noqa: N818
+class Interrupted(Exception):
     """The run was asked to stop; its state up to `step` is in a checkpoint."""
 
     def __init__(self, step: int):
@@ -56,7 +56,7 @@ def run(
     experiment: Experiment,
     job_log_dir: epath.PathLike,
     should_interrupt: Callable[[], bool] = lambda: False,
-) -> Iterator[Measurement]:
+) -> Generator[Measurement, None, None]:
     """Trains an experiment, from its newest checkpoint in `job_log_dir` where there is one.
 
     Yields after each evaluation, the last of which follows the last step. A run that starts at a
@@ -181,9 +181,7 @@ class Training:
 
     def _step(self, step: int) -> Metrics:
         batch = self._program.put(self._input.get_next(), 'train_input')
-        self._state, metrics = self._program.train_step(
-            self._state, batch, self._key, self._values
-        )
+        self._state, metrics = self._program.train_step(self._state, batch, self._key, self._values)
         self._train_metrics.add(metrics)
         if step == self.resumed_from + 1:
             jax.block_until_ready(metrics)  # Compiled now; what follows is the step's own time.

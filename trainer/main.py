@@ -7,6 +7,7 @@ The same command again resumes from the newest checkpoint. Exit codes: 0 done, 2
 130 interrupted.
 """
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -57,7 +58,9 @@ def train(experiment: 'Experiment', job_log_dir: str, resume_command: Sequence[s
 
     prepare_inputs(experiment)
     command.enable_compilation_cache()
-    with directory.locked(job_log_dir), Interrupt() as interrupt:
+    local = directory.is_local(job_log_dir)
+    holding = directory.locked(job_log_dir) if local else contextlib.nullcontext()
+    with holding, Interrupt() as interrupt:
         try:
             for measurement in run(experiment, job_log_dir, interrupt.requested):
                 print_metrics(measurement.step, measurement.metrics)

@@ -78,15 +78,15 @@ class Program:
     def values(self, task: Task) -> Values:
         """The numbers of a task of this structure, as arguments of the program."""
         # Python numbers: they stay weakly typed, so bfloat16 activations stay bfloat16.
-        return jax.device_put(numbers(task), self._replicated)  # type: ignore[no-any-return]
+        return jax.device_put(numbers(task), self._replicated)
 
     def random_key(self, seed: int) -> jax.Array:
         """The key that all randomness of a run is drawn from."""
-        return jax.device_put(jax.random.key(seed), self._replicated)  # type: ignore[no-any-return]
+        return jax.device_put(jax.random.key(seed), self._replicated)
 
     def init(self, random_key: jax.Array, values: Values) -> TrainState:
         """A new train state, laid out on the mesh as it is drawn."""
-        return self._init_jit(random_key, values)  # type: ignore[no-any-return]
+        return self._init_jit(random_key, values)
 
     def num_params(self) -> int:
         """How many parameters are trained."""
@@ -108,8 +108,7 @@ class Program:
             )
         at = NamedSharding(self.mesh, spec)
         return {
-            name: jax.make_array_from_process_local_data(at, array)
-            for name, array in batch.items()
+            name: jax.make_array_from_process_local_data(at, array) for name, array in batch.items()
         }
 
     # What is traced.
@@ -131,7 +130,7 @@ class Program:
     def _forward(self, task: Task, params: Any, batch: Any, rngs: Any, training: bool) -> Metrics:
         run = Run(training=training, dtype=jnp.dtype(task.fprop_dtype), mesh=self.mesh)
         with running(run):
-            outputs = task.model.module().apply(
+            outputs: Any = task.model.module().apply(
                 {'params': params}, *task.model_inputs(batch), rngs=rngs
             )
         return task.metrics(outputs, batch)

@@ -50,5 +50,3 @@ def compiled(experiment: Experiment) -> tuple[Program, Values]:
         raise UserError(f'mesh: {error}') from error
     program = program_for(experiment.task, mesh, experiment.train_input.element_spec())
     return program, program.values(experiment.task)
-
-

@@ -54,7 +54,7 @@ def params_shardings(boxed_params: Any, mesh: jax.sharding.Mesh) -> Any:
     return jax.tree_util.tree_map_with_path(of, boxed_params, is_leaf=_is_box)
 
 
-def state_shardings(abstract: TrainState, params: Any, mesh: jax.sharding.Mesh) -> TrainState:
+def state_shardings(abstract: TrainState, params: Any, mesh: jax.sharding.Mesh) -> Any:
     """How a train state lies on the mesh.
 
     Whatever optimizer it is, a leaf of its state that has the path and the shape of a parameter
@@ -67,13 +67,13 @@ def state_shardings(abstract: TrainState, params: Any, mesh: jax.sharding.Mesh) 
     """
     shapes = dict(jax.tree_util.tree_leaves_with_path(abstract.params))
     of_param = dict(jax.tree_util.tree_leaves_with_path(params))
-    replicated = NamedSharding(mesh, PartitionSpec())
+    replicated: Any = NamedSharding(mesh, PartitionSpec())
 
     def of_leaf(path: Any, leaf: jax.ShapeDtypeStruct) -> NamedSharding:
         for start in range(len(path)):
             param = shapes.get(path[start:])
             if param is not None and param.shape == leaf.shape:
-                return of_param[path[start:]]  # type: ignore[no-any-return]
+                return of_param[path[start:]]
         return replicated
 
     opt_state = jax.tree_util.tree_map_with_path(of_leaf, abstract.opt_state)

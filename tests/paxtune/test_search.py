@@ -140,7 +140,9 @@ def test_evolution_names_parents(tmp_path: Path) -> None:
     for child in children:
         assert child.parent is not None
         parent = trials[child.parent].decisions
-        changed = {k for k in {*parent, *child.decisions} if parent.get(k) != child.decisions.get(k)}
+        changed = {
+            k for k in {*parent, *child.decisions} if parent.get(k) != child.decisions.get(k)
+        }
         roots = {k for k in changed if not any(k.startswith(f'{o}.') for o in changed - {k})}
         assert len(roots) == 1
 
@@ -234,7 +236,7 @@ def test_bad_input_to_train_is_refused(tmp_path: Path, flags: list[str], message
 
 def test_an_unknown_trial_is_refused(tmp_path: Path) -> None:
     run(tmp_path, 'Rates', '--num_trials=1')
-    with pytest.raises(UserError, match='--trial=7: .* has no such trial; it has 1 to 1'):
+    with pytest.raises(UserError, match=r'--trial=7: .* has no such trial; it has 1 to 1'):
         train.main([f'--study_dir={tmp_path}', '--trial=7', f'--job_log_dir={tmp_path / "x"}'])
 
 

@@ -261,6 +261,12 @@ def test_open_decisions_are_refused_with_their_list():
     )
 
 
+def test_what_is_left_open_comes_before_what_it_would_open():
+    with pytest.raises(UserError, match='left open') as error:
+        Space(toy()).parse({'rate': 0.01, 'layer.heads': 2, 'widths[0]': 1, 'widths[1]': 2})
+    assert 'layer: one of Block, Dense, Dense(width=16)' in str(error.value)
+
+
 @pytest.mark.parametrize(
     ('change', 'message'),
     [

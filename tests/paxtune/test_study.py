@@ -205,6 +205,7 @@ def test_a_trial_ends_exactly_once(study):
             end()
     with pytest.raises(RuntimeError, match='COMPLETED already'):
         other.report(20, {'loss': 1.0})
+    assert len(other.measurements) == 1
     failed = ask(study)
     failed.fail('diverged')
     with pytest.raises(RuntimeError, match='INFEASIBLE already'):
@@ -298,27 +299,25 @@ def test_metadata_of_trials(study):
 # --- Early stopping ---
 
 
-def test_early_stopping_compares_with_completed_stopped_and_running_trials(tmp_path):
+def test_early_stopping_compares_with_completed_and_stopped_trials_only(tmp_path):
     stopping = MedianStopping(min_trials=2)
     with Study.open(tmp_path, toy(search=search(early_stopping=stopping))) as study:
-        for loss, end in ((1.0, 'stop'), (1.0, 'complete'), (0.0, 'fail'), (0.0, 'fail')):
-            trial = ask(study)
-            trial.report(10, {'loss': loss})
-            assert study.should_stop(trial) is None
-            trial.complete() if end == 'complete' else getattr(trial, end)('because')
+        _measured(study, 1.0).complete()
+        _measured(study, 0.0).fail('because')
+        _measured(study, 1.0).stop('because')
         trial = ask(study)
         assert study.should_stop(trial) is None
-        trial.report(10, {'loss': 0.9})
-        assert study.should_stop(trial) is None
-        trial.report(20, {'loss': 1.5})
-        assert study.should_stop(trial) is None
-        other = study.trials[4]
-        other.report(10, {'loss': 1.5})
-        assert study.should_stop(other) is None
-        trial.complete()
-        last = ask(study)
-        last.report(10, {'loss': 1.1})
-        assert 'median of 3 trials' in (study.should_stop(last) or '')
+        trial.report(10, {'loss': 1.1})
+        assert study.should_stop(trial) == (
+            'best reward 1.1 up to step 10 is worse than 1, the median of 2 trials there'
+        )
+
+
+def _measured(study: Study, loss: float) -> Trial:
+    trial = ask(study)
+    trial.report(10, {'loss': loss})
+    assert study.should_stop(trial) is None
+    return trial
 
 
 def test_a_resumed_trial_is_judged_at_the_step_that_it_reports_again(tmp_path):
@@ -349,6 +348,11 @@ def test_no_early_stopping_stops_nothing(study):
 
 
 # --- What is refused ---
+
+
+def test_a_study_has_at_least_one_trial():
+    with pytest.raises(ValueError, match='num_trials must be at least 1'):
+        search(num_trials=0)
 
 
 def test_another_experiment_is_refused_with_the_difference(tmp_path):

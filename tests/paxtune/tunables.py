@@ -30,7 +30,7 @@ def _tunable(**search: Any) -> Tunable:
     return Tunable(**dict(base.sym_init_args), search=Search(**fields))
 
 
-def Rates() -> Tunable:  # noqa: N802
+def Rates() -> Tunable:
     """One structure, many learning rates."""
     made = _tunable()
     made.rebind({'task.learner.learning_rate': pg.floatv(1e-4, 1e-1, 'log')})
@@ -38,7 +38,7 @@ def Rates() -> Tunable:  # noqa: N802
     return made
 
 
-def Kinds() -> Tunable:  # noqa: N802
+def Kinds() -> Tunable:
     """Conditional choices, evolved; 16 trials."""
     made = _tunable(
         num_trials=16,
@@ -71,7 +71,7 @@ class Failing(FeedForward):
         return x_BTD
 
 
-def Failures() -> Tunable:  # noqa: N802
+def Failures() -> Tunable:
     """Each way for a trial to fail, and one that does not."""
     made = _tunable(num_trials=8)
     how = pg.oneof(['raise', 'nan', 'huge', 'none'])
@@ -89,7 +89,7 @@ class NoData(CountingInput):
         raise UserError('looked in /nowhere')
 
 
-def WithoutData() -> Tunable:  # noqa: N802
+def WithoutData() -> Tunable:
     """An experiment whose data is missing, at a tiny size not."""
     made = Rates()
     made.rebind(

@@ -122,7 +122,7 @@ def test_check_waits_until_decisions_are_made() -> None:
 
 @pytest.mark.parametrize('values', [{'width': True}, {'steps': False}])
 def test_booleans_are_not_integers(values: dict[str, bool]) -> None:
-    with pytest.raises(TypeError, match='must be an integer: (True|False)'):
+    with pytest.raises(TypeError, match=r'must be an integer: (True|False)'):
         Leaf(**values)
 
 

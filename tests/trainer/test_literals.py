@@ -106,6 +106,7 @@ def test_value(text: str, value: Any) -> None:
         ('os.system("true")', 'is called os.system'),
         ('{1: 2}', 'keys must be strings'),
         ('{"_type": "function", "name": "os.system"}', 'keys must be strings'),
+        ('["__tuple__"]', 'a tuple to PyGlove'),
         ('oneof(3)', 'oneof: the candidates must be a list'),
         ('oneof([])', 'oneof: 0 candidates'),
         ('oneof()', 'oneof: missing'),

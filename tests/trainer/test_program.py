@@ -37,7 +37,7 @@ def all_numbers(**changes: float) -> Experiment:
     )
     task = LanguageModelTask(model(dropout=Dropout(0.1)), learner)
     made = experiment(task=task)
-    return made.rebind(changes) if changes else made  # type: ignore[no-any-return]
+    return made.rebind(changes) if changes else made
 
 
 NUMBERS = sorted(numbers(all_numbers().task))
@@ -48,7 +48,7 @@ def compilations() -> Any:
     """Counts what XLA compiles."""
     counted: list[str] = []
 
-    def listen(event: str, duration: float, **_: Any) -> None:
+    def listen(event: str, duration_secs: float, **_: Any) -> None:
         if event == '/jax/core/compile/backend_compile_duration':
             counted.append(event)
 
@@ -139,6 +139,6 @@ def test_dropout_changes_from_step_to_step_and_repeats_by_seed() -> None:
 def test_a_batch_that_does_not_divide_is_refused_by_its_path() -> None:
     made = localized(experiment())
     program, _ = compiled(made)
-    program.mesh = jax.sharding.AbstractMesh((3, 1, 1), ('data', 'fsdp', 'tensor'))  # type: ignore
+    program.mesh = jax.sharding.AbstractMesh((3, 1, 1), ('data', 'fsdp', 'tensor'))
     with pytest.raises(UserError, match=r'train_input.batch_size: 8 examples do not divide'):
         program.put(made.train_input.get_next(), 'train_input')

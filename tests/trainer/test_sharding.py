@@ -57,7 +57,7 @@ def runs() -> dict[str, tuple[list[float], float]]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize('mesh', ['data', 'fsdp', 'tensor', 'mixed', 'mixed, accumulated'])

@@ -171,7 +171,7 @@ class Layer(Component):
         parent = self.sym_parent
         while parent is not None and not isinstance(parent, Layer):
             parent = parent.sym_parent
-        return parent  # type: ignore[no-any-return]
+        return parent
 
     # What `forward` may use.
 

@@ -19,6 +19,6 @@ class Positions(NamedTuple):
     segment_BT: jax.Array | None = None
 
     @classmethod
-    def unpacked(cls, shape_BT: tuple[int, int]) -> 'Positions':
+    def unpacked(cls, shape_BT: tuple[int, ...]) -> 'Positions':
         """Rows of one segment each."""
         return cls(jnp.broadcast_to(jnp.arange(shape_BT[1]), shape_BT))

@@ -102,7 +102,7 @@ class Stack(Layer):
             metadata_params={nn.PARTITION_NAME: 'layers'},
         )
         module = scan(layer=run[0], name=f'layers_{first}x{len(run)}')
-        return module(x, stacked, *args)[0]  # type: ignore[no-any-return]
+        return module(x, stacked, *args)[0]
 
 
 class ScanStep(nn.Module):

@@ -100,5 +100,5 @@ class TransformerLm(Layer):
             x_BTD = self.dropout(x_BTD)
         x_BTD = self.final_norm(self.stack(x_BTD, positions))
         if self.head is None:
-            return self.embedding.call('attend', x_BTD)  # type: ignore[no-any-return]
-        return self.head(x_BTD).astype(jnp.float32)  # type: ignore[no-any-return]
+            return self.embedding.call('attend', x_BTD)
+        return self.head(x_BTD).astype(jnp.float32)

@@ -121,7 +121,7 @@ class Optax(Optimizer):
 
     def direction(self, learning_rate: jax.Array) -> optax.GradientTransformation:
         arguments = dict(self.hyperparameters) | dict(self.options)
-        return self._factory()(learning_rate=learning_rate, **arguments)  # type: ignore[no-any-return]
+        return self._factory()(learning_rate=learning_rate, **arguments)
 
     def _factory(self) -> Callable[..., Any]:
         if not all(part.isidentifier() and part[0] != '_' for part in self.name.split('.')):
@@ -132,4 +132,4 @@ class Optax(Optimizer):
         takes = inspect.signature(found).parameters if callable(found) else None
         if takes is None or 'learning_rate' not in takes:
             raise ValueError(f'optax has no optimizer {self.name!r} that takes a learning_rate')
-        return found  # type: ignore[no-any-return]
+        return found

@@ -63,8 +63,7 @@ class Decay(Schedule):
         super().check()
         if self.decay_steps <= self.warmup_steps:
             raise ValueError(
-                f'decay_steps ({self.decay_steps}) must be above warmup_steps '
-                f'({self.warmup_steps})'
+                f'decay_steps ({self.decay_steps}) must be above warmup_steps ({self.warmup_steps})'
             )
 
     def after_warmup(self, step: jax.Array) -> jax.Array:

@@ -167,9 +167,7 @@ def test_norms() -> None:
 
 def attention_by_hand(layer: Attention, params: Any, x_BTD: jax.Array) -> np.ndarray:
     """Causal attention, one query at a time."""
-    q, k, v = (
-        np.einsum('btd,dnh->btnh', x_BTD, params[n]) for n in ('query', 'key', 'value')
-    )
+    q, k, v = (np.einsum('btd,dnh->btnh', x_BTD, params[n]) for n in ('query', 'key', 'value'))
     index = jnp.broadcast_to(jnp.arange(x_BTD.shape[1]), x_BTD.shape[:2])
     q, k = (np.asarray(rotate(jnp.asarray(a), index, 10_000.0)) for a in (q, k))
     group = layer.num_heads // k.shape[2]
@@ -194,9 +192,7 @@ def test_attention_is_attention(kv_heads: int | None) -> None:
 def test_segments_do_not_see_each_other() -> None:
     layer = Attention(2)
     params = init(layer, X_BTD)
-    packed = Positions(
-        jnp.array([[0, 1, 2, 0, 1, 2]] * 2), jnp.array([[1, 1, 1, 2, 2, 2]] * 2)
-    )
+    packed = Positions(jnp.array([[0, 1, 2, 0, 1, 2]] * 2), jnp.array([[1, 1, 1, 2, 2, 2]] * 2))
     whole = apply(layer, params, X_BTD, packed)
     apart = [apply(layer, params, X_BTD[:, part]) for part in (slice(0, 3), slice(3, 6))]
     np.testing.assert_allclose(whole, jnp.concatenate(apart, axis=1), rtol=1e-4, atol=1e-5)
@@ -236,8 +232,13 @@ def test_bfloat16_stays_bfloat16_and_logits_are_float32() -> None:
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype('float32')}
     out = apply(model, params, ids, dtype=jnp.bfloat16, training=True)
     assert out.dtype == jnp.float32
-    hidden = apply(block, layers.per_layer(params)['stack']['layers_0'],
-                   X_BTD.astype(jnp.bfloat16), dtype=jnp.bfloat16, training=True)
+    hidden = apply(
+        block,
+        layers.per_layer(params)['stack']['layers_0'],
+        X_BTD.astype(jnp.bfloat16),
+        dtype=jnp.bfloat16,
+        training=True,
+    )
     assert hidden.dtype == jnp.bfloat16
 
 

@@ -22,14 +22,16 @@ def steps(learner: Learner, count: int = 3) -> Any:
         update = bind(learner, values).update(params, GRADS, opt_state, index, MASK)
         return update.params, update.opt_state
 
-    params, opt_state = PARAMS, learner.init(PARAMS, MASK)
+    params: Any = PARAMS
+    opt_state = learner.init(PARAMS, MASK)
     for index in range(count):
         params, opt_state = step(params, opt_state, jnp.asarray(index), numbers(learner))
     return params
 
 
 def optax_steps(optimizer: optax.GradientTransformation, count: int = 3) -> Any:
-    params, state = PARAMS, optimizer.init(PARAMS)
+    params: Any = PARAMS
+    state = optimizer.init(PARAMS)
     for _ in range(count):
         updates, state = optimizer.update(GRADS, state, params)
         params = optax.apply_updates(params, updates)
@@ -43,14 +45,20 @@ def unclipped(optimizer: Optimizer, **fields: Any) -> Learner:
 @pytest.mark.parametrize(
     ('ours', 'theirs'),
     [
-        (AdamW(b1=0.8, b2=0.99, weight_decay=0.2), optax.adamw(0.1, 0.8, 0.99, weight_decay=0.2, mask=MASK)),
+        (
+            AdamW(b1=0.8, b2=0.99, weight_decay=0.2),
+            optax.adamw(0.1, 0.8, 0.99, weight_decay=0.2, mask=MASK),
+        ),
         (AdamW(weight_decay=None), optax.adam(0.1, 0.9, 0.95)),
         (SGD(), optax.sgd(0.1)),
         (SGD(momentum=0.9), optax.sgd(0.1, momentum=0.9)),
-        (Optax(name='lion', hyperparameters={'b1': 0.8, 'weight_decay': 0.0}), optax.lion(0.1, 0.8, weight_decay=0.0)),
+        (
+            Optax(name='lion', hyperparameters={'b1': 0.8, 'weight_decay': 0.0}),
+            optax.lion(0.1, 0.8, weight_decay=0.0),
+        ),
     ],
     ids=['adamw', 'adam', 'sgd', 'momentum', 'lion'],
-)  # fmt: skip
+)
 def test_optimizers_are_optaxs(ours: Optimizer, theirs: optax.GradientTransformation) -> None:
     got, wanted = steps(unclipped(ours)), optax_steps(theirs)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), got, wanted)

@@ -1,0 +1,130 @@
+"""What must hold of every component, checked on every component of every experiment."""
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+import pyglove as pg
+import pytest
+
+import paxtune
+import search_spaces
+import trainer
+from paxtune.policies import ByValue
+from search_spaces import lm, nas
+from tests.paxtune import tunables
+from trainer.component import Component, bind, components, is_number, key, numbers
+from trainer.experiment import Experiment
+from trainer.inputs.json_shards import JsonShardsInput
+from trainer.inputs.seqio_input import SeqIOInput
+from trainer.inputs.text import TextInput
+from trainer.layers import Dropout, GatedFeedForward, Identity, LayerNorm, Linear, Residual
+from trainer.learner import SGD, Constant, Optax
+from trainer.learner import Linear as LinearDecay
+from trainer.serialization import from_json_text, to_json_text
+
+_MORE = [
+    ByValue(gates=[[10, 0.5]]),
+    Constant(warmup_steps=3),
+    Dropout(0.1),
+    GatedFeedForward(hidden_dims=8),
+    Identity(),
+    JsonShardsInput(batch_size=2, sequence_length=8, paths=['/data/c4-train.json.gz']),
+    LayerNorm(),
+    Linear(output_dims=4),
+    LinearDecay(decay_steps=9),
+    Optax(name='lion', hyperparameters={'b1': 0.9}),
+    Residual(layer=Linear(4), dropout=Dropout(0.2)),
+    SGD(momentum=0.9),
+    SeqIOInput(
+        batch_size=2, mixture_or_task='c4', split='train', task_feature_lengths={'targets': 8}
+    ),
+    TextInput(batch_size=2, sequence_length=8, paths=['/data/*.txt']),
+]
+_EXPERIMENTS = [lm.StdlibTunable, lm.C4Small, lm.C4Tunable, nas.StdlibNas, tunables.Kinds]
+
+
+def _concrete(experiment: Experiment) -> Experiment:
+    if pg.is_deterministic(experiment):
+        return experiment
+    return pg.materialize(experiment, pg.dna_spec(experiment).first_dna())
+
+
+def instances() -> Iterator[Component]:
+    """One instance of every component class that an experiment uses, and of some more."""
+    seen: dict[type, Component] = {}
+    for root in [*_MORE, *(_concrete(make()) for make in _EXPERIMENTS)]:
+        for component in components(root):
+            seen.setdefault(type(component), component.clone(deep=True))
+    yield from seen.values()
+
+
+def subclasses(cls: type[Any]) -> Iterator[type[Any]]:
+    for child in cls.__subclasses__():
+        yield child
+        yield from subclasses(child)
+
+
+ALL = list(instances())
+IDS = [type(component).__name__ for component in ALL]
+every = pytest.mark.parametrize('component', ALL, ids=IDS)
+
+
+def test_every_component_of_the_packages_is_here() -> None:
+    for package in (trainer, paxtune, search_spaces):
+        for module in pkgutil.walk_packages(package.__path__, f'{package.__name__}.'):
+            importlib.import_module(module.name)
+    ours = {
+        cls
+        for cls in subclasses(Component)
+        if cls.__module__.split('.')[0] in ('trainer', 'paxtune', 'search_spaces')
+    }
+    bases = {cls for cls in ours if any(issubclass(other, cls) for other in ours - {cls})}
+    assert not {cls.__name__ for cls in ours - bases} - set(IDS)
+
+
+@every
+def test_json_brings_it_back(component: Component) -> None:
+    again = from_json_text(to_json_text(component), type(component))
+    assert pg.eq(again, component)
+    assert to_json_text(again) == to_json_text(component)
+    assert key(again) == key(component)
+
+
+@every
+def test_a_clone_is_another_object_all_through(component: Component) -> None:
+    clone = component.clone(deep=True)
+    assert pg.eq(clone, component)
+    assert not {id(c) for c in components(clone)} & {id(c) for c in components(component)}
+
+
+@every
+def test_no_object_stands_in_two_places(component: Component) -> None:
+    places = [id(c) for c in components(component)]
+    assert len(places) == len(set(places))
+
+
+@every
+def test_its_numbers_can_be_bound_and_change_no_key(component: Component) -> None:
+    found = numbers(component)
+    tokens = {path: object() for path in found}
+    bound = bind(component, tokens)
+    assert numbers(bound) == tokens
+    assert key(bound) == key(component)
+
+
+@every
+def test_no_field_is_named_like_a_method(component: Component) -> None:
+    fields = {str(name) for name in component.sym_init_args}
+    assert not fields & set(dir(pg.Object))
+
+
+@every
+def test_fields_are_plain(component: Component) -> None:
+    plain = (bool, int, float, str, type(None), pg.Object, pg.Dict, pg.List)
+    for name, value in component.sym_items():
+        assert isinstance(value, plain), name
+        assert not is_number(component, name) or isinstance(
+            value, (int, float, pg.Dict, type(None))
+        )

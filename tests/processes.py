@@ -1,0 +1,35 @@
+"""Commands run as processes of their own, to be killed or interrupted."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def environment(cache: Path) -> dict[str, str]:
+    """The environment of a command: one compilation cache for all, warnings as they come."""
+    return {**os.environ, 'XDG_CACHE_HOME': str(cache), 'PYTHONPATH': str(ROOT)}
+
+
+def command(
+    *arguments: str, cache: Path, kill: str | None = None, cwd: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
+    """Runs `python -m …`, or has `tests.killer` run it."""
+    killer = ['tests.killer', kill] if kill else []
+    return subprocess.run(
+        [sys.executable, '-m', *killer, *arguments],
+        env=environment(cache),
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+def passed(done: subprocess.CompletedProcess[str]) -> str:
+    """The output of a command that must have succeeded."""
+    assert done.returncode == 0, f'exit {done.returncode}\n{done.stdout}\n{done.stderr}'
+    return done.stdout

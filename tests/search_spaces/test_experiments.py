@@ -1,0 +1,117 @@
+"""Every registered experiment runs, shrunk to the size that it names itself."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paxtune import search
+from paxtune.experiment import Tunable
+from paxtune.space import Space
+from paxtune.study import Study
+from search_spaces import lm
+from tests.processes import command, passed
+from trainer import main, registry
+from trainer.experiment import Experiment
+from trainer.inputs.stdlib import StdlibInput
+from trainer.setup import compiled, localized
+
+_NAMES = registry.available(Experiment)[0]
+
+
+@pytest.fixture(autouse=True)
+def _no_compilation_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('trainer.command.enable_compilation_cache', lambda: None)
+
+
+def test_the_registered_experiments() -> None:
+    names, broken = registry.available(Experiment)
+    assert not broken
+    assert {'lm.StdlibTunable', 'lm.C4Tunable', 'lm.C4Small', 'nas.StdlibNas'} <= set(names)
+
+
+@pytest.mark.parametrize('name', _NAMES)
+def test_each_runs_at_its_smoke_size(name: str, tmp_path: Path) -> None:
+    flags = [f'--exp={name}', f'--job_log_dir={tmp_path}', '--smoke']
+    if isinstance(registry.find(name, Experiment), Tunable):
+        assert search.main([*flags, '--num_trials=1']) == 0
+    else:
+        assert main.main(flags) == 0
+
+
+@pytest.mark.parametrize('name', _NAMES)
+def test_each_says_what_it_is(name: str) -> None:
+    module, function = name.split('.')
+    found = getattr(__import__(f'search_spaces.{module}', fromlist=[function]), function)
+    assert f'--exp={name}' in found.__doc__
+
+
+def test_c4_small_has_about_125_million_parameters() -> None:
+    made = lm.C4Small()
+    made.rebind({'train_input': StdlibInput(
+        batch_size=4, is_training=True, sequence_length=32, split='train'
+    )})  # fmt: skip
+    program, _ = compiled(localized(made))
+    assert program.num_params() == pytest.approx(127e6, rel=0.02)
+
+
+def test_the_space_of_c4_is_what_it_says() -> None:
+    space = Space(lm.C4Tunable())
+    paths = {path.split('.')[-1] for path in space.ids}
+    assert paths == {
+        'learning_rate', 'warmup_steps', 'weight_decay', 'repeats', 'num_heads', 'feed_forward',
+    }  # fmt: skip
+
+
+def bigram_bits(smoothing: float = 0.1) -> float:
+    """Bits per byte of a smoothed byte bigram model, fitted on the train split."""
+    data = {'batch_size': 1, 'sequence_length': 8}
+    train = StdlibInput(split='train', is_training=True, **data).corpus().data
+    held_out = StdlibInput(split='eval', **data).corpus().data
+    counts = np.full((256, 256), smoothing)
+    np.add.at(counts, (train[:-1], train[1:]), 1)
+    chances = counts / counts.sum(axis=1, keepdims=True)
+    return float(-np.log2(chances[held_out[:-1], held_out[1:]]).mean())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_main_job(tmp_path: Path) -> None:
+    """16 trials, some stopped early, the best well below a bigram model, repeatable to the bit."""
+    study_dir = tmp_path / 'study'
+    flags = ['--exp=lm.StdlibTunable', '--num_trials=16', f'--job_log_dir={study_dir}']
+    passed(command('paxtune.search', *flags, cache=tmp_path))
+    with Study.load(study_dir) as study:
+        trials, best = study.trials, study.best
+    assert len(trials) == 16
+    assert all(trial.is_terminal for trial in trials)
+    assert any(trial.stop_reason for trial in trials)
+    assert best is not None
+    assert best.reward is not None
+    assert best.reward < 0.95 * bigram_bits()
+    flags = [f'--study_dir={study_dir}', '--trial=best', f'--job_log_dir={tmp_path / "alone"}']
+    out = passed(command('paxtune.train', *flags, cache=tmp_path))
+    assert f'eval/bits_per_byte={best.reward!r} ' in out.splitlines()[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_architectures_evolve(tmp_path: Path) -> None:
+    flags = ['--exp=nas.StdlibNas', '--num_trials=12', '--algorithm=regularized_evolution']
+    size = ['--set', 'train.num_train_steps=8', 'train.eval_interval_steps=4']
+    passed(command('paxtune.search', *flags, *size, f'--job_log_dir={tmp_path}', cache=tmp_path))
+    with Study.load(tmp_path) as study:
+        trials = {trial.id: trial.decisions for trial in study.trials}
+        parents = {trial.id: trial.parent for trial in study.trials if trial.parent is not None}
+    assert len(trials) == 12
+    assert any(len(changed(trials[p], trials[child])) == 1 for child, p in parents.items())
+    kinds = {
+        tuple(str(d[f'task.model.stack.layers[{i}].layer']).split('(')[0] for i in range(4))
+        for d in trials.values()
+    }
+    assert len(kinds) > 1
+
+
+def changed(parent: dict[str, Any], child: dict[str, Any]) -> set[str]:
+    return {k for k in {*parent, *child} if parent.get(k) != child.get(k)}
