@@ -14,7 +14,6 @@ program; `bind` puts the traced values in place while that program is being trac
 
 import contextvars
 import hashlib
-import inspect
 import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, TypeVar
@@ -81,7 +80,7 @@ class Component(pg.Object):
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        annotations = inspect.get_annotations(cls)
+        annotations = cls.__annotations__
         for name, annotation in annotations.items():
             if annotation is OptionalNumber:
                 # One spec a field: PyGlove keeps the field's default in it.

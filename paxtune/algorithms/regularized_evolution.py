@@ -35,7 +35,7 @@ class RegularizedEvolution(Algorithm):
         completed = [trial for trial in request.history if trial.score is not None]
         if len(completed) >= self.population_size:
             for _ in range(_MAX_TRIES):
-                parent = self._win_tournament(completed, rng)
+                parent = self._win_tournament(completed[-self.population_size :], rng)
                 child = mutate(request.spec, parent.decisions, rng)
                 if not request.seen(child):
                     return Suggestion(child, parent.id)

@@ -324,18 +324,19 @@ def test_a_resumed_trial_is_judged_at_the_step_that_it_reports_again(tmp_path):
     tunable = toy(search=search(early_stopping=MedianStopping(min_trials=1)))
     with Study.open(tmp_path, tunable) as study:
         trial = ask(study)
-        for step in (10, 20):
-            trial.report(step, {'loss': 1.0})
+        trial.report(10, {'loss': 1.0})
+        trial.report(20, {'loss': 0.5})
         trial.complete()
         trial = ask(study)
         trial.report(10, {'loss': 1.0})
         trial.report(20, {'loss': 2.0})
     with Study.open(tmp_path, tunable) as study:
         trial = ask(study)
+        assert study.should_stop(trial) is None
         trial.report(10, {'loss': 1.0})
         assert study.should_stop(trial) is None
         trial.report(20, {'loss': 2.0})
-        assert study.should_stop(trial) is None  # Its best so far is still the median.
+        assert study.should_stop(trial) is not None
         assert len(trial.measurements) == 2
 
 

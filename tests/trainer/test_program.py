@@ -1,3 +1,4 @@
+import copy
 from typing import Any
 
 import jax
@@ -138,7 +139,7 @@ def test_dropout_changes_from_step_to_step_and_repeats_by_seed() -> None:
 
 def test_a_batch_that_does_not_divide_is_refused_by_its_path() -> None:
     made = localized(experiment())
-    program, _ = compiled(made)
-    program.mesh = jax.sharding.AbstractMesh((3, 1, 1), ('data', 'fsdp', 'tensor'))
+    wide: Any = copy.copy(compiled(made)[0])
+    wide.mesh = jax.sharding.AbstractMesh((3, 1, 1), ('data', 'fsdp', 'tensor'))
     with pytest.raises(UserError, match=r'train_input.batch_size: 8 examples do not divide'):
-        program.put(made.train_input.get_next(), 'train_input')
+        wide.put(made.train_input.get_next(), 'train_input')

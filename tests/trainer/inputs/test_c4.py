@@ -1,3 +1,5 @@
+import gc
+
 import numpy as np
 import pyglove as pg
 import pytest
@@ -15,6 +17,13 @@ def no_c4_on_this_machine(monkeypatch, tmp_path):
     for name in ('C4_DATA_DIR', 'TFDS_DATA_DIR'):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv('HOME', str(tmp_path / 'home'))
+
+
+@pytest.fixture(scope='module', autouse=True)
+def collected():
+    """Pays for the removal of TensorFlow's iterators here, not in some test that comes later."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope='module')

@@ -1,3 +1,4 @@
+import gc
 import json
 import subprocess
 import sys
@@ -46,19 +47,21 @@ def documents_in(batches):
     return bytes(np.maximum(labels - 3, 0).tolist()).split(b'\0')[:-1]
 
 
-def slow_but(fast, checks):
-    """The checks, all but one of them marked as slow: making a dataset takes half a second."""
-    return [c if c is fast else pytest.param(c, marks=pytest.mark.slow) for c in checks]
+@pytest.fixture(scope='module', autouse=True)
+def collected():
+    """Pays for the removal of TensorFlow's iterators here, not in some test that comes later."""
+    yield
+    gc.collect()
 
 
-@pytest.mark.parametrize('check', slow_but(input_suite.position_is_exact, input_suite.TRAINING))
+@pytest.mark.slow
+@pytest.mark.parametrize('check', input_suite.TRAINING)
 def test_training_shuffled_and_packed(check):
     check(training())
 
 
-@pytest.mark.parametrize(
-    'check', slow_but(input_suite.evaluation_shares_cover_the_data_once, input_suite.EVALUATION)
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('check', input_suite.EVALUATION)
 def test_evaluation_packed(check):
     check(maker(packing=True))
 
@@ -130,6 +133,10 @@ def test_evaluation_reads_every_example_once(packing):
     assert documents_in(batches) == texts('validation')
     num_bytes = sum(batch['label_bytes'].sum() for batch in batches)
     assert num_bytes == sum(map(len, texts('validation')))
+
+
+def test_evaluation_shares_end_together():
+    input_suite.evaluation_shares_cover_the_data_once(maker(packing=True))
 
 
 def test_evaluation_of_a_mixture_reads_all_of_every_task():

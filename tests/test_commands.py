@@ -1,0 +1,65 @@
+"""The commands as a person runs them: processes, their exit codes, their one message."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.processes import command
+
+_RATES = '--exp=tests.paxtune.tunables.Rates'
+
+
+@pytest.mark.parametrize(
+    ('module', 'flags', 'message'),
+    [
+        (
+            'paxtune.search',
+            ['--exp=lm.StdlibTunable', '--set', 'task.learner.lerning_rate=1'],
+            'task.learner.learning_rate',
+        ),
+        (
+            'paxtune.search',
+            ['--exp=lm.StdlibTunable', '--set', 'train.num_train_steps=true'],
+            'train.num_train_steps',
+        ),
+        (
+            'paxtune.search',
+            ['--exp=lm.StdlibTunable', '--tune', 'task.learner.learning_rate=floatv(1)'],
+            'task.learner.learning_rate',
+        ),
+        ('paxtune.search', ['--exp=lm.StdlibTunabel'], 'lm.StdlibTunable'),
+        ('paxtune.search', [_RATES, '--job_log_dir=/proc/nowhere'], '--job_log_dir=/proc/nowhere'),
+        ('paxtune.train', ['--exp=lm.C4Smal', '--job_log_dir=x'], 'lm.C4Small'),
+        ('trainer.main', [_RATES, '--job_log_dir=x'], 'task.learner.learning_rate'),
+        ('trainer.main', ['--exp=lm.C4Small', '--mode=eval', '--job_log_dir=/none'], '/none'),
+    ],
+)
+def test_bad_input_gets_one_message_and_exit_code_2(
+    module: str, flags: list[str], message: str, tmp_path: Path
+) -> None:
+    done = command(module, *flags, cache=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith('error: ')
+    assert message in done.stderr
+    assert 'Traceback' not in done.stdout + done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_bad_input_is_refused_within_three_seconds(tmp_path: Path) -> None:
+    flags = ['--exp=lm.StdlibTunable', '--set', 'task.learner.lerning_rate=1']
+    seconds = []
+    for _ in range(3):
+        start = time.monotonic()
+        command('paxtune.search', *flags, cache=tmp_path)
+        seconds.append(time.monotonic() - start)
+    assert min(seconds) < 3, seconds
+
+
+@pytest.mark.parametrize('module', ['paxtune.search', 'paxtune.train', 'trainer.main'])
+def test_unknown_flags_are_refused(module: str, tmp_path: Path) -> None:
+    done = command(module, '--exp=lm.StdlibTunable', '--job_log_dir=x', '--nmu', cache=tmp_path)
+    assert done.returncode == 2
+    assert '--nmu' in done.stderr
+    assert 'Traceback' not in done.stderr
