@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import json
 import os
 from pathlib import Path
 from typing import Any, Literal
@@ -108,7 +109,7 @@ class C4Input(Input):
         places = self._places()
         for place in places:
             for prepared in (place / 'c4/en' / self.version, place):
-                if (prepared / 'dataset_info.json').is_file():
+                if _is_prepared(prepared):
                     return self._prepared_reader(prepared)
             for folder in (place, place / 'en', place / 'c4/en'):
                 if shards := sorted(folder.glob(f'c4-{self.split}.*.json.gz')):
@@ -162,6 +163,12 @@ class C4Input(Input):
             'packing': self.packing,
             'input_random_seed': self.input_random_seed,
         }
+
+
+def _is_prepared(directory: Path) -> bool:
+    """Whether a directory holds C4 as TFDS prepares it, and not some other data set."""
+    info = directory / 'dataset_info.json'
+    return info.is_file() and json.loads(info.read_text())['name'] == 'c4'
 
 
 @functools.cache

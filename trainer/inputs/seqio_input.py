@@ -186,6 +186,8 @@ class SeqIOInput(Input):
             dataset = dataset.batch(self.batch_size * self.num_hosts)
         options = tf.data.Options()
         options.deterministic = True
+        # Measured: no slower without, and an iterator goes at once, not in half a second.
+        options.autotune.enabled = False
         return dataset.prefetch(2).with_options(options)
 
     def _training_examples(self) -> Any:
@@ -263,7 +265,7 @@ class SeqIOInput(Input):
 def _without_caches() -> Iterator[None]:
     # TFDS keeps small data sets in memory, and then in every saved position.
     tfds, utils = libraries().tfds, libraries().seqio.utils
-    before = utils._TFDS_DATA_READ_CONFIG_OVERRIDE
+    before = getattr(utils, '_TFDS_DATA_READ_CONFIG_OVERRIDE', None)
     utils.set_tfds_read_config_override(before or tfds.ReadConfig(try_autocache=False))
     try:
         yield

@@ -1,5 +1,3 @@
-import gc
-
 import numpy as np
 import pyglove as pg
 import pytest
@@ -17,13 +15,6 @@ def no_c4_on_this_machine(monkeypatch, tmp_path):
     for name in ('C4_DATA_DIR', 'TFDS_DATA_DIR'):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv('HOME', str(tmp_path / 'home'))
-
-
-@pytest.fixture(scope='module', autouse=True)
-def collected():
-    """Pays for the removal of TensorFlow's iterators here, not in some test that comes later."""
-    yield
-    gc.collect()
 
 
 @pytest.fixture(scope='module')
@@ -109,6 +100,19 @@ def test_only_the_first_documents(shards, prepared):
     )
     assert sorted(from_shards) == sorted(from_tfds)
     assert 10 <= len(from_shards) < c4_data.VALIDATION_DOCUMENTS * 2
+
+
+def test_more_documents_than_there_are(shards, prepared):
+    for directory in (shards, prepared):
+        everything = input_suite.read_to_end(maker(directory)(batch_size=3))
+        limited = input_suite.read_to_end(maker(directory, num_documents=10**6)(batch_size=3))
+        input_suite.assert_same(limited, everything)
+
+
+def test_another_data_set_is_not_c4(tmp_path):
+    (tmp_path / 'dataset_info.json').write_text('{"name": "mnist"}')
+    with pytest.raises(UserError, match='not found'):
+        maker(tmp_path)(batch_size=3).prepare()
 
 
 def test_setting_data_dir_alone_changes_the_format(shards, prepared):

@@ -1,4 +1,3 @@
-import gc
 import json
 import subprocess
 import sys
@@ -45,13 +44,6 @@ def documents_in(batches):
     """The texts of the labels, split where a document ends."""
     labels = np.concatenate([b['labels'][b['weights'] > 0] for b in batches])
     return bytes(np.maximum(labels - 3, 0).tolist()).split(b'\0')[:-1]
-
-
-@pytest.fixture(scope='module', autouse=True)
-def collected():
-    """Pays for the removal of TensorFlow's iterators here, not in some test that comes later."""
-    yield
-    gc.collect()
 
 
 @pytest.mark.slow

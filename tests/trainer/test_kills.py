@@ -1,0 +1,100 @@
+"""Training that is killed, by real signals, and resumed by the same command."""
+
+import random
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from tests.processes import command, passed
+from tests.trainer import killed
+from trainer.checkpoint import Checkpoints
+from trainer.setup import compiled, localized
+from trainer.summaries import read_metrics
+
+pytestmark = pytest.mark.slow
+
+_STEPS = [f'step:{step}' for step in sorted(random.Random(1).sample(range(2, 13), 3))]
+
+
+@pytest.fixture(scope='module')
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp('cache')
+
+
+def train(name: str, directory: Path, cache: Path, kill: str | None = None) -> Any:
+    flags = [f'--exp=tests.trainer.killed.{name}', f'--job_log_dir={directory}']
+    return command('trainer.main', *flags, cache=cache, kill=kill)
+
+
+def state_of(name: str, directory: Path) -> Any:
+    program, _ = compiled(localized(getattr(killed, name)()))
+    restored = Checkpoints(directory / 'checkpoints').restore(program.abstract_state)
+    assert restored is not None
+    return jax.device_get(restored[0])
+
+
+def losses(directory: Path) -> list[tuple[int, float]]:
+    records = read_metrics(directory / 'metrics.jsonl')
+    return [(r['step'], r.get('train/loss', r.get('eval/loss'))) for r in records]
+
+
+@pytest.fixture(scope='module')
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Callable[[str], Path]:
+    done: dict[str, Path] = {}
+
+    def directory(name: str) -> Path:
+        if name not in done:
+            done[name] = tmp_path_factory.mktemp(name)
+            passed(train(name, done[name], cache))
+        return done[name]
+
+    return directory
+
+
+@pytest.mark.parametrize('where', [*_STEPS, 'save:2'])
+@pytest.mark.parametrize('name', ['Text', 'PackedSeqIO'])
+def test_killed_training_ends_as_the_undisturbed_one(
+    name: str, where: str, tmp_path: Path, cache: Path, undisturbed: Callable[[str], Path]
+) -> None:
+    stopped = train(name, tmp_path, cache, kill=where)
+    assert stopped.returncode == -signal.SIGKILL, stopped.stderr
+    passed(train(name, tmp_path, cache))
+    whole = undisturbed(name)
+    jax.tree.map(np.testing.assert_array_equal, state_of(name, tmp_path), state_of(name, whole))
+    assert losses(tmp_path) == losses(whole)
+
+
+def test_ctrl_c_saves_and_says_how_to_resume(tmp_path: Path, cache: Path) -> None:
+    stopped = train('Text', tmp_path, cache, kill='int:5')
+    assert stopped.returncode == 130, stopped.stderr
+    assert 'Stopped at step 5. To resume: ' in stopped.stdout
+    assert (tmp_path / 'checkpoints' / '5').is_dir()
+    assert 'step 12: ' in passed(train('Text', tmp_path, cache))
+
+
+def test_eval_mode_prints_the_metrics_of_the_newest_checkpoint(
+    tmp_path: Path, cache: Path, undisturbed: Callable[[str], Path]
+) -> None:
+    directory = undisturbed('Text')
+    flags = ['--exp=tests.trainer.killed.Text', f'--job_log_dir={directory}', '--mode=eval']
+    out = passed(command('trainer.main', *flags, cache=cache))
+    printed = re.search(r'step 12: .*eval/loss=(\S+)', out)
+    assert printed is not None
+    assert float(printed[1]) == losses(directory)[-1][1]
+
+
+def test_compiled_programs_are_shared_across_processes(tmp_path: Path) -> None:
+    first = train('Text', tmp_path / 'one', tmp_path / 'cache')
+    passed(first)
+    entries = set((tmp_path / 'cache').rglob('*-cache'))
+    assert entries
+    rate = ['--set', 'task.learner.learning_rate=0.02', 'task.learner.optimizer.b1=0.8']
+    flags = ['--exp=tests.trainer.killed.Text', f'--job_log_dir={tmp_path / "two"}', *rate]
+    passed(command('trainer.main', *flags, cache=tmp_path / 'cache'))
+    assert set((tmp_path / 'cache').rglob('*-cache')) == entries
