@@ -69,6 +69,7 @@ def StdlibTunable() -> Tunable:
             'task.model.embedding.dims': 16,
             'train_input.batch_size': 4,
             'train_input.sequence_length': 16,
+            'eval_inputs.eval.max_bytes': 4096,
             'train.num_train_steps': 4,
             'train.eval_interval_steps': 2,
             'train.save_interval_steps': 2,
@@ -97,7 +98,12 @@ def C4Small() -> Experiment:
             fprop_dtype='bfloat16',
         ),
         train_input=C4Input(batch_size=64, is_training=True, sequence_length=length, split='train'),
-        eval_inputs={'eval': C4Input(batch_size=64, sequence_length=length, split='validation')},
+        eval_inputs={
+            # All 364,868 documents would take longer than the training between two evaluations.
+            'eval': C4Input(
+                batch_size=64, sequence_length=length, split='validation', num_documents=5000
+            )
+        },
         train=TrainLoop(
             num_train_steps=steps,
             eval_interval_steps=1000,
@@ -105,11 +111,13 @@ def C4Small() -> Experiment:
             summary_interval_steps=50,
         ),
         smoke={
-            'task.model.embedding.dims': 48,
+            'task.model.embedding.dims': 96,
             'train_input': StdlibInput(
                 batch_size=4, is_training=True, sequence_length=32, split='train'
             ),
-            'eval_inputs.eval': StdlibInput(batch_size=32, sequence_length=1024, split='eval'),
+            'eval_inputs.eval': StdlibInput(
+                batch_size=16, sequence_length=32, split='eval', max_bytes=4096
+            ),
             'train.num_train_steps': 4,
             'train.eval_interval_steps': 2,
             'train.save_interval_steps': 2,

@@ -27,14 +27,14 @@ def _experiment(train: Input, held_out: Input) -> Experiment:
     return made
 
 
-def Text() -> Experiment:  # noqa: N802
+def Text() -> Experiment:
     """On the text of this repository's licence."""
     paths = [str(Path(__file__).parents[2] / 'LICENSE')]
     data = {'batch_size': 8, 'sequence_length': 16, 'paths': paths}
     return _experiment(TextInput(is_training=True, **data), TextInput(**data))
 
 
-def PackedSeqIO() -> Experiment:  # noqa: N802
+def PackedSeqIO() -> Experiment:
     """On a SeqIO task, shuffled and packed."""
     importlib.import_module(_TASKS)
     data = {

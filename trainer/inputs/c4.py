@@ -183,18 +183,19 @@ def register_task(directory: str, vocabulary: str = '', num_documents: int = 0) 
     Returns:
         The name of the task.
     """
-    seqio = libraries().seqio
+    _, tfds, seqio = libraries()
     settings = f'{directory} {vocabulary} {num_documents}'
     name = f'c4_en_{hashlib.sha256(settings.encode()).hexdigest()[:16]}'
     targets = seqio.Feature(vocabulary_at(vocabulary).for_seqio(), add_eos=True)
-    first = f'[:{num_documents}]' if num_documents else ''
+    splits = {
+        # TFDS refuses to take the first ten of nine.
+        split: f'{split}[:{min(num_documents, info.num_examples)}]' if num_documents else split
+        for split, info in tfds.builder_from_directory(directory).info.splits.items()
+        if info.num_examples
+    }
     seqio.TaskRegistry.add(
         name,
-        source=seqio.TfdsDataSource(
-            tfds_data_dir=directory,
-            splits={split: f'{split}{first}' for split in ('train', 'validation')},
-            read_only=True,
-        ),
+        source=seqio.TfdsDataSource(tfds_data_dir=directory, splits=splits, read_only=True),
         preprocessors=[
             functools.partial(seqio.preprocessors.rekey, key_map={'targets': 'text'}),
             seqio.preprocessors.tokenize,

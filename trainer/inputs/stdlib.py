@@ -4,6 +4,7 @@ It is on every machine that runs this code, needs no network and no permission, 
 regular enough for small language models to differ on it.
 """
 
+import dataclasses
 import functools
 import hashlib
 import os
@@ -39,10 +40,12 @@ class StdlibInput(WindowInput):
     Attributes:
         split: which part to read.
         path: the directory of the library; '' for the one of the running Python.
+        max_bytes: read no more than so many bytes of the split; 0 for all.
     """
 
     split: Literal['train', 'eval']
     path: str = ''
+    max_bytes: int = 0
 
     def read(self) -> Corpus:
         root = Path(self.path or sysconfig.get_path('stdlib')).expanduser()
@@ -55,7 +58,8 @@ class StdlibInput(WindowInput):
                 f'standard library, or with zipped ones. Set {paths} to the lib/python3.* '
                 'directory of a Python that has them.'
             )
-        return train if self.split == 'train' else held_out
+        corpus = train if self.split == 'train' else held_out
+        return dataclasses.replace(corpus, data=corpus.data[: self.max_bytes or None])
 
 
 @functools.lru_cache(maxsize=4)

@@ -109,6 +109,12 @@ def test_more_documents_than_there_are(shards, prepared):
         input_suite.assert_same(limited, everything)
 
 
+def test_a_prepared_directory_without_the_split(tmp_path):
+    directory = c4_data.make_tfds_directory(tmp_path, validation=())
+    with pytest.raises(UserError, match=r"no split 'validation', it has \['train'\]"):
+        maker(directory)(batch_size=3).prepare()
+
+
 def test_another_data_set_is_not_c4(tmp_path):
     (tmp_path / 'dataset_info.json').write_text('{"name": "mnist"}')
     with pytest.raises(UserError, match='not found'):

@@ -79,9 +79,19 @@ def test_a_position_without_a_usable_state_is_exact_too(reason):
         del position['state']
     else:
         position |= {'pipeline': 'another', 'state': 'never looked at'}
+    expected = input_suite.read(data, 2)
+    for other in (training()(batch_size=2), data):
+        other.set_position(position)
+        input_suite.assert_same(input_suite.read(other, 2), expected)
+
+
+def test_a_state_spares_reading_what_came_before():
+    data = training()(batch_size=2)
+    input_suite.read(data, 5)
+    position = data.get_position()
     fresh = training()(batch_size=2)
-    fresh.set_position(position)
-    input_suite.assert_same(input_suite.read(fresh, 2), input_suite.read(data, 2))
+    fresh.set_position(position | {'batch': 0})  # Not looked at where there is a state.
+    input_suite.assert_same([fresh.get_next()], [data.get_next()])
 
 
 def test_python_generators_have_no_state_and_are_read_again():

@@ -1,0 +1,62 @@
+"""`lm.C4Tunable` on small C4 data of both kinds, and without any."""
+
+from pathlib import Path
+
+import pytest
+
+from paxtune.space import Space
+from paxtune.study import Study
+from search_spaces import lm
+from tests.c4_data import make_json_shards, make_tfds_directory
+from tests.processes import command, passed
+
+pytestmark = pytest.mark.slow
+
+_SMALL = [
+    'task.model.embedding.dims=96',
+    'train_input.batch_size=4',
+    'train_input.sequence_length=32',
+    'eval_inputs.eval.batch_size=16',
+    'eval_inputs.eval.sequence_length=64',
+    'train.num_train_steps=4',
+    'train.eval_interval_steps=2',
+    'train.save_interval_steps=2',
+]
+
+
+@pytest.mark.parametrize('kind', ['shards', 'tfds'])
+def test_c4_tunable_runs_on_c4_data_shrunk_by_set_alone(kind: str, tmp_path: Path) -> None:
+    make = make_json_shards if kind == 'shards' else make_tfds_directory
+    make(tmp_path / 'c4')
+    where = [f'{path}.data_dir={tmp_path / "c4"}' for path in ('train_input', 'eval_inputs.eval')]
+    flags = ['--exp=lm.C4Tunable', '--num_trials=2', f'--job_log_dir={tmp_path / "study"}']
+    passed(command('paxtune.search', *flags, '--set', *_SMALL, *where, cache=tmp_path))
+    with Study.load(tmp_path / 'study') as study:
+        assert [trial.state for trial in study.trials] == ['COMPLETED'] * 2
+        best = study.best
+    assert best is not None
+    assert best.reward is not None
+    assert 0 < best.reward < 12
+
+
+def test_the_real_space_in_a_smoke_run(tmp_path: Path) -> None:
+    flags = ['--exp=lm.C4Tunable', '--num_trials=4', '--smoke', f'--job_log_dir={tmp_path / "s"}']
+    passed(command('paxtune.search', *flags, cache=tmp_path))
+    with Study.load(tmp_path / 's') as study:
+        trials = study.trials
+        assert study.space.ids == Space(lm.C4Tunable()).ids
+    assert all(trial.state == 'COMPLETED' for trial in trials)
+    assert len({tuple(trial.decisions.items()) for trial in trials}) == 4
+
+
+def test_without_c4_there_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ('C4_DATA_DIR', 'TFDS_DATA_DIR'):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv('HOME', str(tmp_path))
+    flags = ['--exp=lm.C4Tunable', '--num_trials=4', f'--job_log_dir={tmp_path / "study"}']
+    done = command('paxtune.search', *flags, cache=tmp_path)
+    assert done.returncode == 2
+    assert 'Traceback' not in done.stderr
+    for text in ('tensorflow_datasets', 'train_input.data_dir', 'C4_DATA_DIR', '--smoke'):
+        assert text in done.stderr
+    assert not (tmp_path / 'study').exists()
