@@ -4,7 +4,7 @@
 
 Every trial is an ordinary training run under <job_log_dir>/trials. The same command again resumes
 the study, the trial that was interrupted first; --num_trials is the study's total. Exit codes:
-0 done (or out of --max_hours), 2 bad input, 130 interrupted.
+0 done (or out of --max_hours), 1 no trial was completed, 2 bad input, 130 interrupted.
 """
 
 import re
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None) -> int:
                 print(f'The study is saved in {job_log_dir}. To resume: {again}')
                 return interrupt.exit_code if isinstance(stopped, Interrupted) else 0
             print(summary(study))
-    return 0
+            return 0 if study.best is not None else 1
 
 
 def _flags() -> 'argparse.ArgumentParser':

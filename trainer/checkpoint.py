@@ -7,6 +7,7 @@ import orbax.checkpoint.experimental.v1 as ocp
 from absl import logging
 from etils import epath
 
+from trainer.directory import is_local
 from trainer.errors import UserError
 from trainer.state import TrainState
 
@@ -29,7 +30,9 @@ class Checkpoints:
             max_to_keep: how many of the newest to keep as new ones are written; None for a
                 reader, which changes nothing, since a run may be writing there.
         """
-        self._directory = epath.Path(directory)
+        path = epath.Path(directory)
+        # Orbax refuses relative paths, and only when it writes.
+        self._directory = path.absolute() if is_local(path) else path
         policies = ocp.training.preservation_policies
         keep: Any = policies.LatestN(max_to_keep) if max_to_keep else None
         self._checkpointer = ocp.training.Checkpointer(

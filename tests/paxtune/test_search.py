@@ -120,6 +120,13 @@ def test_failures_are_the_trials_own(tmp_path: Path, capsys: Any) -> None:
     assert 'infeasible' in capsys.readouterr().out
 
 
+def test_a_study_without_a_completed_trial_says_so(tmp_path: Path, capsys: Any) -> None:
+    flags = ['--set', 'task.model.stack.layers[0].feed_forward.how=raise', '--num_trials=1']
+    code = search.main([f'--exp={MODULE}.Failures', f'--job_log_dir={tmp_path}', *flags])
+    assert code == 1
+    assert 'No trial was completed' in capsys.readouterr().out
+
+
 def test_stopped_trials_are_marked_and_never_best(tmp_path: Path) -> None:
     trials = run(tmp_path, 'Kinds')
     stopped = [trial for trial in trials if trial.stop_reason is not None]

@@ -39,7 +39,7 @@ def state_of(name: str, directory: Path) -> Any:
     return jax.device_get(restored[0])
 
 
-def losses(directory: Path) -> list[tuple[int, float]]:
+def losses(directory: Path) -> list[tuple[int, Any]]:
     records = read_metrics(directory / 'metrics.jsonl')
     return [(r['step'], r.get('train/loss', r.get('eval/loss'))) for r in records]
 

@@ -94,6 +94,13 @@ def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(tmp_path: Path, stop_a
     assert len(steps) == 6 + 2
 
 
+def test_a_relative_directory_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (got,) = measured(experiment(num_steps=1), Path('runs/job'))
+    assert got.checkpoint == str(tmp_path / 'runs' / 'job' / 'checkpoints' / '1')
+    assert measured(experiment(num_steps=1), Path('runs/job'))[0].resumed_from == 1
+
+
 def test_a_finished_run_repeats_its_last_measurement(tmp_path: Path) -> None:
     first = measured(experiment(), tmp_path)
     again = measured(experiment(), tmp_path)
