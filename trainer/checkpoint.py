@@ -1,6 +1,6 @@
 """Checkpoints: the train state and the progress of the run, written while training goes on."""
 
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import orbax.checkpoint.experimental.v1 as ocp
@@ -12,6 +12,22 @@ from trainer.errors import UserError
 from trainer.state import TrainState
 
 _FORMAT = 1
+
+
+class Restored(NamedTuple):
+    """A checkpoint that has been read.
+
+    Attributes:
+        step: its step.
+        path: where it is.
+        state: the arrays in it, on the mesh.
+        progress: what else was saved with it.
+    """
+
+    step: int
+    path: str
+    state: TrainState
+    progress: dict[str, Any]
 
 
 class Checkpoints:
@@ -61,18 +77,21 @@ class Checkpoints:
             raise RuntimeError(f'orbax did not save step {step}')
         return str(self._directory / str(step))
 
-    def restore(self, abstract: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
-        """The newest checkpoint that can be read, as (state, progress), or None.
+    def restore(self, abstract: TrainState) -> Restored | None:
+        """The newest checkpoint that can be read; None where there is none at all.
 
         Raises:
-            UserError: the newest checkpoint is of another model or optimizer.
+            UserError: the newest checkpoint is of another model or optimizer, or of another
+                version of this program, or none of those that are there can be read.
         """
+        damaged: list[str] = []
         for checkpoint in reversed(self._checkpointer.checkpoints):
             step = checkpoint.step
             try:
                 metadata = self._checkpointer.checkpointables_metadata(step)
                 progress: dict[str, Any] = dict(cast(Any, metadata.custom_metadata))
-                if metadata.metadata['state'] is None or progress.pop('format') != _FORMAT:
+                self._check_format(step, progress.pop('format'))
+                if metadata.metadata['state'] is None:
                     raise ValueError('its metadata is damaged')
                 self._check_same_tree(step, metadata.metadata['state'], _as_dict(abstract))
                 loaded = self._checkpointer.load_checkpointables(
@@ -85,8 +104,16 @@ class Checkpoints:
                 reason = f'{type(error).__name__}: {error}'.splitlines()[0]
                 path = self._directory / str(step)
                 logging.warning('Checkpoint %s cannot be read (%s); trying older', path, reason)
+                if any(path.iterdir()):
+                    damaged.append(f'{path} ({reason})')
                 continue
-            return TrainState(**loaded['state']), progress
+            path = self._directory / str(step)
+            return Restored(step, str(path), TrainState(**loaded['state']), progress)
+        if damaged:
+            raise UserError(
+                f'No checkpoint can be read: {"; ".join(damaged)}. Put right what keeps them from '
+                'being read, or move them away to start anew.'
+            )
         return None
 
     def wait(self) -> None:
@@ -100,6 +127,13 @@ class Checkpoints:
     def close(self) -> None:
         """Waits until everything is written and lets go of the directory."""
         self._checkpointer.close()
+
+    def _check_format(self, step: int, number: int) -> None:
+        if number != _FORMAT:
+            raise UserError(
+                f'{self._directory / str(step)} has format {number}, and this version of the '
+                f'trainer reads {_FORMAT}: use the version that wrote it'
+            )
 
     def _check_same_tree(self, step: int, stored: Any, wanted: Any) -> None:
         # Orbax reports a mismatch as something else, so the trees are compared first.

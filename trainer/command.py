@@ -61,14 +61,30 @@ def require_concrete(experiment: pg.Object) -> None:
 
 
 def run_command(main: Callable[[Sequence[str] | None], int]) -> None:
-    """Runs a command and exits: with its code, or with 2 and one message after a UserError."""
+    """Runs a command and exits: with its code, or with 2 and one message after a UserError.
+
+    Ctrl-C where nobody is prepared for it, such as before the first step, gives 130 and one line.
+    """
     try:
         code = main(None)
     except UserError as error:
         print(f'error: {error}', file=sys.stderr)
         code = 2
+    except KeyboardInterrupt:
+        print('Interrupted.', file=sys.stderr)
+        code = 130
     sys.stdout.flush()
     sys.exit(code)
+
+
+def given(argv: Sequence[str] | None) -> list[str]:
+    """The flags that a command was given: None stands for those of this process.
+
+    Example:
+        >>> given(['--exp=lm.C4Small'])
+        ['--exp=lm.C4Small']
+    """
+    return sys.argv[1:] if argv is None else list(argv)
 
 
 def enable_compilation_cache() -> None:

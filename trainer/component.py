@@ -112,6 +112,14 @@ def _refuse_booleans(component: Component) -> None:
                 raise TypeError(f'{type(component).__name__}.{name} must be an integer: {value}')
 
 
+def require_positive(component: Component, *names: str) -> None:
+    """Raises ValueError unless the named fields are at least 1, or None."""
+    for name in names:
+        value = component.sym_getattr(name)
+        if value is not None and value < 1:
+            raise ValueError(f'{name} must be at least 1: {value}')
+
+
 def components(value: Any) -> Iterator[Component]:
     """All components in a symbolic tree, owners before what they own."""
     if isinstance(value, Component):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyglove as pg
+from etils import epath
 
 from trainer.errors import UserError
 
@@ -99,6 +100,9 @@ def trial_directory_name(number: int, decisions: Mapping[str, Any]) -> str:
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Writes a file so that readers find the old text or the new one, never a part of it."""
+    if not is_local(path):
+        epath.Path(path).write_text(text)  # A remote store writes a file whole.
+        return
     path = Path(path)
     partial = path.with_name(f'.{path.name}.{os.getpid()}.partial')
     try:

@@ -19,8 +19,9 @@ def evaluate(
     for name, data in experiment.eval_inputs.items():
         totals, ahead = Totals(), None
         for batch in read_once(data):
-            on_device = program.put(batch, f'eval_inputs.{name}')
-            of_batch = program.eval_step(state.params, on_device, values)
+            of_batch = program.eval_step(state.params, program.put(batch), values)
+            if program.max_in_flight == 0:
+                jax.block_until_ready(of_batch)
             if ahead is not None:  # The device is one batch ahead of the host.
                 totals.add(jax.device_get(ahead))
             ahead = of_batch

@@ -39,8 +39,7 @@ class Experiment(Component):
     Attributes:
         task: the model, its learner, and what training and evaluation compute.
         train_input: training batches.
-        eval_inputs: evaluation sets by name; their metrics are called `eval_<name>/<metric>`,
-            or `eval/<metric>` for a set called `eval`.
+        eval_inputs: evaluation sets by name; their metrics are called `<name>/<metric>`.
         mesh: how devices are arranged.
         train: steps, intervals, checkpoints, seed.
         smoke: overrides, path to value, that shrink the experiment for `--smoke`.
@@ -57,5 +56,10 @@ class Experiment(Component):
         if not self.train_input.is_training:
             raise ValueError('train_input.is_training must be true')
         for name, data in self.eval_inputs.items():
+            if name == 'train' or '/' in name:
+                raise ValueError(
+                    f"eval_inputs: {name!r} is no name for an evaluation set: 'train' "
+                    "and names with '/' would be confused with other metrics"
+                )
             if data.is_training:
                 raise ValueError(f'eval_inputs.{name}.is_training must be false')

@@ -1,10 +1,13 @@
 """Ctrl-C and SIGTERM: once to save and stop, twice to be out at once."""
 
+import contextlib
 import os
 import signal
-import sys
 from types import FrameType, TracebackType
 from typing import Any
+
+_SHOW_CURSOR = b'\x1b[?25h'
+"""For terminals. A live table hides the cursor, and is not told of an exit at once."""
 
 
 class Interrupt:
@@ -45,7 +48,15 @@ class Interrupt:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._signal is not None:
+            if os.isatty(1):
+                _write(1, _SHOW_CURSOR)
             os._exit(self.exit_code)
         self._signal = number
-        sys.stderr.write('\nSaving a checkpoint, then stopping; once more to stop at once.\n')
-        sys.stderr.flush()
+        _write(2, b'\nSaving a checkpoint, then stopping; once more to stop at once.\n')
+
+
+def _write(descriptor: int, text: bytes) -> None:
+    # Python's own files cannot be written to from here: the signal may have come while they are.
+    # Whoever read the descriptor may have got the signal, too, and be gone.
+    with contextlib.suppress(OSError):
+        os.write(descriptor, text)

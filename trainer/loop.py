@@ -1,6 +1,7 @@
 """The training loop: `run` yields what it measures and does not know who listens."""
 
 import collections
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Generator, Iterator
@@ -11,6 +12,7 @@ from absl import logging
 from etils import epath
 
 from trainer.checkpoint import Checkpoints
+from trainer.directory import write_text
 from trainer.errors import UserError
 from trainer.evaluate import evaluate
 from trainer.experiment import Experiment
@@ -41,7 +43,7 @@ class Measurement:
 
 
 class NonFiniteLossError(FloatingPointError):
-    """The training loss became NaN or infinite."""
+    """The training loss, or the norm of its gradients, became NaN or infinite."""
 
 
 class Interrupted(Exception):
@@ -73,20 +75,19 @@ def run(
         NonFiniteLossError: the training loss became NaN or infinite.
         Interrupted: `should_interrupt` said so.
     """
-    training = Training(experiment, epath.Path(job_log_dir))
-    try:
+    with contextlib.closing(Training(experiment, epath.Path(job_log_dir))) as training:
         yield from training.measurements(should_interrupt)
-    finally:
-        training.close()
 
 
 class TrainMetrics:
     """Training metrics since the last summary, and since the last evaluation."""
 
-    def __init__(self, since_evaluation: dict[str, Any] | None = None) -> None:
+    def __init__(self, saved: dict[str, Any] | None = None) -> None:
+        """Starts anew, or from what `to_json` returned."""
+        saved = saved or {}
         self._on_device: list[Metrics] = []
-        self._since_summary = Totals()
-        self._since_evaluation = Totals(since_evaluation)
+        self._since_summary = Totals(saved.get('since_summary'))
+        self._since_evaluation = Totals(saved.get('since_evaluation'))
 
     def add(self, metrics: Metrics) -> None:
         """Adds the metrics of a step without waiting for it."""
@@ -99,15 +100,23 @@ class TrainMetrics:
         return totals.means()
 
     def since_evaluation(self) -> dict[str, float]:
-        """The means since the last call."""
+        """The means since `start_interval`."""
         self._fetch()
-        totals, self._since_evaluation = self._since_evaluation, Totals()
-        return totals.means()
+        return self._since_evaluation.means()
+
+    def start_interval(self) -> None:
+        """Starts the interval that ends with the next evaluation.
+
+        Not done by `since_evaluation`: an evaluation may be repeated after a restart.
+        """
+        self._fetch()
+        self._since_evaluation = Totals()
 
     def to_json(self) -> dict[str, Any]:
         """What a resumed run needs in order to report the same means."""
         self._fetch()
-        return dict(self._since_evaluation.sums)
+        totals = {'summary': self._since_summary, 'evaluation': self._since_evaluation}
+        return {f'since_{name}': dict(total.sums) for name, total in totals.items()}
 
     def _fetch(self) -> None:
         for metrics in jax.device_get(self._on_device):
@@ -122,32 +131,35 @@ class Training:
     def __init__(self, experiment: Experiment, job_log_dir: epath.Path):
         if jax.process_count() > 1:
             raise UserError('training over several processes is not supported yet')
-        self._experiment = experiment = localized(experiment)
-        self._loop = experiment.train
         prepare_inputs(experiment)
-        self._program, self._values = compiled(experiment)
-        job_log_dir.mkdir(parents=True, exist_ok=True)
-        (job_log_dir / 'experiment.json').write_text(to_json_text(experiment))
-        self._checkpoints = Checkpoints(job_log_dir / 'checkpoints', self._loop.save_max_to_keep)
+        self._experiment = localized(experiment)
+        self._loop = experiment.train
+        self._input = self._experiment.train_input
+        self._program, self._values = compiled(self._experiment)
         self._key = self._program.random_key(self._loop.random_seed)
-        self._input = experiment.train_input
         self._train_metrics = TrainMetrics()
-        self._state, self.resumed_from = self._restore_or_init()
-        self._saved: tuple[int, str] | None = None
-        self._summaries = Summaries(job_log_dir, self.resumed_from)
         self._speed = Speed()
-        # Several simulated devices deadlock when steps overlap on few cores.
-        one_at_a_time = jax.default_backend() == 'cpu' and self._program.mesh.size > 1
-        self._max_in_flight = 0 if one_at_a_time else 2
+        job_log_dir.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as opened:
+            path = job_log_dir / 'checkpoints'
+            self._checkpoints = Checkpoints(path, self._loop.save_max_to_keep)
+            opened.callback(self._checkpoints.close)
+            self._saved: tuple[int, str] | None = None
+            self._state, self.resumed_from = self._restore_or_init()
+            write_text(job_log_dir / 'experiment.json', to_json_text(experiment))
+            self._summaries = Summaries(job_log_dir, self.resumed_from)
+            opened.callback(self._summaries.close)
+            self._opened = opened.pop_all()
 
     def measurements(self, should_interrupt: Callable[[], bool]) -> Iterator[Measurement]:
         """Trains to the last step."""
         if self.resumed_from and self._is_due(self.resumed_from, self._loop.eval_interval_steps):
             yield self._measure(self.resumed_from)
+        max_in_flight = self._program.max_in_flight
         in_flight: collections.deque[Metrics] = collections.deque()
         for step in range(self.resumed_from + 1, self._loop.num_train_steps + 1):
             in_flight.append(self._step(step))
-            if len(in_flight) > self._max_in_flight:
+            if len(in_flight) > max_in_flight:
                 jax.block_until_ready(in_flight.popleft())
             if self._is_due(step, self._loop.summary_interval_steps):
                 self._summarize(step)
@@ -155,6 +167,7 @@ class Training:
                 self._save(step)
             if self._is_due(step, self._loop.eval_interval_steps):
                 yield self._measure(step)
+                self._speed.start()
             if should_interrupt() and step < self._loop.num_train_steps:
                 self._save(step)
                 self._checkpoints.wait()
@@ -162,25 +175,30 @@ class Training:
         self._checkpoints.wait()
 
     def close(self) -> None:
-        """Finishes what is being written."""
-        self._summaries.close()
-        self._checkpoints.close()
+        """Finishes what is being written.
+
+        Raises:
+            Exception: a save failed.
+        """
+        self._opened.close()
 
     def _restore_or_init(self) -> tuple[TrainState, int]:
         restored = self._checkpoints.restore(self._program.abstract_state)
         if restored is None:
             return self._program.init(self._key, self._values), 0
-        state, progress = restored
-        self._input.set_position(progress['position'])
-        self._train_metrics = TrainMetrics(progress['train_metrics'])
-        logging.info('Resumed from step %d', int(state.step))
-        return state, int(state.step)
+        self._input.set_position(restored.progress['position'])
+        self._train_metrics = TrainMetrics(restored.progress['train_metrics'])
+        self._saved = (restored.step, restored.path)
+        logging.info('Resumed from step %d', restored.step)
+        return restored.state, restored.step
 
     def _is_due(self, step: int, interval: int) -> bool:
         return step % interval == 0 or step == self._loop.num_train_steps
 
     def _step(self, step: int) -> Metrics:
-        batch = self._program.put(self._input.get_next(), 'train_input')
+        if self._is_due(step - 1, self._loop.eval_interval_steps):
+            self._train_metrics.start_interval()
+        batch = self._program.put(self._input.get_next())
         self._state, metrics = self._program.train_step(self._state, batch, self._key, self._values)
         self._train_metrics.add(metrics)
         if step == self.resumed_from + 1:
@@ -201,6 +219,9 @@ class Training:
         if self._saved is not None and self._saved[0] == step:
             return
         with self._speed.paused():
+            # A state that is not finite must not take the place of one that is.
+            _check_finite(step, self._train_metrics.since_evaluation())
+            self._summaries.flush()
             progress = {
                 'position': self._input.get_position(),
                 'train_metrics': self._train_metrics.to_json(),
@@ -223,6 +244,8 @@ class Training:
 
 
 def _check_finite(step: int, metrics: dict[str, float]) -> None:
-    loss = metrics.get('loss', 0.0)
-    if not math.isfinite(loss):
-        raise NonFiniteLossError(f'the training loss is {loss} at step {step}')
+    # The loss is that of the parameters before the step, the gradients make those after it.
+    for name, what in (('loss', 'training loss'), ('gradient_norm', 'norm of the gradients')):
+        value = metrics.get(name, 0.0)
+        if not math.isfinite(value):
+            raise NonFiniteLossError(f'the {what} is {value} at step {step}')

@@ -8,7 +8,7 @@ The same command again resumes from the newest checkpoint. Exit codes: 0 done, 2
 """
 
 import contextlib
-import sys
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,8 @@ def main(argv: Sequence[str] | None) -> int:
     if args.mode == 'eval':
         command.require_concrete(experiment)
         return evaluate_newest(experiment, args.job_log_dir)
-    return train(experiment, args.job_log_dir, resume_command=sys.argv)
+    again = ['python', '-m', 'trainer.main', *command.given(argv)]
+    return train(experiment, args.job_log_dir, resume_command=again)
 
 
 def train(experiment: 'Experiment', job_log_dir: str, resume_command: Sequence[str]) -> int:
@@ -62,10 +63,15 @@ def train(experiment: 'Experiment', job_log_dir: str, resume_command: Sequence[s
     holding = directory.locked(job_log_dir) if local else contextlib.nullcontext()
     with holding, Interrupt() as interrupt:
         try:
-            for measurement in run(experiment, job_log_dir, interrupt.requested):
-                print_metrics(measurement.step, measurement.metrics)
+            told = False
+            with contextlib.closing(run(experiment, job_log_dir, interrupt.requested)) as running:
+                for measurement in running:
+                    if measurement.resumed_from and not told:
+                        told = True
+                        print(f'resumed from step {measurement.resumed_from}')
+                    print_metrics(measurement.step, measurement.metrics)
         except Interrupted as stopped:
-            again = ' '.join(resume_command)
+            again = shlex.join(resume_command)
             print(f'Stopped at step {stopped.step}. To resume: {again}')
             return interrupt.exit_code
         except NonFiniteLossError as error:
@@ -92,11 +98,11 @@ def evaluate_newest(experiment: 'Experiment', job_log_dir: str) -> int:
     prepare_inputs(experiment)
     command.enable_compilation_cache()
     program, values = compiled(experiment)
-    restored = Checkpoints(path).restore(program.abstract_state)
+    with contextlib.closing(Checkpoints(path)) as checkpoints:
+        restored = checkpoints.restore(program.abstract_state)
     if restored is None:
         raise UserError(f'--job_log_dir: there is no checkpoint that can be read in {path}')
-    state, _ = restored
-    print_metrics(int(state.step), evaluate(experiment, program, state, values))
+    print_metrics(restored.step, evaluate(experiment, program, restored.state, values))
     return 0
 
 

@@ -7,6 +7,7 @@ import jax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from trainer.component import Component
+from trainer.errors import UserError
 
 AXES = ('data', 'fsdp', 'tensor')
 
@@ -102,14 +103,14 @@ def sharding(
     """How an array of `shape` with the given logical axes lies on `mesh`.
 
     Raises:
-        ValueError: a dimension cannot be divided evenly; `what` names the array in the message.
+        UserError: a dimension cannot be divided evenly; `what` names the array in the message.
     """
     spec = partition_spec(axes)
     for axis, size, names in zip(axes, shape, spec, strict=True):
         names = (names,) if isinstance(names, str) else names or ()
         parts = math.prod(mesh.shape[name] for name in names)
         if size % parts:
-            raise ValueError(
+            raise UserError(
                 f'{what}: axis {axis!r} of size {size} does not divide evenly over the {parts} '
                 f'devices of mesh axes {names}'
             )

@@ -17,7 +17,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 from trainer import mesh as mesh_lib
 from trainer import state as state_lib
 from trainer.component import bind, key, numbers
-from trainer.errors import UserError
 from trainer.layers.base import Run, running
 from trainer.metrics import Metrics, WeightedScalar
 from trainer.state import TrainState
@@ -92,21 +91,16 @@ class Program:
         """How many parameters are trained."""
         return sum(leaf.size for leaf in jax.tree.leaves(self.abstract_state.params))
 
-    def put(self, batch: Mapping[str, np.ndarray], what: str) -> dict[str, jax.Array]:
-        """A host's batch as global arrays, examples divided over the data axes of the mesh.
+    @property
+    def max_in_flight(self) -> int:
+        """How many steps may be under way behind the one that is being dispatched."""
+        # Several simulated devices deadlock in their collectives when steps overlap.
+        simulated = self.mesh.devices.flat[0].platform == 'cpu' and self.mesh.size > 1
+        return 0 if simulated else 2
 
-        Raises:
-            UserError: they do not divide evenly; `what` is the path of the input.
-        """
-        spec = mesh_lib.partition_spec(('batch',))
-        parts = self.mesh.shape['data'] * self.mesh.shape['fsdp']
-        examples = next(iter(batch.values())).shape[0] * jax.process_count()
-        if examples % parts:
-            raise UserError(
-                f'{what}.batch_size: {examples} examples do not divide evenly over the {parts} '
-                'devices of the mesh axes data and fsdp; choose a multiple'
-            )
-        at = NamedSharding(self.mesh, spec)
+    def put(self, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
+        """A host's batch as global arrays, examples divided over the data axes of the mesh."""
+        at = NamedSharding(self.mesh, mesh_lib.partition_spec(('batch',)))
         return {
             name: jax.make_array_from_process_local_data(at, array) for name, array in batch.items()
         }
@@ -171,10 +165,6 @@ class Program:
         at = NamedSharding(self.mesh, PartitionSpec(None, *mesh_lib.partition_spec(('batch',))))
 
         def divide(x: jax.Array) -> jax.Array:
-            if x.shape[0] % parts:
-                raise ValueError(
-                    f'task.learner.microbatches ({parts}) must divide the batch of {x.shape[0]}'
-                )
             # Each part takes every parts-th example, so that no example changes its device.
             split = x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
             return jax.lax.with_sharding_constraint(split, at)

@@ -1,6 +1,7 @@
 """What stands between an experiment and its first step: its data, its devices, its program."""
 
 import jax
+import pyglove as pg
 
 from trainer.errors import UserError
 from trainer.experiment import Experiment
@@ -19,21 +20,31 @@ def localized(experiment: Experiment) -> Experiment:
 
 
 def concrete_inputs(experiment: Experiment) -> dict[str, Input]:
-    """The inputs by their path, as far as every decision in them is made."""
+    """The inputs by their path; where decisions are open, with the first of the choices."""
     inputs: dict[str, Input] = {'train_input': experiment.train_input}
     inputs |= {f'eval_inputs.{name}': data for name, data in experiment.eval_inputs.items()}
-    return {path: data for path, data in inputs.items() if not data.sym_puresymbolic}
+    return {path: _first_choice(data) for path, data in inputs.items()}
+
+
+def _first_choice(data: Input) -> Input:
+    if pg.is_deterministic(data):
+        return data
+    return pg.materialize(data, pg.dna_spec(data).first_dna())
 
 
 def prepare_inputs(experiment: Experiment) -> None:
-    """Checks that the data is there.
+    """Checks that the data is there and suits the task.
 
     Raises:
-        UserError: it is not; the message begins with the input's path.
+        UserError: it is or does not; the message begins with the input's path.
     """
     for path, data in concrete_inputs(experiment).items():
+        training = path == 'train_input'
+        if data.is_training != training:
+            raise UserError(f'{path}.is_training must be {str(training).lower()}')
         try:
             data.prepare()
+            experiment.task.check_input(data)
         except UserError as error:
             raise UserError(f'{path}: {error}') from error
 
@@ -42,11 +53,34 @@ def compiled(experiment: Experiment) -> tuple[Program, Values]:
     """The program of an experiment on its mesh, and the numbers to run it with.
 
     Raises:
-        UserError: the mesh does not fit the devices, or the model does not fit the mesh.
+        UserError: the mesh does not fit the devices, or the model or a batch the mesh.
     """
     try:
         mesh = experiment.mesh.make()
     except ValueError as error:
         raise UserError(f'mesh: {error}') from error
+    check_batch_sizes(experiment, mesh.shape['data'] * mesh.shape['fsdp'])
     program = program_for(experiment.task, mesh, experiment.train_input.element_spec())
     return program, program.values(experiment.task)
+
+
+def check_batch_sizes(experiment: Experiment, data_parts: int) -> None:
+    """Checks that every batch divides evenly.
+
+    Args:
+        experiment: the experiment.
+        data_parts: devices over which the mesh divides the examples of a batch.
+
+    Raises:
+        UserError: one does not.
+    """
+    for path, data in concrete_inputs(experiment).items():
+        examples = data.batch_size * jax.process_count()
+        microbatches = experiment.task.learner.microbatches if path == 'train_input' else 1
+        if examples % (microbatches * data_parts):
+            parted = f' in {microbatches} task.learner.microbatches' if microbatches > 1 else ''
+            raise UserError(
+                f'{path}.batch_size: {examples} examples do not divide evenly{parted} over the '
+                f'{data_parts} devices of the mesh axes data and fsdp; choose a multiple of '
+                f'{microbatches * data_parts}'
+            )

@@ -44,7 +44,7 @@ def params_shardings(boxed_params: Any, mesh: jax.sharding.Mesh) -> Any:
     """How the parameters lie on the mesh, by the logical axes in their metadata.
 
     Raises:
-        ValueError: a dimension does not divide evenly; the message has the parameter's path.
+        UserError: a dimension does not divide evenly; the message has the parameter's path.
     """
 
     def of(path: Any, box: ParameterBox) -> NamedSharding:

@@ -8,6 +8,8 @@ from typing import Any
 from etils import epath
 from tensorboardX import SummaryWriter
 
+from trainer.directory import write_text
+
 
 class Summaries:
     """Writes the metrics of one run.
@@ -20,17 +22,32 @@ class Summaries:
         root = epath.Path(job_log_dir)
         self._path = root / 'metrics.jsonl'
         kept = [r for r in read_metrics(self._path) if _belongs(r, resumed_from)]
-        self._path.write_text(''.join(json.dumps(record) + '\n' for record in kept))
-        purge = resumed_from + 1 if resumed_from else None
-        self._tensorboard = SummaryWriter(str(root / 'summaries'), purge_step=purge)
+        write_text(self._path, ''.join(json.dumps(record) + '\n' for record in kept))
+        self._tensorboard = SummaryWriter(
+            str(root / 'summaries'),
+            purge_step=resumed_from,
+            # Two files of one second would have one name, and the later one win.
+            filename_suffix=f'.{resumed_from:09d}',
+        )
+        for record in kept:  # TensorBoard drops the whole step, and later ones.
+            if record['step'] == resumed_from:
+                self._add_scalars(record)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Writes the metrics of a step."""
         record = {'step': step, 'time': round(time.time(), 3), **metrics}
         with self._path.open('a') as file:
             file.write(json.dumps(record) + '\n')
-        for name, value in metrics.items():
-            self._tensorboard.add_scalar(name, value, step)
+        self._add_scalars(record)
+
+    def flush(self) -> None:
+        """Puts on disk what was written, as a checkpoint relies on it."""
+        self._tensorboard.flush()
+
+    def _add_scalars(self, record: Mapping[str, Any]) -> None:
+        for name, value in record.items():
+            if name not in ('step', 'time'):
+                self._tensorboard.add_scalar(name, value, record['step'], record['time'])
 
     def close(self) -> None:
         self._tensorboard.close()

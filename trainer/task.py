@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from trainer.component import Component, Number
+from trainer.errors import UserError
+from trainer.inputs.base import Input
 from trainer.layers.base import Layer
 from trainer.layers.positions import Positions
 from trainer.layers.transformer import TransformerLm
@@ -29,6 +31,13 @@ class Task(Component):
     model: Layer
     learner: Learner
     fprop_dtype: Literal['float32', 'bfloat16'] = 'float32'
+
+    def check_input(self, data: Input) -> None:
+        """Checks that an input suits the task, before anything is compiled.
+
+        Raises:
+            UserError: it does not.
+        """
 
     def model_inputs(self, batch: DeviceBatch) -> tuple[object, ...]:
         """The arguments of the model for a batch; shapes alone must do, for initialization."""
@@ -68,6 +77,14 @@ class LanguageModelTask(Task):
             raise ValueError(f'label_smoothing must lie in [0, 1): {self.label_smoothing}')
         if self.z_loss_weight < 0:
             raise ValueError(f'z_loss_weight must not be negative: {self.z_loss_weight}')
+
+    def check_input(self, data: Input) -> None:
+        known = getattr(getattr(self.model, 'embedding', None), 'vocab_size', None)
+        needed = getattr(data, 'vocab_size', None)
+        if isinstance(known, int) and isinstance(needed, int) and known < needed:
+            raise UserError(
+                f'its vocabulary has {needed} ids, and task.model.embedding.vocab_size is {known}'
+            )
 
     def model_inputs(self, batch: DeviceBatch) -> tuple[object, ...]:
         ids_BT = batch['ids']

@@ -4,15 +4,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyglove as pg
 import pytest
 
 from paxtune import search
+from paxtune.decisions import decide
 from paxtune.experiment import Tunable
 from paxtune.space import Space
 from paxtune.study import Study
 from search_spaces import lm
 from tests.processes import command, passed
-from trainer import main, registry
+from trainer import main, overrides, registry
 from trainer.experiment import Experiment
 from trainer.inputs.stdlib import StdlibInput
 from trainer.setup import compiled, localized
@@ -45,6 +47,32 @@ def test_each_says_what_it_is(name: str) -> None:
     module, function = name.split('.')
     found = getattr(__import__(f'search_spaces.{module}', fromlist=[function]), function)
     assert f'--exp={name}' in found.__doc__
+
+
+_TUNABLES = [name for name in _NAMES if isinstance(registry.find(name, Experiment), Tunable)]
+
+
+@pytest.mark.parametrize('name', _TUNABLES)
+def test_every_choice_can_be_built_at_the_smoke_size(name: str) -> None:
+    tunable = overrides.smoke(registry.find(name, Tunable))
+    for point in Space(tunable).spec.elements:
+        for index in range(len(getattr(point, 'candidates', []))):
+            made = materialize_with(tunable, {point.id.path: index})
+            compiled(localized(made))  # Traces the model, and compiles nothing.
+
+
+def materialize_with(tunable: Tunable, decisions: dict[str, Any]) -> Experiment:
+    """The experiment with the given decisions, and the first of the choices everywhere else."""
+    space = Space(tunable)
+    made = decide(
+        space.spec,
+        lambda point: (
+            point.min_value
+            if isinstance(point, pg.geno.Float)
+            else [int(decisions.get(point.id.path, 0))]
+        ),
+    )
+    return space.materialize(made)
 
 
 def test_c4_small_has_about_125_million_parameters() -> None:

@@ -36,7 +36,7 @@ def state_of(name: str, directory: Path) -> Any:
     program, _ = compiled(localized(getattr(killed, name)()))
     restored = Checkpoints(directory / 'checkpoints').restore(program.abstract_state)
     assert restored is not None
-    return jax.device_get(restored[0])
+    return jax.device_get(restored.state)
 
 
 def losses(directory: Path) -> list[tuple[int, Any]]:

@@ -1,12 +1,15 @@
 import json
 import math
 import shutil
+import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from tensorboardX.proto import event_pb2
 
 from tests.trainer.tiny import CountingInput, experiment
 from trainer.checkpoint import Checkpoints
@@ -14,6 +17,7 @@ from trainer.errors import UserError
 from trainer.experiment import Experiment
 from trainer.layers import Dropout
 from trainer.loop import Interrupted, Measurement, NonFiniteLossError, run
+from trainer.serialization import to_json_text
 from trainer.setup import compiled, localized
 from trainer.summaries import read_metrics
 
@@ -30,7 +34,7 @@ def final_state(made: Experiment, directory: Path) -> Any:
     program, _ = compiled(localized(made))
     restored = Checkpoints(directory / 'checkpoints').restore(program.abstract_state)
     assert restored is not None
-    return jax.device_get(restored[0])
+    return jax.device_get(restored.state)
 
 
 def test_a_run_measures_at_its_intervals_and_at_its_end(tmp_path: Path) -> None:
@@ -55,7 +59,7 @@ def test_eval_covers_the_whole_set_exactly(tmp_path: Path) -> None:
     data = localized(made).eval_inputs['eval']
     total = weight = 0.0
     for _ in range(3):
-        batch = program.put(data.get_next(), 'eval')
+        batch = program.put(data.get_next())
         loss = program.eval_step(state.params, batch, values)['loss']
         total, weight = total + float(loss.total), weight + float(loss.weight)
     assert got.metrics['eval/loss'] == total / weight
@@ -138,9 +142,88 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
         measured(other, tmp_path)
 
 
+def test_checkpoints_none_of_which_can_be_read_are_not_written_over(tmp_path: Path) -> None:
+    measured(experiment(num_steps=2), tmp_path)
+    (tmp_path / 'checkpoints' / '2' / '_CHECKPOINT_METADATA').write_bytes(b'')
+    with pytest.raises(UserError, match='No checkpoint can be read'):
+        measured(experiment(num_steps=4), tmp_path)
+    assert [p.name for p in (tmp_path / 'checkpoints').iterdir()] == ['2']
+
+
+def test_an_interruption_between_evaluation_and_save_loses_no_metric(tmp_path: Path) -> None:
+    made = experiment(num_steps=8, train__save_interval_steps=3, train__summary_interval_steps=4)
+    asked = iter([False, True])
+    with pytest.raises(Interrupted, match='step 2'):
+        measured(made, tmp_path / 'parts', should_interrupt=lambda: next(asked))
+    rest = measured(made, tmp_path / 'parts')
+    whole = measured(made, tmp_path / 'whole')
+    assert [without_speed(m) for m in rest] == [without_speed(m) for m in whole]
+    parts, one = (
+        [(r['step'], r.get('train/loss')) for r in read_metrics(tmp_path / d / 'metrics.jsonl')]
+        for d in ('parts', 'whole')
+    )
+    assert parts == one
+
+
+def test_tensorboard_has_each_scalar_once(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        measured(experiment(), tmp_path, should_interrupt=iter([False, False, True]).__next__)
+    measured(experiment(), tmp_path)
+    assert scalars(tmp_path, 'train/loss') == [1, 2, 3, 4, 5, 6]
+    assert scalars(tmp_path, 'eval/loss') == [2, 4, 6]
+
+
+def scalars(directory: Path, tag: str) -> list[int]:
+    """Steps of a scalar as TensorBoard shows them: a restart purges from its step on."""
+    events: Any = event_pb2  # Generated code makes its classes when it is imported.
+    steps: list[int] = []
+    for file in sorted((directory / 'summaries').iterdir()):
+        for data in RecordReader(file):
+            event = events.Event.FromString(data)
+            if event.session_log.status == events.SessionLog.START:
+                steps = [step for step in steps if step < event.step]
+            steps += [event.step for value in event.summary.value if value.tag == tag]
+    return steps
+
+
+def RecordReader(file: Path) -> Iterator[bytes]:
+    """The records of a TFRecord file, without their checksums."""
+    data = file.read_bytes()
+    while data:
+        (length,) = struct.unpack('<Q', data[:8])
+        yield data[12 : 12 + length]
+        data = data[16 + length :]
+
+
+def test_a_state_that_is_not_finite_is_never_saved(tmp_path: Path) -> None:
+    made = experiment(
+        task__learner__learning_rate=1e30, num_steps=20, train__summary_interval_steps=10
+    )
+    with pytest.raises(NonFiniteLossError):
+        measured(made, tmp_path)
+    saved = final_state(made, tmp_path) if list((tmp_path / 'checkpoints').iterdir()) else None
+    assert saved is None or all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(saved.params))
+
+
+def test_the_written_experiment_is_the_one_that_was_given(tmp_path: Path) -> None:
+    made = experiment(num_steps=1)
+    measured(made, tmp_path)
+    assert (tmp_path / 'experiment.json').read_text() == to_json_text(made)
+
+
+def test_a_vocabulary_that_does_not_suffice_is_named(tmp_path: Path) -> None:
+    class Wide(CountingInput):
+        vocab_size = 259
+
+    made = experiment(eval_inputs={'wide': Wide(batch_size=8)})
+    message = r'eval_inputs.wide: its vocabulary has 259 ids, and .*vocab_size is 32'
+    with pytest.raises(UserError, match=message):
+        measured(made, tmp_path)
+
+
 def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
     made = experiment(task__learner__learning_rate=1e30, num_steps=20)
-    with pytest.raises(NonFiniteLossError, match='the training loss is nan at step'):
+    with pytest.raises(NonFiniteLossError, match='the norm of the gradients is nan at step 2'):
         measured(made, tmp_path)
 
 

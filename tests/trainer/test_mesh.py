@@ -1,6 +1,7 @@
 import jax
 import pytest
 
+from trainer.errors import UserError
 from trainer.mesh import Mesh, partition_spec, sharding
 
 
@@ -34,5 +35,5 @@ def test_unknown_logical_axes_are_refused() -> None:
 
 def test_uneven_dimensions_are_refused_with_their_name() -> None:
     mesh = jax.sharding.AbstractMesh((1, 1, 4), ('data', 'fsdp', 'tensor'))
-    with pytest.raises(ValueError, match=r"parameter x: axis 'mlp' of size 6"):
+    with pytest.raises(UserError, match=r"parameter x: axis 'mlp' of size 6"):
         sharding(mesh, ('embed', 'mlp'), (8, 6), 'parameter x')  # type: ignore[arg-type]

@@ -1,4 +1,3 @@
-import copy
 from typing import Any
 
 import jax
@@ -11,7 +10,7 @@ from trainer.errors import UserError
 from trainer.experiment import Experiment
 from trainer.layers import Dropout
 from trainer.learner import SGD, AdamW, Cosine, Learner
-from trainer.setup import compiled, localized
+from trainer.setup import check_batch_sizes, compiled, localized
 from trainer.task import LanguageModelTask
 
 
@@ -22,7 +21,7 @@ def losses(made: Experiment, num_steps: int = 2) -> list[float]:
     random_key = program.random_key(0)
     state, out = program.init(random_key, values), []
     for _ in range(num_steps):
-        batch = program.put(made.train_input.get_next(), 'train_input')
+        batch = program.put(made.train_input.get_next())
         state, metrics = program.train_step(state, batch, random_key, values)
         out.append(float(metrics['loss'].mean))
     return [*out, float(sum(abs(leaf).sum() for leaf in jax.tree.leaves(state.params)))]
@@ -106,7 +105,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(parts: int) -> None:
 
 
 def test_microbatches_must_divide_the_batch() -> None:
-    with pytest.raises(ValueError, match=r'task.learner.microbatches \(3\) must divide'):
+    with pytest.raises(UserError, match=r'in 3 task.learner.microbatches over the 1 devices'):
         losses(experiment(task__learner__microbatches=3))
 
 
@@ -124,7 +123,7 @@ def test_dropout_changes_from_step_to_step_and_repeats_by_seed() -> None:
     made = experiment(task__model__dropout=Dropout(0.5), task__learner__learning_rate=0.0)
     made = localized(made)
     program, values = compiled(made)
-    batch = program.put(made.train_input.get_next(), 'train_input')
+    batch = program.put(made.train_input.get_next())
 
     def loss(seed: int, num_steps: int) -> float:
         random_key = program.random_key(seed)
@@ -138,8 +137,10 @@ def test_dropout_changes_from_step_to_step_and_repeats_by_seed() -> None:
 
 
 def test_a_batch_that_does_not_divide_is_refused_by_its_path() -> None:
-    made = localized(experiment())
-    wide: Any = copy.copy(compiled(made)[0])
-    wide.mesh = jax.sharding.AbstractMesh((3, 1, 1), ('data', 'fsdp', 'tensor'))
+    made = experiment()
+    check_batch_sizes(made, 4)
     with pytest.raises(UserError, match=r'train_input.batch_size: 8 examples do not divide'):
-        wide.put(made.train_input.get_next(), 'train_input')
+        check_batch_sizes(made, 3)
+    made.rebind({'train_input.batch_size': 9})
+    with pytest.raises(UserError, match=r'eval_inputs.eval.batch_size: 8 .* a multiple of 3'):
+        check_batch_sizes(made, 3)

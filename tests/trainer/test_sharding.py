@@ -35,7 +35,7 @@ for name, mesh in meshes.items():
     values, key = program.values(made.task), program.random_key(0)
     state, losses = program.init(key, values), []
     for _ in range(10):
-        batch = program.put(made.train_input.get_next(), 'train_input')
+        batch = program.put(made.train_input.get_next())
         state, metrics = program.train_step(state, batch, key, values)
         losses.append(float(metrics['loss'].mean))
     up = state.params['stack']['layers_0x2']['feed_forward']['up']

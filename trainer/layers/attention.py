@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from flax.linen import initializers
 
+from trainer.component import require_positive
+from trainer.errors import UserError
 from trainer.layers.base import Layer
 from trainer.layers.positions import Positions
 
@@ -35,6 +37,7 @@ class Attention(Layer):
     implementation: Literal['auto', 'xla', 'cudnn'] = 'auto'
 
     def check(self) -> None:
+        require_positive(self, 'num_heads', 'num_kv_heads', 'head_dim')
         if self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
             raise ValueError(
                 f'num_kv_heads ({self.num_kv_heads}) must divide num_heads ({self.num_heads})'
@@ -69,7 +72,7 @@ class Attention(Layer):
         step = 2 if self.position == 'rotary' else 1
         if dims % (step * self.num_heads):
             even = ' into heads of even size' if step == 2 else ''
-            raise ValueError(
+            raise UserError(
                 f'{self.sym_path}: {self.num_heads} heads do not divide the width {dims}{even}; '
                 'set head_dim, or choose another num_heads'
             )

@@ -77,7 +77,7 @@ class Frame:
 
     def __init__(self, module: nn.Module, layer: 'Layer', keys: Keys, up: 'Frame | None'):
         self.module, self.layer, self.keys, self.up = module, layer, keys, up
-        self._children: dict[str, nn.Module] = {}
+        self._children: dict[str, LayerModule] = {}
         self._calls: dict[str, int] = {}
         self._draws = 0
 
@@ -85,6 +85,8 @@ class Frame:
         """The module of a child, made at its first call, and the keys of this call."""
         if name not in self._children:
             self._children[name] = LayerModule(layer=layer, name=name, parent=self.module)
+        elif self._children[name].layer is not layer:
+            raise ValueError(f'{self.layer.sym_path}: two layers are both called {name!r}')
         call = self._calls[name] = self._calls.get(name, -1) + 1
         return self._children[name], self.keys_of(name, call)
 

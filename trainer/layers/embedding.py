@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax.linen import initializers
 
+from trainer.component import require_positive
 from trainer.layers.base import Layer
 
 
@@ -19,6 +20,9 @@ class Embedding(Layer):
 
     vocab_size: int
     dims: int
+
+    def check(self) -> None:
+        require_positive(self, 'vocab_size', 'dims')
 
     def forward(self, ids_BT: jax.Array) -> jax.Array:
         # The table is drawn with variance 1 / dims, which suits `attend`; here that is undone.

@@ -2,6 +2,7 @@
 
 import jax
 
+from trainer.component import require_positive
 from trainer.layers.base import Layer
 from trainer.layers.dropout import Dropout
 from trainer.layers.linear import Activation, activate
@@ -20,6 +21,9 @@ class FeedForward(Layer):
     hidden_dims: int | None = None
     activation: Activation = 'gelu'
     dropout: Dropout | None = None
+
+    def check(self) -> None:
+        require_positive(self, 'hidden_dims')
 
     def forward(self, x_BTD: jax.Array, positions: Positions | None = None) -> jax.Array:
         hidden_BTF = activate(self.project_in('up', x_BTD), self.activation)

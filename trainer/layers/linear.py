@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax.linen import initializers
 
+from trainer.component import require_positive
 from trainer.layers.base import Layer
 
 Activation = Literal['gelu', 'relu', 'silu', 'tanh', 'identity']
@@ -40,6 +41,9 @@ class Linear(Layer):
     output_dims: int
     bias: Literal['none', 'zeros'] = 'none'
     axes: list[str] = ['embed', 'mlp']
+
+    def check(self) -> None:
+        require_positive(self, 'output_dims')
 
     def forward(self, x: jax.Array) -> jax.Array:
         kernel = self.param('kernel', (x.shape[-1], self.output_dims), tuple(self.axes))

@@ -17,6 +17,10 @@ class Normalization(Layer):
 
     epsilon: Number = 1e-6
 
+    def check(self) -> None:
+        if self.epsilon <= 0:
+            raise ValueError(f'epsilon must be positive: {self.epsilon}')
+
 
 class RMSNorm(Normalization):
     """x / rms(x) * (1 + scale). Zhang & Sennrich 2019."""

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import pyglove as pg
 
-from trainer.component import bind, key, numbers
+from trainer.component import bind, key, numbers, require_positive
 from trainer.layers.base import Keys, Layer, current_frame, run_layer
 
 _UNROLLED_ON_CPU = 6
@@ -41,16 +41,14 @@ class Stack(Layer):
     remat: Literal['full', 'dots', 'none'] = 'full'
 
     def check(self) -> None:
-        if self.repeats < 1:
-            raise ValueError(f'repeats must be at least 1: {self.repeats}')
+        require_positive(self, 'repeats')
 
     def forward(self, x: jax.Array, *args: Any) -> jax.Array:
-        for first, run in self.runs():
-            if self._scanned(len(run)):
-                x = self._scan(first, run, x, args)
+        for name, run, first in self.storage():
+            if len(run) > 1:
+                x = self._scan(name, run, first, x, args)
             else:
-                for index, layer in enumerate(run, first):
-                    x = layer.call_as(f'layers_{index}', 'forward', x, *args)
+                x = run[0].call_as(name, 'forward', x, *args)
         return x
 
     def runs(self) -> list[tuple[int, list[Layer]]]:
@@ -83,7 +81,7 @@ class Stack(Layer):
         short = jax.default_backend() == 'cpu' and length <= _UNROLLED_ON_CPU
         return self.scan == 'always' or not short
 
-    def _scan(self, first: int, run: list[Layer], x: jax.Array, args: Any) -> jax.Array:
+    def _scan(self, name: str, run: list[Layer], first: int, x: jax.Array, args: Any) -> jax.Array:
         frame = current_frame()
         each = [
             (numbers(layer), frame.keys_of(f'layers_{index}'))
@@ -101,7 +99,7 @@ class Stack(Layer):
             length=len(run),
             metadata_params={nn.PARTITION_NAME: 'layers'},
         )
-        module = scan(layer=run[0], name=f'layers_{first}x{len(run)}')
+        module = scan(layer=run[0], name=name)
         return module(x, stacked, *args)[0]
 
 

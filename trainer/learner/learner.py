@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from trainer.component import Component, Number, OptionalNumber
+from trainer.component import Component, Number, OptionalNumber, require_positive
 from trainer.learner.optimizers import AdamW, Mask, Optimizer
 from trainer.learner.schedules import Constant, Schedule
 
@@ -49,8 +49,7 @@ class Learner(Component):
         clip = self.clip_gradient_norm_to_value
         if clip is not None and clip <= 0:
             raise ValueError(f'clip_gradient_norm_to_value must be positive: {clip}')
-        if self.microbatches < 1:
-            raise ValueError(f'microbatches must be at least 1: {self.microbatches}')
+        require_positive(self, 'microbatches')
 
     def init(self, params: Any, decay_mask: Mask) -> Any:
         """The state of the optimizer for new parameters."""

@@ -33,9 +33,9 @@ class Optimizer(Component):
         decay: tuple[optax.GradientTransformation, ...] = ()
         if self.weight_decay is not None:
             decay = (optax.masked(_decoupled_decay(self.weight_decay, learning_rate), decay_mask),)
-        return optax.chain(self.direction(learning_rate), *decay)
+        return optax.chain(self.direction(learning_rate, decay_mask), *decay)
 
-    def direction(self, learning_rate: jax.Array) -> optax.GradientTransformation:
+    def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
         """The updates without weight decay, to be added to the parameters."""
         raise NotImplementedError(type(self).__name__)
 
@@ -69,8 +69,10 @@ class AdamW(Optimizer):
         for name in ('b1', 'b2'):
             if not 0 <= self.sym_getattr(name) < 1:
                 raise ValueError(f'{name} must lie in [0, 1): {self.sym_getattr(name)}')
+        if self.epsilon <= 0:
+            raise ValueError(f'epsilon must be positive: {self.epsilon}')
 
-    def direction(self, learning_rate: jax.Array) -> optax.GradientTransformation:
+    def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
         adam = optax.scale_by_adam(self.b1, self.b2, self.epsilon)
         return optax.chain(adam, optax.scale(-learning_rate))
 
@@ -84,7 +86,12 @@ class SGD(Optimizer):
 
     momentum: OptionalNumber = None
 
-    def direction(self, learning_rate: jax.Array) -> optax.GradientTransformation:
+    def check(self) -> None:
+        super().check()
+        if self.momentum is not None and not 0 <= self.momentum < 1:
+            raise ValueError(f'momentum must lie in [0, 1): {self.momentum}')
+
+    def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
         descend = optax.scale(-learning_rate)
         if self.momentum is None:
             return descend
@@ -119,9 +126,12 @@ class Optax(Optimizer):
                         f'optax.{self.name} has no argument {argument!r}; it has {list(allowed)}'
                     )
 
-    def direction(self, learning_rate: jax.Array) -> optax.GradientTransformation:
+    def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
         arguments = dict(self.hyperparameters) | dict(self.options)
-        return self._factory()(learning_rate=learning_rate, **arguments)
+        factory = self._factory()
+        if 'mask' in inspect.signature(factory).parameters:  # That of its own weight decay.
+            arguments['mask'] = decay_mask
+        return factory(learning_rate=learning_rate, **arguments)
 
     def _factory(self) -> Callable[..., Any]:
         if not all(part.isidentifier() and part[0] != '_' for part in self.name.split('.')):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from trainer import layers
+from trainer.errors import UserError
 from trainer.layers import (
     Attention,
     Dropout,
@@ -220,7 +221,7 @@ def test_impossible_attention_is_refused(fields: dict[str, int], message: str) -
 
 
 def test_heads_that_do_not_divide_the_width_are_refused() -> None:
-    with pytest.raises(ValueError, match='3 heads do not divide the width 8'):
+    with pytest.raises(UserError, match='3 heads do not divide the width 8'):
         init(Attention(3), X_BTD)
 
 
