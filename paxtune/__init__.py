@@ -8,10 +8,9 @@ Example:
     'Tunable'
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from etils import epy
 
-if TYPE_CHECKING:
+with epy.lazy_api_imports(globals()):
     from paxtune.algorithms import RandomSearch as RandomSearch
     from paxtune.algorithms import RegularizedEvolution as RegularizedEvolution
     from paxtune.experiment import Search as Search
@@ -20,35 +19,3 @@ if TYPE_CHECKING:
     from paxtune.policies import MedianStopping as MedianStopping
     from paxtune.rewards import MetricReward as MetricReward
     from paxtune.study import Study as Study
-
-_HOME = {
-    'ByValue': 'paxtune.policies',
-    'MedianStopping': 'paxtune.policies',
-    'MetricReward': 'paxtune.rewards',
-    'RandomSearch': 'paxtune.algorithms',
-    'RegularizedEvolution': 'paxtune.algorithms',
-    'Search': 'paxtune.experiment',
-    'Study': 'paxtune.study',
-    'Tunable': 'paxtune.experiment',
-}
-
-__all__ = [
-    'ByValue',
-    'MedianStopping',
-    'MetricReward',
-    'RandomSearch',
-    'RegularizedEvolution',
-    'Search',
-    'Study',
-    'Tunable',
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return getattr(importlib.import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -111,10 +111,17 @@ class Progress:
         if self._live is None:
             self.say(text)
 
+    def _copied(self) -> list[Row]:
+        # The table is drawn in a thread of rich's, while trials begin in this one.
+        return list(self._rows.values())
+
+    def _ended(self) -> int:
+        return sum(row.state != 'running' for row in self._copied())
+
     def _time_left(self) -> str:
-        ended = sum(row.state != 'running' for row in self._rows.values())
+        ended = self._ended()
         left = self.num_trials - self._done_before - ended
-        if not left:
+        if left <= 0:
             return 'all trials are done'
         if not ended:
             return f'{left} trials left'
@@ -124,12 +131,12 @@ class Progress:
         )
 
     def _table(self) -> Table:
-        done = self._done_before + sum(row.state != 'running' for row in self._rows.values())
+        done = self._done_before + self._ended()
         title = f'{done} of {self.num_trials} trials, {self._time_left()}'
         table = Table(title=title, title_justify='left', expand=False)
         for heading in ('trial', 'state', 'step', self.metric_name, 'decisions'):
             table.add_column(heading, overflow='ellipsis', no_wrap=True)
-        for row in list(self._rows.values())[-_SHOWN_TRIALS:]:
+        for row in self._copied()[-_SHOWN_TRIALS:]:
             metric = '' if row.metric is None else f'{row.metric:.5g}'
             style = 'bold green' if self._best and self._best[0] == row.number else ''
             table.add_row(

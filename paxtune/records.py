@@ -4,6 +4,7 @@ import datetime
 import importlib.metadata
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ class TrialRecord:
         is_resumed: whether this process went on from a checkpoint.
     """
 
-    def __init__(self, directory: Path, trial: 'Trial', data: dict[str, str]):
+    def __init__(self, directory: Path, trial: 'Trial', data: Mapping[str, str]):
         self._path = directory / _FILE
         before = read(directory) or {}
         self._seconds_before = float(before.get('seconds', 0.0))
@@ -36,12 +37,12 @@ class TrialRecord:
         self.is_resumed = False
         self.content: dict[str, Any] = {
             'trial': trial.id,
-            'state': trial.state,
+            'state': None,
             'reason': None,
             'decisions': trial.decisions,
             'parent': trial.parent,
             'reward': None,
-            'data': data,
+            'data': dict(data),
             'created': trial.created.isoformat(),
             'started': before.get('started', self._started.isoformat()),
             'ended': None,
@@ -61,14 +62,7 @@ class TrialRecord:
         """Writes the trial as it stands now."""
         now = _now()
         self.content['seconds'] = self._seconds_before + (now - self._started).total_seconds()
-        self.content['state'] = trial.state
-        self.content['reason'] = trial.stop_reason or trial.infeasible_reason
-        self.content['reward'] = trial.reward
-        self.content['ended'] = now.isoformat() if trial.is_terminal else None
-        self.content['measurements'] = [
-            {'step': m.step, 'reward': m.reward, 'metrics': dict(m.metrics)}
-            for m in trial.measurements
-        ]
+        self.content |= _standing(trial)
         write_json(self._path, self.content)
 
 
@@ -78,12 +72,37 @@ def read(directory: Path) -> dict[str, Any] | None:
     return json.loads(path.read_text()) if path.exists() else None
 
 
+def settle(directory: Path, trial: 'Trial') -> None:
+    """Brings the record of a terminal trial up to date, whose process died before it could."""
+    content = read(directory)
+    if content is not None and content['state'] != trial.state:
+        write_json(directory / _FILE, content | _standing(trial))
+
+
+def num_threads() -> int:
+    """How many threads this process computes with."""
+    return len(os.sched_getaffinity(0))
+
+
+def _standing(trial: 'Trial') -> dict[str, Any]:
+    return {
+        'state': trial.state,
+        'reason': trial.stop_reason or trial.infeasible_reason,
+        'reward': trial.reward,
+        'ended': trial.completed.isoformat() if trial.completed else None,
+        'measurements': [
+            {'step': m.step, 'reward': m.reward, 'metrics': dict(m.metrics)}
+            for m in trial.measurements
+        ],
+    }
+
+
 def _machine() -> dict[str, Any]:
     import jax
 
     return {
         'devices': [device.device_kind for device in jax.devices()],
-        'threads': len(os.sched_getaffinity(0)),
+        'threads': num_threads(),
         'versions': {name: importlib.metadata.version(name) for name in ('jax', 'jaxlib', 'flax')},
     }
 

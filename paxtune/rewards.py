@@ -8,7 +8,7 @@ from trainer.component import Component
 from trainer.errors import UserError
 
 
-class NonFiniteReward(Exception):
+class NonFiniteRewardError(Exception):
     """The reward is NaN or infinite: the trial is infeasible."""
 
 
@@ -43,12 +43,12 @@ class Reward(Component):
             metrics: all metrics that were measured at one step, by name.
 
         Raises:
-            NonFiniteReward: it is NaN or infinite.
+            NonFiniteRewardError: it is NaN or infinite.
             UserError: a metric that it needs was not measured.
         """
         reward = float(self.compute(metrics))
         if not math.isfinite(reward):
-            raise NonFiniteReward(f'the reward is {reward}')
+            raise NonFiniteRewardError(f'the reward is {reward}')
         return reward
 
     def score(self, reward: float) -> float:

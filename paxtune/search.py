@@ -4,12 +4,11 @@
 
 Every trial is an ordinary training run under <job_log_dir>/trials. The same command again resumes
 the study, the trial that was interrupted first; --num_trials is the study's total. Exit codes:
-0 done (or out of --max_hours), 1 no trial was completed, 2 bad input, 130 interrupted.
+0 done (or out of --max_hours), 1 no trial was completed, 2 bad input, 130 or 143 interrupted.
 """
 
 import re
 import shlex
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -41,20 +40,18 @@ def main(argv: Sequence[str] | None) -> int:
         command.enable_compilation_cache()
         from paxtune.console import Progress
         from paxtune.study import Study
-        from paxtune.tuner import OutOfTime, Tuner
-        from trainer.loop import Interrupted
+        from paxtune.tuner import Paused, Tuner
 
         with Study.open(job_log_dir, tunable, data) as study, Interrupt() as interrupt:
-            reward = tunable.search.reward
-            progress = Progress(reward.label, study.num_trials)
+            progress = Progress(tunable.search.reward.label, study.num_trials)
             try:
                 with progress:
-                    Tuner(study, progress, data, interrupt.requested, args.max_hours).run()
-            except (Interrupted, OutOfTime) as stopped:
-                again = shlex.join(['python', '-m', 'paxtune.search', *_given(argv)])
-                print(f'The study is saved in {job_log_dir}. To resume: {again}')
-                return interrupt.exit_code if isinstance(stopped, Interrupted) else 0
-            print(summary(study))
+                    Tuner(study, progress, interrupt.requested, args.max_hours).run()
+            except Paused as reason:
+                again = shlex.join(['python', '-m', 'paxtune.search', *command.given(argv)])
+                print(f'Paused: {reason}. The study is saved in {job_log_dir}. To resume: {again}')
+                return interrupt.exit_code if interrupt.requested() else 0
+            print(summary(study, args.exp))
             return 0 if study.best is not None else 1
 
 
@@ -126,7 +123,14 @@ def _check_reward(tunable: 'Tunable') -> None:
     from paxtune.rewards import MetricReward
 
     reward = tunable.search.reward
-    if isinstance(reward, MetricReward) and '/' in reward.metric:
+    if not isinstance(reward, MetricReward):
+        return
+    if reward.metric == 'train/tokens_per_second':
+        raise UserError(
+            f'search.reward.metric: {reward.metric!r} measures the machine, not the trial: trained '
+            'again, or resumed, the same trial would have another reward. Name another metric'
+        )
+    if '/' in reward.metric:
         group = reward.metric.split('/')[0]
         groups = ['train', *tunable.eval_inputs]
         if group not in groups:
@@ -156,8 +160,13 @@ def prepared_data(tunable: 'Tunable', args: 'argparse.Namespace') -> dict[str, s
     return {path: data.fingerprint() for path, data in concrete_inputs(tunable).items()}
 
 
-def summary(study: 'Study') -> str:
-    """What a finished study has to say."""
+def summary(study: 'Study', exp: str) -> str:
+    """What a finished study has to say.
+
+    Args:
+        study: all its trials are terminal.
+        exp: the experiment as --exp names it.
+    """
     from paxtune.tuner import outcome
 
     trials = study.trials
@@ -174,13 +183,10 @@ def summary(study: 'Study') -> str:
         return '\n'.join([*lines, 'No trial was completed: see error.txt in their directories.'])
     lines.append(f'Best trial: {best.id}, {study.tunable.search.reward.label}={best.reward!r}')
     lines += [f'  {path} = {value}' for path, value in best.decisions.items()]
-    train = ['python', '-m', 'paxtune.train', f'--study_dir={study.directory}', '--trial=best']
-    target = f'--job_log_dir={study.directory / "best"}'
-    return '\n'.join([*lines, 'To train it:', '  ' + shlex.join([*train, target])])
-
-
-def _given(argv: Sequence[str] | None) -> Sequence[str]:
-    return sys.argv[1:] if argv is None else argv
+    # With --exp, as only its module makes the classes known that the experiment is built of.
+    train = ['python', '-m', 'paxtune.train', f'--exp={exp}', f'--study_dir={study.directory}']
+    target = ['--trial=best', f'--job_log_dir={study.directory / f"best-{best.id}"}']
+    return '\n'.join([*lines, 'To train it:', '  ' + shlex.join([*train, *target])])
 
 
 if __name__ == '__main__':

@@ -37,13 +37,22 @@ class Study:
         directory: where the study is.
         tunable: the experiment, decisions and all.
         space: its search space.
+        data: fingerprints of the data that its trials see, by input.
     """
 
-    def __init__(self, directory: Path, tunable: Searchable, space: Space, service: 'Service'):
+    def __init__(
+        self,
+        directory: Path,
+        tunable: Searchable,
+        space: Space,
+        data: Mapping[str, str],
+        service: 'Service',
+    ):
         """Not called directly: see `open` and `load`."""
         self.directory = directory
         self.tunable = tunable
         self.space = space
+        self.data = data
         self._service = service
         self._terminal: dict[int, Trial] = {}
 
@@ -80,7 +89,7 @@ class Study:
         except BaseException:
             service.close()
             raise
-        return cls(path.parent, tunable, space, service)
+        return cls(path.parent, tunable, space, record.data, service)
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> 'Study':
@@ -99,7 +108,7 @@ class Study:
                 raise UserError(f'There is no study in {path}: nothing was written yet.')
             record = StudyRecord.from_metadata(config.metadata)
             tunable: Any = from_json_text(record.experiment, Component, source=str(path))
-            return cls(path.parent, tunable, Space(tunable), service)
+            return cls(path.parent, tunable, Space(tunable), record.data, service)
         except BaseException:
             service.close()
             raise
@@ -150,11 +159,33 @@ class Study:
         """Whether every experiment of the space was tried."""
         return self._exhausted(self.trials)
 
+    @property
+    def is_done(self) -> bool:
+        """Whether all `num_trials` are terminal, or all that the space has."""
+        return self._is_done(self.trials)
+
+    def _is_done(self, trials: list[Trial]) -> bool:
+        if not all(trial.is_terminal for trial in trials):
+            return False
+        return len(trials) >= self.num_trials or self._exhausted(trials)
+
     def _exhausted(self, trials: list[Trial]) -> bool:
         size = self.space.size
         if size is None or len(trials) < size:
             return False
         return len({tuple(trial.decisions.items()) for trial in trials}) >= size
+
+    def finish_stopping(self) -> list[Trial]:
+        """Completes the trials whose process died in the middle of `Trial.stop`.
+
+        Returns:
+            All trials.
+        """
+        trials = self.trials
+        for trial in trials:
+            if not trial.is_terminal and trial.stop_reason is not None:
+                trial.finish_stopping()
+        return trials
 
     def suggest(self) -> Trial | None:
         """The next trial to run.
@@ -167,14 +198,10 @@ class Study:
         Raises:
             SuggestionError: the algorithm raised.
         """
-        trials = self.trials
-        for trial in trials:
-            if not trial.is_terminal and trial.stop_reason is not None:
-                trial.finish_stopping()
-        waiting = {trial.id for trial in trials if trial.state == 'ACTIVE'}
-        open_ = [trial for trial in trials if not trial.is_terminal]
-        if not open_ and (len(trials) >= self.num_trials or self._exhausted(trials)):
+        trials = self.finish_stopping()
+        if self._is_done(trials):
             return None
+        waiting = {trial.id for trial in trials if trial.state == 'ACTIVE'}
         record = self._service.suggest()
         return Trial(
             record,

@@ -5,7 +5,7 @@
         --job_log_dir=runs/mine
 
 A trial is trained exactly as it was in its study, to the last bit on the same machine. The same
-command again resumes. Exit codes: 0 done, 2 bad input, 130 interrupted.
+command again resumes. Exit codes: 0 done, 2 bad input, 130 or 143 interrupted.
 """
 
 import sys
@@ -18,6 +18,8 @@ from trainer.errors import UserError
 if TYPE_CHECKING:
     import argparse
 
+    from paxtune.study import Study
+    from paxtune.trial import Trial
     from trainer.experiment import Experiment
 
 
@@ -45,7 +47,8 @@ def main(argv: Sequence[str] | None) -> int:
 
     from trainer.main import train
 
-    return train(experiment, args.job_log_dir, resume_command=sys.argv)
+    again = ['python', '-m', 'paxtune.train', *command.given(argv)]
+    return train(experiment, args.job_log_dir, resume_command=again)
 
 
 def experiment_for(args: 'argparse.Namespace') -> 'Experiment':
@@ -64,7 +67,7 @@ def experiment_for(args: 'argparse.Namespace') -> 'Experiment':
         if args.smoke or args.decisions:
             raise UserError('--smoke and --decisions go with --exp, not with a trial of a study')
         # With --exp, the modules of the experiment's own classes have been imported by now.
-        return overrides.override(_of_trial(args.study_dir, args.trial), args.set)
+        return _of_trial(args)
     if args.trial:
         raise UserError('--trial needs --study_dir, the --job_log_dir of the search')
     assert experiment is not None
@@ -73,23 +76,76 @@ def experiment_for(args: 'argparse.Namespace') -> 'Experiment':
     return _decided(overrides.override(experiment, args.set), args.decisions)
 
 
-def _of_trial(study_dir: str, name: str | None) -> 'Experiment':
+def _of_trial(args: 'argparse.Namespace') -> 'Experiment':
     from paxtune.study import Study
+    from trainer import overrides
 
-    if not name:
+    if not args.trial:
         raise UserError('--trial: expected the number of a trial, or best')
-    with Study.load(study_dir) as study:
-        if name == 'best':
-            trial = study.best
-            if trial is None:
-                raise UserError(f'--trial=best: no trial of {study_dir} was completed')
-        else:
-            by_number = {str(trial.id): trial for trial in study.trials}
-            if name not in by_number:
-                known = f'it has 1 to {len(by_number)}' if by_number else 'it has none'
-                raise UserError(f'--trial={name}: {study_dir} has no such trial; {known}')
-            trial = by_number[name]
-        return trial.materialize()
+    with Study.load(args.study_dir) as study:
+        trial = _named(study, args.trial)
+        experiment: Experiment = overrides.override(trial.materialize(), args.set)
+        _refuse_other_experiment(args.job_log_dir, experiment)
+        _refuse_other_data(study, experiment)
+        _warn_of_other_threads(study, trial)
+        return experiment
+
+
+def _named(study: 'Study', name: str) -> 'Trial':
+    if name == 'best':
+        best = study.best
+        if best is None:
+            raise UserError(f'--trial=best: no trial of {study.directory} was completed')
+        return best
+    by_number = {str(trial.id): trial for trial in study.trials}
+    if name not in by_number:
+        known = f'it has 1 to {len(by_number)}' if by_number else 'it has none'
+        raise UserError(f'--trial={name}: {study.directory} has no such trial; {known}')
+    return by_number[name]
+
+
+def _refuse_other_experiment(job_log_dir: str, experiment: 'Experiment') -> None:
+    """A checkpoint of another trial of the same structure could be read, and would be wrong."""
+    from etils import epath
+
+    from trainer.serialization import to_json_text
+
+    path = epath.Path(job_log_dir) / 'experiment.json'
+    if path.exists() and path.read_text() != to_json_text(experiment):
+        raise UserError(
+            f'--job_log_dir: {job_log_dir} holds another experiment: choose another directory'
+        )
+
+
+def _refuse_other_data(study: 'Study', experiment: 'Experiment') -> None:
+    from trainer.setup import concrete_inputs, prepare_inputs
+
+    prepare_inputs(experiment)
+    open_paths = command.decisions_left_open(study.tunable)
+    for path, data in concrete_inputs(experiment).items():
+        before, now = study.data.get(path), data.fingerprint()
+        # Where an input has decisions in it, the study knows the data of one of the choices only.
+        is_one = not any(f'{open_path}.'.startswith(f'{path}.') for open_path in open_paths)
+        if is_one and before is not None and before != now:
+            raise UserError(
+                f'{path}: the fingerprint of the data was {before} in the study in '
+                f'{study.directory}, and is {now} now: the trial would not train as it did. '
+                'Train it on the data of the study; other data go with --exp and --decisions'
+            )
+
+
+def _warn_of_other_threads(study: 'Study', trial: 'Trial') -> None:
+    from paxtune import records
+    from paxtune.tuner import trial_directory
+
+    record = records.read(trial_directory(study.directory, trial))
+    now = records.num_threads()
+    if record is not None and record['machine']['threads'] != now:
+        print(
+            f'warning: trial {trial.id} was trained with {record["machine"]["threads"]} threads, '
+            f'and there are {now} here: the last bits of its metrics may differ',
+            file=sys.stderr,
+        )
 
 
 def _decided(experiment: 'Experiment', decisions: Sequence[str]) -> 'Experiment':

@@ -164,17 +164,17 @@ class Trial:
                 noted (`non_finite_metrics`).
 
         Raises:
-            NonFiniteReward: the reward is NaN or infinite. Nothing is written.
+            NonFiniteRewardError: the reward is NaN or infinite. Nothing is written.
             UserError: the reward needs a metric that is not there.
             RuntimeError: the trial is not ACTIVE.
         """
         if REWARD in metrics:
             raise ValueError(f'no metric can be called {REWARD!r}: the reward itself has that name')
-        reward = self._reward.value(metrics)
         self._require_active()
         self.step = step
         if any(measurement.step == step for measurement in self.measurements):
             return
+        reward = self._reward.value(metrics)
         finite = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
         dropped = sorted({*metrics} - {*finite} - {*self.non_finite_metrics})
         if dropped:

@@ -1,5 +1,6 @@
 """The tuner: asks the study for trials, trains them, and tells it what came of them."""
 
+import contextlib
 import gc
 import time
 import traceback
@@ -7,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from paxtune.console import Progress
-from paxtune.records import TrialRecord
-from paxtune.rewards import NonFiniteReward
+from paxtune.records import TrialRecord, settle
+from paxtune.rewards import NonFiniteRewardError
 from paxtune.study import Study
 from paxtune.trial import Trial
 from trainer.directory import trial_directory_name, write_text
@@ -16,11 +17,14 @@ from trainer.errors import UserError
 from trainer.loop import Interrupted, Measurement, NonFiniteLossError, run
 
 
-class OutOfTime(Exception):
-    """The study's hours are used up; the running trial is in a checkpoint."""
+class Paused(Exception):
+    """The study is not finished, and goes on in the next call. The message says why.
+
+    The trial that was running is in a checkpoint.
+    """
 
 
-class BadReward(UserError):
+class BadRewardError(UserError):
     """The reward cannot be made of what is measured: no trial of this study can have one."""
 
 
@@ -39,7 +43,6 @@ class Tuner:
         self,
         study: Study,
         progress: Progress,
-        data: dict[str, str],
         should_interrupt: Callable[[], bool] = lambda: False,
         max_hours: float | None = None,
     ):
@@ -48,11 +51,10 @@ class Tuner:
         Args:
             study: an open study.
             progress: what shows the trials.
-            data: fingerprints of the data, written to each trial's record.
             should_interrupt: asked after every training step.
             max_hours: stop after so long; the trial that runs then goes on in the next call.
         """
-        self.study, self.progress, self._data = study, progress, data
+        self.study, self.progress = study, progress
         self._interrupted = should_interrupt
         self._deadline = None if max_hours is None else time.monotonic() + max_hours * 3600
 
@@ -60,71 +62,72 @@ class Tuner:
         """Runs trials until the study has all of its own.
 
         Raises:
-            Interrupted: `should_interrupt` said so.
-            OutOfTime: `max_hours` have passed.
-            BadReward: the reward needs a metric that is not measured.
+            Paused: `should_interrupt` said so, or `max_hours` have passed.
+            BadRewardError: the reward needs a metric that is not measured.
         """
+        self.study.finish_stopping()
         done = [trial for trial in self.study.trials if trial.is_terminal]
+        for trial in done:
+            settle(trial_directory(self.study.directory, trial), trial)
         self.progress.already_done(len(done), self._best())
-        while not self._should_pause() and (trial := self.study.suggest()) is not None:
-            try:
-                self._run_trial(trial)
-            except Interrupted:
-                if self._interrupted():
-                    raise
+        while not self._should_pause() and (next_trial := self.study.suggest()) is not None:
+            self._run_trial(next_trial)
             # What a trial leaves on the device must be gone before the next one begins.
             gc.collect()
-        if self._interrupted():
-            raise Interrupted(0)
-        if self._out_of_time():
-            raise OutOfTime
+        if not self.study.is_done:
+            raise Paused('interrupted' if self._interrupted() else 'the hours are used up')
 
     def _run_trial(self, trial: Trial) -> None:
         directory = trial_directory(self.study.directory, trial)
         directory.mkdir(parents=True, exist_ok=True)
-        record = TrialRecord(directory, trial, self._data)
+        record = TrialRecord(directory, trial, self.study.data)
         self.progress.start(trial.id, trial.decisions)
         try:
             self._train(trial, directory, record)
-        except (Interrupted, BadReward):
+        except BadRewardError:
             raise
-        except (NonFiniteLossError, NonFiniteReward) as error:
-            trial.fail(str(error))
+        except Interrupted:
+            return
         except Exception as error:
             # Whatever a trial raises is that trial's. The traceback is kept beside it.
             write_text(directory / 'error.txt', traceback.format_exc())
-            trial.fail(_first_line(error))
+            trial.fail(_reason(error))
         finally:
             record.write(trial)
         self.progress.end(trial.id, *outcome(trial), self._best())
 
     def _train(self, trial: Trial, directory: Path, record: TrialRecord) -> None:
         experiment = trial.materialize()
-        for measurement in run(experiment, directory, self._should_pause):
-            if measurement.resumed_from and not record.is_resumed:
-                record.resumed(measurement.resumed_from)
-                self.progress.resume(trial.id, measurement.resumed_from)
-            self._report(trial, measurement)
-            record.write(trial)
-            is_last = measurement.step == experiment.train.num_train_steps
-            reason = None if is_last else self.study.should_stop(trial)
-            if reason is not None:
-                trial.stop(reason)
-                return
-        trial.complete()
+        reason = None
+        with contextlib.closing(run(experiment, directory, self._should_pause)) as measurements:
+            for measurement in measurements:
+                if measurement.resumed_from and not record.is_resumed:
+                    record.resumed(measurement.resumed_from)
+                    self.progress.resume(trial.id, measurement.resumed_from)
+                self._report(trial, measurement)
+                record.write(trial)
+                is_last = measurement.step == experiment.train.num_train_steps
+                reason = None if is_last else self.study.should_stop(trial)
+                if reason is not None:
+                    break
+        # Only now has the last save succeeded: a trial ends once, and cannot fail after that.
+        if reason is not None:
+            trial.stop(reason)
+        else:
+            trial.complete()
 
     def _report(self, trial: Trial, measurement: Measurement) -> None:
         try:
             trial.report(measurement.step, measurement.metrics)
         except UserError as error:
-            raise BadReward(str(error)) from error
-        self.progress.measure(trial.id, measurement.step, trial.measurements[-1].reward)
+            raise BadRewardError(str(error)) from error
+        # A resumed trial has measurements after this one, too.
+        reward = next(each.reward for each in trial.measurements if each.step == measurement.step)
+        self.progress.measure(trial.id, measurement.step, reward)
 
     def _should_pause(self) -> bool:
-        return self._interrupted() or self._out_of_time()
-
-    def _out_of_time(self) -> bool:
-        return self._deadline is not None and time.monotonic() > self._deadline
+        is_late = self._deadline is not None and time.monotonic() > self._deadline
+        return is_late or self._interrupted()
 
     def _best(self) -> tuple[int, float] | None:
         best = self.study.best
@@ -143,6 +146,8 @@ def outcome(trial: Trial) -> tuple[str, str]:
     return trial.state.lower(), trial.infeasible_reason or ''
 
 
-def _first_line(error: Exception) -> str:
+def _reason(error: Exception) -> str:
+    if isinstance(error, NonFiniteLossError | NonFiniteRewardError):
+        return str(error)
     text = str(error).strip().split('\n')[0]
     return f'{type(error).__name__}: {text}' if text else type(error).__name__

@@ -4,7 +4,7 @@
     python -m trainer.main --exp=lm.C4Small --job_log_dir=runs/c4 --mode=eval
 
 The same command again resumes from the newest checkpoint. Exit codes: 0 done, 2 bad input,
-130 interrupted.
+130 or 143 interrupted.
 """
 
 import contextlib

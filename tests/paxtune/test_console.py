@@ -1,9 +1,10 @@
 import io
 from typing import Any
 
+import pytest
 from rich.console import Console
 
-from paxtune.console import Progress
+from paxtune.console import Progress, Row
 
 DECISIONS = {'task.learner.learning_rate': 0.00123456, 'task.model.stack.repeats': 2}
 
@@ -45,6 +46,29 @@ def test_a_table_in_a_terminal() -> None:
     assert 'best: trial 2, eval/loss=2.25' in last
     assert 'resumed from step 40' in out
     assert 'trial 2: step 80' not in out
+
+
+def test_a_study_that_shrank_is_done() -> None:
+    out = io.StringIO()
+    progress = Progress('loss', 2, Console(file=out, width=100))
+    progress.already_done(3, (1, 2.5))
+    progress.start(4, {})
+    progress.end(4, 'completed', '', (1, 2.5))
+    assert out.getvalue().splitlines()[-1].endswith('; all trials are done')
+
+
+def test_trials_may_begin_while_the_table_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = Progress('loss', 9, Console(file=io.StringIO(), width=100))
+    progress.start(1, {})
+    progress.start(2, {})
+    numbers = iter(range(3, 9))
+
+    def state(row: Row) -> str:
+        progress.start(next(numbers), {})
+        return 'running'
+
+    monkeypatch.setattr(Row, 'state', property(state, lambda row, value: None))
+    assert progress._ended() == 0
 
 
 def test_the_end_is_told() -> None:

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from paxtune.rewards import MetricReward, NonFiniteReward
+from paxtune.rewards import MetricReward, NonFiniteRewardError
 from trainer.errors import UserError
 
 
@@ -21,7 +21,7 @@ def test_a_missing_metric_is_reported_with_what_there_is():
 
 @pytest.mark.parametrize('value', [math.nan, math.inf, -math.inf])
 def test_a_reward_that_is_not_finite_raises(value):
-    with pytest.raises(NonFiniteReward, match=str(value)):
+    with pytest.raises(NonFiniteRewardError, match=str(value)):
         MetricReward(metric='loss', goal='maximize').value({'loss': value})
 
 

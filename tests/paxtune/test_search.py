@@ -1,7 +1,11 @@
 import fcntl
 import json
 import math
+import os
 import re
+import shlex
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,9 @@ import pytest
 from paxtune import search, train
 from paxtune.study import Study
 from paxtune.trial import Trial
-from paxtune.tuner import outcome, trial_directory
+from paxtune.tuner import Tuner, outcome, trial_directory
+from tests.processes import command, passed
+from tests.trainer.tiny import CountingInput
 from trainer.errors import UserError
 from trainer.summaries import read_metrics
 
@@ -28,6 +34,13 @@ def run(directory: Path, name: str = 'Rates', *flags: str) -> list[Trial]:
     assert code == 0
     with Study.load(directory) as study:
         return study.trials
+
+
+def printed_command(out: str) -> list[str]:
+    """What a finished study says to type, without `python -m paxtune.train`."""
+    python, m, module, *flags = shlex.split(out[out.index('To train it:') :].splitlines()[1])
+    assert [python, m, module] == ['python', '-m', 'paxtune.train']
+    return flags
 
 
 def test_a_search_ends_with_all_its_trials(tmp_path: Path, capsys: Any) -> None:
@@ -95,6 +108,91 @@ def test_a_trial_trains_again_to_the_last_bit(tmp_path: Path, capsys: Any) -> No
     assert f'eval/log_pplx={best.reward!r} ' in capsys.readouterr().out
 
 
+def test_the_printed_command_trains_the_best_trial(tmp_path: Path, capsys: Any) -> None:
+    trials = run(tmp_path / 'a study', 'Rates', '--num_trials=1')
+    flags = printed_command(capsys.readouterr().out)
+    assert f'--exp={MODULE}.Rates' in flags
+    assert train.main(flags) == 0
+    last = capsys.readouterr().out.strip().splitlines()[-1]
+    assert last.startswith('step 6: ')
+    assert f'eval/log_pplx={trials[0].reward!r} ' in last
+
+
+@pytest.mark.slow
+def test_the_printed_command_needs_nothing_of_this_process(tmp_path: Path, capsys: Any) -> None:
+    run(tmp_path / 'study', 'Failures')
+    flags = printed_command(capsys.readouterr().out)
+    assert 'step 6: ' in passed(command('paxtune.train', *flags, cache=tmp_path / 'cache'))
+
+
+def test_train_says_how_to_resume_with_the_flags_that_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[list[str]] = []
+
+    def fake(experiment: Any, job_log_dir: str, resume_command: list[str]) -> int:
+        said.append(resume_command)
+        return 0
+
+    monkeypatch.setattr('trainer.main.train', fake)
+    flags = [
+        f'--exp={MODULE}.Rates', '--decisions', 'task.learner.learning_rate=0.01',
+        f'--job_log_dir={tmp_path}',
+    ]  # fmt: skip
+    train.main(flags)
+    monkeypatch.setattr('sys.argv', ['/lib/paxtune/train.py', *flags])
+    train.main(None)
+    assert said == [['python', '-m', 'paxtune.train', *flags]] * 2
+
+
+def test_a_trial_is_not_trained_on_other_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / 'study', 'Rates', '--num_trials=1')
+    monkeypatch.setattr(CountingInput, 'fingerprint', lambda self: 'other')
+    target = tmp_path / 'alone'
+    with pytest.raises(UserError, match=r'train_input: .* was counting in .* and is other now'):
+        train.main([f'--study_dir={tmp_path / "study"}', '--trial=1', f'--job_log_dir={target}'])
+    assert not target.exists()
+
+
+def test_data_that_a_trial_chose_are_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CountingInput, 'fingerprint', lambda self: f'{self.batch_size}')
+    flags = ['--tune', 'train_input.batch_size=oneof([4, 8])', '--set', 'train.num_train_steps=1']
+    trials = run(tmp_path / 'study', 'Rates', *flags)
+    sizes = {trial.decisions['train_input.batch_size']: trial.id for trial in trials}
+    assert sizes.keys() == {4, 8}
+    for number in sizes.values():
+        target = f'--job_log_dir={tmp_path / str(number)}'
+        study = f'--study_dir={tmp_path / "study"}'
+        assert train.main([study, f'--trial={number}', target]) == 0
+
+
+def test_other_threads_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    run(tmp_path / 'study', 'Rates', '--num_trials=1')
+    flags = [f'--study_dir={tmp_path / "study"}', '--trial=1']
+    assert train.main([*flags, f'--job_log_dir={tmp_path / "same"}']) == 0
+    assert 'threads' not in capsys.readouterr().err
+    monkeypatch.setattr('os.sched_getaffinity', lambda pid: set(range(1000)))
+    assert train.main([*flags, f'--job_log_dir={tmp_path / "other"}']) == 0
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if 'threads' in line]
+    assert warning.startswith('warning: trial 1 was trained with ')
+    assert 'and there are 1000 here' in warning
+
+
+def test_a_directory_of_another_trial_is_refused(tmp_path: Path) -> None:
+    run(tmp_path / 'study', 'Rates', '--num_trials=2')
+    flags = [f'--study_dir={tmp_path / "study"}', f'--job_log_dir={tmp_path / "alone"}']
+    assert train.main([*flags, '--trial=1']) == 0
+    with pytest.raises(UserError, match='holds another experiment'):
+        train.main([*flags, '--trial=2'])
+    assert train.main([*flags, '--trial=1']) == 0
+
+
 def test_failures_are_the_trials_own(tmp_path: Path, capsys: Any) -> None:
     trials = run(tmp_path, 'Failures')
     assert len(trials) == 8
@@ -110,12 +208,13 @@ def test_failures_are_the_trials_own(tmp_path: Path, capsys: Any) -> None:
             assert 'for a long reason' in error.read_text()
         elif how == 'nan':
             assert reason == 'the training loss is nan at step 1'
-            assert not error.exists()
+            assert 'NonFiniteLossError' in error.read_text()
         elif how == 'huge':
             assert 'RESOURCE_EXHAUSTED' in reason or 'memory' in reason.lower()
             assert 'Traceback' in error.read_text()
         else:
             assert trial.state == 'COMPLETED'
+            assert not error.exists()
         assert (trial.state == 'INFEASIBLE') == bool(reason)
     assert 'infeasible' in capsys.readouterr().out
 
@@ -171,8 +270,31 @@ def test_a_directory_in_use_is_refused_with_the_holder(tmp_path: Path) -> None:
 
 def test_hours_pause_the_study(tmp_path: Path, capsys: Any) -> None:
     assert run(tmp_path, 'Rates', '--max_hours=0') == []
-    assert 'To resume: python -m paxtune.search' in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert 'Paused: the hours are used up.' in out
+    assert 'To resume: python -m paxtune.search' in out
     assert len(run(tmp_path)) == 4
+    capsys.readouterr()
+    assert len(run(tmp_path, 'Rates', '--max_hours=0')) == 4
+    assert 'The study has all of its 4 trials' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_pauses_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, number: int, code: int
+) -> None:
+    original: Callable[[Tuner], None] = Tuner.run
+
+    def signalled(self: Tuner) -> None:
+        os.kill(os.getpid(), number)
+        original(self)
+
+    monkeypatch.setattr(Tuner, 'run', signalled)
+    flags = [f'--exp={MODULE}.Rates', f'--job_log_dir={tmp_path}']
+    assert search.main(flags) == code
+    out = capsys.readouterr().out
+    assert 'Paused: interrupted.' in out
+    assert f'To resume: {shlex.join(["python", "-m", "paxtune.search", *flags])}' in out
 
 
 @pytest.mark.parametrize(
@@ -185,6 +307,7 @@ def test_hours_pause_the_study(tmp_path: Path, capsys: Any) -> None:
         (['--num_trials=0'], 'num_trials must be at least 1'),
         (['--set', 'task.learner.learning_rate=0.1'], 'nothing to search|no decision'),
         (['--set', 'search.reward.metric=evl/loss'], 'begin with train/, eval/'),
+        (['--set', 'search.reward.metric=train/tokens_per_second'], 'measures the machine'),
         (['--job_log_dir=gs://bucket/study'], 'local disk'),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 
 from paxtune.algorithms import Algorithm, RandomSearch, RegularizedEvolution, Suggestion
 from paxtune.policies import MedianStopping
-from paxtune.rewards import MetricReward, NonFiniteReward
+from paxtune.rewards import MetricReward, NonFiniteRewardError
 from paxtune.service import SuggestionError
 from paxtune.study import Study
 from paxtune.trial import Trial
@@ -254,10 +254,31 @@ def test_a_trial_without_measurements_is_not_completed(study):
     assert study.best is None
 
 
+def test_a_step_that_was_reported_before_is_left_as_it_is(study):
+    trial = ask(study)
+    trial.report(10, {'loss': 1.0})
+    trial.report(20, {'loss': 0.5})
+    trial.report(10, {'loss': math.nan})
+    assert trial.step == 10
+    trial.report(20, {})
+    assert trial.step == 20
+    assert [each.reward for each in study.trials[0].measurements] == [1.0, 0.5]
+
+
+def test_a_study_is_done_when_all_its_trials_are_terminal(study):
+    assert not study.is_done
+    for _ in range(4):
+        finish(ask(study))
+    last = ask(study)
+    assert not study.is_done
+    finish(last)
+    assert study.is_done
+
+
 @pytest.mark.parametrize('loss', [math.nan, math.inf])
 def test_a_reward_that_is_not_finite_is_not_written(study, loss):
     trial = ask(study)
-    with pytest.raises(NonFiniteReward):
+    with pytest.raises(NonFiniteRewardError):
         trial.report(10, {'loss': loss})
     assert study.trials[0].measurements == []
     trial.fail('not finite')
