@@ -88,8 +88,8 @@ def partition_spec(axes: tuple[str | None, ...]) -> PartitionSpec:
         ValueError: an axis is not in `RULES`.
 
     Example:
-        >>> partition_spec(('embed', 'mlp'))
-        PartitionSpec('fsdp', 'tensor')
+        >>> tuple(partition_spec(('embed', 'mlp')))
+        ('fsdp', 'tensor')
     """
     unknown = [axis for axis in axes if axis is not None and axis not in RULES]
     if unknown:
