@@ -80,8 +80,10 @@ def settle(directory: Path, trial: 'Trial') -> None:
 
 
 def num_threads() -> int:
-    """How many threads this process computes with."""
-    return len(os.sched_getaffinity(0))
+    """How many threads this process computes with: the cores that it may use."""
+    if hasattr(os, 'sched_getaffinity'):  # Not on macOS.
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _standing(trial: 'Trial') -> dict[str, Any]:
