@@ -1,0 +1,25 @@
+"""Every benchmark runs, shrunk, and ends with its result."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('script', sorted((ROOT / 'benchmarks').glob('*.py')), ids=lambda p: p.stem)
+def test_each_benchmark_prints_a_result(script: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(script), '--quick'],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    kind, _, result = done.stdout.splitlines()[-1].partition(' ')
+    assert kind == 'RESULT'
+    assert all(value > 0 for value in json.loads(result).values())
