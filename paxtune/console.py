@@ -2,7 +2,6 @@
 
 import dataclasses
 import time
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -61,12 +60,7 @@ class Progress:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._live is not None:
             self._live.stop()
 

@@ -75,7 +75,9 @@ def train(experiment: 'Experiment', job_log_dir: str, resume_command: Sequence[s
             print(f'Stopped at step {stopped.step}. To resume: {again}')
             return interrupt.exit_code
         except NonFiniteLossError as error:
-            raise UserError(f'{error}; the last good checkpoint is in {job_log_dir}') from error
+            raise UserError(
+                f'{error}; checkpoints from before that, if there are any, are in {job_log_dir}'
+            ) from error
     return 0
 
 

@@ -1,60 +1,16 @@
 import math
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pyglove as pg
 import pytest
 
-from paxtune.algorithms import Algorithm, RandomSearch, RegularizedEvolution, Suggestion
+from paxtune.algorithms import RandomSearch, RegularizedEvolution
 from paxtune.policies import MedianStopping
 from paxtune.rewards import MetricReward, NonFiniteRewardError
-from paxtune.service import SuggestionError
 from paxtune.study import Study
 from paxtune.trial import Trial
+from tests.paxtune.studies import ask, best, decisions, finish, run
 from tests.paxtune.toys import Dense, search, toy
 from trainer.errors import UserError
-
-
-def ask(study: Study) -> Trial:
-    """The next trial of a study that has one."""
-    trial = study.suggest()
-    assert trial is not None
-    return trial
-
-
-def best(study: Study) -> Trial:
-    """The best trial of a study that has one."""
-    trial = study.best
-    assert trial is not None
-    return trial
-
-
-def finish(trial: Trial) -> None:
-    """Runs a trial: the loss is the learning rate, and falls with the steps."""
-    rate = trial.materialize().rate
-    for step in (10, 20):
-        trial.report(step, {'loss': rate / step, 'accuracy': 1 - rate})
-    trial.complete()
-
-
-def run(study: Study) -> list[Trial]:
-    """Runs a study to its end."""
-    while (trial := study.suggest()) is not None:
-        finish(trial)
-    return study.trials
-
-
-def decisions(study: Study) -> list[dict[str, object]]:
-    return [trial.decisions for trial in study.trials]
-
-
-@pytest.fixture
-def study(tmp_path):
-    with Study.open(tmp_path, toy()) as study:
-        yield study
-
 
 # --- The life of a study ---
 
@@ -458,125 +414,3 @@ def test_the_search_space_in_the_database_is_conditional(tmp_path):
     assert config is not None
     names = [each.name for top in config.search_space.parameters for each in top.traverse()]
     assert 'layer[=0/2].a[=0/2].b' in names
-
-
-# --- Faults ---
-
-
-class Raising(Algorithm):
-    """An algorithm with a bug from the third trial on."""
-
-    def suggest(self, request):
-        if request.number > 2:
-            raise KeyError('a bug')
-        return RandomSearch().suggest(request)
-
-
-def test_an_algorithm_that_raises_is_an_error_and_no_hang(tmp_path):
-    with Study.open(tmp_path, toy(search=search(algorithm=Raising()))) as study:
-        finish(ask(study))
-        finish(ask(study))
-        for _ in range(2):
-            with pytest.raises(SuggestionError, match="KeyError: 'a bug'"):
-                ask(study)
-        assert len(study.trials) == 2
-
-
-class Illegal(Algorithm):
-    """Makes decisions that are none of the space's."""
-
-    def suggest(self, request):
-        return Suggestion({'rate': 0.1})
-
-
-def test_illegal_decisions_of_an_algorithm_are_an_error(tmp_path):
-    with Study.open(tmp_path, toy(search=search(algorithm=Illegal()))) as study:
-        with pytest.raises(SuggestionError):
-            ask(study)
-        assert study.trials == []
-
-
-def test_a_keyboard_interrupt_in_an_algorithm_does_not_hang_the_next_suggestion(study, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(RandomSearch, 'suggest', _interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            ask(study)
-    assert ask(study).id == 1
-
-
-def _interrupt(*_):
-    raise KeyboardInterrupt
-
-
-def test_vizier_does_not_turn_on_64_bit_floats(study):
-    ask(study)
-    assert not sys.modules['jax'].config.jax_enable_x64
-
-
-def test_importing_a_study_does_not_import_jax():
-    code = 'import sys, paxtune.study; sys.exit("jax" in sys.modules)'
-    assert subprocess.run([sys.executable, '-c', code], check=False).returncode == 0
-
-
-_DIE = """
-import os, signal, sys
-from vizier._src.service.sql_datastore import SQLDataStore
-from paxtune.algorithms import RandomSearch
-from paxtune.study import Study
-from paxtune.trial import Trial
-from tests.paxtune.toys import toy
-from tests.paxtune.test_study import finish
-
-def die(*_, **__):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-study = Study.open(sys.argv[1], toy())
-for _ in range(3):
-    finish(study.suggest())
-{arm}
-trial = study.suggest()
-{then}
-"""
-
-
-def _die(directory: Path, arm: str, then: str = '') -> None:
-    code = _DIE.format(arm=arm, then=then)
-    root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, '-c', code, str(directory)], cwd=root, check=False)
-    assert done.returncode == -signal.SIGKILL
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    'arm',
-    [
-        'RandomSearch.suggest = die',
-        'SQLDataStore.create_trial = die',
-        'SQLDataStore.update_suggestion_operation = die',
-    ],
-)
-def test_a_kill_inside_a_suggestion_loses_and_repeats_nothing(tmp_path, arm):
-    with Study.open(tmp_path / 'whole', toy()) as whole:
-        run(whole)
-        expected = decisions(whole)
-    _die(tmp_path / 'killed', arm)
-    with Study.open(tmp_path / 'killed', toy()) as study:
-        trial = ask(study)
-        assert trial.id == 4
-        finish(trial)
-        run(study)
-        assert decisions(study) == expected
-        assert [trial.state for trial in study.trials] == ['COMPLETED'] * 5
-
-
-@pytest.mark.slow
-def test_a_kill_inside_a_stop_leaves_no_trial_that_passes_for_a_full_one(tmp_path):
-    then = "trial.report(10, {'loss': 1e-9}); Trial._complete = die; trial.stop('bad')"
-    _die(tmp_path, 'pass', then)
-    with Study.open(tmp_path, toy()) as study:
-        assert study.trials[3].state == 'ACTIVE'
-        trial = ask(study)
-        assert (trial.id, trial.resumed) == (5, False)
-        stopped = study.trials[3]
-        assert (stopped.state, stopped.stop_reason, stopped.reward) == ('COMPLETED', 'bad', 1e-9)
-        assert best(study).id != 4

@@ -1,0 +1,37 @@
+"""What tests do with studies."""
+
+from paxtune.study import Study
+from paxtune.trial import Trial
+
+
+def ask(study: Study) -> Trial:
+    """The next trial of a study that has one."""
+    trial = study.suggest()
+    assert trial is not None
+    return trial
+
+
+def best(study: Study) -> Trial:
+    """The best trial of a study that has one."""
+    trial = study.best
+    assert trial is not None
+    return trial
+
+
+def finish(trial: Trial) -> None:
+    """Runs a trial: the loss is the learning rate, and falls with the steps."""
+    rate = trial.materialize().rate
+    for step in (10, 20):
+        trial.report(step, {'loss': rate / step, 'accuracy': 1 - rate})
+    trial.complete()
+
+
+def run(study: Study) -> list[Trial]:
+    """Runs a study to its end."""
+    while (trial := study.suggest()) is not None:
+        finish(trial)
+    return study.trials
+
+
+def decisions(study: Study) -> list[dict[str, object]]:
+    return [trial.decisions for trial in study.trials]
