@@ -2,7 +2,7 @@
 
     python -m paxtune.search --exp=examples.tunable_lm.Tiny
 
-8 trials take two minutes on two cores; the best reaches about 3.4 bits per byte.
+8 trials take a minute on two cores; the best reaches about 3.7 bits per byte.
 """
 
 import pyglove as pg
@@ -26,4 +26,5 @@ def Tiny() -> Tunable:
         eval_inputs={'eval': StdlibInput(split='eval', **data)},
         train=TrainLoop(num_train_steps=60, eval_interval_steps=20, save_interval_steps=20),
         search=Search(MetricReward('minimize', 'eval/bits_per_byte'), num_trials=8),
+        smoke={'train.num_train_steps': 2, 'eval_inputs.eval.max_bytes': 4096},
     )

@@ -13,9 +13,34 @@ from etils import epy
 with epy.lazy_api_imports(globals()):
     from paxtune.algorithms import RandomSearch as RandomSearch
     from paxtune.algorithms import RegularizedEvolution as RegularizedEvolution
-    from paxtune.experiment import Search as Search
+    from paxtune.algorithms import Sweeping as Sweeping
+    from paxtune.api import load_study as load_study
+    from paxtune.api import tune as tune
+    from paxtune.callbacks import Callback as Callback
+    from paxtune.console import Progress as Progress
+    from paxtune.constraints import Constraint as Constraint
+    from paxtune.constraints import Infeasible as Infeasible
+    from paxtune.constraints import Requires as Requires
+    from paxtune.cross_step import BestStep as BestStep
+    from paxtune.cross_step import LastStep as LastStep
+    from paxtune.cross_step import MeanOfSteps as MeanOfSteps
     from paxtune.experiment import Tunable as Tunable
+    from paxtune.failures import ErrorPattern as ErrorPattern
+    from paxtune.limits import Limit as Limit
+    from paxtune.metrics import Metric as Metric
+    from paxtune.policies import ByRank as ByRank
     from paxtune.policies import ByValue as ByValue
     from paxtune.policies import MedianStopping as MedianStopping
     from paxtune.rewards import MetricReward as MetricReward
+    from paxtune.rewards import MnasHard as MnasHard
+    from paxtune.rewards import MnasSoft as MnasSoft
+    from paxtune.rewards import Objectives as Objectives
+    from paxtune.rewards import TunasAbsolute as TunasAbsolute
+    from paxtune.rewards import WeightedSum as WeightedSum
+    from paxtune.searching import Search as Search
     from paxtune.study import Study as Study
+    from paxtune.sweeps import parameter_sweep as parameter_sweep
+    from trainer.derived import derived as derived
+    from trainer.ranges import intv as intv
+    from trainer.signals import SkipTrial as SkipTrial
+    from trainer.signals import StopTrial as StopTrial

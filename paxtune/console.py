@@ -2,15 +2,23 @@
 
 import dataclasses
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from paxtune.callbacks import Callback
 from trainer.directory import short_names
 
+if TYPE_CHECKING:
+    from paxtune.measurement import Measurement
+    from paxtune.study import Study
+    from paxtune.trial import Trial
+
 _SHOWN_TRIALS = 20
+
+Rewards = tuple[float, ...]
 
 
 @dataclasses.dataclass
@@ -22,31 +30,29 @@ class Row:
         decisions: of the trial, by short names.
         state: 'running', 'completed', 'stopped' or 'infeasible'.
         step: of the last measurement.
-        metric: the reward's metric there.
+        rewards: those of that measurement.
     """
 
     number: int
     decisions: str
     state: str = 'running'
     step: int = 0
-    metric: float | None = None
+    rewards: Rewards = ()
 
 
-class Progress:
+class Progress(Callback):
     """Shows the trials of a study as they run.
 
-    Use as a context manager; the table is live inside.
-
     Attributes:
-        metric_name: the metric that is the reward.
+        metric_name: what the reward is of.
         num_trials: the study's total.
     """
 
-    def __init__(self, metric_name: str, num_trials: int, console: Console | None = None):
+    def __init__(self, metric_name: str = '', num_trials: int = 0, console: Console | None = None):
         self.metric_name, self.num_trials = metric_name, num_trials
         self._console = console or Console(highlight=False)
         self._rows: dict[int, Row] = {}
-        self._best: tuple[int, float] | None = None
+        self._best: tuple[int, Rewards] | None = None
         self._done_before = 0
         self._started = time.monotonic()
         self._live = (
@@ -55,17 +61,32 @@ class Progress:
             else None
         )
 
-    def __enter__(self) -> 'Progress':
+    def on_study_start(self, study: 'Study') -> None:
+        self.metric_name = ', '.join(reward.label for reward in study.search.rewards) or 'reward'
+        self.num_trials = study.num_trials
         if self._live is not None:
             self._live.start()
-        return self
+        done = sum(trial.is_terminal for trial in study.trials)
+        self.already_done(done, _best(study))
 
-    def __exit__(self, *error: object) -> None:
+    def on_trial_start(self, study: 'Study', trial: 'Trial') -> None:
+        self.start(trial.id, trial.decisions)
+
+    def on_trial_resume(self, study: 'Study', trial: 'Trial', step: int) -> None:
+        self.resume(trial.id, step)
+
+    def on_measurement(self, study: 'Study', trial: 'Trial', measurement: 'Measurement') -> None:
+        self.measure(trial.id, measurement.step, measurement.rewards)
+
+    def on_trial_end(self, study: 'Study', trial: 'Trial') -> None:
+        self.end(trial.id, trial.outcome, trial.reason or '', _best(study))
+
+    def on_study_end(self, study: 'Study') -> None:
         if self._live is not None:
             self._live.stop()
 
-    def already_done(self, count: int, best: tuple[int, float] | None) -> None:
-        """Tells of the trials that were done before, and (number, metric) of the best of them."""
+    def already_done(self, count: int, best: tuple[int, Rewards] | None) -> None:
+        """Tells of the trials that were done before, and (number, rewards) of the best of them."""
         self._done_before, self._best = count, best
         if count:
             self.say(f'{count} of {self.num_trials} trials are done')
@@ -82,19 +103,19 @@ class Progress:
         self._rows[number].step = step
         self.say(f'trial {number}: resumed from step {step}')
 
-    def measure(self, number: int, step: int, metric: float) -> None:
+    def measure(self, number: int, step: int, rewards: Rewards) -> None:
         """A trial has been evaluated."""
         row = self._rows[number]
-        row.step, row.metric = step, metric
-        self._say_plain(f'trial {number}: step {step} {self.metric_name}={metric:.5g}')
+        row.step, row.rewards = step, rewards
+        self._say_plain(f'trial {number}: step {step} {self.metric_name}={_shown(rewards)}')
 
-    def end(self, number: int, state: str, reason: str, best: tuple[int, float] | None) -> None:
-        """A trial is over; `best` is (number, metric) of the study's best so far."""
+    def end(self, number: int, state: str, reason: str, best: tuple[int, Rewards] | None) -> None:
+        """A trial is over; `best` is (number, rewards) of the study's best so far."""
         row = self._rows[number]
         row.state, self._best = state, best
         text = f'trial {number}: {state}' + (f' ({reason})' if reason else '')
         if best is not None:
-            text += f'; best is trial {best[0]} with {self.metric_name}={best[1]:.5g}'
+            text += f'; best is trial {best[0]} with {self.metric_name}={_shown(best[1])}'
         self._say_plain(f'{text}; {self._time_left()}')
 
     def say(self, text: str) -> None:
@@ -131,15 +152,27 @@ class Progress:
         for heading in ('trial', 'state', 'step', self.metric_name, 'decisions'):
             table.add_column(heading, overflow='ellipsis', no_wrap=True)
         for row in self._copied()[-_SHOWN_TRIALS:]:
-            metric = '' if row.metric is None else f'{row.metric:.5g}'
             style = 'bold green' if self._best and self._best[0] == row.number else ''
+            rewards = _shown(row.rewards) if row.rewards else ''
             table.add_row(
-                str(row.number), row.state, str(row.step), metric, row.decisions, style=style
+                str(row.number), row.state, str(row.step), rewards, row.decisions, style=style
             )
         if self._best is not None:
-            table.caption = f'best: trial {self._best[0]}, {self.metric_name}={self._best[1]:.5g}'
+            table.caption = (
+                f'best: trial {self._best[0]}, {self.metric_name}={_shown(self._best[1])}'
+            )
         return table
 
 
 def _short(value: Any) -> str:
     return f'{value:.3g}' if isinstance(value, float) else str(value)
+
+
+def _shown(rewards: Rewards) -> str:
+    return ', '.join(f'{reward:.5g}' for reward in rewards) or '(none yet)'
+
+
+def _best(study: 'Study') -> tuple[int, Rewards] | None:
+    if len(study.search.rewards) != 1 or study.best is None:
+        return None
+    return study.best.id, study.best.rewards

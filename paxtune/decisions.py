@@ -10,22 +10,28 @@ one is made only where PyGlove asks for it.
 
 import functools
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import pyglove as pg
 
+from trainer.ranges import IntPoint
+
 Decisions = dict[str, int | float]
-"""{id of the decision point: index of a candidate, or number}, in the order of the space."""
+"""{id of the decision point: index of a candidate, or number}, in the order of the space.
+
+A number from a range of integers is an int, one from any other range a float.
+"""
 
 Point: TypeAlias = pg.geno.Choices | pg.geno.Float
 """One decision point: a choice of `num_choices` candidates, or a number in a range."""
 
 Choose = Callable[[Point], Sequence[int] | float]
-"""Decides at one point: `num_choices` indices for a choice, a float for a number."""
+"""Decides at one point: `num_choices` indices for a choice, or a number."""
 
 _SPEC_TYPES = frozenset(
-    cls.__serialization_key__ for cls in (pg.geno.Space, pg.geno.Choices, pg.geno.Float)
+    cls.__serialization_key__ for cls in (pg.geno.Space, pg.geno.Choices, pg.geno.Float, IntPoint)
 )
 
 
@@ -61,6 +67,11 @@ def _decide(spec: pg.DNASpec, choose: Choose, decisions: Decisions) -> None:
             _decide(place.candidates[index], choose, decisions)
 
 
+def is_integer(point: Point) -> bool:
+    """Whether what is decided at a point is a whole number from a range."""
+    return isinstance(point, IntPoint)
+
+
 def places(point: pg.geno.Choices) -> list[pg.geno.Choices]:
     """The single choices that a choice of several candidates is made of, each with its own id."""
     return [point.subchoice(place) for place in range(point.num_choices)]
@@ -71,6 +82,19 @@ def ids(point: Point) -> list[str]:
     if isinstance(point, pg.geno.Float):
         return [point.id.path]
     return [place.id.path for place in places(point)]
+
+
+def points(spec: pg.DNASpec) -> Iterator[Point]:
+    """All decision points of a space, owners before what they may open."""
+    if isinstance(spec, pg.geno.Space):
+        for element in spec.elements:
+            yield from points(element)
+        return
+    yield spec
+    if isinstance(spec, pg.geno.Choices):
+        for place in places(spec):
+            for candidate in place.candidates:
+                yield from points(candidate)
 
 
 def active_points(spec: pg.DNASpec, decisions: Decisions) -> Iterator[Point]:
@@ -98,7 +122,10 @@ def _to_dna(spec: pg.DNASpec, decisions: Decisions) -> pg.DNA:
     if isinstance(spec, pg.geno.Space):
         return pg.DNA(None, [_to_dna(element, decisions) for element in spec.elements])
     if isinstance(spec, pg.geno.Float):
-        return pg.DNA(decisions[spec.id.path])
+        number = decisions[spec.id.path]
+        if is_integer(spec) and not isinstance(number, int):
+            raise ValueError(f'{spec.id.path}: expected a whole number: {number}')
+        return pg.DNA(float(number))
     chosen = []
     for place in places(spec):
         index = decisions[place.id.path]
@@ -119,7 +146,8 @@ def _from_numbers(spec: pg.DNASpec, numbers: Iterator[Any], decisions: Decisions
         for element in spec.elements:
             _from_numbers(element, numbers, decisions)
     elif isinstance(spec, pg.geno.Float):
-        decisions[spec.id.path] = next(numbers)
+        number = next(numbers)
+        decisions[spec.id.path] = int(number) if is_integer(spec) else number
     else:
         for place in places(spec):
             index = decisions[place.id.path] = next(numbers)
@@ -127,9 +155,104 @@ def _from_numbers(spec: pg.DNASpec, numbers: Iterator[Any], decisions: Decisions
 
 
 def size(spec: pg.DNASpec) -> int | None:
-    """How many different experiments a space holds; None where a range makes them countless."""
-    count: int = spec.space_size
-    return None if count < 0 else count
+    """How many decisions a space allows; None where a range of floats makes them countless.
+
+    (PyGlove's own number takes time that is exponential in the number of candidates.)
+
+    Example:
+        >>> size(pg.dna_spec(pg.Dict(x=pg.manyof(2, [1, 2, pg.oneof([3, 4])]))))
+        10
+    """
+    if isinstance(spec, IntPoint):
+        return int(spec.max_value) - int(spec.min_value) + 1
+    if isinstance(spec, pg.geno.Float):
+        return None
+    parts = spec.elements if isinstance(spec, pg.geno.Space) else spec.candidates
+    sizes = [found for found in map(size, parts) if found is not None]
+    if len(sizes) < len(parts):
+        return None
+    return math.prod(sizes) if isinstance(spec, pg.geno.Space) else _num_choices(spec, sizes)
+
+
+def _num_choices(point: pg.geno.Choices, sizes: Sequence[int]) -> int:
+    """In how many ways candidates that allow `sizes` decisions each are chosen."""
+    count = point.num_choices
+    if not point.distinct and not point.sorted:
+        return sum(sizes) ** count
+    # The coefficients of a generating function: `ways[n]` is the number of ways to choose n of
+    # the candidates so far, in order. Each of them multiplies it by 1 + size·x where it may be
+    # chosen once, and by 1 / (1 - size·x) where it may be chosen again and again.
+    ways = [1] + [0] * count
+    for each in sizes:
+        for chosen in range(count, 0, -1) if point.distinct else range(1, count + 1):
+            ways[chosen] += each * ways[chosen - 1]
+    return ways[count] if point.sorted else ways[count] * math.factorial(count)
+
+
+def enumerate_decisions(spec: pg.DNASpec) -> Iterator[Decisions]:
+    """All decisions that a space allows, made one at a time; the last decision changes fastest.
+
+    Raises:
+        ValueError: a range of floats makes them countless.
+
+    Example:
+        >>> spec = pg.dna_spec(pg.Dict(x=pg.oneof(['a', pg.oneof(['b', 'c'])])))
+        >>> list(enumerate_decisions(spec))
+        [{'x': 0}, {'x': 1, 'x[=1/2]': 0}, {'x': 1, 'x[=1/2]': 1}]
+    """
+    if size(spec) is None:
+        raise ValueError('the space is countless: it holds a range of floats')
+    return _enumerate(spec)
+
+
+def _enumerate(spec: pg.DNASpec) -> Iterator[Decisions]:
+    if isinstance(spec, pg.geno.Space):
+        return _in_turn([functools.partial(_anyhow, element) for element in spec.elements])
+    if isinstance(spec, pg.geno.Float):
+        numbers = range(int(spec.min_value), int(spec.max_value) + 1)
+        return ({spec.id.path: number} for number in numbers)
+    return _in_turn([functools.partial(_at_place, spec, n) for n in range(spec.num_choices)])
+
+
+def _in_turn(ways: Sequence[Callable[[Decisions], Iterator[Decisions]]]) -> Iterator[Decisions]:
+    """All that comes of deciding in several ways, one after the other.
+
+    Args:
+        ways: each is given what the earlier ones decided.
+    """
+    if not ways:
+        yield {}
+        return
+    # Not by recursion: a space may hold more decisions than Python allows calls in each other.
+    before: list[Decisions] = [{}]
+    open_ = [ways[0]({})]
+    while open_:
+        decided = next(open_[-1], None)
+        if decided is None:
+            open_.pop()
+            before.pop()
+        elif len(open_) == len(ways):
+            yield before[-1] | decided
+        else:
+            before.append(before[-1] | decided)
+            open_.append(ways[len(open_)](before[-1]))
+
+
+def _anyhow(spec: pg.DNASpec, before: Decisions) -> Iterator[Decisions]:
+    return _enumerate(spec)
+
+
+def _at_place(point: pg.geno.Choices, number: int, before: Decisions) -> Iterator[Decisions]:
+    """What may be chosen in one place, and all that it opens."""
+    place = places(point)[number]
+    chosen = [before[earlier.id.path] for earlier in places(point)[:number]]
+    for index, candidate in enumerate(place.candidates):
+        if point.distinct and index in chosen:
+            continue
+        if point.sorted and index < max(chosen, default=0):
+            continue
+        for opened in _enumerate(candidate):
+            yield {place.id.path: index} | opened
 
 
 def spec_to_json(spec: pg.DNASpec) -> str:

@@ -1,32 +1,11 @@
 """Experiments that can be tuned."""
 
-from paxtune.algorithms import Algorithm, RandomSearch
-from paxtune.policies import EarlyStopping
-from paxtune.rewards import Reward
-from trainer.component import Component
+from typing import Any
+
+from paxtune.searching import Search
+from trainer.component import bind
 from trainer.experiment import Experiment
-
-
-class Search(Component):
-    """How the decisions of an experiment are searched.
-
-    Attributes:
-        reward: what makes one trial better than another.
-        num_trials: trials in the study, all in all. It may grow when a study is resumed.
-        algorithm: what proposes the decisions of a trial.
-        early_stopping: what ends trials that are not worth going on with.
-        seed: what the algorithm draws from.
-    """
-
-    reward: Reward
-    num_trials: int
-    algorithm: Algorithm = RandomSearch()
-    early_stopping: EarlyStopping | None = None
-    seed: int = 0
-
-    def check(self) -> None:
-        if self.num_trials < 1:
-            raise ValueError(f'num_trials must be at least 1: {self.num_trials}')
+from trainer.overrides import replaced
 
 
 class Tunable(Experiment):
@@ -34,6 +13,41 @@ class Tunable(Experiment):
 
     Attributes:
         search: algorithm, reward, early stopping, number of trials.
+        shared: values by name that others are derived from (`derived('shared.width')`), decisions
+            among them.
+        sub_experiments: what a trial trains, one after another: by name, the values, path to
+            value, in which each differs from this experiment. Their metrics are called
+            `<metric>:<name>`. Empty for a trial of one experiment.
     """
 
     search: Search
+    shared: dict[str, Any] = {}
+    sub_experiments: dict[str, dict[str, Any]] = {}
+
+    def check(self) -> None:
+        super().check()
+        for name in self.sub_experiments:
+            if not name.replace('_', '').replace('-', '').isalnum():
+                raise ValueError(
+                    f'sub_experiments: {name!r} is no name for one: use letters, digits, _ and -'
+                )
+
+    def parts(self, check: bool = True) -> dict[str, 'Tunable']:
+        """The experiments that a trial trains, in order, by the name of the sub-experiment.
+
+        The one of a trial without sub-experiments is called ''.
+
+        Args:
+            check: whether their values must fit together.
+
+        Raises:
+            UserError: a sub-experiment names a path that is not there, or a value that does not
+                fit.
+        """
+        if not self.sub_experiments:
+            return {'': self}
+        alone = bind(self, {'sub_experiments': {}})
+        return {
+            name: replaced(alone, dict(changes), f'sub_experiments.{name}', check)
+            for name, changes in self.sub_experiments.items()
+        }

@@ -7,6 +7,8 @@ from typing import Any
 
 import pyglove as pg
 
+from trainer.derived import Derived
+
 _CONDITIONS = re.compile(r'(\[=\d+/\d+\])+(?=\.|\[\d)')
 
 
@@ -39,6 +41,8 @@ def short(value: Any) -> str:
         >>> short(pg.Dict(widths=[1, 2], depth=pg.oneof([3, 4])))
         '{widths=[1, 2]}'
     """
+    if isinstance(value, Derived):
+        return str(value.expression)
     if isinstance(value, pg.Object | pg.Dict):
         items = ', '.join(f'{name}={short(child)}' for name, child in _given(value))
         if isinstance(value, pg.Dict):
@@ -90,7 +94,7 @@ def match(value: Any, candidates: Sequence[Any]) -> int | None:
         (1, 1, 1)
     """
     value = label(value)
-    for same in (_identical, _equal_numbers, _same_text):
+    for same in (_identical, _equal_numbers, _same_text, _same_letters):
         for index, candidate in enumerate(candidates):
             if same(value, candidate):
                 return index
@@ -108,3 +112,9 @@ def _equal_numbers(value: Any, candidate: Any) -> bool:
 
 def _same_text(value: Any, candidate: Any) -> bool:
     return isinstance(value, str) and value.removesuffix('()') == str(candidate)
+
+
+def _same_letters(value: Any, candidate: Any) -> bool:
+    """Whether a text is that of a list or a component, but for spaces."""
+    texts = isinstance(value, str) and isinstance(candidate, str)
+    return texts and ''.join(value.split()) == ''.join(candidate.split())

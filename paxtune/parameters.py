@@ -1,20 +1,22 @@
 """Search spaces and decisions in Vizier's terms.
 
-Every decision point becomes a Vizier parameter of the same id: a range becomes DOUBLE with its
-scale, a choice between numbers DISCRETE, any other choice CATEGORICAL, with the points that a
-candidate opens as its conditional children. A choice of several candidates becomes one parameter
-for each of them; that they must differ or be sorted has no form in Vizier, and only `pg.DNASpec`
-says it. (Vizier's own converter imports JAX, and knows rewards that are maximized only.)
+Every decision point becomes a Vizier parameter of the same id: a range becomes DOUBLE or INTEGER
+with its scale, a choice between numbers DISCRETE, any other choice CATEGORICAL, with the points
+that a candidate opens as its conditional children. A choice of several candidates becomes one
+parameter for each of them; that they must differ or be sorted has no form in Vizier, and only
+`pg.DNASpec` says it. (Vizier's own converter imports JAX, and knows rewards that are maximized
+only.)
 """
 
+import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import pyglove as pg
 from vizier._src.service import study_pb2
 
-from paxtune.decisions import Decisions, Point, active_points, decide, places
+from paxtune.decisions import Decisions, Point, active_points, is_integer, places
 
 ParameterSpec: TypeAlias = study_pb2.StudySpec.ParameterSpec
 
@@ -42,8 +44,12 @@ def to_search_space(spec: pg.DNASpec) -> list[ParameterSpec]:
 
 def _range(point: pg.geno.Float) -> ParameterSpec:
     parameter = ParameterSpec(parameter_id=_name(point), scale_type=_SCALES[point.scale])
-    parameter.double_value_spec.min_value = point.min_value
-    parameter.double_value_spec.max_value = point.max_value
+    if is_integer(point):
+        parameter.integer_value_spec.min_value = int(point.min_value)
+        parameter.integer_value_spec.max_value = int(point.max_value)
+    else:
+        parameter.double_value_spec.min_value = point.min_value
+        parameter.double_value_spec.max_value = point.max_value
     return parameter
 
 
@@ -81,33 +87,95 @@ def from_parameters(spec: pg.DNASpec, parameters: Mapping[str, str | float]) -> 
     Raises:
         ValueError: the parameters do not belong to this space.
     """
-
-    def choose(point: Point) -> Sequence[int] | float:
-        if isinstance(point, pg.geno.Float):
-            return float(_take(parameters, point))
-        return [_index(place, _take(parameters, place)) for place in places(point)]
-
-    decisions = decide(spec, choose)
-    if extra := set(parameters) - {_ROOT if id_ == '' else id_ for id_ in decisions}:
-        raise ValueError(f'parameters that are not part of the search space: {sorted(extra)}')
-    return decisions
+    return reader(spec)(parameters)
 
 
-def _take(parameters: Mapping[str, str | float], point: Point) -> str | float:
-    try:
-        return parameters[_name(point)]
-    except KeyError:
-        raise ValueError(f'no value for parameter {_name(point)!r}') from None
+def reader(spec: pg.DNASpec) -> Callable[[Mapping[str, str | float]], Decisions]:
+    """`from_parameters` for many trials of one space."""
+    plan = _plan(spec)
+
+    def read(parameters: Mapping[str, str | float]) -> Decisions:
+        decisions: Decisions = {}
+        _decide(plan, parameters, decisions)
+        if len(parameters) > len(decisions):
+            extra = set(parameters) - {id_ or _ROOT for id_ in decisions}
+            raise ValueError(f'parameters that are not part of the search space: {sorted(extra)}')
+        return decisions
+
+    return read
 
 
-def _index(choice: pg.geno.Choices, value: str | float) -> int:
-    if (numbers := _numbers(choice)) and value in numbers:
-        return numbers.index(float(value))
-    # The index alone counts: what follows is for people, and may read otherwise in a later version.
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Place:
+    """A place where something is decided, in plain Python: to look into symbolic objects for each
+    of thousands of trials takes a hundred times as long.
+
+    Attributes:
+        id: of the decision.
+        parameter: its name in Vizier.
+        is_integer: whether a number of a range is whole.
+        indices: the candidates by their values in Vizier.
+        opened: what each candidate opens; None for a range.
+    """
+
+    id: str
+    parameter: str
+    is_integer: bool
+    indices: Mapping[str | float, int]
+    opened: Sequence[Sequence['_Place']] | None
+
+
+def _plan(spec: pg.DNASpec) -> list[_Place]:
+    if isinstance(spec, pg.geno.Space):
+        return [place for element in spec.elements for place in _plan(element)]
+    if isinstance(spec, pg.geno.Float):
+        return [_Place(spec.id.path, _name(spec), is_integer(spec), {}, None)]
+    found = []
+    for place in places(spec):
+        opened = [_plan(candidate) for candidate in place.candidates]
+        numbers: Sequence[str | float] = _numbers(place)
+        values = numbers or [_category(place, index) for index in range(len(opened))]
+        indices = {value: index for index, value in enumerate(values)}
+        found.append(_Place(place.id.path, _name(place), False, indices, opened))
+    return found
+
+
+def _decide(
+    plan: Sequence[_Place], parameters: Mapping[str, str | float], decisions: Decisions
+) -> None:
+    for place in plan:
+        try:
+            value = parameters[place.parameter]
+        except KeyError:
+            raise ValueError(f'no value for parameter {place.parameter!r}') from None
+        if place.opened is None:
+            decisions[place.id] = _number(place, value)
+            continue
+        index = place.indices.get(value)
+        if index is None:
+            index = _index(place, value)
+        decisions[place.id] = index
+        if opened := place.opened[index]:
+            _decide(opened, parameters, decisions)
+
+
+def _number(place: _Place, value: str | float) -> int | float:
+    number = float(value)
+    if not place.is_integer:
+        return number
+    if not number.is_integer():
+        raise ValueError(f'{value!r} is not a value of parameter {place.parameter!r}')
+    return int(number)
+
+
+def _index(place: _Place, value: str | float) -> int:
+    # The index alone counts: what follows is for people, and may have read otherwise in an
+    # earlier version.
     index = str(value).partition('/')[0]
-    if not numbers and index.isdecimal() and int(index) < len(choice.candidates):
+    are_categories = all(isinstance(each, str) for each in place.indices)
+    if are_categories and index.isdecimal() and int(index) < len(place.indices):
         return int(index)
-    raise ValueError(f'{value!r} is not a value of parameter {_name(choice)!r}')
+    raise ValueError(f'{value!r} is not a value of parameter {place.parameter!r}')
 
 
 def _name(point: Point) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paxtune.exchange import content
 from trainer.directory import write_json
 
 if TYPE_CHECKING:
@@ -19,51 +20,52 @@ _FILE = 'trial.json'
 class TrialRecord:
     """Keeps `trial.json` up to date.
 
-    It holds the trial's number, decisions, state and reason, its parent, every measurement, the
-    fingerprints of its data, when it began and ended, at which steps it was resumed, the seconds
-    that this and earlier processes spent on it, and where it ran: threads are part of that,
-    since bits depend on them.
+    It holds what the study knows of the trial (`paxtune.exchange.content`), the fingerprints of
+    its data, when it was started first, at which steps it was resumed, and where it ran: threads
+    are part of that, since bits depend on them. A study in memory has no such files.
 
     Attributes:
-        content: what is written.
+        content: what is written beside what the study knows.
         is_resumed: whether this process went on from a checkpoint.
+        seconds_before: how long earlier processes have spent on the trial.
     """
 
-    def __init__(self, directory: Path, trial: 'Trial', data: Mapping[str, str]):
-        self._path = directory / _FILE
-        before = read(directory) or {}
-        self._seconds_before = float(before.get('seconds', 0.0))
+    def __init__(
+        self, directory: Path | None, trial: 'Trial', data: Mapping[str, str], num_devices: int
+    ):
+        self._path = None if directory is None else directory / _FILE
+        before = (None if directory is None else read(directory)) or {}
+        self.seconds_before = max(float(before.get('seconds', 0.0)), trial.seconds)
         self._started = _now()
+        self._num_devices = num_devices
         self.is_resumed = False
         self.content: dict[str, Any] = {
-            'trial': trial.id,
-            'state': None,
-            'reason': None,
-            'decisions': trial.decisions,
-            'parent': trial.parent,
-            'reward': None,
             'data': dict(data),
-            'created': trial.created.isoformat(),
             'started': before.get('started', self._started.isoformat()),
-            'ended': None,
             'resumed_from': before.get('resumed_from', []),
-            'seconds': self._seconds_before,
-            'machine': _machine(),
-            'measurements': [],
+            'machine': machine() if num_devices else None,
         }
         self.write(trial)
+
+    @property
+    def seconds(self) -> float:
+        """How long the trial has run, in all processes."""
+        return self.seconds_before + (_now() - self._started).total_seconds()
 
     def resumed(self, step: int) -> None:
         """Notes that the trial went on from a checkpoint."""
         self.is_resumed = True
         self.content['resumed_from'].append(step)
 
+    def note_time(self, trial: 'Trial') -> None:
+        """Tells the study how long the trial ran, and on how many devices."""
+        trial.note(seconds=repr(self.seconds), devices=str(self._num_devices))
+
     def write(self, trial: 'Trial') -> None:
         """Writes the trial as it stands now."""
-        now = _now()
-        self.content['seconds'] = self._seconds_before + (now - self._started).total_seconds()
-        self.content |= _standing(trial)
-        write_json(self._path, self.content)
+        if self._path is not None:
+            seconds = trial.seconds if trial.is_terminal else self.seconds
+            write_json(self._path, content(trial) | {'seconds': seconds} | self.content)
 
 
 def read(directory: Path) -> dict[str, Any] | None:
@@ -74,9 +76,9 @@ def read(directory: Path) -> dict[str, Any] | None:
 
 def settle(directory: Path, trial: 'Trial') -> None:
     """Brings the record of a terminal trial up to date, whose process died before it could."""
-    content = read(directory)
-    if content is not None and content['state'] != trial.state:
-        write_json(directory / _FILE, content | _standing(trial))
+    before = read(directory)
+    if before is not None and before['state'] != trial.state:
+        write_json(directory / _FILE, before | content(trial))
 
 
 def num_threads() -> int:
@@ -86,20 +88,8 @@ def num_threads() -> int:
     return os.cpu_count() or 1
 
 
-def _standing(trial: 'Trial') -> dict[str, Any]:
-    return {
-        'state': trial.state,
-        'reason': trial.stop_reason or trial.infeasible_reason,
-        'reward': trial.reward,
-        'ended': trial.completed.isoformat() if trial.completed else None,
-        'measurements': [
-            {'step': m.step, 'reward': m.reward, 'metrics': dict(m.metrics)}
-            for m in trial.measurements
-        ],
-    }
-
-
-def _machine() -> dict[str, Any]:
+def machine() -> dict[str, Any]:
+    """Where this process computes."""
     import jax
 
     return {

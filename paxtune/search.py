@@ -7,6 +7,7 @@ the study, the trial that was interrupted first; --num_trials is the study's tot
 0 done (or out of --max_hours), 1 no trial was completed, 2 bad input, 130 or 143 interrupted.
 """
 
+import collections
 import re
 import shlex
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from paxtune.experiment import Tunable
     from paxtune.study import Study
+    from paxtune.trial import Trial
 
 
 def main(argv: Sequence[str] | None) -> int:
@@ -31,28 +33,34 @@ def main(argv: Sequence[str] | None) -> int:
     args = _flags().parse_args(argv)
     tunable = tunable_for(args)
     job_log_dir = args.job_log_dir or f'runs/{args.exp}' + ('-smoke' if args.smoke else '')
-    data = prepared_data(tunable, args)
 
-    from trainer import directory
+    from paxtune.api import MissingDataError, tune
+    from paxtune.console import Progress
+    from paxtune.tuner import Paused, StudyStoppedError
     from trainer.interrupt import Interrupt
 
-    with directory.locked(job_log_dir):
-        command.enable_compilation_cache()
-        from paxtune.console import Progress
-        from paxtune.study import Study
-        from paxtune.tuner import Paused, Tuner
-
-        with Study.open(job_log_dir, tunable, data) as study, Interrupt() as interrupt:
-            progress = Progress(tunable.search.reward.label, study.num_trials)
-            try:
-                with progress:
-                    Tuner(study, progress, interrupt.requested, args.max_hours).run()
-            except Paused as reason:
-                again = shlex.join(['python', '-m', 'paxtune.search', *command.given(argv)])
-                print(f'Paused: {reason}. The study is saved in {job_log_dir}. To resume: {again}')
-                return interrupt.exit_code if interrupt.requested() else 0
-            print(summary(study, args.exp))
-            return 0 if study.best is not None else 1
+    again = shlex.join(['python', '-m', 'paxtune.search', *command.given(argv)])
+    with Interrupt() as interrupt:
+        try:
+            study = tune(
+                tunable,
+                job_log_dir=job_log_dir,
+                callbacks=[Progress()],
+                prior_studies=args.prior_studies,
+                fork_study=args.fork_study,
+                should_interrupt=interrupt.requested,
+            )
+        except Paused as reason:
+            print(f'Paused: {reason}. The study is saved in {job_log_dir}. To resume: {again}')
+            return interrupt.exit_code if interrupt.requested() else 0
+        except StudyStoppedError as error:
+            print(f'Stopped: {error}. The study is saved in {job_log_dir}. To resume: {again}')
+            return 1
+        except MissingDataError as error:
+            raise _with_a_way_out(error, tunable, args) from error
+    with study:
+        print(summary(study, args.exp))
+        return 0 if study.candidates else 1
 
 
 def _flags() -> 'argparse.ArgumentParser':
@@ -64,7 +72,28 @@ def _flags() -> 'argparse.ArgumentParser':
         '--algorithm', help="random_search, regularized_evolution, or 'RandomSearch()'"
     )
     flags.add_argument('--seed', type=int, help='what the algorithm draws from')
-    flags.add_argument('--max_hours', type=float, help='stop after so long; resumable')
+    flags.add_argument('--max_hours', type=float, help='hours for all trials together')
+    flags.add_argument('--max_device_hours', type=float, help='the same, times the devices')
+    flags.add_argument('--target_reward', type=float, help='stop when a trial is as good as this')
+    flags.add_argument(
+        '--seed_trials', metavar='FILE', help='decisions of the first trials: JSON, [{path: value}]'
+    )
+    flags.add_argument(
+        '--seed_defaults',
+        action='store_true',
+        help="let the first trial be the experiment's own defaults",
+    )
+    flags.add_argument(
+        '--prior_studies',
+        nargs='+',
+        action='extend',
+        default=[],
+        metavar='DIR',
+        help='studies whose trials the algorithm learns from',
+    )
+    flags.add_argument(
+        '--fork_study', metavar='DIR', help='a study whose trials this one begins with'
+    )
     flags.add_argument(
         '--tune',
         nargs='+',
@@ -88,13 +117,28 @@ def tunable_for(args: 'argparse.Namespace') -> 'Tunable':
     tunable = registry.find(args.exp, Tunable)
     if args.smoke:
         tunable = overrides.smoke(tunable)
-    tunable = overrides.tune(overrides.override(tunable, args.set), args.tune)
-    flags = {'num_trials': args.num_trials, 'seed': args.seed}
-    changes = {f'search.{name}={value}' for name, value in flags.items() if value is not None}
-    tunable = overrides.override(tunable, sorted(changes))
+    base = overrides.override(tunable, args.set)
+    tunable = overrides.tune(base, args.tune)
+    names = ('num_trials', 'seed', 'max_hours', 'max_device_hours', 'target_reward')
+    given = {name: getattr(args, name) for name in names}
+    changes = [f'search.{name}={value}' for name, value in given.items() if value is not None]
+    tunable = overrides.override(tunable, changes)
     if args.algorithm is not None:
         tunable = _with_algorithm(tunable, args.algorithm)
-    _check_reward(tunable)
+    tunable = _with_seeds(tunable, base, args)
+    _check_metrics(tunable)
+    return tunable
+
+
+def _with_seeds(tunable: 'Tunable', base: 'Tunable', args: 'argparse.Namespace') -> 'Tunable':
+    from paxtune import seeds
+    from paxtune.search_space import Space
+
+    given = seeds.read(args.seed_trials) if args.seed_trials else []
+    if args.seed_defaults:
+        given = [seeds.defaults(Space(tunable), base), *given]
+    if given:
+        tunable.rebind({'search.seeds': [*tunable.search.seeds, *given]})
     return tunable
 
 
@@ -118,75 +162,67 @@ def _with_algorithm(tunable: 'Tunable', text: str) -> 'Tunable':
     return overrides.override(tunable, [f'search.algorithm={text}'])
 
 
-def _check_reward(tunable: 'Tunable') -> None:
+def _check_metrics(tunable: 'Tunable') -> None:
     """A metric of an evaluation set that is not there would show only after the first trial."""
-    from paxtune.rewards import MetricReward
-
-    reward = tunable.search.reward
-    if not isinstance(reward, MetricReward):
-        return
-    if reward.metric == 'train/tokens_per_second':
-        raise UserError(
-            f'search.reward.metric: {reward.metric!r} measures the machine, not the trial: trained '
-            'again, or resumed, the same trial would have another reward. Name another metric'
-        )
-    if '/' in reward.metric:
-        group = reward.metric.split('/')[0]
-        groups = ['train', *tunable.eval_inputs]
-        if group not in groups:
-            raise UserError(
-                f'search.reward.metric: {reward.metric!r} is not measured: the metrics of this '
-                f'experiment begin with {", ".join(f"{name}/" for name in groups)}'
-            )
+    groups = ['train', *tunable.eval_inputs]
+    for asking, metrics in tunable.search.metrics.items():
+        for metric in metrics:
+            group, slash, _ = metric.name.partition('/')
+            if slash and not metric.pattern and not tunable.sub_experiments and group not in groups:
+                raise UserError(
+                    f'search.{asking}: the metric {metric.name!r} is not measured: the metrics of '
+                    f'this experiment begin with {", ".join(f"{name}/" for name in groups)}'
+                )
 
 
-def prepared_data(tunable: 'Tunable', args: 'argparse.Namespace') -> dict[str, str]:
-    """Fingerprints of the data by input, once it is known to be there.
-
-    Raises:
-        UserError: it is not.
-    """
-    from trainer.setup import concrete_inputs, prepare_inputs
-
-    try:
-        prepare_inputs(tunable)
-    except UserError as error:
-        if args.smoke or not tunable.smoke:
-            raise
-        tiny = f'python -m paxtune.search --exp={args.exp} --num_trials=4 --smoke'
-        raise UserError(
-            f'{error}\nTo see whether the experiment runs at all, without that data:\n  {tiny}'
-        ) from error
-    return {path: data.fingerprint() for path, data in concrete_inputs(tunable).items()}
+def _with_a_way_out(error: UserError, tunable: 'Tunable', args: 'argparse.Namespace') -> UserError:
+    if args.smoke or not tunable.smoke:
+        return error
+    tiny = f'python -m paxtune.search --exp={args.exp} --num_trials=4 --smoke'
+    return UserError(
+        f'{error}\nTo see whether the experiment runs at all, without that data:\n  {tiny}'
+    )
 
 
 def summary(study: 'Study', exp: str) -> str:
-    """What a finished study has to say.
+    """What a study that is done has to say.
 
     Args:
-        study: all its trials are terminal.
+        study: the study.
         exp: the experiment as --exp names it.
     """
-    from paxtune.tuner import outcome
-
-    trials = study.trials
-    counts: dict[str, int] = {}
-    for trial in trials:
-        state, _ = outcome(trial)
-        counts[state] = counts.get(state, 0) + 1
+    counts = collections.Counter(trial.outcome for trial in study.trials)
     counted = ', '.join(f'{count} {state}' for state, count in sorted(counts.items()))
-    lines = [f'The study has all of its {len(trials)} trials ({counted}): {study.directory}']
-    if study.exhausted and len(trials) < study.num_trials:
-        lines.append(f'There are no more than {len(trials)} different experiments in its space.')
-    best = study.best
-    if best is None:
+    lines = [f'The study is done: {study.done_reason} ({counted}): {study.directory}']
+    rewards = study.search.rewards
+    if not study.candidates:
         return '\n'.join([*lines, 'No trial was completed: see error.txt in their directories.'])
-    lines.append(f'Best trial: {best.id}, {study.tunable.search.reward.label}={best.reward!r}')
+    if len(rewards) != 1:
+        if rewards:
+            front = ', '.join(str(trial.id) for trial in study.pareto_front)
+            lines.append(f'No trial is better in all objectives than these: {front}')
+        show = shlex.join(['python', '-m', 'paxtune.studies', 'trials', str(study.directory)])
+        return '\n'.join([*lines, 'To compare them:', f'  {show}'])
+    best = study.top(1)[0]
+    lines.append(f'Best trial: {best.id}, {rewards[0].label}={best.reward!r}')
     lines += [f'  {path} = {value}' for path, value in best.decisions.items()]
-    # With --exp, as only its module makes the classes known that the experiment is built of.
-    train = ['python', '-m', 'paxtune.train', f'--exp={exp}', f'--study_dir={study.directory}']
-    target = ['--trial=best', f'--job_log_dir={study.directory / f"best-{best.id}"}']
-    return '\n'.join([*lines, 'To train it:', '  ' + shlex.join([*train, *target])])
+    return '\n'.join([*lines, 'To train it:', f'  {train_command(study, best, exp)}'])
+
+
+def train_command(study: 'Study', trial: 'Trial', exp: str | None) -> str:
+    """The command that trains a trial of a study alone, as ordinary training.
+
+    Args:
+        study: the study.
+        trial: the trial.
+        exp: the experiment as --exp names it: its module makes the classes known that the
+            experiment is built of. None where paxtune knows them itself.
+    """
+    known = [] if exp is None else [f'--exp={exp}']
+    which = 'best' if len(study.rewards) == 1 and study.best is trial else str(trial.id)
+    target = [f'--trial={which}', f'--job_log_dir={study.directory}/best-{trial.id}']
+    command = ['python', '-m', 'paxtune.train', *known, f'--study_dir={study.directory}', *target]
+    return shlex.join(command)
 
 
 if __name__ == '__main__':

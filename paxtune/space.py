@@ -1,203 +1,281 @@
-"""The search space of an experiment: the experiments in it, and its decisions for people."""
+"""Prints the search space of an experiment: its decisions, some samples, and what they cost.
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+    python -m paxtune.space --exp=lm.StdlibTunable
 
-import pyglove as pg
+Nothing is trained, and no data is read. (The class `Space` is in `paxtune/search_space.py`.)
+"""
 
-from paxtune.decisions import Decisions, Point, active_points, ids, places, size, to_dna
-from paxtune.labels import labels, match, path
+import collections
+import dataclasses
+import random
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trainer import command
 from trainer.errors import UserError
-from trainer.names import nearest
+
+if TYPE_CHECKING:
+    import pyglove as pg
+    from rich.console import Console, RenderableType
+
+    from paxtune.decisions import Decisions, Point
+    from paxtune.search_space import Space
+
+_WIDTH = 160
+_MOST_REASONS = 5
+_COSTS = {'num_params': 'parameters', 'flops_per_token': 'FLOPs per token'}
 
 
-class Space:
-    """What is open in a symbolic value, and the way from decisions to concrete values.
-
-    For people, a decision stands at its path in the concrete experiment, and a candidate is named
-    by its value, or by its class with what differs from the class's defaults.
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One decision, in words.
 
     Attributes:
-        value: the symbolic value, decisions and all.
-        spec: its search space.
-
-    Example:
-        >>> space = Space(pg.Dict(rate=pg.floatv(1e-4, 1e-2, 'log'), kind=pg.oneof(['a', 'b'])))
-        >>> decisions = space.parse({'rate': 0.001, 'kind': 'b'})
-        >>> decisions
-        {'rate': 0.001, 'kind': 1}
-        >>> space.readable(decisions)
-        {'rate': 0.001, 'kind': 'b'}
-        >>> space.materialize(decisions).kind
-        'b'
+        path: where it stands in the concrete experiment.
+        legal: what may be decided.
+        scale: of a range.
+        condition: the decisions that it depends on; empty where it is always made.
     """
 
-    def __init__(self, value: Any) -> None:
-        """Reads the space of a value.
-
-        Raises:
-            UserError: the space is empty, or holds something that cannot be searched.
-        """
-        self.value = value
-        self._template = pg.template(value)
-        _validate(self._template, pg.KeyPath())
-        try:
-            self.spec: pg.DNASpec = self._template.dna_spec()
-        except ValueError as error:
-            raise UserError(f'The search space does not hold together: {error}') from error
-        if not self.spec.elements:
-            raise UserError(
-                'There is nothing to search: no field of the experiment holds a decision such as '
-                "pg.oneof([…]) or pg.floatv(low, high). Put one there, or use --tune 'path=…'."
-            )
-        self._labels: dict[str, list[Any]] = {}
-        self._label(self._template, self.spec)
-
-    def _label(self, template: pg.hyper.ObjectTemplate, spec: pg.geno.Space) -> None:
-        # A template's hyper values and its spec's elements are two views of the same points.
-        for (_, hyper), point in zip(template.hyper_primitives, spec.elements, strict=True):
-            if isinstance(point, pg.geno.Float):
-                continue
-            names = labels(hyper.candidates)
-            for place in places(point):
-                self._labels[place.id.path] = names
-                opened = zip(hyper.candidate_templates, place.candidates, strict=True)
-                for candidate_template, candidate_spec in opened:
-                    self._label(candidate_template, candidate_spec)
-
-    @property
-    def size(self) -> int | None:
-        """The number of different experiments; None where a range makes them countless."""
-        return size(self.spec)
-
-    @property
-    def ids(self) -> list[str]:
-        """The ids of all decisions that there may be to make."""
-        return [id_ for point in _points(self.spec) for id_ in ids(point)]
-
-    def materialize(self, decisions: Decisions) -> Any:
-        """The concrete experiment.
-
-        Raises:
-            ValueError: the decisions do not fit together, says a component's `check`.
-        """
-        return self._template.decode(to_dna(self.spec, decisions))
-
-    def readable(self, decisions: Decisions) -> dict[str, Any]:
-        """Decisions as {path in the concrete experiment: plain value or short name}."""
-        return {
-            path(id_): self._labels[id_][int(value)] if id_ in self._labels else value
-            for id_, value in decisions.items()
-        }
-
-    def parse(self, readable: Mapping[str, Any]) -> Decisions:
-        """Decisions from what a person wrote; the inverse of `readable`.
-
-        Args:
-            readable: {path in the concrete experiment: value}. Values may be text from a command
-                line: `'64'` does for 64, `'Gelu()'` for that component.
-
-        Raises:
-            UserError: a decision is left open or is none of the experiment's, or a value is not
-                legal.
-        """
-        decisions: Decisions = {}
-        missing: list[str] = []
-        self._parse(self.spec, readable, decisions, missing)
-        self._refuse_unknown(readable)
-        if missing:
-            raise UserError('These decisions are left open:\n  ' + '\n  '.join(missing))
-        if closed := set(readable) - set(map(path, decisions)):
-            raise UserError(f'{min(closed)} is not open, given the other decisions.')
-        _refuse_repeated(self.spec, decisions)
-        return decisions
-
-    def _parse(
-        self, spec: pg.DNASpec, readable: Mapping[str, Any], made: Decisions, missing: list[str]
-    ) -> None:
-        if isinstance(spec, pg.geno.Space):
-            for element in spec.elements:
-                self._parse(element, readable, made, missing)
-            return
-        for place in [spec] if isinstance(spec, pg.geno.Float) else places(spec):
-            name = path(place.id.path)
-            if name not in readable:
-                missing.append(f'{name}: {self._legal(place)}')
-                continue
-            value = self._value(place, readable[name])
-            if value is None:
-                raise UserError(f'{name} must be {self._legal(place)}: {readable[name]!r}')
-            made[place.id.path] = value
-            if isinstance(place, pg.geno.Choices):
-                self._parse(place.candidates[value], readable, made, missing)
-
-    def _value(self, point: Point, value: Any) -> int | float | None:
-        if isinstance(point, pg.geno.Choices):
-            return match(value, self._labels[point.id.path])
-        try:
-            number = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
-            return None
-        return number if point.min_value <= number <= point.max_value else None
-
-    def _legal(self, point: Point) -> str:
-        if isinstance(point, pg.geno.Choices):
-            return 'one of ' + ', '.join(map(str, self._labels[point.id.path]))
-        return f'a number from {point.min_value!r} to {point.max_value!r}'
-
-    def _refuse_unknown(self, names: Iterable[str]) -> None:
-        known = list(dict.fromkeys(map(path, self.ids)))
-        for name in names:
-            if name not in known:
-                hint = nearest(name, known) or f'Its decisions are {", ".join(known)}.'
-                raise UserError(f'{name} is no decision of this experiment. {hint}')
+    path: str
+    legal: str
+    scale: str
+    condition: str
 
 
-def _points(spec: pg.DNASpec) -> Iterator[Point]:
-    """All decision points, active or not."""
-    if isinstance(spec, pg.geno.Space):
-        for element in spec.elements:
-            yield from _points(element)
-        return
-    yield spec
-    if isinstance(spec, pg.geno.Choices):
-        for place in places(spec):
-            for candidate in place.candidates:
-                yield from _points(candidate)
+@dataclasses.dataclass(frozen=True)
+class Costs:
+    """What random samples of a space cost.
+
+    Attributes:
+        values: of each cost, by name, those of the feasible samples.
+        num_samples: how many samples were looked at.
+        reasons: why samples are infeasible, and how many.
+    """
+
+    values: dict[str, list[float]]
+    num_samples: int
+    reasons: collections.Counter[str]
 
 
-def _validate(template: pg.hyper.ObjectTemplate, where: pg.KeyPath) -> None:
-    for relative, hyper in template.hyper_primitives:
-        here = where + relative
-        if isinstance(hyper, pg.hyper.Float):
-            _validate_range(hyper, here)
-        elif isinstance(hyper, pg.hyper.Choices):
-            for candidate in hyper.candidate_templates:
-                _validate(candidate, here)
-        else:
-            raise UserError(
-                f'{here}: {type(hyper).__name__} cannot be searched. Use pg.oneof, pg.manyof, '
-                'pg.permutate or pg.floatv.'
-            )
+def main(argv: Sequence[str] | None) -> int:
+    """Runs the command.
+
+    Raises:
+        UserError: bad input.
+    """
+    flags = command.parser(__doc__)
+    command.add_experiment_flags(flags)
+    flags.add_argument(
+        '--tune',
+        nargs='+',
+        action='extend',
+        default=[],
+        metavar='PATH=DECISION',
+        help='search over a value, such as \'task.learner.learning_rate=floatv(1e-4,1e-2,"log")\'',
+    )
+    flags.add_argument('--samples', type=int, default=3, help='random experiments to show')
+    flags.add_argument('--num_costed', type=int, default=16, help='random experiments to cost')
+    flags.add_argument('--seed', type=int, default=0, help='what is random is drawn from this')
+    args = flags.parse_args(argv)
+    for name in ('samples', 'num_costed'):
+        if getattr(args, name) < 0:
+            raise UserError(f'--{name} must not be negative: {getattr(args, name)}')
+
+    from rich.console import Console
+
+    from paxtune.search_space import Space
+    from trainer import overrides, registry
+    from trainer.experiment import Experiment
+
+    experiment = registry.find(args.exp, Experiment)
+    if args.smoke:
+        experiment = overrides.smoke(experiment)
+    space = Space(overrides.tune(overrides.override(experiment, args.set), args.tune))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    show(space, console, samples(space, args.samples, args.seed))
+    if args.num_costed:
+        show_costs(costs(space, samples(space, args.num_costed, args.seed)), console)
+    return 0
 
 
-def _validate_range(hyper: pg.hyper.Float, where: pg.KeyPath) -> None:
-    low, high = hyper.min_value, hyper.max_value
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise UserError(
-            f'{where}: a range must have finite bounds, the lower one first: {low}, {high}'
-        )
-    if hyper.scale in ('log', 'rlog') and low <= 0:
-        raise UserError(f'{where}: a range on a {hyper.scale} scale must start above 0: {low}')
+def rows(space: 'Space') -> list[Row]:
+    """All decisions that there may be to make, owners before what they open."""
+    return list(_rows(space, space.spec, ''))
 
 
-def _refuse_repeated(spec: pg.DNASpec, decisions: Decisions) -> None:
-    for point in active_points(spec, decisions):
-        chosen = [decisions[id_] for id_ in ids(point)]
-        if len(chosen) == 1:
+def _rows(space: 'Space', spec: 'pg.DNASpec', condition: str) -> Iterator[Row]:
+    import pyglove as pg
+
+    from paxtune.decisions import places
+    from paxtune.labels import path
+
+    for point in spec.elements:
+        scale = (point.scale or 'linear') if isinstance(point, pg.geno.Float) else ''
+        yield Row(path(point.id.path), _legal(space, point), scale, condition)
+        if isinstance(point, pg.geno.Float):
             continue
-        if point.distinct and len(set(chosen)) < len(chosen):
-            raise UserError(f'{path(point.id.path)}: the choices must differ from each other.')
-        if point.sorted and chosen != sorted(chosen):
-            raise UserError(f'{path(point.id.path)}: the choices must be in order of candidates.')
+        for place in places(point):
+            labels = space.labels(place)
+            for label, candidate in zip(labels, place.candidates, strict=True):
+                chosen = f'{path(place.id.path)} = {label}'
+                both = f'{condition} and {chosen}' if condition else chosen
+                yield from _rows(space, candidate, both)
+
+
+def _legal(space: 'Space', point: 'Point') -> str:
+    import pyglove as pg
+
+    if isinstance(point, pg.geno.Float):
+        return space.legal(point)
+    shown = ', '.join(map(str, space.labels(point.subchoice(0))))
+    if point.num_choices == 1:
+        return f'one of {shown}'
+    differ = ', all different' if point.distinct else ''
+    order = ', in this order' if point.sorted else ''
+    return f'{point.num_choices} of {shown}{differ}{order}'
+
+
+def followers(space: 'Space') -> dict[str, str]:
+    """The derived values by their path: what they are worked out from."""
+    from paxtune.shared import readable_path
+    from trainer.derived import derived_values
+
+    found = derived_values(space.value, inside_decisions=True)
+    return {readable_path(place): place.expression for place in found}
+
+
+def samples(space: 'Space', number: int, seed: int) -> list['Decisions']:
+    """Random decisions; all that there are, where these are no more than `number`."""
+    from paxtune.algorithms.sampling import draw
+    from paxtune.decisions import enumerate_decisions
+
+    if space.size is not None and space.size <= number:
+        return list(enumerate_decisions(space.spec))
+    rng = random.Random(seed)
+    return [draw(space.spec, rng) for _ in range(number)]
+
+
+def costs(space: 'Space', decided: Sequence['Decisions']) -> Costs:
+    """What the experiments cost that come of decisions."""
+    values: dict[str, list[float]] = {name: [] for name in _COSTS}
+    reasons: collections.Counter[str] = collections.Counter()
+    for decisions in decided:
+        try:
+            found = _cost(space.materialize(decisions))
+        # Whatever tracing an impossible model raises is a reason, as it is in a trial.
+        except Exception as error:
+            reasons[str(error).strip().split('\n')[0] or type(error).__name__] += 1
+            continue
+        for name in _COSTS:
+            values[name] += found[name]
+    return Costs(values, len(decided), reasons)
+
+
+def _cost(experiment: Any) -> dict[str, list[float]]:
+    """The costs of what one trial trains.
+
+    Raises:
+        ValueError: it is infeasible.
+    """
+    from paxtune.experiment import Tunable
+    from trainer.costs import static_costs
+
+    parts, limits = [experiment], []
+    if isinstance(experiment, Tunable):
+        for constraint in experiment.search.constraints:
+            constraint.require(experiment)
+        parts = list(experiment.parts().values())
+        limits = [limit for limit in experiment.search.limits if limit.is_static]
+    found = [static_costs(part) for part in parts]
+    for metrics in found:
+        for limit in limits:
+            if (violation := limit.violation(metrics)) is not None:
+                raise ValueError(violation)
+    return {name: [metrics[name] for metrics in found] for name in _COSTS}
+
+
+def show(space: 'Space', console: 'Console', shown: Sequence['Decisions']) -> None:
+    """Prints the decisions of a space, its size, and some samples."""
+    _print_table(
+        console,
+        'Decisions',
+        ['decision', 'legal', 'scale', 'only if'],
+        [[row.path, row.legal, row.scale, row.condition] for row in rows(space)],
+    )
+    if following := followers(space):
+        _print_table(
+            console,
+            'Derived values',
+            ['field', 'follows'],
+            [[path, expression] for path, expression in following.items()],
+        )
+    size = 'countless' if space.size is None else f'{space.size:,}'
+    _print(console, f'Size: {size} different experiments')
+    if shown:
+        readable = [space.readable(decisions) for decisions in shown]
+        paths = [path for path in space.paths if any(path in decisions for decisions in readable)]
+        _print_table(
+            console,
+            'Samples',
+            ['decision', *map(str, range(1, len(shown) + 1))],
+            [
+                [path, *(_value(decisions.get(path, '')) for decisions in readable)]
+                for path in paths
+            ],
+        )
+
+
+def show_costs(found: Costs, console: 'Console') -> None:
+    """Prints the range of what samples cost, and why others are infeasible."""
+    num_infeasible = found.reasons.total()
+    if num_infeasible < found.num_samples:
+        _print_table(
+            console,
+            f'Costs of {found.num_samples - num_infeasible} samples',
+            ['cost', 'least', 'median', 'most'],
+            [
+                [title, *(f'{int(each):,}' for each in _spread(found.values[name]))]
+                for name, title in _COSTS.items()
+            ],
+        )
+    if num_infeasible:
+        _print(console, f'{num_infeasible} of {found.num_samples} samples are infeasible:')
+        for reason, count in found.reasons.most_common(_MOST_REASONS):
+            _print(console, f'  {count} × {reason}')
+        if len(found.reasons) > _MOST_REASONS:
+            _print(console, f'  and {len(found.reasons) - _MOST_REASONS} other reasons')
+
+
+def _spread(values: list[float]) -> tuple[float, float, float]:
+    return min(values), statistics.median(values), max(values)
+
+
+def _value(value: Any) -> str:
+    return f'{value:.4g}' if isinstance(value, float) else str(value)
+
+
+def _print(console: 'Console', renderable: 'RenderableType') -> None:
+    console.print(renderable, markup=False, soft_wrap=isinstance(renderable, str))
+
+
+def _print_table(
+    console: 'Console', title: str, headings: Sequence[str], lines: Sequence[Sequence[str]]
+) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify='left', expand=False)
+    for heading in headings:
+        table.add_column(heading, overflow='fold')
+    for line in lines:
+        # As text, so that brackets in it are no markup.
+        table.add_row(*map(Text, line))
+    _print(console, table)
+
+
+if __name__ == '__main__':
+    command.run_command(main)

@@ -1,121 +1,166 @@
 """A study: its trials, on disk, and the next one."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from vizier import pyvizier as vz
 from vizier._src.service import study_pb2
-from vizier.service import pyvizier as svz
 
-from paxtune.parameters import to_search_space
-from paxtune.space import Space
-from paxtune.study_record import REWARD, StudyRecord, refuse_changes
-from paxtune.trial import Trial
+from paxtune import exchange, pareto, stops
+from paxtune.algorithms import Exhausted, Suggestion
+from paxtune.decisions import Decisions
+from paxtune.exchange import EndedTrial
+from paxtune.parameters import reader, to_parameters, to_search_space
+from paxtune.search_space import Space
+from paxtune.searching import Search
+from paxtune.store import DATABASE, Store, StudySpec, TrialProto, notes, write_notes
+from paxtune.study_record import StudyRecord, refuse_changes
+from paxtune.suggestions import Suggestions
+from paxtune.trial import Trial, reward_names, to_proto
 from trainer.component import Component
 from trainer.errors import UserError
 from trainer.serialization import from_json_text
 
 if TYPE_CHECKING:
-    from paxtune.experiment import Search
-    from paxtune.service import Service
+    import pandas
 
-_DATABASE = 'study.db'
-
-
-class Searchable(Protocol):
-    """A component with decisions in it that says how to search them, such as a `Tunable`."""
-
-    search: 'Search'
+_HOUR = 3600.0
 
 
 class Study:
-    """Trials of one experiment, kept by Vizier's service in `<directory>/study.db`.
+    """Trials of one experiment: a Vizier study, in `<directory>/study.db` or in memory.
 
     Attributes:
-        directory: where the study is.
-        tunable: the experiment, decisions and all.
-        space: its search space.
+        directory: where the study is; None for one in memory.
+        value: what is searched, decisions and all: a `Tunable`, or any symbolic value.
+        search: how it is searched.
+        rewards: those of the search, one for each objective.
+        signs: what makes scores of rewards, such that more is better: 1.0 or -1.0 for each.
+        space: the search space.
+        from_parameters: reads the decisions of its trials.
         data: fingerprints of the data that its trials see, by input.
+        store: where it is kept.
+
+    Example:
+        >>> import pyglove as pg
+        >>> from paxtune import MetricReward, Search, Study
+        >>> space = pg.Dict(x=pg.floatv(-1.0, 1.0))
+        >>> study = Study.open(None, space, search=Search(MetricReward('minimize', 'y'), 20))
+        >>> while (trial := study.ask()) is not None:
+        ...     study.tell(trial, {'y': trial.materialize().x ** 2})
+        >>> study.best.reward < 0.1
+        True
+        >>> study.close()
     """
 
     def __init__(
         self,
-        directory: Path,
-        tunable: Searchable,
+        directory: Path | None,
+        value: Any,
+        search: Search,
         space: Space,
-        data: Mapping[str, str],
-        service: 'Service',
+        record: StudyRecord,
+        store: Store,
     ):
         """Not called directly: see `open` and `load`."""
         self.directory = directory
-        self.tunable = tunable
+        self.value = value
+        self.search = search
+        # Looked up here once: to do so for each of thousands of trials takes seconds.
+        self.rewards = search.rewards
+        self.signs = [reward.score(1.0) for reward in self.rewards]
         self.space = space
-        self.data = data
-        self._service = service
+        self.from_parameters = reader(space.spec)
+        self.data = record.data
+        self.store = store
+        priors = exchange.past_trials(record.priors)
+        self.suggestions = Suggestions(space, search, priors, lambda: self.trials)
         self._terminal: dict[int, Trial] = {}
+        self._exhausted_at = int(self.notes.get('exhausted', -1))
 
     @classmethod
     def open(
         cls,
-        directory: str | os.PathLike[str],
-        tunable: Searchable,
+        directory: str | os.PathLike[str] | None,
+        value: Any,
         data: Mapping[str, str] | None = None,
+        *,
+        search: Search | None = None,
+        priors: Sequence['Study'] = (),
     ) -> 'Study':
         """Makes a study, or resumes the one that is there.
 
         Args:
-            directory: a local directory; made if it is missing.
-            tunable: the experiment.
+            directory: a local directory, made if it is missing; None keeps the study in memory.
+            value: what is searched: a `Tunable`, or any symbolic value with decisions in it.
             data: fingerprints of the data that its trials see, by input.
+            search: how; None where `value.search` says it.
+            priors: studies that the algorithm may learn from; used when the study is made.
 
         Raises:
             UserError: the space cannot be searched, or the study that is there is of another
-                experiment or of other data. `search.num_trials` may differ.
+                experiment or of other data. The search's budgets may differ.
         """
-        space = Space(tunable)
+        space = Space(value)
         _refuse_search_decisions(space)
-        path = _database(directory)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        service = _open_service(path)
+        how = search or value.search
+        _check_search(how, space)
+        path = None if directory is None else database(directory)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        folder = None if path is None else path.parent
+        store = Store(path)
         try:
-            config = service.study_config()
-            record = StudyRecord.of(tunable, space.spec, data or {})
-            if config is None:
-                service.create_study(_study_spec(tunable, space, record))
+            spec = store.study()
+            record = StudyRecord.of(
+                space.value, search, space.spec, data or {}, exchange.priors(priors, space, how)
+            )
+            if spec is None:
+                store.create_study(_study_spec(how, space, record))
             else:
-                refuse_changes(StudyRecord.from_metadata(config.metadata), record, path.parent)
+                stored = StudyRecord.read(spec, path)
+                refuse_changes(stored, record, folder)
+                record = StudyRecord.of(space.value, search, space.spec, stored.data, stored.priors)
+                store.write_study_notes(record.to_notes())
         except BaseException:
-            service.close()
+            store.close()
             raise
-        return cls(path.parent, tunable, space, record.data, service)
+        return cls(folder, space.value, how, space, record, store)
 
     @classmethod
-    def load(cls, directory: str | os.PathLike[str]) -> 'Study':
-        """Reads a study, which another process may be working on. Nothing can be written.
+    def load(cls, directory: str | os.PathLike[str], read_only: bool = True) -> 'Study':
+        """Opens a study that is there, as it was made.
+
+        Args:
+            directory: where it is.
+            read_only: leave it as it is; another process may be working on it.
 
         Raises:
             UserError: there is no study, or its experiment cannot be rebuilt.
         """
-        path = _database(directory)
+        path = database(directory)
         if not path.exists():
             raise UserError(f'There is no study in {path.parent}: {path.name} is missing.')
-        service = _open_service(path, read_only=True)
+        store = Store(path, read_only)
         try:
-            config = service.study_config()
-            if config is None:
+            spec = store.study()
+            if spec is None:
                 raise UserError(f'There is no study in {path}: nothing was written yet.')
-            record = StudyRecord.from_metadata(config.metadata)
-            tunable: Any = from_json_text(record.experiment, Component, source=str(path))
-            return cls(path.parent, tunable, Space(tunable), record.data, service)
+            record = StudyRecord.read(spec, path)
+            value: Any = from_json_text(record.value, object, source=str(path))
+            if record.search is None:
+                search: Search = value.search
+            else:
+                search = from_json_text(record.search, Search, source=str(path))
+            return cls(path.parent, value, search, Space(value), record, store)
         except BaseException:
-            service.close()
+            store.close()
             raise
 
     def close(self) -> None:
         """Closes the database."""
-        self._service.close()
+        self.store.close()
 
     def __enter__(self) -> 'Study':
         return self
@@ -124,92 +169,318 @@ class Study:
         self.close()
 
     @property
+    def notes(self) -> dict[str, str]:
+        """What is noted of the study, as it stands now."""
+        spec = self.store.study()
+        return {} if spec is None else notes(spec)
+
+    @property
     def num_trials(self) -> int:
         """How many trials the study is to have, all in all."""
-        return self.tunable.search.num_trials
+        wanted = self.search.num_trials
+        if wanted is None:
+            assert self.space.size is not None
+            return self.space.size
+        return wanted
+
+    @property
+    def sub_experiments(self) -> list[str]:
+        """The names of what each trial trains, one after another; none where it trains one."""
+        parts = self.value.sym_getattr('sub_experiments', {})
+        return [str(name) for name in parts]
 
     @property
     def trials(self) -> list[Trial]:
         """All trials, by id, as they stand now."""
-        search = self.tunable.search
-        client = self._service.client
         found = dict(self._terminal)
-        for record in self._service.trials(known=set(self._terminal)):
-            found[record.id] = Trial(record, self.space, search.reward, client)
-        # What is terminal stays as it is, and is not read again.
-        self._terminal = {number: trial for number, trial in found.items() if trial.is_terminal}
+        for proto in self.store.trials(known=self._terminal):
+            trial = Trial(proto, self)
+            found[trial.id] = trial
+            # What is terminal stays as it is, and is not read again.
+            if trial.is_terminal:
+                self._terminal[trial.id] = trial
         return [found[number] for number in sorted(found)]
+
+    def trial(self, number: int) -> Trial:
+        """One trial.
+
+        Raises:
+            UserError: there is none of that number.
+        """
+        if number in self._terminal:
+            return self._terminal[number]
+        try:
+            return Trial(self.store.trial(number), self)
+        except KeyError:
+            newest = self.store.max_id()
+            known = f'it has 1 to {newest}' if newest else 'it has none'
+            where = self.directory or 'the study'
+            raise UserError(f'{where} has no trial {number}: {known}') from None
+
+    @property
+    def candidates(self) -> list[Trial]:
+        """The trials that can be the best: completed, and not stopped early."""
+        return [
+            trial
+            for trial in self.trials
+            if trial.state == 'COMPLETED' and trial.stop_reason is None
+        ]
 
     @property
     def best(self) -> Trial | None:
-        """The trial with the best reward, the first of equals.
+        """The trial with the best reward, the first of equals; None where none was completed.
 
         Trials that were stopped early are not candidates, nor are infeasible ones.
+
+        Raises:
+            UserError: the study has several objectives: see `pareto_front`.
         """
-        score = self.tunable.search.reward.score
-        rewards = [
-            (score(trial.reward), -trial.id, trial)
-            for trial in self.trials
-            if trial.reward is not None and trial.stop_reason is None
-        ]
-        return max(rewards)[-1] if rewards else None
+        best = self.top(1)
+        return best[0] if best else None
+
+    def top(self, count: int) -> list[Trial]:
+        """The best trials, best first.
+
+        Raises:
+            UserError: the study has several objectives: see `pareto_front`.
+        """
+        rewards = self.rewards
+        if len(rewards) > 1:
+            labels = ', '.join(reward.label for reward in rewards)
+            raise UserError(f'no trial is the best in several objectives ({labels}): see the front')
+        if not rewards:
+            return []
+        # Stable: of equal ones the first comes first.
+        return sorted(self.candidates, key=lambda trial: trial.scores, reverse=True)[:count]
+
+    @property
+    def pareto_front(self) -> list[Trial]:
+        """The trials that no other is better than in all objectives, by id.
+
+        With one objective these are the trials with the best reward.
+        """
+        candidates = self.candidates if self.search.rewards else []
+        scores = [trial.scores for trial in candidates]
+        return [candidates[index] for index in sorted(pareto.front(scores))]
 
     @property
     def exhausted(self) -> bool:
-        """Whether every experiment of the space was tried."""
-        return self._exhausted(self.trials)
+        """Whether nothing is left in the space that was not tried and could be."""
+        return self._is_exhausted(self.trials)
 
     @property
     def is_done(self) -> bool:
-        """Whether all `num_trials` are terminal, or all that the space has."""
-        return self._is_done(self.trials)
+        """Whether the study needs no more trials: see `done_reason`."""
+        return self.done_reason is not None
 
-    def _is_done(self, trials: list[Trial]) -> bool:
+    @property
+    def done_reason(self) -> str | None:
+        """Why the study needs no more trials; None while it does."""
+        return self._done_reason(self.trials)
+
+    def _done_reason(self, trials: list[Trial]) -> str | None:
+        if reason := self._budget_used(trials):
+            return reason
         if not all(trial.is_terminal for trial in trials):
-            return False
-        return len(trials) >= self.num_trials or self._exhausted(trials)
+            return None
+        if len(trials) >= self.num_trials:
+            return f'it has all of its {len(trials)} trials'
+        if self._is_exhausted(trials):
+            return f'there are no more than {len(trials)} different experiments in its space'
+        return None
 
-    def _exhausted(self, trials: list[Trial]) -> bool:
+    def _budget_used(self, trials: list[Trial]) -> str | None:
+        search = self.search
+        if search.target_reward is not None:
+            (reward,) = search.rewards
+            for trial in trials:
+                if trial.reward is None or trial.stop_reason is not None:
+                    continue
+                if reward.score(trial.reward) >= reward.score(search.target_reward):
+                    return f'trial {trial.id} has reached the target reward {search.target_reward}'
+        for limit, weigh, name in (
+            (search.max_hours, False, 'hours'),
+            (search.max_device_hours, True, 'device hours'),
+        ):
+            if limit is None:
+                continue
+            seconds = sum(t.seconds * (t.devices if weigh else 1) for t in trials)
+            if seconds >= limit * _HOUR:
+                return f'its {limit:g} {name} are used up'
+        return None
+
+    def _is_exhausted(self, trials: list[Trial]) -> bool:
+        # What the algorithm found holds until a trial is deleted.
+        if 0 <= self._exhausted_at <= len(trials):
+            return True
         size = self.space.size
         if size is None or len(trials) < size:
             return False
-        return len({tuple(trial.decisions.items()) for trial in trials}) >= size
-
-    def finish_stopping(self) -> list[Trial]:
-        """Completes the trials whose process died in the middle of `Trial.stop`.
-
-        Returns:
-            All trials.
-        """
-        trials = self.trials
-        for trial in trials:
-            if not trial.is_terminal and trial.stop_reason is not None:
-                trial.finish_stopping()
-        return trials
+        return len({tuple(trial.by_id.items()) for trial in trials}) >= size
 
     def suggest(self) -> Trial | None:
         """The next trial to run.
 
-        A trial that was handed out before and not finished comes first, marked as `resumed`.
+        A trial that was handed out before and not finished comes first, marked as `resumed`; then
+        those that were added; then a new one.
 
         Returns:
-            The trial; None when all `num_trials` are terminal, or the space is `exhausted`.
+            The trial; None when the study is done.
 
         Raises:
             SuggestionError: the algorithm raised.
+            UserError: nothing in the space satisfies its constraints.
         """
-        trials = self.finish_stopping()
-        if self._is_done(trials):
+        trials = self.trials
+        if self._done_reason(trials) is not None:
             return None
-        waiting = {trial.id for trial in trials if trial.state == 'ACTIVE'}
-        record = self._service.suggest()
-        return Trial(
-            record,
-            self.space,
-            self.tunable.search.reward,
-            self._service.client,
-            resumed=record.id in waiting,
-        )
+        for trial in trials:
+            if trial.state == 'ACTIVE':
+                trial.resumed = True
+                return trial
+        for trial in trials:
+            if trial.state == 'REQUESTED':
+                return Trial(self.store.update_trial(trial.id, _activate), self)
+        if len(trials) >= self.num_trials:
+            return None
+        try:
+            return self._new(*self.suggestions.next(self.store.max_id() + 1))
+        except Exhausted:
+            self.store.write_study_notes({'exhausted': str(len(trials))})
+            self._exhausted_at = len(trials)
+            return None
+
+    ask = suggest
+
+    def _new(self, suggestion: Suggestion, notes: dict[str, str]) -> Trial:
+        if suggestion.parent is not None and suggestion.parent > 0:
+            notes = notes | {'parent': str(suggestion.parent)}
+            if self.search.warm_start == 'parent':
+                notes |= {'warm_start': str(suggestion.parent)}
+        return self._add(suggestion.decisions, notes, _activate)
+
+    def start(self, decisions: Decisions, notes: Mapping[str, str]) -> Trial:
+        """Adds a trial that something else than the study's algorithm has proposed. It is ACTIVE.
+
+        Args:
+            decisions: legal ones, all of them.
+            notes: what there is to know of it.
+        """
+        return self._add(decisions, notes, _activate)
+
+    def _add(
+        self,
+        decisions: Decisions,
+        notes: Mapping[str, str],
+        change: Callable[[TrialProto], None],
+    ) -> Trial:
+        return Trial(self.store.add_trial(self._proto(decisions, notes, change)), self)
+
+    def _proto(
+        self,
+        decisions: Decisions,
+        notes: Mapping[str, str],
+        change: Callable[[TrialProto], None],
+    ) -> TrialProto:
+        proto = TrialProto()
+        for name, value in to_parameters(self.space.spec, decisions).items():
+            parameter = proto.parameters.add(parameter_id=name)
+            if isinstance(value, str):
+                parameter.value.string_value = value
+            else:
+                parameter.value.number_value = value
+        write_notes(proto, notes)
+        change(proto)
+        return proto
+
+    def add(
+        self,
+        decisions: Mapping[str, Any],
+        *,
+        retry_of: int | None = None,
+        warm_start: int | None = None,
+        start: bool = False,
+        origin: str = 'added',
+    ) -> Trial:
+        """Adds a trial with given decisions, which will run before new suggestions.
+
+        Args:
+            decisions: {path: value}, as `Trial.decisions`; what is left out is drawn at random.
+            retry_of: the trial that it repeats.
+            warm_start: the trial whose weights it begins with.
+            start: hand it out at once: it is ACTIVE.
+            origin: where the decisions are from.
+
+        Raises:
+            UserError: the decisions are none of the space, or what they make is infeasible.
+        """
+        number = self.store.max_id() + 1
+        drawn = self.suggestions.completed(decisions, number)
+        if reason := self.suggestions.why_infeasible(drawn):
+            raise UserError(f'such a trial would be infeasible: {reason}')
+        notes = {'origin': origin}
+        for name, value in (('retry_of', retry_of), ('warm_start', warm_start)):
+            if value is not None:
+                self.trial(value)
+                notes[name] = str(value)
+        return self._add(drawn, notes, _activate if start else _request)
+
+    def add_ended(self, trials: Iterable[EndedTrial]) -> None:
+        """Adds trials that ran elsewhere, all of them in one transaction."""
+        protos = []
+        for trial in trials:
+            proto = self._proto(trial.decisions, trial.notes, lambda proto: None)
+            proto.measurements.extend(map(to_proto, trial.measurements))
+            proto.end_time.GetCurrentTime()
+            if trial.final is not None:
+                proto.final_measurement.CopyFrom(to_proto(trial.final))
+                proto.state = TrialProto.State.SUCCEEDED
+            else:
+                proto.infeasible_reason = trial.infeasible
+                proto.state = TrialProto.State.INFEASIBLE
+            protos.append(proto)
+        self.store.add_trials(protos)
+
+    def retry(self, number: int) -> Trial:
+        """Adds a trial with the decisions of another one, which it names.
+
+        Raises:
+            UserError: there is no such trial, or it has not ended.
+        """
+        old = self.trial(number)
+        if not old.is_terminal:
+            raise UserError(
+                f'trial {number} is {old.state}: only one that has ended can be retried'
+            )
+        return self.add(old.decisions, retry_of=number, origin='retry')
+
+    def tell(
+        self,
+        trial: Trial,
+        metrics: Mapping[str, float] | None = None,
+        *,
+        step: int | None = None,
+        infeasible: str | None = None,
+    ) -> None:
+        """Finishes a trial that `ask` has handed out.
+
+        Args:
+            trial: the trial.
+            metrics: what was measured at its end; None where it has reported all.
+            step: the step of the metrics; after the last one by default.
+            infeasible: why no reward can be said to belong to its decisions.
+
+        Raises:
+            RuntimeError: the trial has ended already, or nothing was measured.
+            NonFiniteRewardError: the reward is NaN or infinite.
+            MissingMetricError: a metric that the reward needs is missing.
+        """
+        if infeasible is not None:
+            trial.fail(infeasible)
+            return
+        if metrics is not None:
+            trial.report(trial.step + 1 if step is None else step, metrics)
+        trial.complete()
 
     def should_stop(self, trial: Trial) -> str | None:
         """Whether early stopping ends a trial, judged at the step that it reported last.
@@ -217,47 +488,125 @@ class Study:
         Returns:
             The reason, for `Trial.stop`; None if the trial goes on.
         """
-        search = self.tunable.search
-        own = [measurement for measurement in trial.measurements if measurement.step <= trial.step]
-        if search.early_stopping is None or not own:
+        search = self.search
+        if search.early_stopping is None:
+            return None
+        own = [each for each in trial.measurements if each.step <= trial.step]
+        if not own:
             return None
         others = [
             other.measurements
             for other in self.trials
             if other.id != trial.id and other.state != 'INFEASIBLE'
         ]
-        return search.early_stopping.should_stop(own, others, search.reward)
+        reward = search.rewards[0] if len(search.rewards) == 1 else None
+        return search.early_stopping.should_stop(own, others, reward)
+
+    def request_stop(self, trial: int | None = None) -> None:
+        """Asks whoever runs the study to stop a trial at its next measurement, or to pause.
+
+        Args:
+            trial: the trial to stop; None pauses the whole study until it is resumed.
+
+        Raises:
+            UserError: the trial is not running.
+        """
+        if trial is None:
+            stops.pause(self.store)
+        else:
+            stops.stop(self.store, trial)
+
+    def stop_requested(self, trial: Trial) -> bool:
+        """Whether `request_stop` was called for a trial."""
+        return trial.id in stops.stopped_trials(self.store)
+
+    @property
+    def pause_requested(self) -> bool:
+        """Whether `request_stop` was called for the study."""
+        return stops.is_paused(self.store)
+
+    def resume(self) -> None:
+        """Takes a `request_stop` of the whole study back."""
+        stops.resume(self.store)
+
+    def delete_trial(self, number: int) -> None:
+        """Deletes a trial from the study, whatever its state. Its directory is left alone.
+
+        Raises:
+            UserError: there is no such trial.
+        """
+        self.trial(number)
+        self.store.delete_trial(number)
+        stops.forget(self.store, number)
+        self._terminal.pop(number, None)
+
+    def to_pandas(self) -> 'pandas.DataFrame':
+        """A row for each trial, by id.
+
+        Returns:
+            Columns: state, rewards by their labels, `decisions.<path>`, `metrics.<name>` (final
+            ones), origin, parent, reason, created, completed, seconds. Decisions that a trial does
+            not have are missing.
+        """
+        from paxtune.tables import trials_frame
+
+        return trials_frame(self)
 
 
-def _open_service(path: Path, read_only: bool = False) -> 'Service':
-    # Imported here: it imports JAX, and whoever only reads `--help` need not wait for that.
-    from paxtune.service import Service
+def database(directory: str | os.PathLike[str]) -> Path:
+    """The file of the study in a directory.
 
-    return Service(path, read_only)
-
-
-def _database(directory: str | os.PathLike[str]) -> Path:
+    Raises:
+        UserError: the directory is not on a local disk.
+    """
     if '://' in os.fspath(directory):
         raise UserError(
-            f'--job_log_dir={os.fspath(directory)}: {_DATABASE} is an SQLite file, which needs a '
+            f'--job_log_dir={os.fspath(directory)}: {DATABASE} is an SQLite file, which needs a '
             'local disk. Use a local directory.'
         )
-    return Path(directory) / _DATABASE
+    return Path(directory) / DATABASE
 
 
-def _study_spec(tunable: Searchable, space: Space, record: StudyRecord) -> study_pb2.StudySpec:
-    goal = vz.ObjectiveMetricGoal[tunable.search.reward.goal.upper()]
-    metric = vz.MetricInformation(REWARD, goal=goal)
-    study_spec = svz.StudyConfig(
-        metric_information=[metric],  # type: ignore[list-item]
-        algorithm=type(tunable.search.algorithm).__name__,
-        metadata=record.to_metadata(),
-    ).to_proto()
-    study_spec.parameters.extend(to_search_space(space.spec))
-    return study_spec
+def _activate(proto: TrialProto) -> None:
+    proto.state = TrialProto.State.ACTIVE
+
+
+def _request(proto: TrialProto) -> None:
+    proto.state = TrialProto.State.REQUESTED
+
+
+def _study_spec(search: Search, space: Space, record: StudyRecord) -> StudySpec:
+    spec = study_pb2.StudySpec(algorithm=type(search.algorithm).__name__)
+    goals = study_pb2.StudySpec.MetricSpec.GoalType
+    for name, reward in zip(reward_names(len(search.rewards)), search.rewards, strict=True):
+        spec.metrics.add(metric_id=name, goal=goals.Value(reward.goal.upper()))
+    spec.parameters.extend(to_search_space(space.spec))
+    write_notes(spec, record.to_notes())
+    return spec
+
+
+def _check_search(search: Search, space: Space) -> None:
+    if search.num_trials is None and space.size is None:
+        raise UserError(
+            'search.num_trials: a range has countless values, so a number of trials must be given '
+            '(--num_trials)'
+        )
+    search.algorithm.check_space(space.spec, len(search.rewards))
+    suggestions = Suggestions(space, search, [], list)
+    for i, seed in enumerate(search.seeds):
+        try:
+            suggestions.completed(seed, i + 1)
+        except UserError as error:
+            raise UserError(f'search.seeds[{i}]: {error}') from error
 
 
 def _refuse_search_decisions(space: Space) -> None:
+    if not isinstance(space.value, Component):
+        return  # A field of that name is the user's own.
     for id_ in space.ids:
-        if id_ == 'search' or id_.startswith('search.'):
-            raise UserError(f'{id_}: the search itself cannot be searched. Give it a value.')
+        for part, what in (
+            ('search', 'the search itself'),
+            ('sub_experiments', 'what sub-experiments differ in'),
+        ):
+            if id_ == part or id_.startswith((f'{part}.', f'{part}[')):
+                raise UserError(f'{id_}: {what} cannot be searched. Give it a value.')

@@ -1,110 +1,99 @@
-"""What a study says of itself: once, in its metadata."""
+"""What a study says of itself, in its metadata."""
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pyglove as pg
-from vizier import pyvizier as vz
 
 from paxtune.decisions import spec_to_json
-from paxtune.labels import short
-from trainer.component import Component
+from paxtune.differences import differences
+from paxtune.searching import Search
+from paxtune.store import StudySpec, notes
 from trainer.errors import UserError
 from trainer.serialization import from_json_text, to_json_text
 
-NAMESPACE = 'paxtune'
-"""Where all that paxtune writes into Vizier's metadata is."""
+FORMAT = '2'
 
-REWARD = 'reward'
-"""The name of the one metric that Vizier is told to optimize."""
-
-_FORMAT = '1'
+BUDGETS = ('num_trials', 'max_hours', 'max_device_hours', 'target_reward', 'max_failures')
+"""Fields of `Search` that may change while the study goes on."""
 
 
 @dataclasses.dataclass(frozen=True)
 class StudyRecord:
-    """Written when the study is made, and never changed.
+    """Written when the study is made; only its budgets change after that.
 
     Attributes:
-        experiment: JSON of the experiment, decisions and all.
-        spec: JSON of its search space.
-        algorithm: JSON of the algorithm.
-        seed: what the algorithm draws from.
+        value: JSON of what is searched, decisions and all.
+        search: JSON of how it is searched; None where the value says it, as a `Tunable` does.
+        spec: JSON of the search space.
         data: fingerprints of the data that the trials see, by input.
+        priors: trials of other studies that the algorithm may learn from, as plain data.
     """
 
-    experiment: str
+    value: str
+    search: str | None
     spec: str
-    algorithm: str
-    seed: int
     data: Mapping[str, str]
+    priors: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
     @classmethod
-    def of(cls, tunable: Any, spec: pg.DNASpec, data: Mapping[str, str]) -> 'StudyRecord':
-        """The record of a study of `tunable`."""
-        return cls(
-            experiment=to_json_text(tunable),
-            spec=spec_to_json(spec),
-            algorithm=to_json_text(tunable.search.algorithm),
-            seed=tunable.search.seed,
-            data=dict(data),
-        )
+    def of(
+        cls,
+        value: Any,
+        search: Search | None,
+        spec: pg.DNASpec,
+        data: Mapping[str, str],
+        priors: list[dict[str, Any]],
+    ) -> 'StudyRecord':
+        """The record of a study of `value`."""
+        search_text = None if search is None else to_json_text(search)
+        return cls(to_json_text(value), search_text, spec_to_json(spec), data, priors)
 
-    def to_metadata(self) -> vz.Metadata:
-        """As metadata of a Vizier study."""
-        metadata = vz.Metadata()
-        metadata.ns(NAMESPACE).update(
-            format=_FORMAT,
-            experiment=self.experiment,
-            dna_spec=self.spec,
-            algorithm=self.algorithm,
-            seed=str(self.seed),
-            data=json.dumps(self.data, sort_keys=True),
-        )
-        return metadata
+    def to_notes(self) -> dict[str, str]:
+        """As notes of a study."""
+        return {
+            'format': FORMAT,
+            'value': self.value,
+            'search': self.search or '',
+            'dna_spec': self.spec,
+            'data': json.dumps(dict(self.data), sort_keys=True),
+            'priors': json.dumps(self.priors),
+        }
 
     @classmethod
-    def from_metadata(cls, metadata: vz.Metadata) -> 'StudyRecord':
-        """From metadata of a Vizier study.
+    def read(cls, study: StudySpec, source: Path | None) -> 'StudyRecord':
+        """From a study.
 
         Raises:
-            UserError: the study was made by another program, or another version of this one.
+            UserError: it was made by another program, or another version of this one.
         """
-        own: Any = metadata.ns(NAMESPACE)
-        if own.get('format') != _FORMAT:
+        own = notes(study)
+        if own.get('format') != FORMAT:
             raise UserError(
-                'The study was not made by this version of paxtune: it has format '
-                f'{own.get("format")}, {_FORMAT} was expected.'
+                f'{source}: the study was not made by this version of paxtune: it has format '
+                f'{own.get("format")}, {FORMAT} was expected.'
             )
-        return cls(
-            experiment=own['experiment'],
-            spec=own['dna_spec'],
-            algorithm=own['algorithm'],
-            seed=int(own['seed']),
-            data=json.loads(own['data']),
-        )
+        data, priors = json.loads(own['data']), json.loads(own['priors'])
+        return cls(own['value'], own['search'] or None, own['dna_spec'], data, priors)
 
 
-def refuse_changes(stored: StudyRecord, now: StudyRecord, directory: Path) -> None:
+def refuse_changes(stored: StudyRecord, now: StudyRecord, directory: Path | None) -> None:
     """Compares the study that is in a directory with the one that was asked for.
 
     Raises:
-        UserError: the experiments differ in more than `search.num_trials`, or the data differ.
+        UserError: they differ in more than the search's budgets.
     """
-    if stored.experiment != now.experiment:
-        asked = from_json_text(now.experiment, Component, source='the experiment')
-        there = from_json_text(stored.experiment, Component, source=f'the study in {directory}')
-        there.rebind({'search.num_trials': asked.search.num_trials}, raise_on_no_change=False)
-        # Compared as text: a study that an older version wrote lacks what has a default now.
-        if to_json_text(there) != now.experiment:
-            raise UserError(
-                f'{directory} holds a study of another experiment. There, and now:\n'
-                + '\n'.join(_differences(pg.diff(there, asked)))
-                + '\nUse another --job_log_dir for the changed experiment.'
-            )
+    differences = _differences_between(stored.value, now.value, 'search.')
+    differences += _differences_between(stored.search or '{}', now.search or '{}', '')
+    if differences:
+        raise UserError(
+            f'{directory} holds a study of another experiment. There, and now:\n'
+            + '\n'.join(differences)
+            + '\nUse another --job_log_dir for the changed experiment.'
+        )
     for name in sorted({*stored.data, *now.data}):
         before, after = stored.data.get(name), now.data.get(name)
         if before != after:
@@ -112,13 +101,28 @@ def refuse_changes(stored: StudyRecord, now: StudyRecord, directory: Path) -> No
                 f'{directory} holds a study of other data: the fingerprint of {name} was {before} '
                 f'there, and is {after} now. Use another --job_log_dir for the changed data.'
             )
+    if now.priors and now.priors != stored.priors:
+        raise UserError(
+            f'{directory} holds a study with other prior trials: those are given when a study is '
+            'made. Use another --job_log_dir, or leave --prior_studies out to go on.'
+        )
 
 
-def _differences(diff: pg.Diff, path: pg.KeyPath | None = None) -> Iterator[str]:
-    # `pg.diff(…, flatten=True)` would do, but raises where objects in a list differ.
-    if diff.is_leaf:
-        yield f'  {path}: {short(diff.left)} → {short(diff.right)}'
-        return
-    for name, child in diff.children.items():
-        key = int(name) if diff.left is pg.List else name
-        yield from _differences(child, pg.KeyPath(key, path))
+def _differences_between(before: str, after: str, search: str) -> list[str]:
+    """What differs between two values, given as JSON, but for the budgets of the search.
+
+    Args:
+        before: what was stored.
+        after: what was asked for.
+        search: what the paths of the search's fields begin with.
+    """
+    if before == after:
+        return []
+    there, asked = (from_json_text(text, pg.Symbolic, 'the study') for text in (before, after))
+    for path in (f'{search}{name}' for name in BUDGETS):
+        if asked.sym_has(path) and there.sym_has(path):
+            there.rebind({path: asked.sym_get(path)}, raise_on_no_change=False)
+    # Compared as text: a study that an older version wrote lacks what has a default now.
+    if to_json_text(there) == to_json_text(asked):
+        return []
+    return [f'  {difference}' for difference in differences(there, asked)]

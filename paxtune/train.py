@@ -8,6 +8,7 @@ A trial is trained exactly as it was in its study, to the last bit on the same m
 command again resumes. Exit codes: 0 done, 2 bad input, 130 or 143 interrupted.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -43,16 +44,23 @@ def main(argv: Sequence[str] | None) -> int:
     )
     flags.add_argument('--job_log_dir', required=True, help='where everything is written')
     args = flags.parse_args(argv)
-    experiment = experiment_for(args)
+    experiments = experiments_for(args)
 
     from trainer.main import train
 
     again = ['python', '-m', 'paxtune.train', *command.given(argv)]
-    return train(experiment, args.job_log_dir, resume_command=again)
+    for name, experiment in experiments.items():
+        code = train(experiment, os.path.join(args.job_log_dir, name), resume_command=again)
+        if code:
+            return code
+    return 0
 
 
-def experiment_for(args: 'argparse.Namespace') -> 'Experiment':
-    """The experiment that the flags ask for, every decision made.
+def experiments_for(args: 'argparse.Namespace') -> 'dict[str, Experiment]':
+    """The experiments that the flags ask for, every decision made.
+
+    Returns:
+        By the name of the sub-experiment; one called '' where there are none.
 
     Raises:
         UserError: bad input, or decisions are left open.
@@ -76,7 +84,8 @@ def experiment_for(args: 'argparse.Namespace') -> 'Experiment':
     return _decided(overrides.override(experiment, args.set), args.decisions)
 
 
-def _of_trial(args: 'argparse.Namespace') -> 'Experiment':
+def _of_trial(args: 'argparse.Namespace') -> 'dict[str, Experiment]':
+    from paxtune.runners import experiments
     from paxtune.study import Study
     from trainer import overrides
 
@@ -84,11 +93,15 @@ def _of_trial(args: 'argparse.Namespace') -> 'Experiment':
         raise UserError('--trial: expected the number of a trial, or best')
     with Study.load(args.study_dir) as study:
         trial = _named(study, args.trial)
-        experiment: Experiment = overrides.override(trial.materialize(), args.set)
-        _refuse_other_experiment(args.job_log_dir, experiment)
-        _refuse_other_data(study, experiment)
+        found = {
+            name: overrides.override(part, args.set)
+            for name, part in experiments(study, trial).items()
+        }
+        for name, experiment in found.items():
+            _refuse_other_experiment(os.path.join(args.job_log_dir, name), experiment)
+            _refuse_other_data(study, name, experiment)
         _warn_of_other_threads(study, trial)
-        return experiment
+        return dict(found)
 
 
 def _named(study: 'Study', name: str) -> 'Trial':
@@ -97,11 +110,9 @@ def _named(study: 'Study', name: str) -> 'Trial':
         if best is None:
             raise UserError(f'--trial=best: no trial of {study.directory} was completed')
         return best
-    by_number = {str(trial.id): trial for trial in study.trials}
-    if name not in by_number:
-        known = f'it has 1 to {len(by_number)}' if by_number else 'it has none'
-        raise UserError(f'--trial={name}: {study.directory} has no such trial; {known}')
-    return by_number[name]
+    if not name.isdecimal():
+        raise UserError(f'--trial={name}: expected the number of a trial, or best')
+    return study.trial(int(name))
 
 
 def _refuse_other_experiment(job_log_dir: str, experiment: 'Experiment') -> None:
@@ -117,13 +128,14 @@ def _refuse_other_experiment(job_log_dir: str, experiment: 'Experiment') -> None
         )
 
 
-def _refuse_other_data(study: 'Study', experiment: 'Experiment') -> None:
+def _refuse_other_data(study: 'Study', name: str, experiment: 'Experiment') -> None:
     from trainer.setup import concrete_inputs, prepare_inputs
 
     prepare_inputs(experiment)
-    open_paths = command.decisions_left_open(study.tunable)
+    open_paths = command.decisions_left_open(study.value)
     for path, data in concrete_inputs(experiment).items():
-        before, now = study.data.get(path), data.fingerprint()
+        key = f'{path}:{name}' if name else path
+        before, now = study.data.get(key), data.fingerprint()
         # Where an input has decisions in it, the study knows the data of one of the choices only.
         is_one = not any(f'{open_path}.'.startswith(f'{path}.') for open_path in open_paths)
         if is_one and before is not None and before != now:
@@ -136,9 +148,9 @@ def _refuse_other_data(study: 'Study', experiment: 'Experiment') -> None:
 
 def _warn_of_other_threads(study: 'Study', trial: 'Trial') -> None:
     from paxtune import records
-    from paxtune.tuner import trial_directory
+    from paxtune.runners import trial_directory
 
-    record = records.read(trial_directory(study.directory, trial))
+    record = records.read(trial_directory(study, trial))
     now = records.num_threads()
     if record is not None and record['machine']['threads'] != now:
         print(
@@ -148,18 +160,22 @@ def _warn_of_other_threads(study: 'Study', trial: 'Trial') -> None:
         )
 
 
-def _decided(experiment: 'Experiment', decisions: Sequence[str]) -> 'Experiment':
-    from paxtune.space import Space
+def _decided(experiment: 'Experiment', decisions: Sequence[str]) -> 'dict[str, Experiment]':
+    from paxtune.experiment import Tunable
+    from paxtune.runners import parts_of
+    from paxtune.search_space import Space
 
     if not decisions and not command.decisions_left_open(experiment):
-        return experiment
+        return dict(experiment.parts()) if isinstance(experiment, Tunable) else {'': experiment}
     pairs = [text.partition('=') for text in decisions]
     for path, equals, _ in pairs:
         if not equals:
             raise UserError(f'--decisions: expected path=value, not {path!r}')
     space = Space(experiment)
     made = space.parse({path: value for path, _, value in pairs})
-    return space.materialize(made)
+    if isinstance(experiment, Tunable):
+        return dict(parts_of(space, made))
+    return {'': space.materialize(made)}
 
 
 if __name__ == '__main__':

@@ -4,45 +4,63 @@ import datetime
 import functools
 import json
 import math
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyglove as pg
-from vizier import pyvizier as vz
-from vizier._src.service import vizier_client
+from vizier._src.service import study_pb2
 
+from paxtune.cross_step import LastStep, NothingMeasuredError, final_metrics
 from paxtune.decisions import Decisions, to_dna
 from paxtune.measurement import Measurement
-from paxtune.parameters import from_parameters
-from paxtune.rewards import Reward
-from paxtune.space import Space
-from paxtune.study_record import NAMESPACE, REWARD
+from paxtune.metrics import MissingMetricError, split_name
+from paxtune.rewards import NonFiniteRewardError
+from paxtune.store import TrialProto, note, notes, write_notes
+
+if TYPE_CHECKING:
+    from paxtune.study import Study
 
 State = Literal['REQUESTED', 'ACTIVE', 'COMPLETED', 'INFEASIBLE']
+_STATES: dict[int, State] = {
+    TrialProto.State.REQUESTED: 'REQUESTED',
+    TrialProto.State.ACTIVE: 'ACTIVE',
+    TrialProto.State.STOPPING: 'ACTIVE',
+    TrialProto.State.SUCCEEDED: 'COMPLETED',
+    TrialProto.State.INFEASIBLE: 'INFEASIBLE',
+}
+
+OUTCOMES = ('completed', 'stopped', 'infeasible', 'active', 'requested')
+
+_REWARD = '$reward'
+
+
+def reward_names(count: int) -> list[str]:
+    """What Vizier knows the rewards of a study by; no metric's name begins with $."""
+    return [_REWARD if i == 0 else f'{_REWARD}.{i}' for i in range(count)]
+
+
+def outcome(proto: TrialProto) -> str:
+    """The state of a trial in one of the words of `OUTCOMES`."""
+    return 'stopped' if note(proto, 'stopped') is not None else _STATES[proto.state].lower()
 
 
 class Trial:
     """A trial as it stands in the study, and the ways to move it on.
 
-    It leaves the state ACTIVE exactly once: by `complete`, `stop` or `fail`.
+    It leaves the state ACTIVE exactly once: by `complete`, `stop`, `conclude` or `fail`. Each of
+    them is one transaction.
 
     Attributes:
+        id: the trial's number in the study, from 1.
         resumed: it was handed out before, and that process did not finish it.
         step: the step that this process reported last; 0 before.
     """
 
-    def __init__(
-        self,
-        record: vz.Trial,
-        space: Space,
-        reward: Reward,
-        client: vizier_client.VizierClient,
-        resumed: bool = False,
-    ) -> None:
-        self._record = record
-        self._space = space
-        self._reward = reward
-        self._client = client
+    def __init__(self, proto: TrialProto, study: 'Study', resumed: bool = False) -> None:
+        """Not called directly: trials come from a study."""
+        self.id = int(proto.id)
+        self._proto = proto
+        self._study = study
         self.resumed = resumed
         self.step = 0
 
@@ -50,37 +68,39 @@ class Trial:
         return f'Trial({self.id}, {self.state}, {self.decisions})'
 
     @property
-    def id(self) -> int:
-        """The trial's number in the study, from 1."""
-        return int(self._record.id)
-
-    @property
     def state(self) -> State:
         """Where the trial stands. One that was stopped early is COMPLETED."""
-        if self._record.infeasible:
-            return 'INFEASIBLE'
-        if self._record.final_measurement is not None:
-            return 'COMPLETED'
-        return 'REQUESTED' if self._record.is_requested else 'ACTIVE'
+        return _STATES[self._proto.state]
 
     @property
     def is_terminal(self) -> bool:
         """Whether nothing more happens to the trial."""
         return self.state in ('COMPLETED', 'INFEASIBLE')
 
+    @property
+    def outcome(self) -> str:
+        """Its state in one word, where one that was stopped early is 'stopped'."""
+        return outcome(self._proto)
+
     @functools.cached_property
-    def _by_id(self) -> Decisions:
-        return from_parameters(self._space.spec, self._record.parameters.as_dict())
+    def by_id(self) -> Decisions:
+        """The decisions by the id of their decision point, as algorithms see them."""
+        parameters: dict[str, str | float] = {}
+        for parameter in self._proto.parameters:
+            value = parameter.value
+            # No category is the empty string.
+            parameters[parameter.parameter_id] = value.string_value or value.number_value
+        return self._study.from_parameters(parameters)
 
     @functools.cached_property
     def decisions(self) -> dict[str, Any]:
         """{path in the trial's experiment: plain value or short name}."""
-        return self._space.readable(self._by_id)
+        return self._study.space.readable(self.by_id)
 
     @property
     def dna(self) -> pg.DNA:
         """The decisions in PyGlove's form."""
-        return to_dna(self._space.spec, self._by_id)
+        return to_dna(self._study.space.spec, self.by_id)
 
     def materialize(self) -> Any:
         """The trial's experiment: the study's, with every decision made.
@@ -88,27 +108,68 @@ class Trial:
         Raises:
             ValueError: the decisions do not fit together, says a component's `check`.
         """
-        return self._space.materialize(self._by_id)
+        return self._study.space.materialize(self.by_id)
 
     @functools.cached_property
     def measurements(self) -> list[Measurement]:
         """What was measured, by step."""
-        found = [_measurement(each) for each in self._record.measurements]
+        checkpoints = _read_json(self._proto, 'checkpoints')
+        found = [self._measurement(each, checkpoints) for each in self._proto.measurements]
         return sorted(found, key=lambda measurement: measurement.step)
+
+    @functools.cached_property
+    def final(self) -> Measurement | None:
+        """What the trial came to: its final metrics and rewards; None unless COMPLETED."""
+        if self.state != 'COMPLETED':
+            return None
+        return self._measurement(self._proto.final_measurement, {})
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """The final metrics; those of the last measurement where the trial has no final ones."""
+        if self.final is not None:
+            return self.final.metrics
+        return self.measurements[-1].metrics if self.measurements else {}
+
+    @property
+    def rewards(self) -> tuple[float, ...]:
+        """The rewards of a completed trial, one for each objective; else none."""
+        # Not those of `final`: to look at all metrics takes ten times as long.
+        count = len(self._study.rewards) if self.state == 'COMPLETED' else 0
+        first = self._proto.final_measurement.metrics[:count]
+        return tuple(metric.value for metric in first if metric.metric_id.startswith(_REWARD))
 
     @property
     def reward(self) -> float | None:
-        """The reward of a completed trial: that of its last measurement."""
-        final = self._record.final_measurement
-        if final is None or self._record.infeasible:
-            return None
-        return float(final.metrics[REWARD].value)
+        """The reward of a completed trial of a study with one objective; else None."""
+        return self.final.reward if self.final is not None else None
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """The rewards, signed such that more is better."""
+        return tuple(
+            sign * reward for sign, reward in zip(self._study.signs, self.rewards, strict=False)
+        )
 
     @property
     def parent(self) -> int | None:
         """The number of the trial that the algorithm derived this one from."""
-        parent = self._note('parent')
-        return None if parent is None else int(parent)
+        return self._number('parent')
+
+    @property
+    def retry_of(self) -> int | None:
+        """The number of the trial that this one repeats."""
+        return self._number('retry_of')
+
+    @property
+    def warm_start(self) -> int | None:
+        """The number of the trial whose weights this one begins with."""
+        return self._number('warm_start')
+
+    @property
+    def origin(self) -> str:
+        """Where the decisions are from: 'algorithm', 'seed', 'added', 'retry', or a study."""
+        return self._note('origin') or 'algorithm'
 
     @property
     def stop_reason(self) -> str | None:
@@ -118,42 +179,68 @@ class Trial:
     @property
     def infeasible_reason(self) -> str | None:
         """Why the trial is infeasible; None if it is not."""
-        reason: str | None = self._record.infeasibility_reason
-        return reason
+        return self._proto.infeasible_reason if self.state == 'INFEASIBLE' else None
+
+    @property
+    def reason(self) -> str | None:
+        """Why the trial ended as it did, where there is something to say."""
+        return self.stop_reason or self.infeasible_reason or self._note('concluded')
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether an error made the trial infeasible."""
+        return self.state == 'INFEASIBLE' and self._note('failed') is not None
 
     @property
     def created(self) -> datetime.datetime:
         """When the trial was suggested."""
-        naive: Any = self._record.creation_time
-        created: datetime.datetime = naive.astimezone(datetime.UTC)
+        created: datetime.datetime = self._proto.start_time.ToDatetime(datetime.UTC)
         return created
 
     @property
     def completed(self) -> datetime.datetime | None:
         """When the trial reached its final state."""
-        completed = self._note('completed')
-        terminal = completed is not None and self.is_terminal
-        return datetime.datetime.fromisoformat(str(completed)) if terminal else None
+        if not self.is_terminal:
+            return None
+        ended: datetime.datetime = self._proto.end_time.ToDatetime(datetime.UTC)
+        return ended
+
+    @property
+    def seconds(self) -> float:
+        """How long it ran, all attempts together, as far as its runner has noted."""
+        return float(self._note('seconds') or 0.0)
+
+    @property
+    def devices(self) -> int:
+        """On how many devices it ran; 0 where it did not."""
+        return int(self._note('devices') or 0)
 
     @property
     def non_finite_metrics(self) -> list[str]:
         """Metrics that were NaN or infinite at some step and are left out there."""
-        names: list[str] = json.loads(self._note('non_finite') or '[]')
-        return names
+        return sorted(_read_json(self._proto, 'non_finite'))
 
     @property
     def metadata(self) -> dict[str, str]:
         """What `set_metadata` wrote, as it stands now."""
-        metadata = self._client.get_trial(self.id).metadata
-        return dict(metadata.ns(NAMESPACE).ns('trial').items())
+        stored = notes(self._study.store.trial(self.id))
+        return {
+            key.removeprefix('user:'): value
+            for key, value in stored.items()
+            if key.startswith('user:')
+        }
 
     def set_metadata(self, values: Mapping[str, str]) -> None:
         """Adds to the trial's metadata, in any state."""
-        metadata = vz.Metadata()
-        metadata.ns(NAMESPACE).ns('trial').update(values.items())
-        self._write(metadata)
+        self.note(**{f'user:{key}': value for key, value in values.items()})
 
-    def report(self, step: int, metrics: Mapping[str, float]) -> None:
+    def note(self, **values: str) -> None:
+        """Writes notes of paxtune's own."""
+        self._update(lambda proto: write_notes(proto, values))
+
+    def report(
+        self, step: int, metrics: Mapping[str, float], checkpoint: str | None = None
+    ) -> Measurement:
         """Adds what was measured at a step.
 
         A resumed trial comes by steps that it reported before: those are left as they are.
@@ -162,100 +249,231 @@ class Trial:
             step: the training step.
             metrics: all metrics by name. Of them, NaN and infinity are left out, and their names
                 noted (`non_finite_metrics`).
+            checkpoint: where the weights of this step are.
+
+        Returns:
+            The measurement. It has no rewards while a metric that they need is still to come.
 
         Raises:
             NonFiniteRewardError: the reward is NaN or infinite. Nothing is written.
-            UserError: the reward needs a metric that is not there.
             RuntimeError: the trial is not ACTIVE.
         """
-        if REWARD in metrics:
-            raise ValueError(f'no metric can be called {REWARD!r}: the reward itself has that name')
-        self._require_active()
+        for name in metrics:
+            if name.startswith('$'):
+                raise ValueError(f'no metric can be called {name!r}: names with $ are for rewards')
+        self._refresh()
+        self._require_active(self._proto)
         self.step = step
-        if any(measurement.step == step for measurement in self.measurements):
-            return
-        reward = self._reward.value(metrics)
+        for measurement in self.measurements:
+            if measurement.step == step:
+                return measurement
+        rewards = self._rewards_of(self._carried(metrics) | dict(metrics))
         finite = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
-        dropped = sorted({*metrics} - {*finite} - {*self.non_finite_metrics})
-        if dropped:
-            self._write_notes(non_finite=json.dumps(self.non_finite_metrics + dropped))
-        measured: list[Mapping[str, float]] = [finite | {REWARD: reward}]
-        self._update(self._client.report_intermediate_objective_value(step, 0.0, measured, self.id))
+        measurement = Measurement(step, finite, rewards, checkpoint)
+        notes: dict[str, dict[str, Any]] = {
+            'non_finite': {name: step for name in sorted({*metrics} - {*finite})},
+            'checkpoints': {} if checkpoint is None else {str(step): checkpoint},
+        }
 
-    def complete(self) -> None:
-        """Finishes the trial with its last measurement.
+        def change(proto: TrialProto) -> None:
+            self._require_active(proto)
+            for key, added in notes.items():
+                if added:
+                    write_notes(proto, {key: json.dumps(_read_json(proto, key) | added)})
+            proto.measurements.append(to_proto(measurement))
+
+        self._update(change)
+        return measurement
+
+    def _carried(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """What sub-experiments before this one have measured."""
+        now = {split_name(name)[1] for name in metrics}
+        return {
+            name: value
+            for measurement in self.measurements
+            for name, value in measurement.metrics.items()
+            if split_name(name)[1] not in now
+        }
+
+    def _rewards_of(self, metrics: Mapping[str, float]) -> tuple[float, ...]:
+        """The rewards; none while a metric or a sub-experiment is still to come.
+
+        Of some of the sub-experiments a sum, or the worst, would look better than of all.
+        """
+        if {*self._study.sub_experiments} - {split_name(name)[1] for name in metrics}:
+            return ()
+        try:
+            return tuple(reward.value(metrics) for reward in self._study.rewards)
+        except MissingMetricError:
+            return ()
+
+    def final_metrics(self) -> dict[str, float]:
+        """The metrics that the trial would end with now, by the search's `cross_step`.
+
+        One that was not finite whenever it was measured is NaN; so is one that was not finite the
+        last time, where the last time is what counts.
 
         Raises:
+            NothingMeasuredError: nothing was measured.
+        """
+        search = self._study.search
+        score = search.rewards[0].score if len(search.rewards) == 1 else None
+        final = final_metrics(search.cross_step, self.measurements, score)
+        finite = {name: each.step for each in self.measurements for name in each.metrics}
+        for name, step in _read_json(self._proto, 'non_finite').items():
+            is_last = isinstance(search.cross_step, LastStep) and step > finite.get(name, -1)
+            if name not in final or is_last:
+                final[name] = math.nan
+        return final
+
+    def complete(self) -> None:
+        """Finishes the trial: its measurements become its final metrics, and these its rewards.
+
+        Raises:
+            NonFiniteRewardError: a reward is NaN or infinite.
+            MissingMetricError: a reward needs a metric that was not measured.
             RuntimeError: the trial is not ACTIVE, or nothing was measured.
         """
-        self._require_active()
-        self._complete()
+        self._refresh()
+        self._require_active(self._proto)
+        try:
+            metrics = self.final_metrics()
+        except NothingMeasuredError as error:
+            raise RuntimeError(f'trial {self.id} cannot be completed: {error}') from error
+        rewards = tuple(reward.value(metrics) for reward in self._study.rewards)
+        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        self._end(Measurement(self.measurements[-1].step, finite, rewards))
 
     def stop(self, reason: str) -> None:
         """Finishes the trial early, with its last measurement. It will not be the best.
 
         Raises:
-            RuntimeError: the trial is not ACTIVE, or nothing was measured.
+            RuntimeError: the trial is not ACTIVE, or no reward was measured.
         """
-        self._require_active()
-        self._require_measurements()
-        # First the mark: without it, a trial that is cut off in between would pass for a full one.
-        self._write_notes(stopped=reason)
-        self._complete()
+        self._refresh()
+        self._require_active(self._proto)
+        if not self.is_rewarded:
+            raise RuntimeError(
+                f'trial {self.id} cannot be stopped: nothing was measured that has a reward'
+            )
+        self._end(self._rewarded()[-1], stopped=reason)
 
-    def finish_stopping(self) -> None:
-        """Completes a trial whose process died in the middle of `stop`."""
-        self._complete()
+    @property
+    def is_rewarded(self) -> bool:
+        """Whether something was measured that has a reward, so that the trial can be stopped."""
+        return bool(self._rewarded())
 
-    def fail(self, reason: str) -> None:
+    def _rewarded(self) -> list[Measurement]:
+        needed = len(self._study.rewards)
+        return [each for each in self.measurements if len(each.rewards) == needed]
+
+    def conclude(
+        self,
+        reason: str,
+        reward: float | None = None,
+        metrics: Mapping[str, float] | None = None,
+    ) -> None:
+        """Finishes the trial with another reward, or with other metrics to make the reward of.
+
+        Args:
+            reason: for people.
+            reward: the reward, for a study with one.
+            metrics: metrics that take the place of those that were measured.
+
+        Raises:
+            NonFiniteRewardError: the reward is NaN or infinite.
+            MissingMetricError: the reward needs a metric that is not there.
+            RuntimeError: the trial is not ACTIVE.
+        """
+        self._refresh()
+        self._require_active(self._proto)
+        last = self.measurements[-1].metrics if self.measurements else {}
+        known = {**last, **(metrics or {})}
+        if reward is not None:
+            if len(self._study.rewards) != 1:
+                raise RuntimeError('a reward can be given only in a study that has one')
+            if not math.isfinite(reward):
+                raise NonFiniteRewardError(f'the reward is {reward}')
+            rewards: tuple[float, ...] = (reward,)
+        else:
+            rewards = tuple(each.value(known) for each in self._study.rewards)
+        finite = {name: value for name, value in known.items() if math.isfinite(value)}
+        step = max([self.step, *(each.step for each in self.measurements)])
+        self._end(Measurement(step, finite, rewards), concluded=reason)
+
+    def fail(self, reason: str, is_error: bool = False) -> None:
         """Finishes the trial as infeasible: no reward can be said to belong to its decisions.
+
+        Args:
+            reason: for people.
+            is_error: whether an error is the reason; see `Search.max_failures`.
 
         Raises:
             RuntimeError: the trial is not ACTIVE.
         """
-        self._require_active()
-        self._write_notes(completed=_now())
-        self._update(self._client.complete_trial(self.id, infeasibility_reason=reason))
 
-    def _complete(self) -> None:
-        self._require_measurements()
-        self._write_notes(completed=_now())
-        last = max(self._record.measurements, key=lambda measurement: measurement.steps)
-        self._update(self._client.complete_trial(self.id, last))
+        def change(proto: TrialProto) -> None:
+            self._require_active(proto)
+            proto.state = TrialProto.State.INFEASIBLE
+            proto.infeasible_reason = reason
+            proto.end_time.GetCurrentTime()
+            if is_error:
+                write_notes(proto, {'failed': 'true'})
 
-    def _require_active(self) -> None:
-        self._update(self._client.get_trial(self.id))
-        if self.state != 'ACTIVE':
-            raise RuntimeError(f'trial {self.id} is {self.state} already')
+        self._update(change)
 
-    def _require_measurements(self) -> None:
-        if not self._record.measurements:
-            raise RuntimeError(f'trial {self.id} cannot be completed: nothing was measured')
+    def _end(self, final: Measurement, **why: str) -> None:
+        def change(proto: TrialProto) -> None:
+            self._require_active(proto)
+            write_notes(proto, why)
+            proto.final_measurement.CopyFrom(to_proto(final))
+            proto.state = TrialProto.State.SUCCEEDED
+            proto.end_time.GetCurrentTime()
+
+        self._update(change)
+
+    def _require_active(self, proto: TrialProto) -> None:
+        state = _STATES[proto.state]
+        if state != 'ACTIVE':
+            raise RuntimeError(f'trial {self.id} is {state} already')
 
     def _note(self, key: str) -> str | None:
-        own: Any = self._record.metadata.ns(NAMESPACE)
-        value: str | None = own.get(key)
-        return value
+        return note(self._proto, key)
 
-    def _write_notes(self, **notes: str) -> None:
-        metadata = vz.Metadata()
-        metadata.ns(NAMESPACE).update(notes.items())
-        self._write(metadata)
+    def _number(self, key: str) -> int | None:
+        value = self._note(key)
+        return None if value is None else int(value)
 
-    def _write(self, metadata: vz.Metadata) -> None:
-        self._client.update_metadata(vz.MetadataDelta(on_trials={self.id: metadata}))
-        self._update(self._client.get_trial(self.id))
+    def _refresh(self) -> None:
+        self._set(self._study.store.trial(self.id))
 
-    def _update(self, record: vz.Trial) -> None:
-        self._record = record
-        self.__dict__.pop('measurements', None)
+    def _update(self, change: Callable[[TrialProto], None]) -> None:
+        self._set(self._study.store.update_trial(self.id, change))
+
+    def _set(self, proto: TrialProto) -> None:
+        self._proto = proto
+        for name in ('measurements', 'final'):
+            self.__dict__.pop(name, None)
+
+    def _measurement(
+        self, proto: study_pb2.Measurement, checkpoints: Mapping[str, str]
+    ) -> Measurement:
+        metrics = {metric.metric_id: metric.value for metric in proto.metrics}
+        names = reward_names(len(self._study.rewards))
+        rewards = tuple(metrics.pop(name) for name in names if name in metrics)
+        step = proto.step_count
+        return Measurement(step, metrics, rewards, checkpoints.get(str(step)))
 
 
-def _measurement(measurement: vz.Measurement) -> Measurement:
-    metrics = {name: float(metric.value) for name, metric in measurement.metrics.items()}
-    reward = metrics.pop(REWARD)
-    return Measurement(int(measurement.steps), metrics, reward)
+def _read_json(proto: TrialProto, key: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(note(proto, key) or '{}')
+    return content
 
 
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat()
+def to_proto(measurement: Measurement) -> study_pb2.Measurement:
+    """A measurement as Vizier keeps it."""
+    proto = study_pb2.Measurement(step_count=measurement.step)
+    named = zip(reward_names(len(measurement.rewards)), measurement.rewards, strict=False)
+    for name, value in [*named, *measurement.metrics.items()]:
+        proto.metrics.add(metric_id=name, value=value)
+    return proto

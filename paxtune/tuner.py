@@ -1,20 +1,25 @@
-"""The tuner: asks the study for trials, trains them, and tells it what came of them."""
+"""The tuner: asks the study for trials, runs them, and tells it what came of them."""
 
 import contextlib
-import gc
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from paxtune.console import Progress
+from paxtune.callbacks import Callback
+from paxtune.constraints import Infeasible
+from paxtune.metrics import MissingMetricError, split_name
 from paxtune.records import TrialRecord, settle
-from paxtune.rewards import NonFiniteRewardError
+from paxtune.rewards import NonFiniteRewardError, Reward
+from paxtune.runners import Report, Runner, trial_directory
+from paxtune.searching import Search
 from paxtune.study import Study
 from paxtune.trial import Trial
-from trainer.directory import trial_directory_name, write_text
+from trainer.directory import write_text
 from trainer.errors import UserError
-from trainer.loop import Interrupted, Measurement, NonFiniteLossError, run
+from trainer.loop import Interrupted, NonFiniteLossError
+from trainer.signals import SkipTrial, StopTrial
+from trainer.speed import SPEEDS
 
 
 class Paused(Exception):
@@ -24,130 +29,253 @@ class Paused(Exception):
     """
 
 
+class StudyStoppedError(Exception):
+    """An error of a trial stopped the study, as its search asks for. The message says which.
+
+    The trial goes on in the next call.
+    """
+
+
 class BadRewardError(UserError):
     """The reward cannot be made of what is measured: no trial of this study can have one."""
+
+
+# What makes a trial infeasible without being an error of the program.
+_EXPECTED = (NonFiniteLossError, NonFiniteRewardError, SkipTrial, Infeasible)
 
 
 class Tuner:
     """Runs the trials of a study in this process, one after another.
 
     A failure inside a trial (an exception, a loss that is not finite, no memory) makes that trial
-    infeasible, and the study goes on.
+    infeasible, and the study goes on, unless its search says otherwise.
 
     Attributes:
         study: where trials come from.
-        progress: shows them.
     """
 
     def __init__(
         self,
         study: Study,
-        progress: Progress,
+        runner: Runner,
+        callbacks: Sequence[Callback] = (),
         should_interrupt: Callable[[], bool] = lambda: False,
-        max_hours: float | None = None,
     ):
         """Makes a tuner.
 
         Args:
             study: an open study.
-            progress: what shows the trials.
+            runner: what runs a trial.
+            callbacks: what listens.
             should_interrupt: asked after every training step.
-            max_hours: stop after so long; the trial that runs then goes on in the next call.
         """
-        self.study, self.progress = study, progress
+        self.study = study
+        self._runner, self._callbacks = runner, list(callbacks)
         self._interrupted = should_interrupt
-        self._deadline = None if max_hours is None else time.monotonic() + max_hours * 3600
+        self._began = time.monotonic()
+        self._seconds_left: float | None = None
+        self._asked_to_pause = False
 
     def run(self) -> None:
-        """Runs trials until the study has all of its own.
+        """Runs trials until the study is done.
 
         Raises:
-            Paused: `should_interrupt` said so, or `max_hours` have passed.
+            Paused: `should_interrupt` or `Study.request_stop` said so, or hours are used up.
+            StudyStoppedError: an error of a trial stops the study.
             BadRewardError: the reward needs a metric that is not measured.
         """
-        self.study.finish_stopping()
-        done = [trial for trial in self.study.trials if trial.is_terminal]
-        for trial in done:
-            settle(trial_directory(self.study.directory, trial), trial)
-        self.progress.already_done(len(done), self._best())
-        while not self._should_pause() and (next_trial := self.study.suggest()) is not None:
-            self._run_trial(next_trial)
-            # What a trial leaves on the device must be gone before the next one begins.
-            gc.collect()
-        if not self.study.is_done:
-            raise Paused('interrupted' if self._interrupted() else 'the hours are used up')
+        study = self.study
+        study.resume()
+        self._settle()
+        with contextlib.ExitStack() as listening:
+            for callback in self._callbacks:
+                callback.on_study_start(study)
+                listening.callback(callback.on_study_end, study)
+            while self._may_begin() and (trial := study.suggest()) is not None:
+                self._run_trial(trial)
+        if not study.is_done:
+            raise Paused(self._why_paused())
+
+    def _settle(self) -> None:
+        if self.study.directory is not None:
+            for trial in self.study.trials:
+                if trial.is_terminal:
+                    settle(trial_directory(self.study, trial), trial)
+
+    def _may_begin(self) -> bool:
+        self._refuse_failures()
+        self._asked_to_pause = self.study.pause_requested
+        self._seconds_left = None
+        return not self._should_pause()
 
     def _run_trial(self, trial: Trial) -> None:
-        directory = trial_directory(self.study.directory, trial)
-        directory.mkdir(parents=True, exist_ok=True)
-        record = TrialRecord(directory, trial, self.study.data)
-        self.progress.start(trial.id, trial.decisions)
+        directory = self._directory(trial)
+        record = TrialRecord(directory, trial, self.study.data, self._runner.num_devices)
+        self._began = time.monotonic()
+        self._seconds_left = self._left(record)
+        for callback in self._callbacks:
+            callback.on_trial_start(self.study, trial)
         try:
-            self._train(trial, directory, record)
+            self._attempt(trial, directory, record)
         except BadRewardError:
             raise
         except Interrupted:
             return
         except Exception as error:
-            # Whatever a trial raises is that trial's. The traceback is kept beside it.
-            write_text(directory / 'error.txt', traceback.format_exc())
-            trial.fail(_reason(error))
+            self._fail(trial, directory, error)
         finally:
             record.write(trial)
-        self.progress.end(trial.id, *outcome(trial), self._best())
+        for callback in self._callbacks:
+            callback.on_trial_end(self.study, trial)
 
-    def _train(self, trial: Trial, directory: Path, record: TrialRecord) -> None:
-        experiment = trial.materialize()
-        reason = None
-        with contextlib.closing(run(experiment, directory, self._should_pause)) as measurements:
-            for measurement in measurements:
-                if measurement.resumed_from and not record.is_resumed:
-                    record.resumed(measurement.resumed_from)
-                    self.progress.resume(trial.id, measurement.resumed_from)
-                self._report(trial, measurement)
-                record.write(trial)
-                is_last = measurement.step == experiment.train.num_train_steps
-                reason = None if is_last else self.study.should_stop(trial)
-                if reason is not None:
-                    break
+    def _attempt(self, trial: Trial, directory: Path | None, record: TrialRecord) -> None:
+        try:
+            if refused := self._runner.refuse(self.study, trial):
+                trial.fail(refused)
+                return
+            reason = self._listen(trial, directory, record)
+        except StopTrial as signal:
+            _conclude(trial, signal)
+            return
+        finally:
+            record.note_time(trial)
         # Only now has the last save succeeded: a trial ends once, and cannot fail after that.
         if reason is not None:
-            trial.stop(reason)
+            _stop(trial, reason)
         else:
-            trial.complete()
+            self._complete(trial)
 
-    def _report(self, trial: Trial, measurement: Measurement) -> None:
-        try:
-            trial.report(measurement.step, measurement.metrics)
-        except UserError as error:
-            raise BadRewardError(str(error)) from error
-        # A resumed trial has measurements after this one, too.
-        reward = next(each.reward for each in trial.measurements if each.step == measurement.step)
-        self.progress.measure(trial.id, measurement.step, reward)
+    def _listen(self, trial: Trial, directory: Path | None, record: TrialRecord) -> str | None:
+        """Runs a trial. Returns why it is to be stopped early; None if it came to its end."""
+        running = self._runner.run(self.study, trial, directory, self._should_pause)
+        with contextlib.closing(running) as reports:
+            for report in reports:
+                if report.resumed_from and not record.is_resumed:
+                    record.resumed(report.resumed_from)
+                    for callback in self._callbacks:
+                        callback.on_trial_resume(self.study, trial, report.resumed_from)
+                self._report(trial, report)
+                record.write(trial)
+                if self.study.stop_requested(trial):
+                    return 'stopped by request'
+                self._asked_to_pause = self.study.pause_requested
+                reason = None if report.is_last else self.study.should_stop(trial)
+                if reason is not None:
+                    return reason
+        return None
+
+    def _report(self, trial: Trial, report: Report) -> None:
+        measurement = trial.report(report.step, report.metrics, report.checkpoint)
+        if report.is_last and not measurement.rewards:
+            # Tells now what the end of the trial would.
+            self._rewards_of(trial)
+        for callback in self._callbacks:
+            callback.on_measurement(self.study, trial, measurement)
+
+    def _complete(self, trial: Trial) -> None:
+        metrics = self._rewards_of(trial)
+        for limit in self.study.search.limits:
+            if reason := limit.violation(metrics):
+                trial.fail(reason)
+                return
+        trial.complete()
+
+    def _rewards_of(self, trial: Trial) -> dict[str, float]:
+        """The final metrics of a trial, once it is known that the rewards can be made of them."""
+        metrics = trial.final_metrics()
+        for reward in self.study.search.rewards:
+            try:
+                reward.value(metrics)
+            except MissingMetricError as error:
+                # Nothing is timed in a process that goes on at the last step of a trial.
+                if trial.resumed and _is_of_speed(reward):
+                    raise
+                path = '' if str(error).startswith('search.') else 'search.'
+                raise BadRewardError(f'{path}{error}') from error
+        return metrics
+
+    def _fail(self, trial: Trial, directory: Path | None, error: Exception) -> None:
+        # Whatever a trial raises is that trial's. The traceback is kept beside it.
+        if directory is not None:
+            write_text(directory / 'error.txt', traceback.format_exc())
+        if _stops_study(self.study.search, error):
+            raise StudyStoppedError(
+                f'trial {trial.id} raised {_reason(error)}, which stops the study '
+                '(search.errors_to_skip, search.errors_to_stop_study)'
+            ) from error
+        trial.fail(_reason(error), is_error=not isinstance(error, _EXPECTED))
+
+    def _refuse_failures(self) -> None:
+        most = self.study.search.max_failures
+        if most is None:
+            return
+        failed = [trial.id for trial in self.study.trials if trial.is_failed]
+        if len(failed) > most:
+            raise StudyStoppedError(
+                f'{len(failed)} trials have failed ({", ".join(map(str, failed))}), and '
+                f'search.max_failures is {most}: see error.txt in their directories'
+            )
+
+    def _directory(self, trial: Trial) -> Path | None:
+        if self.study.directory is None:
+            return None
+        directory = trial_directory(self.study, trial)
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
+
+    def _left(self, record: TrialRecord) -> float | None:
+        """The seconds that this attempt may take, by the study's budgets of hours."""
+        search, ended = self.study.search, self.study.trials
+        left = []
+        if search.max_hours is not None:
+            spent = sum(trial.seconds for trial in ended if trial.is_terminal)
+            left.append(search.max_hours * 3600 - spent)
+        if search.max_device_hours is not None and (devices := self._runner.num_devices):
+            spent = sum(trial.seconds * trial.devices for trial in ended if trial.is_terminal)
+            left.append((search.max_device_hours * 3600 - spent) / devices)
+        return min(left) - record.seconds_before if left else None
+
+    def _is_late(self) -> bool:
+        left = self._seconds_left
+        return left is not None and time.monotonic() - self._began > left
 
     def _should_pause(self) -> bool:
-        is_late = self._deadline is not None and time.monotonic() > self._deadline
-        return is_late or self._interrupted()
+        return self._interrupted() or self._is_late() or self._asked_to_pause
 
-    def _best(self) -> tuple[int, float] | None:
-        best = self.study.best
-        return None if best is None or best.reward is None else (best.id, best.reward)
-
-
-def trial_directory(study_directory: Path, trial: Trial) -> Path:
-    """Where a trial's checkpoints, metrics and records are."""
-    return study_directory / 'trials' / trial_directory_name(trial.id, trial.decisions)
+    def _why_paused(self) -> str:
+        if self._interrupted():
+            return 'interrupted'
+        return 'python -m paxtune.studies stop asked for it'
 
 
-def outcome(trial: Trial) -> tuple[str, str]:
-    """How a trial ended, in one word, and why."""
-    if trial.stop_reason is not None:
-        return 'stopped', trial.stop_reason
-    return trial.state.lower(), trial.infeasible_reason or ''
+def _is_of_speed(reward: Reward) -> bool:
+    return any(split_name(metric.name)[0] in SPEEDS for metric in reward.metrics)
+
+
+def _conclude(trial: Trial, signal: StopTrial) -> None:
+    if signal.reward is not None or signal.metrics is not None:
+        trial.conclude(signal.reason, signal.reward, signal.metrics)
+    else:
+        _stop(trial, signal.reason)
+
+
+def _stop(trial: Trial, reason: str) -> None:
+    if trial.is_rewarded:
+        trial.stop(reason)
+    else:
+        trial.fail(f'{reason} (before a reward was measured)')
+
+
+def _stops_study(search: Search, error: Exception) -> bool:
+    if any(pattern.matches(error) for pattern in search.errors_to_stop_study):
+        return True
+    if search.errors_to_skip is None or isinstance(error, _EXPECTED):
+        return False
+    return not any(pattern.matches(error) for pattern in search.errors_to_skip)
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, NonFiniteLossError | NonFiniteRewardError):
+    if isinstance(error, _EXPECTED):
         return str(error)
     text = str(error).strip().split('\n')[0]
     return f'{type(error).__name__}: {text}' if text else type(error).__name__

@@ -2,9 +2,10 @@
 
 import pyglove as pg
 
-from paxtune.experiment import Search, Tunable
+from paxtune.experiment import Tunable
 from paxtune.policies import MedianStopping
 from paxtune.rewards import MetricReward
+from paxtune.searching import Search
 from trainer.experiment import Experiment, TrainLoop
 from trainer.inputs.c4 import C4Input
 from trainer.inputs.stdlib import StdlibInput

@@ -3,8 +3,9 @@
 import pyglove as pg
 
 from paxtune.algorithms import RegularizedEvolution
-from paxtune.experiment import Search, Tunable
+from paxtune.experiment import Tunable
 from paxtune.policies import MedianStopping
+from paxtune.searching import Search
 from search_spaces.lm import BITS_PER_BYTE, StdlibTunable
 from trainer.layers import Attention, FeedForward, GatedFeedForward, Identity, Residual
 

@@ -14,3 +14,5 @@ with epy.lazy_api_imports(globals()):
     from trainer.experiment import Experiment as Experiment
     from trainer.loop import Measurement as Measurement
     from trainer.loop import run as run
+    from trainer.signals import SkipTrial as SkipTrial
+    from trainer.signals import StopTrial as StopTrial

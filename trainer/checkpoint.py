@@ -12,6 +12,7 @@ from trainer.errors import UserError
 from trainer.state import TrainState
 
 _FORMAT = 1
+_MOST_NAMED = 3
 
 
 class Restored(NamedTuple):
@@ -56,6 +57,7 @@ class Checkpoints:
             preservation_policy=keep,
             cleanup_tmp_directories=max_to_keep is not None,
         )
+        self._saving: ocp.AsyncResponse[bool] | None = None
 
     def save(self, step: int, state: TrainState, progress: dict[str, Any]) -> str:
         """Starts to write a checkpoint and returns its path.
@@ -68,12 +70,13 @@ class Checkpoints:
         Raises:
             Exception: the save before this one failed.
         """
+        self._settle()
         metadata = {'format': _FORMAT, **progress}
         # `force`: when to save is decided by the loop. Orbax's own policies skip in silence.
-        started = self._checkpointer.save_checkpointables_async(
+        self._saving = self._checkpointer.save_checkpointables_async(
             step, {'state': _as_dict(state)}, force=True, overwrite=True, custom_metadata=metadata
         )
-        if started is None:
+        if self._saving is None:
             raise RuntimeError(f'orbax did not save step {step}')
         return str(self._directory / str(step))
 
@@ -90,7 +93,7 @@ class Checkpoints:
             try:
                 metadata = self._checkpointer.checkpointables_metadata(step)
                 progress: dict[str, Any] = dict(cast(Any, metadata.custom_metadata))
-                self._check_format(step, progress.pop('format'))
+                _check_format(self._directory / str(step), progress.pop('format'))
                 if metadata.metadata['state'] is None:
                     raise ValueError('its metadata is damaged')
                 self._check_same_tree(step, metadata.metadata['state'], _as_dict(abstract))
@@ -122,29 +125,33 @@ class Checkpoints:
         Raises:
             Exception: a save failed.
         """
+        self._settle()
         self._checkpointer.wait()
 
     def close(self) -> None:
-        """Waits until everything is written and lets go of the directory."""
-        self._checkpointer.close()
+        """Waits until everything is written and lets go of the directory.
 
-    def _check_format(self, step: int, number: int) -> None:
-        if number != _FORMAT:
-            raise UserError(
-                f'{self._directory / str(step)} has format {number}, and this version of the '
-                f'trainer reads {_FORMAT}: use the version that wrote it'
-            )
+        Raises:
+            Exception: a save failed.
+        """
+        try:
+            self._settle()
+        finally:
+            self._checkpointer.close()
+
+    def _settle(self) -> None:
+        """Waits for the save that is under way, and lets go of its thread.
+
+        Nobody else does: each save that is not asked for its result leaves a thread and three
+        files open.
+        """
+        saving, self._saving = self._saving, None
+        if saving is not None:
+            saving.result()
 
     def _check_same_tree(self, step: int, stored: Any, wanted: Any) -> None:
         # Orbax reports a mismatch as something else, so the trees are compared first.
-        def shapes(tree: Any) -> dict[str, tuple[int, ...]]:
-            leaves = jax.tree_util.tree_leaves_with_path(tree)
-            return {
-                jax.tree_util.keystr(path, simple=True, separator='.'): tuple(leaf.shape)
-                for path, leaf in leaves
-            }
-
-        stored, wanted = shapes(stored), shapes(wanted)
+        stored, wanted = _shapes(stored), _shapes(wanted)
         if stored != wanted:
             differing = sorted(dict(stored.items() ^ wanted.items()))
             raise UserError(
@@ -153,6 +160,92 @@ class Checkpoints:
                 f'(stored {stored.get(differing[0])}, wanted {wanted.get(differing[0])}). '
                 'Train in another --job_log_dir, or go back to the experiment it belongs to.'
             )
+
+
+def newest_checkpoint(path: epath.PathLike) -> epath.Path | None:
+    """The checkpoint at `path`, or the newest of those in it; None where there is none."""
+    directory = epath.Path(path).expanduser()
+    directory = directory.absolute() if is_local(directory) else directory
+    if not directory.is_dir():
+        return None
+    if _is_checkpoint(directory):
+        return directory
+    steps = [child for child in directory.iterdir() if child.name.isdigit()]
+    complete = [step for step in steps if _is_checkpoint(step)]
+    return max(complete, key=lambda step: int(step.name), default=None)
+
+
+def check_params(checkpoint: epath.Path, abstract: Any) -> None:
+    """Checks that a checkpoint has all of some parameters. It may have others as well.
+
+    Args:
+        checkpoint: of one step.
+        abstract: a tree with the names and the shapes of the parameters.
+
+    Raises:
+        UserError: it has not, or cannot be read.
+    """
+    try:
+        metadata = ocp.checkpointables_metadata(checkpoint)
+        number = cast(Any, metadata.custom_metadata)['format']
+        stored = _shapes(cast(Any, metadata.metadata['state'])['params'])
+    except Exception as error:
+        reason = f'{type(error).__name__}: {error}'.splitlines()[0]
+        raise UserError(f'{checkpoint} cannot be read ({reason})') from error
+    _check_format(checkpoint, number)
+    wanted = _shapes(abstract)
+    differing = [name for name in wanted if stored.get(name) != wanted[name]]
+    if differing:
+        described = [f'{name} ({_versus(stored.get(name), wanted[name])})' for name in differing]
+        more = f' and {len(described) - _MOST_NAMED} more' if len(described) > _MOST_NAMED else ''
+        raise UserError(
+            f'{checkpoint} has other parameters: {", ".join(described[:_MOST_NAMED])}{more}. '
+            'All parameters of the model must be there, with the same shapes.'
+        )
+
+
+def load_params(checkpoint: epath.Path, abstract: Any) -> Any:
+    """Reads the parameters in a checkpoint, and nothing else.
+
+    Args:
+        checkpoint: of one step.
+        abstract: a tree with the shapes, the dtypes and the shardings of the parameters. The run
+            that saved them may have had them on another mesh.
+
+    Raises:
+        UserError: as `check_params`.
+    """
+    check_params(checkpoint, abstract)
+    context = ocp.Context()
+    context.pytree.loading.partial_load = True
+    with context:
+        loaded = ocp.load_checkpointables(checkpoint, {'state': {'params': abstract}})
+    return loaded['state']['params']
+
+
+def _is_checkpoint(directory: epath.Path) -> bool:
+    # Orbax's own `is_orbax_checkpoint` takes any directory with directories in it for one.
+    return (directory / '_CHECKPOINT_METADATA').exists()
+
+
+def _check_format(checkpoint: epath.Path, number: int) -> None:
+    if number != _FORMAT:
+        raise UserError(
+            f'{checkpoint} has format {number}, and this version of the trainer reads {_FORMAT}: '
+            'use the version that wrote it'
+        )
+
+
+def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {
+        jax.tree_util.keystr(path, simple=True, separator='.'): tuple(leaf.shape)
+        for path, leaf in leaves
+    }
+
+
+def _versus(stored: tuple[int, ...] | None, wanted: tuple[int, ...]) -> str:
+    return f'{"missing" if stored is None else f"stored {stored}"}, wanted {wanted}'
 
 
 def _as_dict(state: TrainState) -> dict[str, Any]:

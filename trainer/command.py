@@ -5,11 +5,16 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pyglove as pg
 from absl.flags import argparse_flags
 
+from trainer.component import Component, unchecked
+from trainer.derived import derived_values, resolve
 from trainer.errors import UserError
+
+C = TypeVar('C', bound=Component)
 
 _CACHE_BYTES = 4 * 2**30
 
@@ -51,13 +56,36 @@ def decisions_left_open(experiment: pg.Object) -> list[str]:
 
 
 def require_concrete(experiment: pg.Object) -> None:
-    """Raises UserError with the list of decisions that are left open."""
+    """Raises UserError with the list of decisions and derived values that are left open."""
     open_paths = decisions_left_open(experiment)
     if open_paths:
         raise UserError(
             f'{len(open_paths)} decisions are left open: {", ".join(open_paths)}. Make them with '
             '--set path=value, or search over them with python -m paxtune.search.'
         )
+    unresolved = [f'{value.sym_path}: {value}' for value in derived_values(experiment)]
+    if unresolved:
+        raise UserError(
+            f'{len(unresolved)} derived values are not resolved: {", ".join(unresolved)}. Give '
+            'values to the fields that they name.'
+        )
+
+
+def concrete(experiment: C) -> C:
+    """The experiment with results in place of derived values, when nothing is left open.
+
+    Raises:
+        UserError: a decision is left open, or a derived value has no result that fits.
+    """
+    from trainer import overrides
+
+    try:
+        with unchecked():
+            resolved = resolve(experiment)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    require_concrete(resolved)
+    return experiment if resolved is experiment else overrides.checked(resolved)
 
 
 def run_command(main: Callable[[Sequence[str] | None], int]) -> None:

@@ -12,6 +12,7 @@ Two components that differ only in such numbers have the same `key` and share on
 program; `bind` puts the traced values in place while that program is being traced.
 """
 
+import contextlib
 import contextvars
 import hashlib
 import json
@@ -202,9 +203,15 @@ def bind(value: C, values: Mapping[str, Any]) -> C:
     Called inside the function that is being compiled; component code then reads `self.rate` and
     sees the traced value. An object that is read without `bind` is a silent constant.
     """
+    with unchecked(), pg.enable_type_check(False), pg.as_sealed(False):
+        return value.clone(deep=True, override=dict(values))
+
+
+@contextlib.contextmanager
+def unchecked() -> Iterator[None]:
+    """Inside, no component checks its values."""
     token = _binding.set(True)
     try:
-        with pg.enable_type_check(False), pg.as_sealed(False):
-            return value.clone(deep=True, override=dict(values))
+        yield
     finally:
         _binding.reset(token)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from trainer.component import Component
+from trainer.component import Component, require_positive
 from trainer.inputs.base import Input
 from trainer.mesh import Mesh
 from trainer.task import Task
@@ -18,6 +18,9 @@ class TrainLoop(Component):
         save_max_to_keep: checkpoints to keep, the newest ones.
         summary_interval_steps: write training metrics after every so many steps.
         random_seed: seeds the initial weights and dropout.
+        init_from_checkpoint: start with the parameters of another run: the path of its
+            `checkpoints` directory, for the newest, or of a step in there. The optimizer and the
+            data start anew, at step 0. A run that resumes goes on from its own checkpoint.
     """
 
     num_train_steps: int = 1000
@@ -26,11 +29,17 @@ class TrainLoop(Component):
     save_max_to_keep: int = 2
     summary_interval_steps: int = 10
     random_seed: int = 0
+    init_from_checkpoint: str | None = None
 
     def check(self) -> None:
-        for name, value in self.sym_items():
-            if name != 'random_seed' and value < 1:
-                raise ValueError(f'{name} must be at least 1: {value}')
+        require_positive(
+            self,
+            'num_train_steps',
+            'eval_interval_steps',
+            'save_interval_steps',
+            'save_max_to_keep',
+            'summary_interval_steps',
+        )
 
 
 class Experiment(Component):

@@ -8,6 +8,7 @@ import pyglove as pg
 from trainer import names
 from trainer.component import Component
 from trainer.errors import UserError
+from trainer.ranges import IntRange
 
 _MOST_NAMES = 8
 
@@ -38,6 +39,25 @@ def fit(spec: Any, value: Any, where: str) -> Any:
         raise UserError(_mismatch(spec, value, where)) from error
 
 
+def spec_of(owner: Any, key: str | int) -> Any:
+    """The type of what an object, a mapping or a list holds under `key`; None where it has none."""
+    if isinstance(owner, pg.List):
+        return owner.value_spec and owner.value_spec.element.value
+    if isinstance(owner, pg.Object):
+        schema = owner.__schema__
+    else:
+        schema = owner.value_spec and owner.value_spec.schema
+    field = schema and schema.get_field(key)
+    return field and field.value
+
+
+def wants_integer(spec: Any) -> bool:
+    """Whether a type accepts integers, and no other numbers."""
+    options = _options(spec)
+    takes = any(isinstance(option, pg.typing.Int) for option in options)
+    return takes and not any(isinstance(o, pg.typing.Float | pg.typing.Any) for o in options)
+
+
 def describe(spec: Any) -> str:
     """What a type accepts, in words.
 
@@ -53,6 +73,8 @@ def shown(value: Any) -> str:
     """A value as one would write it on the command line, components without their fields."""
     if value is None or isinstance(value, bool):
         return {None: 'null', True: 'true', False: 'false'}[value]
+    if isinstance(value, IntRange):
+        return value.text
     if isinstance(value, pg.Object):
         return f'{type(value).__name__}(…)'
     if isinstance(value, list):

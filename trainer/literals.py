@@ -9,13 +9,19 @@ from typing import Any
 import pyglove as pg
 
 from trainer import fields, names
+from trainer.derived import derived
 from trainer.errors import UserError
+from trainer.ranges import intv
 
 _WORDS = {'true': True, 'false': False, 'null': None}
 _DECISIONS: dict[str, Callable[..., Any]] = {
     'oneof': pg.oneof,
     'manyof': pg.manyof,
+    'permutate': pg.permutate,
     'floatv': pg.floatv,
+    'intv': intv,
+    # No decision, and made as they are.
+    'derived': derived,
 }
 _TYPE = pg.JSONConvertible.TYPE_NAME_KEY
 _TUPLE = pg.JSONConvertible.TUPLE_MARKER
@@ -35,8 +41,9 @@ def parse(text: str, where: str) -> Any:
     Args:
         text: a literal (`1e-3`, `[8, 16]`, `true`, `null`); a component whose fields are such
             values (`SGD(momentum=0.9)`); a decision (`oneof([…])`, `manyof(k, […])`,
-            `floatv(low, high, 'log')`); or, where it is none of these and has no brackets and
-            no quotes, a string (`gelu`, `/data/c4`).
+            `permutate([…])`, `floatv(low, high, 'log')`, `intv(low, high)`); a derived value
+            (`derived('num_heads * 64')`); or, where it is none of these and has no brackets and no
+            quotes, a string (`gelu`, `/data/c4`).
         where: the path that the value is for, for messages.
 
     Raises:
@@ -135,7 +142,7 @@ def _decision(name: str, args: Sequence[Any], named: Mapping[str, Any], where: s
         if not isinstance(bound.arguments.get('candidates', []), list):
             raise TypeError('the candidates must be a list')
         return make(*bound.args, **bound.kwargs)
-    except (TypeError, ValueError) as error:
+    except (TypeError, UserError, ValueError) as error:
         raise UserError(f'{where}: {name}: {error}') from error
 
 

@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
@@ -11,7 +12,9 @@ import jax
 from absl import logging
 from etils import epath
 
-from trainer.checkpoint import Checkpoints
+from trainer.checkpoint import Checkpoints, load_params
+from trainer.costs import static_costs
+from trainer.derived import resolve
 from trainer.directory import write_text
 from trainer.errors import UserError
 from trainer.evaluate import evaluate
@@ -19,9 +22,11 @@ from trainer.experiment import Experiment
 from trainer.metrics import Metrics, Totals
 from trainer.serialization import to_json_text
 from trainer.setup import compiled, localized, prepare_inputs
+from trainer.signals import Signal
 from trainer.speed import Speed
 from trainer.state import TrainState
 from trainer.summaries import Summaries
+from trainer.warm_start import check_source, source_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +36,9 @@ class Measurement:
     Attributes:
         step: optimizer steps done.
         metrics: `train/<metric>` since the last measurement, `<name>/<metric>` of each
-            evaluation set, `num_params`. Not finite where training diverged.
+            evaluation set, the costs of `trainer.costs`, and how fast it went
+            (`trainer.speed.SPEEDS`), as far as there was anything to time: not in the first step
+            of this process. Not finite where training diverged.
         checkpoint: the path of the checkpoint of this very step, where there is one.
         resumed_from: the step that this process started from; 0 for a fresh run.
     """
@@ -74,9 +81,14 @@ def run(
         UserError: the experiment cannot run here (no data, a mesh that does not fit …).
         NonFiniteLossError: the training loss became NaN or infinite.
         Interrupted: `should_interrupt` said so.
+        StopTrial, SkipTrial: code of the experiment said so.
     """
     with contextlib.closing(Training(experiment, epath.Path(job_log_dir))) as training:
-        yield from training.measurements(should_interrupt)
+        try:
+            yield from training.measurements(should_interrupt)
+        except Signal as signal:
+            signal.step = training.step
+            raise
 
 
 class TrainMetrics:
@@ -131,11 +143,15 @@ class Training:
     def __init__(self, experiment: Experiment, job_log_dir: epath.Path):
         if jax.process_count() > 1:
             raise UserError('training over several processes is not supported yet')
+        experiment = resolve(experiment)
         prepare_inputs(experiment)
         self._experiment = localized(experiment)
         self._loop = experiment.train
         self._input = self._experiment.train_input
         self._program, self._values = compiled(self._experiment)
+        source = source_of(experiment, job_log_dir)
+        if source is not None:
+            check_source(source, self._program.abstract_state.params)
         self._key = self._program.random_key(self._loop.random_seed)
         self._train_metrics = TrainMetrics()
         self._speed = Speed()
@@ -145,7 +161,8 @@ class Training:
             self._checkpoints = Checkpoints(path, self._loop.save_max_to_keep)
             opened.callback(self._checkpoints.close)
             self._saved: tuple[int, str] | None = None
-            self._state, self.resumed_from = self._restore_or_init()
+            self._state, self.resumed_from = self._restore_or_init(source)
+            self.step = self.resumed_from
             write_text(job_log_dir / 'experiment.json', to_json_text(experiment))
             self._summaries = Summaries(job_log_dir, self.resumed_from)
             opened.callback(self._summaries.close)
@@ -159,6 +176,7 @@ class Training:
         in_flight: collections.deque[Metrics] = collections.deque()
         for step in range(self.resumed_from + 1, self._loop.num_train_steps + 1):
             in_flight.append(self._step(step))
+            self.step = step
             if len(in_flight) > max_in_flight:
                 jax.block_until_ready(in_flight.popleft())
             if self._is_due(step, self._loop.summary_interval_steps):
@@ -182,8 +200,12 @@ class Training:
         """
         self._opened.close()
 
-    def _restore_or_init(self) -> tuple[TrainState, int]:
+    def _restore_or_init(self, source: epath.Path | None) -> tuple[TrainState, int]:
         restored = self._checkpoints.restore(self._program.abstract_state)
+        if restored is None and source is not None:
+            params = load_params(source, self._program.abstract_state.params)
+            logging.info('Took the parameters of %s', source)
+            return self._program.init_from(params, self._values), 0
         if restored is None:
             return self._program.init(self._key, self._values), 0
         self._input.set_position(restored.progress['position'])
@@ -199,10 +221,11 @@ class Training:
         if self._is_due(step - 1, self._loop.eval_interval_steps):
             self._train_metrics.start_interval()
         batch = self._program.put(self._input.get_next())
-        self._state, metrics = self._program.train_step(self._state, batch, self._key, self._values)
+        train_step = self._program.train_step
+        self._state, metrics = train_step(self._state, batch, self._key, self._values)
         self._train_metrics.add(metrics)
         if step == self.resumed_from + 1:
-            jax.block_until_ready(metrics)  # Compiled now; what follows is the step's own time.
+            jax.block_until_ready(metrics)  # Compiled and warm; what follows is the step's own.
             self._speed.start()
         else:
             self._speed.count(self._experiment.task.num_tokens(batch))
@@ -211,8 +234,7 @@ class Training:
     def _summarize(self, step: int) -> None:
         metrics = self._train_metrics.since_summary()
         _check_finite(step, metrics)
-        if self._speed.counted:
-            metrics['tokens_per_second'] = self._speed.per_second()
+        metrics |= self._speed.rates()
         self._summaries.write(step, {f'train/{name}': value for name, value in metrics.items()})
 
     def _save(self, step: int) -> None:
@@ -232,15 +254,19 @@ class Training:
     def _measure(self, step: int) -> Measurement:
         train = self._train_metrics.since_evaluation()
         _check_finite(step, train)
-        if self._speed.counted:
-            train['tokens_per_second'] = self._speed.per_second()
+        train |= self._speed.rates()
         with self._speed.paused():
             metrics = evaluate(self._experiment, self._program, self._state, self._values)
             self._summaries.write(step, metrics)
+            metrics |= self._costs
         metrics |= {f'train/{name}': value for name, value in train.items()}
-        metrics['num_params'] = self._program.num_params()
         saved = self._saved[1] if self._saved and self._saved[0] == step else None
         return Measurement(step, metrics, saved, self.resumed_from)
+
+    @functools.cached_property
+    def _costs(self) -> dict[str, float]:
+        memory = float(self._program.device_memory_bytes())
+        return static_costs(self._experiment) | {'device_memory_bytes': memory}
 
 
 def _check_finite(step: int, metrics: dict[str, float]) -> None:

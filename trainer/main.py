@@ -39,7 +39,6 @@ def main(argv: Sequence[str] | None) -> int:
         experiment = overrides.smoke(experiment)
     experiment = overrides.override(experiment, args.set)
     if args.mode == 'eval':
-        command.require_concrete(experiment)
         return evaluate_newest(experiment, args.job_log_dir)
     again = ['python', '-m', 'trainer.main', *command.given(argv)]
     return train(experiment, args.job_log_dir, resume_command=again)
@@ -51,13 +50,27 @@ def train(experiment: 'Experiment', job_log_dir: str, resume_command: Sequence[s
     Raises:
         UserError: bad input, or another process trains in the directory.
     """
-    command.require_concrete(experiment)
+    from trainer.signals import SkipTrial, StopTrial
+
+    try:
+        return _train(experiment, job_log_dir, resume_command)
+    except StopTrial as stop:
+        print(f'stopped at step {stop.step}: {stop}')
+        return 0
+    except SkipTrial as skip:
+        raise UserError(f'the experiment gave up at step {skip.step}: {skip}') from skip
+
+
+def _train(experiment: 'Experiment', job_log_dir: str, resume_command: Sequence[str]) -> int:
+    experiment = command.concrete(experiment)
     from trainer import directory
     from trainer.interrupt import Interrupt
     from trainer.loop import Interrupted, NonFiniteLossError, run
     from trainer.setup import prepare_inputs
+    from trainer.warm_start import source_of
 
     prepare_inputs(experiment)
+    source_of(experiment, job_log_dir)
     command.enable_compilation_cache()
     local = directory.is_local(job_log_dir)
     holding = directory.locked(job_log_dir) if local else contextlib.nullcontext()
@@ -96,7 +109,7 @@ def evaluate_newest(experiment: 'Experiment', job_log_dir: str) -> int:
     path = epath.Path(job_log_dir) / 'checkpoints'
     if not path.exists():
         raise UserError(f'--job_log_dir: there are no checkpoints in {path}')
-    experiment = localized(experiment)
+    experiment = localized(command.concrete(experiment))
     prepare_inputs(experiment)
     command.enable_compilation_cache()
     program, values = compiled(experiment)

@@ -1,14 +1,16 @@
 """Overrides of an experiment by path: `--set`, `--tune`, `--smoke`."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import pyglove as pg
 
 from trainer import fields, literals, names
 from trainer.component import Component, bind, components
+from trainer.derived import Derived
 from trainer.errors import UserError
+from trainer.ranges import IntRange
 
 E = TypeVar('E', bound=Component)
 
@@ -35,7 +37,7 @@ def override(experiment: E, assignments: Iterable[str]) -> E:
         if not pg.is_deterministic(value):
             raise UserError(f'{flag}: {text} is a decision: use --tune')
         experiment = _assigned(experiment, path, value, flag)
-    return _checked(experiment)
+    return checked(experiment)
 
 
 def tune(experiment: E, assignments: Iterable[str]) -> E:
@@ -52,11 +54,11 @@ def tune(experiment: E, assignments: Iterable[str]) -> E:
         value = literals.parse(text, flag)
         if pg.is_deterministic(value):
             raise UserError(
-                f"{flag}: {text} is no decision: write oneof([…]), floatv(low, high, 'log') or "
-                'manyof(k, […]), or use --set'
+                f"{flag}: {text} is no decision: write oneof([…]), floatv(low, high, 'log'), "
+                'intv(low, high), manyof(k, […]) or permutate([…]), or use --set'
             )
         experiment = _assigned(experiment, path, value, flag)
-    return _checked(experiment)
+    return checked(experiment)
 
 
 def smoke(experiment: E) -> E:
@@ -68,31 +70,26 @@ def smoke(experiment: E) -> E:
     changes = dict(experiment.sym_getattr('smoke'))
     if not changes:
         raise UserError('--smoke: the experiment names no tiny size: fill its field `smoke`')
+    return replaced(experiment, changes, '--smoke')
+
+
+def replaced(experiment: E, changes: Mapping[str, Any], where: str, check: bool = True) -> E:
+    """A copy of `experiment` with other values.
+
+    Args:
+        experiment: any component.
+        changes: path to value.
+        where: who asks for it, for messages.
+
+    Raises:
+        UserError: as `override`.
+    """
     for path, value in changes.items():
-        experiment = _assigned(experiment, path, pg.clone(value, deep=True), f'--smoke: {path}')
-    return _checked(experiment)
+        experiment = _assigned(experiment, path, pg.clone(value, deep=True), f'{where}: {path}')
+    return checked(experiment)
 
 
-def _split(flag: str, assignments: Iterable[str]) -> Iterable[tuple[str, str, str]]:
-    """(what messages begin with, path, value) of each `path=value`."""
-    for assignment in assignments:
-        path, equals, text = assignment.partition('=')
-        if not equals:
-            raise UserError(f'{flag} {assignment}: expected path=value')
-        yield f'{flag} {path.strip()}', path.strip(), text
-
-
-def _assigned(experiment: E, path: str, value: Any, where: str) -> E:
-    """A copy with one other value, of the right type, not yet checked against its neighbours."""
-    *owners, last = _keys(path, where)
-    owner: Any = experiment
-    for key in owners:
-        _, owner = _field(owner, key, where)
-    spec, _ = _field(owner, last, where)
-    return bind(experiment, {path: fields.fit(spec, value, where)})
-
-
-def _checked(experiment: E) -> E:
+def checked(experiment: E) -> E:
     """A copy in which each component has been checked, those that others own first.
 
     Raises:
@@ -106,6 +103,39 @@ def _checked(experiment: E) -> E:
                 where = str(component.sym_path) or type(component).__name__
                 raise UserError(f'{where}: {error}') from error
     return experiment.clone(deep=True)
+
+
+def _split(flag: str, assignments: Iterable[str]) -> Iterable[tuple[str, str, str]]:
+    """(what messages begin with, path, value) of each `path=value`."""
+    for assignment in assignments:
+        path, equals, text = assignment.partition('=')
+        if not equals:
+            raise UserError(f'{flag} {assignment}: expected path=value')
+        yield f'{flag} {path.strip()}', path.strip(), text
+
+
+def _assigned(experiment: E, path: str, value: Any, where: str) -> E:
+    """A copy with one other value, of the right type, not yet checked against its neighbours."""
+    return bind(experiment, {path: fields.fit(type_at(experiment, path, where), value, where)})
+
+
+def type_at(experiment: Component, path: str, where: str) -> Any:
+    """The type of a field: its `pg.typing.ValueSpec`; None where it may hold anything.
+
+    Args:
+        experiment: any component.
+        path: of the field.
+        where: who asks for it, for messages.
+
+    Raises:
+        UserError: the path does not exist.
+    """
+    *owners, last = _keys(path, where)
+    owner: Any = experiment
+    for key in owners:
+        _, owner = _field(owner, key, where)
+    spec, _ = _field(owner, last, where)
+    return spec
 
 
 def _keys(path: str, where: str) -> list[str | int]:
@@ -126,6 +156,8 @@ def _field(owner: Any, key: str | int, where: str) -> tuple[Any, Any]:
             f'{where}: {here} is a decision, whose insides cannot be set. Fix it as a whole: '
             f'{here}={_example(owner)}'
         )
+    if isinstance(owner, Derived):
+        raise UserError(f'{where}: {here} is {owner}: set it as a whole, or what it follows from')
     if isinstance(owner, pg.List):
         return _item(owner, key, where)
     if isinstance(owner, pg.Object):
@@ -140,8 +172,7 @@ def _field(owner: Any, key: str | int, where: str) -> tuple[Any, Any]:
         raise UserError(
             f'{where}: {kind} has no {key!r}. {hint} It has: {", ".join(legal) or "nothing"}.'
         )
-    schema = owner.__schema__ if isinstance(owner, pg.Object) else _dict_schema(owner)
-    return schema and schema.get_field(key).value, owner.sym_getattr(key)
+    return fields.spec_of(owner, key), owner.sym_getattr(key)
 
 
 def _item(owner: Any, key: str | int, where: str) -> tuple[Any, Any]:
@@ -150,15 +181,12 @@ def _item(owner: Any, key: str | int, where: str) -> tuple[Any, Any]:
             f'{where}: {owner.sym_path} is a list of {len(owner)} items, '
             f'{owner.sym_path}[0] to [{len(owner) - 1}]'
         )
-    spec = owner.value_spec
-    return spec and spec.element.value, owner.sym_getattr(key)
-
-
-def _dict_schema(owner: Any) -> Any:
-    return owner.value_spec and owner.value_spec.schema
+    return fields.spec_of(owner, key), owner.sym_getattr(key)
 
 
 def _example(decision: Any) -> str:
+    if isinstance(decision, IntRange):
+        return fields.shown(int(decision.max_value))
     if isinstance(decision, pg.hyper.Float):
         return fields.shown(decision.max_value)
     candidate = fields.shown(decision.candidates[0]) if decision.candidates else '…'

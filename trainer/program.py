@@ -6,7 +6,8 @@ that XLA compiled.
 """
 
 import collections
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import jax
@@ -31,8 +32,7 @@ _programs: 'collections.OrderedDict[object, Program]' = collections.OrderedDict(
 
 def program_for(task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec) -> 'Program':
     """The program of a task, shared by all tasks of the same structure in this process."""
-    spec = tuple((name, s.shape, str(s.dtype)) for name, s in sorted(element_spec.items()))
-    identity = (key(task), mesh, spec)
+    identity = (key(task), mesh, spec_key(element_spec))
     if identity not in _programs:
         _programs[identity] = Program(task.clone(deep=True), mesh, element_spec)
         if len(_programs) > _KEPT_PROGRAMS:
@@ -41,8 +41,16 @@ def program_for(task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec) 
     return _programs[identity]
 
 
+def spec_key(element_spec: ElementSpec) -> Hashable:
+    """Equal for batches of equal shapes and dtypes."""
+    return tuple((name, s.shape, str(s.dtype)) for name, s in sorted(element_spec.items()))
+
+
 class Program:
     """Initialization, train step and eval step of one task on one mesh, each compiled once.
+
+    The steps are compiled ahead of time, from shapes alone. So what a step costs can be asked
+    before there is any data or state, and what was asked about is what runs.
 
     Attributes:
         mesh: where the program runs.
@@ -53,26 +61,19 @@ class Program:
         self.mesh = mesh
         self._task = task  # Unbound: its numbers must be read from what `bind` returns.
         self._element_spec = dict(element_spec)
-        values = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, numbers(task)))
-        random_key = jax.eval_shape(lambda: jax.random.key(0))
+        values, random_key = abstract_values(task), abstract_random_key()
         boxed = jax.eval_shape(self._init_params, random_key, values)
         self._decay_mask = state_lib.decay_mask(boxed)
         abstract = jax.eval_shape(self._init, random_key, values)
         params = state_lib.params_shardings(boxed, mesh)
-        shardings = state_lib.state_shardings(abstract, params, mesh)
-        self.abstract_state: TrainState = jax.tree.map(
-            lambda leaf, at: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=at),
-            abstract,
-            shardings,
-        )
+        self._shardings = state_lib.state_shardings(abstract, params, mesh)
+        self.abstract_state: TrainState = jax.tree.map(_laid_out, abstract, self._shardings)
         self._replicated = NamedSharding(mesh, PartitionSpec())
-        self._init_jit = jax.jit(self._init, out_shardings=shardings)
-        self.train_step: Callable[..., tuple[TrainState, Metrics]] = jax.jit(
-            self._train_step, donate_argnums=0, out_shardings=(shardings, self._replicated)
+        self._init_jit = jax.jit(self._init, out_shardings=self._shardings)
+        self._init_from_jit = jax.jit(
+            self._init_from, donate_argnums=0, out_shardings=self._shardings
         )
-        self.eval_step: Callable[..., Metrics] = jax.jit(
-            self._eval_step, out_shardings=self._replicated
-        )
+        self._eval_steps: dict[Hashable, Callable[..., Metrics]] = {}
 
     def values(self, task: Task) -> Values:
         """The numbers of a task of this structure, as arguments of the program."""
@@ -87,9 +88,45 @@ class Program:
         """A new train state, laid out on the mesh as it is drawn."""
         return self._init_jit(random_key, values)
 
+    def init_from(self, params: Any, values: Values) -> TrainState:
+        """A new train state with the given parameters, which are used up."""
+        return self._init_from_jit(params, values)
+
+    @functools.cached_property
+    def train_step(self) -> Callable[..., tuple[TrainState, Metrics]]:
+        """(state, batch, random key, values) -> (state, metrics). The state is used up."""
+        jitted = jax.jit(
+            self._train_step, donate_argnums=0, out_shardings=(self._shardings, self._replicated)
+        )
+        batch, random_key = self._abstract_batch(self._element_spec), abstract_random_key()
+        random_key, values = self._replicate((random_key, abstract_values(self._task)))
+        return jitted.lower(self.abstract_state, batch, random_key, values).compile()
+
+    def eval_step(self, element_spec: ElementSpec) -> Callable[..., Metrics]:
+        """(params, batch, values) -> metrics, for batches of the given shapes."""
+        shapes = spec_key(element_spec)
+        if shapes not in self._eval_steps:
+            jitted = jax.jit(self._eval_step, out_shardings=self._replicated)
+            batch, values = self._abstract_batch(element_spec), abstract_values(self._task)
+            lowered = jitted.lower(self.abstract_state.params, batch, self._replicate(values))
+            self._eval_steps[shapes] = lowered.compile()
+        return self._eval_steps[shapes]
+
     def num_params(self) -> int:
         """How many parameters are trained."""
         return sum(leaf.size for leaf in jax.tree.leaves(self.abstract_state.params))
+
+    def device_memory_bytes(self) -> int:
+        """What the compiled train step takes of the memory of each device."""
+        step: Any = self.train_step
+        memory = step.memory_analysis()
+        return int(
+            memory.argument_size_in_bytes
+            + memory.output_size_in_bytes
+            + memory.temp_size_in_bytes
+            + memory.generated_code_size_in_bytes
+            - memory.alias_size_in_bytes
+        )
 
     @property
     def max_in_flight(self) -> int:
@@ -105,29 +142,29 @@ class Program:
             name: jax.make_array_from_process_local_data(at, array) for name, array in batch.items()
         }
 
+    def _abstract_batch(self, element_spec: ElementSpec) -> dict[str, jax.ShapeDtypeStruct]:
+        """What `put` makes of a host's batch."""
+        at = NamedSharding(self.mesh, mesh_lib.partition_spec(('batch',)))
+        return {name: _laid_out(_of_all_hosts(s), at) for name, s in element_spec.items()}
+
+    def _replicate(self, abstract: Any) -> Any:
+        return jax.tree.map(lambda leaf: _laid_out(leaf, self._replicated), abstract)
+
     # What is traced.
 
     def _init_params(self, random_key: jax.Array, values: Values) -> Any:
-        task = bind(self._task, values)
-        zeros = {name: jnp.zeros(s.shape, s.dtype) for name, s in self._element_spec.items()}
-        with running(Run()):
-            variables = task.model.module().init(
-                {'params': jax.random.fold_in(random_key, 0)}, *task.model_inputs(zeros)
-            )
-        return variables['params']
+        return init_params(bind(self._task, values), self._element_spec, random_key)
 
     def _init(self, random_key: jax.Array, values: Values) -> TrainState:
-        params = state_lib.unboxed(self._init_params(random_key, values))
+        return self._init_from(state_lib.unboxed(self._init_params(random_key, values)), values)
+
+    def _init_from(self, params: Any, values: Values) -> TrainState:
         opt_state = bind(self._task, values).learner.init(params, self._decay_mask)
         return TrainState(jnp.zeros((), jnp.int32), params, opt_state)
 
     def _forward(self, task: Task, params: Any, batch: Any, rngs: Any, training: bool) -> Metrics:
         run = Run(training=training, dtype=jnp.dtype(task.fprop_dtype), mesh=self.mesh)
-        with running(run):
-            outputs: Any = task.model.module().apply(
-                {'params': params}, *task.model_inputs(batch), rngs=rngs
-            )
-        return task.metrics(outputs, batch)
+        return forward(task, params, batch, rngs, run)
 
     def _train_step(
         self, state: TrainState, batch: Any, random_key: jax.Array, values: Values
@@ -179,3 +216,41 @@ class Program:
 
     def _eval_step(self, params: Any, batch: Any, values: Values) -> Metrics:
         return self._forward(bind(self._task, values), params, batch, {}, training=False)
+
+
+def init_params(task: Task, element_spec: ElementSpec, random_key: jax.Array) -> Any:
+    """New parameters of a task whose numbers are bound, in boxes with their metadata."""
+    zeros = {name: jnp.zeros(s.shape, s.dtype) for name, s in element_spec.items()}
+    with running(Run()):
+        variables = task.model.module().init(
+            {'params': jax.random.fold_in(random_key, 0)}, *task.model_inputs(zeros)
+        )
+    return variables['params']
+
+
+def forward(task: Task, params: Any, batch: Any, rngs: Any, run: Run) -> Metrics:
+    """The metrics of a batch, by a task whose numbers are bound."""
+    with running(run):
+        outputs: Any = task.model.module().apply(
+            {'params': params}, *task.model_inputs(batch), rngs=rngs
+        )
+    return task.metrics(outputs, batch)
+
+
+def abstract_values(task: Task) -> Any:
+    """Shapes and dtypes of the numbers of a task, weakly typed as those themselves."""
+    return jax.eval_shape(lambda: jax.tree.map(jnp.asarray, numbers(task)))
+
+
+def abstract_random_key() -> Any:
+    """Shape and dtype of a random key."""
+    return jax.eval_shape(lambda: jax.random.key(0))
+
+
+def _of_all_hosts(s: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    examples = s.shape[0] * jax.process_count()
+    return jax.ShapeDtypeStruct((examples, *s.shape[1:]), jax.dtypes.canonicalize_dtype(s.dtype))
+
+
+def _laid_out(leaf: jax.ShapeDtypeStruct, at: NamedSharding) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=at, weak_type=leaf.weak_type)

@@ -12,32 +12,35 @@ import pyglove as pg
 
 from trainer import names
 from trainer.component import Component
+from trainer.derived import Derived
 from trainer.errors import UserError
+from trainer.ranges import IntRange
 
-C = TypeVar('C', bound=Component)
+S = TypeVar('S')
 
-_DECISIONS = {'hyper.OneOf', 'hyper.ManyOf', 'hyper.Float'}
+_DECISIONS = {'hyper.OneOf', 'hyper.ManyOf', 'hyper.Float', IntRange.__serialization_key__}
 _INHERITED = {'pyglove.core.symbolic.inferred.ValueFromParentChain'}
+_DERIVED = {Derived.__serialization_key__}
 _TYPE = pg.JSONConvertible.TYPE_NAME_KEY
 _TUPLE = pg.JSONConvertible.TUPLE_MARKER
 
 
-def to_json_text(component: Component) -> str:
-    """`component` as JSON that `from_json_text` reads back.
+def to_json_text(value: Any) -> str:
+    """A component, or a `pg.Dict` of them, as JSON that `from_json_text` reads back.
 
     Raises:
         UserError: it holds something that would not come back, such as a function or a tuple.
     """
-    text: str = component.to_json_str(json_indent=2)
-    _refuse_foreign(json.loads(text), '', f'this {type(component).__name__}')
+    text: str = value.to_json_str(json_indent=2)
+    _refuse_foreign(json.loads(text), '', f'this {type(value).__name__}')
     return text
 
 
 def from_json_text(
     text: str,
-    expected: type[C] = Component,
+    expected: type[S] = Component,
     source: str = 'the JSON text',
-) -> C:
+) -> S:
     """The component that `to_json_text` wrote.
 
     Args:
@@ -57,11 +60,16 @@ def from_json_text(
     """
     try:
         _refuse_foreign(json.loads(text), '', source)
-        # From the text again: PyGlove's reader consumes the dict that it is given.
-        component = pg.from_json_str(text, auto_import=False)
     except json.JSONDecodeError as error:
         raise UserError(f'{source}: not JSON: {error}') from error
-    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+    except RecursionError as error:
+        raise UserError(f'{source}: {error}') from error
+    try:
+        # From the text again: PyGlove's reader consumes the dict that it is given.
+        component = pg.from_json_str(text, auto_import=False)
+    except (
+        ArithmeticError, LookupError, RecursionError, TypeError, UserError, ValueError
+    ) as error:  # fmt: skip
         raise UserError(f'{source}: {error}') from error
     if not isinstance(component, expected):
         raise UserError(
@@ -86,7 +94,7 @@ def _refuse_foreign(tree: Any, path: str, source: str) -> None:
 
 def _refuse_foreign_type(name: Any, path: str, source: str) -> None:
     if isinstance(name, str) and (
-        name in _DECISIONS | _INHERITED or names.class_in_file(name) is not None
+        name in _DECISIONS | _INHERITED | _DERIVED or names.class_in_file(name) is not None
     ):
         return
     raise UserError(

@@ -1,5 +1,7 @@
 """What stands between an experiment and its first step: its data, its devices, its program."""
 
+import random
+
 import jax
 import pyglove as pg
 
@@ -7,6 +9,8 @@ from trainer.errors import UserError
 from trainer.experiment import Experiment
 from trainer.inputs.base import Input
 from trainer.program import Program, Values, program_for
+
+_MOST_DRAWN = 100
 
 
 def localized(experiment: Experiment) -> Experiment:
@@ -20,7 +24,11 @@ def localized(experiment: Experiment) -> Experiment:
 
 
 def concrete_inputs(experiment: Experiment) -> dict[str, Input]:
-    """The inputs by their path; where decisions are open, with the first of the choices."""
+    """The inputs by their path; where decisions are open, with choices that fit together.
+
+    Raises:
+        UserError: none were found.
+    """
     inputs: dict[str, Input] = {'train_input': experiment.train_input}
     inputs |= {f'eval_inputs.{name}': data for name, data in experiment.eval_inputs.items()}
     return {path: _first_choice(data) for path, data in inputs.items()}
@@ -29,7 +37,14 @@ def concrete_inputs(experiment: Experiment) -> dict[str, Input]:
 def _first_choice(data: Input) -> Input:
     if pg.is_deterministic(data):
         return data
-    return pg.materialize(data, pg.dna_spec(data).first_dna())
+    spec, drawn = pg.dna_spec(data), random.Random(0)
+    dna = spec.first_dna()
+    for _ in range(_MOST_DRAWN):
+        try:
+            return pg.materialize(data, dna)
+        except ValueError as error:  # The first choices need not fit together: others may.
+            reason, dna = error, pg.random_dna(spec, drawn)
+    raise UserError(f'{data.sym_path}: no choice was found that fits together: {reason}')
 
 
 def prepare_inputs(experiment: Experiment) -> None:

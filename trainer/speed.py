@@ -1,37 +1,44 @@
-"""How fast training goes."""
+"""How fast training and evaluation go."""
 
 import contextlib
 import time
 from collections.abc import Iterator
 
+SPEEDS = ('train/tokens_per_second', 'train/steps_per_second', 'eval_steps_per_second')
+"""The metrics that measure the machine as well as the trial: no two runs have the same."""
+
 
 class Speed:
-    """Tokens a second of training, without compiling, evaluating and saving.
+    """Steps and tokens a second, without what happens in between.
 
     Example:
         >>> speed = Speed()
         >>> speed.start()
+        >>> speed.rates()
+        {}
         >>> speed.count(1024)
-        >>> speed.per_second() > 0
-        True
+        >>> sorted(speed.rates())
+        ['steps_per_second', 'tokens_per_second']
     """
 
     def __init__(self) -> None:
-        self.counted = 0
-        self._started = 0.0
-        self._paused = 0.0
+        self.start()
 
     def start(self) -> None:
-        """Starts the clock, after the first step has been compiled."""
-        self._started, self._paused, self.counted = time.perf_counter(), 0.0, 0
+        """Starts the clock anew, after the first step has been done."""
+        self._started, self._paused = time.perf_counter(), 0.0
+        self._steps = self._tokens = 0
 
-    def count(self, tokens: int) -> None:
-        """Counts the tokens of a step."""
-        self.counted += tokens
+    def count(self, tokens: int = 0) -> None:
+        """Counts a step and its tokens."""
+        self._steps += 1
+        self._tokens += tokens
 
-    def per_second(self) -> float:
-        """Tokens a second since the start."""
-        return self.counted / max(time.perf_counter() - self._started - self._paused, 1e-9)
+    def rates(self) -> dict[str, float]:
+        """Each of what was counted since the start, a second; nothing where nothing was."""
+        seconds = max(time.perf_counter() - self._started - self._paused, 1e-9)
+        counted = {'steps': self._steps, 'tokens': self._tokens}
+        return {f'{name}_per_second': n / seconds for name, n in counted.items() if n}
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

@@ -4,12 +4,18 @@ import dataclasses
 import functools
 import random
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import pyglove as pg
 
-from paxtune.decisions import Decisions
+from paxtune.decisions import Decisions, size
 from trainer.component import Component
+
+_Key: TypeAlias = tuple[tuple[str, int | float], ...]
+
+
+def _key(decisions: Decisions) -> _Key:
+    return tuple(decisions.items())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,17 +23,22 @@ class PastTrial:
     """What an algorithm may know of an earlier trial.
 
     Attributes:
-        id: the trial's number.
+        id: the trial's number; 0 or less for a trial of an earlier study.
         decisions: its decisions.
         state: 'pending' until it is 'completed' or found to be 'infeasible'.
-        score: its reward, signed such that more is better, where it was completed (stopped early
-            included). An infeasible trial has none: it is no bad reward.
+        scores: its rewards, one for each objective, signed such that more is better, where it was
+            completed (stopped early included). Empty otherwise: infeasible is no bad reward.
     """
 
     id: int
     decisions: Decisions
     state: Literal['pending', 'completed', 'infeasible']
-    score: float | None = None
+    scores: tuple[float, ...] = ()
+
+    @property
+    def score(self) -> float | None:
+        """The score where there is exactly one."""
+        return self.scores[0] if len(self.scores) == 1 else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +47,17 @@ class Suggestion:
 
     decisions: Decisions
     parent: int | None = None
+
+
+class Exhausted(Exception):
+    """No experiment is left in the space that was not tried and is feasible."""
+
+    def __init__(self) -> None:
+        super().__init__('no experiment is left that was not tried and is feasible')
+
+
+def _all_feasible(decisions: Decisions) -> None:
+    return None
 
 
 class Request:
@@ -53,11 +75,23 @@ class Request:
         seed: int,
         number: int,
         read_history: Callable[[], Sequence[PastTrial]],
+        infeasible: Callable[[Decisions], str | None] = _all_feasible,
     ) -> None:
+        """Makes a request.
+
+        Args:
+            spec: the search space.
+            seed: the study's seed.
+            number: the number of the trial that is asked for.
+            read_history: gives all earlier trials, those of earlier studies included.
+            infeasible: says why decisions make no experiment that may be tried; None if they do.
+        """
         self.spec = spec
         self.seed = seed
         self.number = number
         self._read_history = read_history
+        self._why_infeasible = infeasible
+        self._answers: dict[_Key, str | None] = {}
 
     @functools.cached_property
     def history(self) -> Sequence[PastTrial]:
@@ -65,12 +99,41 @@ class Request:
         return sorted(self._read_history(), key=lambda trial: trial.id)
 
     @functools.cached_property
-    def _seen(self) -> frozenset[tuple[tuple[str, int | float], ...]]:
-        return frozenset(tuple(trial.decisions.items()) for trial in self.history)
+    def _seen(self) -> frozenset[_Key]:
+        return frozenset(_key(trial.decisions) for trial in self.history if trial.id > 0)
 
     def seen(self, decisions: Decisions) -> bool:
-        """Whether an earlier trial has exactly these decisions, whatever became of it."""
-        return tuple(decisions.items()) in self._seen
+        """Whether an earlier trial has exactly these decisions, whatever became of it.
+
+        Trials of earlier studies do not count: they were trials of another experiment, or saw
+        other data.
+        """
+        return _key(decisions) in self._seen
+
+    def infeasible(self, decisions: Decisions) -> str | None:
+        """Why decisions make no experiment that may be tried; None if they do.
+
+        To tell costs time: the experiment is made, and asked.
+        """
+        key = _key(decisions)
+        if key not in self._answers:
+            self._answers[key] = self._why_infeasible(decisions)
+        return self._answers[key]
+
+    def is_open(self, decisions: Decisions) -> bool:
+        """Whether decisions were not tried yet, and may be."""
+        return not self.seen(decisions) and self.infeasible(decisions) is None
+
+    @functools.cached_property
+    def size(self) -> int | None:
+        """How many experiments the space holds; None where they are countless."""
+        return size(self.spec)
+
+    @property
+    def num_closed(self) -> int:
+        """How many experiments are known by now not to be open."""
+        refused = {key for key, reason in self._answers.items() if reason is not None}
+        return len(self._seen) + len(refused - self._seen)
 
     def rng(self) -> random.Random:
         """Random numbers that are this trial's own, in any process."""
@@ -85,5 +148,21 @@ class Algorithm(Component):
     """
 
     def suggest(self, request: Request) -> Suggestion:
-        """The next trial. The space holds at least one experiment that was not tried."""
+        """The next trial: decisions that are open, says the request.
+
+        Raises:
+            Exhausted: there are none.
+            UserError: none were found, though there may be some.
+        """
         raise NotImplementedError(type(self).__name__)
+
+    def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
+        """Called before the first trial of a study.
+
+        Args:
+            spec: the search space.
+            num_objectives: how many rewards a trial has; 0 where trials are only measured.
+
+        Raises:
+            UserError: the algorithm cannot search it.
+        """

@@ -1,11 +1,14 @@
 """Random search."""
 
 from paxtune.algorithms.base import Algorithm, Request, Suggestion
-from paxtune.algorithms.sampling import draw_unseen
+from paxtune.algorithms.sampling import draw_open
 
 
 class RandomSearch(Algorithm):
     """Draws every decision at random, on its scale; no experiment comes twice.
+
+    Infeasible experiments are drawn again. Where nearly all of a finite space was tried or is
+    infeasible, the rest comes in the order of the space.
 
     Example:
         >>> import pyglove as pg
@@ -15,4 +18,4 @@ class RandomSearch(Algorithm):
     """
 
     def suggest(self, request: Request) -> Suggestion:
-        return Suggestion(draw_unseen(request, request.rng()))
+        return Suggestion(draw_open(request, request.rng()))

@@ -1,9 +1,14 @@
 """Regularized evolution."""
 
-import random
+import operator
+from collections.abc import Sequence
+
+import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, PastTrial, Request, Suggestion
-from paxtune.algorithms.sampling import draw_unseen, mutate
+from paxtune.algorithms.sampling import can_mutate, draw_open, mutate
+from paxtune.pareto import crowding, ranks
+from trainer.errors import UserError
 
 _MAX_TRIES = 100
 
@@ -14,6 +19,8 @@ class RegularizedEvolution(Algorithm):
     The first trials are random. From then on, the best of a few trials that are drawn from the
     youngest ones that completed becomes the parent; its child differs in exactly one decision.
     Trials that were stopped early count with the reward they had; infeasible ones do not count.
+    With several rewards, better is who stands on a better Pareto front of the population, and, of
+    one front, who stands where it is less crowded (Deb et al. 2002).
 
     Attributes:
         population_size: how many trials, the youngest ones, are the population.
@@ -30,19 +37,38 @@ class RegularizedEvolution(Algorithm):
                 f'population_size ({self.population_size})'
             )
 
+    def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
+        if not num_objectives:
+            raise UserError('RegularizedEvolution needs a reward, to know the better trials by.')
+
     def suggest(self, request: Request) -> Suggestion:
         rng = request.rng()
-        completed = [trial for trial in request.history if trial.score is not None]
-        if len(completed) >= self.population_size:
+        completed = [trial for trial in request.history if trial.scores]
+        population = completed[-self.population_size :]
+        grown = len(population) == self.population_size
+        if grown and can_mutate(request.spec, population[0].decisions):
+            fitness = _fitness(population)
             for _ in range(_MAX_TRIES):
-                parent = self._win_tournament(completed[-self.population_size :], rng)
+                drawn = rng.sample(range(len(population)), self.tournament_size)
+                # Of equals the oldest wins, in whatever order they were drawn.
+                parent = population[max(drawn, key=lambda index: (fitness[index], -index))]
                 child = mutate(request.spec, parent.decisions, rng)
-                if not request.seen(child):
-                    return Suggestion(child, parent.id)
+                if request.is_open(child):
+                    return Suggestion(child, parent.id if parent.id > 0 else None)
         # The population is small, or all around it was tried.
-        return Suggestion(draw_unseen(request, rng))
+        return Suggestion(draw_open(request, rng))
 
-    def _win_tournament(self, population: list[PastTrial], rng: random.Random) -> PastTrial:
-        drawn = rng.sample(population, self.tournament_size)
-        # Of equals the oldest wins, in whatever order they were drawn.
-        return max(drawn, key=lambda trial: (trial.score, -trial.id))
+
+def _fitness(population: Sequence[PastTrial]) -> list[tuple[float, ...]]:
+    """What to compare trials by: the score, or the front that it stands on, then the room there."""
+    points = [trial.scores for trial in population]
+    if len(points[0]) == 1:
+        return list(points)
+    ranked = ranks(points)
+    room = [0.0] * len(points)
+    for rank in set(ranked):
+        members = [index for index, each in enumerate(ranked) if each == rank]
+        distances = crowding([points[index] for index in members])
+        for index, distance in zip(members, distances, strict=True):
+            room[index] = distance
+    return list(zip(map(operator.neg, ranked), room, strict=True))

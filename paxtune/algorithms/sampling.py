@@ -2,14 +2,30 @@
 
 import math
 import random
+import re
+from collections import Counter
 from collections.abc import Sequence
 
 import pyglove as pg
 
-from paxtune.algorithms.base import Request
-from paxtune.decisions import Decisions, Point, active_points, decide, from_dna, ids, size
+from paxtune.algorithms.base import Exhausted, Request
+from paxtune.decisions import (
+    Decisions,
+    Point,
+    active_points,
+    decide,
+    enumerate_decisions,
+    ids,
+    is_integer,
+    to_dna,
+)
+from trainer.errors import UserError
 
 _MAX_DRAWS = 3000
+_MAX_INFEASIBLE = 1000  # Draws until one gives up, or looks at each experiment of a small space.
+_MAX_LOOKED_AT = 10_000  # Infeasible experiments: making one may take some hundredths of a second.
+
+_OPENED = re.compile(r'\[=(\d+)/\d+\]')
 
 
 def draw(spec: pg.DNASpec, rng: random.Random) -> Decisions:
@@ -21,15 +37,13 @@ def draw_point(point: Point, rng: random.Random) -> list[int] | float:
     """A decision at one point."""
     if isinstance(point, pg.geno.Float):
         return _draw_number(point, rng)
-    candidates = range(len(point.candidates))
-    if point.distinct:
-        chosen = rng.sample(candidates, point.num_choices)
-    else:
-        chosen = rng.choices(candidates, k=point.num_choices)
+    chosen = _draw_indices(point, range(len(point.candidates)), point.num_choices, rng)
     return sorted(chosen) if point.sorted else chosen
 
 
-def _draw_number(point: pg.geno.Float, rng: random.Random) -> float:
+def _draw_number(point: pg.geno.Float, rng: random.Random) -> int | float:
+    if is_integer(point):
+        return _draw_integer(point, rng)
     low, high, share = point.min_value, point.max_value, rng.random()
     if point.scale in ('log', 'rlog'):
         number = math.exp((1 - share) * math.log(low) + share * math.log(high))
@@ -40,25 +54,160 @@ def _draw_number(point: pg.geno.Float, rng: random.Random) -> float:
     return float(min(max(number, low), high))
 
 
-def draw_unseen(request: Request, rng: random.Random) -> Decisions:
-    """Decisions at random that no earlier trial has."""
+def _draw_integer(point: pg.geno.Float, rng: random.Random) -> int:
+    """A whole number of a range: each has the share of the scale from i - ½ to i + ½.
+
+    So on a logarithmic scale the probability of i is proportional to log((i + ½) / (i - ½)),
+    also at the bounds.
+    """
+    low, high = int(point.min_value), int(point.max_value)
+    if point.scale not in ('log', 'rlog'):
+        return rng.randint(low, high)
+    share = rng.random()
+    bounds = math.log(low - 0.5), math.log(high + 0.5)
+    number = round(math.exp((1 - share) * bounds[0] + share * bounds[1]))
+    number = min(max(number, low), high)
+    return low + high - number if point.scale == 'rlog' else number
+
+
+def draw_open(request: Request, rng: random.Random) -> Decisions:
+    """Decisions at random that no earlier trial has and that are feasible.
+
+    Raises:
+        Exhausted: there are none.
+        UserError: none were found, though there may be some.
+    """
+    refused: Counter[str] = Counter()
     for _ in range(_MAX_DRAWS):
         decisions = draw(request.spec, rng)
-        # A number drawn from a range does not come twice: no need to read the history.
-        if _holds_range(request.spec, decisions) or not request.seen(decisions):
-            return decisions
-    if size(request.spec) is None:
-        raise RuntimeError(f'no experiment that was not tried came up in {_MAX_DRAWS} draws')
-    # Nearly all of the space was tried: take the first of the rest.
-    for dna in request.spec.iter_dna(attach_spec=False):
-        decisions = from_dna(request.spec, dna)
-        if not request.seen(decisions):
-            return decisions
-    raise RuntimeError('all experiments of the space were tried')
+        # A float drawn from a range does not come twice: no need to read the history.
+        holds_float = any(isinstance(value, float) for value in decisions.values())
+        if holds_float or not request.seen(decisions):
+            reason = request.infeasible(decisions)
+            if reason is None:
+                return decisions
+            refused[reason] += 1
+            if refused.total() == _MAX_INFEASIBLE:
+                break
+        if request.size is not None and request.num_closed >= request.size:
+            raise Exhausted
+    hardly_any = refused.total() == _MAX_INFEASIBLE
+    if request.size is None or (hardly_any and request.size > _MAX_LOOKED_AT):
+        raise _nothing_found(refused)
+    # Nearly all of the space was tried or is infeasible: take the first of the rest.
+    return first_open(request, _MAX_LOOKED_AT)
 
 
-def _holds_range(spec: pg.DNASpec, decisions: Decisions) -> bool:
-    return any(isinstance(point, pg.geno.Float) for point in active_points(spec, decisions))
+def first_open(request: Request, max_infeasible: int | None = None) -> Decisions:
+    """The first decisions, in the order of a finite space, that are open.
+
+    Raises:
+        Exhausted: there are none.
+        UserError: none were found before `max_infeasible` that are infeasible.
+    """
+    refused: Counter[str] = Counter()
+    for decisions in enumerate_decisions(request.spec):
+        if request.seen(decisions):
+            continue
+        reason = request.infeasible(decisions)
+        if reason is None:
+            return decisions
+        refused[reason] += 1
+        if refused.total() == max_infeasible:
+            raise _nothing_found(refused)
+    raise Exhausted
+
+
+def _nothing_found(refused: Counter[str]) -> UserError:
+    if not refused:
+        return UserError(f'{_MAX_DRAWS} draws from the search space brought nothing new.')
+    reasons = '\n'.join(f'  {count} times: {reason}' for reason, count in refused.most_common(3))
+    return UserError(
+        f'No feasible experiment was found: {refused.total()} of the search space are all '
+        f'infeasible. Narrow the space or relax its constraints. The commonest reasons:\n{reasons}'
+    )
+
+
+def complete(spec: pg.DNASpec, given: Decisions, rng: random.Random) -> Decisions:
+    """Partial decisions, the others drawn at random.
+
+    Args:
+        spec: the space.
+        given: some decisions, by id. One that stands inside a choice decides the choice too.
+        rng: what the others are drawn from.
+
+    Raises:
+        ValueError: they do not fit together, or are none of this space.
+
+    Example:
+        >>> spec = pg.dna_spec(pg.Dict(x=pg.oneof([1, pg.floatv(0.0, 1.0)]), y=pg.oneof([1, 2])))
+        >>> complete(spec, {'x[=1/2]': 0.5, 'y': 0}, random.Random(0))
+        {'x': 1, 'x[=1/2]': 0.5, 'y': 0}
+    """
+    known = _implied(given) | given
+
+    def choose(at: Point) -> Sequence[int] | float:
+        fixed = [known.get(id_) for id_ in ids(at)]
+        if isinstance(at, pg.geno.Float):
+            return draw_point(at, rng) if fixed[0] is None else fixed[0]
+        indices = [None if each is None else int(each) for each in fixed]
+        return _complete_choice(at, indices, rng)
+
+    decisions = decide(spec, choose)
+    to_dna(spec, decisions)  # Raises where one is out of range.
+    for id_, value in known.items():
+        if decisions.get(id_) != value:
+            raise ValueError(f'{id_ or "the decision"} = {value} does not fit with the others')
+    return decisions
+
+
+def _implied(given: Decisions) -> Decisions:
+    """The choices without which the given decisions would not be there."""
+    return {
+        id_[: opened.start()]: int(opened[1]) for id_ in given for opened in _OPENED.finditer(id_)
+    }
+
+
+def _complete_choice(
+    point: pg.geno.Choices, fixed: Sequence[int | None], rng: random.Random
+) -> list[int]:
+    """A choice of several candidates, of which some are fixed."""
+    count = len(point.candidates)
+    if any(index is not None and not 0 <= index < count for index in fixed):
+        raise ValueError(f'{point.id.path}: there are {count} candidates: {fixed}')
+    if not point.sorted:
+        taken = fixed if point.distinct else ()
+        free = [index for index in range(count) if index not in taken]
+        drawn = iter(_draw_indices(point, free, sum(index is None for index in fixed), rng))
+        return [next(drawn) if index is None else index for index in fixed]
+    chosen: list[int] = []
+    while len(chosen) < len(fixed):
+        # The places up to the next fixed one.
+        ahead = [place for place in range(len(chosen), len(fixed)) if fixed[place] is not None]
+        end = ahead[0] if ahead else len(fixed)
+        least = chosen[-1] + point.distinct if chosen else 0
+        most = (fixed[end] or 0) - point.distinct if ahead else count - 1
+        free = list(range(least, most + 1))
+        chosen += sorted(_draw_indices(point, free, end - len(chosen), rng))
+        chosen += [index for index in fixed[end : end + 1] if index is not None]
+    return chosen
+
+
+def _draw_indices(
+    point: pg.geno.Choices, free: Sequence[int], count: int, rng: random.Random
+) -> list[int]:
+    if count > (len(free) if point.distinct else count * len(free)):
+        raise ValueError(f'{point.id.path}: the other choices leave no candidates for {count}')
+    return rng.sample(free, count) if point.distinct else rng.choices(free, k=count)
+
+
+def can_mutate(spec: pg.DNASpec, parent: Decisions) -> bool:
+    """Whether a decision can change. If not, the space holds nothing else."""
+    return bool(_changeable(spec, parent))
+
+
+def _changeable(spec: pg.DNASpec, parent: Decisions) -> list[Point]:
+    return [point for point in active_points(spec, parent) if _can_change(point)]
 
 
 def mutate(spec: pg.DNASpec, parent: Decisions, rng: random.Random) -> Decisions:
@@ -71,7 +220,7 @@ def mutate(spec: pg.DNASpec, parent: Decisions, rng: random.Random) -> Decisions
     Raises:
         ValueError: no decision can change.
     """
-    points = [point for point in active_points(spec, parent) if _can_change(point)]
+    points = _changeable(spec, parent)
     if not points:
         raise ValueError('no decision can change')
     point = rng.choice(points)
@@ -91,19 +240,20 @@ def mutate(spec: pg.DNASpec, parent: Decisions, rng: random.Random) -> Decisions
 
 def _can_change(point: Point) -> bool:
     if isinstance(point, pg.geno.Float):
-        return True
+        return bool(point.min_value < point.max_value)
     if point.distinct and point.num_choices == len(point.candidates):
         return point.num_choices > 1 and not point.sorted
     return len(point.candidates) > 1
 
 
-def _another_number(point: pg.geno.Float, number: float, rng: random.Random) -> float:
+def _another_number(point: pg.geno.Float, number: float, rng: random.Random) -> int | float:
     for _ in range(_MAX_DRAWS):
         drawn = _draw_number(point, rng)
         if drawn != number:
             return drawn
     # The range is a few units in the last place wide.
-    return float(point.max_value if number == point.min_value else point.min_value)
+    other = point.max_value if number == point.min_value else point.min_value
+    return int(other) if is_integer(point) else float(other)
 
 
 def _change_choice(point: pg.geno.Choices, parent: Decisions, rng: random.Random) -> Decisions:

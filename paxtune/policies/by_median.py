@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from paxtune.measurement import Measurement
-from paxtune.policies.base import EarlyStopping
+from paxtune.policies.base import EarlyStopping, reward_score
 from paxtune.rewards import Reward
 
 
@@ -25,9 +25,9 @@ class MedianStopping(EarlyStopping):
 
     Example:
         >>> from paxtune.rewards import MetricReward
-        >>> loss = MetricReward(metric='loss', goal='minimize')
-        >>> others = [[Measurement(10, {}, value)] for value in (1.0, 2.0, 3.0)]
-        >>> MedianStopping(min_trials=3).should_stop([Measurement(10, {}, 2.5)], others, loss)
+        >>> loss = MetricReward('minimize', 'loss')
+        >>> others = [[Measurement(10, {}, (value,))] for value in (1.0, 2.0, 3.0)]
+        >>> MedianStopping(min_trials=3).should_stop([Measurement(10, {}, (2.5,))], others, loss)
         'best reward 2.5 up to step 10 is worse than 2, the median of 3 trials there'
     """
 
@@ -45,18 +45,19 @@ class MedianStopping(EarlyStopping):
         self,
         measurements: Sequence[Measurement],
         others: Sequence[Sequence[Measurement]],
-        reward: Reward,
+        reward: Reward | None,
     ) -> str | None:
+        score = reward_score(self, reward)
         step = measurements[-1].step
-        if step < self.warmup_steps:
+        if step < self.warmup_steps or measurements[-1].reward is None:
             return None
         rivals = [self._stand(other, step) for other in others]
         known = [rival for rival in rivals if rival is not None]
         if len(known) < self.min_trials:
             return None
         median = statistics.median(known)
-        best = max((each.reward for each in measurements), key=reward.score)
-        if reward.score(best) >= reward.score(median):
+        best = max((value for _, value in _rewards(measurements)), key=score)
+        if score(best) >= score(median):
             return None
         return (
             f'best reward {best:.6g} up to step {step} is worse than {median:.6g}, '
@@ -65,7 +66,13 @@ class MedianStopping(EarlyStopping):
 
     def _stand(self, other: Sequence[Measurement], step: int) -> float | None:
         """What stands for another trial at a step; None where it was not measured there."""
-        rewards = [each.reward for each in other if each.step <= step]
-        if not any(each.step == step for each in other):
+        rewards = [(at, value) for at, value in _rewards(other) if at <= step]
+        if not any(at == step for at, _ in rewards):
             return None
-        return statistics.fmean(rewards) if self.compare == 'averages' else rewards[-1]
+        values = [value for _, value in rewards]
+        return statistics.fmean(values) if self.compare == 'averages' else values[-1]
+
+
+def _rewards(measurements: Sequence[Measurement]) -> list[tuple[int, float]]:
+    """The steps that have a reward, and the rewards."""
+    return [(each.step, each.reward) for each in measurements if each.reward is not None]

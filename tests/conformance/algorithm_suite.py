@@ -4,13 +4,17 @@ import dataclasses
 import functools
 import math
 import random
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyglove as pg
+import pytest
 
-from paxtune.algorithms import Algorithm, PastTrial, Request, Suggestion
-from paxtune.decisions import Decisions, decide, to_dna
+from paxtune.algorithms import Algorithm, Exhausted, PastTrial, Request, Suggestion
+from paxtune.decisions import Decisions, decide, enumerate_decisions, is_integer, size, to_dna
+from trainer.errors import UserError
+from trainer.ranges import intv
 from trainer.serialization import from_json_text, to_json_text
 
 
@@ -41,49 +45,120 @@ def small() -> Any:
     return pg.Dict(kind=pg.oneof([pg.oneof(['a', 'b']), 'c']), on=pg.oneof([True, False]))
 
 
-SPACES: Sequence[Callable[[], Any]] = (log_range, conditional, several, small)
+def integers() -> Any:
+    return pg.Dict(
+        width=intv(1, 512, 'log'),
+        depth=pg.oneof([None, intv(-2, 5)]),
+        sizes=pg.manyof(2, [intv(1, 3), 8, 9], distinct=False),
+    )
+
+
+def small_integers() -> Any:
+    return pg.Dict(depth=pg.oneof([intv(1, 3), 'none']), width=intv(1, 2, 'log'))
+
+
+SPACES: Sequence[Callable[[], Any]] = (log_range, conditional, several, small, integers)
 
 
 def merit(decisions: Decisions) -> float:
-    """Some reward for any decisions."""
-    return math.fsum(math.sin(7 * value + len(id_)) for id_, value in decisions.items())
+    """Some reward for any decisions. It is below zero."""
+    return math.fsum(math.sin(7 * value + len(id_)) for id_, value in decisions.items()) - 100
 
 
-def past(number: int, suggestion: Suggestion, infeasible: bool = False) -> PastTrial:
+def past(
+    number: int, suggestion: Suggestion, infeasible: bool = False, num_objectives: int = 1
+) -> PastTrial:
     """A trial that has ended."""
+    decisions = suggestion.decisions
     if infeasible:
-        return PastTrial(number, suggestion.decisions, 'infeasible')
-    return PastTrial(number, suggestion.decisions, 'completed', merit(suggestion.decisions))
+        return PastTrial(number, decisions, 'infeasible')
+    scores = (merit(decisions), -merit(decisions), math.cos(merit(decisions)))[:num_objectives]
+    return PastTrial(number, decisions, 'completed', scores)
+
+
+def forbidden(decisions: Decisions) -> str | None:
+    """A constraint that a third of any space violates."""
+    number = zlib.crc32(repr(list(decisions.items())).encode())
+    return None if number % 3 else 'forbidden'
+
+
+def _all_feasible(decisions: Decisions) -> None:
+    return None
+
+
+Why = Callable[[Decisions], str | None]
 
 
 def ask(
-    algorithm: Algorithm, spec: pg.DNASpec, history: Sequence[PastTrial], seed: int = 0
+    algorithm: Algorithm,
+    spec: pg.DNASpec,
+    history: Sequence[PastTrial],
+    seed: int = 0,
+    infeasible: Why = _all_feasible,
 ) -> Suggestion:
     """The trial after those of `history`."""
-    return algorithm.suggest(Request(spec, seed, len(history) + 1, lambda: list(history)))
+    number = max([trial.id for trial in history if trial.id > 0], default=0) + 1
+    return algorithm.suggest(Request(spec, seed, number, lambda: list(history), infeasible))
 
 
 def run(
-    algorithm: Algorithm, spec: pg.DNASpec, count: int, seed: int = 0, infeasible: float = 0.2
+    algorithm: Algorithm,
+    spec: pg.DNASpec,
+    count: int,
+    seed: int = 0,
+    infeasible: float = 0.2,
+    constraint: Why = _all_feasible,
+    num_objectives: int = 1,
 ) -> list[PastTrial]:
-    """A study of `count` trials, some of which turn out infeasible."""
+    """A study of `count` trials, of which a share turns out `infeasible`.
+
+    It ends when the space is exhausted.
+    """
     rng = random.Random(seed)
     history: list[PastTrial] = []
     for number in range(1, count + 1):
-        suggestion = ask(algorithm, spec, history, seed)
-        history.append(past(number, suggestion, rng.random() < infeasible))
+        try:
+            suggestion = ask(algorithm, spec, history, seed, constraint)
+        except Exhausted:
+            break
+        _check_parent(suggestion, history)
+        fails = rng.random() < infeasible
+        history.append(past(number, suggestion, fails, num_objectives))
     return history
+
+
+def _check_parent(suggestion: Suggestion, history: Sequence[PastTrial]) -> None:
+    completed = [trial.id for trial in history if trial.state == 'completed' and trial.id > 0]
+    assert suggestion.parent is None or suggestion.parent in completed
+
+
+def _all(trials: Sequence[PastTrial]) -> set[tuple[tuple[str, int | float], ...]]:
+    return {tuple(trial.decisions.items()) for trial in trials}
+
+
+def _searches(algorithm: Algorithm, spec: pg.DNASpec, num_objectives: int = 1) -> bool:
+    """Whether an algorithm does not say that a space is not for it."""
+    try:
+        algorithm.check_space(spec, num_objectives)
+    except UserError:
+        return False
+    return True
 
 
 def check_algorithm(algorithm: Algorithm) -> None:
     """Everything below."""
     check_json(algorithm)
-    check_tries_all_of_a_small_space(algorithm)
-    for make in SPACES:
+    for make in (small, small_integers):
+        check_covers_a_finite_space(algorithm, pg.dna_spec(make()))
+    check_scales(algorithm)
+    searched = [make for make in SPACES if _searches(algorithm, pg.dna_spec(make()))]
+    assert {small, integers} <= set(searched), 'finite spaces can be searched'
+    for make in searched:
         spec = pg.dna_spec(make())
         check_suggestions_are_legal(algorithm, spec)
         check_suggestions_are_functions_of_the_request(algorithm, spec)
         check_copes_with_any_history(algorithm, spec)
+        check_earlier_studies(algorithm, spec)
 
 
 def check_json(algorithm: Algorithm) -> None:
@@ -92,43 +167,84 @@ def check_json(algorithm: Algorithm) -> None:
 
 
 def check_suggestions_are_legal(algorithm: Algorithm, spec: pg.DNASpec) -> None:
-    trials = run(algorithm, spec, 6 if spec.space_size == 6 else 20)
-    for trial in trials:
-        to_dna(spec, trial.decisions)  # Raises where a decision is not legal.
-        walked = decide(spec, functools.partial(_given, trial.decisions))
-        assert list(walked.items()) == list(trial.decisions.items()), 'too many, or out of order'
-    assert len({tuple(trial.decisions.items()) for trial in trials}) == len(trials), 'repeated'
+    for num_objectives, constraint in ((1, _all_feasible), (1, forbidden), (3, forbidden)):
+        if not _searches(algorithm, spec, num_objectives):
+            continue
+        trials = run(algorithm, spec, 10, constraint=constraint, num_objectives=num_objectives)
+        for trial in trials:
+            _check_legal(spec, trial.decisions)
+            assert constraint(trial.decisions) is None, 'infeasible'
+        assert len(_all(trials)) == len(trials), 'repeated'
+
+
+def _check_legal(spec: pg.DNASpec, decisions: Decisions) -> None:
+    to_dna(spec, decisions)  # Raises where a decision is not legal.
+    walked = decide(spec, functools.partial(_given, decisions))
+    assert list(walked.items()) == list(decisions.items()), 'too many, or out of order'
 
 
 def _given(decisions: Decisions, point: Any) -> Any:
     if isinstance(point, pg.geno.Float):
-        return decisions[point.id.path]
+        number = decisions[point.id.path]
+        assert type(number) is (int if is_integer(point) else float)
+        return number
     return [decisions[point.subchoice(i).id.path] for i in range(point.num_choices)]
 
 
 def check_suggestions_are_functions_of_the_request(algorithm: Algorithm, spec: pg.DNASpec) -> None:
     """After a kill, another process asks again: the same comes, whatever was asked in between."""
-    history = run(algorithm, spec, 5)
-    first = ask(algorithm, spec, history)
+    history = run(algorithm, spec, 2, constraint=forbidden)
+    first = ask(algorithm, spec, history, infeasible=forbidden)
     ask(algorithm, spec, history, seed=1)
-    ask(algorithm, spec, history[:2])
+    ask(algorithm, spec, history[:1])
     again = from_json_text(to_json_text(algorithm), Algorithm, source='text')
-    assert ask(again, spec, list(reversed(history))) == first
+    assert ask(again, spec, list(reversed(history)), infeasible=forbidden) == first
 
 
 def check_copes_with_any_history(algorithm: Algorithm, spec: pg.DNASpec) -> None:
     history = run(algorithm, spec, 5)
-    pending = [dataclasses.replace(trial, state='pending', score=None) for trial in history]
-    infeasible = [dataclasses.replace(trial, state='infeasible', score=None) for trial in history]
-    tied = [dataclasses.replace(trial, state='completed', score=0.0) for trial in history]
-    for trials in (pending, infeasible, tied, pending[:3] + tied[3:]):
+    pending = [dataclasses.replace(trial, state='pending', scores=()) for trial in history]
+    infeasible = [dataclasses.replace(trial, state='infeasible', scores=()) for trial in history]
+    tied = [dataclasses.replace(trial, state='completed', scores=(0.0,)) for trial in history]
+    for trials in (pending, infeasible, tied, pending[:3] + tied[3:], infeasible[:3] + tied[3:]):
         suggestion = ask(algorithm, spec, trials)
+        _check_parent(suggestion, trials)
         to_dna(spec, suggestion.decisions)
         assert suggestion.decisions not in [trial.decisions for trial in trials]
 
 
-def check_tries_all_of_a_small_space(algorithm: Algorithm) -> None:
-    spec = pg.dna_spec(small())
-    for infeasible in (0.0, 1.0):
-        trials = run(algorithm, spec, 6, infeasible=infeasible)
-        assert len({tuple(trial.decisions.items()) for trial in trials}) == 6
+def check_earlier_studies(algorithm: Algorithm, spec: pg.DNASpec) -> None:
+    """Trials of earlier studies are known, are nobody's parents, and may be tried again."""
+    history = [
+        dataclasses.replace(trial, id=trial.id - 5) for trial in run(algorithm, spec, 5)
+    ] + run(algorithm, spec, 1)
+    suggestion = ask(algorithm, spec, history)
+    _check_parent(suggestion, history)
+    to_dna(spec, suggestion.decisions)
+    assert suggestion.decisions != history[-1].decisions
+
+
+def check_covers_a_finite_space(algorithm: Algorithm, spec: pg.DNASpec) -> None:
+    """All that is feasible is tried, whatever becomes of it; then the algorithm says so."""
+    everything = [tuple(each.items()) for each in enumerate_decisions(spec)]
+    assert len(everything) == size(spec)
+    for constraint in (_all_feasible, forbidden):
+        expected = {each for each in everything if constraint(dict(each)) is None}
+        assert expected
+        for infeasible in (0.0, 0.5, 1.0):
+            found = run(
+                algorithm, spec, len(everything) + 1, infeasible=infeasible, constraint=constraint
+            )
+            assert _all(found) == expected
+            with pytest.raises(Exhausted):
+                ask(algorithm, spec, found, infeasible=constraint)
+
+
+def check_scales(algorithm: Algorithm) -> None:
+    """First trials are spread evenly on a logarithmic scale."""
+    spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-6, 1.0, 'log'), width=intv(1, 4095, 'log')))
+    if not _searches(algorithm, spec):
+        return
+    drawn = [ask(algorithm, spec, [], seed).decisions for seed in range(64)]
+    for id_, middle in (('rate', 1e-3), ('width', 64)):
+        assert 16 < sum(decisions[id_] < middle for decisions in drawn) < 48, id_

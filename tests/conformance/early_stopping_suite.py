@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 
 import pyglove as pg
+import pytest
 
 from paxtune.measurement import Measurement
 from paxtune.policies import EarlyStopping
@@ -19,7 +20,11 @@ STEPS = range(10, 110, 10)
 
 def curve(level: float, reward: Reward, steps: Sequence[int] = STEPS) -> list[Measurement]:
     """A curve that improves steadily; the higher the level, the better."""
-    return [Measurement(step, {}, reward.score(level + step / 100)) for step in steps]
+    values = [(step, level + step / 100) for step in steps]
+    return [
+        Measurement(step, {'loss': -value, 'accuracy': value}, (reward.score(value),))
+        for step, value in values
+    ]
 
 
 def crowd(reward: Reward, count: int = 20) -> list[list[Measurement]]:
@@ -29,11 +34,17 @@ def crowd(reward: Reward, count: int = 20) -> list[list[Measurement]]:
     return [curve(i / count, reward, STEPS[:end]) for i, end in enumerate(ends)]
 
 
+def with_gaps(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """The same trial, which was also measured where there was nothing to go by yet."""
+    gaps = [Measurement(each.step - 5, {'other': 1e9}) for each in measurements]
+    return sorted([*measurements, *gaps], key=lambda each: each.step)
+
+
 def stops_at(
     policy: EarlyStopping,
     own: Sequence[Measurement],
     others: Sequence[Sequence[Measurement]],
-    reward: Reward,
+    reward: Reward | None,
 ) -> int | None:
     """The step at which a trial is stopped that is judged after each measurement."""
     for count in range(1, len(own) + 1):
@@ -45,9 +56,12 @@ def stops_at(
 def check_policy(policy: EarlyStopping) -> None:
     """Everything below."""
     check_json(policy)
+    check_says_whether_it_needs_a_reward(policy)
     for reward in REWARDS:
         check_the_best_goes_on(policy, reward)
         check_answers_are_repeatable(policy, reward)
+        check_the_order_of_others_is_no_matter(policy, reward)
+        check_measurements_with_nothing_to_go_by_are_no_matter(policy, reward)
         check_the_worse_stop_no_later(policy, reward)
         check_gives_reasons(policy, reward)
 
@@ -55,6 +69,17 @@ def check_policy(policy: EarlyStopping) -> None:
 def check_json(policy: EarlyStopping) -> None:
     text = to_json_text(policy)
     assert pg.eq(from_json_text(text, EarlyStopping, source='text'), policy)
+
+
+def check_says_whether_it_needs_a_reward(policy: EarlyStopping) -> None:
+    own, others = curve(-1000.0, REWARDS[0]), crowd(REWARDS[0])
+    if policy.needs_reward:
+        with pytest.raises(ValueError, match='exactly one reward'):
+            policy.should_stop(own, others, None)
+    else:
+        stops = stops_at(policy, own, others, None)
+        assert stops is not None
+        assert all(stops_at(policy, own, others, reward) == stops for reward in REWARDS)
 
 
 def check_the_best_goes_on(policy: EarlyStopping, reward: Reward) -> None:
@@ -69,6 +94,25 @@ def check_answers_are_repeatable(policy: EarlyStopping, reward: Reward) -> None:
         assert [policy.should_stop(own[:n], others, reward) for n in range(1, len(own) + 1)] == [
             again.should_stop(own[:n], others, reward) for n in range(1, len(own) + 1)
         ]
+
+
+def check_the_order_of_others_is_no_matter(policy: EarlyStopping, reward: Reward) -> None:
+    others = crowd(reward)
+    shuffled = random.Random(1).sample(others, len(others))
+    for level in (-1000.0, 0.1, 0.3, 0.6):
+        own = curve(level, reward)
+        assert stops_at(policy, own, others, reward) == stops_at(policy, own, shuffled, reward)
+
+
+def check_measurements_with_nothing_to_go_by_are_no_matter(
+    policy: EarlyStopping, reward: Reward
+) -> None:
+    others = crowd(reward)
+    gaps = [with_gaps(other) for other in others]
+    for level in (-1000.0, 0.1, 0.3, 0.6):
+        own = curve(level, reward)
+        stops = stops_at(policy, own, others, reward)
+        assert stops_at(policy, with_gaps(own), gaps, reward) == stops
 
 
 def check_the_worse_stop_no_later(policy: EarlyStopping, reward: Reward) -> None:

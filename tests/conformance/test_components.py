@@ -11,12 +11,21 @@ import pytest
 import paxtune
 import search_spaces
 import trainer
-from paxtune.policies import ByValue
+from paxtune.algorithms import Sweeping
+from paxtune.constraints import Requires
+from paxtune.cross_step import BestStep, LastStep, MeanOfSteps
+from paxtune.failures import ErrorPattern
+from paxtune.limits import Limit
+from paxtune.metrics import Metric
+from paxtune.policies import ByRank, ByValue
+from paxtune.pyglove_loop import PyGloveAlgorithm
+from paxtune.rewards import MetricReward, MnasHard, MnasSoft, Objectives, TunasAbsolute, WeightedSum
 from search_spaces import lm, nas
 from tests.paxtune import tunables
 from trainer.component import Component, bind, components, is_number, key, numbers
 from trainer.experiment import Experiment
 from trainer.inputs.json_shards import JsonShardsInput
+from trainer.inputs.mixture import MixtureInput
 from trainer.inputs.seqio_input import SeqIOInput
 from trainer.inputs.text import TextInput
 from trainer.layers import Dropout, GatedFeedForward, Identity, LayerNorm, Linear, Residual
@@ -25,22 +34,45 @@ from trainer.learner import Linear as LinearDecay
 from trainer.serialization import from_json_text, to_json_text
 
 _MORE = [
-    ByValue(gates=[[10, 0.5]]),
+    BestStep('eval/loss', 'min'),
+    ByRank(gates=[[10, 3, 5], [20, 0.5, 5]]),
+    ByValue(gates=[[10, 0.5]], metric=Metric.eval('loss', aggregator='max'), goal='minimize'),
     Constant(warmup_steps=3),
     Dropout(0.1),
+    ErrorPattern('RuntimeError', 'RESOURCE_EXHAUSTED'),
     GatedFeedForward(hidden_dims=8),
     Identity(),
     JsonShardsInput(batch_size=2, sequence_length=8, paths=['/data/c4-train.json.gz']),
+    LastStep(),
     LayerNorm(),
+    Limit('num_params', at_most=1000),
     Linear(output_dims=4),
     LinearDecay(decay_steps=9),
+    MeanOfSteps(last_n=3),
+    MnasHard('eval/accuracy', 'num_params', 1e6),
+    MnasSoft('eval/accuracy', 'num_params', 1e6),
+    Objectives([MetricReward('maximize', 'eval/accuracy'), MetricReward('minimize', 'num_params')]),
+    MixtureInput(
+        batch_size=2,
+        is_training=True,
+        inputs={
+            'a': TextInput(batch_size=2, is_training=True, sequence_length=8, paths=['/data/a']),
+            'b': TextInput(batch_size=3, is_training=True, sequence_length=8, paths=['/data/b']),
+        },
+        weights={'a': 1.0, 'b': 0.5},
+    ),
     Optax(name='lion', hyperparameters={'b1': 0.9}),
+    PyGloveAlgorithm(),
+    Requires(condition='task.model.dims % 4 == 0', reason='dims must be a multiple of 4'),
     Residual(layer=Linear(4), dropout=Dropout(0.2)),
     SGD(momentum=0.9),
     SeqIOInput(
         batch_size=2, mixture_or_task='c4', split='train', task_feature_lengths={'targets': 8}
     ),
+    Sweeping(),
     TextInput(batch_size=2, sequence_length=8, paths=['/data/*.txt']),
+    TunasAbsolute('eval/accuracy', 'num_params', 1e6),
+    WeightedSum('minimize', ['eval/loss', Metric.num_params()], [1.0, 1e-9]),
 ]
 _EXPERIMENTS = [lm.StdlibTunable, lm.C4Small, lm.C4Tunable, nas.StdlibNas, tunables.Kinds]
 

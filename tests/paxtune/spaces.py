@@ -6,6 +6,7 @@ import pyglove as pg
 from hypothesis import strategies as st
 
 from tests.paxtune.toys import Block, Dense
+from trainer.ranges import intv
 
 _SCALARS = st.one_of(
     st.none(),
@@ -26,7 +27,17 @@ def _ranges(scale: str | None) -> st.SearchStrategy[Any]:
     )
 
 
-RANGES = st.sampled_from([None, 'linear', 'log', 'rlog']).flatmap(_ranges)
+def _int_ranges(scale: str | None) -> st.SearchStrategy[Any]:
+    bounds = st.integers(1 if scale in ('log', 'rlog') else -(2**53), 2**53)
+    return (
+        st.tuples(bounds, bounds)
+        .filter(lambda pair: pair[0] != pair[1])
+        .map(lambda pair: intv(min(pair), max(pair), scale))
+    )
+
+
+_SCALES = st.sampled_from([None, 'linear', 'log', 'rlog'])
+RANGES = _SCALES.flatmap(_ranges) | _SCALES.flatmap(_int_ranges)
 
 
 def _choices(candidates: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 import random
 from collections import Counter
@@ -9,21 +10,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paxtune.algorithms import (
+    Exhausted,
     PastTrial,
     RandomSearch,
     RegularizedEvolution,
     Request,
+    Sweeping,
 )
 from paxtune.algorithms.sampling import draw, mutate
 from paxtune.decisions import Decisions, active_points, ids, to_dna
 from tests.conformance.algorithm_suite import ask, check_algorithm, conditional, past, run
 from tests.paxtune.spaces import values
+from trainer.errors import UserError
+from trainer.ranges import intv
 
 
 @pytest.mark.parametrize(
     'algorithm',
     [
         RandomSearch(),
+        Sweeping(),
         RegularizedEvolution(),
         RegularizedEvolution(population_size=3, tournament_size=2),
         RegularizedEvolution(population_size=1, tournament_size=1),
@@ -74,6 +80,28 @@ def test_choices_are_drawn_uniformly(decision, outcomes):
     assert all(abs(count - expected) < 5 * math.sqrt(expected) for count in counts.values())
 
 
+@pytest.mark.parametrize('scale', [None, 'linear', 'log', 'rlog'])
+@pytest.mark.parametrize('bounds', [(1, 8), (3, 4), (5, 12)])
+def test_integers_are_drawn_on_their_scale_and_reach_both_bounds(scale, bounds):
+    low, high = bounds
+    shares = {}
+    for number in range(low, high + 1):
+        at = low + high - number if scale == 'rlog' else number
+        shares[number] = math.log((at + 0.5) / (at - 0.5)) if scale in ('log', 'rlog') else 1.0
+    counts = Counter(number for (number,) in _draws(intv(low, high, scale)))
+    assert set(counts) == set(shares)
+    assert {type(number) for number in counts} == {int}
+    for number, share in shares.items():
+        expected = 2000 * share / sum(shares.values())
+        assert abs(counts[number] - expected) < 5 * math.sqrt(expected)
+
+
+def test_integers_of_wide_ranges_stay_within_them():
+    for scale in (None, 'log', 'rlog'):
+        drawn = [number for (number,) in _draws(intv(1, 2**53, scale), 200)]
+        assert 1 <= min(drawn) < max(drawn) <= 2**53
+
+
 def test_repeated_sorted_choices_are_in_order():
     assert all(
         list(chosen) == sorted(chosen)
@@ -104,8 +132,97 @@ def test_random_search_finds_the_last_of_a_lopsided_space():
     spec = pg.dna_spec(pg.Dict(x=value))
     trials = run(RandomSearch(), spec, 13)
     assert len({tuple(trial.decisions.items()) for trial in trials}) == 13
-    with pytest.raises(RuntimeError, match='all experiments'):
+    with pytest.raises(Exhausted):
         ask(RandomSearch(), spec, trials)
+
+
+def test_random_search_draws_what_it_always_drew():
+    spec = pg.dna_spec(conditional())
+    drawn = [list(trial.decisions.values()) for trial in run(RandomSearch(), spec, 5)]
+    assert drawn == [
+        pytest.approx(values)
+        for values in (
+            [2, 0.7517201921444497],
+            [1, 2, 0, 1, 0.644489693623421],
+            [2, 0.505268131483236],
+            [2, 0.5066151315574526],
+            [1, 0, 0, 1, 0.5886791421307622],
+        )
+    ]
+
+
+def test_random_search_says_why_nothing_is_feasible():
+    spec = pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0)))
+
+    def infeasible(decisions: Decisions) -> str:
+        return 'x is large' if decisions['x'] > 0.2 else 'x is small'
+
+    with pytest.raises(UserError) as error:
+        ask(RandomSearch(), spec, [], infeasible=infeasible)
+    lines = str(error.value).split('\n')
+    assert lines[0].startswith('No feasible experiment was found: 1000 of the search space')
+    assert [line.split(' times: ')[1] for line in lines[1:]] == ['x is large', 'x is small']
+
+
+def test_random_search_gives_up_on_a_large_finite_space():
+    spec = pg.dna_spec(pg.Dict(x=intv(1, 10**6), y=intv(1, 10**6)))
+    with pytest.raises(UserError, match=r'1000 times: no$'):
+        ask(RandomSearch(), spec, [], infeasible=lambda decisions: 'no')
+
+
+def test_random_search_finds_the_one_feasible_experiment_of_a_small_space():
+    spec = pg.dna_spec(pg.Dict(x=intv(1, 3000)))
+    asked = Counter[int]()
+
+    def infeasible(decisions: Decisions) -> str | None:
+        asked[int(decisions['x'])] += 1
+        return None if decisions['x'] == 2999 else 'no'
+
+    assert ask(RandomSearch(), spec, [], infeasible=infeasible).decisions == {'x': 2999}
+    assert max(asked.values()) == 1, 'nothing is asked twice'
+
+
+def test_random_search_does_not_read_the_history_of_an_infeasible_range():
+    def read():
+        raise AssertionError('read')
+
+    def infeasible(decisions: Decisions) -> str | None:
+        return None if decisions['rate'] > 0.9 else 'low'
+
+    spec = pg.dna_spec(pg.Dict(rate=pg.floatv(0.0, 1.0)))
+    suggestion = RandomSearch().suggest(Request(spec, 0, 1, read, infeasible))
+    assert suggestion.decisions['rate'] > 0.9
+
+
+@pytest.mark.parametrize(('number', 'seen'), [(-3, False), (0, False), (1, True)])
+def test_trials_of_earlier_studies_were_not_seen(number, seen):
+    spec = pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0)))
+    history = [PastTrial(number, {'x': 0.5}, 'completed', (1.0,))]
+    assert Request(spec, 0, 2, lambda: history).seen({'x': 0.5}) == seen
+
+
+def test_sweeping_goes_in_order_and_leaves_out_what_is_infeasible_or_was_tried():
+    spec = pg.dna_spec(pg.Dict(x=pg.oneof(['a', 'b', 'c']), y=intv(1, 2)))
+    history = [PastTrial(1, {'x': 1, 'y': 1}, 'completed', (0.0,))]
+
+    def infeasible(decisions: Decisions) -> str | None:
+        return 'b2' if decisions == {'x': 1, 'y': 2} else None
+
+    for number in range(2, 6):
+        history.append(past(number, ask(Sweeping(), spec, history, infeasible=infeasible)))
+    with pytest.raises(Exhausted):
+        ask(Sweeping(), spec, history, infeasible=infeasible)
+    found = [tuple(trial.decisions.values()) for trial in history]
+    assert found == [(1, 1), (0, 1), (0, 2), (2, 1), (2, 2)]
+
+
+def test_sweeping_refuses_a_range_of_floats_before_the_first_trial():
+    block = pg.oneof([pg.Dict(rate=pg.floatv(0.0, 0.5)), None])
+    with pytest.raises(
+        UserError, match=r'^block\.rate: Sweeping .* from 0\.0 to 0\.5\..*pg\.oneof'
+    ):
+        Sweeping().check_space(pg.dna_spec(pg.Dict(width=intv(1, 8), block=block)), 1)
+    Sweeping().check_space(pg.dna_spec(pg.Dict(width=intv(1, 8))), 0)
 
 
 def test_random_search_does_not_repeat_the_finite_part_of_an_infinite_space():
@@ -183,6 +300,18 @@ def test_mutation_honours_the_scale():
     assert abs(sum(number < 1e-3 for number in drawn) / 500 - 0.5) < 0.08
 
 
+def test_mutation_changes_an_integer_on_its_scale():
+    spec = pg.dna_spec(pg.Dict(x=intv(1, 4095, 'log')))
+    rng = random.Random(0)
+    drawn = [mutate(spec, {'x': 64}, rng)['x'] for _ in range(500)]
+    assert {type(number) for number in drawn} == {int}
+    assert 64 not in drawn
+    assert abs(sum(number < 64 for number in drawn) / 500 - 0.5) < 0.08
+    narrow = pg.dna_spec(pg.Dict(x=intv(7, 8)))
+    assert mutate(narrow, {'x': 7}, rng) == {'x': 8}
+    assert mutate(narrow, {'x': 8}, rng) == {'x': 7}
+
+
 def test_mutated_permutation_swaps_two_and_keeps_what_is_inside():
     spec = pg.dna_spec(pg.Dict(x=pg.permutate([pg.Dict(y=pg.oneof([1, 2, 3])), 'b', 'c'])))
     parent: Decisions = {'x[0]': 0, 'x[0][=0/3].y': 2, 'x[1]': 1, 'x[2]': 2}
@@ -215,7 +344,7 @@ def test_evolution_mutates_the_winner_of_a_tournament():
     history = run(RandomSearch(), spec, 6, infeasible=0.0)
     # The best of all is too old, the best of the youngest four is trial 5.
     scores = {1: 9.0, 2: 8.0, 3: 1.0, 4: 2.0, 5: 3.0, 6: 0.0}
-    history = [PastTrial(t.id, t.decisions, 'completed', scores[t.id]) for t in history]
+    history = [PastTrial(t.id, t.decisions, 'completed', (scores[t.id],)) for t in history]
     suggestion = ask(algorithm, spec, history)
     assert suggestion.parent == 5
     assert len(_changed(spec, history[4].decisions, suggestion.decisions)) == 1
@@ -245,9 +374,71 @@ def test_evolution_begins_at_random_and_does_not_count_infeasible_trials():
 def test_evolution_gives_ties_to_the_oldest():
     spec = pg.dna_spec(conditional())
     history = run(RandomSearch(), spec, 5, infeasible=0.0)
-    history = [PastTrial(t.id, t.decisions, 'completed', 1.0) for t in history]
+    history = [PastTrial(t.id, t.decisions, 'completed', (1.0,)) for t in history]
     algorithm = RegularizedEvolution(population_size=5, tournament_size=5)
     assert ask(algorithm, spec, history).parent == 1
+
+
+def test_evolution_with_several_rewards_prefers_front_then_room_then_age():
+    spec = pg.dna_spec(conditional())
+    drawn = run(RandomSearch(), spec, 6, infeasible=0.0)
+
+    def parent(scores: list[tuple[float, float]]) -> int | None:
+        history = [
+            dataclasses.replace(trial, scores=each)
+            for trial, each in zip(drawn, scores, strict=True)
+        ]
+        size = len(history)
+        algorithm = RegularizedEvolution(population_size=size, tournament_size=size)
+        return ask(algorithm, spec, history).parent
+
+    # Only the fourth is dominated by none; the first has the best sum of what is left.
+    assert parent([(3, 9), (1, 1), (9, 3), (9, 9), (2, 2), (0, 0)]) == 4
+    # All on one front: the ends have most room, and of the two the older one wins.
+    assert parent([(2, 8), (3, 7), (9, 1), (8, 2), (1, 9), (7, 3)]) == 3
+    # Two alike: the older one.
+    assert parent([(0, 0), (0, 0), (5, 5), (0, 0), (5, 5), (0, 0)]) == 3
+
+
+def test_evolution_with_several_rewards_spreads_along_the_front():
+    bits = pg.dna_spec(pg.Dict({f'x{i}': pg.oneof([0, 1]) for i in range(10)}))
+    algorithm = RegularizedEvolution(population_size=8, tournament_size=4)
+    history: list[PastTrial] = []
+    for number in range(1, 81):
+        decisions = ask(algorithm, bits, history).decisions
+        # Every trial is on the front of two opposite goals; a third one is gained by x0 alone.
+        ones = float(sum(decisions.values()))
+        scores = (ones + 9 * decisions['x0'], -ones + 9 * decisions['x0'])
+        history.append(PastTrial(number, decisions, 'completed', scores))
+    assert sum(trial.decisions['x0'] for trial in history[-20:]) >= 15
+    assert len({sum(trial.decisions.values()) for trial in history[-20:]}) >= 4
+
+
+def test_evolution_learns_from_earlier_studies_and_names_no_parent_there():
+    spec = pg.dna_spec(conditional())
+    algorithm = RegularizedEvolution(population_size=3, tournament_size=3)
+    drawn = run(RandomSearch(), spec, 3, infeasible=0.0)
+    history = [
+        PastTrial(trial.id - 3, trial.decisions, 'completed', (float(-trial.id),))
+        for trial in drawn
+    ]
+    suggestion = ask(algorithm, spec, history)
+    assert suggestion.parent is None
+    assert len(_changed(spec, drawn[0].decisions, suggestion.decisions)) == 1
+
+
+def test_evolution_needs_a_reward():
+    spec = pg.dna_spec(conditional())
+    with pytest.raises(UserError, match='needs a reward'):
+        RegularizedEvolution().check_space(spec, 0)
+    RegularizedEvolution().check_space(spec, 2)
+
+
+def test_evolution_of_a_space_of_one_experiment_ends():
+    spec = pg.dna_spec(pg.Dict(x=pg.oneof(['a'])))
+    algorithm = RegularizedEvolution(population_size=1, tournament_size=1)
+    with pytest.raises(Exhausted):
+        ask(algorithm, spec, [PastTrial(1, {'x': 0}, 'completed', (1.0,))])
 
 
 def test_evolution_does_not_repeat_a_grandparent():
@@ -265,7 +456,7 @@ def test_evolution_finds_the_better_half_more_often_than_chance():
         suggestion = ask(algorithm, spec, history)
         trial = past(number, suggestion)
         score = float(sum(suggestion.decisions.values()))
-        history.append(PastTrial(number, trial.decisions, 'completed', score))
+        history.append(PastTrial(number, trial.decisions, 'completed', (score,)))
     mean = sum(t.score or 0.0 for t in history[-20:]) / 20
     assert mean > 8.5
 

@@ -5,6 +5,13 @@ import pytest
 from rich.console import Console
 
 from paxtune.console import Progress, Row
+from paxtune.study import Study
+from tests.paxtune.toys import toy
+
+
+def empty_study() -> Study:
+    return Study.open(None, toy())
+
 
 DECISIONS = {'task.learner.learning_rate': 0.00123456, 'task.model.stack.repeats': 2}
 
@@ -13,15 +20,18 @@ def show(terminal: bool, **fields: Any) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=120, highlight=False, **fields)
     progress = Progress('eval/loss', num_trials=4, console=console)
-    with progress:
-        progress.already_done(1, (1, 2.5))
+    with empty_study() as study:
+        progress.on_study_start(study)
+        progress.metric_name, progress.num_trials = 'eval/loss', 4
+        progress.already_done(1, (1, (2.5,)))
         progress.start(2, DECISIONS)
         progress.resume(2, 40)
-        progress.measure(2, 80, 2.25)
-        progress.end(2, 'completed', '', (2, 2.25))
+        progress.measure(2, 80, (2.25,))
+        progress.end(2, 'completed', '', (2, (2.25,)))
         progress.start(3, DECISIONS)
-        progress.measure(3, 40, 9.5)
-        progress.end(3, 'stopped', 'worse than the median', (2, 2.25))
+        progress.measure(3, 40, (9.5,))
+        progress.end(3, 'stopped', 'worse than the median', (2, (2.25,)))
+        progress.on_study_end(study)
     return out.getvalue()
 
 
@@ -51,9 +61,9 @@ def test_a_table_in_a_terminal() -> None:
 def test_a_study_that_shrank_is_done() -> None:
     out = io.StringIO()
     progress = Progress('loss', 2, Console(file=out, width=100))
-    progress.already_done(3, (1, 2.5))
+    progress.already_done(3, (1, (2.5,)))
     progress.start(4, {})
-    progress.end(4, 'completed', '', (1, 2.5))
+    progress.end(4, 'completed', '', (1, (2.5,)))
     assert out.getvalue().splitlines()[-1].endswith('; all trials are done')
 
 

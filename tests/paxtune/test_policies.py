@@ -1,16 +1,22 @@
+import pyglove as pg
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from paxtune.measurement import Measurement
-from paxtune.policies import ByValue, MedianStopping
+from paxtune.metrics import Metric
+from paxtune.policies import ByRank, ByValue, MedianStopping
 from paxtune.rewards import MetricReward
 from tests.conformance.early_stopping_suite import check_policy
+from trainer.component import Component
+from trainer.errors import UserError
 
 LOSS = MetricReward(metric='loss', goal='minimize')
 ACCURACY = MetricReward(metric='accuracy', goal='maximize')
 
 
 def measured(*rows: tuple[int, float]) -> list[Measurement]:
-    return [Measurement(step, {}, reward) for step, reward in rows]
+    return [Measurement(step, {'opposite': -reward}, (reward,)) for step, reward in rows]
 
 
 @pytest.mark.parametrize(
@@ -18,6 +24,9 @@ def measured(*rows: tuple[int, float]) -> list[Measurement]:
     [
         # 0 is a threshold between good and bad whichever way the goal is.
         ByValue(gates=[[20, 0.0], [60, 0.0]]),
+        ByValue(gates=[[20, 0.0], [60, 0.0]], metric='loss', goal='minimize'),
+        ByRank(gates=[[20, 5, 10], [60, 0.5, 0]]),
+        ByRank(gates=[[30, 0.75, 1]], metric='accuracy', goal='maximize'),
         MedianStopping(),
         MedianStopping(warmup_steps=30, min_trials=2),
         MedianStopping(compare='averages'),
@@ -105,3 +114,146 @@ def test_median_waits():
 def test_median_checks_its_fields(fields):
     with pytest.raises(ValueError, match='at least'):
         MedianStopping(**fields)
+
+
+@pytest.mark.parametrize(
+    ('gates', 'message'),
+    [
+        ([[10, 3]], r'rows \[step, rank, min_others\]'),
+        ([[10, 0, 3]], 'a rank must be'),
+        ([[10, -2, 3]], 'a rank must be'),
+        ([[10, 1.5, 3]], 'a rank must be'),
+        ([[10, 1, -1]], 'min_others'),
+        ([[10, 1, 0.5]], 'min_others'),
+        ([[20, 1, 0], [10, 1, 0]], 'increase'),
+    ],
+)
+def test_by_rank_checks_its_gates(gates, message):
+    with pytest.raises(ValueError, match=message):
+        ByRank(gates=gates)
+
+
+def test_by_rank_counts_from_the_best():
+    policy = ByRank(gates=[[10, 2, 0]])
+    others = [measured((10, value)) for value in (3.0, 1.0, 2.0)]
+    assert policy.should_stop(measured((10, 2.0)), others, LOSS) is None
+    assert policy.should_stop(measured((10, 2.1)), others, LOSS) == (
+        'reward 2.1 at step 10 is worse than 2, number 2 of 3 trials at the gate of step 10'
+    )
+    assert policy.should_stop(measured((10, 2.0)), others, ACCURACY) is None
+    assert policy.should_stop(measured((10, 1.9)), others, ACCURACY) is not None
+
+
+@pytest.mark.parametrize(
+    ('share', 'number'), [(0.01, 1), (0.33, 1), (0.34, 2), (0.67, 3), (0.99, 3)]
+)
+def test_by_rank_takes_shares(share, number):
+    # Of the way from the best of the four to the worst, rounded towards the best.
+    others = [measured((10, value)) for value in (4.0, 3.0, 2.0, 1.0)]
+    policy = ByRank(gates=[[10, share, 0]])
+    assert policy.should_stop(measured((10, number)), others, LOSS) is None
+    reason = policy.should_stop(measured((10, number + 0.5)), others, LOSS)
+    assert f'number {number} of 4 trials' in str(reason)
+
+
+def test_by_rank_waits_for_others():
+    others = [measured((10, value)) for value in (1.0, 2.0, 3.0)]
+    worst = measured((10, 9.0))
+    assert ByRank(gates=[[10, 1, 3]]).should_stop(worst, others, LOSS) is not None
+    assert ByRank(gates=[[10, 1, 4]]).should_stop(worst, others, LOSS) is None
+    assert ByRank(gates=[[10, 4, 0]]).should_stop(worst, others, LOSS) is None
+    assert ByRank(gates=[[10, 0.5, 0]]).should_stop(worst, [], LOSS) is None
+
+
+def test_by_rank_compares_at_the_gate():
+    # Each is taken where it first came after step 10 and before step 30; the last never did.
+    others = [
+        measured((5, 0.0), (10, 1.0), (20, 0.0), (30, 0.0)),
+        measured((20, 3.0), (25, 0.0)),
+        measured((5, 0.0), (30, 0.0)),
+    ]
+    policy = ByRank(gates=[[10, 2, 2], [30, 1, 0]])
+    assert policy.should_stop(measured((5, 9.0), (12, 3.0)), others, LOSS) is None
+    assert policy.should_stop(measured((5, 9.0), (12, 3.1)), others, LOSS) is not None
+    assert policy.should_stop(measured((12, 1.0), (13, 9.0)), others, LOSS) is None
+
+
+@settings(max_examples=30)
+@given(
+    curves=st.lists(st.lists(st.integers(0, 6).map(float), min_size=5, max_size=5), max_size=6),
+    rank=st.one_of(st.integers(1, 4), st.floats(0.01, 0.99)),
+    min_others=st.integers(0, 3),
+    is_loss=st.booleans(),
+)
+def test_by_rank_stops_whom_pyglove_stops(curves, rank, min_others, is_loss):
+    gates = [(2, rank, min_others), (4, 1, 2)]
+    theirs = pg.early_stopping.early_stop_by_rank(gates, maximize=not is_loss)()
+    ours = ByRank(gates=[list(gate) for gate in gates])
+    before: list[list[Measurement]] = []
+    for number, values in enumerate(curves):
+        trial = pg.tuning.Trial(id=number + 1, dna=pg.DNA(number), created_time=0)
+        own: list[Measurement] = []
+        for step, value in enumerate(values, 1):
+            own.append(Measurement(step, {}, (value,)))
+            trial.measurements.append(
+                pg.tuning.Measurement(step=step, elapse_secs=0.0, reward=value)
+            )
+            stops = ours.should_stop(own, before, LOSS if is_loss else ACCURACY) is not None
+            # Ours judges once at a gate; theirs repeats what it said there.
+            if step in (2, 4):
+                assert stops == theirs.should_stop_early(trial)
+            if stops:
+                break
+        before.append(own)
+
+
+def test_a_metric_takes_the_place_of_the_reward():
+    own = measured((10, 5.0))
+    others = [measured((10, value)) for value in (1.0, 2.0, 3.0)]
+    rank = ByRank(gates=[[10, 1, 0]], metric='opposite', goal='minimize')
+    assert rank.should_stop(own, others, LOSS) is None
+    assert rank.should_stop(measured((10, 2.9)), others, None) == (
+        'opposite -2.9 at step 10 is worse than -3, number 1 of 3 trials at the gate of step 10'
+    )
+    value = ByValue(gates=[[10, -6]], metric=Metric('opposite'), goal='minimize')
+    assert value.should_stop(own, [], LOSS) == (
+        'opposite -5 at step 10 is worse than -6, the threshold from step 10'
+    )
+
+
+@pytest.mark.parametrize('fields', [{'metric': 'loss'}, {'goal': 'minimize'}])
+def test_a_metric_comes_with_its_goal(fields):
+    with pytest.raises(ValueError, match='together'):
+        ByValue(gates=[[10, 1.0]], **fields)
+
+
+def test_an_ambiguous_metric_is_reported_at_its_path():
+    class Holder(Component):
+        early_stopping: ByValue
+
+    metric = Metric('loss')
+    policy = Holder(ByValue(gates=[[10, 1.0]], metric=metric, goal='minimize')).early_stopping
+    own = [Measurement(10, {'loss:a': 0.0, 'loss:b': 3.0})]
+    with pytest.raises(UserError, match=r"^early_stopping\.metric: 'loss' may be loss:a, loss:b"):
+        policy.should_stop(own, [], None)
+    policy.rebind({'metric.aggregator': 'max'})
+    assert policy.should_stop(own, [], None) == (
+        'max of loss 3 at step 10 is worse than 1.0, the threshold from step 10'
+    )
+
+
+def test_a_gate_is_passed_where_there_is_something_to_go_by():
+    policy = ByValue(gates=[[10, 1.0]])
+    own = [Measurement(10, {}), Measurement(20, {}, (2.0,)), Measurement(30, {}, (2.0,))]
+    stops = [policy.should_stop(own[:n], [], LOSS) is not None for n in (1, 2, 3)]
+    assert stops == [False, True, False]
+
+
+def test_median_passes_over_measurements_without_a_reward():
+    others = [[Measurement(10, {}, (1.0,)), Measurement(20, {})] for _ in range(5)]
+    policy = MedianStopping()
+    assert policy.should_stop(measured((10, 5.0)), others, LOSS) is not None
+    assert policy.should_stop(measured((20, 5.0)), others, LOSS) is None
+    others = [measured((10, 9.0), (20, 1.0))] * 5
+    assert policy.should_stop([*measured((10, 5.0)), Measurement(20, {})], others, LOSS) is None
+    assert policy.should_stop(measured((10, 5.0), (20, 5.0)), others, LOSS) is not None

@@ -22,10 +22,12 @@ from paxtune.decisions import (
 )
 from paxtune.labels import labels, match, path, short
 from paxtune.parameters import from_parameters, to_parameters, to_search_space
-from paxtune.space import Space
+from paxtune.search_space import Space
 from tests.paxtune.spaces import values
 from tests.paxtune.toys import Block, Dense, toy
+from trainer.derived import Derived, derived, derived_values
 from trainer.errors import UserError
+from trainer.ranges import intv
 
 SEEDS = st.integers(0, 2**32)
 
@@ -328,11 +330,161 @@ def _range(low: float, high: float, scale: str | None) -> Any:
         (pg.Dict(x=pg.oneof([0, pg.floatv(2.0, 2.0)])), 'x: a range must have finite'),
         (pg.Dict(x=pg.evolve(Dense(), lambda *_: Dense())), 'x: Evolvable cannot'),
         (
-            pg.Dict(x=pg.oneof([1, 2], name='n'), y=pg.oneof([1, 2], name='n')),
-            'does not hold together',
+            pg.Dict(x=pg.oneof([1, 2], name='n'), y=pg.oneof([1, 3], name='n')),
+            "x and y: both decisions are called 'n', and they differ",
+        ),
+        (
+            pg.Dict(x=pg.oneof([None, pg.Dict(y=derived('widht'))]), width=1),
+            r'x.* names widht, which is no field here.* Did you mean width\?',
+        ),
+        (
+            pg.Dict(x=pg.oneof([1, 2]), y=derived('z'), z=derived('y + x')),
+            'y, z: derived values that follow from themselves',
         ),
     ],
 )
 def test_spaces_that_cannot_be_searched_are_refused(value, message):
     with pytest.raises(UserError, match=message):
         Space(value)
+
+
+@pytest.mark.parametrize('written', [4, 4.0, '4', '4.0', '4e0'])
+def test_whole_numbers_are_parsed(written):
+    space = Space(pg.Dict(n=intv(1, 8)))
+    decisions = space.parse({'n': written})
+    assert decisions == {'n': 4}
+    assert type(decisions['n']) is int
+    assert type(space.materialize(decisions).n) is int
+    assert space.readable(decisions) == {'n': 4}
+
+
+@pytest.mark.parametrize('written', [0, 9, 2.5, '2.5', True, 'many', 'nan', 10**400])
+def test_other_numbers_are_refused_in_a_range_of_whole_ones(written):
+    with pytest.raises(UserError, match=r'^n must be a whole number from 1 to 8: '):
+        Space(pg.Dict(n=intv(1, 8))).parse({'n': written})
+
+
+@pytest.mark.parametrize(
+    ('low', 'high', 'scale', 'message'),
+    [
+        (0.0, 8.0, 'log', 'n: a range on a log scale must start above 0'),
+        (1.5, 8.0, None, 'n: the bounds of intv must be whole numbers: 1.5, 8.0'),
+        (8.0, 8.0, None, 'n: a range must have finite bounds'),
+    ],
+)
+def test_ranges_of_whole_numbers_are_validated(low, high, scale, message):
+    decision = intv(1, 2)
+    decision.rebind(min_value=low, max_value=high, scale=scale, skip_notification=True)
+    with pytest.raises(UserError, match=message):
+        Space(pg.Dict(n=decision))
+
+
+def _blocks() -> pg.Dict:
+    """Widths and head counts that are open at three depths, and what follows from them."""
+    block = pg.Dict(
+        heads=pg.oneof([1, 2, 3]), dim=derived('width // heads'), used=derived('dim * heads')
+    )
+    other = pg.Dict(heads=1, dim=derived('width'), used=derived('width'))
+    return pg.Dict(
+        width=pg.oneof([8, 12]),
+        layers=[
+            pg.oneof([pg.Dict(width=pg.oneof([6, 4]), block=pg.oneof([block, other])), other]),
+            pg.oneof([block, other]),
+        ],
+        total=derived('layers[1].used + width'),
+    )
+
+
+def _assert_blocks_hold(made: pg.Dict) -> None:
+    outer = made.layers[0]
+    found = [(made.layers[1], made.width)]
+    found.append((outer.block, outer.width) if 'block' in outer else (outer, made.width))
+    for block, width in found:
+        assert block.dim == width // block.heads
+        assert block.used == block.dim * block.heads
+    assert made.total == made.layers[1].used + made.width
+
+
+@settings(deadline=None, max_examples=40)
+@given(SEEDS)
+def test_derived_values_hold_in_every_experiment(seed):
+    space = Space(_blocks())
+    made = space.materialize(draw(space.spec, random.Random(seed)))
+    assert not list(derived_values(made))
+    _assert_blocks_hold(made)
+
+
+def test_decisions_without_what_follows_from_them():
+    space = Space(_blocks())
+    decided = space.decided(draw(space.spec, random.Random(0)))
+    assert pg.is_deterministic(decided)
+    assert isinstance(decided.total, Derived)
+
+
+def test_the_space_is_the_same_after_its_experiments_are_made():
+    space = Space(_blocks())
+    before = space.value.to_json_str()
+    for seed in range(4):
+        made = space.materialize(draw(space.spec, random.Random(seed)))
+        made.layers[0].rebind(extra=1)
+    assert space.value.to_json_str() == before
+
+
+def test_a_derived_value_that_does_not_fit_is_a_value_error_and_one_without_a_name_is_not():
+    block = Block(heads=derived('width / parts'))
+    space = Space(
+        pg.Dict(width=9, parts=pg.oneof([3, 2, 0]), x=block, y=derived('z.depth'), z=pg.oneof(
+            [pg.Dict(depth=1), pg.Dict(size=2)]
+        ))
+    )  # fmt: skip
+    assert space.materialize({'parts': 0, 'z': 0}).x.heads == 3
+    with pytest.raises(ValueError, match=r"x.heads: derived\('width / parts'\): .* got 4.5"):
+        space.materialize({'parts': 1, 'z': 0})
+    with pytest.raises(ValueError, match=r'x.heads: .*division by zero'):
+        space.materialize({'parts': 2, 'z': 0})
+    with pytest.raises(UserError, match=r'y: .* names z.depth, which is not there. z has: size'):
+        space.materialize({'parts': 0, 'z': 1})
+
+
+class _Picky(Block):
+    def check(self) -> None:
+        if self.heads != 4:
+            raise ValueError('heads must be 4')
+
+
+def test_the_first_of_all_choices_is_not_checked():
+    value = pg.Dict(
+        x=_Picky(heads=pg.oneof([1, 4])),
+        y=pg.manyof(2, [5, 6, 7]),
+        z=pg.floatv(0.5, 1.0),
+        n=intv(3, 9),
+        good=derived('x.heads + n'),
+        bad=derived('y[0] / 0'),
+        a=pg.oneof([1, 2], name='a'),
+        b=pg.oneof([1, 2], name='a'),
+    )
+    space = Space(value)
+    first = space.unchecked_first()
+    assert (first.x.heads, first.y, first.z, first.n, first.good) == (1, [5, 6], 0.5, 3, 4)
+    assert (first.a, first.b) == (1, 1)
+    assert isinstance(first.bad, Derived)
+    assert 'shared' not in first
+    with pytest.raises(ValueError, match='heads must be 4'):
+        space.decided({'x.heads': 0, 'y[0]': 0, 'y[1]': 1, 'z': 0.5, 'n': 3, 'shared.a': 0})
+
+
+def test_labels_of_derived_values_are_their_expressions():
+    assert short(Dense(width=derived('4 * heads'))) == 'Dense(width=4 * heads)'
+    value = pg.Dict(x=pg.oneof([derived('y * 2'), 3]), y=2)
+    space = Space(value)
+    decisions = space.parse({'x': 'y * 2'})
+    assert space.readable(decisions) == {'x': 'y * 2'}
+    assert space.materialize(decisions).x == 4
+
+
+def test_lists_are_found_by_their_text_however_it_is_spaced():
+    space = Space(pg.Dict(x=pg.oneof([[0.1, 32], [0.01, 64]])))
+    for written in ('[0.01, 64]', '[0.01,64]', ' [ 0.01, 64 ]', [0.01, 64]):
+        assert space.parse({'x': written}) == {'x': 1}
+    with pytest.raises(UserError, match=r'x must be one of \[0.1, 32\], \[0.01, 64\]'):
+        space.parse({'x': '[0.01, 65]'})

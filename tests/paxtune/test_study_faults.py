@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from paxtune.algorithms import Algorithm, RandomSearch, Suggestion
-from paxtune.service import SuggestionError
 from paxtune.study import Study
+from paxtune.suggestions import SuggestionError
 from tests.paxtune.studies import ask, best, decisions, finish, run
 from tests.paxtune.toys import search, toy
 

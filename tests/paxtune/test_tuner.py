@@ -11,9 +11,10 @@ import pytest
 from rich.console import Console
 
 from paxtune.console import Progress
+from paxtune.runners import ExperimentRunner, trial_directory
 from paxtune.study import Study
 from paxtune.trial import Trial
-from paxtune.tuner import Paused, Tuner, trial_directory
+from paxtune.tuner import Paused, Tuner
 from tests.paxtune import tunables
 from trainer.loop import Interrupted, Measurement
 
@@ -34,14 +35,14 @@ def study(tmp_path: Path) -> Generator[Study, None, None]:
 
 @pytest.fixture
 def train(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Running]], None]:
-    return lambda run: monkeypatch.setattr('paxtune.tuner.run', run)
+    return lambda run: monkeypatch.setattr('paxtune.runners.run', run)
 
 
 def tune(study: Study, **fields: Any) -> str:
     """Runs the study; returns what it showed."""
     out = io.StringIO()
-    progress = Progress('loss', study.num_trials, Console(file=out, width=200))
-    Tuner(study, progress, **fields).run()
+    progress = Progress(console=Console(file=out, width=200))
+    Tuner(study, ExperimentRunner(), [progress], **fields).run()
     return out.getvalue()
 
 
@@ -51,12 +52,12 @@ def whole(experiment: Any, directory: Path, should_interrupt: Callable[[], bool]
 
 
 def record(study: Study, trial: Trial) -> dict[str, Any]:
-    path = trial_directory(study.directory, trial) / 'trial.json'
+    path = trial_directory(study, trial) / 'trial.json'
     content: dict[str, Any] = json.loads(path.read_text())
     return content
 
 
-@pytest.mark.parametrize('end', ['complete', 'stop', '_complete', 'fail'])
+@pytest.mark.parametrize('end', ['complete', 'stop', 'fail'])
 def test_a_kill_at_the_end_of_a_trial_leaves_no_record_behind(
     study: Study, train: Any, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
@@ -66,16 +67,15 @@ def test_a_kill_at_the_end_of_a_trial_leaves_no_record_behind(
 
     original = getattr(Trial, end)
 
-    def killed(trial: Trial, *args: Any) -> None:
-        if end != '_complete':
-            original(trial, *args)
+    def killed(trial: Trial, *args: Any, **kwargs: Any) -> None:
+        original(trial, *args, **kwargs)
         kill.setattr('paxtune.records.TrialRecord.write', lambda *args: None)
         raise KeyboardInterrupt
 
     train(run)
     with monkeypatch.context() as kill:
         kill.setattr(Trial, end, killed)
-        if end in ('stop', '_complete'):
+        if end == 'stop':
             kill.setattr(Study, 'should_stop', lambda *args: 'worse than the median')
         with pytest.raises(KeyboardInterrupt):
             tune(study)
@@ -88,11 +88,12 @@ def test_a_kill_at_the_end_of_a_trial_leaves_no_record_behind(
     assert after['state'] == trial.state == ('INFEASIBLE' if end == 'fail' else 'COMPLETED')
     assert after['reason'] == (trial.stop_reason or trial.infeasible_reason)
     assert (after['reason'] is None) == (end == 'complete')
-    assert after['reward'] == trial.reward
+    assert after['rewards'] == list(trial.rewards)
     assert trial.completed is not None
     assert after['ended'] == trial.completed.isoformat()
     assert [m['step'] for m in after['measurements']] == [m.step for m in trial.measurements]
-    changed = {'state', 'reason', 'reward', 'ended', 'measurements'}
+    changed = {'state', 'reason', 'stopped', 'rewards', 'metrics', 'seconds', 'devices'}
+    changed |= {'ended', 'measurements'}
     assert {k: v for k, v in before.items() if k not in changed} == {
         k: v for k, v in after.items() if k not in changed
     }
@@ -113,7 +114,7 @@ def test_a_last_save_that_fails_makes_the_trial_infeasible(
     for trial in study.trials:
         assert trial.infeasible_reason == 'OSError: no space left on device'
         assert trial.stop_reason is None
-        error = trial_directory(study.directory, trial) / 'error.txt'
+        error = trial_directory(study, trial) / 'error.txt'
         assert 'no space left' in error.read_text()
 
 
@@ -149,17 +150,6 @@ def test_a_signal_after_the_last_step_of_the_last_trial_pauses_nothing(
     assert study.is_done
 
 
-def test_hours_that_are_used_up_pause_the_study_before_the_next_trial(
-    study: Study, train: Any
-) -> None:
-    train(whole)
-    with pytest.raises(Paused, match='hours'):
-        tune(study, max_hours=0)
-    assert study.trials == []
-    tune(study)
-    tune(study, max_hours=0)
-
-
 def test_a_resumed_trial_shows_the_measurement_of_the_step(study: Study, train: Any) -> None:
     def interrupted(*args: Any) -> Running:
         yield measured(2, 3.0)
@@ -177,7 +167,7 @@ def test_a_resumed_trial_shows_the_measurement_of_the_step(study: Study, train: 
     train(resumed)
     assert tune(study).splitlines()[1:5] == [
         'trial 1: resumed from step 2',
-        'trial 1: step 2 loss=3',
-        'trial 1: step 4 loss=2',
-        'trial 1: step 6 loss=1',
+        'trial 1: step 2 eval/log_pplx=3',
+        'trial 1: step 4 eval/log_pplx=2',
+        'trial 1: step 6 eval/log_pplx=1',
     ]

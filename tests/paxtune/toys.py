@@ -4,8 +4,8 @@ from typing import Any
 
 import pyglove as pg
 
-from paxtune.experiment import Search
 from paxtune.rewards import MetricReward
+from paxtune.searching import Search
 from trainer.component import Component
 
 

@@ -5,9 +5,10 @@ from typing import Any
 import pyglove as pg
 
 from paxtune.algorithms import RegularizedEvolution
-from paxtune.experiment import Search, Tunable
+from paxtune.experiment import Tunable
 from paxtune.policies import MedianStopping
 from paxtune.rewards import MetricReward
+from paxtune.searching import Search
 from tests.trainer.tiny import VOCAB, CountingInput, experiment
 from trainer.errors import UserError
 from trainer.layers import (

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paxtune.space import Space
+from paxtune.search_space import Space
 from paxtune.study import Study
 from search_spaces import lm
 from tests.c4_data import make_json_shards, make_tfds_directory

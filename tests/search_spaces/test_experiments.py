@@ -10,7 +10,7 @@ import pytest
 from paxtune import search
 from paxtune.decisions import decide
 from paxtune.experiment import Tunable
-from paxtune.space import Space
+from paxtune.search_space import Space
 from paxtune.study import Study
 from search_spaces import lm
 from tests.processes import command, passed

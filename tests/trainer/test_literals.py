@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from trainer.component import Component, Number
 from trainer.errors import UserError
 from trainer.literals import parse
+from trainer.ranges import intv
 
 
 class Heavyball(Component):
@@ -71,7 +72,9 @@ class Wrapped(Component):
         ('test_literals.Heavyball()', Heavyball()),
         ('oneof([1, 2])', pg.oneof([1, 2])),
         ('manyof(2, [1, 2, 3], distinct=False)', pg.manyof(2, [1, 2, 3], distinct=False)),
+        ('permutate([1, 2])', pg.permutate([1, 2])),
         ("floatv(1e-4, 1e-2, 'log')", pg.floatv(1e-4, 1e-2, 'log')),
+        ('intv(1, 8, "log")', intv(1, 8, 'log')),
         ('floatv(0, 1, scale=linear)', pg.floatv(0.0, 1.0, 'linear')),
         ('Heavyball(floatv(0.1, 0.9))', Heavyball(pg.floatv(0.1, 0.9))),
     ],
@@ -116,6 +119,10 @@ def test_value(text: str, value: Any) -> None:
             "manyof: got an unexpected keyword argument 'distict'",
         ),
         ('manyof(3, [1, 2])', 'manyof: 2 candidates'),
+        ('permutate(2)', 'permutate: the candidates must be a list'),
+        ('intv(1.5, 8)', 'intv: .*whole numbers'),
+        ('intv(1, a)', 'intv: '),
+        ('intv(1, 8, hints=1)', 'intv: got an unexpected'),
         ('floatv(1, 0)', 'floatv: .*greater'),
         ('floatv(0, 1, log)', 'floatv: .*positive'),
         ('floatv(0, 1, lgo)', 'floatv: .*lgo'),

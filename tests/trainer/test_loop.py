@@ -2,6 +2,7 @@ import json
 import math
 import shutil
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,19 @@ import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
-from tests.trainer.tiny import CountingInput, experiment
+from tests.trainer.tiny import LENGTH, CountingInput, experiment
 from trainer.checkpoint import Checkpoints
+from trainer.costs import COSTS
 from trainer.errors import UserError
 from trainer.experiment import Experiment
 from trainer.layers import Dropout
 from trainer.loop import Interrupted, Measurement, NonFiniteLossError, run
+from trainer.metrics import Metrics
 from trainer.serialization import to_json_text
 from trainer.setup import compiled, localized
+from trainer.speed import SPEEDS
 from trainer.summaries import read_metrics
+from trainer.task import DeviceBatch, LanguageModelTask
 
 
 def measured(made: Experiment, directory: Path, **fields: Any) -> list[Measurement]:
@@ -27,7 +32,7 @@ def measured(made: Experiment, directory: Path, **fields: Any) -> list[Measureme
 
 
 def without_speed(measurement: Measurement) -> dict[str, float]:
-    return {k: v for k, v in measurement.metrics.items() if k != 'train/tokens_per_second'}
+    return {k: v for k, v in measurement.metrics.items() if k not in SPEEDS}
 
 
 def final_state(made: Experiment, directory: Path) -> Any:
@@ -50,6 +55,42 @@ def test_a_run_measures_at_its_intervals_and_at_its_end(tmp_path: Path) -> None:
     assert list((tmp_path / 'summaries').glob('events.out.tfevents*'))
 
 
+@pytest.mark.parametrize('interval', [1, 2, 3, 5])
+@pytest.mark.parametrize('summary_interval', [1, 4])
+def test_every_measurement_after_two_steps_has_costs_and_speeds(
+    interval: int, summary_interval: int, tmp_path: Path
+) -> None:
+    made = experiment(
+        num_steps=5,
+        train__eval_interval_steps=interval,
+        train__summary_interval_steps=summary_interval,
+        train__save_interval_steps=2,
+    )
+    asked = iter([False, False, True])
+    with pytest.raises(Interrupted):
+        measured(made, tmp_path, should_interrupt=lambda: next(asked))
+    for measurement in [*measured(made, tmp_path / 'whole'), *measured(made, tmp_path)]:
+        metrics = measurement.metrics
+        assert {*COSTS, 'eval_steps_per_second'} < metrics.keys()
+        if measurement.step >= measurement.resumed_from + 2:
+            tokens, steps, _ = speeds = [metrics[name] for name in SPEEDS]
+            assert min(speeds) > 0
+            assert math.isclose(tokens, steps * 8 * LENGTH)
+
+
+def test_speeds_leave_out_compiling(tmp_path: Path) -> None:
+    class SlowToTrace(LanguageModelTask):
+        def metrics(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
+            time.sleep(0.5)
+            return super().metrics(outputs, batch)
+
+    made = experiment(num_steps=2)
+    made.rebind(task=SlowToTrace(made.task.model, made.task.learner))
+    (got,) = measured(made, tmp_path)
+    assert got.metrics['eval_steps_per_second'] > 3 / 0.5
+    assert got.metrics['train/steps_per_second'] > 1 / 0.5
+
+
 def test_eval_covers_the_whole_set_exactly(tmp_path: Path) -> None:
     # Batches weigh differently, so the mean over the set is not the mean of the batches.
     made = experiment(num_steps=1, task__learner__learning_rate=0.0)
@@ -58,9 +99,9 @@ def test_eval_covers_the_whole_set_exactly(tmp_path: Path) -> None:
     state = program.init(program.random_key(0), values)
     data = localized(made).eval_inputs['eval']
     total = weight = 0.0
+    eval_step = program.eval_step(data.element_spec())
     for _ in range(3):
-        batch = program.put(data.get_next())
-        loss = program.eval_step(state.params, batch, values)['loss']
+        loss = eval_step(state.params, program.put(data.get_next()), values)['loss']
         total, weight = total + float(loss.total), weight + float(loss.weight)
     assert got.metrics['eval/loss'] == total / weight
     assert weight == 3 * 64 - (1 + 2 + 3)

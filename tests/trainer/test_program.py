@@ -82,6 +82,31 @@ def test_structure_compiles_anew(compilations: Any) -> None:
     assert compilations
 
 
+def test_the_step_whose_memory_was_asked_for_is_the_one_that_runs(compilations: Any) -> None:
+    made = localized(experiment(task__model__embedding__dims=24))
+    program, values = compiled(made)
+    state = program.init(program.random_key(0), values)
+    batch = program.put(made.train_input.get_next())
+    compilations.clear()
+    assert program.device_memory_bytes() > 0
+    assert len(compilations) == 1
+    program.train_step(state, batch, program.random_key(0), values)
+    assert program.device_memory_bytes() == compiled(made)[0].device_memory_bytes()
+    assert len(compilations) == 1
+
+
+def test_evaluation_is_compiled_once_for_each_shape(compilations: Any) -> None:
+    made = localized(experiment(task__model__embedding__dims=24))
+    program, values = compiled(made)
+    params = program.init(program.random_key(0), values).params
+    compilations.clear()
+    for size, expected in ((8, 1), (8, 1), (4, 2), (8, 2)):
+        data = made.eval_inputs['eval'].clone().rebind(batch_size=size)
+        step = program.eval_step(data.element_spec())
+        step(params, program.put(data.get_next()), values)
+        assert len(compilations) == expected
+
+
 def test_what_is_not_the_task_shares_the_program() -> None:
     one = compiled(localized(experiment()))[0]
     other = compiled(localized(experiment(num_steps=9, train__random_seed=3)))[0]

@@ -8,6 +8,9 @@ import sys
 import numpy as np
 import pytest
 
+Runs = dict[str, tuple[list[float], float, int]]
+"""By mesh: losses, the part of a weight that a device has, the memory that each device needs."""
+
 _SCRIPT = """
 import json
 import jax
@@ -24,7 +27,7 @@ meshes = {
     'tensor': Mesh(data=2, tensor=4), 'mixed': Mesh(data=2, fsdp=2, tensor=2),
     'one device, accumulated': Mesh(data=1), 'mixed, accumulated': Mesh(data=2, fsdp=2, tensor=2),
 }
-out = {}
+out, programs, states = {}, {}, {}
 for name, mesh in meshes.items():
     devices = jax.devices()[:1] if 'one' in name else jax.devices()
     made = localized(experiment(task__model=model.clone(deep=True)))
@@ -42,12 +45,32 @@ for name, mesh in meshes.items():
     moment = state.opt_state[0][0].mu['stack']['layers_0x2']['feed_forward']['up']
     assert up.sharding == moment.sharding
     out[name] = [losses, up.addressable_shards[0].data.size / up.size]
+    out[name].append(program.device_memory_bytes())
+    programs[name], states[name] = program, state
+
+# A warm start, from a run on another mesh.
+import tempfile
+import numpy as np
+from trainer.checkpoint import Checkpoints, load_params, newest_checkpoint
+directory = tempfile.mkdtemp()
+checkpoints = Checkpoints(directory, max_to_keep=1)
+checkpoints.save(10, states['tensor'], {})
+checkpoints.close()
+program, wanted = programs['fsdp'], jax.device_get(states['tensor'].params)
+params = load_params(newest_checkpoint(directory), program.abstract_state.params)
+state = program.init_from(params, program.values(made.task))
+jax.tree.map(np.testing.assert_array_equal, jax.device_get(state.params), wanted)
+assert jax.tree.map(lambda leaf: leaf.sharding, state) == jax.tree.map(
+    lambda leaf: leaf.sharding, program.abstract_state
+)
+batch = program.put(localized(made).train_input.get_next())
+program.train_step(state, batch, program.random_key(0), program.values(made.task))
 print(json.dumps(out))
 """
 
 
 @pytest.fixture(scope='module')
-def runs() -> dict[str, tuple[list[float], float]]:
+def runs() -> Runs:
     flags = '--xla_force_host_platform_device_count=8'
     done = subprocess.run(
         [sys.executable, '-c', _SCRIPT],
@@ -61,15 +84,18 @@ def runs() -> dict[str, tuple[list[float], float]]:
 
 
 @pytest.mark.parametrize('mesh', ['data', 'fsdp', 'tensor', 'mixed', 'mixed, accumulated'])
-def test_every_mesh_gives_the_losses_of_one_device(
-    runs: dict[str, tuple[list[float], float]], mesh: str
-) -> None:
+def test_every_mesh_gives_the_losses_of_one_device(runs: Runs, mesh: str) -> None:
     alone = runs[mesh.replace('mixed', 'one device') if 'accumulated' in mesh else 'one device']
     np.testing.assert_allclose(runs[mesh][0], alone[0], rtol=1e-5)
 
 
-def test_weights_are_divided(runs: dict[str, tuple[list[float], float]]) -> None:
-    parts = {mesh: part for mesh, (_, part) in runs.items() if 'accumulated' not in mesh}
+def test_weights_are_divided(runs: Runs) -> None:
+    parts = {mesh: part for mesh, (_, part, _) in runs.items() if 'accumulated' not in mesh}
     assert parts == {
         'one device': 1, 'data': 1, 'fsdp': 1 / 8, 'tensor': 1 / 4, 'mixed': 1 / 4
     }  # fmt: skip
+
+
+def test_dividing_the_work_takes_less_memory_of_each_device(runs: Runs) -> None:
+    memory = {mesh: needed for mesh, (_, _, needed) in runs.items()}
+    assert memory['fsdp'] < memory['data'] < memory['one device']

@@ -5,6 +5,7 @@ from trainer.inputs.base import EndOfData as EndOfData
 from trainer.inputs.base import Input as Input
 from trainer.inputs.c4 import C4Input as C4Input
 from trainer.inputs.json_shards import JsonShardsInput as JsonShardsInput
+from trainer.inputs.mixture import MixtureInput as MixtureInput
 from trainer.inputs.seqio_input import SeqIOInput as SeqIOInput
 from trainer.inputs.seqio_input import allow_task_module as allow_task_module
 from trainer.inputs.stdlib import StdlibInput as StdlibInput

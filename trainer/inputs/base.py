@@ -73,6 +73,10 @@ class Input(Component):
         """Names the data itself: equal fingerprints, equal examples. Written to trial records."""
         raise NotImplementedError(type(self).__name__)
 
+    def vocabulary_name(self) -> str:
+        """Names the vocabulary of token ids: equal names, equal ids. '' where there are none."""
+        return ''
+
     def element_spec(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes and dtypes of one host's batch, without reading data."""
         raise NotImplementedError(type(self).__name__)

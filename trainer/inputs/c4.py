@@ -70,6 +70,9 @@ class C4Input(Input):
         """Number of token ids."""
         return self._vocabulary().vocab_size
 
+    def vocabulary_name(self) -> str:
+        return self._vocabulary().fingerprint
+
     def reader(self) -> Input:
         """The input that reads what is there.
 

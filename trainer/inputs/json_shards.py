@@ -86,6 +86,9 @@ class JsonShardsInput(Input):
         """Number of token ids."""
         return self._vocabulary().vocab_size
 
+    def vocabulary_name(self) -> str:
+        return self._vocabulary().fingerprint
+
     def prepare(self) -> None:
         self._vocabulary()
         self.fingerprint()

@@ -18,7 +18,7 @@ from trainer.inputs.iterator import DatasetIterator
 from trainer.inputs.language import language_spec
 from trainer.inputs.libraries import libraries
 from trainer.inputs.seqio_vocabulary import bytes_per_id, name_of
-from trainer.inputs.vocabulary import PAD_ID
+from trainer.inputs.vocabulary import PAD_ID, ByteVocabulary
 from trainer.names import PACKAGES, nearest
 
 _FEATURES = {
@@ -93,6 +93,11 @@ class SeqIOInput(Input):
     def vocab_size(self) -> int:
         """Number of token ids."""
         return int(self._seqio_vocabulary().vocab_size)
+
+    def vocabulary_name(self) -> str:
+        name = name_of(self._seqio_vocabulary())
+        ours = ByteVocabulary()
+        return ours.fingerprint if name == name_of(ours.for_seqio()) else name
 
     def prepare(self) -> None:
         splits, features = self._provider().splits, self._provider().output_features

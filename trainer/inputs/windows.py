@@ -61,6 +61,9 @@ class WindowInput(Input):
         """Number of token ids: the 256 bytes."""
         return 256
 
+    def vocabulary_name(self) -> str:
+        return 'plain bytes'
+
     def read(self) -> Corpus:
         """Reads the text.
 

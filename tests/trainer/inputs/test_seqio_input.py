@@ -6,9 +6,10 @@ import numpy as np
 import pyglove as pg
 import pytest
 
+from tests.c4_data import make_json_shards
 from tests.conformance import input_suite
 from trainer.errors import UserError
-from trainer.inputs import SeqIOInput, allow_task_module
+from trainer.inputs import JsonShardsInput, MixtureInput, SeqIOInput, allow_task_module
 
 MODULE = 'tests.trainer.inputs.seqio_tasks'
 LENGTH = 64
@@ -56,6 +57,31 @@ def test_training_shuffled_and_packed(check):
 @pytest.mark.parametrize('check', input_suite.EVALUATION)
 def test_evaluation_packed(check):
     check(maker(packing=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'check',
+    [
+        input_suite.position_is_exact,
+        input_suite.clones_share_no_state,
+        input_suite.other_data_is_refused,
+    ],
+)
+def test_in_a_mixture(check, tmp_path):
+    shards = make_json_shards(tmp_path)
+
+    def make(**fields):
+        rows = {'is_training': True, 'packing': True, 'sequence_length': LENGTH}
+        inputs = {
+            'tasks': training()(batch_size=3),
+            'shards': JsonShardsInput(batch_size=5, paths=[f'{shards}/c4-train.*'], **rows),
+        }
+        weights = {'tasks': 0.7, 'shards': 0.3}
+        return MixtureInput(is_training=True, inputs=inputs, weights=weights, **fields)
+
+    make(batch_size=2).prepare()  # Both have bytes for a vocabulary.
+    check(make)
 
 
 def test_a_position_holds_over_epochs_and_in_the_middle_of_buffers():

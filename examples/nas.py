@@ -1,0 +1,84 @@
+"""Architecture search: what each layer is, how wide, with how many heads, at what cost.
+
+    python -m paxtune.search --exp=examples.nas.QualityAtCost
+
+12 trials take a minute and a half on two cores. To see the space without training, and how many
+random architectures break a rule: `python -m paxtune.space --exp=examples.nas.QualityAtCost`.
+"""
+
+import pyglove as pg
+
+from examples.tunable_lm import Tiny
+from paxtune import (
+    Constraint,
+    Infeasible,
+    Limit,
+    RegularizedEvolution,
+    Requires,
+    Search,
+    Tunable,
+    TunasAbsolute,
+    derived,
+    intv,
+)
+from trainer.layers import (
+    Attention,
+    Embedding,
+    FeedForward,
+    GatedFeedForward,
+    Identity,
+    Residual,
+    Stack,
+    TransformerLm,
+)
+
+MAX_PARAMS = 60_000
+TARGET_FLOPS = 250_000
+
+
+class MixesPositions(Constraint):
+    """What cannot be said in an expression is said in Python."""
+
+    def require(self, experiment: Tunable) -> None:
+        layers = [residual.layer for residual in experiment.task.model.stack.layers]
+        if not any(isinstance(layer, Attention) for layer in layers):
+            raise Infeasible('no layer is attention: the model would not see its context')
+
+
+def layer() -> Residual:
+    """Attention, a feed-forward layer of either kind, or nothing at all."""
+    # Decisions of one name are one decision: all attention layers have equally many heads, while
+    # the kind of a layer and the width of a feed-forward layer are each layer's own.
+    attention = Attention(
+        num_heads=pg.oneof([2, 3, 4, 6], name='heads'),
+        head_dim=derived('embedding.dims // num_heads'),
+    )
+    feed_forward = FeedForward(hidden_dims=intv(32, 256, 'log'))
+    return Residual(pg.oneof([attention, feed_forward, GatedFeedForward(), Identity()]))
+
+
+def QualityAtCost() -> Tunable:
+    """Accuracy of the next byte, corrected for how far the FLOPs per token are from a target."""
+    model = TransformerLm(
+        Embedding(256, dims=pg.oneof([32, 48, 64])), Stack([layer() for _ in range(3)])
+    )
+    search = Search(
+        TunasAbsolute('eval/accuracy', 'flops_per_token', TARGET_FLOPS, exponent=-0.1),
+        num_trials=12,
+        algorithm=RegularizedEvolution(population_size=6, tournament_size=3),
+        constraints=[
+            Requires('task.model.embedding.dims % shared.heads == 0', 'heads must divide dims'),
+            MixesPositions(),
+        ],
+        limits=[Limit('num_params', at_most=MAX_PARAMS)],
+    )
+    experiment = Tiny()
+    experiment.rebind(
+        {
+            'task.model': model,
+            'task.learner.learning_rate': 0.02,
+            'train.eval_interval_steps': 60,
+            'search': search,
+        }
+    )
+    return experiment

@@ -1,0 +1,181 @@
+"""What the command line is made of: tuning from Python."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import jax
+import pyglove as pg
+
+from paxtune import exchange
+from paxtune.algorithms import Algorithm
+from paxtune.callbacks import Callback
+from paxtune.experiment import Tunable
+from paxtune.policies import EarlyStopping
+from paxtune.rewards import MetricReward, Objectives, Reward
+from paxtune.runners import ExperimentRunner, FunctionRunner, Runner
+from paxtune.search_space import Space
+from paxtune.searching import Search
+from paxtune.study import Study
+from paxtune.tuner import Tuner
+from trainer import directory as directories
+from trainer.command import enable_compilation_cache
+from trainer.errors import UserError
+from trainer.setup import concrete_inputs, prepare_inputs
+from trainer.signals import Signal
+
+PathLike = str | os.PathLike[str]
+
+
+class MissingDataError(UserError):
+    """Data of an experiment is not there, or does not suit its task."""
+
+
+def tune(
+    what: Tunable | Callable[..., Any],
+    *,
+    space: Any = None,
+    num_trials: int | None = None,
+    job_log_dir: PathLike | None = None,
+    reward: Reward | Objectives | Literal['minimize', 'maximize'] | None = None,
+    algorithm: Algorithm | None = None,
+    early_stopping: EarlyStopping | None = None,
+    seed: int | None = None,
+    callbacks: Sequence[Callback] = (),
+    prior_studies: Iterable[PathLike] = (),
+    fork_study: PathLike | None = None,
+    should_interrupt: Callable[[], bool] = lambda: False,
+) -> Study:
+    """Searches an experiment, or the values that a function is called with.
+
+    The same call again resumes. What is given here takes the place of what `what.search` says.
+
+    Args:
+        what: a tunable experiment; or a function, which is called with the values of a trial (and
+            with the trial, where it takes two arguments). It returns a number, or metrics by name,
+            or yields metrics, so that it can be stopped early.
+        space: for a function: any symbolic value with decisions in it, or a dict of them.
+        num_trials: the study's total; None for all that a finite space has.
+        job_log_dir: where everything is written. A study of a function needs none: it is in
+            memory then.
+        reward: for a function, 'minimize' and 'maximize' mean the number that it returns.
+        algorithm: what proposes trials; random search by default.
+        early_stopping: what ends trials early.
+        seed: what the algorithm draws from.
+        callbacks: what listens, such as `paxtune.Progress()`.
+        prior_studies: directories of studies that the algorithm learns from.
+        fork_study: the directory of a study whose trials this one begins with.
+        should_interrupt: asked after every training step; on True the trial is saved, and
+            `Paused` raised.
+
+    Returns:
+        The study, open.
+
+    Raises:
+        UserError: bad input.
+        Paused: the study is to go on in a later call: see `should_interrupt`.
+        StudyStoppedError: an error of a trial stopped the study, as its search asks for.
+
+    Example:
+        >>> study = tune(
+        ...     lambda values: (values.x - 3) ** 2,
+        ...     space={'x': pg.floatv(0.0, 10.0)},
+        ...     num_trials=30,
+        ...     reward='minimize',
+        ... )
+        >>> abs(study.best.decisions['x'] - 3) < 1
+        True
+    """
+    changes = {
+        'reward': reward,
+        'num_trials': num_trials,
+        'algorithm': algorithm,
+        'early_stopping': early_stopping,
+        'seed': seed,
+    }
+    changes = {name: value for name, value in changes.items() if value is not None}
+    runner: Runner
+    if isinstance(what, Tunable):
+        if space is not None or job_log_dir is None:
+            raise UserError(
+                'an experiment is its own space, and needs a job_log_dir for its trials'
+            )
+        _refuse_several_processes()
+        value, search = _changed(what, changes), None
+        data, runner = prepared_data(value), ExperimentRunner()
+        enable_compilation_cache()
+    else:
+        value, search = _of_function(space, changes)
+        data, runner = {}, FunctionRunner(what)
+    with contextlib.ExitStack() as held:
+        if job_log_dir is not None:
+            held.enter_context(directories.locked(job_log_dir))
+        priors = [held.enter_context(Study.load(each)) for each in prior_studies]
+        study = Study.open(job_log_dir, value, data, search=search, priors=priors)
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(study.close)
+            if fork_study is not None:
+                exchange.fork(held.enter_context(Study.load(fork_study)), study)
+            Tuner(study, runner, callbacks, should_interrupt).run()
+            on_error.pop_all()
+        return study
+
+
+def load_study(directory: PathLike) -> Study:
+    """Reads a study, which another process may be working on. Nothing can be written.
+
+    Raises:
+        UserError: there is none, or its experiment cannot be rebuilt: import its module first.
+    """
+    return Study.load(directory)
+
+
+def prepared_data(tunable: Tunable) -> dict[str, str]:
+    """Fingerprints of the data by input, once it is known to be there.
+
+    Where decisions are open, of the first of the choices.
+
+    Raises:
+        MissingDataError: it is not there, or does not suit the task.
+    """
+    first: Tunable = Space(tunable).unchecked_first()
+    found: dict[str, str] = {}
+    for name, part in first.parts(check=False).items():
+        try:
+            prepare_inputs(part)
+        except Signal:
+            pass  # The trials that choose so will tell; others may choose otherwise.
+        except UserError as error:
+            raise MissingDataError(
+                f'sub_experiments.{name}: {error}' if name else str(error)
+            ) from error
+        prints = {path: data.fingerprint() for path, data in concrete_inputs(part).items()}
+        found |= {f'{path}:{name}' if name else path: text for path, text in prints.items()}
+    return found
+
+
+def _refuse_several_processes() -> None:
+    # Each of them would run trials of its own, all of which the trainer refuses.
+    if jax.process_count() > 1:
+        raise UserError('a search over several processes is not supported yet: start one')
+
+
+def _changed(tunable: Tunable, changes: Mapping[str, Any]) -> Tunable:
+    copy: Tunable = tunable.clone(deep=True)
+    copy.rebind(
+        {f'search.{name}': value for name, value in changes.items()}, raise_on_no_change=False
+    )
+    return copy
+
+
+def _of_function(space: Any, changes: dict[str, Any]) -> tuple[Any, Search]:
+    if space is None:
+        raise UserError('space: a function needs one, such as {"x": pg.floatv(0.0, 1.0)}')
+    reward = changes.pop('reward', None)
+    if reward is None:
+        raise UserError("reward: say 'minimize' or 'maximize', or give a reward")
+    if isinstance(reward, str):
+        reward = MetricReward(reward, 'objective')
+    value = pg.Dict(space) if type(space) is dict else space
+    return pg.clone(value, deep=True), Search(reward, **changes)

@@ -1,0 +1,181 @@
+"""Rows of plain data, as a table for people, and as JSON and CSV for programs."""
+
+import csv
+import dataclasses
+import datetime
+import io
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+FORMATS = ('table', 'json', 'csv')
+
+Row: TypeAlias = Mapping[str, Any]
+
+_MOST_DRAWN = 1000  # Rows of a table with lines around them: drawing takes 1 ms a row.
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows for people.
+
+    Attributes:
+        rows: what is shown; a column that is empty in all of them is left out.
+        columns: their keys, in order.
+        title: of the table.
+    """
+
+    rows: Sequence[Row]
+    columns: Sequence[str]
+    title: str = ''
+
+
+@dataclasses.dataclass(frozen=True)
+class Document:
+    """What a command has to say, in every form.
+
+    Attributes:
+        data: as JSON.
+        rows: as CSV.
+        columns: of the CSV, in order.
+        tables: for people.
+        remark: for people, at the end.
+    """
+
+    data: Any
+    rows: Sequence[Row]
+    columns: Sequence[str]
+    tables: Sequence[Table]
+    remark: str = ''
+
+
+def plain(rows: Sequence[Row], columns: Sequence[str], title: str = '') -> Document:
+    """Rows that are the same in every form."""
+    return Document(list(rows), rows, columns, [Table(rows, columns, title)])
+
+
+def write(document: Document, format_: str) -> None:
+    """Writes a document to standard output.
+
+    Args:
+        document: what is written.
+        format_: one of `FORMATS`.
+    """
+    if format_ == 'json':
+        say(json.dumps(document.data, indent=2, allow_nan=False, default=_json))
+    elif format_ == 'csv':
+        say(to_csv(document.rows, document.columns))
+    else:
+        say(_tables(document))
+
+
+def say(text: str) -> None:
+    """Writes to standard output, as long as somebody reads it."""
+    try:
+        print(text.rstrip('\n'), flush=True)
+    except BrokenPipeError:
+        # Who reads has seen enough: `… | head`. Nothing more can be written, at exit neither.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def to_csv(rows: Iterable[Row], columns: Sequence[str]) -> str:
+    """Rows as CSV; numbers to the last bit, nothing for None, JSON for lists.
+
+    Example:
+        >>> to_csv([{'x': 0.1, 'y': None}, {'x': True, 'y': [1, 2]}], ['x', 'y'])
+        'x,y\\n0.1,\\ntrue,"[1, 2]"\\n'
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator='\n')
+    writer.writerow(columns)
+    writer.writerows([_csv(row.get(column)) for column in columns] for row in rows)
+    return out.getvalue()
+
+
+def to_text(table: Table) -> str:
+    """A table without lines, as wide as it needs to be.
+
+    Example:
+        >>> print(to_text(Table([{'x': 1, 'name': 'a b'}, {'x': 22, 'name': 'c'}], ['x', 'name'])))
+        x   name
+        1   a b
+        22  c
+    """
+    from rich.cells import cell_len
+
+    columns = _columns(table)
+    lines = [columns, *([_cell(row.get(column)) for column in columns] for row in table.rows)]
+    widths = [max(map(cell_len, cells)) for cells in zip(*lines, strict=True)]
+    shown = [
+        '  '.join(
+            cell + ' ' * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True)
+        )
+        for line in lines
+    ]
+    return '\n'.join([*filter(None, [table.title]), *(line.rstrip() for line in shown)])
+
+
+def _tables(document: Document) -> str:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    blocks = []
+    for table in document.tables:
+        if not table.rows:
+            continue
+        if console.is_terminal and len(table.rows) <= _MOST_DRAWN:
+            with console.capture() as capture:
+                console.print(_drawn(table))
+            blocks.append(capture.get().rstrip('\n'))
+        else:
+            blocks.append(to_text(table))
+    return '\n\n'.join([*blocks, *filter(None, [document.remark])])
+
+
+def _drawn(table: Table) -> Any:
+    from rich.table import Table as Drawn
+    from rich.text import Text
+
+    drawn = Drawn(title=table.title or None, title_justify='left')
+    columns = _columns(table)
+    for column in columns:
+        drawn.add_column(column, overflow='fold')
+    for row in table.rows:
+        # As text, so that brackets in it are no markup.
+        drawn.add_row(*(Text(_cell(row.get(column))) for column in columns))
+    return drawn
+
+
+def _columns(table: Table) -> list[str]:
+    return [
+        column
+        for column in table.columns
+        if any(row.get(column) not in (None, '', []) for row in table.rows)
+    ]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ''
+    if isinstance(value, bool):
+        return 'yes' if value else 'no'
+    if isinstance(value, float):
+        return f'{value:.6g}'
+    if isinstance(value, datetime.datetime):
+        return value.astimezone().isoformat(' ', 'seconds')[:19]
+    # What a file says must not move the cursor of a terminal, nor break a line.
+    return ''.join(c if c.isprintable() else ' ' if c.isspace() else '�' for c in str(value))
+
+
+def _csv(value: Any) -> Any:
+    if isinstance(value, bool | list | tuple | dict):
+        return json.dumps(value, default=_json)
+    return value.isoformat() if isinstance(value, datetime.datetime) else value
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, datetime.datetime):
+        return value.isoformat()
+    raise TypeError(f'not JSON data: {value!r}')

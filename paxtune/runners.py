@@ -1,0 +1,249 @@
+"""What a trial does: trains its experiments, or calls a function."""
+
+import contextlib
+import dataclasses
+import gc
+import inspect
+from collections.abc import Callable, Generator, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paxtune.experiment import Tunable
+from paxtune.limits import Limit
+from paxtune.metrics import join_name
+from paxtune.store import TRIALS
+from trainer.derived import resolve
+from trainer.directory import trial_directory_name
+from trainer.loop import Interrupted, run
+from trainer.overrides import replaced
+
+if TYPE_CHECKING:
+    from paxtune.decisions import Decisions
+    from paxtune.search_space import Space
+    from paxtune.study import Study
+    from paxtune.trial import Trial
+
+_GIB = 2**30
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a trial has to say while it runs.
+
+    Attributes:
+        step: steps done, those of the sub-experiments before this one included.
+        metrics: by name; with `:<sub-experiment>` behind it where the trial has several.
+        checkpoint: the path of the checkpoint of this step, where there is one.
+        resumed_from: the step that this process went on from; 0 for a fresh trial.
+        is_last: nothing comes after it.
+    """
+
+    step: int
+    metrics: Mapping[str, float]
+    checkpoint: str | None = None
+    resumed_from: int = 0
+    is_last: bool = False
+
+
+class Runner:
+    """Runs the trials of a study, each to its end."""
+
+    def refuse(self, study: 'Study', trial: 'Trial') -> str | None:
+        """Why a trial is infeasible before it begins; None if it is not."""
+        return None
+
+    def run(
+        self,
+        study: 'Study',
+        trial: 'Trial',
+        directory: Path | None,
+        should_interrupt: Callable[[], bool],
+    ) -> Generator[Report, None, None]:
+        """Runs a trial.
+
+        Args:
+            study: what it belongs to.
+            trial: the trial.
+            directory: where it writes; None for a study in memory.
+            should_interrupt: asked often; on True the trial saves itself and raises
+                `trainer.loop.Interrupted`.
+        """
+        raise NotImplementedError(type(self).__name__)
+
+    @property
+    def num_devices(self) -> int:
+        """On how many devices a trial runs."""
+        return 0
+
+
+def suffixed(metrics: Mapping[str, float], name: str) -> dict[str, float]:
+    """Metrics of a sub-experiment under the names that they have in the trial."""
+    return {join_name(metric, name or None): value for metric, value in metrics.items()}
+
+
+class ExperimentRunner(Runner):
+    """Trains a trial's experiment, or its sub-experiments one after another."""
+
+    def refuse(self, study: 'Study', trial: 'Trial') -> str | None:
+        from trainer import costs
+
+        parts, limits = experiments(study, trial), study.search.limits
+        known = static_costs(parts)
+        capacity = costs.device_memory_limit()
+        if capacity is None and not any(map(_is_of_memory, limits)):
+            return violation(limits, known)
+        for name, part in parts.items():
+            if reason := violation(limits, known):
+                return reason
+            memory = costs.memory_cost(part)
+            known |= suffixed(memory, name)
+            needed = memory['device_memory_bytes']
+            if capacity is not None and needed > capacity:
+                return (
+                    f'it needs {needed / _GIB:.2f} GiB of device memory, '
+                    f'and the device has {capacity / _GIB:.2f} GiB'
+                )
+        return violation(limits, known)
+
+    def run(
+        self,
+        study: 'Study',
+        trial: 'Trial',
+        directory: Path | None,
+        should_interrupt: Callable[[], bool],
+    ) -> Generator[Report, None, None]:
+        assert directory is not None
+        before, left = 0, len(parts := experiments(study, trial))
+        for name, experiment in parts.items():
+            # What a run leaves on the device must be gone before the next one begins.
+            gc.collect()
+            left -= 1
+            steps = experiment.train.num_train_steps
+            folder = directory / name
+            with contextlib.closing(run(experiment, folder, should_interrupt)) as measurements:
+                for each in measurements:
+                    yield Report(
+                        before + each.step,
+                        suffixed(each.metrics, name),
+                        each.checkpoint,
+                        before + each.resumed_from if each.resumed_from else 0,
+                        is_last=not left and each.step == steps,
+                    )
+            before += steps
+
+    @property
+    def num_devices(self) -> int:
+        import jax
+
+        return jax.device_count()
+
+
+def experiments(study: 'Study', trial: 'Trial') -> dict[str, Tunable]:
+    """What a trial trains, in order, by the name of the sub-experiment ('' without any).
+
+    Raises:
+        ValueError: the decisions do not fit together.
+        UserError: a sub-experiment names a path that is not there.
+    """
+    parts = parts_of(study.space, trial.by_id)
+    if trial.warm_start is None:
+        return parts
+    source = trial_directory(study, study.trial(trial.warm_start)).absolute()
+    return {
+        name: replaced(
+            part,
+            {'train.init_from_checkpoint': str(source / name / 'checkpoints')},
+            f'warm start from trial {trial.warm_start}',
+        )
+        for name, part in parts.items()
+    }
+
+
+def parts_of(space: 'Space', decisions: 'Decisions') -> dict[str, Tunable]:
+    """What decisions make of a tunable experiment, by the name of the sub-experiment.
+
+    Derived values follow what a sub-experiment changes.
+
+    Raises:
+        ValueError: the decisions do not fit together.
+        UserError: a sub-experiment names a path that is not there.
+    """
+    parts = space.decided(decisions).parts()
+    return {name: resolve(part) for name, part in parts.items()}
+
+
+def trial_directory(study: 'Study', trial: 'Trial') -> Path:
+    """Where a trial's checkpoints, metrics and records are.
+
+    Raises:
+        ValueError: the study is in memory.
+    """
+    if study.directory is None:
+        raise ValueError('a study in memory has no directories')
+    return study.directory / TRIALS / trial_directory_name(trial.id, trial.decisions)
+
+
+def static_costs(parts: Mapping[str, Tunable]) -> dict[str, float]:
+    """The costs of sub-experiments that are known without compiling, as metrics of the trial.
+
+    Raises:
+        UserError: a model cannot be built.
+    """
+    from trainer import costs
+
+    found: dict[str, float] = {}
+    for name, part in parts.items():
+        found |= suffixed(costs.static_costs(part), name)
+    return found
+
+
+def violation(limits: list[Limit], metrics: Mapping[str, float]) -> str | None:
+    """Which limit the metrics violate, as far as they are known; None if they violate none."""
+    return next(filter(None, (limit.violation(metrics) for limit in limits)), None)
+
+
+def _is_of_memory(limit: Limit) -> bool:
+    return bool(limit.selector.matches(['device_memory_bytes']))
+
+
+class FunctionRunner(Runner):
+    """Calls a function with the trial's values, and with the trial where it takes two arguments.
+
+    It returns a number, which becomes the metric `objective`, or metrics by name. Or it yields
+    metrics, each a measurement at the next step, and the trial may be stopped in between.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        parameters = inspect.signature(function).parameters.values()
+        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        required = [p for p in parameters if p.kind in positional and p.default is p.empty]
+        self._takes_trial = len(required) > 1
+
+    def run(
+        self,
+        study: 'Study',
+        trial: 'Trial',
+        directory: Path | None,
+        should_interrupt: Callable[[], bool],
+    ) -> Generator[Report, None, None]:
+        args = [trial.materialize(), *([trial] if self._takes_trial else [])]
+        returned = self._function(*args)
+        if isinstance(returned, Iterator):
+            for step, metrics in enumerate(returned, start=1):
+                yield Report(step, _named(metrics))
+                if should_interrupt():
+                    raise Interrupted(step)
+        elif returned is not None:
+            yield Report(trial.step + 1, _named(returned), is_last=True)
+
+
+def _named(returned: Any) -> dict[str, float]:
+    if isinstance(returned, Mapping):
+        return {str(name): float(value) for name, value in returned.items()}
+    try:
+        return {'objective': float(returned)}
+    except (TypeError, ValueError):
+        raise TypeError(
+            f'the function must return a number or metrics by name, not {returned!r}'
+        ) from None

@@ -1,0 +1,89 @@
+"""How the decisions of an experiment are searched."""
+
+from typing import Any, Literal
+
+from paxtune.algorithms import Algorithm, RandomSearch
+from paxtune.constraints import Constraint
+from paxtune.cross_step import CrossStep, LastStep
+from paxtune.failures import ErrorPattern
+from paxtune.limits import Limit
+from paxtune.metrics import Metric, as_metric
+from paxtune.policies import EarlyStopping
+from paxtune.rewards import Objectives, Reward, search_rewards
+from trainer.component import Component
+
+
+class Search(Component):
+    """How the decisions of an experiment are searched.
+
+    Attributes:
+        reward: what makes one trial better than another; `Objectives` for several goals at once;
+            None where trials are only measured, as in a sweep.
+        num_trials: trials in the study, all in all; None for all that a finite space has.
+        algorithm: what proposes the decisions of a trial.
+        early_stopping: what ends trials that are not worth going on with.
+        seed: what the algorithm draws from.
+        cross_step: how a trial's measurements become its final metrics.
+        constraints: what an experiment must satisfy to be suggested.
+        limits: bounds on metrics. A trial beyond one is infeasible: before its first step where
+            the metric is a cost, such as `num_params`, that is known by then.
+        seeds: the decisions of the first trials, by path. What one leaves out is drawn at random.
+        warm_start: 'parent' starts a trial from the weights of the trial that the algorithm
+            derived it from.
+        errors_to_skip: errors that make a trial infeasible; None for all. Others stop the study.
+        errors_to_stop_study: errors that stop the study; these come first.
+        max_failures: stop the study when more trials than this have failed with an error.
+        max_hours: stop when all trials together have run for so long.
+        max_device_hours: the same, times the devices of each trial.
+        target_reward: stop when a trial has a reward as good as this.
+    """
+
+    reward: Reward | Objectives | None
+    num_trials: int | None = None
+    algorithm: Algorithm = RandomSearch()
+    early_stopping: EarlyStopping | None = None
+    seed: int = 0
+    cross_step: CrossStep = LastStep()
+    constraints: list[Constraint] = []
+    limits: list[Limit] = []
+    seeds: list[dict[str, Any]] = []
+    warm_start: Literal['parent'] | None = None
+    errors_to_skip: list[ErrorPattern] | None = None
+    errors_to_stop_study: list[ErrorPattern] = []
+    max_failures: int | None = None
+    max_hours: float | None = None
+    max_device_hours: float | None = None
+    target_reward: float | None = None
+
+    def check(self) -> None:
+        for name, least in (('num_trials', 1), ('max_failures', 0)):
+            value = self.sym_getattr(name)
+            if value is not None and value < least:
+                raise ValueError(f'{name} must be at least {least}: {value}')
+        for name in ('max_hours', 'max_device_hours'):
+            value = self.sym_getattr(name)
+            if value is not None and not value > 0:
+                raise ValueError(f'{name} must be above 0: {value}')
+        if len(self.rewards) != 1:
+            needing = [
+                name
+                for name in ('early_stopping', 'cross_step')
+                if (part := self.sym_getattr(name)) is not None and part.needs_reward
+            ]
+            needing += ['target_reward'] if self.target_reward is not None else []
+            if needing:
+                raise ValueError(f'{needing[0]} needs one reward; there are {len(self.rewards)}')
+
+    @property
+    def rewards(self) -> list[Reward]:
+        """The rewards: one; several with `Objectives`; none where trials are only measured."""
+        return search_rewards(self.reward)
+
+    @property
+    def metrics(self) -> dict[str, list[Metric]]:
+        """The metrics that it asks for, by the path of what asks."""
+        asked = {'reward': [metric for reward in self.rewards for metric in reward.metrics]}
+        for name in ('early_stopping', 'cross_step'):
+            metric = getattr(self.sym_getattr(name), 'metric', None)
+            asked[name] = [] if metric is None else [as_metric(metric)]
+        return asked | {f'limits[{i}]': [each.selector] for i, each in enumerate(self.limits)}

@@ -1,0 +1,128 @@
+"""What `python -m paxtune.studies` changes, and what it says of that."""
+
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from paxtune import exchange, stops
+from paxtune.overview import databases
+from paxtune.store import Store
+from paxtune.study import Study
+from paxtune.trial import Trial
+from trainer.directory import locked
+from trainer.errors import UserError
+
+
+def added(trial: Trial) -> str:
+    """What there is to say of a trial that was added."""
+    decisions = [f'  {path} = {value}' for path, value in trial.decisions.items()]
+    told = f'Trial {trial.id} will run when the search goes on, before new suggestions:'
+    return '\n'.join([told, *decisions])
+
+
+def import_file(study: Study, path: str) -> str:
+    """Adds the trials of an exported study to another one.
+
+    Raises:
+        UserError: the file cannot be read, or is something else.
+    """
+    exported = exchange.read(path)
+    for line in exchange.differences_of_data(study, exported):
+        print(f'warning: {path}: {line}', file=sys.stderr)
+    count = len(exported['trials'])
+    added = exchange.import_trials(study, exported['trials'], str(Path(path).resolve()))
+    told = f'{added} of {count} trials were added to {study.directory}.'
+    others = 'The others had not ended, do not fit, lack a metric, or are there already.'
+    return told if added == count else f'{told} {others}'
+
+
+def stop(path: Path, trials: Sequence[int]) -> str:
+    """Asks the search that works on a study to stop trials, or to pause.
+
+    Args:
+        path: the study's database; what it searches need not be known.
+        trials: their numbers; none to pause.
+
+    Raises:
+        UserError: there is no such trial, or it is not running.
+    """
+    store = Store(path)
+    try:
+        for trial in trials:
+            stops.stop(store, trial)
+        if not trials:
+            stops.pause(store)
+    finally:
+        store.close()
+    directory = path.parent
+    if not _is_worked_on(directory):
+        what = 'the request waits for one' if trials else 'there is nothing to pause'
+        return f'No search is working in {directory}: {what}.'
+    if not trials:
+        return f'The search in {directory} will pause at its next measurement.'
+    return f'To be stopped at the next measurement: {_named(trials)}.'
+
+
+def _named(trials: Iterable[int]) -> str:
+    return ', '.join(f'trial {number}' for number in trials)
+
+
+def _is_worked_on(directory: Path) -> bool:
+    try:
+        with locked(directory):
+            return False
+    except UserError:
+        return True
+
+
+def delete_trials(study: Study, numbers: Sequence[int], yes: bool) -> str:
+    """Deletes trials with their directories.
+
+    Raises:
+        UserError: there is no such trial, another one needs it, or `yes` is not given.
+    """
+    from paxtune.runners import trial_directory
+
+    directories = {n: trial_directory(study, study.trial(n)) for n in sorted({*numbers})}
+    for trial in study.trials:
+        if trial.warm_start in directories and not (trial.is_terminal or trial.id in directories):
+            raise UserError(
+                f'trial {trial.warm_start} stays: trial {trial.id} is to begin with its weights'
+            )
+    if not yes:
+        told = [f'  trial {n}: {directory}' for n, directory in directories.items()]
+        raise UserError('\n'.join(['nothing was deleted. With --yes, these would be:', *told]))
+    for number, directory in directories.items():
+        # Before the trial itself: what a kill leaves behind can be named, and deleted, again.
+        if directory.exists():
+            _remove(directory)
+        study.delete_trial(number)
+    return f'Deleted: {_named(directories)}.'
+
+
+def delete_study(directory: Path, yes: bool) -> str:
+    """Deletes the directory of a study.
+
+    Raises:
+        UserError: it holds other studies, or the working directory, or `yes` is not given.
+    """
+    others = [path.parent for path in databases(directory) if path.parent != directory]
+    if others:
+        raise UserError(f'{directory} holds other studies: {", ".join(map(str, others))}')
+    if Path.cwd().is_relative_to(directory.resolve()):
+        raise UserError(f'{directory} is, or holds, the directory that you are in')
+    if not yes:
+        told = [f'  {path}' for path in sorted(directory.iterdir())]
+        raise UserError(
+            '\n'.join(['nothing was deleted. With --yes, all of this would be:', *told])
+        )
+    _remove(directory)
+    return f'Deleted: {directory}.'
+
+
+def _remove(directory: Path) -> None:
+    try:
+        shutil.rmtree(directory)
+    except OSError as error:
+        raise UserError(f'{error.filename}: cannot be deleted: {error.strerror}') from error

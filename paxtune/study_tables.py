@@ -1,0 +1,261 @@
+"""What `python -m paxtune.studies` shows of one study."""
+
+import collections
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paxtune.differences import differences, shown
+from paxtune.labels import label
+from paxtune.printing import Document, Row, Table
+from paxtune.space import rows as decision_rows
+from paxtune.study import Study
+from paxtune.tables import reward_columns, trial_columns, trial_row
+from paxtune.trial import OUTCOMES, Trial
+from trainer.component import unchecked
+from trainer.directory import short_names
+from trainer.errors import UserError
+from trainer.names import nearest
+
+_MOST_REASONS = 5
+_NUMBER = re.compile(r'\d[\d.]*(e[+-]?\d+)?')
+
+
+def summary(study: Study) -> Document:
+    """What a study searches and how, how far it is, and what came of it."""
+    trials = study.trials
+    counts = collections.Counter(trial.outcome for trial in trials)
+    decisions = [dataclasses.asdict(row) for row in decision_rows(study.space)]
+    front, budgets, reasons = best_trials(study), _budgets(study, trials), _reasons(trials)
+    facts = {
+        'directory': str(study.directory),
+        'experiment': f'{type(study.value).__module__}.{type(study.value).__qualname__}',
+        'algorithm': label(study.search.algorithm),
+        'early_stopping': label(study.search.early_stopping),
+        'created': study.store.created(),
+        'done': study.done_reason,
+    }
+    data = {
+        **facts,
+        'rewards': [{'label': each.label, 'goal': each.goal} for each in study.rewards],
+        'size': study.space.size,
+        'trials': {how: counts[how] for how in OUTCOMES},
+        'budgets': budgets,
+        'decisions': decisions,
+        'best': _rows(study, front),
+        'infeasible': reasons,
+    }
+    told = facts | {
+        'done': facts['done'] or 'no',
+        'rewards': ', '.join(f'{each.label} ({each.goal})' for each in study.rewards),
+        'size': 'countless' if study.space.size is None else f'{study.space.size:,}',
+        'trials': ', '.join(f'{counts[how]} {how}' for how in OUTCOMES if counts[how]),
+    }
+    tables = [
+        _upright(told, 'study', 'value'),
+        Table(budgets, ['budget', 'used', 'limit']),
+        Table(decisions, ['path', 'legal', 'scale', 'condition'], 'Decisions'),
+        *_best_tables(study, front),
+        Table(reasons, ['count', 'reason'], 'Commonest reasons of infeasible trials'),
+    ]
+    fields = [{'field': name, 'value': value} for name, value in data.items()]
+    return Document(data, fields, ['field', 'value'], tables)
+
+
+def trials_of(
+    study: Study, outcome: str | None = None, sort: str | None = None, limit: int | None = None
+) -> Document:
+    """The trials of a study.
+
+    Args:
+        study: the study.
+        outcome: only those that ended so.
+        sort: the column to sort by, least first, or best first where it is a reward; with - before
+            it the other way round.
+        limit: only the first of them.
+
+    Raises:
+        UserError: there is no such column.
+    """
+    trials = [trial for trial in study.trials if outcome in (None, trial.outcome)]
+    if sort is not None:
+        trials = _sorted(study, trials, sort)
+    trials = trials[:limit]
+    remark = '' if trials else 'There are no such trials.'
+    rows = _rows(study, trials)
+    return Document(rows, rows, trial_columns(study, trials), [_compact(study, trials)], remark)
+
+
+def best_of(study: Study, trials: Sequence[Trial], train_command: str) -> Document:
+    """The best trials.
+
+    Args:
+        study: the study.
+        trials: as `best_trials` finds them.
+        train_command: what trains the first of them alone; empty where nothing does.
+    """
+    rows = _rows(study, trials)
+    remark = '' if trials else 'No trial was completed yet.'
+    if train_command:
+        remark = f'To train trial {trials[0].id}:\n  {train_command}'
+    data = {'trials': rows, 'train': train_command or None}
+    return Document(data, rows, trial_columns(study, trials), [_compact(study, trials)], remark)
+
+
+def best_trials(study: Study, count: int | None = None) -> list[Trial]:
+    """As many of the best trials as asked for; the Pareto front with several objectives.
+
+    Raises:
+        UserError: the study has several objectives, and a count was given.
+    """
+    if len(study.rewards) == 1:
+        return study.top(count or 1)
+    if count is not None:
+        raise UserError(
+            f'--top: the study has {len(study.rewards)} objectives, so there is no order from best '
+            'to worst: leave --top out'
+        )
+    return study.pareto_front if study.rewards else []
+
+
+def difference(study: Study, left: int, right: int) -> Document:
+    """What differs between the experiments of two trials, and their rewards.
+
+    Raises:
+        UserError: there is no such trial, or its decisions make no experiment.
+    """
+    trials = study.trial(left), study.trial(right)
+    found = differences(*(_experiment(trial) for trial in trials))
+    rows = [
+        {'path': each.path, 'left': _side(each.left), 'right': _side(each.right)} for each in found
+    ]
+    columns = reward_columns(study)
+    rewards = [dict(zip(columns, trial.rewards, strict=False)) for trial in trials]
+    sides = [
+        {'trial': trial.id, 'state': trial.outcome, 'rewards': own}
+        for trial, own in zip(trials, rewards, strict=True)
+    ]
+    about = [
+        {'path': name, 'left': rewards[0].get(name), 'right': rewards[1].get(name)}
+        for name in columns
+    ]
+    data = {'left': sides[0], 'right': sides[1], 'differences': rows}
+    tables = [
+        Table([side | rewards[i] for i, side in enumerate(sides)], ['trial', 'state', *columns]),
+        Table(rows, ['path', 'left', 'right'], f'Trial {left} → trial {right}'),
+    ]
+    remark = '' if rows else 'Their experiments are equal.'
+    return Document(data, [*rows, *about], ['path', 'left', 'right'], tables, remark)
+
+
+def _experiment(trial: Trial) -> Any:
+    try:
+        with unchecked():  # What is infeasible can be compared all the same.
+            return trial.materialize()
+    except ValueError as error:
+        raise UserError(f'trial {trial.id} makes no experiment: {error}') from error
+
+
+def _side(value: Any) -> Any:
+    plain = value is None or isinstance(value, bool | int | float | str)
+    return value if plain else shown(value)
+
+
+def _rows(study: Study, trials: Sequence[Trial]) -> list[Row]:
+    columns = reward_columns(study)
+    return [trial_row(trial, columns) for trial in trials]
+
+
+def _compact(study: Study, trials: Sequence[Trial], title: str = '') -> Table:
+    """Trials for people: without metrics, and decisions by short names."""
+    rewards = reward_columns(study)
+    names = _short_names(study, ['trial', 'state', 'reason', 'seconds', *rewards])
+    rows = []
+    for trial in trials:
+        row = trial_row(trial, rewards) | {'state': trial.outcome}
+        rows.append(row | {names[path]: value for path, value in trial.decisions.items()})
+    columns = ['trial', 'state', *rewards, *names.values(), 'reason', 'seconds']
+    return Table(rows, columns, title)
+
+
+def _short_names(study: Study, taken: Sequence[str]) -> dict[str, str]:
+    """Names of the decisions by path, none of them taken."""
+    paths = study.space.paths
+    return {
+        path: f'decisions.{path}' if name in taken else name
+        for path, name in zip(paths, short_names(paths), strict=True)
+    }
+
+
+def _best_tables(study: Study, best: Sequence[Trial]) -> list[Table]:
+    if len(study.rewards) > 1:
+        return [_compact(study, best, 'Trials that no other is better than in all objectives')]
+    return [
+        _upright(
+            {
+                study.rewards[0].label: repr(trial.reward),
+                **{path: _exact(value) for path, value in trial.decisions.items()},
+            },
+            f'best: trial {trial.id}',
+            'value',
+        )
+        for trial in best
+    ]
+
+
+def _exact(value: Any) -> Any:
+    return repr(value) if isinstance(value, float) else value
+
+
+def _upright(values: Mapping[str, Any], first: str, second: str) -> Table:
+    rows = [{first: name, second: value} for name, value in values.items() if value is not None]
+    return Table(rows, [first, second])
+
+
+def _budgets(study: Study, trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    search = study.search
+    seconds = sum(trial.seconds for trial in trials)
+    weighed = sum(trial.seconds * trial.devices for trial in trials)
+    failures = sum(trial.is_failed for trial in trials)
+    rows = [
+        {'budget': 'trials', 'used': len(trials), 'limit': study.num_trials},
+        {'budget': 'hours', 'used': seconds / 3600, 'limit': search.max_hours},
+        {'budget': 'device hours', 'used': weighed / 3600, 'limit': search.max_device_hours},
+        {'budget': 'failures', 'used': failures, 'limit': search.max_failures},
+    ]
+    if search.target_reward is not None:
+        reached = study.best.reward if study.best else None
+        rows.append({'budget': 'reward', 'used': reached, 'limit': search.target_reward})
+    return rows
+
+
+def _reasons(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """Why trials are infeasible; reasons that differ in numbers only are one, told by the first."""
+    alike: dict[str, list[str]] = {}
+    for trial in trials:
+        if trial.infeasible_reason:
+            reason = trial.infeasible_reason.split('\n')[0]
+            alike.setdefault(_NUMBER.sub('0', reason), []).append(reason)
+    ordered = sorted(alike.values(), key=len, reverse=True)[:_MOST_REASONS]
+    return [{'count': len(reasons), 'reason': reasons[0]} for reasons in ordered]
+
+
+def _sorted(study: Study, trials: Sequence[Trial], sort: str) -> list[Trial]:
+    name = sort.removeprefix('-')
+    columns, rewards = trial_columns(study, trials), reward_columns(study)
+    if name == 'reward' and len(rewards) == 1:
+        name = rewards[0]
+    meant = [each for each in (name, f'decisions.{name}', f'metrics.{name}') if each in columns]
+    if not meant:
+        known = [each.removeprefix('decisions.').removeprefix('metrics.') for each in columns]
+        hint = nearest(name, known) or f'The columns are {", ".join(columns)}.'
+        raise UserError(f'--sort={sort}: there is no such column. {hint}')
+    column = meant[0]
+    backwards = sort.startswith('-')
+    if column in rewards and study.rewards[rewards.index(column)].goal == 'maximize':
+        backwards = not backwards
+    pairs = [(trial, trial_row(trial, rewards).get(column)) for trial in trials]
+    there = [(trial, value) for trial, value in pairs if value is not None]
+    there.sort(key=lambda pair: (isinstance(pair[1], str), pair[1]), reverse=backwards)
+    return [trial for trial, _ in there] + [trial for trial, value in pairs if value is None]

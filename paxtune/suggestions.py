@@ -1,0 +1,145 @@
+"""The next trial of a study: from its seeds, then from its algorithm."""
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from paxtune.algorithms import Exhausted, PastTrial, Request, Suggestion
+from paxtune.algorithms.sampling import complete
+from paxtune.decisions import Decisions
+from paxtune.parameters import to_parameters
+from paxtune.search_space import Space
+from paxtune.searching import Search
+from paxtune.trial import Trial
+from trainer.errors import UserError
+from trainer.signals import SkipTrial
+
+# What says that decisions are infeasible. `Infeasible` is a ValueError.
+_REFUSALS = (SkipTrial, ArithmeticError, LookupError, TypeError, ValueError)
+
+
+class SuggestionError(RuntimeError):
+    """The algorithm raised. The message holds its traceback."""
+
+
+class Suggestions:
+    """What a study suggests: a function of its space, its search and its trials.
+
+    Trials that have ended are looked at once, and decisions are checked once.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        search: Search,
+        priors: Sequence[PastTrial],
+        read_trials: Callable[[], Sequence[Trial]],
+    ) -> None:
+        """Makes the suggestions of a study.
+
+        Args:
+            space: the study's.
+            search: how it is searched.
+            priors: what the algorithm knows from elsewhere.
+            read_trials: the study's trials as they stand.
+        """
+        self._space, self._search, self._priors = space, search, priors
+        self._read_trials = read_trials
+        self._past: dict[int, PastTrial] = {}
+        self._reasons: dict[object, str | None] = {}
+
+    def next(self, number: int) -> tuple[Suggestion, dict[str, str]]:
+        """The trial with a number that is not taken yet, and notes for it.
+
+        Raises:
+            Exhausted: nothing is left to try.
+            SuggestionError: the algorithm raised.
+            UserError: nothing in the space satisfies its constraints.
+        """
+        if self._search.seeds:
+            sown = sum(trial.origin == 'seed' for trial in self._read_trials())
+            if sown < len(self._search.seeds):
+                seed = self._search.seeds[sown]
+                return Suggestion(self.completed(seed, number)), {'origin': 'seed'}
+        try:
+            suggestion = self._search.algorithm.suggest(self._request(number))
+            to_parameters(self._space.spec, suggestion.decisions)
+        except (UserError, Exhausted):
+            raise
+        except Exception as error:
+            raise SuggestionError(''.join(traceback.format_exception(error))) from error
+        return suggestion, {}
+
+    def completed(self, given: Mapping[str, Any], number: int) -> Decisions:
+        """Decisions that a person gave, the missing ones drawn at random.
+
+        Args:
+            given: {path: value}, as `Trial.decisions`.
+            number: of the trial that they are for.
+
+        Raises:
+            UserError: they are none of the space, or do not fit together.
+        """
+        made = self._space.parse(dict(given), partial=True)
+        try:
+            return complete(self._space.spec, made, self._request(number).rng())
+        except ValueError as error:
+            raise UserError(f'these decisions do not fit together: {error}') from error
+
+    def why_infeasible(self, decisions: Decisions) -> str | None:
+        """Why decisions make no experiment that the search wants; None if they do."""
+        key = tuple(decisions.items())
+        if key not in self._reasons:
+            self._reasons[key] = self._find_reason(decisions)
+        return self._reasons[key]
+
+    def _find_reason(self, decisions: Decisions) -> str | None:
+        try:
+            value = self._space.materialize(decisions)
+        except _REFUSALS as error:
+            return str(error).split('\n')[0]
+        except UserError:
+            raise
+        except Exception:
+            return None  # A bug in the `check` of a component: the trial will tell.
+        try:
+            for constraint in self._search.constraints:
+                constraint.require(value)
+        except _REFUSALS as error:
+            return str(error).split('\n')[0]
+        if not hasattr(value, 'parts'):
+            return None
+        # Imported here: it imports JAX, and a study of a function has no use for it.
+        from paxtune.runners import parts_of, static_costs, violation
+
+        try:
+            costs = static_costs(parts_of(self._space, decisions))
+            return violation(self._search.limits, costs)
+        except UserError as error:
+            return str(error).split('\n')[0]
+        except Exception:
+            # A bug, or a signal, that came up while the model was traced: the trial will tell.
+            return None
+
+    def _request(self, number: int) -> Request:
+        return Request(
+            self._space.spec, self._search.seed, number, self._history, self.why_infeasible
+        )
+
+    def _history(self) -> list[PastTrial]:
+        return [*self._priors, *map(self._remember, self._read_trials())]
+
+    def _remember(self, trial: Trial) -> PastTrial:
+        known = self._past.get(trial.id)
+        # One that has ended is the same object each time, unless another one took its number.
+        if known is None or known.decisions is not trial.by_id:
+            known = self._past[trial.id] = _past(trial)
+        return known
+
+
+def _past(trial: Trial) -> PastTrial:
+    if trial.state == 'COMPLETED':
+        return PastTrial(trial.id, trial.by_id, 'completed', trial.scores)
+    if trial.state == 'INFEASIBLE':
+        return PastTrial(trial.id, trial.by_id, 'infeasible')
+    return PastTrial(trial.id, trial.by_id, 'pending')

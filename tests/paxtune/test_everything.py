@@ -1,0 +1,80 @@
+"""Anything in an experiment can be searched, under constraints, on 8 simulated devices."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paxtune.study import Study
+from tests.paxtune.everything import MAX_PARAMS, Everything
+
+_SCRIPT = """
+import sys
+from paxtune.api import tune
+from tests.paxtune.everything import Everything
+tune(Everything(), job_log_dir=sys.argv[1]).close()
+"""
+
+
+@pytest.fixture(scope='module')
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp('everything')
+    flags = '--xla_force_host_platform_device_count=8'
+    done = subprocess.run(
+        [sys.executable, '-c', _SCRIPT, str(path)],
+        env={**os.environ, 'XLA_FLAGS': flags, 'JAX_PLATFORMS': 'cpu'},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+@pytest.mark.slow
+def test_no_trial_violates_a_constraint_or_the_parameter_limit(directory: Path) -> None:
+    with Study.load(directory) as study:
+        assert [trial.reason for trial in study.trials] == [None] * 8
+        assert [trial.state for trial in study.trials] == ['COMPLETED'] * 8
+        for trial in study.trials:
+            made = trial.materialize()
+            assert trial.metrics['num_params'] <= MAX_PARAMS
+            assert made.mesh.data * made.mesh.fsdp <= made.train_input.batch_size
+            assert made.shared.width >= made.mesh.tensor * 4
+            assert made.task.model.embedding.dims == made.shared.width
+
+
+@pytest.mark.slow
+def test_each_kind_of_decision_was_searched(directory: Path) -> None:
+    with Study.load(directory) as study:
+        tried = [trial.decisions for trial in study.trials]
+    for path in (
+        'mesh',
+        'shared.width',
+        'task.learner.learning_rate',
+        'train_input.weights.a',
+        'task.model.stack.layers[0].feed_forward',
+    ):
+        assert len({json.dumps(decisions[path]) for decisions in tried}) > 1, path
+
+
+def test_what_the_limits_forbid_is_never_suggested() -> None:
+    """The limits matter: without them the same algorithm suggests what they forbid."""
+    free = Everything()
+    free.rebind({'search.constraints': [], 'search.limits': []})
+    with Study.open(None, Everything()) as bounded, Study.open(None, free) as unbounded:
+        reasons = []
+        for _ in range(8):
+            trial = unbounded.suggest()
+            assert trial is not None
+            reasons.append(bounded.suggestions.why_infeasible(trial.by_id))
+            trial.fail('not trained')
+            suggested = bounded.suggest()
+            assert suggested is not None
+            assert bounded.suggestions.why_infeasible(suggested.by_id) is None
+            suggested.fail('not trained')
+    assert any('num_params' in str(reason) for reason in reasons)
+    assert any('too narrow' in str(reason) or 'idle' in str(reason) for reason in reasons)

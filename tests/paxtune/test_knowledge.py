@@ -1,0 +1,275 @@
+"""Seeds, prior studies, forks, and trials that come from outside."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyglove as pg
+import pytest
+
+from paxtune import exchange, seeds
+from paxtune.algorithms import RegularizedEvolution
+from paxtune.api import tune
+from paxtune.policies import MedianStopping
+from paxtune.rewards import MetricReward
+from paxtune.search_space import Space
+from paxtune.searching import Search
+from paxtune.study import Study
+from tests.paxtune.studies import ask, decisions, finish, run
+from tests.paxtune.toys import Block, Dense, Toy, search, toy
+from trainer.errors import UserError
+
+# --- Seeds ---
+
+
+def test_seeds_come_first_and_what_they_leave_out_is_drawn(tmp_path: Path) -> None:
+    given = [{'rate': 0.01, 'layer': 'Dense', 'widths[0]': 1, 'widths[1]': 3}, {'rate': 0.02}]
+    with Study.open(tmp_path, toy(search=search(seeds=given))) as study:
+        run(study)
+        first, second, *rest = study.trials
+        assert first.decisions == given[0]
+        assert second.decisions['rate'] == 0.02
+        assert set(second.decisions) >= {'rate', 'layer', 'widths[0]', 'widths[1]'}
+        assert [each.origin for each in (first, second)] == ['seed'] * 2
+        assert {each.origin for each in rest} == {'algorithm'}
+        expected = decisions(study)
+    with Study.open(None, toy(search=search(seeds=given))) as again:
+        run(again)
+        assert decisions(again) == expected
+
+
+@pytest.mark.parametrize(
+    ('seed', 'message'),
+    [
+        ({'rat': 0.1}, r'search\.seeds\[0\]: rat is no decision'),
+        ({'rate': 7.0}, r'search\.seeds\[0\]: rate must be a number from'),
+        ({'layer': 'Dense', 'layer.heads': 2}, r'search\.seeds\[0\]: layer.heads is not open'),
+    ],
+)
+def test_a_seed_that_is_not_legal_is_refused_before_anything_is_written(
+    tmp_path: Path, seed: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        Study.open(tmp_path / 'study', toy(search=search(seeds=[seed])))
+    assert not (tmp_path / 'study').exists()
+
+
+def test_seed_trials_are_read_from_a_file_or_an_export(tmp_path: Path) -> None:
+    path = tmp_path / 'seeds.json'
+    path.write_text(json.dumps([{'rate': 0.01}]))
+    assert seeds.read(str(path)) == [{'rate': 0.01}]
+    path.write_text(json.dumps({'trials': [{'decisions': {'rate': 0.02}, 'state': 'COMPLETED'}]}))
+    assert seeds.read(str(path)) == [{'rate': 0.02}]
+
+
+@pytest.mark.parametrize('text', ['{', '3', '[3]', '[{"rate": {"_type": "os.system"}}]'])
+def test_a_file_that_holds_no_seeds_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / 'seeds.json'
+    path.write_text(text)
+    with pytest.raises(UserError, match='--seed_trials='):
+        seeds.read(str(path))
+
+
+class Default(Toy):
+    """A toy whose class says what its values are by default."""
+
+    search: Search = search()
+    layer: Any = Dense(16)
+
+
+def test_defaults_are_those_of_the_experiment_before_its_decisions_and_of_its_classes() -> None:
+    made = Default(
+        rate=pg.floatv(1e-3, 1.0),
+        layer=pg.oneof([Dense(8), Dense(16)]),
+        widths=pg.oneof([Block(pg.oneof([1, 2])), None]),
+    )
+    assert seeds.defaults(Space(made), Default()) == {
+        'rate': 0.1,
+        'layer': 'Dense(width=16)',
+        'widths': None,
+    }
+    no_default = Default(rate=pg.floatv(10.0, 20.0))
+    with pytest.raises(UserError, match='no decision has a default'):
+        seeds.defaults(Space(no_default), no_default)
+
+
+# --- Added, retried, imported ---
+
+
+def test_added_trials_run_before_new_ones_and_do_not_change_them(tmp_path: Path) -> None:
+    with Study.open(tmp_path / 'a', toy()) as study:
+        added = study.add({'rate': 0.05})
+        assert (added.state, added.origin) == ('REQUESTED', 'added')
+        trial = ask(study)
+        assert (trial.id, trial.state, trial.decisions) == (1, 'ACTIVE', added.decisions)
+        with pytest.raises(UserError, match='rate must be'):
+            study.add({'rate': 'fast'})
+
+
+def test_a_retry_is_a_new_trial_that_names_the_old_one(tmp_path: Path) -> None:
+    with Study.open(tmp_path, toy()) as study:
+        first = ask(study)
+        with pytest.raises(UserError, match='only one that has ended'):
+            study.retry(1)
+        first.fail('no memory')
+        retry = study.retry(1)
+        assert (retry.id, retry.retry_of, retry.decisions) == (2, 1, first.decisions)
+        again = ask(study)
+        assert again.id == 2
+        finish(again)
+        assert study.trials[1].retry_of == 1
+        with pytest.raises(UserError, match='has no trial 9'):
+            study.retry(9)
+
+
+def whole(directory: Path) -> Study:
+    """A study with a completed, a stopped, an infeasible and an unfinished trial."""
+    study = Study.open(directory, toy(search=search(early_stopping=MedianStopping())))
+    finish(ask(study))
+    trial = ask(study)
+    trial.report(10, {'loss': 7.0, 'accuracy': 0.1})
+    trial.stop('worse than others')
+    ask(study).fail('no memory')
+    ask(study).report(10, {'loss': 3.0})
+    return study
+
+
+def test_what_is_exported_comes_back(tmp_path: Path) -> None:
+    with whole(tmp_path / 'from') as source, Study.open(tmp_path / 'to', toy()) as target:
+        data = json.loads(json.dumps([exchange.content(trial) for trial in source.trials]))
+        assert exchange.import_trials(target, data, 'a file') == 3
+        assert exchange.import_trials(target, data, 'a file') == 0
+        for old, new in zip(source.trials[:3], target.trials, strict=True):
+            assert (old.state, old.decisions, old.rewards) == (
+                new.state,
+                new.decisions,
+                new.rewards,
+            )
+            assert (old.stop_reason, old.reason) == (new.stop_reason, new.reason)
+            assert old.measurements == new.measurements
+            assert new.origin == f'a file#{old.id}'
+        assert ask(target).id == 4
+
+
+def test_rewards_of_imported_trials_are_made_anew(tmp_path: Path) -> None:
+    accuracy = search(reward=MetricReward('maximize', 'accuracy'))
+    with whole(tmp_path / 'from') as source, Study.open(None, toy(search=accuracy)) as target:
+        data = [exchange.content(trial) for trial in source.trials]
+        assert exchange.import_trials(target, data, 'a file') == 3
+        assert target.trials[0].reward == source.trials[0].metrics['accuracy']
+
+
+# --- Other studies ---
+
+
+def wider() -> Toy:
+    """A changed experiment: one decision more, one less, other candidates."""
+    return toy(
+        rate=pg.floatv(1e-5, 1.0, 'log'),
+        widths=[1, 2],
+        layer=pg.oneof([Dense(), Dense(16), Dense(32), Block(pg.oneof([1, 2, 4]), 'block')]),
+    )
+
+
+def test_a_fork_begins_with_the_old_studys_trials(tmp_path: Path) -> None:
+    with Study.open(tmp_path / 'old', toy()) as source:
+        run(source)
+        with Study.open(tmp_path / 'new', wider()) as study:
+            count = exchange.fork(source, study)
+            assert count == len(study.trials) == 5
+            assert exchange.fork(source, study) == 0
+            for old, new in zip(source.trials, study.trials, strict=True):
+                assert new.decisions['rate'] == old.decisions['rate']
+                assert new.decisions['layer'] == old.decisions['layer']
+                assert 'widths[0]' not in new.decisions
+                assert new.reward == old.reward
+
+
+def test_a_decision_that_the_old_study_did_not_make_is_taken_from_its_experiment(
+    tmp_path: Path,
+) -> None:
+    old = toy(layer=Dense(16), widths=None)
+    new = toy(layer=pg.oneof([Dense(8), Dense(16)]), widths=None)
+    with Study.open(tmp_path, old) as source, Study.open(None, new) as study:
+        run(source)
+        assert exchange.fork(source, study) == 5
+        assert {trial.decisions['layer'] for trial in study.trials} == {'Dense(width=16)'}
+        other = toy(layer=pg.oneof([Dense(4), Dense(2)]), widths=None)
+        with Study.open(None, other) as none:
+            assert exchange.fork(source, none) == 0
+
+
+def test_an_algorithm_learns_from_prior_studies(tmp_path: Path) -> None:
+    evolution = RegularizedEvolution(population_size=5, tournament_size=5)
+    with Study.open(tmp_path / 'old', toy()) as source:
+        run(source)
+        best = source.best
+        made = toy(search=search(algorithm=evolution))
+        with Study.open(tmp_path / 'new', made, priors=[source]) as study:
+            first = ask(study)
+            assert first.parent is None
+            differing = [
+                path
+                for path in {*first.decisions, *best.decisions}  # type: ignore[union-attr]
+                if first.decisions.get(path) != best.decisions.get(path)  # type: ignore[union-attr]
+            ]
+            assert {path.split('.')[0].split('[')[0] for path in differing} <= {
+                'rate',
+                'layer',
+                'widths',
+            }
+            assert len({path.split('.')[0].split('[')[0] for path in differing}) == 1
+            finish(first)
+            run(study)
+            expected = decisions(study)
+    # What was learnt is part of the study: the other one may be gone.
+    with Study.open(tmp_path / 'new', made) as resumed:
+        assert decisions(resumed) == expected
+
+
+def test_a_prior_study_that_has_nothing_to_say_is_refused(tmp_path: Path) -> None:
+    with Study.open(tmp_path, toy()) as source:
+        ask(source).fail('no memory')
+        with pytest.raises(UserError, match='--prior_studies: none of the 1 trials'):
+            Study.open(None, toy(), priors=[source])
+
+
+def test_tune_takes_both(tmp_path: Path) -> None:
+    space = {'x': pg.floatv(0.0, 10.0)}
+
+    def square(values: Any) -> float:
+        return float((values.x - 3) ** 2)
+
+    common: dict[str, Any] = {'space': space, 'reward': 'minimize'}
+    tune(square, **common, num_trials=6, job_log_dir=tmp_path / 'old').close()
+    evolution = RegularizedEvolution(population_size=4, tournament_size=4)
+    with tune(
+        square,
+        **common,
+        num_trials=9,
+        algorithm=evolution,
+        prior_studies=[tmp_path / 'old'],
+        fork_study=tmp_path / 'old',
+        job_log_dir=tmp_path / 'new',
+    ) as study:
+        assert [trial.origin for trial in study.trials[:6]] == [
+            f'{tmp_path / "old"}#{number}' for number in range(1, 7)
+        ]
+        assert len(study.trials) == 9
+
+
+# --- Tables ---
+
+
+def test_a_study_as_a_table(tmp_path: Path) -> None:
+    with whole(tmp_path) as study:
+        frame = study.to_pandas()
+        assert list(frame.index) == [1, 2, 3, 4]
+        assert list(frame.state) == ['COMPLETED', 'COMPLETED', 'INFEASIBLE', 'ACTIVE']
+        assert list(frame.stopped) == [False, True, False, False]
+        assert frame.loc[1, 'loss'] == study.trials[0].reward
+        assert frame.loc[1, 'metrics.accuracy'] == study.trials[0].metrics['accuracy']
+        assert frame.loc[2, 'decisions.rate'] == study.trials[1].decisions['rate']
+        assert frame['loss'].isna().tolist() == [False, False, True, True]
+    with Study.open(None, toy()) as empty:
+        assert len(empty.to_pandas()) == 0

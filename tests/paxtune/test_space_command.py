@@ -1,0 +1,160 @@
+import random
+
+import pyglove as pg
+import pytest
+
+from paxtune import space as command
+from paxtune.algorithms.sampling import draw
+from paxtune.constraints import Requires
+from paxtune.experiment import Tunable
+from paxtune.limits import Limit
+from paxtune.search_space import Space
+from paxtune.space import Row, costs, followers, rows, samples
+from paxtune.sweeps import parameter_sweep
+from tests.paxtune.toys import toy
+from tests.paxtune.tunables import Rates, WithoutData
+from tests.trainer.tiny import experiment
+from trainer.derived import derived
+from trainer.errors import UserError
+from trainer.ranges import intv
+
+MODULE = 'tests.paxtune.test_space_command'
+DIMS = 'task.model.embedding.dims'
+HEADS = 'task.model.stack.layers[0].attention.num_heads'
+SIZE = 'task.model.stack.layers[0].attention.head_dim'
+
+
+def Following() -> Tunable:
+    """A head size that follows the width and the number of heads, both of them open."""
+    made = Rates()
+    made.rebind(
+        {
+            'task.learner.learning_rate': 0.1,
+            DIMS: pg.oneof([8, 12, 16]),
+            HEADS: intv(1, 4),
+            SIZE: derived('embedding.dims / num_heads'),
+            'search.constraints': [Requires(f'{DIMS} != 12', 'twelve is unlucky')],
+            'search.limits': [Limit('num_params', at_most=2000)],
+        }
+    )
+    return made
+
+
+def Table() -> Tunable:
+    """A sweep of two rows."""
+    return parameter_sweep(experiment(), [DIMS, HEADS], [[8, 2], [16, 4]])
+
+
+def shown(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
+    assert command.main(list(flags)) == 0
+    return capsys.readouterr().out
+
+
+def test_rows_say_what_is_legal_and_when_it_is_open():
+    value = toy(widths=pg.manyof(2, [1, pg.oneof([2, 3])], distinct=False, sorted=True))
+    found = rows(Space(value))
+    assert found == [
+        Row('rate', 'a number from 0.0001 to 0.1', 'log', ''),
+        Row('layer', 'one of Block, Dense, Dense(width=16)', '', ''),
+        Row('layer.heads', 'one of 1, 2, 4', '', 'layer = Block'),
+        Row('widths', f'2 of 1, {_inner_label(value)}, in this order', '', ''),
+        Row('widths[0][=1/2]', 'one of 2, 3', '', f'widths[0] = {_inner_label(value)}'),
+        Row('widths[1][=1/2]', 'one of 2, 3', '', f'widths[1] = {_inner_label(value)}'),
+    ]
+
+
+def _inner_label(value):
+    space = Space(value)
+    return space.labels(space.spec.elements[-1].subchoice(0))[1]
+
+
+def test_conditions_of_conditions():
+    inner = pg.Dict(b=pg.oneof([pg.Dict(c=intv(1, 3)), 0]))
+    found = rows(Space(pg.Dict(a=pg.oneof([inner, 1]))))
+    assert [row.path for row in found] == ['a', 'a.b', 'a.b.c']
+    assert found[2].legal == 'a whole number from 1 to 3'
+    assert found[2].condition == 'a = {} and a.b = {}'
+    assert found[2].scale == 'linear'
+
+
+def test_followers_are_found_in_candidates_and_in_shared_decisions():
+    value = pg.Dict(
+        x=pg.oneof([pg.Dict(y=derived('z * 2')), 1]),
+        z=pg.oneof([1, 2], name='n'),
+        w=pg.oneof([1, 2], name='n'),
+    )
+    assert followers(Space(value)) == {'x.y': 'z * 2', 'z': 'shared.n', 'w': 'shared.n'}
+
+
+def test_samples_are_drawn_from_the_seed_or_all_that_there_are():
+    space = Space(toy())
+    assert samples(space, 3, 7) == samples(space, 3, 7) != samples(space, 3, 8)
+    rng = random.Random(7)
+    assert samples(space, 3, 7) == [draw(space.spec, rng) for _ in range(3)]
+    assert samples(Space(pg.Dict(x=pg.oneof([1, 2]))), 3, 7) == [{'x': 0}, {'x': 1}]
+
+
+def test_costs_and_why_samples_are_infeasible():
+    space = Space(Following())
+    found = costs(space, samples(space, 12, 0))
+    assert found.num_samples == 12
+    reasons = found.reasons.copy()
+    assert reasons.pop('twelve is unlucky') == 3
+    assert reasons.pop('head_dim must be even for rotary positions: 3') == 1
+    assert reasons.pop(next(r for r in reasons if r.startswith(SIZE) and '2.66' in r)) == 1
+    assert reasons.pop(next(r for r in reasons if r.startswith(SIZE) and '5.33' in r)) == 1
+    assert reasons
+    assert all('num_params is' in reason for reason in reasons)
+    feasible = 12 - found.reasons.total()
+    assert feasible > 0
+    assert all(len(values) == feasible for values in found.values.values())
+    assert max(found.values['num_params']) <= 2000
+
+
+def test_the_command(capsys):
+    out = shown(capsys, f'--exp={MODULE}.Following', '--num_costed=12', '--samples=2', '--seed=3')
+    assert 'one of 8, 12, 16' in out
+    assert 'a whole number from 1 to 4' in out
+    assert f'{SIZE} │ embedding.dims / num_heads' in out
+    assert 'Size: 12 different experiments' in out
+    assert '3 × twelve is unlucky' in out
+    assert 'parameters' in out
+    assert 'FLOPs per token' in out
+    assert out == shown(
+        capsys, f'--exp={MODULE}.Following', '--num_costed=12', '--samples=2', '--seed=3'
+    )
+    assert out != shown(
+        capsys, f'--exp={MODULE}.Following', '--num_costed=12', '--samples=2', '--seed=4'
+    )
+
+
+def test_a_sweep_is_shown_with_its_rows(capsys):
+    out = shown(capsys, f'--exp={MODULE}.Table', '--num_costed=0')
+    assert 'one of [8, 2], [16, 4]' in out
+    assert f'{DIMS}' in out
+    assert 'shared.sweep[1]' in out
+    assert 'Size: 2 different experiments' in out
+    assert 'Costs' not in out
+
+
+def test_what_has_no_data_and_no_search_can_be_shown(capsys):
+    out = shown(capsys, '--exp=tests.paxtune.tunables.WithoutData', '--num_costed=2', '--samples=0')
+    assert WithoutData().train_input.__class__.__name__ == 'NoData'
+    assert 'Costs of 2 samples' in out
+    assert 'Samples' not in out
+    flags = ['--exp=lm.C4Small', '--smoke', '--num_costed=0', '--tune']
+    out = shown(capsys, *flags, 'task.learner.learning_rate=floatv(1e-4, 1e-2, "log")')
+    assert 'a number from 0.0001 to 0.01' in out
+    assert 'countless' in out
+
+
+def test_values_can_be_set(capsys):
+    flags = [f'--exp={MODULE}.Following', '--num_costed=0', '--set', f'{DIMS}=8']
+    assert 'Size: 4 different experiments' in shown(capsys, *flags)
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(UserError, match='--samples must not be negative: -1'):
+        command.main([f'--exp={MODULE}.Following', '--samples=-1'])
+    with pytest.raises(UserError, match='There is nothing to search'):
+        command.main(['--exp=lm.C4Small'])

@@ -1,0 +1,137 @@
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from tests.trainer.test_loop import final_state, measured, without_speed
+from tests.trainer.tiny import experiment
+from trainer import main
+from trainer.checkpoint import load_params, newest_checkpoint
+from trainer.errors import UserError
+from trainer.experiment import TrainLoop
+from trainer.learner import SGD
+from trainer.loop import Interrupted
+from trainer.setup import compiled, localized
+
+
+@pytest.fixture(scope='module')
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The job directory of a finished run of 3 steps, of which 2 and 3 are saved."""
+    directory = tmp_path_factory.mktemp('source')
+    measured(experiment(num_steps=3), directory)
+    return directory
+
+
+def warm(path: Path, **fields: Any) -> Any:
+    return experiment(train__init_from_checkpoint=str(path), **fields)
+
+
+def assert_equal(one: Any, other: Any) -> None:
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(one), jax.device_get(other))
+
+
+@pytest.mark.parametrize('step', [None, 2, 3])
+def test_a_run_begins_with_the_parameters_of_another(
+    step: int | None, source: Path, tmp_path: Path
+) -> None:
+    path = source / 'checkpoints' / (str(step) if step else '')
+    # With a learning rate of zero, and no decay, the parameters stay what they were.
+    made = warm(path, num_steps=1, task__learner__learning_rate=0.0)
+    measured(made, tmp_path)
+    state = final_state(made, tmp_path)
+    assert state.step == 1
+    program, _ = compiled(localized(experiment()))
+    kept = newest_checkpoint(source / 'checkpoints' / str(step or 3))
+    assert kept is not None
+    assert_equal(state.params, load_params(kept, program.abstract_state.params))
+    assert state.opt_state[0][0].count == 1  # Adam begins anew.
+
+
+def test_a_warm_start_is_a_function_of_the_source(source: Path, tmp_path: Path) -> None:
+    for name in 'ab':
+        measured(warm(source / 'checkpoints', num_steps=2), tmp_path / name)
+    # The seed draws the parameters, and these are not drawn.
+    other_seed = warm(source / 'checkpoints', num_steps=2, train__random_seed=5)
+    measured(other_seed, tmp_path / 'c')
+    states = [final_state(experiment(), tmp_path / name) for name in 'abc']
+    assert_equal(states[0], states[1])
+    assert_equal(states[0], states[2])
+
+
+def test_another_optimizer_takes_the_parameters_alone(source: Path, tmp_path: Path) -> None:
+    fields: dict[str, Any] = {'task__learner__optimizer': SGD(momentum=0.9)}
+    got = measured(warm(source / 'checkpoints', num_steps=2, **fields), tmp_path / 'warm')
+    cold = measured(experiment(num_steps=2, **fields), tmp_path / 'cold')
+    assert got[0].metrics['eval/loss'] < cold[0].metrics['eval/loss']
+
+
+def test_a_run_that_resumes_goes_on_from_its_own(source: Path, tmp_path: Path) -> None:
+    copy = tmp_path / 'copy'
+    shutil.copytree(source, copy)
+    whole = measured(warm(copy / 'checkpoints'), tmp_path / 'whole')
+    asked = iter([False, False, True])
+    with pytest.raises(Interrupted):
+        measured(
+            warm(copy / 'checkpoints'), tmp_path / 'parts', should_interrupt=lambda: next(asked)
+        )
+    shutil.rmtree(copy)  # Not needed any more.
+    rest = measured(warm(copy / 'checkpoints'), tmp_path / 'parts')
+    assert rest[0].resumed_from == 3
+    assert without_speed(rest[-1]) == without_speed(whole[-1])
+
+
+@pytest.mark.parametrize('where', ['nowhere', '.', 'metrics.jsonl', 'checkpoints/1'])
+def test_a_place_without_a_checkpoint_is_refused(where: str, source: Path, tmp_path: Path) -> None:
+    made = warm(source / where)
+    message = 'train.init_from_checkpoint: there is no checkpoint in .*`checkpoints` of a run'
+    with pytest.raises(UserError, match=message):
+        measured(made, tmp_path / 'run')
+    with pytest.raises(UserError, match=message):
+        main.train(made, str(tmp_path / 'run'), resume_command=[])
+    assert not (tmp_path / 'run').exists()
+
+
+def test_other_parameters_are_named(source: Path, tmp_path: Path) -> None:
+    made = warm(
+        source / 'checkpoints',
+        task__model__stack__repeats=2,
+        task__model__embedding__vocab_size=40,
+    )
+    with pytest.raises(UserError) as refused:
+        measured(made, tmp_path / 'run')
+    message = str(refused.value)
+    assert message.startswith('train.init_from_checkpoint: ')
+    assert 'embedding.table (stored (32, 16), wanted (40, 16))' in message
+    assert 'stack.layers_1.attention.key (missing, wanted (16, 2, 8))' in message
+    assert 'and 6 more' in message
+    assert not (tmp_path / 'run').exists()
+
+
+def test_what_the_source_has_besides_is_left_there(source: Path, tmp_path: Path) -> None:
+    deeper = experiment(num_steps=1, task__model__stack__repeats=2)
+    measured(deeper, tmp_path / 'deeper')
+    made = warm(tmp_path / 'deeper' / 'checkpoints', num_steps=1, task__learner__learning_rate=0.0)
+    measured(made, tmp_path / 'run')
+    params = final_state(made, tmp_path / 'run').params
+    wanted = final_state(deeper, tmp_path / 'deeper').params
+    assert_equal(params['stack']['layers_0'], wanted['stack']['layers_0'])
+    assert 'layers_1' not in params['stack']
+
+
+def test_a_damaged_source_is_refused(source: Path, tmp_path: Path) -> None:
+    shutil.copytree(source, tmp_path / 'copy')
+    for part in (tmp_path / 'copy' / 'checkpoints' / '3').rglob('*'):
+        if part.is_file():
+            part.write_bytes(b'')
+    with pytest.raises(UserError, match=r'train.init_from_checkpoint: .*cannot be read'):
+        measured(warm(tmp_path / 'copy' / 'checkpoints'), tmp_path / 'run')
+    assert not (tmp_path / 'run').exists()
+
+
+def test_the_loop_is_checked_as_before() -> None:
+    with pytest.raises(ValueError, match='save_max_to_keep must be at least 1: 0'):
+        TrainLoop(save_max_to_keep=0)
+    assert TrainLoop(random_seed=-1).init_from_checkpoint is None

@@ -1,0 +1,133 @@
+"""Ranges of whole numbers that may be searched, without a list of every value.
+
+PyGlove has ranges of floats only. Here is one of integers, as a decision that may stand in any
+integer field (`IntRange`, made by `intv`) and as a point of a search space (`IntPoint`).
+"""
+
+from typing import Any
+
+import pyglove as pg
+
+_MOST = 2**53  # PyGlove holds the bounds as floats, which are exact up to here.
+
+
+class IntPoint(pg.geno.Float):
+    """A whole number from `min_value` to `max_value`, both included, in a search space.
+
+    Its DNA is the number as a float, as PyGlove asks of anything numerical.
+    """
+
+    @property
+    def space_size(self) -> int:
+        return int(self.max_value) - int(self.min_value) + 1
+
+    def validate(self, dna: pg.DNA) -> None:
+        super().validate(dna)
+        if not dna.value.is_integer():
+            raise ValueError(f'{self.location}: expected a whole number: {dna.value}')
+
+    def _next_dna(self, dna: pg.DNA | None = None) -> pg.DNA | None:
+        if dna is None:
+            return pg.DNA(self.min_value)
+        return pg.DNA(dna.value + 1) if dna.value < self.max_value else None
+
+    def _random_dna(self, random_generator: Any, previous_dna: pg.DNA | None) -> pg.DNA:
+        # As PyGlove does for floats: its own generators know no scale.
+        low, high = int(self.min_value), int(self.max_value)
+        return pg.DNA(float(random_generator.randint(low, high)))
+
+
+class IntRange(pg.hyper.Float):
+    """The decision that `intv` makes: stands in an integer field, and becomes an integer."""
+
+    def _on_bound(self) -> None:
+        super()._on_bound()
+        for bound in (self.min_value, self.max_value):
+            if not (bound.is_integer() and abs(bound) <= _MOST):
+                raise ValueError(
+                    f'the bounds of intv must be whole numbers, at most 2**53 in size: {bound}'
+                )
+
+    def dna_spec(self, location: pg.KeyPath | None = None) -> IntPoint:
+        return IntPoint(
+            self.min_value,
+            self.max_value,
+            self.scale,
+            hints=self.hints,
+            location=location or pg.KeyPath(),
+            name=self.name,
+        )
+
+    def _decode(self) -> int:
+        number: float = super()._decode()
+        if not number.is_integer():
+            raise ValueError(f'{self.sym_path}: expected a whole number: {number}')
+        return int(number)
+
+    def encode(self, value: int) -> pg.DNA:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(f'{self.sym_path}: expected a whole number: {value!r}')
+        return super().encode(float(value))
+
+    def custom_apply(
+        self, path: pg.KeyPath, value_spec: Any, *unused: Any, **unused_named: Any
+    ) -> tuple[bool, 'IntRange']:
+        """Called by PyGlove with the type of the field that the range is put in."""
+        if value_spec.value_type and isinstance(self, value_spec.value_type):
+            return False, self
+        union = isinstance(value_spec, pg.typing.Union)
+        specs = list(value_spec.candidates) if union else [value_spec]
+        integers = [spec for spec in specs if isinstance(spec, pg.typing.Int)]
+        if not integers:
+            floats = any(isinstance(spec, pg.typing.Float) for spec in specs)
+            instead = f': use {self._as_floats}' if floats else ''
+            raise TypeError(f'{path}: {self.text} may stand in integer fields only{instead}')
+        if not any(map(self._is_within, integers)):
+            least, most = integers[0].min_value, integers[0].max_value
+            raise ValueError(
+                f'{path}: {self.text} holds numbers that are not legal here. Legal are those '
+                f'from {"-∞" if least is None else least} to {"∞" if most is None else most}.'
+            )
+        return False, self
+
+    def _is_within(self, spec: pg.typing.Int) -> bool:
+        above = spec.min_value is None or spec.min_value <= self.min_value
+        return above and (spec.max_value is None or self.max_value <= spec.max_value)
+
+    @property
+    def text(self) -> str:
+        """The range as one writes it: `intv(1, 8, 'log')`."""
+        return f'intv({int(self.min_value)}, {int(self.max_value)}{self._scale_text})'
+
+    @property
+    def _as_floats(self) -> str:
+        return f'floatv({self.min_value}, {self.max_value}{self._scale_text})'
+
+    @property
+    def _scale_text(self) -> str:
+        return '' if self.scale is None else f', {self.scale!r}'
+
+
+def intv(
+    min_value: int, max_value: int, scale: str | None = None, *, name: str | None = None
+) -> Any:
+    """A decision between all whole numbers of a range.
+
+    Args:
+        min_value: the smallest.
+        max_value: the largest; it is one of them.
+        scale: what is drawn uniformly: the number (None or 'linear'), its logarithm ('log'), or
+            the logarithm counted from the top of the range ('rlog'). Logarithms need a range that
+            starts above 0.
+        name: a name for the decision.
+
+    Raises:
+        ValueError: the bounds are not whole, in the wrong order, or too low for the scale.
+
+    Example:
+        >>> class Stack(pg.Object):
+        ...     depth: int
+        >>> pg.materialize(Stack(intv(1, 64, 'log')), pg.DNA(12.0)).depth
+        12
+    """
+    return IntRange(min_value, max_value, scale, name=name)
