@@ -2,8 +2,8 @@
 
     python -m examples.bare_function
 
-24 trials take 20 seconds on two cores, about half of them stopped early; the best reaches a mean
-squared error below 0.001.
+24 trials take 20 seconds on two cores, nearly half of them stopped early; the best reaches a mean
+squared error of about 0.0001.
 """
 
 import argparse
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pyglove as pg
 
@@ -19,23 +20,24 @@ from paxtune import MedianStopping, MetricReward, Search, SkipTrial, Study, intv
 SPACE = {
     'width': intv(4, 64, 'log'),
     'optimizer': pg.oneof(['adam', 'sgd']),
-    'learning_rate': pg.floatv(1e-3, 1.0, 'log'),
+    'learning_rate': pg.floatv(1e-3, 0.3, 'log'),
 }
 OPTIMIZERS = {'adam': optax.adam, 'sgd': optax.sgd}
 
 
 def train(values: pg.Dict, num_epochs: int = 30) -> Iterator[dict[str, float]]:
     """Fits a sine with a small network. What it yields is measured; there it may be stopped."""
-    x = jnp.linspace(-1, 1, 256)[:, None]
-    y = jnp.sin(8 * x)
-    keys = jax.random.split(jax.random.key(0))
+    x = np.linspace(-1, 1, 256)[:, None]
+    y = np.sin(8 * x)
+    rng = np.random.default_rng(seed=0)
     params = {
-        'slopes': 4 * jax.random.normal(keys[0], (1, values.width)),
-        'offsets': 4 * jax.random.normal(keys[1], (values.width,)),
-        'out': jnp.zeros((values.width, 1)),
+        'slopes': rng.normal(0, 4, size=(1, values.width)),
+        'offsets': rng.normal(0, 4, size=values.width),
+        'out': np.zeros((values.width, 1)),
     }
     optimizer = OPTIMIZERS[values.optimizer](values.learning_rate)
-    state = optimizer.init(params)
+    params = jax.tree.map(jnp.float32, params)
+    state = jax.jit(optimizer.init)(params)
 
     def loss(params):
         hidden = jnp.tanh(x @ params['slopes'] + params['offsets'])
@@ -91,7 +93,7 @@ def main() -> None:
     with search(args.num_trials, args.num_epochs) as study:
         outcomes = [trial.outcome for trial in study.trials]
         for outcome in sorted({*outcomes}):
-            print(f'{outcomes.count(outcome)} trials {outcome}')
+            print(f'{outcome}: {outcomes.count(outcome)} trials')
         if study.best is not None:
             print(f'trial {study.best.id}: error={study.best.reward:.6f} {study.best.decisions}')
 

@@ -2,7 +2,8 @@
 
     python -m paxtune.search --exp=examples.nas.QualityAtCost
 
-12 trials take a minute and a half on two cores. To see the space without training, and how many
+12 trials take a minute and a half on two cores; the best has a reward of about 0.36, which is its
+accuracy where its cost is that of the target. To see the space without training, and how many
 random architectures break a rule: `python -m paxtune.space --exp=examples.nas.QualityAtCost`.
 """
 

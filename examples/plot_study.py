@@ -2,7 +2,8 @@
 
     python -m examples.plot_study --study_dir=runs/lm.StdlibTunable --out=plots.html
 
-Without a study there, it makes one of `examples.bare_function`: 24 trials, 20 seconds on two cores.
+Where there is no study, it makes one first, of `examples.bare_function`: 24 trials, which take 20
+seconds on two cores; the best has an error of about 0.0001.
 """
 
 # %% What to plot.
@@ -36,7 +37,6 @@ best = done.cummin() if reward.goal == 'minimize' else done.cummax()
 history = px.scatter(trials.reset_index(), x='trial', y=reward.label, color='stopped')
 history.add_trace(go.Scatter(x=best.index, y=best, mode='lines', line_shape='hv', name='best'))
 history.update_layout(title='Optimization history')
-history
 
 # %% Parallel coordinates: which decisions go with good rewards.
 columns = [name for name in trials if name.startswith('decisions.')]
@@ -60,7 +60,6 @@ parallel = go.Figure(
     )
 )
 parallel.update_layout(title='Decisions')
-parallel
 
 # %% Learning curves: the reward at each measurement, which a table of final values does not have.
 measured = pd.DataFrame(
@@ -80,7 +79,6 @@ curves = px.line(
     log_y=bool((measured.reward > 0).all()),
 )
 curves.update_layout(title='Learning curves', yaxis_title=reward.label)
-curves
 
 # %% All of them in one file, which needs no network.
 html = [

@@ -3,9 +3,10 @@
     python -m paxtune.search --exp=examples.sweep.Rows
     python -m paxtune.search --exp=examples.sweep.Grid
 
-4 rows take half a minute on two cores, the grid of 6 likewise; the best of either reaches about
-3.7 bits per byte. To compare all trials: `python -m paxtune.studies trials runs/examples.sweep.Rows
---sort=reward`.
+4 rows take half a minute on two cores, and so do the 6 trials of the grid; the best of either
+reaches about 3.7 bits per byte. To compare all of them:
+
+    python -m paxtune.studies trials runs/examples.sweep.Rows --sort=reward
 """
 
 import pyglove as pg

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import jax
 import pyglove as pg
+from absl import logging
 
 from paxtune import exchange
 from paxtune.algorithms import Algorithm
@@ -22,6 +23,7 @@ from paxtune.tuner import Tuner
 from trainer import directory as directories
 from trainer.command import enable_compilation_cache
 from trainer.errors import UserError
+from trainer.names import nearest
 from trainer.setup import concrete_inputs, prepare_inputs
 from trainer.signals import Signal
 
@@ -46,6 +48,7 @@ def tune(
     prior_studies: Iterable[PathLike] = (),
     fork_study: PathLike | None = None,
     should_interrupt: Callable[[], bool] = lambda: False,
+    **search: Any,
 ) -> Study:
     """Searches an experiment, or the values that a function is called with.
 
@@ -68,6 +71,7 @@ def tune(
         fork_study: the directory of a study whose trials this one begins with.
         should_interrupt: asked after every training step; on True the trial is saved, and
             `Paused` raised.
+        **search: other fields of `Search`, such as `limits` and `max_hours`.
 
     Returns:
         The study, open.
@@ -94,7 +98,10 @@ def tune(
         'early_stopping': early_stopping,
         'seed': seed,
     }
-    changes = {name: value for name, value in changes.items() if value is not None}
+    changes = search | {name: value for name, value in changes.items() if value is not None}
+    if unknown := [name for name in search if Search.__schema__.get_field(name) is None]:
+        known = [str(name) for name in Search.__schema__.fields]
+        raise UserError(f'a search has no {unknown[0]!r}. {nearest(unknown[0], known)}'.rstrip())
     runner: Runner
     if isinstance(what, Tunable):
         if space is not None or job_log_dir is None:
@@ -102,23 +109,24 @@ def tune(
                 'an experiment is its own space, and needs a job_log_dir for its trials'
             )
         _refuse_several_processes()
-        value, search = _changed(what, changes), None
+        value, how = _changed(what, changes), None
         data, runner = prepared_data(value), ExperimentRunner()
         enable_compilation_cache()
     else:
-        value, search = _of_function(space, changes)
+        value, how = _of_function(space, changes)
         data, runner = {}, FunctionRunner(what)
     with contextlib.ExitStack() as held:
         if job_log_dir is not None:
             held.enter_context(directories.locked(job_log_dir))
         priors = [held.enter_context(Study.load(each)) for each in prior_studies]
-        study = Study.open(job_log_dir, value, data, search=search, priors=priors)
+        study = Study.open(job_log_dir, value, data, search=how, priors=priors)
         with contextlib.ExitStack() as on_error:
             on_error.callback(study.close)
             if fork_study is not None:
                 exchange.fork(held.enter_context(Study.load(fork_study)), study)
             Tuner(study, runner, callbacks, should_interrupt).run()
             on_error.pop_all()
+        _warn_of_failure(study)
         return study
 
 
@@ -159,6 +167,15 @@ def _refuse_several_processes() -> None:
     # Each of them would run trials of its own, all of which the trainer refuses.
     if jax.process_count() > 1:
         raise UserError('a search over several processes is not supported yet: start one')
+
+
+def _warn_of_failure(study: Study) -> None:
+    """A study in which all trials failed is a bug in what they run, and says so."""
+    failed = [trial for trial in study.trials if trial.is_failed]
+    if failed and not any(trial.state == 'COMPLETED' for trial in study.trials):
+        logging.warning(
+            'No trial was completed. Trial %d: %s', failed[0].id, failed[0].infeasible_reason
+        )
 
 
 def _changed(tunable: Tunable, changes: Mapping[str, Any]) -> Tunable:

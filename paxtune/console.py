@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -44,12 +45,13 @@ class Progress(Callback):
     """Shows the trials of a study as they run.
 
     Attributes:
-        metric_name: what the reward is of.
+        reward_names: what the rewards are of.
         num_trials: the study's total.
     """
 
-    def __init__(self, metric_name: str = '', num_trials: int = 0, console: Console | None = None):
-        self.metric_name, self.num_trials = metric_name, num_trials
+    def __init__(self, console: Console | None = None):
+        self.reward_names: Sequence[str] = ['reward']
+        self.num_trials = 0
         self._console = console or Console(highlight=False)
         self._rows: dict[int, Row] = {}
         self._best: tuple[int, Rewards] | None = None
@@ -62,7 +64,7 @@ class Progress(Callback):
         )
 
     def on_study_start(self, study: 'Study') -> None:
-        self.metric_name = ', '.join(reward.label for reward in study.search.rewards) or 'reward'
+        self.reward_names = [reward.label for reward in study.rewards]
         self.num_trials = study.num_trials
         if self._live is not None:
             self._live.start()
@@ -107,7 +109,7 @@ class Progress(Callback):
         """A trial has been evaluated."""
         row = self._rows[number]
         row.step, row.rewards = step, rewards
-        self._say_plain(f'trial {number}: step {step} {self.metric_name}={_shown(rewards)}')
+        self._say_plain(f'trial {number}: step {step} {self._told(rewards)}')
 
     def end(self, number: int, state: str, reason: str, best: tuple[int, Rewards] | None) -> None:
         """A trial is over; `best` is (number, rewards) of the study's best so far."""
@@ -115,7 +117,7 @@ class Progress(Callback):
         row.state, self._best = state, best
         text = f'trial {number}: {state}' + (f' ({reason})' if reason else '')
         if best is not None:
-            text += f'; best is trial {best[0]} with {self.metric_name}={_shown(best[1])}'
+            text += f'; best is trial {best[0]} with {self._told(best[1])}'
         self._say_plain(f'{text}; {self._time_left()}')
 
     def say(self, text: str) -> None:
@@ -149,27 +151,27 @@ class Progress(Callback):
         done = self._done_before + self._ended()
         title = f'{done} of {self.num_trials} trials, {self._time_left()}'
         table = Table(title=title, title_justify='left', expand=False)
-        for heading in ('trial', 'state', 'step', self.metric_name, 'decisions'):
+        for heading in ('trial', 'state', 'step', *self.reward_names, 'decisions'):
             table.add_column(heading, overflow='ellipsis', no_wrap=True)
         for row in self._copied()[-_SHOWN_TRIALS:]:
             style = 'bold green' if self._best and self._best[0] == row.number else ''
-            rewards = _shown(row.rewards) if row.rewards else ''
-            table.add_row(
-                str(row.number), row.state, str(row.step), rewards, row.decisions, style=style
-            )
+            rewards = [f'{reward:.5g}' for reward in row.rewards]
+            rewards += [''] * (len(self.reward_names) - len(rewards))
+            cells = [str(row.number), row.state, str(row.step), *rewards, row.decisions]
+            table.add_row(*cells, style=style)
         if self._best is not None:
-            table.caption = (
-                f'best: trial {self._best[0]}, {self.metric_name}={_shown(self._best[1])}'
-            )
+            table.caption = f'best: trial {self._best[0]}, {self._told(self._best[1])}'
         return table
+
+    def _told(self, rewards: Rewards) -> str:
+        if not rewards:
+            return '(no reward yet)'
+        named = zip(self.reward_names, rewards, strict=True)
+        return ', '.join(f'{name}={reward:.5g}' for name, reward in named)
 
 
 def _short(value: Any) -> str:
     return f'{value:.3g}' if isinstance(value, float) else str(value)
-
-
-def _shown(rewards: Rewards) -> str:
-    return ', '.join(f'{reward:.5g}' for reward in rewards) or '(none yet)'
 
 
 def _best(study: 'Study') -> tuple[int, Rewards] | None:

@@ -27,15 +27,21 @@ def path(id_: str) -> str:
     return _CONDITIONS.sub('', id_)
 
 
-def label(value: Any) -> Any:
+def label(value: Any, with_derived: bool = True) -> Any:
     """A candidate for people and for JSON: a plain value as it is, all else in its short form."""
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
-    return value if value is None or isinstance(value, bool | int | float | str) else short(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return short(value, with_derived)
 
 
-def short(value: Any) -> str:
+def short(value: Any, with_derived: bool = True) -> str:
     """A value on one line, without what is default or still to be decided.
+
+    Args:
+        value: a symbolic or plain value.
+        with_derived: show the expressions of derived values in it.
 
     Example:
         >>> short(pg.Dict(widths=[1, 2], depth=pg.oneof([3, 4])))
@@ -44,22 +50,25 @@ def short(value: Any) -> str:
     if isinstance(value, Derived):
         return str(value.expression)
     if isinstance(value, pg.Object | pg.Dict):
-        items = ', '.join(f'{name}={short(child)}' for name, child in _given(value))
+        items = ', '.join(
+            f'{name}={short(child, with_derived)}' for name, child in _given(value, with_derived)
+        )
         if isinstance(value, pg.Dict):
             return f'{{{items}}}'
         name = type(value).__name__
         return f'{name}({items})' if items else name
     if isinstance(value, list | tuple):
-        return f'[{", ".join(map(short, value))}]'
+        return f'[{", ".join(short(child, with_derived) for child in value)}]'
     return repr(value)
 
 
-def _given(value: pg.Object | pg.Dict) -> list[tuple[str, Any]]:
+def _given(value: pg.Object | pg.Dict, with_derived: bool) -> list[tuple[str, Any]]:
     given = []
     for name, child in value.sym_items():
         field = value.__schema__.get_field(name) if isinstance(value, pg.Object) else None
         default = field is not None and pg.eq(field.default_value, child)
-        if not default and not isinstance(child, pg.hyper.HyperValue):
+        hidden = pg.hyper.HyperValue if with_derived else pg.hyper.HyperValue | Derived
+        if not default and not isinstance(child, hidden):
             given.append((name, child))
     return given
 
@@ -67,11 +76,15 @@ def _given(value: pg.Object | pg.Dict) -> list[tuple[str, Any]]:
 def labels(candidates: Sequence[Any]) -> list[Any]:
     """A label for each candidate, all different: equal ones are numbered.
 
+    Derived values are left out where the labels differ without them.
+
     Example:
         >>> labels([64, 'gelu', None, pg.Dict(), pg.Dict()])
         [64, 'gelu', None, '{} #3', '{} #4']
     """
-    plain = [label(candidate) for candidate in candidates]
+    plain = [label(candidate, with_derived=False) for candidate in candidates]
+    if len({(type(each), each) for each in plain}) < len(plain):
+        plain = [label(candidate) for candidate in candidates]
     keys = [(type(each), each) for each in plain]
     return [
         each if keys.count(key) == 1 else f'{each} #{index}'

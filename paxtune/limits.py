@@ -1,7 +1,7 @@
 """Limits: what a trial's metrics must keep to."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from paxtune.metrics import STATIC_METRICS, Metric, as_metric, split_name
 from trainer.component import Component
@@ -72,3 +72,13 @@ class Limit(Component):
 def _digits(value: float, bound: float) -> str:
     """A value with as many digits as it takes to tell it from a bound."""
     return f'{value:g}' if f'{value:g}' != f'{bound:g}' else repr(value)
+
+
+def violation(limits: Sequence[Limit], metrics: Mapping[str, float]) -> str | None:
+    """Which of the limits the metrics violate, as far as they are known; None if none.
+
+    Example:
+        >>> violation([Limit('loss', at_most=2.0), Limit('cost', at_most=1.0)], {'cost': 3.0})
+        'cost is 3, above its limit of 1'
+    """
+    return next(filter(None, (limit.violation(metrics) for limit in limits)), None)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paxtune.experiment import Tunable
-from paxtune.limits import Limit
+from paxtune.limits import Limit, violation
 from paxtune.metrics import join_name
 from paxtune.store import TRIALS
 from trainer.derived import resolve
@@ -195,11 +195,6 @@ def static_costs(parts: Mapping[str, Tunable]) -> dict[str, float]:
     for name, part in parts.items():
         found |= suffixed(costs.static_costs(part), name)
     return found
-
-
-def violation(limits: list[Limit], metrics: Mapping[str, float]) -> str | None:
-    """Which limit the metrics violate, as far as they are known; None if they violate none."""
-    return next(filter(None, (limit.violation(metrics) for limit in limits)), None)
 
 
 def _is_of_memory(limit: Limit) -> bool:

@@ -5,13 +5,13 @@
 Nothing is trained, and no data is read. (The class `Space` is in `paxtune/search_space.py`.)
 """
 
-import collections
 import dataclasses
 import random
 import statistics
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from paxtune.reasons import commonest
 from trainer import command
 from trainer.errors import UserError
 
@@ -51,12 +51,12 @@ class Costs:
     Attributes:
         values: of each cost, by name, those of the feasible samples.
         num_samples: how many samples were looked at.
-        reasons: why samples are infeasible, and how many.
+        reasons: why the infeasible samples are.
     """
 
     values: dict[str, list[float]]
     num_samples: int
-    reasons: collections.Counter[str]
+    reasons: list[str]
 
 
 def main(argv: Sequence[str] | None) -> int:
@@ -162,13 +162,13 @@ def samples(space: 'Space', number: int, seed: int) -> list['Decisions']:
 def costs(space: 'Space', decided: Sequence['Decisions']) -> Costs:
     """What the experiments cost that come of decisions."""
     values: dict[str, list[float]] = {name: [] for name in _COSTS}
-    reasons: collections.Counter[str] = collections.Counter()
+    reasons: list[str] = []
     for decisions in decided:
         try:
             found = _cost(space.materialize(decisions))
         # Whatever tracing an impossible model raises is a reason, as it is in a trial.
         except Exception as error:
-            reasons[str(error).strip().split('\n')[0] or type(error).__name__] += 1
+            reasons.append(str(error).strip().split('\n')[0] or type(error).__name__)
             continue
         for name in _COSTS:
             values[name] += found[name]
@@ -231,7 +231,7 @@ def show(space: 'Space', console: 'Console', shown: Sequence['Decisions']) -> No
 
 def show_costs(found: Costs, console: 'Console') -> None:
     """Prints the range of what samples cost, and why others are infeasible."""
-    num_infeasible = found.reasons.total()
+    num_infeasible = len(found.reasons)
     if num_infeasible < found.num_samples:
         _print_table(
             console,
@@ -244,10 +244,11 @@ def show_costs(found: Costs, console: 'Console') -> None:
         )
     if num_infeasible:
         _print(console, f'{num_infeasible} of {found.num_samples} samples are infeasible:')
-        for reason, count in found.reasons.most_common(_MOST_REASONS):
+        reasons = commonest(found.reasons)
+        for count, reason in reasons[:_MOST_REASONS]:
             _print(console, f'  {count} × {reason}')
-        if len(found.reasons) > _MOST_REASONS:
-            _print(console, f'  and {len(found.reasons) - _MOST_REASONS} other reasons')
+        if len(reasons) > _MOST_REASONS:
+            _print(console, f'  and {len(reasons) - _MOST_REASONS} other reasons')
 
 
 def _spread(values: list[float]) -> tuple[float, float, float]:

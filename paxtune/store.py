@@ -54,6 +54,8 @@ class Store:
             connect_args={'check_same_thread': False, 'timeout': 60},
             poolclass=sqlalchemy.StaticPool,
         )
+        if read_only:
+            sqlalchemy.event.listen(self._engine, 'connect', _only_read)
         try:
             self._data = sql_datastore.SQLDataStore(self._engine)
         except sqlalchemy.exc.DatabaseError as error:
@@ -124,18 +126,14 @@ class Store:
     def trials(self, known: Collection[int] = ()) -> list[TrialProto]:
         """The study's trials, by id, without those that are `known` already."""
         with self._lock, self._engine.connect() as connection:
-            ids = connection.execute(sqlalchemy.text(_ALL_IDS)).scalars().all()
-            wanted = [id_ for id_ in ids if id_ not in known]
+            # Rows as SQLite gives them: those of SQLAlchemy take as long as all else here.
+            execute = connection.connection.driver_connection.execute  # type: ignore[union-attr]
+            wanted = [id_ for (id_,) in execute(_ALL_IDS) if id_ not in known]
             if len(wanted) > _FEW:
-                rows = connection.execute(sqlalchemy.text(_ALL))
+                rows = execute(_ALL)
             else:
-                query = sqlalchemy.text(_SOME).bindparams(
-                    sqlalchemy.bindparam('ids', wanted, expanding=True)
-                )
-                rows = connection.execute(query)
-            return [
-                TrialProto.FromString(text) for id_, text in rows.fetchall() if id_ not in known
-            ]
+                rows = execute(_SOME.format(', '.join('?' * len(wanted))), wanted)
+            return [TrialProto.FromString(text) for id_, text in rows if id_ not in known]
 
     def trial(self, id_: int) -> TrialProto:
         """One trial.
@@ -217,7 +215,7 @@ _INSERT = (
 )
 _ALL_IDS = 'SELECT trial_id FROM trials ORDER BY trial_id'
 _ALL = 'SELECT trial_id, serialized_trial FROM trials ORDER BY trial_id'
-_SOME = 'SELECT trial_id, serialized_trial FROM trials WHERE trial_id IN :ids ORDER BY trial_id'
+_SOME = 'SELECT trial_id, serialized_trial FROM trials WHERE trial_id IN ({}) ORDER BY trial_id'
 
 
 def note(container: StudySpec | TrialProto, key: str) -> str | None:
@@ -249,4 +247,9 @@ def _url(path: Path | None, read_only: bool) -> Any:
     if not read_only:
         return sqlalchemy.URL.create('sqlite', database=str(path))
     database = 'file:' + urllib.parse.quote(str(path.absolute()))
-    return sqlalchemy.URL.create('sqlite', database=database, query={'mode': 'ro', 'uri': 'true'})
+    # Not 'ro': what a killed process has half written is undone before anything can be read.
+    return sqlalchemy.URL.create('sqlite', database=database, query={'mode': 'rw', 'uri': 'true'})
+
+
+def _only_read(connection: Any, unused: object) -> None:
+    connection.execute('PRAGMA query_only = ON')

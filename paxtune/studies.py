@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from paxtune.printing import FORMATS
 from trainer import command
 from trainer.errors import UserError
 
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
     Args: TypeAlias = argparse.Namespace
 
-_FORMATS = ('table', 'json', 'csv')
-_STATES = ('completed', 'stopped', 'infeasible', 'active', 'requested')
+# As `paxtune.trial.OUTCOMES`, which takes a second to import.
+STATES = ('completed', 'stopped', 'infeasible', 'active', 'requested')
 
 
 def main(argv: Sequence[str] | None) -> int:
@@ -81,13 +82,13 @@ def _flags() -> 'argparse.ArgumentParser':
                 '--exp', metavar='NAME', help='the experiment, where it has classes of your own'
             )
         if is_view:
-            parser.add_argument('--format', choices=_FORMATS, default='table')
+            parser.add_argument('--format', choices=FORMATS, default='table')
         return parser
 
     add('list', _list, 'shows the studies in a directory and below', is_view=True)
     add('show', _show, 'shows what a study searches, how far it is, and its best', is_view=True)
     parser = add('trials', _trials, 'shows the trials of a study', is_view=True)
-    parser.add_argument('--state', choices=_STATES, help='only these')
+    parser.add_argument('--state', choices=STATES, help='only these')
     parser.add_argument(
         '--sort',
         metavar='COLUMN',

@@ -11,6 +11,7 @@ from paxtune import exchange, pareto, stops
 from paxtune.algorithms import Exhausted, Suggestion
 from paxtune.decisions import Decisions
 from paxtune.exchange import EndedTrial
+from paxtune.garbage import collected_later
 from paxtune.parameters import reader, to_parameters, to_search_space
 from paxtune.search_space import Space
 from paxtune.searching import Search
@@ -193,12 +194,13 @@ class Study:
     def trials(self) -> list[Trial]:
         """All trials, by id, as they stand now."""
         found = dict(self._terminal)
-        for proto in self.store.trials(known=self._terminal):
-            trial = Trial(proto, self)
-            found[trial.id] = trial
-            # What is terminal stays as it is, and is not read again.
-            if trial.is_terminal:
-                self._terminal[trial.id] = trial
+        with collected_later():
+            for proto in self.store.trials(known=self._terminal):
+                trial = Trial(proto, self)
+                found[trial.id] = trial
+                # What is terminal stays as it is, and is not read again.
+                if trial.is_terminal:
+                    self._terminal[trial.id] = trial
         return [found[number] for number in sorted(found)]
 
     def trial(self, number: int) -> Trial:

@@ -2,13 +2,13 @@
 
 import collections
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paxtune.differences import differences, shown
 from paxtune.labels import label
 from paxtune.printing import Document, Row, Table
+from paxtune.reasons import commonest
 from paxtune.space import rows as decision_rows
 from paxtune.study import Study
 from paxtune.tables import reward_columns, trial_columns, trial_row
@@ -19,7 +19,6 @@ from trainer.errors import UserError
 from trainer.names import nearest
 
 _MOST_REASONS = 5
-_NUMBER = re.compile(r'\d[\d.]*(e[+-]?\d+)?')
 
 
 def summary(study: Study) -> Document:
@@ -231,14 +230,9 @@ def _budgets(study: Study, trials: Sequence[Trial]) -> list[dict[str, Any]]:
 
 
 def _reasons(trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    """Why trials are infeasible; reasons that differ in numbers only are one, told by the first."""
-    alike: dict[str, list[str]] = {}
-    for trial in trials:
-        if trial.infeasible_reason:
-            reason = trial.infeasible_reason.split('\n')[0]
-            alike.setdefault(_NUMBER.sub('0', reason), []).append(reason)
-    ordered = sorted(alike.values(), key=len, reverse=True)[:_MOST_REASONS]
-    return [{'count': len(reasons), 'reason': reasons[0]} for reasons in ordered]
+    """Why trials are infeasible."""
+    found = commonest(trial.infeasible_reason for trial in trials if trial.infeasible_reason)
+    return [{'count': count, 'reason': reason} for count, reason in found[:_MOST_REASONS]]
 
 
 def _sorted(study: Study, trials: Sequence[Trial], sort: str) -> list[Trial]:

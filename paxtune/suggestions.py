@@ -7,6 +7,8 @@ from typing import Any
 from paxtune.algorithms import Exhausted, PastTrial, Request, Suggestion
 from paxtune.algorithms.sampling import complete
 from paxtune.decisions import Decisions
+from paxtune.garbage import collected_later
+from paxtune.limits import violation
 from paxtune.parameters import to_parameters
 from paxtune.search_space import Space
 from paxtune.searching import Search
@@ -110,7 +112,7 @@ class Suggestions:
         if not hasattr(value, 'parts'):
             return None
         # Imported here: it imports JAX, and a study of a function has no use for it.
-        from paxtune.runners import parts_of, static_costs, violation
+        from paxtune.runners import parts_of, static_costs
 
         try:
             costs = static_costs(parts_of(self._space, decisions))
@@ -127,7 +129,8 @@ class Suggestions:
         )
 
     def _history(self) -> list[PastTrial]:
-        return [*self._priors, *map(self._remember, self._read_trials())]
+        with collected_later():
+            return [*self._priors, *map(self._remember, self._read_trials())]
 
     def _remember(self, trial: Trial) -> PastTrial:
         known = self._past.get(trial.id)

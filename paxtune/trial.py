@@ -12,6 +12,7 @@ from vizier._src.service import study_pb2
 
 from paxtune.cross_step import LastStep, NothingMeasuredError, final_metrics
 from paxtune.decisions import Decisions, to_dna
+from paxtune.limits import violation
 from paxtune.measurement import Measurement
 from paxtune.metrics import MissingMetricError, split_name
 from paxtune.rewards import NonFiniteRewardError
@@ -48,7 +49,8 @@ class Trial:
     """A trial as it stands in the study, and the ways to move it on.
 
     It leaves the state ACTIVE exactly once: by `complete`, `stop`, `conclude` or `fail`. Each of
-    them is one transaction.
+    them is one transaction. One whose final metrics are beyond a limit of the search is INFEASIBLE,
+    however it ends.
 
     Attributes:
         id: the trial's number in the study, from 1.
@@ -423,6 +425,10 @@ class Trial:
         self._update(change)
 
     def _end(self, final: Measurement, **why: str) -> None:
+        if reason := violation(self._study.search.limits, final.metrics):
+            self.fail(reason)
+            return
+
         def change(proto: TrialProto) -> None:
             self._require_active(proto)
             write_notes(proto, why)

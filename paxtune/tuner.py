@@ -168,20 +168,16 @@ class Tuner:
         measurement = trial.report(report.step, report.metrics, report.checkpoint)
         if report.is_last and not measurement.rewards:
             # Tells now what the end of the trial would.
-            self._rewards_of(trial)
+            self._require_rewards(trial)
         for callback in self._callbacks:
             callback.on_measurement(self.study, trial, measurement)
 
     def _complete(self, trial: Trial) -> None:
-        metrics = self._rewards_of(trial)
-        for limit in self.study.search.limits:
-            if reason := limit.violation(metrics):
-                trial.fail(reason)
-                return
+        self._require_rewards(trial)
         trial.complete()
 
-    def _rewards_of(self, trial: Trial) -> dict[str, float]:
-        """The final metrics of a trial, once it is known that the rewards can be made of them."""
+    def _require_rewards(self, trial: Trial) -> None:
+        """Raises BadRewardError unless the rewards can be made of the trial's final metrics."""
         metrics = trial.final_metrics()
         for reward in self.study.search.rewards:
             try:

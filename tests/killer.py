@@ -4,8 +4,9 @@
 
 Kinds: `step:N` before the N-th training step of the process; `saved:N` after the N-th checkpoint
 is complete; `save:N` inside the N-th save, when its files are written and it does not count yet;
-`suggestion:N` inside the N-th suggestion; `suggested:N` after it, before the study knows that the
-operation is done; `int:N` sends SIGINT before the N-th training step, `ints:N` twice.
+`suggestion:N` inside the N-th suggestion; `suggested:N` after it, before it is written; `moved:N`
+before the N-th change of a trial (a report, an end, a note) is written; `int:N` sends SIGINT before
+the N-th training step, `ints:N` twice.
 """
 
 import os
@@ -78,10 +79,12 @@ def arm(where: str) -> None:
 
         for algorithm in (RandomSearch, RegularizedEvolution):
             _before(algorithm, 'suggest', count, _die)
-    elif kind == 'suggested':
+    elif kind in ('suggested', 'moved'):
         from vizier._src.service.sql_datastore import SQLDataStore
 
-        _before(SQLDataStore, 'update_suggestion_operation', count, _die)
+        _before(
+            SQLDataStore, {'suggested': 'create_trial', 'moved': 'update_trial'}[kind], count, _die
+        )
     else:
         raise ValueError(where)
 

@@ -1,52 +1,56 @@
 """What the README says is so."""
 
+import contextlib
+import io
 import re
-import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from examples.tunable_lm import Tiny
 from paxtune import search, train
 from paxtune.study import Study
+from tests.documents import ROOT, blocks, commands_of, links, parsed
 from trainer import registry
 from trainer.experiment import Experiment
 
-ROOT = Path(__file__).parents[1]
 README = (ROOT / 'README.md').read_text()
-BLOCKS = re.findall(r'```(\w+)\n(.*?)```', README, re.DOTALL)
+EXAMPLE, FUNCTION = [block.text for block in blocks(README) if block.language == 'python']
+COMMANDS = commands_of(README)
 
 
 def test_the_example_is_the_one_in_the_readme() -> None:
-    (code,) = [text for language, text in BLOCKS if language == 'python']
     source = (ROOT / 'examples' / 'tunable_lm.py').read_text()
-    assert source.endswith(code)
-    body = code.split('def Tiny')[1]
+    assert source.endswith(EXAMPLE)
+    body = EXAMPLE.split('def Tiny')[1]
     assert len(body.strip().splitlines()) <= 20
 
 
 def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('trainer.command.enable_compilation_cache', lambda: None)
     exp = '--exp=examples.tunable_lm.Tiny'
-    small = ['--set', 'train.num_train_steps=2', 'eval_inputs.eval.max_bytes=4096']
-    assert search.main([exp, f'--job_log_dir={tmp_path}', '--num_trials=1', *small]) == 0
+    assert search.main([exp, f'--job_log_dir={tmp_path}', '--num_trials=1', '--smoke']) == 0
     with Study.load(tmp_path) as study:
         assert study.best is not None
         decisions = study.best.decisions
     assert set(decisions) == {path for path in _decisions_of_the_train_command()}
     made = [f'{path}={value}' for path, value in decisions.items()]
-    flags = [exp, f'--job_log_dir={tmp_path / "mine"}', *small, '--decisions', *made]
+    flags = [exp, f'--job_log_dir={tmp_path / "mine"}', '--smoke', '--decisions', *made]
     assert train.main(flags) == 0
 
 
-def _commands() -> list[list[str]]:
-    lines = [text for language, text in BLOCKS if language == 'sh']
-    joined = '\n'.join(lines).replace('\\\n', ' ')
-    return [shlex.split(line) for line in joined.splitlines() if line]
+def test_the_function_is_tuned(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {'__name__': 'readme'}
+    exec(FUNCTION, names)
+    study = names['study']
+    assert len(study.trials) == 20
+    assert abs(study.best.decisions['x'] - 0.3) < 0.1
+    assert capsys.readouterr().out.startswith(str(study.best.reward))
 
 
 def _decisions_of_the_train_command() -> list[str]:
-    (command,) = [c for c in _commands() if '--decisions' in c]
+    (command,) = [c for c in COMMANDS if '--decisions' in c]
     values = command[command.index('--decisions') + 1 :]
     return [value.split('=')[0] for value in values]
 
@@ -54,25 +58,36 @@ def _decisions_of_the_train_command() -> list[str]:
 def test_exactly_two_commands_do_all_the_set_up() -> None:
     makefile = (ROOT / 'Makefile').read_text()
     targets = re.findall(r'^(\w+):', makefile, re.MULTILINE)
-    made = [command for command in _commands() if command[0] == 'make']
+    made = [command for command in COMMANDS if command[0] == 'make']
     assert made == [['make', 'search'], ['make', 'test']]
     assert set(targets) == {'search', 'test'}
 
 
-@pytest.mark.parametrize('command', _commands(), ids=' '.join)
-def test_every_command_is_one_that_we_have(command: list[str]) -> None:
-    if command[0] == 'make':
-        return
-    assert command[:2] == ['python', '-m']
-    assert command[2] in ('paxtune.search', 'paxtune.train', 'trainer.main')
-    for flag in command[3:]:
-        if flag.startswith('--exp='):
-            name = flag.removeprefix('--exp=')
-            registry.find(name, Experiment)
+@pytest.mark.parametrize('command', [c for c in COMMANDS if c[0] != 'make'], ids=' '.join)
+def test_every_command_is_one_that_we_have(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = parsed(command, monkeypatch)
+    if getattr(flags, 'exp', None):
+        registry.find(flags.exp, Experiment)
+
+
+def test_flags_in_the_text_are_flags() -> None:
+    named = set(re.findall(r'`(--\w+)', README))
+    known = {flag for module in (search, train) for flag in flags_of(module)}
+    assert named
+    assert named <= known
+
+
+def flags_of(module: Any) -> set[str]:
+    """The flags that a command's own help names."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit):
+        module.main(['--help'])
+    return set(re.findall(r'--\w+', out.getvalue()))
 
 
 def test_links_lead_somewhere() -> None:
-    for target in re.findall(r'\]\(([^)]+)\)', README):
+    for target in links(README):
         assert (ROOT / target).exists(), target
 
 

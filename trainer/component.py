@@ -94,7 +94,7 @@ class Component(pg.Object):
             return
         _refuse_booleans(self)
         if not self.sym_puresymbolic:
-            self.check()
+            _check(self)
 
     def check(self) -> None:
         """Raises ValueError where concrete values do not fit together.
@@ -102,6 +102,16 @@ class Component(pg.Object):
         Not called while a field still holds a decision, so an impossible combination fails when
         the trial is materialized, before it trains.
         """
+
+
+def _check(component: Component) -> None:
+    try:
+        component.check()
+    except ValueError as error:
+        # Where it is known by now: a component that is made alone has no path yet.
+        if path := str(component.sym_path):
+            error.args = (f'{path}: {error}',)
+        raise
 
 
 def _refuse_booleans(component: Component) -> None:

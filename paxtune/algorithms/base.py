@@ -11,11 +11,12 @@ import pyglove as pg
 from paxtune.decisions import Decisions, size
 from trainer.component import Component
 
-_Key: TypeAlias = tuple[tuple[str, int | float], ...]
+_Key: TypeAlias = tuple[str | int | float, ...]
 
 
 def _key(decisions: Decisions) -> _Key:
-    return tuple(decisions.items())
+    # Not pairs: a tuple for each of all decisions of thousands of trials takes half the time.
+    return (*decisions, *decisions.values())
 
 
 @dataclasses.dataclass(frozen=True)

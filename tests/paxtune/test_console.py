@@ -19,10 +19,10 @@ DECISIONS = {'task.learner.learning_rate': 0.00123456, 'task.model.stack.repeats
 def show(terminal: bool, **fields: Any) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=120, highlight=False, **fields)
-    progress = Progress('eval/loss', num_trials=4, console=console)
+    progress = Progress(console)
     with empty_study() as study:
         progress.on_study_start(study)
-        progress.metric_name, progress.num_trials = 'eval/loss', 4
+        progress.reward_names, progress.num_trials = ['eval/loss'], 4
         progress.already_done(1, (1, (2.5,)))
         progress.start(2, DECISIONS)
         progress.resume(2, 40)
@@ -60,7 +60,8 @@ def test_a_table_in_a_terminal() -> None:
 
 def test_a_study_that_shrank_is_done() -> None:
     out = io.StringIO()
-    progress = Progress('loss', 2, Console(file=out, width=100))
+    progress = Progress(Console(file=out, width=100))
+    progress.num_trials = 2
     progress.already_done(3, (1, (2.5,)))
     progress.start(4, {})
     progress.end(4, 'completed', '', (1, (2.5,)))
@@ -68,7 +69,8 @@ def test_a_study_that_shrank_is_done() -> None:
 
 
 def test_trials_may_begin_while_the_table_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    progress = Progress('loss', 9, Console(file=io.StringIO(), width=100))
+    progress = Progress(Console(file=io.StringIO(), width=100))
+    progress.num_trials = 9
     progress.start(1, {})
     progress.start(2, {})
     numbers = iter(range(3, 9))
@@ -83,7 +85,8 @@ def test_trials_may_begin_while_the_table_is_drawn(monkeypatch: pytest.MonkeyPat
 
 def test_the_end_is_told() -> None:
     out = io.StringIO()
-    progress = Progress('loss', 1, Console(file=out, width=100))
+    progress = Progress(Console(file=out, width=100))
+    progress.num_trials = 1
     progress.start(1, {})
     progress.end(1, 'infeasible', 'no memory', None)
     assert out.getvalue().splitlines()[-1] == 'trial 1: infeasible (no memory); all trials are done'

@@ -59,7 +59,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> list[A
 
 
 @pytest.mark.parametrize(
-    'where', ['saved:1', 'saved:10', 'save:2', 'step:4', 'suggestion:7', 'suggested:6']
+    'where', ['saved:1', 'saved:10', 'save:2', 'step:4', 'suggestion:7', 'suggested:6', 'moved:12']
 )
 def test_a_killed_study_ends_as_the_undisturbed_one(
     tmp_path: Path, cache: Path, undisturbed: list[Any], where: str
@@ -77,7 +77,7 @@ def test_a_killed_study_ends_as_the_undisturbed_one(
 
 
 def test_a_study_survives_many_kills(tmp_path: Path, cache: Path, undisturbed: list[Any]) -> None:
-    for where in ('saved:1', 'suggestion:2', 'save:3', 'suggested:3', 'step:9'):
+    for where in ('saved:1', 'suggestion:2', 'save:3', 'suggested:3', 'moved:8', 'step:9'):
         assert search(tmp_path, cache, kill=where).returncode == -signal.SIGKILL
     passed(search(tmp_path, cache))
     assert told(trials_of(tmp_path)) == undisturbed

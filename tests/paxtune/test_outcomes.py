@@ -222,7 +222,7 @@ def test_device_hours_count_devices() -> None:
     study = Study.open(None, SPACE, search=search(max_device_hours=1e9))
     Tuner(study, Eight(lambda values: {'loss': 1.0})).run()
     assert [trial.devices for trial in study.trials] == [8] * 4
-    spent = sum(trial.seconds * 8 for trial in study.trials) / 3600
+    spent = sum(trial.seconds * 8 for trial in study.trials) / 3600 * 0.999
     study.search.rebind(max_device_hours=spent)
     study.search.rebind(num_trials=5)
     assert study.done_reason is not None
@@ -354,3 +354,22 @@ def test_what_a_function_returns_must_be_numbers() -> None:
     assert 'the function must return a number or metrics by name' in str(
         study.trials[0].infeasible_reason
     )
+
+
+@pytest.mark.parametrize('way', ['tell', 'reward', 'metrics', 'stop'])
+def test_a_limit_holds_however_a_trial_ends(way: str) -> None:
+    study = Study.open(None, SPACE, search=search(limits=[Limit(metric='cost', at_most=1.0)]))
+    trial = study.ask()
+    assert trial is not None
+    trial.report(1, {'loss': 0.1, 'cost': 5.0})
+    if way == 'tell':
+        study.tell(trial)
+    elif way == 'stop':
+        trial.stop('by hand')
+    else:
+        given: dict[str, Any] = {'reward': 0.1} if way == 'reward' else {'metrics': {'loss': 0.1}}
+        trial.conclude('by hand', **given)
+    (ended,) = study.trials
+    assert (ended.state, ended.rewards) == ('INFEASIBLE', ())
+    assert str(ended.infeasible_reason).startswith('cost is 5')
+    assert study.best is None

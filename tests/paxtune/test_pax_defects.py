@@ -6,9 +6,12 @@ import json
 import math
 import os
 import re
+import signal
+import subprocess
+import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +19,14 @@ import jax
 import pyglove as pg
 import pytest
 
-from paxtune.algorithms import RandomSearch, RegularizedEvolution
+from paxtune.algorithms import RandomSearch, RegularizedEvolution, Sweeping
 from paxtune.api import prepared_data, tune
 from paxtune.callbacks import Callback
 from paxtune.cross_step import MeanOfSteps
 from paxtune.experiment import Tunable
 from paxtune.measurement import Measurement
 from paxtune.metrics import Metric
+from paxtune.policies import ByRank, ByValue, EarlyStopping
 from paxtune.rewards import MetricReward, Reward
 from paxtune.runners import experiments, parts_of, trial_directory
 from paxtune.search_space import Space
@@ -91,6 +95,31 @@ def test_a_trial_that_measures_nothing_ends_and_is_not_handed_out_again() -> Non
         assert states(study) == ['INFEASIBLE'] * 4
         assert sorted(calls) == [0, 1, 2, 3]
         assert 'nothing was measured' in str(study.trials[0].infeasible_reason)
+
+
+_KILLED_WHILE_WRITING = """
+import os, signal, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute('PRAGMA cache_size = 1')  # What is written goes to the disk at once.
+connection.execute('BEGIN IMMEDIATE')
+connection.execute('DELETE FROM trials')
+connection.execute('CREATE TABLE large AS SELECT zeroblob(1000000)')
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_study_whose_process_died_while_writing_can_be_read(tmp_path: Path) -> None:
+    # 2
+    space = {'x': pg.oneof([0, 1, 2])}
+    with tune(lambda v: v.x, space=space, reward='minimize', job_log_dir=tmp_path) as study:
+        wanted = [trial.reward for trial in study.trials]
+    command = [sys.executable, '-c', _KILLED_WHILE_WRITING, str(tmp_path / 'study.db')]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert (tmp_path / 'study.db-journal').exists()
+    with Study.load(tmp_path) as study:
+        assert [trial.reward for trial in study.trials] == wanted
+        with pytest.raises(Exception, match='readonly'):
+            study.trials[0].note(a='b')
 
 
 def test_several_processes_are_refused_before_the_first_trial(
@@ -237,6 +266,15 @@ def test_a_signal_from_anywhere_ends_its_trial_and_not_the_study(
         else:
             assert outcomes == [('INFEASIBLE', None, 'no use')] * 2
         assert not any(trial.is_failed for trial in study.trials)
+
+
+def test_a_signal_in_one_sub_experiment_leaves_out_the_others(tmp_path: Path) -> None:
+    stops = SignalInput(batch_size=8, is_training=True, signal='stop')
+    changes = {'first': {'train_input': stops}, 'second': {}}
+    with tune(rates(1, sub_experiments=changes), job_log_dir=tmp_path) as study:
+        (trial,) = study.trials
+        assert (trial.state, trial.reward) == ('COMPLETED', 0.5)
+        assert not (trial_directory(study, trial) / 'second').exists()
 
 
 # --- What trials leave behind ---
@@ -419,6 +457,45 @@ def test_what_is_not_finite_is_infeasible_and_never_the_best(value: float, goal:
         assert [trial.decisions['x'] for trial in infeasible] == [1]
         assert study.best is not None
         assert study.best.reward == (0.0 if goal == 'minimize' else 2.0)
+
+
+# --- Early stopping ---
+
+
+@pytest.mark.parametrize(
+    'policy',
+    [
+        ByValue(gates=[[2, 2.5]]),
+        ByValue(gates=[[2, 2.5]], metric='y', goal='minimize'),
+        ByRank(gates=[[2, 1, 1]]),
+    ],
+    ids=['value', 'metric', 'rank'],
+)
+def test_a_policy_stops_trials_at_its_gate(policy: EarlyStopping) -> None:
+    def measured(values: Any) -> Iterator[dict[str, float]]:
+        for step in range(1, 5):
+            yield {'objective': values.x + 4 - step, 'y': values.x + 4 - step}
+
+    with tune(
+        measured,
+        space={'x': pg.oneof([0, 1, 2])},
+        reward='minimize',
+        algorithm=Sweeping(),
+        early_stopping=policy,
+    ) as study:
+        assert [trial.outcome for trial in study.trials] == ['completed', 'stopped', 'stopped']
+        assert [len(trial.measurements) for trial in study.trials] == [4, 2, 2]
+        assert [trial.reward for trial in study.trials] == [0.0, 3.0, 4.0]
+
+
+def test_stopped_trials_tell_the_algorithm_what_they_were_worth() -> None:
+    search = Search(MetricReward('minimize', 'loss'), 3, RegularizedEvolution(2, tournament_size=2))
+    with Study.open(None, pg.Dict(x=pg.floatv(0.0, 1.0)), search=search) as study:
+        for loss in (2.0, 1.0):
+            trial = ask(study)
+            trial.report(1, {'loss': loss})
+            trial.stop('no better')
+        assert ask(study).parent == 2
 
 
 # --- Steps ---

@@ -267,6 +267,7 @@ def test_trials_are_rows_with_all_that_is_known(made: Path, shown: Callable[...,
 def test_trials_are_chosen_and_sorted(
     made: Path, shown: Callable[..., str], flags: list[str], numbers: list[int]
 ) -> None:
+    assert studies.STATES == OUTCOMES
     rows = json.loads(shown('trials', made / 'mixed', '--format=json', *flags))
     assert [row['trial'] for row in rows] == numbers
 
@@ -279,7 +280,7 @@ def test_the_best_reward_comes_first_whatever_the_goal(
 
 
 def test_an_unknown_column_is_refused(made: Path, shown: Callable[..., str]) -> None:
-    with pytest.raises(UserError, match='--sort=lss: there is no such column. Did you mean loss'):
+    with pytest.raises(UserError, match=r'--sort=lss: .* Did you mean loss'):
         shown('trials', made / 'mixed', '--sort=lss')
 
 
@@ -382,31 +383,28 @@ def test_a_terminal_gets_lines_around_the_table(
 ) -> None:
     monkeypatch.setenv('FORCE_COLOR', '1')
     monkeypatch.setenv('COLUMNS', '100')
-    out = shown('trials', made / 'mixed')
-    assert '┃ trial' in out
-    assert max(map(len, out.splitlines())) < 200
+    monkeypatch.setenv('NO_COLOR', '1')
+    first, heading, *_ = shown('trials', made / 'mixed').splitlines()
+    assert first.startswith('┏━━━')
+    assert len(first) <= 100
+    assert 'trial' in heading
 
 
 # --- As a person runs it ---
 
 
-def test_classes_of_others_are_known_only_with_exp(made: Path, tmp_path: Path) -> None:
+def test_list_needs_no_classes_and_show_does(made: Path, tmp_path: Path) -> None:
     assert '8/9' in command('paxtune.studies', 'list', str(made), cache=tmp_path).stdout
     without = command('paxtune.studies', 'show', str(made / 'mixed'), cache=tmp_path)
     assert without.returncode == 2
     assert without.stderr.startswith('error: ')
     assert '--exp' in without.stderr
     assert 'Traceback' not in without.stderr
-    done = command('paxtune.studies', 'show', str(made / 'mixed'), EXP, cache=tmp_path)
-    assert 'best: trial 3' in done.stdout
-    assert not done.stderr
 
 
-def test_who_reads_may_leave(made: Path) -> None:
-    shell = (
-        f'{shlex.quote(sys.executable)} -m paxtune.studies trials {shlex.quote(str(made / "mixed"))} '
-        f'{EXP} | true; echo "${{PIPESTATUS[0]}}"'
-    )
+def test_with_exp_classes_are_known_and_who_reads_may_leave(made: Path) -> None:
+    show = shlex.join([sys.executable, '-m', 'paxtune.studies', 'trials', str(made / 'mixed'), EXP])
+    shell = f'{show} | true; echo "${{PIPESTATUS[0]}}"'
     done = subprocess.run(
         ['bash', '-c', shell], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -81,6 +81,12 @@ from tests.paxtune.test_study import finish
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
+def after(method):
+    def killed(*args):
+        method(*args)
+        die()
+    return killed
+
 study = Study.open(sys.argv[1], toy())
 for _ in range(3):
     finish(study.suggest())
@@ -103,7 +109,7 @@ def _die(directory: Path, arm: str, then: str = '') -> None:
     [
         'RandomSearch.suggest = die',
         'SQLDataStore.create_trial = die',
-        'SQLDataStore.update_suggestion_operation = die',
+        'SQLDataStore.create_trial = after(SQLDataStore.create_trial)',
     ],
 )
 def test_a_kill_inside_a_suggestion_loses_and_repeats_nothing(tmp_path, arm):
@@ -121,13 +127,17 @@ def test_a_kill_inside_a_suggestion_loses_and_repeats_nothing(tmp_path, arm):
 
 
 @pytest.mark.slow
-def test_a_kill_inside_a_stop_leaves_no_trial_that_passes_for_a_full_one(tmp_path):
-    then = "trial.report(10, {'loss': 1e-9}); Trial._complete = die; trial.stop('bad')"
-    _die(tmp_path, 'pass', then)
+@pytest.mark.parametrize('when', ['die', 'after(SQLDataStore.update_trial)'])
+def test_a_kill_inside_a_stop_leaves_no_trial_that_passes_for_a_full_one(tmp_path, when):
+    report = "trial.report(10, {'loss': 1e-9})"
+    _die(tmp_path, 'pass', f"{report}; SQLDataStore.update_trial = {when}; trial.stop('bad')")
     with Study.open(tmp_path, toy()) as study:
-        assert study.trials[3].state == 'ACTIVE'
-        trial = ask(study)
-        assert (trial.id, trial.resumed) == (5, False)
-        stopped = study.trials[3]
-        assert (stopped.state, stopped.stop_reason, stopped.reward) == ('COMPLETED', 'bad', 1e-9)
-        assert best(study).id != 4
+        trial = study.trials[3]
+        if when == 'die':
+            assert (trial.state, trial.stop_reason) == ('ACTIVE', None)
+            resumed = ask(study)
+            assert (resumed.id, resumed.resumed) == (4, True)
+        else:
+            assert (trial.state, trial.stop_reason, trial.reward) == ('COMPLETED', 'bad', 1e-9)
+            assert best(study).id != 4
+            assert ask(study).id == 5

@@ -1,0 +1,21 @@
+"""Reasons, for people: those that differ only in numbers are one."""
+
+import re
+from collections.abc import Iterable
+
+_NUMBER = re.compile(r'\d[\d.]*(e[+-]?\d+)?')
+
+
+def commonest(reasons: Iterable[str]) -> list[tuple[int, str]]:
+    """How often each reason was given, the commonest first, told as it was given first.
+
+    Example:
+        >>> commonest(['no data', 'size is 3.5', 'size is 7e2'])
+        [(2, 'size is 3.5'), (1, 'no data')]
+    """
+    alike: dict[str, list[str]] = {}
+    for reason in reasons:
+        line = reason.split('\n')[0]
+        alike.setdefault(_NUMBER.sub('0', line), []).append(line)
+    ordered = sorted(alike.values(), key=len, reverse=True)
+    return [(len(same), same[0]) for same in ordered]

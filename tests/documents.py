@@ -1,0 +1,89 @@
+"""What a document says: its code, its commands, its links, and ways to hold it to them."""
+
+import argparse
+import importlib
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from absl.flags import argparse_flags
+
+ROOT = Path(__file__).parents[1]
+
+_MODULES = ('paxtune.search', 'paxtune.space', 'paxtune.studies', 'paxtune.train', 'trainer.main')
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, its text, and the line it begins in."""
+
+    language: str
+    text: str
+    line: int
+
+
+class Parsed(BaseException):
+    """Raised in place of what a command does, with the flags that it has read, and the rest."""
+
+    def __init__(self, flags: argparse.Namespace, rest: list[str]) -> None:
+        super().__init__()
+        self.flags, self.rest = flags, rest
+
+
+def blocks(document: str) -> list[Block]:
+    """The fenced blocks of a document."""
+    found = re.finditer(r'^```(\w+)\n(.*?)^```$', document, re.DOTALL | re.MULTILINE)
+    return [Block(m[1], m[2], document[: m.start()].count('\n') + 2) for m in found]
+
+
+def commands(text: str) -> list[list[str]]:
+    """The commands in a shell block, word by word."""
+    lines = text.replace('\\\n', ' ').splitlines()
+    return [shlex.split(line, comments=True) for line in lines if line.strip()]
+
+
+def commands_of(document: str) -> list[list[str]]:
+    """All commands in a document."""
+    return [each for b in blocks(document) if b.language == 'sh' for each in commands(b.text)]
+
+
+def parsed(command: list[str], monkeypatch: pytest.MonkeyPatch) -> argparse.Namespace:
+    """The flags of a command, which must be one of ours and take them all. It does nothing else."""
+    python, m, module, *flags = command
+    assert (python, m) == ('python', '-m')
+    assert module in _MODULES
+    read = argparse_flags.ArgumentParser.parse_known_args
+    depth = 0
+
+    def stop(parser: Any, args: Any = None, namespace: Any = None) -> Any:
+        # A parser that has commands calls the parser of a command.
+        nonlocal depth
+        depth += 1
+        found, rest = read(parser, args, namespace)
+        depth -= 1
+        if depth:
+            return found, rest
+        raise Parsed(found, rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(argparse_flags.ArgumentParser, 'parse_known_args', stop)
+        with pytest.raises(Parsed) as caught:
+            importlib.import_module(module).main(flags)
+    assert not caught.value.rest
+    return caught.value.flags
+
+
+def links(document: str) -> Iterator[str]:
+    """What a document links to, other than on the web."""
+    for target in re.findall(r'\]\(([^)]+)\)', document):
+        if '://' not in target:
+            yield target
+
+
+def anchors(document: str) -> set[str]:
+    """What `#…` may name in a document: its headings, as GitHub writes them."""
+    headings = re.findall(r'^#+ (.*)$', document, re.MULTILINE)
+    kept = (re.sub(r'[^\w\- ]', '', heading.lower()) for heading in headings)
+    return {heading.replace(' ', '-') for heading in kept}

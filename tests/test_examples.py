@@ -1,0 +1,197 @@
+"""The examples run, and do what they say. What they say of themselves is what is tested.
+
+`examples/tunable_lm.py` is the README's: see `test_readme.py`.
+"""
+
+import ast
+import re
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyglove as pg
+import pytest
+
+from examples import bare_function, multi_objective, nas, sweep
+from paxtune import load_study, search
+from paxtune.experiment import Tunable
+from paxtune.pareto import dominates
+from paxtune.search_space import Space
+from paxtune.space import costs, samples
+from paxtune.study import Study
+from tests.documents import ROOT, commands, parsed
+from trainer import registry
+from trainer.costs import static_costs
+from trainer.layers import Attention
+from trainer.overrides import smoke
+from trainer.signals import SkipTrial
+
+FILES = sorted((ROOT / 'examples').glob('*.py'))
+
+
+@pytest.fixture(autouse=True)
+def _no_compilation_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ('trainer.command', 'paxtune.api'):
+        monkeypatch.setattr(f'{module}.enable_compilation_cache', lambda: None)
+
+
+def asked(tunable: Tunable, count: int = 100) -> list[Any]:
+    """The experiments that a study suggests, in order, to its end or so many."""
+    found: list[Any] = []
+    with Study.open(None, tunable) as study:
+        while len(found) < count and (trial := study.ask()) is not None:
+            found.append(trial.materialize())
+            trial.fail('only asked for')
+    return found
+
+
+@pytest.mark.parametrize('path', FILES, ids=lambda path: path.stem)
+def test_each_says_how_to_run_it_and_what_that_takes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = ast.get_docstring(ast.parse(path.read_text()), clean=False)
+    assert text is not None
+    assert re.search(r'\b(seconds|minute)\b.* on two cores', text.replace('\n', ' '))
+    lines = [line.strip() for line in text.splitlines() if line.startswith('    python -m ')]
+    assert lines
+    for command in commands('\n'.join(lines)):
+        if command[2] != f'examples.{path.stem}':
+            flags = parsed(command, monkeypatch)
+            if getattr(flags, 'exp', None):
+                assert registry.find(flags.exp, Tunable).smoke
+
+
+def test_rows_are_tried_in_their_order() -> None:
+    found = asked(sweep.Rows())
+    made = [
+        [each.sym_get(path) for path in (sweep.HEADS, sweep.REPEATS, sweep.RATE)] for each in found
+    ]
+    assert made == [[2, 1, 0.03], [2, 2, 0.02], [4, 1, 0.02], [4, 2, 0.01]]
+
+
+def test_a_grid_is_every_combination() -> None:
+    found = asked(sweep.Grid())
+    made = sorted((each.sym_get(sweep.REPEATS), each.sym_get(sweep.RATE)) for each in found)
+    assert made == [(repeats, rate) for repeats in (1, 2) for rate in (0.003, 0.01, 0.03)]
+
+
+@pytest.mark.slow
+def test_a_sweep_runs(tmp_path: Path) -> None:
+    flags = ['--exp=examples.sweep.Rows', f'--job_log_dir={tmp_path}', '--smoke', '--num_trials=1']
+    assert search.main(flags) == 0
+    with load_study(tmp_path) as study:
+        assert [trial.decisions for trial in study.candidates] == [{'shared.sweep': '[2, 1, 0.03]'}]
+
+
+def broken_rules(experiment: Any) -> set[str]:
+    """Which of its own rules an architecture breaks, worked out anew."""
+    model = experiment.task.model
+    attention = [r.layer for r in model.stack.layers if isinstance(r.layer, Attention)]
+    broken = set() if attention else {'sees nothing'}
+    widths = [each.num_heads * (each.head_dim or 0) for each in attention]
+    if any(width != model.embedding.dims for width in widths):
+        broken.add('uneven heads')
+    return broken
+
+
+def test_architectures_keep_to_the_rules() -> None:
+    for made in asked(nas.QualityAtCost(), count=5):
+        assert broken_rules(made) == set()
+        assert static_costs(made)['num_params'] <= nas.MAX_PARAMS
+
+
+def test_random_architectures_break_the_rules() -> None:
+    space = Space(nas.QualityAtCost())
+    found = costs(space, samples(space, 24, seed=0))
+    reasons = ' '.join(found.reasons)
+    for reason in ('heads must divide dims', 'no layer is attention', 'num_params is'):
+        assert reason in reasons
+
+
+@pytest.mark.slow
+def test_architectures_are_rewarded_for_quality_at_a_cost(tmp_path: Path) -> None:
+    flags = ['--exp=examples.nas.QualityAtCost', f'--job_log_dir={tmp_path}', '--smoke']
+    assert search.main([*flags, '--num_trials=2']) == 0
+    with load_study(tmp_path) as study:
+        assert len(study.candidates) == 2
+        for trial in study.trials:
+            off = abs(trial.metrics['flops_per_token'] / nas.TARGET_FLOPS - 1)
+            assert trial.reward == pytest.approx(trial.metrics['eval/accuracy'] - 0.1 * off)
+
+
+@pytest.mark.slow
+def test_the_front_that_is_printed_is_not_dominated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ['', '--smoke', '--num_trials=3', f'--job_log_dir={tmp_path}']
+    monkeypatch.setattr(sys, 'argv', flags)
+    multi_objective.main()
+    out = capsys.readouterr().out
+    table = out[out.index('trial  bits') :].splitlines()[1:]
+    printed = {int(line.split()[0]) for line in table}
+    with load_study(tmp_path) as study:
+        scores = {trial.id: [-reward for reward in trial.rewards] for trial in study.trials}
+    assert len(scores) == 3
+    others = {
+        number: [dominates(rival, own) for rival in scores.values()]
+        for number, own in scores.items()
+    }
+    assert printed == {number for number, beaten in others.items() if not any(beaten)}
+    assert [float(line.split()[2].replace(',', '')) for line in table] == sorted(
+        -scores[number][1] for number in printed
+    )
+
+
+def test_a_function_is_tuned_and_stopped_early() -> None:
+    with bare_function.search(num_trials=8, num_epochs=4) as study:
+        outcomes = [trial.outcome for trial in study.trials]
+        assert len(outcomes) == 8
+        assert 'stopped' in outcomes
+        assert study.best is not None
+        assert study.best.reward == study.best.measurements[-1].metrics['error']
+        first = [(trial.decisions, trial.reward) for trial in study.trials[:2]]
+    with bare_function.ask_and_tell(num_trials=2, num_epochs=4) as asked:
+        assert [(trial.decisions, trial.reward) for trial in asked.trials] == first
+
+
+def test_a_run_that_diverges_is_infeasible_and_no_bad_reward() -> None:
+    values = pg.Dict(width=64, optimizer='sgd', learning_rate=1.0)
+    with pytest.raises(SkipTrial, match='diverged'):
+        list(bare_function.train(values, num_epochs=4))
+
+
+def test_plots_hold_the_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / 'plots.html'
+    flags = [f'--study_dir={tmp_path / "study"}', f'--out={out}', '--num_trials=6', '-f', 'kernel']
+    monkeypatch.setattr(sys, 'argv', ['', *flags])
+    names = runpy.run_module('examples.plot_study', run_name='__main__')
+    with load_study(tmp_path / 'study') as study:
+        trials = study.trials
+    rewards = {trial.id: trial.reward for trial in trials if trial.rewards}
+    points = {
+        int(x): y
+        for trace in names['history'].data
+        if trace.mode == 'markers'
+        for x, y in zip(trace.x, trace.y, strict=True)
+    }
+    assert {number: points[number] for number in rewards} == rewards
+    (coordinates,) = names['parallel'].data
+    labels = [dimension.label for dimension in coordinates.dimensions]
+    assert labels == ['width', 'optimizer', 'learning_rate', 'error']
+    assert list(coordinates.dimensions[-1]['values']) == list(rewards.values())
+    drawn = sum(len(trace.x) for trace in names['curves'].data)
+    assert drawn >= sum(len(trial.measurements) for trial in trials)
+    html = out.read_text()
+    assert html.count('Plotly.newPlot(') == 3
+    for title in ('Optimization history', 'Decisions', 'Learning curves'):
+        assert title in html
+    # With a study that is there, it plots that one.
+    runpy.run_module('examples.plot_study', run_name='__main__')
+    with load_study(tmp_path / 'study') as study:
+        assert len(study.trials) == 6
+
+
+def test_each_experiment_is_tiny_when_smoked() -> None:
+    for make in (sweep.Rows, sweep.Grid, nas.QualityAtCost, multi_objective.LossAndCost):
+        assert smoke(make()).train.num_train_steps == 2

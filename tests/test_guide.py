@@ -1,0 +1,117 @@
+"""What docs/tuning.md says is so."""
+
+import argparse
+import contextlib
+import inspect
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paxtune
+from examples.tunable_lm import Tiny
+from paxtune import search, studies
+from paxtune.algorithms import Algorithm
+from paxtune.policies import EarlyStopping
+from paxtune.rewards import Reward
+from tests.documents import ROOT, anchors, blocks, commands_of, links, parsed
+from trainer import command, registry
+from trainer.experiment import Experiment
+from trainer.expressions import _FUNCTIONS
+from trainer.overrides import smoke
+
+GUIDE = (ROOT / 'docs' / 'tuning.md').read_text()
+COMMANDS = commands_of(GUIDE)
+
+
+@pytest.mark.slow
+def test_every_piece_of_python_runs_and_prints_what_stands_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = smoke(Tiny())
+    monkeypatch.setattr('examples.tunable_lm.Tiny', lambda: small.clone(deep=True))
+    monkeypatch.setattr('paxtune.api.enable_compilation_cache', lambda: None)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {'__name__': 'guide'}
+    printed = None
+    for block in blocks(GUIDE):
+        if block.language == 'python':
+            assert not printed, f'line {block.line}: what the piece before prints is not there'
+            source = '\n' * (block.line - 1) + block.text
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                exec(compile(source, 'docs/tuning.md', 'exec'), names)
+            printed = out.getvalue()
+        elif block.language == 'text':
+            assert printed == block.text, f'line {block.line}'
+            printed = None
+    assert not printed
+
+
+@pytest.mark.parametrize('words', COMMANDS, ids=' '.join)
+def test_every_command_takes_its_flags(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = parsed(words, monkeypatch)
+    if getattr(flags, 'exp', None):
+        registry.find(flags.exp, Experiment)
+    if words[2] == 'paxtune.search':
+        monkeypatch.chdir(tmp_path)
+        write_seeds(flags)
+        search.tunable_for(flags)
+
+
+def write_seeds(flags: argparse.Namespace) -> None:
+    """Writes the file of seeds that a command names."""
+    (text,) = re.findall(r'`(\[\{.*\}\])`', GUIDE)
+    if flags.seed_trials:
+        Path(flags.seed_trials).write_text(json.dumps(json.loads(text)))
+
+
+def test_links_lead_somewhere() -> None:
+    for link in links(GUIDE):
+        path, _, anchor = link.partition('#')
+        target = (ROOT / 'docs' / path) if path else ROOT / 'docs' / 'tuning.md'
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target.read_text()), link
+
+
+def public(base: type) -> list[str]:
+    """The names in `paxtune` of what is derived from a class."""
+    found = [getattr(paxtune, name) for name in dir(paxtune) if not name.startswith('_')]
+    return [each.__name__ for each in found if isinstance(each, type) and issubclass(each, base)]
+
+
+@pytest.mark.parametrize('base', [Reward, EarlyStopping, paxtune.LastStep.__base__])
+def test_every_reward_policy_and_aggregator_is_in_the_guide(base: type) -> None:
+    names = public(base)
+    assert len(names) > 2
+    for name in names:
+        assert f'`{name}(' in GUIDE, name
+
+
+def test_every_algorithm_flag_function_and_field_of_a_search_is_there() -> None:
+    algorithms = [re.sub(r'(?<!^)(?=[A-Z])', '_', name).lower() for name in public(Algorithm)]
+    assert len(algorithms) > 2
+    for name in algorithms:
+        assert f'| `{name}` |' in GUIDE, name
+    for flag in flags_of(search._flags()) - flags_of(command.parser('')):
+        assert flag in GUIDE, flag
+    for name in _FUNCTIONS:
+        assert f'`{name}`' in GUIDE, name
+    for name in inspect.signature(paxtune.Search).parameters:
+        assert re.search(rf'\b{name}\b', GUIDE), name
+
+
+def flags_of(parser: argparse.ArgumentParser) -> set[str]:
+    """All flags that a parser takes."""
+    return {flag for action in parser._actions for flag in action.option_strings}
+
+
+def test_every_command_on_studies_is_there() -> None:
+    (commands,) = studies._flags()._subparsers._group_actions  # type: ignore[union-attr]
+    assert commands.choices
+    for name in commands.choices:
+        assert any(words[2:4] == ['paxtune.studies', name] for words in COMMANDS), name

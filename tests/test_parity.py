@@ -1,0 +1,69 @@
+"""The document on parity with Pax names tests that exist; documents that are mentioned exist."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TOOL = ROOT / 'tools' / 'check_parity.py'
+
+
+def check(*args: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(TOOL), '--collect', *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def test_each_test_that_is_named_exists() -> None:
+    done = check()
+    assert done.returncode == 0, done.stdout
+
+
+_DOCUMENT = """
+| Feature | Here | Test |
+| --- | --- | --- |
+| whole | it is \\| there | `tests/test_parity.py::test_what_is_missing_is_told` |
+| whole | replaced | It cannot happen. |
+| no cell | | It cannot happen. |
+| no test | there | |
+| no sentence | there | later |
+| short |
+| no file | there | `tests/test_nothing.py::test_x` |
+| no function | there | `tests/test_parity.py::test_x` |
+"""
+
+_PROBLEMS = [
+    "line 6: nothing stands under 'Here'",
+    "line 7: nothing stands under 'Test'",
+    'line 8: neither a test nor a sentence: later',
+    'line 9: there is no column Test, or no cell in it',
+    'there is no file tests/test_nothing.py',
+    'there is no test tests/test_parity.py::test_x',
+]
+
+
+def test_what_is_missing_is_told(tmp_path: Path) -> None:
+    document = tmp_path / 'parity.md'
+    document.write_text(_DOCUMENT)
+    done = check(document)
+    assert done.returncode == 1
+    assert done.stdout.splitlines() == [f'parity.md: {problem}' for problem in _PROBLEMS]
+
+
+def test_a_document_without_tests_is_refused(tmp_path: Path) -> None:
+    document = tmp_path / 'parity.md'
+    document.write_text('Everything is there.\n')
+    done = check(document)
+    assert (done.returncode, done.stdout) == (1, 'parity.md: no test is named\n')
+
+
+def test_documents_that_are_mentioned_exist() -> None:
+    # Pax's comments refer to a document on tuning that was never there.
+    mentioned: dict[str, Path] = {}
+    for folder in ('docs', 'examples', 'paxtune', 'search_spaces', 'tests', 'trainer'):
+        for path in (ROOT / folder).rglob('*'):
+            if path.suffix in ('.py', '.md'):
+                names = re.findall(r'\bdocs/[\w/-]+\.md\b', path.read_text())
+                mentioned |= dict.fromkeys(names, path.relative_to(ROOT))
+    assert 'docs/pax-parity.md' in mentioned
+    assert not {name: path for name, path in mentioned.items() if not (ROOT / name).exists()}

@@ -1,0 +1,128 @@
+"""Checks docs/pax-parity.md: no cell of its tables is empty, and each test in it exists and passes.
+
+    python tools/check_parity.py             # runs the tests that are named
+    python tools/check_parity.py --collect   # only looks whether they exist
+
+In a table with the column Test, that column holds tests (`path/to/test_file.py::test_name`) or a
+sentence on why there are none. Exit codes: 0 all is well, 1 something is missing or fails.
+"""
+
+import argparse
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+DOCUMENT = ROOT / 'docs' / 'pax-parity.md'
+
+_TEST = re.compile(r'`([\w/.-]+\.py::[^`\s]+)`')
+_CELL_END = re.compile(r'(?<!\\)\|')
+_ALL = ('-m', 'slow or not slow', '-p', 'no:cacheprovider')
+
+
+class Row(NamedTuple):
+    """A row of a table.
+
+    Attributes:
+        line: where it stands, from 1.
+        cells: by the heading of their column.
+    """
+
+    line: int
+    cells: dict[str, str]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command. Returns its exit code."""
+    flags = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    flags.add_argument('document', nargs='?', type=Path, default=DOCUMENT)
+    flags.add_argument('--collect', action='store_true', help='only look whether the tests exist')
+    args = flags.parse_args(argv)
+    text = args.document.read_text()
+    named = sorted({*_TEST.findall(text)})
+    problems = [*incomplete(rows(text.splitlines())), *missing(named)]
+    if not named:
+        problems.append('no test is named')
+    for problem in problems:
+        print(f'{args.document.name}: {problem}')
+    if problems:
+        return 1
+    if not args.collect:
+        return run(named)
+    print(f'{args.document.name}: all of its {len(named)} tests exist')
+    return 0
+
+
+def rows(lines: Sequence[str]) -> Iterator[Row]:
+    """The rows of all tables."""
+    headings: list[str] | None = None
+    for number, line in enumerate(lines, start=1):
+        if not line.startswith('|'):
+            headings = None
+            continue
+        cells = [cell.strip() for cell in _CELL_END.split(line)[1:-1]]
+        if headings is None:
+            headings = cells
+        elif not all(re.fullmatch(r':?-+:?', cell) for cell in cells):
+            yield Row(number, dict(zip(headings, cells, strict=False)))
+
+
+def incomplete(found: Iterable[Row]) -> Iterator[str]:
+    """What is wrong with rows of tables."""
+    for row in found:
+        for heading, cell in row.cells.items():
+            if not cell:
+                yield f'line {row.line}: nothing stands under {heading!r}'
+        if 'Test' not in row.cells:
+            yield f'line {row.line}: there is no column Test, or no cell in it'
+        elif not _is_answer(row.cells['Test']):
+            yield f'line {row.line}: neither a test nor a sentence: {row.cells["Test"]}'
+
+
+def _is_answer(cell: str) -> bool:
+    """Whether a cell names a test or is a sentence; empty cells are told of elsewhere."""
+    return not cell or bool(_TEST.search(cell)) or (' ' in cell and cell.endswith('.'))
+
+
+def missing(named: Sequence[str]) -> Iterator[str]:
+    """The tests that do not exist."""
+    files = sorted({test.partition('::')[0] for test in named})
+    yield from (f'there is no file {file}' for file in files if not (ROOT / file).is_file())
+    there = [file for file in files if (ROOT / file).is_file()]
+    if not there:
+        return
+    # Without the options of pyproject.toml: the doctests of other modules are not wanted.
+    done = _pytest('--collect-only', '-q', '-o', 'addopts=--import-mode=importlib', *there)
+    if done.returncode:
+        yield f'the tests cannot be collected:\n{done.stdout}{done.stderr}'
+        return
+    ids = {line for line in done.stdout.splitlines() if '::' in line}
+    ids |= {test.partition('[')[0] for test in ids}
+    here = [test for test in named if test.partition('::')[0] in there]
+    yield from (f'there is no test {test}' for test in here if test not in ids)
+
+
+def run(named: Sequence[str]) -> int:
+    """Runs tests, and lists those that fail. Returns the exit code."""
+    spread = ['-n', 'logical', '--maxprocesses=8', '--dist=loadfile']
+    workers = spread if importlib.util.find_spec('xdist') else []
+    # Where this is set, a test that is skipped has failed (tests/conftest.py).
+    environment = {**os.environ, 'CI': 'true'}
+    command = [sys.executable, '-m', 'pytest', *_ALL, '-q', *workers, *named]
+    return 1 if subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode else 0
+
+
+def _pytest(*args: str) -> 'subprocess.CompletedProcess[str]':
+    command = [sys.executable, '-m', 'pytest', *_ALL, *args]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+if __name__ == '__main__':
+    sys.exit(main())
