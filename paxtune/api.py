@@ -67,8 +67,10 @@ def tune(
         early_stopping: what ends trials early.
         seed: what the algorithm draws from.
         callbacks: what listens, such as `paxtune.Progress()`.
-        prior_studies: directories of studies that the algorithm learns from.
-        fork_study: the directory of a study whose trials this one begins with.
+        prior_studies: directories of studies that the algorithm learns from, as they are when this
+            one is made.
+        fork_study: the directory of a study whose trials this one begins with, as they are when it
+            is made.
         should_interrupt: asked after every training step; on True the trial is saved, and
             `Paused` raised.
         **search: other fields of `Search`, such as `limits` and `max_hours`.
@@ -122,7 +124,7 @@ def tune(
         study = Study.open(job_log_dir, value, data, search=how, priors=priors)
         with contextlib.ExitStack() as on_error:
             on_error.callback(study.close)
-            if fork_study is not None:
+            if fork_study is not None and not study.trials:
                 exchange.fork(held.enter_context(Study.load(fork_study)), study)
             Tuner(study, runner, callbacks, should_interrupt).run()
             on_error.pop_all()

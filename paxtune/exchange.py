@@ -12,9 +12,8 @@ import pyglove as pg
 from paxtune.algorithms import PastTrial
 from paxtune.decisions import Decisions
 from paxtune.labels import label
-from paxtune.measurement import Measurement
-from paxtune.metrics import MissingMetricError
-from paxtune.rewards import NonFiniteRewardError, Reward
+from paxtune.measurement import Measurement, with_carried
+from paxtune.rewards import NonFiniteRewardError, Reward, measured_rewards
 from paxtune.search_space import Space
 from paxtune.study_record import FORMAT
 from trainer.errors import UserError
@@ -135,7 +134,7 @@ def import_trials(study: 'Study', trials: Sequence[Mapping[str, Any]], source: s
         try:
             origin = f'{source}#{each["trial"]}'
             fitting = None if origin in known else _ended(study, each, origin)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (ArithmeticError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(
                 f'{source}: not a trial as `studies export` writes it: {error}'
             ) from error
@@ -150,23 +149,23 @@ def _ended(study: 'Study', each: Mapping[str, Any], origin: str) -> EndedTrial |
     decisions = study.space.adopt(each['decisions'].get)
     if decisions is None or each['state'] not in ('COMPLETED', 'INFEASIBLE'):
         return None
-    rewards = study.search.rewards
-    measurements = []
+    measurements: list[Measurement] = []
     for measured in each['measurements']:
-        metrics = _metrics(measured)
-        step = _whole(measured['step'])
-        measurements.append(Measurement(step, metrics, _rewards(rewards, metrics) or ()))
+        metrics, step = _metrics(measured), _whole(measured['step'])
+        made = _rewards(study.rewards, with_carried(measurements, metrics), study.space)
+        measurements.append(Measurement(step, metrics, made))
+    is_stopped = each['stopped'] and each['state'] == 'COMPLETED'
     notes = {
         'origin': origin,
-        'seconds': repr(float(each['seconds'])),
+        'seconds': repr(_duration(each['seconds'])),
         'devices': str(_whole(each['devices'])),
-        **({'stopped': str(each['reason'])} if each['stopped'] else {}),
+        **({'stopped': str(each['reason'])} if is_stopped else {}),
     }
     if each['state'] == 'INFEASIBLE':
         return EndedTrial(decisions, measurements, None, str(each['reason']), notes)
     metrics = _metrics(each)
-    made = _rewards(rewards, metrics)
-    if made is None:
+    made = _rewards(study.rewards, metrics, study.space)
+    if len(made) < len(study.rewards):
         return None
     step = max((m.step for m in measurements), default=0)
     return EndedTrial(decisions, measurements, Measurement(step, metrics, made), notes=notes)
@@ -176,6 +175,13 @@ def _whole(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 2**63:
         raise ValueError(f'expected a whole number: {value!r}')
     return value
+
+
+def _duration(value: Any) -> float:
+    seconds = float(value)
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise ValueError(f'expected seconds: {value!r}')
+    return seconds
 
 
 def _metrics(measured: Mapping[str, Any]) -> dict[str, float]:
@@ -196,7 +202,11 @@ def fork(source: 'Study', study: 'Study') -> int:
     Returns:
         How many trials were added.
     """
-    return import_trials(study, list(_carried(source, study.space)), str(source.directory))
+    return import_trials(study, list(_carried(source, study.space)), _name(source))
+
+
+def _name(source: 'Study') -> str:
+    return 'memory' if source.directory is None else str(source.directory.resolve())
 
 
 def priors(sources: Sequence['Study'], space: Space, search: 'Search') -> list[dict[str, Any]]:
@@ -206,13 +216,15 @@ def priors(sources: Sequence['Study'], space: Space, search: 'Search') -> list[d
         UserError: no trial of a source fits into the space.
     """
     found: list[dict[str, Any]] = []
+    rewards = search.rewards
     for source in sources:
         before = len(found)
         for each in _carried(source, space):
             decisions = space.adopt(each['decisions'].get)
-            made = _rewards(search.rewards, each['metrics'])
-            if decisions is not None and made is not None and each['state'] == 'COMPLETED':
-                scores = [r.score(v) for r, v in zip(search.rewards, made, strict=True)]
+            made = _rewards(rewards, each['metrics'], space)
+            complete = len(made) == len(rewards) and each['state'] == 'COMPLETED'
+            if decisions is not None and complete:
+                scores = [r.score(v) for r, v in zip(rewards, made, strict=True)]
                 found.append({'decisions': decisions, 'scores': scores})
         if len(found) == before:
             raise UserError(
@@ -223,9 +235,9 @@ def priors(sources: Sequence['Study'], space: Space, search: 'Search') -> list[d
 
 
 def past_trials(data: Sequence[Mapping[str, Any]]) -> list[PastTrial]:
-    """What `priors` returned, as an algorithm sees it: with numbers from 0 downwards."""
+    """What `priors` returned, as an algorithm sees it: with numbers up to 0, in their order."""
     return [
-        PastTrial(-i, dict(each['decisions']), 'completed', tuple(each['scores']))
+        PastTrial(i + 1 - len(data), dict(each['decisions']), 'completed', tuple(each['scores']))
         for i, each in enumerate(data)
     ]
 
@@ -253,8 +265,10 @@ def _constants(trial: 'Trial', space: Space) -> dict[str, Any]:
     return found
 
 
-def _rewards(rewards: Sequence[Reward], metrics: Mapping[str, float]) -> tuple[float, ...] | None:
+def _rewards(
+    rewards: Sequence[Reward], metrics: Mapping[str, float], space: Space
+) -> tuple[float, ...]:
     try:
-        return tuple(reward.value(metrics) for reward in rewards)
-    except (MissingMetricError, NonFiniteRewardError):
-        return None
+        return measured_rewards(rewards, metrics, space.sub_experiments)
+    except NonFiniteRewardError:
+        return ()

@@ -26,6 +26,11 @@ class Tunable(Experiment):
 
     def check(self) -> None:
         super().check()
+        if self.sub_experiments and self.search.cross_step.needs_reward:
+            raise ValueError(
+                'search.cross_step: which step of a sub-experiment is best cannot be told by the '
+                'reward, which is of all of them: name a metric'
+            )
         for name in self.sub_experiments:
             if not name.replace('_', '').replace('-', '').isalnum():
                 raise ValueError(

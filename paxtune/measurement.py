@@ -1,7 +1,9 @@
 """What a study keeps of a trial at one step."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from paxtune.metrics import split_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,3 +27,22 @@ class Measurement:
     def reward(self) -> float | None:
         """The only reward; None where there is none, or more than one."""
         return self.rewards[0] if len(self.rewards) == 1 else None
+
+
+def with_carried(
+    measurements: Sequence[Measurement], metrics: Mapping[str, float]
+) -> dict[str, float]:
+    """Metrics together with what other sub-experiments have measured last.
+
+    Args:
+        measurements: earlier ones of the trial.
+        metrics: those of one sub-experiment.
+    """
+    now = {split_name(name)[1] for name in metrics}
+    carried = {
+        name: value
+        for measurement in measurements
+        for name, value in measurement.metrics.items()
+        if split_name(name)[1] not in now
+    }
+    return carried | dict(metrics)

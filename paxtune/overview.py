@@ -4,24 +4,24 @@ import dataclasses
 import datetime
 import json
 import os
+import types
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paxtune import pareto
+from paxtune import budgets, pareto
 from paxtune.decisions import size, spec_from_json
 from paxtune.printing import Document, Table
 from paxtune.store import DATABASE, TRIALS, Store, StudySpec, TrialProto, notes
 from paxtune.study_record import StudyRecord
-from paxtune.trial import OUTCOMES, outcome, reward_names
+from paxtune.trial import OUTCOMES, Trial
 from trainer.errors import UserError
 
 _COLUMNS = [
     'study', 'experiment', 'trials', 'num_trials', *OUTCOMES, 'best', 'front', 'created',
     'changed', 'done', 'problem',
 ]  # fmt: skip
-_HOUR = 3600.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,33 +68,32 @@ class Overview:
         cls,
         spec: StudySpec,
         record: StudyRecord,
-        trials: Sequence[TrialProto],
+        protos: Sequence[TrialProto],
         created: datetime.datetime,
     ) -> 'Overview':
         value = json.loads(record.value)
         search = json.loads(record.search) if record.search else value['search']
-        outcomes = list(map(outcome, trials))
-        points = _points(
-            spec, [t for t, how in zip(trials, outcomes, strict=True) if how == 'completed']
-        )
+        signs = [1.0 if each.goal == each.MAXIMIZE else -1.0 for each in spec.metrics]
+        # All that a trial needs of its study, to tell how it ended.
+        header: Any = types.SimpleNamespace(signs=signs, rewards=signs)
+        trials = [Trial(proto, header) for proto in protos]
+        candidates = [trial for trial in trials if trial.rewards and trial.stop_reason is None]
+        best = max(candidates, key=lambda trial: trial.scores, default=None)
         num_trials = search.get('num_trials')
-        space_size = None
-        if num_trials is None or len(trials) < num_trials:
-            space_size = size(spec_from_json(record.spec))
-            num_trials = num_trials or space_size
-        exhausted_at = int(notes(spec).get('exhausted', -1))
-        is_exhausted = 0 <= exhausted_at <= len(trials) or _all_tried(trials, space_size)
-        has_all = num_trials is not None and len(trials) >= num_trials
-        all_ended = not {'active', 'requested'} & {*outcomes}
+        if num_trials is None:
+            num_trials = size(spec_from_json(record.spec))
         return cls(
             experiment=value.get('_type', 'Dict'),
             num_trials=num_trials,
-            counts=Counter(outcomes),
-            best=_reward(spec, max(points)[0]) if len(spec.metrics) == 1 and points else None,
-            front=len(pareto.front(points)) if len(spec.metrics) > 1 else None,
+            counts=Counter(trial.outcome for trial in trials),
+            best=best.reward if best is not None and len(signs) == 1 else None,
+            front=_size_of_front(candidates) if len(signs) > 1 else None,
             created=created,
-            is_done=_budget_used(spec, search, trials, points)
-            or (all_ended and (has_all or is_exhausted)),
+            is_done=_budget_used(search, trials, signs)
+            or (
+                all(trial.is_terminal for trial in trials)
+                and (len(trials) >= num_trials or _is_exhausted(spec, record, protos))
+            ),
         )
 
 
@@ -151,48 +150,23 @@ def _ratio(row: Mapping[str, Any]) -> dict[str, str]:
     return {'trials': f'{row["trials"]}/{row["num_trials"] or "?"}'} if known else {}
 
 
-def _points(spec: StudySpec, completed: Sequence[TrialProto]) -> list[tuple[float, ...]]:
-    """The rewards of trials, signed such that more is better."""
-    if not spec.metrics:
-        return []
-    names = reward_names(len(spec.metrics))
-    signs = [1.0 if each.goal == each.MAXIMIZE else -1.0 for each in spec.metrics]
-    found = []
-    for trial in completed:
-        values = {metric.metric_id: metric.value for metric in trial.final_measurement.metrics}
-        found.append(tuple(sign * values[name] for sign, name in zip(signs, names, strict=True)))
-    return found
-
-
-def _reward(spec: StudySpec, score: float) -> float:
-    return score if spec.metrics[0].goal == spec.metrics[0].MAXIMIZE else -score
+def _size_of_front(candidates: Sequence[Trial]) -> int:
+    return len(pareto.front([trial.scores for trial in candidates]))
 
 
 def _budget_used(
-    spec: StudySpec,
-    search: Mapping[str, Any],
-    trials: Sequence[TrialProto],
-    points: Sequence[tuple[float, ...]],
+    search: Mapping[str, Any], trials: Sequence[Trial], signs: Sequence[float]
 ) -> bool:
-    target = search.get('target_reward')
-    if target is not None and points and max(points)[0] >= _reward(spec, target):
+    names = ('max_hours', 'max_device_hours', 'target_reward')
+    limits: Any = types.SimpleNamespace(**{name: search.get(name) for name in names})
+    return budgets.used_up(limits, trials, signs[0] if signs else 1.0) is not None
+
+
+def _is_exhausted(spec: StudySpec, record: StudyRecord, protos: Sequence[TrialProto]) -> bool:
+    if 0 <= int(notes(spec).get('exhausted', -1)) <= len(protos):
         return True
-    limits = [search.get(name) for name in ('max_hours', 'max_device_hours')]
-    if limits == [None, None]:
+    space_size = size(spec_from_json(record.spec))
+    if space_size is None or len(protos) < space_size:
         return False
-    run = [notes(trial) for trial in trials]
-    seconds = [float(each.get('seconds') or 0.0) for each in run]
-    weighed = [s * int(each.get('devices') or 0) for s, each in zip(seconds, run, strict=True)]
-    return any(
-        limit is not None and sum(spent) >= limit * _HOUR
-        for limit, spent in zip(limits, (seconds, weighed), strict=True)
-    )
-
-
-def _all_tried(trials: Sequence[TrialProto], space_size: int | None) -> bool:
-    if space_size is None or len(trials) < space_size:
-        return False
-    tried = {
-        tuple(parameter.SerializeToString() for parameter in trial.parameters) for trial in trials
-    }
+    tried = {tuple(each.SerializeToString() for each in proto.parameters) for proto in protos}
     return len(tried) >= space_size

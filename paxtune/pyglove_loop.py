@@ -324,6 +324,8 @@ def _infeasible(proto: TrialProto, reason: str, noted: Mapping[str, str]) -> Non
 
 
 def _note_dropped(proto: TrialProto, names: set[str]) -> None:
-    known = set(json.loads(note(proto, 'non_finite') or '[]'))
-    if names - known:
-        write_notes(proto, {'non_finite': json.dumps(sorted(known | names))})
+    known = json.loads(note(proto, 'non_finite') or '{}')
+    step = max((each.step_count for each in proto.measurements), default=0)
+    if names - {*known}:
+        added = {name: step for name in sorted(names)}
+        write_notes(proto, {'non_finite': json.dumps(known | added)})

@@ -1,12 +1,12 @@
 """Rewards: the numbers by which trials are compared."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 import pyglove as pg
 
-from paxtune.metrics import Metric, as_metric
+from paxtune.metrics import Metric, MissingMetricError, as_metric, split_name
 from trainer.component import Component
 
 
@@ -304,3 +304,25 @@ def search_rewards(reward: Reward | Objectives | None) -> list[Reward]:
     if isinstance(reward, Objectives):
         return list(reward.rewards)
     return [] if reward is None else [reward]
+
+
+def measured_rewards(
+    rewards: Sequence[Reward], metrics: Mapping[str, float], sub_experiments: Collection[str] = ()
+) -> tuple[float, ...]:
+    """The rewards that metrics make; none while some metric is still to come.
+
+    Args:
+        rewards: of the search.
+        metrics: the latest of each.
+        sub_experiments: those of a trial. Of a part of them a sum, or the worst, would look better
+            than of all: so there are no rewards before each has measured something.
+
+    Raises:
+        NonFiniteRewardError: a reward is NaN or infinite.
+    """
+    if {*sub_experiments} - {split_name(name)[1] for name in metrics}:
+        return ()
+    try:
+        return tuple(reward.value(metrics) for reward in rewards)
+    except MissingMetricError:
+        return ()

@@ -14,8 +14,11 @@ from paxtune.metrics import join_name
 from paxtune.store import TRIALS
 from trainer.derived import resolve
 from trainer.directory import trial_directory_name
+from trainer.errors import UserError
 from trainer.loop import Interrupted, run
 from trainer.overrides import replaced
+from trainer.setup import compiled
+from trainer.warm_start import check_source, source_of
 
 if TYPE_CHECKING:
     from paxtune.decisions import Decisions
@@ -87,14 +90,14 @@ class ExperimentRunner(Runner):
     def refuse(self, study: 'Study', trial: 'Trial') -> str | None:
         from trainer import costs
 
+        _settle_warm_start(study, trial)
         parts, limits = experiments(study, trial), study.search.limits
         known = static_costs(parts)
         capacity = costs.device_memory_limit()
-        if capacity is None and not any(map(_is_of_memory, limits)):
-            return violation(limits, known)
+        reason = violation(limits, known)
+        if reason or (capacity is None and not _ask_for_memory(limits, parts)):
+            return reason
         for name, part in parts.items():
-            if reason := violation(limits, known):
-                return reason
             memory = costs.memory_cost(part)
             known |= suffixed(memory, name)
             needed = memory['device_memory_bytes']
@@ -197,8 +200,29 @@ def static_costs(parts: Mapping[str, Tunable]) -> dict[str, float]:
     return found
 
 
-def _is_of_memory(limit: Limit) -> bool:
-    return bool(limit.selector.matches(['device_memory_bytes']))
+def _ask_for_memory(limits: list[Limit], parts: Mapping[str, Tunable]) -> bool:
+    names = [join_name('device_memory_bytes', name or None) for name in parts]
+    return any(limit.selector.matches(names) for limit in limits)
+
+
+def _settle_warm_start(study: 'Study', trial: 'Trial') -> None:
+    """Notes that a trial begins afresh where its parent's weights do not fit it, or are not there.
+
+    That is found out before the first step, so that it holds for each attempt.
+    """
+    if trial.warm_start is None or trial.origin != 'algorithm':
+        return
+    directory = trial_directory(study, trial)
+    parts = experiments(study, trial)
+    if any((directory / name / 'experiment.json').exists() for name in parts):
+        return
+    try:
+        for name, part in parts.items():
+            source = source_of(part, directory / name)
+            if source is not None:
+                check_source(source, compiled(part)[0].abstract_state.params)
+    except UserError:
+        trial.note(warm_start='')
 
 
 class FunctionRunner(Runner):

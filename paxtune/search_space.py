@@ -21,7 +21,7 @@ from paxtune.decisions import (
 from paxtune.decoding import Decoder
 from paxtune.labels import labels, match, path
 from paxtune.shared import hoisted
-from trainer.component import unchecked
+from trainer.component import Component, unchecked
 from trainer.derived import SHARED, check_names, settle
 from trainer.errors import UserError
 from trainer.names import nearest
@@ -89,6 +89,17 @@ class Space:
                 opened = zip(hyper.candidate_templates, place.candidates, strict=True)
                 for candidate_template, candidate_spec in opened:
                     self._label(candidate_template, candidate_spec)
+
+    @property
+    def is_tunable(self) -> bool:
+        """Whether the value is a `Tunable`, as opposed to the values of a function."""
+        # The class itself is not imported here: that imports JAX.
+        return isinstance(self.value, Component) and hasattr(type(self.value), 'parts')
+
+    @property
+    def sub_experiments(self) -> list[str]:
+        """The names of what each trial trains, one after another; none where it trains one."""
+        return [str(name) for name in self.value.sub_experiments] if self.is_tunable else []
 
     @property
     def size(self) -> int | None:

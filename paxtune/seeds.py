@@ -20,16 +20,20 @@ def read(path: str) -> list[dict[str, Any]]:
     """
     try:
         content = json.loads(Path(path).read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f'--seed_trials={path}: cannot be read: {error}') from error
-    if isinstance(content, dict):
-        content = [each.get('decisions') for each in content.get('trials', [])]
+    if isinstance(content, dict) and isinstance(content.get('trials'), list):
+        trials = content['trials']
+        content = [each.get('decisions') if isinstance(each, dict) else None for each in trials]
     if not isinstance(content, list) or not all(isinstance(each, dict) for each in content):
         raise UserError(
             f'--seed_trials={path}: expected a JSON list of {{"path": value}}, one for each trial'
         )
     for each in content:
         for name, value in each.items():
+            # PyGlove's constructors import what this key names.
+            if name == pg.JSONConvertible.TYPE_NAME_KEY:
+                raise UserError(f'--seed_trials={path}: {name} is no path of a decision')
             if not isinstance(value, str | int | float | bool | None):
                 raise UserError(f'--seed_trials={path}: {name}: expected a plain value: {value!r}')
     return content

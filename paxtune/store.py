@@ -123,6 +123,12 @@ class Store:
             write_notes(study.study_spec, change(notes(study.study_spec)))
             self._data.update_study(study)
 
+    def ids(self) -> list[int]:
+        """The numbers of the study's trials."""
+        with self._lock, self._engine.connect() as connection:
+            execute = connection.connection.driver_connection.execute  # type: ignore[union-attr]
+            return [id_ for (id_,) in execute(_ALL_IDS)]
+
     def trials(self, known: Collection[int] = ()) -> list[TrialProto]:
         """The study's trials, by id, without those that are `known` already."""
         with self._lock, self._engine.connect() as connection:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from vizier._src.service import study_pb2
 
-from paxtune import exchange, pareto, stops
+from paxtune import budgets, exchange, pareto, stops
 from paxtune.algorithms import Exhausted, Suggestion
 from paxtune.decisions import Decisions
 from paxtune.exchange import EndedTrial
@@ -25,8 +25,6 @@ from trainer.serialization import from_json_text
 
 if TYPE_CHECKING:
     import pandas
-
-_HOUR = 3600.0
 
 
 class Study:
@@ -114,15 +112,15 @@ class Study:
         store = Store(path)
         try:
             spec = store.study()
-            record = StudyRecord.of(
-                space.value, search, space.spec, data or {}, exchange.priors(priors, space, how)
-            )
             if spec is None:
+                learnt = exchange.priors(priors, space, how)
+                record = StudyRecord.of(value, search, space.spec, data or {}, learnt)
                 store.create_study(_study_spec(how, space, record))
             else:
                 stored = StudyRecord.read(spec, path)
+                # What it learnt when it was made stays as it was.
+                record = StudyRecord.of(value, search, space.spec, data or {}, stored.priors)
                 refuse_changes(stored, record, folder)
-                record = StudyRecord.of(space.value, search, space.spec, stored.data, stored.priors)
                 store.write_study_notes(record.to_notes())
         except BaseException:
             store.close()
@@ -187,12 +185,14 @@ class Study:
     @property
     def sub_experiments(self) -> list[str]:
         """The names of what each trial trains, one after another; none where it trains one."""
-        parts = self.value.sym_getattr('sub_experiments', {})
-        return [str(name) for name in parts]
+        return self.space.sub_experiments
 
     @property
     def trials(self) -> list[Trial]:
         """All trials, by id, as they stand now."""
+        present = set(self.store.ids())
+        if not present >= self._terminal.keys():  # Another process has deleted some.
+            self._terminal = {n: t for n, t in self._terminal.items() if n in present}
         found = dict(self._terminal)
         with collected_later():
             for proto in self.store.trials(known=self._terminal):
@@ -281,7 +281,7 @@ class Study:
         return self._done_reason(self.trials)
 
     def _done_reason(self, trials: list[Trial]) -> str | None:
-        if reason := self._budget_used(trials):
+        if reason := budgets.used_up(self.search, trials, self.signs[0] if self.signs else 1.0):
             return reason
         if not all(trial.is_terminal for trial in trials):
             return None
@@ -289,26 +289,6 @@ class Study:
             return f'it has all of its {len(trials)} trials'
         if self._is_exhausted(trials):
             return f'there are no more than {len(trials)} different experiments in its space'
-        return None
-
-    def _budget_used(self, trials: list[Trial]) -> str | None:
-        search = self.search
-        if search.target_reward is not None:
-            (reward,) = search.rewards
-            for trial in trials:
-                if trial.reward is None or trial.stop_reason is not None:
-                    continue
-                if reward.score(trial.reward) >= reward.score(search.target_reward):
-                    return f'trial {trial.id} has reached the target reward {search.target_reward}'
-        for limit, weigh, name in (
-            (search.max_hours, False, 'hours'),
-            (search.max_device_hours, True, 'device hours'),
-        ):
-            if limit is None:
-                continue
-            seconds = sum(t.seconds * (t.devices if weigh else 1) for t in trials)
-            if seconds >= limit * _HOUR:
-                return f'its {limit:g} {name} are used up'
         return None
 
     def _is_exhausted(self, trials: list[Trial]) -> bool:
@@ -418,12 +398,14 @@ class Study:
         """
         number = self.store.max_id() + 1
         drawn = self.suggestions.completed(decisions, number)
-        if reason := self.suggestions.why_infeasible(drawn):
-            raise UserError(f'such a trial would be infeasible: {reason}')
         notes = {'origin': origin}
         for name, value in (('retry_of', retry_of), ('warm_start', warm_start)):
             if value is not None:
-                self.trial(value)
+                other = self.trial(value)
+                if name == 'warm_start' and (not other.is_terminal or other.is_imported):
+                    raise UserError(
+                        f'trial {value} has no weights here that another can begin with'
+                    )
                 notes[name] = str(value)
         return self._add(drawn, notes, _activate if start else _request)
 
@@ -454,7 +436,7 @@ class Study:
             raise UserError(
                 f'trial {number} is {old.state}: only one that has ended can be retried'
             )
-        return self.add(old.decisions, retry_of=number, origin='retry')
+        return self.add(old.decisions, retry_of=number, warm_start=old.warm_start, origin='retry')
 
     def tell(
         self,

@@ -101,11 +101,6 @@ def refuse_changes(stored: StudyRecord, now: StudyRecord, directory: Path | None
                 f'{directory} holds a study of other data: the fingerprint of {name} was {before} '
                 f'there, and is {after} now. Use another --job_log_dir for the changed data.'
             )
-    if now.priors and now.priors != stored.priors:
-        raise UserError(
-            f'{directory} holds a study with other prior trials: those are given when a study is '
-            'made. Use another --job_log_dir, or leave --prior_studies out to go on.'
-        )
 
 
 def _differences_between(before: str, after: str, search: str) -> list[str]:

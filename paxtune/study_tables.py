@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paxtune import budgets
 from paxtune.differences import differences, shown
 from paxtune.labels import label
 from paxtune.printing import Document, Row, Table
@@ -26,7 +27,7 @@ def summary(study: Study) -> Document:
     trials = study.trials
     counts = collections.Counter(trial.outcome for trial in trials)
     decisions = [dataclasses.asdict(row) for row in decision_rows(study.space)]
-    front, budgets, reasons = best_trials(study), _budgets(study, trials), _reasons(trials)
+    front, limits, reasons = best_trials(study), _budgets(study, trials), _reasons(trials)
     facts = {
         'directory': str(study.directory),
         'experiment': f'{type(study.value).__module__}.{type(study.value).__qualname__}',
@@ -40,7 +41,7 @@ def summary(study: Study) -> Document:
         'rewards': [{'label': each.label, 'goal': each.goal} for each in study.rewards],
         'size': study.space.size,
         'trials': {how: counts[how] for how in OUTCOMES},
-        'budgets': budgets,
+        'budgets': limits,
         'decisions': decisions,
         'best': _rows(study, front),
         'infeasible': reasons,
@@ -53,7 +54,7 @@ def summary(study: Study) -> Document:
     }
     tables = [
         _upright(told, 'study', 'value'),
-        Table(budgets, ['budget', 'used', 'limit']),
+        Table(limits, ['budget', 'used', 'limit']),
         Table(decisions, ['path', 'legal', 'scale', 'condition'], 'Decisions'),
         *_best_tables(study, front),
         Table(reasons, ['count', 'reason'], 'Commonest reasons of infeasible trials'),
@@ -214,13 +215,15 @@ def _upright(values: Mapping[str, Any], first: str, second: str) -> Table:
 
 def _budgets(study: Study, trials: Sequence[Trial]) -> list[dict[str, Any]]:
     search = study.search
-    seconds = sum(trial.seconds for trial in trials)
-    weighed = sum(trial.seconds * trial.devices for trial in trials)
     failures = sum(trial.is_failed for trial in trials)
     rows = [
         {'budget': 'trials', 'used': len(trials), 'limit': study.num_trials},
-        {'budget': 'hours', 'used': seconds / 3600, 'limit': search.max_hours},
-        {'budget': 'device hours', 'used': weighed / 3600, 'limit': search.max_device_hours},
+        {'budget': 'hours', 'used': budgets.hours(trials), 'limit': search.max_hours},
+        {
+            'budget': 'device hours',
+            'used': budgets.device_hours(trials),
+            'limit': search.max_device_hours,
+        },
         {'budget': 'failures', 'used': failures, 'limit': search.max_failures},
     ]
     if search.target_reward is not None:

@@ -20,6 +20,9 @@ from trainer.signals import SkipTrial
 _REFUSALS = (SkipTrial, ArithmeticError, LookupError, TypeError, ValueError)
 
 
+_MAX_DRAWS = 100  # Of what a seed leaves open, until one is feasible.
+
+
 class SuggestionError(RuntimeError):
     """The algorithm raised. The message holds its traceback."""
 
@@ -80,13 +83,19 @@ class Suggestions:
             number: of the trial that they are for.
 
         Raises:
-            UserError: they are none of the space, or do not fit together.
+            UserError: they are none of the space, do not fit together, or make nothing feasible.
         """
         made = self._space.parse(dict(given), partial=True)
-        try:
-            return complete(self._space.spec, made, self._request(number).rng())
-        except ValueError as error:
-            raise UserError(f'these decisions do not fit together: {error}') from error
+        rng, reason = self._request(number).rng(), None
+        for _ in range(_MAX_DRAWS):
+            try:
+                drawn = complete(self._space.spec, made, rng)
+            except ValueError as error:
+                raise UserError(f'these decisions do not fit together: {error}') from error
+            reason = self.why_infeasible(drawn)
+            if reason is None:
+                return drawn
+        raise UserError(f'a trial with these decisions would be infeasible: {reason}')
 
     def why_infeasible(self, decisions: Decisions) -> str | None:
         """Why decisions make no experiment that the search wants; None if they do."""
@@ -97,26 +106,34 @@ class Suggestions:
 
     def _find_reason(self, decisions: Decisions) -> str | None:
         try:
-            value = self._space.materialize(decisions)
+            values = self._values(decisions)
+            for value in values.values():
+                for constraint in self._search.constraints:
+                    constraint.require(value)
         except _REFUSALS as error:
             return str(error).split('\n')[0]
-        except UserError:
-            raise
+        except UserError as error:
+            if not self._space.sub_experiments:
+                raise
+            return str(error).split('\n')[0]  # What a sub-experiment changes does not fit.
         except Exception:
             return None  # A bug in the `check` of a component: the trial will tell.
-        try:
-            for constraint in self._search.constraints:
-                constraint.require(value)
-        except _REFUSALS as error:
-            return str(error).split('\n')[0]
-        if not hasattr(value, 'parts'):
-            return None
+        return self._too_costly(values) if self._space.is_tunable else None
+
+    def _values(self, decisions: Decisions) -> dict[str, Any]:
+        """What a trial is about, by the name of the sub-experiment."""
+        if not self._space.is_tunable:
+            return {'': self._space.materialize(decisions)}
         # Imported here: it imports JAX, and a study of a function has no use for it.
-        from paxtune.runners import parts_of, static_costs
+        from paxtune.runners import parts_of
+
+        return dict(parts_of(self._space, decisions))
+
+    def _too_costly(self, parts: dict[str, Any]) -> str | None:
+        from paxtune.runners import static_costs
 
         try:
-            costs = static_costs(parts_of(self._space, decisions))
-            return violation(self._search.limits, costs)
+            return violation(self._search.limits, static_costs(parts))
         except UserError as error:
             return str(error).split('\n')[0]
         except Exception:

@@ -1,5 +1,6 @@
 """One trial of a study."""
 
+import dataclasses
 import datetime
 import functools
 import json
@@ -13,9 +14,8 @@ from vizier._src.service import study_pb2
 from paxtune.cross_step import LastStep, NothingMeasuredError, final_metrics
 from paxtune.decisions import Decisions, to_dna
 from paxtune.limits import violation
-from paxtune.measurement import Measurement
-from paxtune.metrics import MissingMetricError, split_name
-from paxtune.rewards import NonFiniteRewardError
+from paxtune.measurement import Measurement, with_carried
+from paxtune.rewards import NonFiniteRewardError, measured_rewards
 from paxtune.store import TrialProto, note, notes, write_notes
 
 if TYPE_CHECKING:
@@ -174,6 +174,11 @@ class Trial:
         return self._note('origin') or 'algorithm'
 
     @property
+    def is_imported(self) -> bool:
+        """Whether it ran in another study."""
+        return '#' in self.origin
+
+    @property
     def stop_reason(self) -> str | None:
         """Why the trial was stopped early; None if it was not."""
         return self._note('stopped')
@@ -269,7 +274,7 @@ class Trial:
         for measurement in self.measurements:
             if measurement.step == step:
                 return measurement
-        rewards = self._rewards_of(self._carried(metrics) | dict(metrics))
+        rewards = self._rewards_of(with_carried(self.measurements, metrics))
         finite = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
         measurement = Measurement(step, finite, rewards, checkpoint)
         notes: dict[str, dict[str, Any]] = {
@@ -287,27 +292,9 @@ class Trial:
         self._update(change)
         return measurement
 
-    def _carried(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """What sub-experiments before this one have measured."""
-        now = {split_name(name)[1] for name in metrics}
-        return {
-            name: value
-            for measurement in self.measurements
-            for name, value in measurement.metrics.items()
-            if split_name(name)[1] not in now
-        }
-
     def _rewards_of(self, metrics: Mapping[str, float]) -> tuple[float, ...]:
-        """The rewards; none while a metric or a sub-experiment is still to come.
-
-        Of some of the sub-experiments a sum, or the worst, would look better than of all.
-        """
-        if {*self._study.sub_experiments} - {split_name(name)[1] for name in metrics}:
-            return ()
-        try:
-            return tuple(reward.value(metrics) for reward in self._study.rewards)
-        except MissingMetricError:
-            return ()
+        study = self._study
+        return measured_rewards(study.rewards, metrics, study.sub_experiments)
 
     def final_metrics(self) -> dict[str, float]:
         """The metrics that the trial would end with now, by the search's `cross_step`.
@@ -343,8 +330,7 @@ class Trial:
         except NothingMeasuredError as error:
             raise RuntimeError(f'trial {self.id} cannot be completed: {error}') from error
         rewards = tuple(reward.value(metrics) for reward in self._study.rewards)
-        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-        self._end(Measurement(self.measurements[-1].step, finite, rewards))
+        self._end(Measurement(self.measurements[-1].step, metrics, rewards))
 
     def stop(self, reason: str) -> None:
         """Finishes the trial early, with its last measurement. It will not be the best.
@@ -358,7 +344,9 @@ class Trial:
             raise RuntimeError(
                 f'trial {self.id} cannot be stopped: nothing was measured that has a reward'
             )
-        self._end(self._rewarded()[-1], stopped=reason)
+        last = self._rewarded()[-1]
+        known = with_carried(self.measurements, last.metrics)
+        self._end(Measurement(last.step, known, last.rewards), stopped=reason)
 
     @property
     def is_rewarded(self) -> bool:
@@ -384,24 +372,25 @@ class Trial:
 
         Raises:
             NonFiniteRewardError: the reward is NaN or infinite.
-            MissingMetricError: the reward needs a metric that is not there.
             RuntimeError: the trial is not ACTIVE.
         """
         self._refresh()
         self._require_active(self._proto)
         last = self.measurements[-1].metrics if self.measurements else {}
-        known = {**last, **(metrics or {})}
-        if reward is not None:
-            if len(self._study.rewards) != 1:
-                raise RuntimeError('a reward can be given only in a study that has one')
-            if not math.isfinite(reward):
-                raise NonFiniteRewardError(f'the reward is {reward}')
-            rewards: tuple[float, ...] = (reward,)
+        known = {**with_carried(self.measurements, last), **(metrics or {})}
+        if reward is None:
+            rewards = self._rewards_of(known)
+        elif len(self._study.rewards) != 1:
+            raise RuntimeError('a reward can be given only in a study that has one')
+        elif not math.isfinite(reward):
+            raise NonFiniteRewardError(f'the reward is {reward}')
         else:
-            rewards = tuple(each.value(known) for each in self._study.rewards)
-        finite = {name: value for name, value in known.items() if math.isfinite(value)}
+            rewards = (reward,)
+        if len(rewards) < len(self._study.rewards):
+            self.fail(f'{reason} (before a reward was measured)')
+            return
         step = max([self.step, *(each.step for each in self.measurements)])
-        self._end(Measurement(step, finite, rewards), concluded=reason)
+        self._end(Measurement(step, known, rewards), concluded=reason)
 
     def fail(self, reason: str, is_error: bool = False) -> None:
         """Finishes the trial as infeasible: no reward can be said to belong to its decisions.
@@ -425,9 +414,12 @@ class Trial:
         self._update(change)
 
     def _end(self, final: Measurement, **why: str) -> None:
+        # Before NaN is left out: it is within no limit.
         if reason := violation(self._study.search.limits, final.metrics):
             self.fail(reason)
             return
+        finite = {name: value for name, value in final.metrics.items() if math.isfinite(value)}
+        final = dataclasses.replace(final, metrics=finite)
 
         def change(proto: TrialProto) -> None:
             self._require_active(proto)
@@ -448,7 +440,7 @@ class Trial:
 
     def _number(self, key: str) -> int | None:
         value = self._note(key)
-        return None if value is None else int(value)
+        return int(value) if value else None
 
     def _refresh(self) -> None:
         self._set(self._study.store.trial(self.id))

@@ -3,12 +3,14 @@
 import contextlib
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+import sqlalchemy
 
 from paxtune.callbacks import Callback
 from paxtune.constraints import Infeasible
-from paxtune.metrics import MissingMetricError, split_name
+from paxtune.metrics import split_name
 from paxtune.records import TrialRecord, settle
 from paxtune.rewards import NonFiniteRewardError, Reward
 from paxtune.runners import Report, Runner, trial_directory
@@ -117,7 +119,9 @@ class Tuner:
             callback.on_trial_start(self.study, trial)
         try:
             self._attempt(trial, directory, record)
-        except BadRewardError:
+        except _OutsideError as error:
+            raise error.args[0] from None
+        except (BadRewardError, sqlalchemy.exc.SQLAlchemyError):
             raise
         except Interrupted:
             return
@@ -129,21 +133,25 @@ class Tuner:
             callback.on_trial_end(self.study, trial)
 
     def _attempt(self, trial: Trial, directory: Path | None, record: TrialRecord) -> None:
+        refused = reason = signal = None
         try:
-            if refused := self._runner.refuse(self.study, trial):
-                trial.fail(refused)
-                return
-            reason = self._listen(trial, directory, record)
-        except StopTrial as signal:
-            _conclude(trial, signal)
-            return
+            refused = self._runner.refuse(self.study, trial)
+            if refused is None:
+                reason = self._listen(trial, directory, record)
+        except StopTrial as raised:
+            signal = raised
         finally:
             record.note_time(trial)
         # Only now has the last save succeeded: a trial ends once, and cannot fail after that.
-        if reason is not None:
+        if refused is not None:
+            trial.fail(refused)
+        elif signal is not None:
+            _conclude(trial, signal)
+        elif reason is not None:
             _stop(trial, reason)
         else:
-            self._complete(trial)
+            self._require_rewards(trial)
+            trial.complete()
 
     def _listen(self, trial: Trial, directory: Path | None, record: TrialRecord) -> str | None:
         """Runs a trial. Returns why it is to be stopped early; None if it came to its end."""
@@ -152,10 +160,12 @@ class Tuner:
             for report in reports:
                 if report.resumed_from and not record.is_resumed:
                     record.resumed(report.resumed_from)
-                    for callback in self._callbacks:
-                        callback.on_trial_resume(self.study, trial, report.resumed_from)
+                    with _outside():
+                        for callback in self._callbacks:
+                            callback.on_trial_resume(self.study, trial, report.resumed_from)
                 self._report(trial, report)
-                record.write(trial)
+                with _outside():
+                    record.write(trial)
                 if self.study.stop_requested(trial):
                     return 'stopped by request'
                 self._asked_to_pause = self.study.pause_requested
@@ -165,30 +175,25 @@ class Tuner:
         return None
 
     def _report(self, trial: Trial, report: Report) -> None:
-        measurement = trial.report(report.step, report.metrics, report.checkpoint)
+        with _about_rewards():
+            measurement = trial.report(report.step, report.metrics, report.checkpoint)
         if report.is_last and not measurement.rewards:
             # Tells now what the end of the trial would.
             self._require_rewards(trial)
-        for callback in self._callbacks:
-            callback.on_measurement(self.study, trial, measurement)
-
-    def _complete(self, trial: Trial) -> None:
-        self._require_rewards(trial)
-        trial.complete()
+        with _outside():
+            for callback in self._callbacks:
+                callback.on_measurement(self.study, trial, measurement)
 
     def _require_rewards(self, trial: Trial) -> None:
         """Raises BadRewardError unless the rewards can be made of the trial's final metrics."""
-        metrics = trial.final_metrics()
-        for reward in self.study.search.rewards:
-            try:
-                reward.value(metrics)
-            except MissingMetricError as error:
+        if not trial.measurements:
+            return
+        with _about_rewards():
+            metrics = trial.final_metrics()
+            for reward in self.study.rewards:
                 # Nothing is timed in a process that goes on at the last step of a trial.
-                if trial.resumed and _is_of_speed(reward):
-                    raise
-                path = '' if str(error).startswith('search.') else 'search.'
-                raise BadRewardError(f'{path}{error}') from error
-        return metrics
+                if not (trial.resumed and _is_of_speed(reward)):
+                    reward.value(metrics)
 
     def _fail(self, trial: Trial, directory: Path | None, error: Exception) -> None:
         # Whatever a trial raises is that trial's. The traceback is kept beside it.
@@ -246,6 +251,29 @@ class Tuner:
 
 def _is_of_speed(reward: Reward) -> bool:
     return any(split_name(metric.name)[0] in SPEEDS for metric in reward.metrics)
+
+
+class _OutsideError(Exception):
+    """Holds an error that is not the trial's own."""
+
+
+@contextlib.contextmanager
+def _outside() -> Iterator[None]:
+    """Around what is not the trial's own code: callbacks, records."""
+    try:
+        yield
+    except Exception as error:
+        raise _OutsideError(error) from error
+
+
+@contextlib.contextmanager
+def _about_rewards() -> Iterator[None]:
+    """Around what makes rewards: what is wrong with them is wrong for all trials."""
+    try:
+        yield
+    except UserError as error:
+        path = '' if str(error).startswith('search.') else 'search.'
+        raise BadRewardError(f'{path}{error}') from error
 
 
 def _conclude(trial: Trial, signal: StopTrial) -> None:

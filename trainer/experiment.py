@@ -65,10 +65,10 @@ class Experiment(Component):
         if not self.train_input.is_training:
             raise ValueError('train_input.is_training must be true')
         for name, data in self.eval_inputs.items():
-            if name == 'train' or '/' in name:
+            if name == 'train' or '/' in name or ':' in name:
                 raise ValueError(
                     f"eval_inputs: {name!r} is no name for an evaluation set: 'train' "
-                    "and names with '/' would be confused with other metrics"
+                    "and names with '/' or ':' would be confused with other metrics"
                 )
             if data.is_training:
                 raise ValueError(f'eval_inputs.{name}.is_training must be false')

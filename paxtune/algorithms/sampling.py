@@ -22,7 +22,7 @@ from paxtune.decisions import (
 from trainer.errors import UserError
 
 _MAX_DRAWS = 3000
-_MAX_INFEASIBLE = 1000  # Draws until one gives up, or looks at each experiment of a small space.
+_MAX_INFEASIBLE = 2500  # Draws until one gives up, or looks at each experiment of a small space.
 _MAX_LOOKED_AT = 10_000  # Infeasible experiments: making one may take some hundredths of a second.
 
 _OPENED = re.compile(r'\[=(\d+)/\d+\]')
@@ -124,7 +124,9 @@ def _nothing_found(refused: Counter[str]) -> UserError:
     reasons = '\n'.join(f'  {count} times: {reason}' for reason, count in refused.most_common(3))
     return UserError(
         f'No feasible experiment was found: {refused.total()} of the search space are all '
-        f'infeasible. Narrow the space or relax its constraints. The commonest reasons:\n{reasons}'
+        f'infeasible. Narrow the space or relax its constraints, in another --job_log_dir (with '
+        '--fork_study to keep what there is), or add a trial that is feasible with '
+        f'python -m paxtune.studies add. The commonest reasons:\n{reasons}'
     )
 
 

@@ -160,13 +160,13 @@ def test_random_search_says_why_nothing_is_feasible():
     with pytest.raises(UserError) as error:
         ask(RandomSearch(), spec, [], infeasible=infeasible)
     lines = str(error.value).split('\n')
-    assert lines[0].startswith('No feasible experiment was found: 1000 of the search space')
+    assert lines[0].startswith('No feasible experiment was found: 2500 of the search space')
     assert [line.split(' times: ')[1] for line in lines[1:]] == ['x is large', 'x is small']
 
 
 def test_random_search_gives_up_on_a_large_finite_space():
     spec = pg.dna_spec(pg.Dict(x=intv(1, 10**6), y=intv(1, 10**6)))
-    with pytest.raises(UserError, match=r'1000 times: no$'):
+    with pytest.raises(UserError, match=r'2500 times: no$'):
         ask(RandomSearch(), spec, [], infeasible=lambda decisions: 'no')
 
 

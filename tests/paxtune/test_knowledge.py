@@ -10,6 +10,7 @@ import pytest
 from paxtune import exchange, seeds
 from paxtune.algorithms import RegularizedEvolution
 from paxtune.api import tune
+from paxtune.constraints import Constraint, Infeasible
 from paxtune.policies import MedianStopping
 from paxtune.rewards import MetricReward
 from paxtune.search_space import Space
@@ -62,7 +63,19 @@ def test_seed_trials_are_read_from_a_file_or_an_export(tmp_path: Path) -> None:
     assert seeds.read(str(path)) == [{'rate': 0.02}]
 
 
-@pytest.mark.parametrize('text', ['{', '3', '[3]', '[{"rate": {"_type": "os.system"}}]'])
+@pytest.mark.parametrize(
+    'text',
+    [
+        '{',
+        '3',
+        '[3]',
+        '{"trials": 5}',
+        '{"trials": [1]}',
+        '[' * 100_000,
+        '[{"rate": {"_type": "os.system"}}]',
+        '[{"_type": "tests.paxtune.test_knowledge.Default", "rate": 0.1}]',
+    ],
+)
 def test_a_file_that_holds_no_seeds_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / 'seeds.json'
     path.write_text(text)
@@ -91,6 +104,26 @@ def test_defaults_are_those_of_the_experiment_before_its_decisions_and_of_its_cl
     no_default = Default(rate=pg.floatv(10.0, 20.0))
     with pytest.raises(UserError, match='no decision has a default'):
         seeds.defaults(Space(no_default), no_default)
+
+
+class NotDense(Constraint):
+    """A constraint that forbids a good part of the space."""
+
+    def require(self, experiment: Any) -> None:
+        if isinstance(experiment.layer, Dense):
+            raise Infeasible('no dense layers')
+
+
+def test_seeds_satisfy_the_constraints_or_are_refused() -> None:
+    bound = search(constraints=[NotDense()])
+    whole = [{'rate': 0.01, 'layer': 'Dense', 'widths[0]': 1, 'widths[1]': 3}]
+    with pytest.raises(UserError, match=r'search\.seeds\[0\]: .* no dense layers'):
+        Study.open(None, toy(search=bound.clone(override={'seeds': whole})))
+    part = bound.clone(override={'seeds': [{'rate': 0.01}] * 4})
+    with Study.open(None, toy(search=part)) as study:
+        run(study)
+        assert [trial.decisions['rate'] for trial in study.trials[:4]] == [0.01] * 4
+        assert not any(isinstance(trial.materialize().layer, Dense) for trial in study.trials)
 
 
 # --- Added, retried, imported ---
@@ -149,6 +182,18 @@ def test_what_is_exported_comes_back(tmp_path: Path) -> None:
             assert old.measurements == new.measurements
             assert new.origin == f'a file#{old.id}'
         assert ask(target).id == 4
+
+
+def test_the_hours_of_imported_trials_are_not_this_studys(tmp_path: Path) -> None:
+    with whole(tmp_path) as source, Study.open(None, toy(search=search(max_hours=1))) as target:
+        data = [exchange.content(trial) | {'seconds': 7200.0} for trial in source.trials]
+        exchange.import_trials(target, data, 'a file')
+        assert target.trials[0].seconds == 7200
+        assert not target.is_done
+        for seconds in (float('nan'), -1.0):
+            broken = [data[0] | {'seconds': seconds, 'trial': 99}]
+            with pytest.raises(UserError, match='not a trial'):
+                exchange.import_trials(target, broken, 'a file')
 
 
 def test_rewards_of_imported_trials_are_made_anew(tmp_path: Path) -> None:
@@ -225,6 +270,40 @@ def test_an_algorithm_learns_from_prior_studies(tmp_path: Path) -> None:
     # What was learnt is part of the study: the other one may be gone.
     with Study.open(tmp_path / 'new', made) as resumed:
         assert decisions(resumed) == expected
+
+
+def test_prior_trials_keep_their_order(tmp_path: Path) -> None:
+    """The population of an evolution is of the youngest trials, also of another study's."""
+    with Study.open(tmp_path, toy(search=search(num_trials=4))) as source:
+        run(source)
+        youngest = source.trials[-1].decisions
+        evolution = RegularizedEvolution(population_size=1, tournament_size=1)
+        made = toy(search=search(algorithm=evolution))
+        with Study.open(None, made, priors=[source]) as study:
+            child = ask(study).decisions
+            changed = {path for path in youngest if child.get(path) != youngest[path]}
+            assert len({path.split('.')[0].split('[')[0] for path in changed}) == 1
+
+
+def test_what_a_study_begins_with_is_taken_once(tmp_path: Path) -> None:
+    space, old = {'x': pg.floatv(0.0, 1.0)}, tmp_path / 'old'
+    common: dict[str, Any] = {'space': space, 'reward': 'minimize'}
+
+    def goes_on(count: int) -> list[dict[str, Any]]:
+        with tune(
+            lambda v: v.x,
+            **common,
+            num_trials=count,
+            fork_study=old,
+            prior_studies=[old],
+            job_log_dir=tmp_path / 'new',
+        ) as study:
+            return decisions(study)
+
+    tune(lambda v: v.x, **common, num_trials=2, job_log_dir=old).close()
+    before = goes_on(4)
+    tune(lambda v: v.x, **common, num_trials=3, job_log_dir=old).close()
+    assert goes_on(5)[:4] == before
 
 
 def test_a_prior_study_that_has_nothing_to_say_is_refused(tmp_path: Path) -> None:

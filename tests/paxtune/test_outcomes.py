@@ -11,6 +11,7 @@ from paxtune.api import tune
 from paxtune.callbacks import Callback
 from paxtune.failures import ErrorPattern
 from paxtune.limits import Limit
+from paxtune.metrics import Metric
 from paxtune.policies import MedianStopping
 from paxtune.rewards import MetricReward
 from paxtune.runners import FunctionRunner
@@ -21,6 +22,7 @@ from paxtune.tuner import BadRewardError, Paused, StudyStoppedError, Tuner
 from trainer.signals import SkipTrial, StopTrial
 
 LOSS = MetricReward('minimize', 'loss')
+AMBIGUOUS = MetricReward('minimize', Metric.eval('loss'))
 SPACE = pg.Dict(x=pg.oneof([0, 1, 2, 3, 4, 5]))
 
 
@@ -313,6 +315,20 @@ def test_what_a_callback_raises_ends_the_search_and_loses_nothing() -> None:
     assert heard.events[-1] == 'end'
 
 
+@pytest.mark.parametrize('method', ['on_trial_start', 'on_measurement', 'on_trial_end'])
+def test_whatever_a_callback_raises_is_not_the_trials(method: str) -> None:
+    def broken(*args: Any) -> None:
+        raise RuntimeError('no network')
+
+    callback = type('Broken', (Callback,), {method: broken})()
+    study = Study.open(None, SPACE, search=search())
+    with pytest.raises(RuntimeError, match='no network'):
+        Tuner(study, FunctionRunner(two), [callback]).run()
+    assert [trial.is_failed for trial in study.trials] == [False]
+    Tuner(study, FunctionRunner(two)).run()
+    assert states(study) == ['COMPLETED'] * 4
+
+
 # --- Functions ---
 
 
@@ -373,3 +389,16 @@ def test_a_limit_holds_however_a_trial_ends(way: str) -> None:
     assert (ended.state, ended.rewards) == ('INFEASIBLE', ())
     assert str(ended.infeasible_reason).startswith('cost is 5')
     assert study.best is None
+
+
+def test_a_metric_with_a_limit_that_is_not_finite_is_beyond_it() -> None:
+    limits = [Limit(metric='cost', at_most=1.0)]
+    study = run(lambda values: {'loss': 1.0, 'cost': float('nan')}, limits=limits, num_trials=1)
+    assert states(study) == ['INFEASIBLE']
+
+
+def test_a_reward_that_cannot_be_made_is_the_users_error_and_no_trial_is_lost() -> None:
+    study = Study.open(None, SPACE, search=search(reward=AMBIGUOUS))
+    with pytest.raises(BadRewardError, match='may be a/loss, b/loss'):
+        Tuner(study, FunctionRunner(lambda v: {'a/loss': 1.0, 'b/loss': 2.0})).run()
+    assert states(study) == ['ACTIVE']

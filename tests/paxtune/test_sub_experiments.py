@@ -7,6 +7,7 @@ import numpy as np
 import pyglove as pg
 import pytest
 
+from paxtune import exchange
 from paxtune.algorithms import RegularizedEvolution
 from paxtune.api import tune
 from paxtune.cross_step import BestStep, MeanOfSteps
@@ -17,6 +18,7 @@ from paxtune.rewards import MetricReward, Objectives
 from paxtune.runners import trial_directory
 from paxtune.searching import Search
 from paxtune.study import Study
+from tests.paxtune.studies import ask
 from tests.trainer.tiny import experiment
 from trainer.errors import UserError
 
@@ -95,6 +97,29 @@ def test_the_best_step_of_several_needs_a_metric(tmp_path: Path) -> None:
         assert trial.metrics[name] == min(each.metrics.get(name, 9) for each in trial.measurements)
 
 
+def test_a_part_of_them_never_makes_a_reward(tmp_path: Path) -> None:
+    """However a trial ends, and wherever it is carried to."""
+    made = folds()
+    with Study.open(tmp_path / 'a', made) as study, Study.open(tmp_path / 'b', made) as other:
+        early, late = ask(study), None
+        early.report(2, {'eval/log_pplx:long': 1.0})
+        early.conclude('by hand', metrics={'eval/accuracy:long': 1.0})
+        assert early.state == 'INFEASIBLE'
+        late = ask(study)
+        late.report(2, {'eval/log_pplx:long': 10.0})
+        late.report(6, {'eval/log_pplx:short': 2.0})
+        late.stop('by hand')
+        assert late.reward == 6.0
+        assert exchange.fork(study, other) == 2
+        assert other.trials[1].reward == 6.0
+        assert [each.rewards for each in other.trials[1].measurements] == [(), (6.0,)]
+
+
+def test_the_best_step_cannot_be_told_by_the_reward_of_all() -> None:
+    with pytest.raises(ValueError, match=r'cross_step: .* name a metric'):
+        folds(cross_step=BestStep())
+
+
 # --- Warm starts ---
 
 
@@ -123,6 +148,21 @@ def test_children_begin_with_their_parents_weights(tmp_path: Path) -> None:
             assert child.measurements[0].rewards[0] < parent.measurements[0].rewards[0]
 
 
+def test_weights_that_do_not_fit_are_left_and_the_trial_begins_afresh(tmp_path: Path) -> None:
+    evolution = RegularizedEvolution(population_size=1, tournament_size=1)
+    made = rates(algorithm=evolution, warm_start='parent', num_trials=3)
+    made.rebind(
+        {
+            'task.learner.learning_rate': 0.01,
+            'task.model.stack.layers[0].feed_forward.hidden_dims': pg.oneof([16, 24, 32]),
+        }
+    )
+    with tune(made, job_log_dir=tmp_path) as study:
+        assert [trial.state for trial in study.trials] == ['COMPLETED'] * 3
+        assert [trial.parent is None for trial in study.trials] == [True, False, False]
+        assert [trial.warm_start for trial in study.trials] == [None] * 3
+
+
 def test_an_added_trial_may_begin_with_anothers_weights(tmp_path: Path) -> None:
     with tune(rates(num_trials=1), job_log_dir=tmp_path) as study:
         (first,) = study.trials
@@ -133,6 +173,7 @@ def test_an_added_trial_may_begin_with_anothers_weights(tmp_path: Path) -> None:
         assert second.decisions == first.decisions
         assert np.isfinite(second.reward or np.nan)
         assert (second.reward or 0.0) < (first.reward or 0.0)
+        assert study.retry(2).warm_start == 1
 
 
 # --- Several objectives ---
