@@ -18,7 +18,7 @@ from paxtune.rewards import MetricReward, Objectives, Reward
 from paxtune.runners import ExperimentRunner, FunctionRunner, Runner
 from paxtune.search_space import Space
 from paxtune.searching import Search
-from paxtune.study import Study
+from paxtune.study import Study, database, refuse_impossible
 from paxtune.tuner import Tuner
 from trainer import directory as directories
 from trainer.command import enable_compilation_cache
@@ -117,15 +117,17 @@ def tune(
     else:
         value, how = _of_function(space, changes)
         data, runner = {}, FunctionRunner(what)
+    refuse_impossible(value, how)
     with contextlib.ExitStack() as held:
+        is_new = job_log_dir is None or not database(job_log_dir).exists()
+        priors = [held.enter_context(Study.load(each)) for each in prior_studies if is_new]
         if job_log_dir is not None:
             held.enter_context(directories.locked(job_log_dir))
-        priors = [held.enter_context(Study.load(each)) for each in prior_studies]
         study = Study.open(job_log_dir, value, data, search=how, priors=priors)
         with contextlib.ExitStack() as on_error:
             on_error.callback(study.close)
             if fork_study is not None and not study.trials:
-                exchange.fork(held.enter_context(Study.load(fork_study)), study)
+                _fork(held.enter_context(Study.load(fork_study)), study)
             Tuner(study, runner, callbacks, should_interrupt).run()
             on_error.pop_all()
         _warn_of_failure(study)
@@ -171,6 +173,16 @@ def _refuse_several_processes() -> None:
         raise UserError('a search over several processes is not supported yet: start one')
 
 
+def _fork(source: Study, study: Study) -> None:
+    count, total = exchange.fork(source, study), len(source.trials)
+    if not count:
+        raise UserError(
+            f'--fork_study: none of the {total} trials in {source.directory} has ended, has the '
+            'metrics of the reward and fits into the search space'
+        )
+    logging.info('%d of %d trials were taken from %s', count, total, source.directory)
+
+
 def _warn_of_failure(study: Study) -> None:
     """A study in which all trials failed is a bug in what they run, and says so."""
     failed = [trial for trial in study.trials if trial.is_failed]
@@ -194,7 +206,11 @@ def _of_function(space: Any, changes: dict[str, Any]) -> tuple[Any, Search]:
     reward = changes.pop('reward', None)
     if reward is None:
         raise UserError("reward: say 'minimize' or 'maximize', or give a reward")
+    if isinstance(reward, str) and reward not in ('minimize', 'maximize'):
+        raise UserError(f"reward: expected 'minimize', 'maximize' or a reward, not {reward!r}")
     if isinstance(reward, str):
         reward = MetricReward(reward, 'objective')
     value = pg.Dict(space) if type(space) is dict else space
+    if not isinstance(value, pg.Object | pg.Dict):
+        raise UserError(f'space: expected a dict or a symbolic object, not {type(space).__name__}')
     return pg.clone(value, deep=True), Search(reward, **changes)

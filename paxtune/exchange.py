@@ -11,7 +11,8 @@ import pyglove as pg
 
 from paxtune.algorithms import PastTrial
 from paxtune.decisions import Decisions
-from paxtune.labels import label
+from paxtune.labels import label, match
+from paxtune.limits import violation
 from paxtune.measurement import Measurement, with_carried
 from paxtune.rewards import NonFiniteRewardError, Reward, measured_rewards
 from paxtune.search_space import Space
@@ -146,7 +147,7 @@ def import_trials(study: 'Study', trials: Sequence[Mapping[str, Any]], source: s
 
 
 def _ended(study: 'Study', each: Mapping[str, Any], origin: str) -> EndedTrial | None:
-    decisions = study.space.adopt(each['decisions'].get)
+    decisions = _adopted(study.space, each['decisions'])
     if decisions is None or each['state'] not in ('COMPLETED', 'INFEASIBLE'):
         return None
     measurements: list[Measurement] = []
@@ -165,7 +166,9 @@ def _ended(study: 'Study', each: Mapping[str, Any], origin: str) -> EndedTrial |
         return EndedTrial(decisions, measurements, None, str(each['reason']), notes)
     metrics = _metrics(each)
     made = _rewards(study.rewards, metrics, study.space)
-    if len(made) < len(study.rewards):
+    if len(made) < len(study.rewards) or violation(study.search.limits, metrics):
+        return None
+    if study.suggestions.why_infeasible(decisions):
         return None
     step = max((m.step for m in measurements), default=0)
     return EndedTrial(decisions, measurements, Measurement(step, metrics, made), notes=notes)
@@ -175,6 +178,31 @@ def _whole(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 2**63:
         raise ValueError(f'expected a whole number: {value!r}')
     return value
+
+
+def _adopted(space: Space, given: Mapping[str, Any]) -> Decisions | None:
+    """The decisions of another space in this one.
+
+    Returns:
+        None where they do not fit, or where this space has another value at the place of one that
+        it does not decide: the trial would not be what it says.
+    """
+    decisions = space.adopt(given.get)
+    if decisions is None:
+        return None
+    gone = {path: value for path, value in given.items() if path not in space.readable(decisions)}
+    if not gone:
+        return decisions
+    try:
+        made = space.materialize(decisions)
+    except (UserError, ValueError):
+        return None
+    for path, value in gone.items():
+        if '[=' in path or not made.sym_has(pg.KeyPath.parse(path)):
+            continue
+        if match(value, [label(made.sym_get(pg.KeyPath.parse(path)))]) is None:
+            return None
+    return decisions
 
 
 def _duration(value: Any) -> float:
@@ -220,7 +248,7 @@ def priors(sources: Sequence['Study'], space: Space, search: 'Search') -> list[d
     for source in sources:
         before = len(found)
         for each in _carried(source, space):
-            decisions = space.adopt(each['decisions'].get)
+            decisions = _adopted(space, each['decisions'])
             made = _rewards(rewards, each['metrics'], space)
             complete = len(made) == len(rewards) and each['state'] == 'COMPLETED'
             if decisions is not None and complete:

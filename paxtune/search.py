@@ -196,7 +196,9 @@ def summary(study: 'Study', exp: str) -> str:
     lines = [f'The study is done: {study.done_reason} ({counted}): {study.directory}']
     rewards = study.search.rewards
     if not study.candidates:
-        return '\n'.join([*lines, 'No trial was completed: see error.txt in their directories.'])
+        failed = any(trial.is_failed for trial in study.trials)
+        hint = ': see error.txt in their directories' if failed else ''
+        return '\n'.join([*lines, f'No trial was completed{hint}.'])
     if len(rewards) != 1:
         if rewards:
             front = ', '.join(str(trial.id) for trial in study.pareto_front)

@@ -48,6 +48,7 @@ class Store:
             UserError: the file is no database, or there is none to read.
         """
         self._lock = threading.RLock()
+        self._read_only = read_only
         self._engine = sqlalchemy.create_engine(
             _url(path, read_only),
             # Another process may be writing: wait for it, a minute at most.
@@ -65,6 +66,10 @@ class Store:
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlalchemy.Connection]:
         """Keeps other threads and processes from writing until what is inside is committed."""
+        if self._read_only:
+            raise UserError(
+                'the study was opened to be read only: Study.load(directory, read_only=False)'
+            )
         with self._lock, self._engine.connect() as connection:
             # By itself SQLite lets others write between what is read here and what is written.
             connection.exec_driver_sql('BEGIN IMMEDIATE')

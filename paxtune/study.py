@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyglove as pg
 from vizier._src.service import study_pb2
 
 from paxtune import budgets, exchange, pareto, stops
@@ -13,6 +14,7 @@ from paxtune.decisions import Decisions
 from paxtune.exchange import EndedTrial
 from paxtune.garbage import collected_later
 from paxtune.parameters import reader, to_parameters, to_search_space
+from paxtune.rewards import NonFiniteRewardError
 from paxtune.search_space import Space
 from paxtune.searching import Search
 from paxtune.store import DATABASE, Store, StudySpec, TrialProto, notes, write_notes
@@ -101,10 +103,7 @@ class Study:
             UserError: the space cannot be searched, or the study that is there is of another
                 experiment or of other data. The search's budgets may differ.
         """
-        space = Space(value)
-        _refuse_search_decisions(space)
-        how = search or value.search
-        _check_search(how, space)
+        space, how = refuse_impossible(value, search)
         path = None if directory is None else database(directory)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +113,9 @@ class Study:
             spec = store.study()
             if spec is None:
                 learnt = exchange.priors(priors, space, how)
-                record = StudyRecord.of(value, search, space.spec, data or {}, learnt)
+                # What is in memory is never read back: its values may be of any class.
+                kept = pg.Dict() if path is None else value
+                record = StudyRecord.of(kept, search, space.spec, data or {}, learnt)
                 store.create_study(_study_spec(how, space, record))
             else:
                 stored = StudyRecord.read(spec, path)
@@ -328,6 +329,8 @@ class Study:
         try:
             return self._new(*self.suggestions.next(self.store.max_id() + 1))
         except Exhausted:
+            if not trials and (reason := self.suggestions.commonest_reason):
+                raise UserError(f'nothing in the search space is feasible: {reason}') from None
             self.store.write_study_notes({'exhausted': str(len(trials))})
             self._exhausted_at = len(trials)
             return None
@@ -441,30 +444,37 @@ class Study:
     def tell(
         self,
         trial: Trial,
-        metrics: Mapping[str, float] | None = None,
+        metrics: Mapping[str, float] | float | None = None,
         *,
         step: int | None = None,
         infeasible: str | None = None,
     ) -> None:
         """Finishes a trial that `ask` has handed out.
 
+        A reward that is NaN or infinite makes the trial infeasible.
+
         Args:
             trial: the trial.
-            metrics: what was measured at its end; None where it has reported all.
+            metrics: what was measured at its end, a number being the metric of the reward where
+                that is one; None where it has reported all.
             step: the step of the metrics; after the last one by default.
             infeasible: why no reward can be said to belong to its decisions.
 
         Raises:
             RuntimeError: the trial has ended already, or nothing was measured.
-            NonFiniteRewardError: the reward is NaN or infinite.
             MissingMetricError: a metric that the reward needs is missing.
         """
         if infeasible is not None:
             trial.fail(infeasible)
             return
-        if metrics is not None:
-            trial.report(trial.step + 1 if step is None else step, metrics)
-        trial.complete()
+        if isinstance(metrics, int | float):
+            metrics = {metric.name: metrics for reward in self.rewards for metric in reward.metrics}
+        try:
+            if metrics is not None:
+                trial.report(trial.step + 1 if step is None else step, metrics)
+            trial.complete()
+        except NonFiniteRewardError as error:
+            trial.fail(str(error))
 
     def should_stop(self, trial: Trial) -> str | None:
         """Whether early stopping ends a trial, judged at the step that it reported last.
@@ -537,6 +547,19 @@ class Study:
         return trials_frame(self)
 
 
+def refuse_impossible(value: Any, search: Search | None) -> tuple[Space, Search]:
+    """The space and the search of a study, once it is known that they fit.
+
+    Raises:
+        UserError: the space cannot be searched, or not so.
+    """
+    space = Space(value)
+    _refuse_search_decisions(space)
+    how = search or value.search
+    _check_search(how, space)
+    return space, how
+
+
 def database(directory: str | os.PathLike[str]) -> Path:
     """The file of the study in a directory.
 
@@ -577,6 +600,7 @@ def _check_search(search: Search, space: Space) -> None:
         )
     search.algorithm.check_space(space.spec, len(search.rewards))
     suggestions = Suggestions(space, search, [], list)
+    suggestions.refuse_constraints()
     for i, seed in enumerate(search.seeds):
         try:
             suggestions.completed(seed, i + 1)

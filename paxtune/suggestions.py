@@ -1,15 +1,18 @@
 """The next trial of a study: from its seeds, then from its algorithm."""
 
+import random
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from paxtune.algorithms import Exhausted, PastTrial, Request, Suggestion
-from paxtune.algorithms.sampling import complete
+from paxtune.algorithms.sampling import complete, draw
+from paxtune.constraints import Constraint
 from paxtune.decisions import Decisions
 from paxtune.garbage import collected_later
 from paxtune.limits import violation
 from paxtune.parameters import to_parameters
+from paxtune.reasons import commonest
 from paxtune.search_space import Space
 from paxtune.searching import Search
 from paxtune.trial import Trial
@@ -25,6 +28,19 @@ _MAX_DRAWS = 100  # Of what a seed leaves open, until one is feasible.
 
 class SuggestionError(RuntimeError):
     """The algorithm raised. The message holds its traceback."""
+
+
+_SAMPLES = 20
+
+
+def _user_error(constraint: Constraint, value: Any) -> UserError | None:
+    try:
+        constraint.require(value)
+    except UserError as error:
+        return error
+    except Exception:
+        return None
+    return None
 
 
 class Suggestions:
@@ -97,6 +113,31 @@ class Suggestions:
                 return drawn
         raise UserError(f'a trial with these decisions would be infeasible: {reason}')
 
+    def refuse_constraints(self) -> None:
+        """Looks at some experiments, to find constraints that name what is never there.
+
+        Raises:
+            UserError: there is one.
+        """
+        rng = random.Random(self._search.seed)
+        errors: dict[int, list[UserError | None]] = {}
+        for _ in range(_SAMPLES if self._search.constraints else 0):
+            try:
+                value = next(iter(self._values(draw(self._space.spec, rng)).values()))
+            except Exception:
+                continue
+            for i, constraint in enumerate(self._search.constraints):
+                errors.setdefault(i, []).append(_user_error(constraint, value))
+        for found in errors.values():
+            if found[0] is not None and None not in found:
+                raise found[0]
+
+    @property
+    def commonest_reason(self) -> str | None:
+        """The commonest of the reasons for which decisions were infeasible; None without any."""
+        found = commonest(filter(None, self._reasons.values()))
+        return found[0][1] if found else None
+
     def why_infeasible(self, decisions: Decisions) -> str | None:
         """Why decisions make no experiment that the search wants; None if they do."""
         key = tuple(decisions.items())
@@ -107,9 +148,6 @@ class Suggestions:
     def _find_reason(self, decisions: Decisions) -> str | None:
         try:
             values = self._values(decisions)
-            for value in values.values():
-                for constraint in self._search.constraints:
-                    constraint.require(value)
         except _REFUSALS as error:
             return str(error).split('\n')[0]
         except UserError as error:
@@ -118,6 +156,13 @@ class Suggestions:
             return str(error).split('\n')[0]  # What a sub-experiment changes does not fit.
         except Exception:
             return None  # A bug in the `check` of a component: the trial will tell.
+        try:
+            for value in values.values():
+                for constraint in self._search.constraints:
+                    constraint.require(value)
+        # A constraint may have no value under some decisions; `refuse_constraints` has seen others.
+        except (UserError, *_REFUSALS) as error:
+            return str(error).split('\n')[0]
         return self._too_costly(values) if self._space.is_tunable else None
 
     def _values(self, decisions: Decisions) -> dict[str, Any]:

@@ -177,22 +177,24 @@ class Tuner:
     def _report(self, trial: Trial, report: Report) -> None:
         with _about_rewards():
             measurement = trial.report(report.step, report.metrics, report.checkpoint)
-        if report.is_last and not measurement.rewards:
+        space = self.study.space
+        has_all = report.is_last or (space.is_tunable and not space.sub_experiments)
+        if has_all and not measurement.rewards:
             # Tells now what the end of the trial would.
-            self._require_rewards(trial)
+            self._require_rewards(trial, report.is_last)
         with _outside():
             for callback in self._callbacks:
                 callback.on_measurement(self.study, trial, measurement)
 
-    def _require_rewards(self, trial: Trial) -> None:
+    def _require_rewards(self, trial: Trial, is_last: bool = True) -> None:
         """Raises BadRewardError unless the rewards can be made of the trial's final metrics."""
         if not trial.measurements:
             return
         with _about_rewards():
             metrics = trial.final_metrics()
             for reward in self.study.rewards:
-                # Nothing is timed in a process that goes on at the last step of a trial.
-                if not (trial.resumed and _is_of_speed(reward)):
+                # Nothing is timed in the first step of a process, which may be the last of a trial.
+                if not (_is_of_speed(reward) and (trial.resumed or not is_last)):
                     reward.value(metrics)
 
     def _fail(self, trial: Trial, directory: Path | None, error: Exception) -> None:
@@ -226,7 +228,8 @@ class Tuner:
 
     def _left(self, record: TrialRecord) -> float | None:
         """The seconds that this attempt may take, by the study's budgets of hours."""
-        search, ended = self.study.search, self.study.trials
+        search = self.study.search
+        ended = [each for each in self.study.trials if not each.is_imported]
         left = []
         if search.max_hours is not None:
             spent = sum(trial.seconds for trial in ended if trial.is_terminal)

@@ -98,7 +98,7 @@ def _refuse_foreign_type(name: Any, path: str, source: str) -> None:
     ):
         return
     raise UserError(
-        f'{source}: {path or "top level"} names {name!r}, which is no known component, so it was '
-        'not read. If it is one of yours, import it first: pass --exp=… with the experiment that '
-        'uses it.'
+        f'{source}: {path or "top level"} names {name!r}, which is no known component. A class of '
+        'yours must derive from trainer.component.Component, and its module must be imported: '
+        'commands take --exp=… with the experiment that uses it.'
     )

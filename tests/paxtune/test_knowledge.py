@@ -11,6 +11,7 @@ from paxtune import exchange, seeds
 from paxtune.algorithms import RegularizedEvolution
 from paxtune.api import tune
 from paxtune.constraints import Constraint, Infeasible
+from paxtune.limits import Limit
 from paxtune.policies import MedianStopping
 from paxtune.rewards import MetricReward
 from paxtune.search_space import Space
@@ -211,7 +212,7 @@ def wider() -> Toy:
     """A changed experiment: one decision more, one less, other candidates."""
     return toy(
         rate=pg.floatv(1e-5, 1.0, 'log'),
-        widths=[1, 2],
+        widths=None,
         layer=pg.oneof([Dense(), Dense(16), Dense(32), Block(pg.oneof([1, 2, 4]), 'block')]),
     )
 
@@ -352,3 +353,46 @@ def test_a_study_as_a_table(tmp_path: Path) -> None:
         assert frame['loss'].isna().tolist() == [False, False, True, True]
     with Study.open(None, toy()) as empty:
         assert len(empty.to_pandas()) == 0
+
+
+def test_a_trial_that_the_new_space_would_train_otherwise_is_not_taken(tmp_path: Path) -> None:
+    """Where the new experiment has a constant, only trials with that very value are its own."""
+    with Study.open(tmp_path, toy()) as source:
+        run(source)
+        rates = [trial.decisions['rate'] for trial in source.trials]
+        with Study.open(None, toy(rate=rates[2])) as study:
+            assert exchange.fork(source, study) == 1
+            assert study.trials[0].reward == source.trials[2].reward
+            data = exchange.priors([source], study.space, study.search)
+            assert [each['scores'] for each in data] == [list(source.trials[2].scores)]
+
+
+def test_trials_that_the_new_study_would_not_suggest_are_not_taken(tmp_path: Path) -> None:
+    with Study.open(tmp_path, toy()) as source:
+        run(source)
+        dense = sum(isinstance(trial.materialize().layer, Dense) for trial in source.trials)
+        bound = toy(search=search(constraints=[NotDense()]))
+        with Study.open(None, bound) as study:
+            assert 0 < dense < 5
+            assert exchange.fork(source, study) == 5 - dense
+        losses = sorted(trial.metrics['loss'] for trial in source.trials)
+        limited = toy(search=search(limits=[Limit('loss', at_most=losses[1])]))
+        with Study.open(None, limited) as study:
+            assert exchange.fork(source, study) == 2
+
+
+def test_a_fork_that_takes_nothing_is_refused(tmp_path: Path) -> None:
+    def loss(values: Any) -> float:
+        return float(values.x)
+
+    tune(
+        loss, space={'x': pg.oneof([1, 2])}, reward='minimize', job_log_dir=tmp_path / 'old'
+    ).close()
+    with pytest.raises(UserError, match='--fork_study: none of the 2 trials'):
+        tune(
+            loss,
+            space={'x': pg.oneof([3, 4])},
+            reward='minimize',
+            fork_study=tmp_path / 'old',
+            job_log_dir=tmp_path / 'new',
+        )

@@ -7,8 +7,9 @@ from typing import Any
 import pyglove as pg
 import pytest
 
-from paxtune.api import tune
+from paxtune.api import load_study, tune
 from paxtune.callbacks import Callback
+from paxtune.constraints import Requires
 from paxtune.failures import ErrorPattern
 from paxtune.limits import Limit
 from paxtune.metrics import Metric
@@ -19,6 +20,7 @@ from paxtune.searching import Search
 from paxtune.study import Study
 from paxtune.trial import Trial
 from paxtune.tuner import BadRewardError, Paused, StudyStoppedError, Tuner
+from trainer.errors import UserError
 from trainer.signals import SkipTrial, StopTrial
 
 LOSS = MetricReward('minimize', 'loss')
@@ -402,3 +404,70 @@ def test_a_reward_that_cannot_be_made_is_the_users_error_and_no_trial_is_lost() 
     with pytest.raises(BadRewardError, match='may be a/loss, b/loss'):
         Tuner(study, FunctionRunner(lambda v: {'a/loss': 1.0, 'b/loss': 2.0})).run()
     assert states(study) == ['ACTIVE']
+
+
+def test_a_finite_space_in_which_nothing_is_feasible_is_an_error() -> None:
+    never = [Requires('x > 9', 'x is too small')]
+    with pytest.raises(UserError, match='nothing in the search space is feasible: x is too small'):
+        run(two, constraints=never)
+
+
+def test_a_constraint_without_a_value_is_told_at_once_or_forbids_where_it_has_none() -> None:
+    with pytest.raises(UserError, match='no y'):
+        run(two, constraints=[Requires('y > 9', 'never')])
+    space = pg.Dict(a=pg.oneof([pg.Dict(k=1), pg.Dict(k=2), pg.Dict(z=1)]))
+    bound = search(constraints=[Requires('a.k < 2', 'k is too large')], num_trials=None)
+    with Study.open(None, space, search=bound) as study:
+        Tuner(study, FunctionRunner(two)).run()
+        assert [trial.materialize().a for trial in study.trials] == [{'k': 1}]
+
+
+def test_tell_takes_a_number_and_ends_trials_that_are_not_finite() -> None:
+    with Study.open(None, SPACE, search=search()) as study:
+        for told, state in ((1.5, 'COMPLETED'), (float('nan'), 'INFEASIBLE')):
+            trial = study.ask()
+            assert trial is not None
+            study.tell(trial, told)
+            assert study.trials[-1].state == state
+        assert study.best is not None
+        assert study.best.reward == 1.5
+
+
+class Anything(pg.Object):
+    """A symbolic class that is no component."""
+
+    x: int
+
+
+def test_a_study_in_memory_takes_values_of_any_symbolic_class(tmp_path: Path) -> None:
+    space = {'f': pg.oneof([Anything(1), Anything(2)])}
+    with tune(lambda v: v.f.x, space=space, reward='minimize') as study:
+        assert study.best is not None
+        assert study.best.reward == 1
+    with pytest.raises(UserError, match=r'must derive from trainer\.component\.Component'):
+        tune(lambda v: v.f.x, space=space, reward='minimize', job_log_dir=tmp_path / 'study')
+
+
+@pytest.mark.parametrize(
+    ('given', 'message'),
+    [
+        ({'reward': 'min'}, "expected 'minimize', 'maximize' or a reward"),
+        ({'space': [pg.oneof([1, 2])]}, 'expected a dict or a symbolic object'),
+        ({'max_hour': 1}, 'Did you mean max_hours'),
+        ({'space': {'x': pg.floatv(0.0, 1.0)}}, 'num_trials'),
+        ({'space': None}, 'a function needs one'),
+    ],
+)
+def test_what_a_function_cannot_be_tuned_with_is_told(
+    tmp_path: Path, given: dict[str, Any], message: str
+) -> None:
+    fields: dict[str, Any] = {'space': {'x': pg.oneof([1, 2])}, 'reward': 'minimize'} | given
+    with pytest.raises(UserError, match=message):
+        tune(lambda values: values.x, job_log_dir=tmp_path / 'study', **fields)
+    assert not (tmp_path / 'study').exists()
+
+
+def test_a_study_that_is_read_cannot_be_written(tmp_path: Path) -> None:
+    tune(two, space=SPACE, reward=LOSS, num_trials=1, job_log_dir=tmp_path).close()
+    with load_study(tmp_path) as study, pytest.raises(UserError, match='read_only=False'):
+        study.add({'x': 1})

@@ -392,7 +392,7 @@ def test_a_loaded_study_is_the_same_and_cannot_be_written(tmp_path):
             assert best(loaded).id == best(study).id
             assert loaded.num_trials == 5
             assert pg.eq(best(loaded).materialize(), best(study).materialize())
-            with pytest.raises(Exception, match='readonly'):
+            with pytest.raises(UserError, match='opened to be read only'):
                 best(loaded).set_metadata({'a': 'b'})
         assert (directory / 'study.db').exists()
 
