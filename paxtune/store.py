@@ -129,22 +129,19 @@ class Store:
             self._data.update_study(study)
 
     def ids(self) -> list[int]:
-        """The numbers of the study's trials."""
+        """The numbers of the study's trials, in order."""
         with self._lock, self._engine.connect() as connection:
-            execute = connection.connection.driver_connection.execute  # type: ignore[union-attr]
-            return [id_ for (id_,) in execute(_ALL_IDS)]
+            return [id_ for (id_,) in _rows(connection, _ALL_IDS)]
 
-    def trials(self, known: Collection[int] = ()) -> list[TrialProto]:
-        """The study's trials, by id, without those that are `known` already."""
+    def trials(self, ids: Collection[int] | None = None) -> list[TrialProto]:
+        """The study's trials, by id; all, or those of the given numbers."""
         with self._lock, self._engine.connect() as connection:
-            # Rows as SQLite gives them: those of SQLAlchemy take as long as all else here.
-            execute = connection.connection.driver_connection.execute  # type: ignore[union-attr]
-            wanted = [id_ for (id_,) in execute(_ALL_IDS) if id_ not in known]
-            if len(wanted) > _FEW:
-                rows = execute(_ALL)
+            if ids is None or len(ids) > _FEW:
+                rows = _rows(connection, _ALL)
             else:
-                rows = execute(_SOME.format(', '.join('?' * len(wanted))), wanted)
-            return [TrialProto.FromString(text) for id_, text in rows if id_ not in known]
+                rows = _rows(connection, _SOME.format(', '.join('?' * len(ids))), ids)
+            wanted = None if ids is None else set(ids)
+            return [TrialProto.FromString(t) for id_, t in rows if wanted is None or id_ in wanted]
 
     def trial(self, id_: int) -> TrialProto:
         """One trial.
@@ -227,6 +224,15 @@ _INSERT = (
 _ALL_IDS = 'SELECT trial_id FROM trials ORDER BY trial_id'
 _ALL = 'SELECT trial_id, serialized_trial FROM trials ORDER BY trial_id'
 _SOME = 'SELECT trial_id, serialized_trial FROM trials WHERE trial_id IN ({}) ORDER BY trial_id'
+
+
+def _rows(
+    connection: sqlalchemy.Connection, query: str, values: Collection[int] = ()
+) -> Iterator[tuple[Any, ...]]:
+    """Rows as SQLite gives them: those of SQLAlchemy take as long as to read their content."""
+    raw: Any = connection.connection.driver_connection
+    rows: Iterator[tuple[Any, ...]] = raw.execute(query, tuple(values))
+    return rows
 
 
 def note(container: StudySpec | TrialProto, key: str) -> str | None:

@@ -191,18 +191,16 @@ class Study:
     @property
     def trials(self) -> list[Trial]:
         """All trials, by id, as they stand now."""
-        present = set(self.store.ids())
-        if not present >= self._terminal.keys():  # Another process has deleted some.
-            self._terminal = {n: t for n, t in self._terminal.items() if n in present}
-        found = dict(self._terminal)
+        numbers = self.store.ids()
+        found = self._terminal  # What is terminal stays as it is, and is not read again.
         with collected_later():
-            for proto in self.store.trials(known=self._terminal):
-                trial = Trial(proto, self)
-                found[trial.id] = trial
-                # What is terminal stays as it is, and is not read again.
-                if trial.is_terminal:
-                    self._terminal[trial.id] = trial
-        return [found[number] for number in sorted(found)]
+            read = self.store.trials([number for number in numbers if number not in found])
+            fresh = {trial.id: trial for trial in (Trial(proto, self) for proto in read)}
+        # Of the known ones only those that are there: another process may have deleted some.
+        trials = [fresh.get(number) or found.get(number) for number in numbers]
+        present = [trial for trial in trials if trial is not None]
+        self._terminal = {trial.id: trial for trial in present if trial.is_terminal}
+        return present
 
     def trial(self, number: int) -> Trial:
         """One trial.

@@ -5,6 +5,7 @@ import datetime
 import functools
 import json
 import math
+import operator
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -91,7 +92,7 @@ class Trial:
         for parameter in self._proto.parameters:
             value = parameter.value
             # No category is the empty string.
-            parameters[parameter.parameter_id] = value.string_value or value.number_value
+            parameters[parameter.parameter_id] = value.number_value or value.string_value or 0.0
         return self._study.from_parameters(parameters)
 
     @functools.cached_property
@@ -149,9 +150,7 @@ class Trial:
     @property
     def scores(self) -> tuple[float, ...]:
         """The rewards, signed such that more is better."""
-        return tuple(
-            sign * reward for sign, reward in zip(self._study.signs, self.rewards, strict=False)
-        )
+        return tuple(map(operator.mul, self.rewards, self._study.signs))
 
     @property
     def parent(self) -> int | None:

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 import pyglove as pg
 
 from paxtune.decisions import Decisions, size
+from paxtune.garbage import collected_later
 from trainer.component import Component
 
 _Key: TypeAlias = tuple[str | int | float, ...]
@@ -101,7 +102,8 @@ class Request:
 
     @functools.cached_property
     def _seen(self) -> frozenset[_Key]:
-        return frozenset(_key(trial.decisions) for trial in self.history if trial.id > 0)
+        with collected_later():
+            return frozenset(_key(trial.decisions) for trial in self.history if trial.id > 0)
 
     def seen(self, decisions: Decisions) -> bool:
         """Whether an earlier trial has exactly these decisions, whatever became of it.

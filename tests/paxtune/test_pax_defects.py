@@ -118,7 +118,7 @@ def test_a_study_whose_process_died_while_writing_can_be_read(tmp_path: Path) ->
     assert (tmp_path / 'study.db-journal').exists()
     with Study.load(tmp_path) as study:
         assert [trial.reward for trial in study.trials] == wanted
-        with pytest.raises(Exception, match='readonly'):
+        with pytest.raises(UserError, match='opened to be read only'):
             study.trials[0].note(a='b')
 
 
