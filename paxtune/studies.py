@@ -11,6 +11,7 @@ does, so that its module is imported. `… studies show --help` and so on tell m
 Exit codes: 0 done, 2 bad input.
 """
 
+import argparse
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -22,11 +23,9 @@ from trainer import command
 from trainer.errors import UserError
 
 if TYPE_CHECKING:
-    import argparse
-
     from paxtune.study import Study
 
-    Args: TypeAlias = argparse.Namespace
+Args: TypeAlias = argparse.Namespace
 
 # As `paxtune.trial.OUTCOMES`, which takes a second to import.
 STATES = ('completed', 'stopped', 'infeasible', 'active', 'requested')
@@ -57,15 +56,13 @@ def main(argv: Sequence[str] | None) -> int:
     return 0
 
 
-def _flags() -> 'argparse.ArgumentParser':
-    import argparse
-
+def _flags() -> argparse.ArgumentParser:
     flags = command.parser(__doc__)
     commands = flags.add_subparsers(required=True, metavar='COMMAND')
 
     def add(
-        name: str, run: 'Callable[[Args], None]', what: str, is_view: bool = False
-    ) -> 'argparse.ArgumentParser':
+        name: str, run: Callable[[Args], None], what: str, is_view: bool = False
+    ) -> argparse.ArgumentParser:
         parser = commands.add_parser(
             name,
             help=what,
@@ -125,21 +122,21 @@ def _flags() -> 'argparse.ArgumentParser':
 def _count(text: str) -> int:
     number = int(text)
     if number < 1:
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f'expected a number from 1 on, not {text}')
     return number
 
 
 # --- Looking ---
 
 
-def _list(args: 'Args') -> None:
+def _list(args: Args) -> None:
     from paxtune.overview import listing
     from paxtune.printing import write
 
     write(listing(Path(args.dir)), args.format)
 
 
-def _show(args: 'Args') -> None:
+def _show(args: Args) -> None:
     from paxtune.printing import write
     from paxtune.study_tables import summary
 
@@ -147,7 +144,7 @@ def _show(args: 'Args') -> None:
         write(summary(study), args.format)
 
 
-def _trials(args: 'Args') -> None:
+def _trials(args: Args) -> None:
     from paxtune.printing import write
     from paxtune.study_tables import trials_of
 
@@ -155,7 +152,7 @@ def _trials(args: 'Args') -> None:
         write(trials_of(study, args.state, args.sort, args.limit), args.format)
 
 
-def _best(args: 'Args') -> None:
+def _best(args: Args) -> None:
     from paxtune.printing import write
     from paxtune.search import train_command
     from paxtune.study_tables import best_of, best_trials
@@ -168,7 +165,7 @@ def _best(args: 'Args') -> None:
         write(best_of(study, best, again), args.format)
 
 
-def _diff(args: 'Args') -> None:
+def _diff(args: Args) -> None:
     from paxtune.printing import write
     from paxtune.study_tables import difference
 
@@ -176,7 +173,7 @@ def _diff(args: 'Args') -> None:
         write(difference(study, args.left, args.right), args.format)
 
 
-def _export(args: 'Args') -> None:
+def _export(args: Args) -> None:
     from paxtune import exchange
     from paxtune.printing import say
     from trainer.directory import write_text
@@ -193,7 +190,7 @@ def _export(args: 'Args') -> None:
 
 
 @contextlib.contextmanager
-def _opened(args: 'Args', can_write: bool = False) -> 'Iterator[Study]':
+def _opened(args: Args, can_write: bool = False) -> 'Iterator[Study]':
     from paxtune.study import Study
 
     if args.exp:
@@ -209,39 +206,35 @@ def _opened(args: 'Args', can_write: bool = False) -> 'Iterator[Study]':
 # --- Changing ---
 
 
-def _import(args: 'Args') -> None:
+def _import(args: Args) -> None:
     from paxtune.study_changes import import_file
 
     with _held(args) as study:
         print(import_file(study, args.file))
 
 
-def _add(args: 'Args') -> None:
+def _add(args: Args) -> None:
     from paxtune.study_changes import added
 
-    pairs = [text.partition('=') for text in args.decisions]
-    for path, equals, _ in pairs:
-        if not equals:
-            raise UserError(f'expected PATH=VALUE, not {path!r}')
-    decisions = {path: value for path, _, value in pairs}
+    decisions = command.decisions_given(args.decisions, 'add')
     with _held(args) as study:
         print(added(study.add(decisions, warm_start=args.warm_start)))
 
 
-def _retry(args: 'Args') -> None:
+def _retry(args: Args) -> None:
     from paxtune.study_changes import added
 
     with _held(args) as study:
         print(added(study.retry(args.trial)))
 
 
-def _stop(args: 'Args') -> None:
+def _stop(args: Args) -> None:
     from paxtune.study_changes import stop
 
     print(stop(_database(args), args.trials))
 
 
-def _delete(args: 'Args') -> None:
+def _delete(args: Args) -> None:
     from paxtune.study_changes import delete_study, delete_trials
     from trainer.directory import locked
 
@@ -255,7 +248,7 @@ def _delete(args: 'Args') -> None:
 
 
 @contextlib.contextmanager
-def _held(args: 'Args') -> 'Iterator[Study]':
+def _held(args: Args) -> 'Iterator[Study]':
     """The study, while no search may work on it."""
     from trainer.directory import locked
 
@@ -263,7 +256,7 @@ def _held(args: 'Args') -> 'Iterator[Study]':
         yield study
 
 
-def _database(args: 'Args') -> Path:
+def _database(args: Args) -> Path:
     """Where the study is. Raises UserError where none is: nothing is made there."""
     from paxtune.study import database
 

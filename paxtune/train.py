@@ -167,12 +167,9 @@ def _decided(experiment: 'Experiment', decisions: Sequence[str]) -> 'dict[str, E
 
     if not decisions and not command.decisions_left_open(experiment):
         return dict(experiment.parts()) if isinstance(experiment, Tunable) else {'': experiment}
-    pairs = [text.partition('=') for text in decisions]
-    for path, equals, _ in pairs:
-        if not equals:
-            raise UserError(f'--decisions: expected path=value, not {path!r}')
+    given = command.decisions_given(decisions, '--decisions')
     space = Space(experiment)
-    made = space.parse({path: value for path, _, value in pairs})
+    made = space.parse(given)
     if isinstance(experiment, Tunable):
         return dict(parts_of(space, made))
     return {'': space.materialize(made)}

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -86,6 +87,26 @@ def concrete(experiment: C) -> C:
         raise UserError(str(error)) from error
     require_concrete(resolved)
     return experiment if resolved is experiment else overrides.checked(resolved)
+
+
+def decisions_given(texts: Sequence[str], flag: str) -> dict[str, str]:
+    """Decisions as people write them, by path.
+
+    Raises:
+        UserError: one is not path=value.
+
+    Example:
+        >>> decisions_given(['model.heads=4', 'rate[=0/2]=0.5'], '--decisions')
+        {'model.heads': '4', 'rate[=0/2]': '0.5'}
+    """
+    found = {}
+    for text in texts:
+        # The path of a decision inside a choice has `[=` in it.
+        parts = re.fullmatch(r'(.*?)(?<!\[)=(.*)', text, re.DOTALL)
+        if parts is None:
+            raise UserError(f'{flag}: expected path=value, not {text!r}')
+        found[parts[1]] = parts[2]
+    return found
 
 
 def run_command(main: Callable[[Sequence[str] | None], int]) -> None:

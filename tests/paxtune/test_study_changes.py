@@ -74,7 +74,7 @@ def test_an_added_trial_runs_next(directory: Path, told: Callable[..., str]) -> 
     [
         (['rat=1'], 'rat is no decision of this experiment. Did you mean rate'),
         (['rate=7'], 'rate must be a number from 0.0001 to 0.1'),
-        (['rate'], "expected PATH=VALUE, not 'rate'"),
+        (['rate'], "add: expected path=value, not 'rate'"),
         (['rate=0.01', '--warm_start=77'], 'has no trial 77'),
     ],
 )
