@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -11,11 +12,12 @@ from absl import logging
 
 from paxtune import exchange
 from paxtune.algorithms import Algorithm
+from paxtune.algorithms.sampling import draw
 from paxtune.callbacks import Callback
 from paxtune.experiment import Tunable
 from paxtune.policies import EarlyStopping
 from paxtune.rewards import MetricReward, Objectives, Reward
-from paxtune.runners import ExperimentRunner, FunctionRunner, Runner
+from paxtune.runners import ExperimentRunner, FunctionRunner, Runner, parts_of
 from paxtune.search_space import Space
 from paxtune.searching import Search
 from paxtune.study import Study, database, refuse_impossible
@@ -24,10 +26,12 @@ from trainer import directory as directories
 from trainer.command import enable_compilation_cache
 from trainer.errors import UserError
 from trainer.names import nearest
-from trainer.setup import concrete_inputs, prepare_inputs
+from trainer.setup import inputs_by_path, prepare_inputs
 from trainer.signals import Signal
 
 PathLike = str | os.PathLike[str]
+
+_MAX_DRAWS = 100
 
 
 class MissingDataError(UserError):
@@ -146,14 +150,14 @@ def load_study(directory: PathLike) -> Study:
 def prepared_data(tunable: Tunable) -> dict[str, str]:
     """Fingerprints of the data by input, once it is known to be there.
 
-    Where decisions are open, of the first of the choices.
+    Where decisions are open, of one of the experiments in the space.
 
     Raises:
         MissingDataError: it is not there, or does not suit the task.
+        UserError: the decisions never fit together.
     """
-    first: Tunable = Space(tunable).unchecked_first()
     found: dict[str, str] = {}
-    for name, part in first.parts(check=False).items():
+    for name, part in _some_parts(Space(tunable)).items():
         try:
             prepare_inputs(part)
         except Signal:
@@ -162,9 +166,21 @@ def prepared_data(tunable: Tunable) -> dict[str, str]:
             raise MissingDataError(
                 f'sub_experiments.{name}: {error}' if name else str(error)
             ) from error
-        prints = {path: data.fingerprint() for path, data in concrete_inputs(part).items()}
+        prints = {path: data.fingerprint() for path, data in inputs_by_path(part).items()}
         found |= {f'{path}:{name}' if name else path: text for path, text in prints.items()}
     return found
+
+
+def _some_parts(space: Space) -> dict[str, Tunable]:
+    """What one of the trials would train, whose decisions fit together: always the same one."""
+    rng = random.Random(0)
+    for _ in range(_MAX_DRAWS):
+        try:
+            return parts_of(space, draw(space.spec, rng))
+        # Whatever a `check` raises: a trial with these decisions would fail, another need not.
+        except Exception as error:
+            reason = error
+    raise UserError(f'no experiment was found whose values fit together: {reason}') from reason
 
 
 def _refuse_several_processes() -> None:

@@ -37,13 +37,10 @@ class Tunable(Experiment):
                     f'sub_experiments: {name!r} is no name for one: use letters, digits, _ and -'
                 )
 
-    def parts(self, check: bool = True) -> dict[str, 'Tunable']:
+    def parts(self) -> dict[str, 'Tunable']:
         """The experiments that a trial trains, in order, by the name of the sub-experiment.
 
         The one of a trial without sub-experiments is called ''.
-
-        Args:
-            check: whether their values must fit together.
 
         Raises:
             UserError: a sub-experiment names a path that is not there, or a value that does not
@@ -53,6 +50,6 @@ class Tunable(Experiment):
             return {'': self}
         alone = bind(self, {'sub_experiments': {}})
         return {
-            name: replaced(alone, dict(changes), f'sub_experiments.{name}', check)
+            name: replaced(alone, dict(changes), f'sub_experiments.{name}')
             for name, changes in self.sub_experiments.items()
         }

@@ -134,16 +134,6 @@ class Space:
         """
         return self._decoder.decode(decisions)
 
-    def unchecked_first(self) -> Any:
-        """The experiment with the first of all choices, and the lower end of all ranges.
-
-        No component has checked its values, and derived values without a result that fits are left
-        in their places.
-        """
-        first = from_dna(self.spec, self.spec.first_dna())
-        with unchecked():
-            return self._without_drops(settle(self.decided(first), lenient=True))
-
     def _without_drops(self, value: Any) -> Any:
         if self._drops_shared:
             value.pop(SHARED, None)

@@ -129,11 +129,11 @@ def _refuse_other_experiment(job_log_dir: str, experiment: 'Experiment') -> None
 
 
 def _refuse_other_data(study: 'Study', name: str, experiment: 'Experiment') -> None:
-    from trainer.setup import concrete_inputs, prepare_inputs
+    from trainer.setup import inputs_by_path, prepare_inputs
 
     prepare_inputs(experiment)
     open_paths = command.decisions_left_open(study.value)
-    for path, data in concrete_inputs(experiment).items():
+    for path, data in inputs_by_path(experiment).items():
         key = f'{path}:{name}' if name else path
         before, now = study.data.get(key), data.fingerprint()
         # Where an input has decisions in it, the study knows the data of one of the choices only.

@@ -84,17 +84,13 @@ def resolve(value: V) -> V:
     return settle(pg.clone(value, deep=True))
 
 
-def settle(value: V, lenient: bool = False) -> V:
+def settle(value: V) -> V:
     """`resolve` in place, for a value that nobody else holds.
-
-    Args:
-        value: a symbolic value.
-        lenient: leave what cannot be resolved, instead of raising.
 
     Raises:
         UserError, ValueError: as `resolve`.
     """
-    while results := _Resolver(value).results(lenient):
+    while results := _Resolver(value).results():
         if isinstance(value, Derived):
             return results[value.sym_path]
         # All at once: components are checked when everything is in place.
@@ -156,7 +152,7 @@ class _Resolver:
         self._known: dict[int, tuple[Derived, Any]] = {}
         self._working: list[Derived] = []
 
-    def results(self, lenient: bool) -> dict[pg.KeyPath, Any]:
+    def results(self) -> dict[pg.KeyPath, Any]:
         """What can be resolved, by path."""
         found = {}
         for place in derived_values(self._root):
@@ -164,9 +160,8 @@ class _Resolver:
                 found[place.sym_path] = self.result(place)
             except _OpenError:
                 continue
-            except (UserError, ValueError) as error:
-                left = isinstance(error, _UnknownNameError) and _in_shared(place)
-                if not left and not lenient:
+            except _UnknownNameError:
+                if not _in_shared(place):
                     raise
         return found
 

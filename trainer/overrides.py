@@ -73,7 +73,7 @@ def smoke(experiment: E) -> E:
     return replaced(experiment, changes, '--smoke')
 
 
-def replaced(experiment: E, changes: Mapping[str, Any], where: str, check: bool = True) -> E:
+def replaced(experiment: E, changes: Mapping[str, Any], where: str) -> E:
     """A copy of `experiment` with other values.
 
     Args:

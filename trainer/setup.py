@@ -1,16 +1,11 @@
 """What stands between an experiment and its first step: its data, its devices, its program."""
 
-import random
-
 import jax
-import pyglove as pg
 
 from trainer.errors import UserError
 from trainer.experiment import Experiment
 from trainer.inputs.base import Input
 from trainer.program import Program, Values, program_for
-
-_MOST_DRAWN = 100
 
 
 def localized(experiment: Experiment) -> Experiment:
@@ -23,28 +18,11 @@ def localized(experiment: Experiment) -> Experiment:
     return experiment
 
 
-def concrete_inputs(experiment: Experiment) -> dict[str, Input]:
-    """The inputs by their path; where decisions are open, with choices that fit together.
-
-    Raises:
-        UserError: none were found.
-    """
+def inputs_by_path(experiment: Experiment) -> dict[str, Input]:
+    """The inputs of an experiment by their path."""
     inputs: dict[str, Input] = {'train_input': experiment.train_input}
     inputs |= {f'eval_inputs.{name}': data for name, data in experiment.eval_inputs.items()}
-    return {path: _first_choice(data) for path, data in inputs.items()}
-
-
-def _first_choice(data: Input) -> Input:
-    if pg.is_deterministic(data):
-        return data
-    spec, drawn = pg.dna_spec(data), random.Random(0)
-    dna = spec.first_dna()
-    for _ in range(_MOST_DRAWN):
-        try:
-            return pg.materialize(data, dna)
-        except ValueError as error:  # The first choices need not fit together: others may.
-            reason, dna = error, pg.random_dna(spec, drawn)
-    raise UserError(f'{data.sym_path}: no choice was found that fits together: {reason}')
+    return inputs
 
 
 def prepare_inputs(experiment: Experiment) -> None:
@@ -53,7 +31,7 @@ def prepare_inputs(experiment: Experiment) -> None:
     Raises:
         UserError: it is or does not; the message begins with the input's path.
     """
-    for path, data in concrete_inputs(experiment).items():
+    for path, data in inputs_by_path(experiment).items():
         training = path == 'train_input'
         if data.is_training != training:
             raise UserError(f'{path}.is_training must be {str(training).lower()}')
@@ -89,7 +67,7 @@ def check_batch_sizes(experiment: Experiment, data_parts: int) -> None:
     Raises:
         UserError: one does not.
     """
-    for path, data in concrete_inputs(experiment).items():
+    for path, data in inputs_by_path(experiment).items():
         examples = data.batch_size * jax.process_count()
         microbatches = experiment.task.learner.microbatches if path == 'train_input' else 1
         if examples % (microbatches * data_parts):

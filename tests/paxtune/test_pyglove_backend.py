@@ -68,10 +68,6 @@ def alone(monkeypatch):
 
 # --- PyGlove's own cases ---
 
-EXCEPTIONS: dict[str, str] = {}
-"""{case of PyGlove's sample_test.py that does not pass: why}"""
-
-
 def load_sample_test():
     path = Path(pg.__file__).parent / 'core' / 'tuning' / 'sample_test.py'
     spec = importlib.util.spec_from_file_location('pyglove_sample_test', path)
@@ -84,12 +80,6 @@ def load_sample_test():
 
 SAMPLE_TEST = load_sample_test()
 CASES = unittest.TestLoader().getTestCaseNames(SAMPLE_TEST.SamplingTest)
-
-
-def marked(case):
-    if case not in EXCEPTIONS:
-        return case
-    return pytest.param(case, marks=pytest.mark.xfail(reason=EXCEPTIONS[case]))
 
 
 @pytest.fixture(params=['in memory', 'on disk'])
@@ -112,10 +102,9 @@ def by_default(request, monkeypatch, tmp_path):
 
 def test_there_are_cases():
     assert len(CASES) >= 12
-    assert set(EXCEPTIONS) <= set(CASES)
 
 
-@pytest.mark.parametrize('case', [marked(case) for case in CASES])
+@pytest.mark.parametrize('case', CASES)
 def test_case_of_pyglove(by_default, case):
     SAMPLE_TEST.SamplingTest(case).debug()
 

@@ -452,27 +452,6 @@ class _Picky(Block):
             raise ValueError('heads must be 4')
 
 
-def test_the_first_of_all_choices_is_not_checked():
-    value = pg.Dict(
-        x=_Picky(heads=pg.oneof([1, 4])),
-        y=pg.manyof(2, [5, 6, 7]),
-        z=pg.floatv(0.5, 1.0),
-        n=intv(3, 9),
-        good=derived('x.heads + n'),
-        bad=derived('y[0] / 0'),
-        a=pg.oneof([1, 2], name='a'),
-        b=pg.oneof([1, 2], name='a'),
-    )
-    space = Space(value)
-    first = space.unchecked_first()
-    assert (first.x.heads, first.y, first.z, first.n, first.good) == (1, [5, 6], 0.5, 3, 4)
-    assert (first.a, first.b) == (1, 1)
-    assert isinstance(first.bad, Derived)
-    assert 'shared' not in first
-    with pytest.raises(ValueError, match='heads must be 4'):
-        space.decided({'x.heads': 0, 'y[0]': 0, 'y[1]': 1, 'z': 0.5, 'n': 3, 'shared.a': 0})
-
-
 def test_labels_of_derived_values_are_their_expressions():
     assert short(Dense(width=derived('4 * heads'))) == 'Dense(width=4 * heads)'
     value = pg.Dict(x=pg.oneof([derived('y * 2'), 3]), y=2)

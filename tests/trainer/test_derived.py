@@ -253,14 +253,6 @@ def test_names_are_checked_inside_candidates_and_only_where_they_are_sure_to_be_
     check_names(Net(pg.oneof([1, 2]), Heads(head_dim=derived('x if width == 3 else 8'))))
 
 
-def test_what_cannot_be_resolved_may_be_left():
-    net = Net(7, Heads(head_dim=derived('width / heads'), rate=derived('x'), size=derived('7')))
-    settled = settle(net, lenient=True)
-    assert settled is net
-    assert {str(place.sym_path) for place in derived_values(net)} == {'part.head_dim', 'part.rate'}
-    assert net.part.size == 7
-
-
 def test_an_expression_is_read_when_it_is_written():
     with pytest.raises(UserError, match=r"cannot read 'f\(…\)'"):
         derived('f(2)')
