@@ -10,7 +10,7 @@ import jax
 import pyglove as pg
 from absl import logging
 
-from paxtune import exchange
+from paxtune import exchange, study_checks
 from paxtune.algorithms import Algorithm
 from paxtune.algorithms.sampling import draw
 from paxtune.callbacks import Callback
@@ -20,7 +20,8 @@ from paxtune.rewards import MetricReward, Objectives, Reward
 from paxtune.runners import ExperimentRunner, FunctionRunner, Runner, parts_of
 from paxtune.search_space import Space
 from paxtune.searching import Search
-from paxtune.study import Study, database, refuse_impossible
+from paxtune.store import database
+from paxtune.study import Study
 from paxtune.tuner import Tuner
 from trainer import directory as directories
 from trainer.command import enable_compilation_cache
@@ -121,7 +122,7 @@ def tune(
     else:
         value, how = _of_function(space, changes)
         data, runner = {}, FunctionRunner(what)
-    refuse_impossible(value, how)
+    study_checks.checked(value, how)
     with contextlib.ExitStack() as held:
         is_new = job_log_dir is None or not database(job_log_dir).exists()
         priors = [held.enter_context(Study.load(each)) for each in prior_studies if is_new]

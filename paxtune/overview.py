@@ -13,9 +13,10 @@ from typing import Any
 from paxtune import budgets, pareto
 from paxtune.decisions import size, spec_from_json
 from paxtune.printing import Document, Table
+from paxtune.protos import OUTCOMES
 from paxtune.store import DATABASE, TRIALS, Store, StudySpec, TrialProto, notes
 from paxtune.study_record import StudyRecord
-from paxtune.trial import OUTCOMES, Trial
+from paxtune.trial import Trial
 from trainer.errors import UserError
 
 _COLUMNS = [

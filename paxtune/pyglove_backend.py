@@ -35,6 +35,7 @@ from typing import Any
 
 import pyglove as pg
 
+from paxtune import stops
 from paxtune.measurement import Measurement
 from paxtune.pyglove_loop import Loop, Worker, open_loop
 from paxtune.pyglove_views import LINK, USER, SamplingResult, from_text, to_text
@@ -246,7 +247,7 @@ class _Feedback(pg.tuning.Feedback):
             trial = self.get_trial()
             if not trial.measurements:
                 return False
-            if self._loop.study.stop_requested(self._loop.study.trial(self._id)):
+            if self._id in stops.stopped_trials(self._loop.study.store):
                 return True
             return self._policy is not None and bool(self._policy.should_stop_early(trial))
 

@@ -12,9 +12,11 @@ from typing import Any
 
 import pyglove as pg
 
+from paxtune import stops
 from paxtune.algorithms import Algorithm, Request, Suggestion
 from paxtune.decisions import from_dna, size
 from paxtune.measurement import Measurement
+from paxtune.protos import reward_names, to_proto
 from paxtune.pyglove_history import FED_BACK, proposals, replay, to_reward
 from paxtune.pyglove_views import DNA_METADATA, ENDED, View, is_active, to_text
 from paxtune.rewards import MetricReward, Objectives
@@ -22,7 +24,6 @@ from paxtune.searching import Search
 from paxtune.spec_value import value_of
 from paxtune.store import TrialProto, note, notes, write_notes
 from paxtune.study import Study
-from paxtune.trial import reward_names, to_proto
 from trainer import directory as directories
 from trainer.errors import UserError
 
@@ -299,7 +300,7 @@ def open_loop(
             held.enter_context(directories.locked(job_log_dir))
         study = Study.open(job_log_dir, value, search=search)
         held.callback(study.close)
-        study.resume()
+        stops.resume(study.store)
         loop = Loop(study, spec)
         weakref.finalize(loop, held.pop_all().close)
     return loop

@@ -10,6 +10,7 @@ from typing import Any
 import pyglove as pg
 from vizier._src.service import study_pb2
 
+from paxtune import stops
 from paxtune.store import TrialProto, notes
 from paxtune.study import Study
 from paxtune.trial import Trial
@@ -77,7 +78,7 @@ def metadata(noted: Mapping[str, str]) -> dict[str, Any]:
 def is_active(study: Study) -> bool:
     """Whether there may be another trial: nobody has ended or paused the study."""
     spec = study.store.study()
-    return spec is not None and ENDED not in notes(spec) and not study.pause_requested
+    return spec is not None and ENDED not in notes(spec) and not stops.is_paused(study.store)
 
 
 class View:

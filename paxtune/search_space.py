@@ -11,7 +11,6 @@ from paxtune.decisions import (
     Point,
     active_points,
     decide,
-    from_dna,
     ids,
     is_integer,
     places,
@@ -21,7 +20,7 @@ from paxtune.decisions import (
 from paxtune.decoding import Decoder
 from paxtune.labels import labels, match, path
 from paxtune.shared import hoisted
-from trainer.component import Component, unchecked
+from trainer.component import Component
 from trainer.derived import SHARED, check_names, settle
 from trainer.errors import UserError
 from trainer.names import nearest

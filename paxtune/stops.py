@@ -7,8 +7,8 @@ study's experiment needs to be known to write one.
 import json
 from collections.abc import Mapping
 
+from paxtune.protos import outcome
 from paxtune.store import Store, notes
-from paxtune.trial import outcome
 from trainer.errors import UserError
 
 

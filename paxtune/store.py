@@ -8,6 +8,7 @@ transaction. Importing this module imports neither JAX nor TensorFlow.
 
 import contextlib
 import datetime
+import os
 import threading
 import urllib.parse
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -270,3 +271,17 @@ def _url(path: Path | None, read_only: bool) -> Any:
 
 def _only_read(connection: Any, unused: object) -> None:
     connection.execute('PRAGMA query_only = ON')
+
+
+def database(directory: str | os.PathLike[str]) -> Path:
+    """The file of the study in a directory.
+
+    Raises:
+        UserError: the directory is not on a local disk.
+    """
+    if '://' in os.fspath(directory):
+        raise UserError(
+            f'--job_log_dir={os.fspath(directory)}: {DATABASE} is an SQLite file, which needs a '
+            'local disk. Use a local directory.'
+        )
+    return Path(directory) / DATABASE

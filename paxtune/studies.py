@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Args: TypeAlias = argparse.Namespace
 
-# As `paxtune.trial.OUTCOMES`, which takes a second to import.
+# As `paxtune.protos.OUTCOMES`, which takes a second to import.
 STATES = ('completed', 'stopped', 'infeasible', 'active', 'requested')
 
 
@@ -258,7 +258,7 @@ def _held(args: Args) -> 'Iterator[Study]':
 
 def _database(args: Args) -> Path:
     """Where the study is. Raises UserError where none is: nothing is made there."""
-    from paxtune.study import database
+    from paxtune.store import database
 
     path = database(args.dir)
     if not path.exists():

@@ -1,27 +1,25 @@
 """A study: its trials, on disk, and the next one."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyglove as pg
-from vizier._src.service import study_pb2
 
-from paxtune import budgets, exchange, pareto, stops
+from paxtune import budgets, exchange, pareto, protos, stops, study_checks
 from paxtune.algorithms import Exhausted, Suggestion
 from paxtune.decisions import Decisions
 from paxtune.exchange import EndedTrial
 from paxtune.garbage import collected_later
-from paxtune.parameters import reader, to_parameters, to_search_space
+from paxtune.parameters import reader
 from paxtune.rewards import NonFiniteRewardError
 from paxtune.search_space import Space
 from paxtune.searching import Search
-from paxtune.store import DATABASE, Store, StudySpec, TrialProto, notes, write_notes
+from paxtune.store import Store, TrialProto, database, notes
 from paxtune.study_record import StudyRecord, refuse_changes
 from paxtune.suggestions import Suggestions
-from paxtune.trial import Trial, reward_names, to_proto
-from trainer.component import Component
+from paxtune.trial import Trial
 from trainer.errors import UserError
 from trainer.serialization import from_json_text
 
@@ -103,7 +101,7 @@ class Study:
             UserError: the space cannot be searched, or the study that is there is of another
                 experiment or of other data. The search's budgets may differ.
         """
-        space, how = refuse_impossible(value, search)
+        space, how = study_checks.checked(value, search)
         path = None if directory is None else database(directory)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +114,9 @@ class Study:
                 # What is in memory is never read back: its values may be of any class.
                 kept = pg.Dict() if path is None else value
                 record = StudyRecord.of(kept, search, space.spec, data or {}, learnt)
-                store.create_study(_study_spec(how, space, record))
+                algorithm = type(how.algorithm).__name__
+                spec = protos.study_spec(algorithm, how.rewards, space.spec, record.to_notes())
+                store.create_study(spec)
             else:
                 stored = StudyRecord.read(spec, path)
                 # What it learnt when it was made stays as it was.
@@ -321,7 +321,7 @@ class Study:
                 return trial
         for trial in trials:
             if trial.state == 'REQUESTED':
-                return Trial(self.store.update_trial(trial.id, _activate), self)
+                return Trial(self.store.update_trial(trial.id, _hand_out), self)
         if len(trials) >= self.num_trials:
             return None
         try:
@@ -340,7 +340,7 @@ class Study:
             notes = notes | {'parent': str(suggestion.parent)}
             if self.search.warm_start == 'parent':
                 notes |= {'warm_start': str(suggestion.parent)}
-        return self._add(suggestion.decisions, notes, _activate)
+        return self._add(suggestion.decisions, notes, TrialProto.State.ACTIVE)
 
     def start(self, decisions: Decisions, notes: Mapping[str, str]) -> Trial:
         """Adds a trial that something else than the study's algorithm has proposed. It is ACTIVE.
@@ -349,32 +349,11 @@ class Study:
             decisions: legal ones, all of them.
             notes: what there is to know of it.
         """
-        return self._add(decisions, notes, _activate)
+        return self._add(decisions, notes, TrialProto.State.ACTIVE)
 
-    def _add(
-        self,
-        decisions: Decisions,
-        notes: Mapping[str, str],
-        change: Callable[[TrialProto], None],
-    ) -> Trial:
-        return Trial(self.store.add_trial(self._proto(decisions, notes, change)), self)
-
-    def _proto(
-        self,
-        decisions: Decisions,
-        notes: Mapping[str, str],
-        change: Callable[[TrialProto], None],
-    ) -> TrialProto:
-        proto = TrialProto()
-        for name, value in to_parameters(self.space.spec, decisions).items():
-            parameter = proto.parameters.add(parameter_id=name)
-            if isinstance(value, str):
-                parameter.value.string_value = value
-            else:
-                parameter.value.number_value = value
-        write_notes(proto, notes)
-        change(proto)
-        return proto
+    def _add(self, decisions: Decisions, notes: Mapping[str, str], state: int) -> Trial:
+        proto = protos.new_trial(self.space.spec, decisions, notes, state)
+        return Trial(self.store.add_trial(proto), self)
 
     def add(
         self,
@@ -382,7 +361,6 @@ class Study:
         *,
         retry_of: int | None = None,
         warm_start: int | None = None,
-        start: bool = False,
         origin: str = 'added',
     ) -> Trial:
         """Adds a trial with given decisions, which will run before new suggestions.
@@ -391,7 +369,6 @@ class Study:
             decisions: {path: value}, as `Trial.decisions`; what is left out is drawn at random.
             retry_of: the trial that it repeats.
             warm_start: the trial whose weights it begins with.
-            start: hand it out at once: it is ACTIVE.
             origin: where the decisions are from.
 
         Raises:
@@ -408,23 +385,21 @@ class Study:
                         f'trial {value} has no weights here that another can begin with'
                     )
                 notes[name] = str(value)
-        return self._add(drawn, notes, _activate if start else _request)
+        return self._add(drawn, notes, TrialProto.State.REQUESTED)
 
     def add_ended(self, trials: Iterable[EndedTrial]) -> None:
         """Adds trials that ran elsewhere, all of them in one transaction."""
-        protos = []
+        ended = []
         for trial in trials:
-            proto = self._proto(trial.decisions, trial.notes, lambda proto: None)
-            proto.measurements.extend(map(to_proto, trial.measurements))
+            state = TrialProto.State.SUCCEEDED if trial.final else TrialProto.State.INFEASIBLE
+            proto = protos.new_trial(self.space.spec, trial.decisions, trial.notes, state)
+            proto.measurements.extend(map(protos.to_proto, trial.measurements))
             proto.end_time.GetCurrentTime()
+            proto.infeasible_reason = trial.infeasible
             if trial.final is not None:
-                proto.final_measurement.CopyFrom(to_proto(trial.final))
-                proto.state = TrialProto.State.SUCCEEDED
-            else:
-                proto.infeasible_reason = trial.infeasible
-                proto.state = TrialProto.State.INFEASIBLE
-            protos.append(proto)
-        self.store.add_trials(protos)
+                proto.final_measurement.CopyFrom(protos.to_proto(trial.final))
+            ended.append(proto)
+        self.store.add_trials(ended)
 
     def retry(self, number: int) -> Trial:
         """Adds a trial with the decisions of another one, which it names.
@@ -494,33 +469,6 @@ class Study:
         reward = search.rewards[0] if len(search.rewards) == 1 else None
         return search.early_stopping.should_stop(own, others, reward)
 
-    def request_stop(self, trial: int | None = None) -> None:
-        """Asks whoever runs the study to stop a trial at its next measurement, or to pause.
-
-        Args:
-            trial: the trial to stop; None pauses the whole study until it is resumed.
-
-        Raises:
-            UserError: the trial is not running.
-        """
-        if trial is None:
-            stops.pause(self.store)
-        else:
-            stops.stop(self.store, trial)
-
-    def stop_requested(self, trial: Trial) -> bool:
-        """Whether `request_stop` was called for a trial."""
-        return trial.id in stops.stopped_trials(self.store)
-
-    @property
-    def pause_requested(self) -> bool:
-        """Whether `request_stop` was called for the study."""
-        return stops.is_paused(self.store)
-
-    def resume(self) -> None:
-        """Takes a `request_stop` of the whole study back."""
-        stops.resume(self.store)
-
     def delete_trial(self, number: int) -> None:
         """Deletes a trial from the study, whatever its state. Its directory is left alone.
 
@@ -545,74 +493,5 @@ class Study:
         return trials_frame(self)
 
 
-def refuse_impossible(value: Any, search: Search | None) -> tuple[Space, Search]:
-    """The space and the search of a study, once it is known that they fit.
-
-    Raises:
-        UserError: the space cannot be searched, or not so.
-    """
-    space = Space(value)
-    _refuse_search_decisions(space)
-    how = search or value.search
-    _check_search(how, space)
-    return space, how
-
-
-def database(directory: str | os.PathLike[str]) -> Path:
-    """The file of the study in a directory.
-
-    Raises:
-        UserError: the directory is not on a local disk.
-    """
-    if '://' in os.fspath(directory):
-        raise UserError(
-            f'--job_log_dir={os.fspath(directory)}: {DATABASE} is an SQLite file, which needs a '
-            'local disk. Use a local directory.'
-        )
-    return Path(directory) / DATABASE
-
-
-def _activate(proto: TrialProto) -> None:
+def _hand_out(proto: TrialProto) -> None:
     proto.state = TrialProto.State.ACTIVE
-
-
-def _request(proto: TrialProto) -> None:
-    proto.state = TrialProto.State.REQUESTED
-
-
-def _study_spec(search: Search, space: Space, record: StudyRecord) -> StudySpec:
-    spec = study_pb2.StudySpec(algorithm=type(search.algorithm).__name__)
-    goals = study_pb2.StudySpec.MetricSpec.GoalType
-    for name, reward in zip(reward_names(len(search.rewards)), search.rewards, strict=True):
-        spec.metrics.add(metric_id=name, goal=goals.Value(reward.goal.upper()))
-    spec.parameters.extend(to_search_space(space.spec))
-    write_notes(spec, record.to_notes())
-    return spec
-
-
-def _check_search(search: Search, space: Space) -> None:
-    if search.num_trials is None and space.size is None:
-        raise UserError(
-            'search.num_trials: a range has countless values, so a number of trials must be given '
-            '(--num_trials)'
-        )
-    search.algorithm.check_space(space.spec, len(search.rewards))
-    suggestions = Suggestions(space, search, [], list)
-    suggestions.refuse_constraints()
-    for i, seed in enumerate(search.seeds):
-        try:
-            suggestions.completed(seed, i + 1)
-        except UserError as error:
-            raise UserError(f'search.seeds[{i}]: {error}') from error
-
-
-def _refuse_search_decisions(space: Space) -> None:
-    if not isinstance(space.value, Component):
-        return  # A field of that name is the user's own.
-    for id_ in space.ids:
-        for part, what in (
-            ('search', 'the search itself'),
-            ('sub_experiments', 'what sub-experiments differ in'),
-        ):
-            if id_ == part or id_.startswith((f'{part}.', f'{part}[')):
-                raise UserError(f'{id_}: {what} cannot be searched. Give it a value.')

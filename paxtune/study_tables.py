@@ -9,11 +9,12 @@ from paxtune import budgets
 from paxtune.differences import differences, shown
 from paxtune.labels import label
 from paxtune.printing import Document, Row, Table
+from paxtune.protos import OUTCOMES
 from paxtune.reasons import commonest
 from paxtune.space import rows as decision_rows
 from paxtune.study import Study
 from paxtune.tables import reward_columns, trial_columns, trial_row
-from paxtune.trial import OUTCOMES, Trial
+from paxtune.trial import Trial
 from trainer.component import unchecked
 from trainer.directory import short_names
 from trainer.errors import UserError

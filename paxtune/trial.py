@@ -7,43 +7,20 @@ import json
 import math
 import operator
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyglove as pg
-from vizier._src.service import study_pb2
 
 from paxtune.cross_step import LastStep, NothingMeasuredError, final_metrics
 from paxtune.decisions import Decisions, to_dna
 from paxtune.limits import violation
 from paxtune.measurement import Measurement, with_carried
+from paxtune.protos import STATES, State, is_reward, outcome, to_measurement, to_proto
 from paxtune.rewards import NonFiniteRewardError, measured_rewards
 from paxtune.store import TrialProto, note, notes, write_notes
 
 if TYPE_CHECKING:
     from paxtune.study import Study
-
-State = Literal['REQUESTED', 'ACTIVE', 'COMPLETED', 'INFEASIBLE']
-_STATES: dict[int, State] = {
-    TrialProto.State.REQUESTED: 'REQUESTED',
-    TrialProto.State.ACTIVE: 'ACTIVE',
-    TrialProto.State.STOPPING: 'ACTIVE',
-    TrialProto.State.SUCCEEDED: 'COMPLETED',
-    TrialProto.State.INFEASIBLE: 'INFEASIBLE',
-}
-
-OUTCOMES = ('completed', 'stopped', 'infeasible', 'active', 'requested')
-
-_REWARD = '$reward'
-
-
-def reward_names(count: int) -> list[str]:
-    """What Vizier knows the rewards of a study by; no metric's name begins with $."""
-    return [_REWARD if i == 0 else f'{_REWARD}.{i}' for i in range(count)]
-
-
-def outcome(proto: TrialProto) -> str:
-    """The state of a trial in one of the words of `OUTCOMES`."""
-    return 'stopped' if note(proto, 'stopped') is not None else _STATES[proto.state].lower()
 
 
 class Trial:
@@ -73,7 +50,7 @@ class Trial:
     @property
     def state(self) -> State:
         """Where the trial stands. One that was stopped early is COMPLETED."""
-        return _STATES[self._proto.state]
+        return STATES[self._proto.state]
 
     @property
     def is_terminal(self) -> bool:
@@ -117,7 +94,10 @@ class Trial:
     def measurements(self) -> list[Measurement]:
         """What was measured, by step."""
         checkpoints = _read_json(self._proto, 'checkpoints')
-        found = [self._measurement(each, checkpoints) for each in self._proto.measurements]
+        num_rewards = len(self._study.rewards)
+        found = [
+            to_measurement(each, num_rewards, checkpoints) for each in self._proto.measurements
+        ]
         return sorted(found, key=lambda measurement: measurement.step)
 
     @functools.cached_property
@@ -125,7 +105,7 @@ class Trial:
         """What the trial came to: its final metrics and rewards; None unless COMPLETED."""
         if self.state != 'COMPLETED':
             return None
-        return self._measurement(self._proto.final_measurement, {})
+        return to_measurement(self._proto.final_measurement, len(self._study.rewards), {})
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -140,7 +120,7 @@ class Trial:
         # Not those of `final`: to look at all metrics takes ten times as long.
         count = len(self._study.rewards) if self.state == 'COMPLETED' else 0
         first = self._proto.final_measurement.metrics[:count]
-        return tuple(metric.value for metric in first if metric.metric_id.startswith(_REWARD))
+        return tuple(metric.value for metric in first if is_reward(metric.metric_id))
 
     @property
     def reward(self) -> float | None:
@@ -430,7 +410,7 @@ class Trial:
         self._update(change)
 
     def _require_active(self, proto: TrialProto) -> None:
-        state = _STATES[proto.state]
+        state = STATES[proto.state]
         if state != 'ACTIVE':
             raise RuntimeError(f'trial {self.id} is {state} already')
 
@@ -452,25 +432,7 @@ class Trial:
         for name in ('measurements', 'final'):
             self.__dict__.pop(name, None)
 
-    def _measurement(
-        self, proto: study_pb2.Measurement, checkpoints: Mapping[str, str]
-    ) -> Measurement:
-        metrics = {metric.metric_id: metric.value for metric in proto.metrics}
-        names = reward_names(len(self._study.rewards))
-        rewards = tuple(metrics.pop(name) for name in names if name in metrics)
-        step = proto.step_count
-        return Measurement(step, metrics, rewards, checkpoints.get(str(step)))
-
 
 def _read_json(proto: TrialProto, key: str) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(note(proto, key) or '{}')
     return content
-
-
-def to_proto(measurement: Measurement) -> study_pb2.Measurement:
-    """A measurement as Vizier keeps it."""
-    proto = study_pb2.Measurement(step_count=measurement.step)
-    named = zip(reward_names(len(measurement.rewards)), measurement.rewards, strict=False)
-    for name, value in [*named, *measurement.metrics.items()]:
-        proto.metrics.add(metric_id=name, value=value)
-    return proto

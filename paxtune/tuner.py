@@ -8,6 +8,7 @@ from pathlib import Path
 
 import sqlalchemy
 
+from paxtune import stops
 from paxtune.callbacks import Callback
 from paxtune.constraints import Infeasible
 from paxtune.metrics import split_name
@@ -82,12 +83,12 @@ class Tuner:
         """Runs trials until the study is done.
 
         Raises:
-            Paused: `should_interrupt` or `Study.request_stop` said so, or hours are used up.
+            Paused: `should_interrupt` or `stops.pause` said so, or hours are used up.
             StudyStoppedError: an error of a trial stops the study.
             BadRewardError: the reward needs a metric that is not measured.
         """
         study = self.study
-        study.resume()
+        stops.resume(study.store)
         self._settle()
         with contextlib.ExitStack() as listening:
             for callback in self._callbacks:
@@ -106,7 +107,7 @@ class Tuner:
 
     def _may_begin(self) -> bool:
         self._refuse_failures()
-        self._asked_to_pause = self.study.pause_requested
+        self._asked_to_pause = stops.is_paused(self.study.store)
         self._seconds_left = None
         return not self._should_pause()
 
@@ -166,9 +167,9 @@ class Tuner:
                 self._report(trial, report)
                 with _outside():
                     record.write(trial)
-                if self.study.stop_requested(trial):
+                if trial.id in stops.stopped_trials(self.study.store):
                     return 'stopped by request'
-                self._asked_to_pause = self.study.pause_requested
+                self._asked_to_pause = stops.is_paused(self.study.store)
                 reason = None if report.is_last else self.study.should_stop(trial)
                 if reason is not None:
                     return reason

@@ -7,6 +7,7 @@ from typing import Any
 import pyglove as pg
 import pytest
 
+from paxtune import stops
 from paxtune.api import load_study, tune
 from paxtune.callbacks import Callback
 from paxtune.constraints import Requires
@@ -259,14 +260,14 @@ def two(values: Any) -> Iterator[dict[str, float]]:
 
 
 def test_a_trial_can_be_asked_to_stop() -> None:
-    study = run(two, [Asking(lambda study, trial: study.request_stop(trial.id))])
+    study = run(two, [Asking(lambda study, trial: stops.stop(study.store, trial.id))])
     assert [trial.reward for trial in study.trials] == [2.0, 1.0, 1.0, 1.0]
     assert study.trials[0].stop_reason == 'stopped by request'
 
 
 def test_a_study_can_be_asked_to_pause_and_goes_on_in_the_next_call() -> None:
     study = Study.open(None, SPACE, search=search())
-    asking = Asking(lambda study, trial: study.request_stop())
+    asking = Asking(lambda study, trial: stops.pause(study.store))
     with pytest.raises(Paused, match='studies stop'):
         Tuner(study, FunctionRunner(two), [asking]).run()
     assert states(study) == ['ACTIVE']

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paxtune import pyglove_backend
+from paxtune import pyglove_backend, stops
 from paxtune.api import load_study
 from paxtune.pyglove_backend import PaxtuneBackend
 from paxtune.pyglove_loop import PyGloveAlgorithm
@@ -67,6 +67,7 @@ def alone(monkeypatch):
 
 
 # --- PyGlove's own cases ---
+
 
 def load_sample_test():
     path = Path(pg.__file__).parent / 'core' / 'tuning' / 'sample_test.py'
@@ -622,9 +623,9 @@ def test_a_study_can_be_stopped_from_outside(tmp_path):
     feedback.add_measurement(0.5)
     assert not feedback.should_stop_early()
     with Study.load(tmp_path, read_only=False) as study:
-        study.request_stop(1)
+        stops.stop(study.store, 1)
         assert feedback.should_stop_early()
-        study.request_stop()
+        stops.pause(study.store)
         feedback.done()
         assert list(loop) == []
     del loop, feedback

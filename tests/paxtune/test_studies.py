@@ -17,11 +17,11 @@ import pytest
 from paxtune import studies
 from paxtune.overview import Overview
 from paxtune.printing import Table, to_csv, to_text
+from paxtune.protos import OUTCOMES
 from paxtune.rewards import MetricReward, Objectives
 from paxtune.search import summary
 from paxtune.searching import Search
 from paxtune.study import Study
-from paxtune.trial import OUTCOMES
 from tests.paxtune.studies import ask, best, finish, run
 from tests.paxtune.toys import LOSS, search, toy
 from tests.paxtune.tunables import Rates

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from paxtune import studies
+from paxtune import stops, studies
 from paxtune.callbacks import Callback
 from paxtune.runners import FunctionRunner, trial_directory
 from paxtune.study import Study
@@ -249,9 +249,9 @@ def test_a_stop_without_a_search_says_so(directory: Path, told: Callable[..., st
     )
     assert 'the request waits for one' in told('stop', directory, 5)
     with Study.load(directory, read_only=False) as study:
-        assert study.stop_requested(study.trial(5))
-        study.resume()
-        assert not study.pause_requested
+        assert 5 in stops.stopped_trials(study.store)
+        stops.resume(study.store)
+        assert not stops.is_paused(study.store)
     for number, message in ((99, 'no trial 99'), (4, 'trial 4 is infeasible: it is not running')):
         with pytest.raises(UserError, match=message):
             told('stop', directory, number)
@@ -292,7 +292,7 @@ def test_a_trial_whose_number_is_taken_again_is_not_stopped_for_the_old_one(
     with Study.load(directory, read_only=False) as study:
         trial = ask(study)
         assert trial.id == 5
-        assert not study.stop_requested(trial)
+        assert trial.id not in stops.stopped_trials(study.store)
 
 
 def test_a_trial_that_another_begins_with_stays(directory: Path, told: Callable[..., str]) -> None:

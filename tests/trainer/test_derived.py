@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.trainer.tiny import experiment
 from trainer import command, literals, loop, overrides
 from trainer.component import Component, Number, Numbers, OptionalNumber, components, numbers
-from trainer.derived import Derived, check_names, derived, derived_values, resolve, settle
+from trainer.derived import Derived, check_names, derived, derived_values, resolve
 from trainer.errors import UserError
 from trainer.expressions import Expression
 from trainer.layers import Attention, FeedForward

@@ -1,0 +1,50 @@
+"""Whether a space can be searched as it is to be searched, before anything is written."""
+
+from typing import Any
+
+from paxtune.search_space import Space
+from paxtune.searching import Search
+from paxtune.suggestions import Suggestions
+from trainer.component import Component
+from trainer.errors import UserError
+
+
+def checked(value: Any, search: Search | None) -> tuple[Space, Search]:
+    """The space and the search of a study, once it is known that they fit.
+
+    Raises:
+        UserError: the space cannot be searched, or not so.
+    """
+    space = Space(value)
+    _refuse_search_decisions(space)
+    how = search or value.search
+    _check_search(how, space)
+    return space, how
+
+
+def _check_search(search: Search, space: Space) -> None:
+    if search.num_trials is None and space.size is None:
+        raise UserError(
+            'search.num_trials: a range has countless values, so a number of trials must be given '
+            '(--num_trials)'
+        )
+    search.algorithm.check_space(space.spec, len(search.rewards))
+    suggestions = Suggestions(space, search, [], list)
+    suggestions.refuse_constraints()
+    for i, seed in enumerate(search.seeds):
+        try:
+            suggestions.completed(seed, i + 1)
+        except UserError as error:
+            raise UserError(f'search.seeds[{i}]: {error}') from error
+
+
+def _refuse_search_decisions(space: Space) -> None:
+    if not isinstance(space.value, Component):
+        return  # A field of that name is the user's own.
+    for id_ in space.ids:
+        for part, what in (
+            ('search', 'the search itself'),
+            ('sub_experiments', 'what sub-experiments differ in'),
+        ):
+            if id_ == part or id_.startswith((f'{part}.', f'{part}[')):
+                raise UserError(f'{id_}: {what} cannot be searched. Give it a value.')
