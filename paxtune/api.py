@@ -10,7 +10,7 @@ import jax
 import pyglove as pg
 from absl import logging
 
-from paxtune import exchange, study_checks
+from paxtune import study_checks, transfer
 from paxtune.algorithms import Algorithm
 from paxtune.algorithms.sampling import draw
 from paxtune.callbacks import Callback
@@ -191,7 +191,7 @@ def _refuse_several_processes() -> None:
 
 
 def _fork(source: Study, study: Study) -> None:
-    count, total = exchange.fork(source, study), len(source.trials)
+    count, total = transfer.fork(source, study), len(source.trials)
     if not count:
         raise UserError(
             f'--fork_study: none of the {total} trials in {source.directory} has ended, has the '

@@ -1,15 +1,13 @@
-"""Trials as plain data: written to files, read back, and carried from one study to another."""
+"""Trials as plain data: written to files, and read into a study from there."""
 
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyglove as pg
 
-from paxtune.algorithms import PastTrial
 from paxtune.decisions import Decisions
 from paxtune.labels import label, match
 from paxtune.limits import violation
@@ -17,11 +15,11 @@ from paxtune.measurement import Measurement, with_carried
 from paxtune.rewards import NonFiniteRewardError, Reward, measured_rewards
 from paxtune.search_space import Space
 from paxtune.study_record import FORMAT
+from trainer.directory import read_json
 from trainer.errors import UserError
 from trainer.serialization import to_json_text
 
 if TYPE_CHECKING:
-    from paxtune.searching import Search
     from paxtune.study import Study
     from paxtune.trial import Trial
 
@@ -92,10 +90,7 @@ def read(path: str) -> dict[str, Any]:
     Raises:
         UserError: it cannot be read, or is something else.
     """
-    try:
-        found = json.loads(Path(path).read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f'{path}: cannot be read: {error}') from error
+    found = read_json(path, path)
     if not isinstance(found, dict) or not isinstance(found.get('trials'), list):
         raise UserError(f'{path}: this is nothing that `studies export` writes')
     return found
@@ -147,13 +142,13 @@ def import_trials(study: 'Study', trials: Sequence[Mapping[str, Any]], source: s
 
 
 def _ended(study: 'Study', each: Mapping[str, Any], origin: str) -> EndedTrial | None:
-    decisions = _adopted(study.space, each['decisions'])
+    decisions = adopted(study.space, each['decisions'])
     if decisions is None or each['state'] not in ('COMPLETED', 'INFEASIBLE'):
         return None
     measurements: list[Measurement] = []
     for measured in each['measurements']:
         metrics, step = _metrics(measured), _whole(measured['step'])
-        made = _rewards(study.rewards, with_carried(measurements, metrics), study.space)
+        made = rewards_of(study.rewards, with_carried(measurements, metrics), study.space)
         measurements.append(Measurement(step, metrics, made))
     is_stopped = each['stopped'] and each['state'] == 'COMPLETED'
     notes = {
@@ -165,7 +160,7 @@ def _ended(study: 'Study', each: Mapping[str, Any], origin: str) -> EndedTrial |
     if each['state'] == 'INFEASIBLE':
         return EndedTrial(decisions, measurements, None, str(each['reason']), notes)
     metrics = _metrics(each)
-    made = _rewards(study.rewards, metrics, study.space)
+    made = rewards_of(study.rewards, metrics, study.space)
     if len(made) < len(study.rewards) or violation(study.search.limits, metrics):
         return None
     if study.suggestions.why_infeasible(decisions):
@@ -180,7 +175,23 @@ def _whole(value: Any) -> int:
     return value
 
 
-def _adopted(space: Space, given: Mapping[str, Any]) -> Decisions | None:
+def _duration(value: Any) -> float:
+    seconds = float(value)
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise ValueError(f'expected seconds: {value!r}')
+    return seconds
+
+
+def _metrics(measured: Mapping[str, Any]) -> dict[str, float]:
+    """Metrics as a file has them: it may be of anyone's making."""
+    metrics = {name: float(value) for name, value in measured['metrics'].items()}
+    for name, value in metrics.items():
+        if name.startswith('$') or not math.isfinite(value):
+            raise ValueError(f'no metric: {name}={value}')
+    return metrics
+
+
+def adopted(space: Space, given: Mapping[str, Any]) -> Decisions | None:
     """The decisions of another space in this one.
 
     Returns:
@@ -205,97 +216,10 @@ def _adopted(space: Space, given: Mapping[str, Any]) -> Decisions | None:
     return decisions
 
 
-def _duration(value: Any) -> float:
-    seconds = float(value)
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise ValueError(f'expected seconds: {value!r}')
-    return seconds
-
-
-def _metrics(measured: Mapping[str, Any]) -> dict[str, float]:
-    """Metrics as a file has them: it may be of anyone's making."""
-    metrics = {name: float(value) for name, value in measured['metrics'].items()}
-    for name, value in metrics.items():
-        if name.startswith('$') or not math.isfinite(value):
-            raise ValueError(f'no metric: {name}={value}')
-    return metrics
-
-
-def fork(source: 'Study', study: 'Study') -> int:
-    """Adds the ended trials of another study to a study of a changed experiment.
-
-    Decisions are carried over by path. One that the source did not make is taken from the trial's
-    concrete experiment, where the new space has it among its candidates.
-
-    Returns:
-        How many trials were added.
-    """
-    return import_trials(study, list(_carried(source, study.space)), _name(source))
-
-
-def _name(source: 'Study') -> str:
-    return 'memory' if source.directory is None else str(source.directory.resolve())
-
-
-def priors(sources: Sequence['Study'], space: Space, search: 'Search') -> list[dict[str, Any]]:
-    """What an algorithm may learn from other studies' completed trials, as JSON data.
-
-    Raises:
-        UserError: no trial of a source fits into the space.
-    """
-    found: list[dict[str, Any]] = []
-    rewards = search.rewards
-    for source in sources:
-        before = len(found)
-        for each in _carried(source, space):
-            decisions = _adopted(space, each['decisions'])
-            made = _rewards(rewards, each['metrics'], space)
-            complete = len(made) == len(rewards) and each['state'] == 'COMPLETED'
-            if decisions is not None and complete:
-                scores = [r.score(v) for r, v in zip(rewards, made, strict=True)]
-                found.append({'decisions': decisions, 'scores': scores})
-        if len(found) == before:
-            raise UserError(
-                f'--prior_studies: none of the {len(source.trials)} trials in {source.directory} '
-                'was completed, has the metrics of the reward and fits into the search space'
-            )
-    return found
-
-
-def past_trials(data: Sequence[Mapping[str, Any]]) -> list[PastTrial]:
-    """What `priors` returned, as an algorithm sees it: with numbers up to 0, in their order."""
-    return [
-        PastTrial(i + 1 - len(data), dict(each['decisions']), 'completed', tuple(each['scores']))
-        for i, each in enumerate(data)
-    ]
-
-
-def _carried(source: 'Study', space: Space) -> Iterator[dict[str, Any]]:
-    for trial in source.trials:
-        each = content(trial)
-        if trial.is_terminal:
-            yield each | {'decisions': dict(each['decisions']) | _constants(trial, space)}
-
-
-def _constants(trial: 'Trial', space: Space) -> dict[str, Any]:
-    """What stands at the decisions of a space in a trial that did not decide it."""
-    missing = [path for path in space.paths if path not in trial.decisions]
-    if not missing:
-        return {}
-    try:
-        experiment = trial.materialize()
-    except (UserError, ValueError):
-        return {}
-    found = {}
-    for path in missing:
-        if '[=' not in path and experiment.sym_has(pg.KeyPath.parse(path)):
-            found[path] = label(experiment.sym_get(pg.KeyPath.parse(path)))
-    return found
-
-
-def _rewards(
+def rewards_of(
     rewards: Sequence[Reward], metrics: Mapping[str, float], space: Space
 ) -> tuple[float, ...]:
+    """The rewards that the metrics of another study make here; none where they make none."""
     try:
         return measured_rewards(rewards, metrics, space.sub_experiments)
     except NonFiniteRewardError:

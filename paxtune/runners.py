@@ -51,8 +51,8 @@ class Report:
 class Runner:
     """Runs the trials of a study, each to its end."""
 
-    def refuse(self, study: 'Study', trial: 'Trial') -> str | None:
-        """Why a trial is infeasible before it begins; None if it is not."""
+    def prepare(self, study: 'Study', trial: 'Trial') -> str | None:
+        """Gets a trial ready, and returns why it is infeasible before it begins; None if not."""
         return None
 
     def run(
@@ -87,7 +87,7 @@ def suffixed(metrics: Mapping[str, float], name: str) -> dict[str, float]:
 class ExperimentRunner(Runner):
     """Trains a trial's experiment, or its sub-experiments one after another."""
 
-    def refuse(self, study: 'Study', trial: 'Trial') -> str | None:
+    def prepare(self, study: 'Study', trial: 'Trial') -> str | None:
         from trainer import costs
 
         _settle_warm_start(study, trial)

@@ -94,14 +94,7 @@ def _flags() -> 'argparse.ArgumentParser':
     flags.add_argument(
         '--fork_study', metavar='DIR', help='a study whose trials this one begins with'
     )
-    flags.add_argument(
-        '--tune',
-        nargs='+',
-        action='extend',
-        default=[],
-        metavar='PATH=DECISION',
-        help='search over a value, such as \'task.learner.learning_rate=floatv(1e-4,1e-2,"log")\'',
-    )
+    command.add_tune_flag(flags)
     return flags
 
 

@@ -1,7 +1,6 @@
 """Decisions to begin with."""
 
-import json
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pyglove as pg
@@ -9,6 +8,7 @@ import pyglove as pg
 from paxtune.labels import label
 from paxtune.search_space import Space
 from trainer.component import Component
+from trainer.directory import read_json
 from trainer.errors import UserError
 
 
@@ -18,10 +18,7 @@ def read(path: str) -> list[dict[str, Any]]:
     Raises:
         UserError: it cannot be read, or is something else.
     """
-    try:
-        content = json.loads(Path(path).read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f'--seed_trials={path}: cannot be read: {error}') from error
+    content = read_json(path, f'--seed_trials={path}')
     if isinstance(content, dict) and isinstance(content.get('trials'), list):
         trials = content['trials']
         content = [each.get('decisions') if isinstance(each, dict) else None for each in trials]
@@ -73,33 +70,23 @@ def defaults(space: Space, base: Any) -> dict[str, Any]:
     return found
 
 
-def _candidates(path: Any, base: Any) -> list[Any]:
-    roots = [base, *(_Defaults(cls) for cls in type(base).__mro__ if issubclass(cls, Component))]
-    found = [root.sym_get(path) for root in roots if root.sym_has(path)]
-    owner, key = path.parent, path.key
-    if base.sym_has(owner) and isinstance(base.sym_get(owner), pg.Object):
-        field = type(base.sym_get(owner)).__schema__.get_field(key)
-        if field is not None and field.value.has_default:
-            found.append(field.value.default)
-    return found
+def _candidates(path: pg.KeyPath, base: Any) -> Iterator[Any]:
+    if base.sym_has(path):
+        yield base.sym_get(path)
+    for cls in type(base).__mro__:
+        if issubclass(cls, Component):
+            yield from _default(cls, path)
+    if base.sym_has(path.parent):
+        yield from _default(type(base.sym_get(path.parent)), pg.KeyPath(path.key))
 
 
-class _Defaults:
-    """The defaults of a class's fields, looked into by path."""
-
-    def __init__(self, cls: type) -> None:
-        self._cls = cls
-
-    def sym_has(self, path: Any) -> bool:
-        field = self._cls.__schema__.get_field(path.keys[0])  # type: ignore[attr-defined]
-        if field is None or not field.value.has_default:
-            return False
-        rest = pg.KeyPath(path.keys[1:])
-        return not rest or (
-            isinstance(field.value.default, pg.Symbolic) and field.value.default.sym_has(rest)
-        )
-
-    def sym_get(self, path: Any) -> Any:
-        default = self._cls.__schema__.get_field(path.keys[0]).value.default  # type: ignore[attr-defined]
-        rest = pg.KeyPath(path.keys[1:])
-        return default.sym_get(rest) if rest else default
+def _default(cls: type, path: pg.KeyPath) -> Iterator[Any]:
+    """What stands at a path in an object of a class by default, if anything does."""
+    schema = getattr(cls, '__schema__', None)
+    field = None if schema is None else schema.get_field(path.keys[0])
+    if field is not None and field.value.has_default:
+        default, rest = field.value.default, pg.KeyPath(path.keys[1:])
+        if not rest:
+            yield default
+        elif isinstance(default, pg.Symbolic) and default.sym_has(rest):
+            yield default.sym_get(rest)

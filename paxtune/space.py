@@ -67,14 +67,7 @@ def main(argv: Sequence[str] | None) -> int:
     """
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags)
-    flags.add_argument(
-        '--tune',
-        nargs='+',
-        action='extend',
-        default=[],
-        metavar='PATH=DECISION',
-        help='search over a value, such as \'task.learner.learning_rate=floatv(1e-4,1e-2,"log")\'',
-    )
+    command.add_tune_flag(flags)
     flags.add_argument('--samples', type=int, default=3, help='random experiments to show')
     flags.add_argument('--num_costed', type=int, default=16, help='random experiments to cost')
     flags.add_argument('--seed', type=int, default=0, help='what is random is drawn from this')

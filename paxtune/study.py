@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyglove as pg
 
-from paxtune import budgets, exchange, pareto, protos, stops, study_checks
+from paxtune import budgets, pareto, protos, stops, study_checks, transfer
 from paxtune.algorithms import Exhausted, Suggestion
 from paxtune.decisions import Decisions
 from paxtune.exchange import EndedTrial
@@ -73,7 +73,7 @@ class Study:
         self.from_parameters = reader(space.spec)
         self.data = record.data
         self.store = store
-        priors = exchange.past_trials(record.priors)
+        priors = transfer.past_trials(record.priors)
         self.suggestions = Suggestions(space, search, priors, lambda: self.trials)
         self._terminal: dict[int, Trial] = {}
         self._exhausted_at = int(self.notes.get('exhausted', -1))
@@ -110,7 +110,7 @@ class Study:
         try:
             spec = store.study()
             if spec is None:
-                learnt = exchange.priors(priors, space, how)
+                learnt = transfer.priors(priors, space, how)
                 # What is in memory is never read back: its values may be of any class.
                 kept = pg.Dict() if path is None else value
                 record = StudyRecord.of(kept, search, space.spec, data or {}, learnt)

@@ -1,12 +1,18 @@
 """Whether a space can be searched as it is to be searched, before anything is written."""
 
+import contextlib
+import random
 from typing import Any
 
+from paxtune.algorithms.sampling import draw
+from paxtune.constraints import Constraint
 from paxtune.search_space import Space
 from paxtune.searching import Search
 from paxtune.suggestions import Suggestions
 from trainer.component import Component
 from trainer.errors import UserError
+
+_SAMPLES = 20
 
 
 def checked(value: Any, search: Search | None) -> tuple[Space, Search]:
@@ -30,7 +36,7 @@ def _check_search(search: Search, space: Space) -> None:
         )
     search.algorithm.check_space(space.spec, len(search.rewards))
     suggestions = Suggestions(space, search, [], list)
-    suggestions.refuse_constraints()
+    _refuse_constraints(search, space, suggestions)
     for i, seed in enumerate(search.seeds):
         try:
             suggestions.completed(seed, i + 1)
@@ -48,3 +54,27 @@ def _refuse_search_decisions(space: Space) -> None:
         ):
             if id_ == part or id_.startswith((f'{part}.', f'{part}[')):
                 raise UserError(f'{id_}: {what} cannot be searched. Give it a value.')
+
+
+def _refuse_constraints(search: Search, space: Space, suggestions: Suggestions) -> None:
+    """Looks at some experiments, to find constraints that name what is never there."""
+    rng = random.Random(search.seed)
+    looked_at: list[Any] = []
+    for _ in range(_SAMPLES if search.constraints else 0):
+        # Whatever a `check` raises: these decisions are infeasible for another reason.
+        with contextlib.suppress(Exception):
+            looked_at += suggestions.values(draw(space.spec, rng)).values()
+    for constraint in search.constraints:
+        errors = [_user_error(constraint, value) for value in looked_at]
+        if errors and errors[0] is not None and None not in errors:
+            raise errors[0]
+
+
+def _user_error(constraint: Constraint, value: Any) -> UserError | None:
+    try:
+        constraint.require(value)
+    except UserError as error:
+        return error
+    except Exception:
+        return None  # It has a value: the experiment is infeasible.
+    return None

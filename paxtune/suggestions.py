@@ -1,13 +1,11 @@
 """The next trial of a study: from its seeds, then from its algorithm."""
 
-import random
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from paxtune.algorithms import Exhausted, PastTrial, Request, Suggestion
-from paxtune.algorithms.sampling import complete, draw
-from paxtune.constraints import Constraint
+from paxtune.algorithms.sampling import complete
 from paxtune.decisions import Decisions
 from paxtune.garbage import collected_later
 from paxtune.limits import violation
@@ -22,25 +20,11 @@ from trainer.signals import SkipTrial
 # What says that decisions are infeasible. `Infeasible` is a ValueError.
 _REFUSALS = (SkipTrial, ArithmeticError, LookupError, TypeError, ValueError)
 
-
 _MAX_DRAWS = 100  # Of what a seed leaves open, until one is feasible.
 
 
 class SuggestionError(RuntimeError):
     """The algorithm raised. The message holds its traceback."""
-
-
-_SAMPLES = 20
-
-
-def _user_error(constraint: Constraint, value: Any) -> UserError | None:
-    try:
-        constraint.require(value)
-    except UserError as error:
-        return error
-    except Exception:
-        return None
-    return None
 
 
 class Suggestions:
@@ -113,25 +97,6 @@ class Suggestions:
                 return drawn
         raise UserError(f'a trial with these decisions would be infeasible: {reason}')
 
-    def refuse_constraints(self) -> None:
-        """Looks at some experiments, to find constraints that name what is never there.
-
-        Raises:
-            UserError: there is one.
-        """
-        rng = random.Random(self._search.seed)
-        errors: dict[int, list[UserError | None]] = {}
-        for _ in range(_SAMPLES if self._search.constraints else 0):
-            try:
-                value = next(iter(self._values(draw(self._space.spec, rng)).values()))
-            except Exception:
-                continue
-            for i, constraint in enumerate(self._search.constraints):
-                errors.setdefault(i, []).append(_user_error(constraint, value))
-        for found in errors.values():
-            if found[0] is not None and None not in found:
-                raise found[0]
-
     @property
     def commonest_reason(self) -> str | None:
         """The commonest of the reasons for which decisions were infeasible; None without any."""
@@ -147,7 +112,7 @@ class Suggestions:
 
     def _find_reason(self, decisions: Decisions) -> str | None:
         try:
-            values = self._values(decisions)
+            values = self.values(decisions)
         except _REFUSALS as error:
             return str(error).split('\n')[0]
         except UserError as error:
@@ -160,13 +125,17 @@ class Suggestions:
             for value in values.values():
                 for constraint in self._search.constraints:
                     constraint.require(value)
-        # A constraint may have no value under some decisions; `refuse_constraints` has seen others.
+        # A constraint may have no value under some decisions; `study_checks` has seen others.
         except (UserError, *_REFUSALS) as error:
             return str(error).split('\n')[0]
         return self._too_costly(values) if self._space.is_tunable else None
 
-    def _values(self, decisions: Decisions) -> dict[str, Any]:
-        """What a trial is about, by the name of the sub-experiment."""
+    def values(self, decisions: Decisions) -> dict[str, Any]:
+        """What a trial is about, by the name of the sub-experiment ('' without any).
+
+        Raises:
+            ValueError, UserError: the decisions do not fit together.
+        """
         if not self._space.is_tunable:
             return {'': self._space.materialize(decisions)}
         # Imported here: it imports JAX, and a study of a function has no use for it.

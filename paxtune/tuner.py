@@ -136,7 +136,7 @@ class Tuner:
     def _attempt(self, trial: Trial, directory: Path | None, record: TrialRecord) -> None:
         refused = reason = signal = None
         try:
-            refused = self._runner.refuse(self.study, trial)
+            refused = self._runner.prepare(self.study, trial)
             if refused is None:
                 reason = self._listen(trial, directory, record)
         except StopTrial as raised:

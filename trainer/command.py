@@ -50,6 +50,18 @@ def add_experiment_flags(flags: argparse.ArgumentParser, required: bool = True) 
     )
 
 
+def add_tune_flag(flags: argparse.ArgumentParser) -> None:
+    """Adds --tune."""
+    flags.add_argument(
+        '--tune',
+        nargs='+',
+        action='extend',
+        default=[],
+        metavar='PATH=DECISION',
+        help='search over a value, such as \'task.learner.learning_rate=floatv(1e-4,1e-2,"log")\'',
+    )
+
+
 def decisions_left_open(experiment: pg.Object) -> list[str]:
     """The paths of the decisions in an experiment that nobody has made."""
     primitive = pg.hyper.HyperPrimitive

@@ -126,6 +126,22 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
     write_text(path, json.dumps(value, indent=2) + '\n')
 
 
+def read_json(path: str | os.PathLike[str], where: str) -> Any:
+    """The plain data in a file that a person named.
+
+    Args:
+        path: of the file.
+        where: the flag, or the like, for messages.
+
+    Raises:
+        UserError: it cannot be read, or is no JSON.
+    """
+    try:
+        return json.loads(Path(path).read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f'{where}: cannot be read: {error}') from error
+
+
 def short_names(paths: list[str]) -> list[str]:
     """The shortest endings of the paths that tell them apart, indices without brackets."""
     keys = [pg.KeyPath.parse(path).keys for path in paths]

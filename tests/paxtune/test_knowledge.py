@@ -7,7 +7,7 @@ from typing import Any
 import pyglove as pg
 import pytest
 
-from paxtune import exchange, seeds
+from paxtune import exchange, seeds, transfer
 from paxtune.algorithms import RegularizedEvolution
 from paxtune.api import tune
 from paxtune.constraints import Constraint, Infeasible
@@ -221,9 +221,9 @@ def test_a_fork_begins_with_the_old_studys_trials(tmp_path: Path) -> None:
     with Study.open(tmp_path / 'old', toy()) as source:
         run(source)
         with Study.open(tmp_path / 'new', wider()) as study:
-            count = exchange.fork(source, study)
+            count = transfer.fork(source, study)
             assert count == len(study.trials) == 5
-            assert exchange.fork(source, study) == 0
+            assert transfer.fork(source, study) == 0
             for old, new in zip(source.trials, study.trials, strict=True):
                 assert new.decisions['rate'] == old.decisions['rate']
                 assert new.decisions['layer'] == old.decisions['layer']
@@ -238,11 +238,11 @@ def test_a_decision_that_the_old_study_did_not_make_is_taken_from_its_experiment
     new = toy(layer=pg.oneof([Dense(8), Dense(16)]), widths=None)
     with Study.open(tmp_path, old) as source, Study.open(None, new) as study:
         run(source)
-        assert exchange.fork(source, study) == 5
+        assert transfer.fork(source, study) == 5
         assert {trial.decisions['layer'] for trial in study.trials} == {'Dense(width=16)'}
         other = toy(layer=pg.oneof([Dense(4), Dense(2)]), widths=None)
         with Study.open(None, other) as none:
-            assert exchange.fork(source, none) == 0
+            assert transfer.fork(source, none) == 0
 
 
 def test_an_algorithm_learns_from_prior_studies(tmp_path: Path) -> None:
@@ -361,9 +361,9 @@ def test_a_trial_that_the_new_space_would_train_otherwise_is_not_taken(tmp_path:
         run(source)
         rates = [trial.decisions['rate'] for trial in source.trials]
         with Study.open(None, toy(rate=rates[2])) as study:
-            assert exchange.fork(source, study) == 1
+            assert transfer.fork(source, study) == 1
             assert study.trials[0].reward == source.trials[2].reward
-            data = exchange.priors([source], study.space, study.search)
+            data = transfer.priors([source], study.space, study.search)
             assert [each['scores'] for each in data] == [list(source.trials[2].scores)]
 
 
@@ -374,11 +374,11 @@ def test_trials_that_the_new_study_would_not_suggest_are_not_taken(tmp_path: Pat
         bound = toy(search=search(constraints=[NotDense()]))
         with Study.open(None, bound) as study:
             assert 0 < dense < 5
-            assert exchange.fork(source, study) == 5 - dense
+            assert transfer.fork(source, study) == 5 - dense
         losses = sorted(trial.metrics['loss'] for trial in source.trials)
         limited = toy(search=search(limits=[Limit('loss', at_most=losses[1])]))
         with Study.open(None, limited) as study:
-            assert exchange.fork(source, study) == 2
+            assert transfer.fork(source, study) == 2
 
 
 def test_a_fork_that_takes_nothing_is_refused(tmp_path: Path) -> None:

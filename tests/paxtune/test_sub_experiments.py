@@ -7,7 +7,7 @@ import numpy as np
 import pyglove as pg
 import pytest
 
-from paxtune import exchange
+from paxtune import transfer
 from paxtune.algorithms import RegularizedEvolution
 from paxtune.api import tune
 from paxtune.cross_step import BestStep, MeanOfSteps
@@ -110,7 +110,7 @@ def test_a_part_of_them_never_makes_a_reward(tmp_path: Path) -> None:
         late.report(6, {'eval/log_pplx:short': 2.0})
         late.stop('by hand')
         assert late.reward == 6.0
-        assert exchange.fork(study, other) == 2
+        assert transfer.fork(study, other) == 2
         assert other.trials[1].reward == 6.0
         assert [each.rewards for each in other.trials[1].measurements] == [(), (6.0,)]
 
