@@ -17,7 +17,7 @@ from paxtune.rewards import MetricReward
 from paxtune.search_space import Space
 from paxtune.searching import Search
 from paxtune.study import Study
-from tests.paxtune.studies import ask, decisions, finish, run
+from tests.paxtune.studies import ask, best, decisions, finish, run
 from tests.paxtune.toys import Block, Dense, Toy, search, toy
 from trainer.errors import UserError
 
@@ -249,15 +249,15 @@ def test_an_algorithm_learns_from_prior_studies(tmp_path: Path) -> None:
     evolution = RegularizedEvolution(population_size=5, tournament_size=5)
     with Study.open(tmp_path / 'old', toy()) as source:
         run(source)
-        best = source.best
+        leader = best(source)
         made = toy(search=search(algorithm=evolution))
         with Study.open(tmp_path / 'new', made, priors=[source]) as study:
             first = ask(study)
             assert first.parent is None
             differing = [
                 path
-                for path in {*first.decisions, *best.decisions}  # type: ignore[union-attr]
-                if first.decisions.get(path) != best.decisions.get(path)  # type: ignore[union-attr]
+                for path in {*first.decisions, *leader.decisions}
+                if first.decisions.get(path) != leader.decisions.get(path)
             ]
             assert {path.split('.')[0].split('[')[0] for path in differing} <= {
                 'rate',

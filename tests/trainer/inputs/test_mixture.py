@@ -139,21 +139,6 @@ def test_it_trains_searches_and_is_localized(folder):
     assert trial.train_input.get_next()['ids'].shape == (8, LENGTH)
 
 
-def test_weights_that_may_all_be_zero_can_be_prepared_and_searched(folder):
-    zero_first = {name: pg.floatv(0.0, 1.0) for name in SIZES}
-    made = experiment(
-        train_input=maker(folder, weights=zero_first)(batch_size=8),
-        task__model__embedding__vocab_size=256,
-    )
-    prepare_inputs(made)
-    with pytest.raises(ValueError, match='weights must not all be zero'):
-        pg.materialize(made, pg.DNA([0.0, 0.0, 0.0]))
-    never = {name: pg.oneof([0.0, -1.0]) for name in SIZES}
-    made.train_input.rebind(weights=never)
-    with pytest.raises(UserError, match=r'^train_input: no choice was found .* at least 0'):
-        prepare_inputs(made)
-
-
 def test_a_vocabulary_that_does_not_suffice_is_named(folder):
     made = experiment(train_input=maker(folder)(batch_size=8))
     with pytest.raises(UserError, match='train_input: its vocabulary has 256 ids'):

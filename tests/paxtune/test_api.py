@@ -1,0 +1,40 @@
+"""What `paxtune.tune` checks before anything is written."""
+
+from pathlib import Path
+
+import pyglove as pg
+import pytest
+
+from paxtune import tune
+from paxtune.api import prepared_data
+from paxtune.experiment import Tunable
+from tests.paxtune.tunables import Rates
+from tests.trainer.tiny import CountingInput
+from trainer.errors import UserError
+from trainer.inputs import MixtureInput
+
+
+def mixed(weight: object) -> Tunable:
+    """Trains on a mixture of two inputs, both of this weight."""
+    made = Rates()
+    one = made.train_input
+    assert isinstance(one, CountingInput)
+    mixture = MixtureInput(
+        batch_size=one.batch_size,
+        is_training=True,
+        inputs={'a': one.clone(), 'b': one.clone()},
+        weights={'a': weight, 'b': pg.clone(weight)},
+    )
+    return made.rebind(train_input=mixture)
+
+
+def test_the_data_of_a_space_is_that_of_a_trial_whose_values_fit_together() -> None:
+    choices = mixed(pg.oneof([0.0, 1.0]))  # The first choices, and the ends of ranges, do not fit.
+    assert prepared_data(choices) == prepared_data(mixed(1.0))
+    assert prepared_data(mixed(pg.floatv(0.0, 1.0))) == prepared_data(mixed(1.0))
+
+
+def test_a_space_whose_values_never_fit_together_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r'no experiment was found .* at least 0'):
+        tune(mixed(pg.oneof([0.0, -1.0])), job_log_dir=tmp_path / 'job')
+    assert not (tmp_path / 'job').exists()
