@@ -10,7 +10,7 @@ import jax
 import pyglove as pg
 from absl import logging
 
-from paxtune import study_checks, transfer
+from paxtune import study_checks, transfer, with_workers
 from paxtune.algorithms import Algorithm
 from paxtune.algorithms.sampling import draw
 from paxtune.callbacks import Callback
@@ -20,9 +20,11 @@ from paxtune.rewards import MetricReward, Objectives, Reward
 from paxtune.runners import ExperimentRunner, FunctionRunner, Runner, parts_of
 from paxtune.search_space import Space
 from paxtune.searching import Search
+from paxtune.service.remote_store import RemoteStore
 from paxtune.store import database
 from paxtune.study import Study
 from paxtune.tuner import Tuner
+from paxtune.with_workers import Service, Workers
 from trainer import directory as directories
 from trainer.command import enable_compilation_cache
 from trainer.errors import UserError
@@ -49,6 +51,8 @@ def tune(
     algorithm: Algorithm | None = None,
     early_stopping: EarlyStopping | None = None,
     seed: int | None = None,
+    workers: int | Workers | None = None,
+    service: Service | None = None,
     callbacks: Sequence[Callback] = (),
     prior_studies: Iterable[PathLike] = (),
     fork_study: PathLike | None = None,
@@ -76,6 +80,10 @@ def tune(
             one is made.
         fork_study: the directory of a study whose trials this one begins with, as they are when it
             is made.
+        workers: processes of this machine that run the trials, and which may die without harm;
+            None runs them in this one.
+        service: where the study is kept, so that workers of other machines can join it; None for
+            `<job_log_dir>/study.db`.
         should_interrupt: asked after every training step; on True the trial is saved, and
             `Paused` raised.
         **search: other fields of `Search`, such as `limits` and `max_hours`.
@@ -122,21 +130,38 @@ def tune(
     else:
         value, how = _of_function(space, changes)
         data, runner = {}, FunctionRunner(what)
+    if (workers is not None or service is not None) and not isinstance(what, Tunable):
+        raise UserError('workers run experiments; a function runs in this process')
     study_checks.checked(value, how)
     with contextlib.ExitStack() as held:
-        is_new = job_log_dir is None or not database(job_log_dir).exists()
+        store: RemoteStore | None = None
+        if service is not None:
+            store = RemoteStore(service.client())
+            is_new = store.study() is None
+        else:
+            is_new = job_log_dir is None or not database(job_log_dir).exists()
         priors = [held.enter_context(Study.load(each)) for each in prior_studies if is_new]
-        if job_log_dir is not None:
+        if job_log_dir is not None and service is None:
             held.enter_context(directories.locked(job_log_dir))
-        study = Study.open(job_log_dir, value, data, search=how, priors=priors)
+        study = Study.open(job_log_dir, value, data, search=how, priors=priors, store=store)
         with contextlib.ExitStack() as on_error:
             on_error.callback(study.close)
             if fork_study is not None and not study.trials:
                 _fork(held.enter_context(Study.load(fork_study)), study)
-            Tuner(study, runner, callbacks, should_interrupt).run()
+            if service is not None:
+                many = _workers(workers or 1)
+                with_workers.join(study, many, service, callbacks, should_interrupt)
+            elif workers is not None:
+                with_workers.run(study, _workers(workers), callbacks, should_interrupt)
+            else:
+                Tuner(study, runner, callbacks, should_interrupt).run()
             on_error.pop_all()
         _warn_of_failure(study)
         return study
+
+
+def _workers(given: int | Workers) -> Workers:
+    return given if isinstance(given, Workers) else Workers(given)
 
 
 def load_study(directory: PathLike) -> Study:

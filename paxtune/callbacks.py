@@ -29,6 +29,9 @@ class Callback:
     def on_trial_resume(self, study: 'Study', trial: 'Trial', step: int) -> None:
         """A trial goes on from the checkpoint of a step."""
 
+    def on_trial_lost(self, study: 'Study', trial: 'Trial', reason: str) -> None:
+        """The worker of a trial was lost; the trial is tried again, unless it has ended by that."""
+
     def on_measurement(self, study: 'Study', trial: 'Trial', measurement: 'Measurement') -> None:
         """A trial has reported."""
 

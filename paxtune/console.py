@@ -77,6 +77,9 @@ class Progress(Callback):
     def on_trial_resume(self, study: 'Study', trial: 'Trial', step: int) -> None:
         self.resume(trial.id, step)
 
+    def on_trial_lost(self, study: 'Study', trial: 'Trial', reason: str) -> None:
+        self.say(f'trial {trial.id}: {reason}')
+
     def on_measurement(self, study: 'Study', trial: 'Trial', measurement: 'Measurement') -> None:
         self.measure(trial.id, measurement.step, measurement.rewards)
 

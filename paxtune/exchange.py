@@ -91,14 +91,15 @@ def read(path: str) -> dict[str, Any]:
         UserError: it cannot be read, or is something else.
     """
     found = read_json(path, path)
-    if not isinstance(found, dict) or not isinstance(found.get('trials'), list):
+    is_export = isinstance(found, dict) and isinstance(found.get('trials'), list)
+    if not is_export or not isinstance(found.get('data', {}), dict):
         raise UserError(f'{path}: this is nothing that `studies export` writes')
-    return found
+    return dict(found)
 
 
 def differences_of_data(study: 'Study', exported: Mapping[str, Any]) -> list[str]:
     """How the data differ that the trials of an exported study saw, for people."""
-    there = exported.get('data') or {}
+    there = exported.get('data', {})
     return [
         f'the fingerprint of {name} is {there[name]} there, and {now} in the study: the rewards '
         'may not be comparable'
@@ -125,12 +126,16 @@ def import_trials(study: 'Study', trials: Sequence[Mapping[str, Any]], source: s
         UserError: something there is no trial.
     """
     known = {trial.origin for trial in study.trials}
+    # A path may hold bytes that are no text to a study.
+    source = source.encode(errors='backslashreplace').decode()
     ended = []
     for each in trials:
         try:
-            origin = f'{source}#{each["trial"]}'
+            origin = f'{source}#{_whole(each["trial"])}'
             fitting = None if origin in known else _ended(study, each, origin)
-        except (ArithmeticError, KeyError, TypeError, ValueError, AttributeError) as error:
+        except (
+            ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError
+        ) as error:  # fmt: skip
             raise UserError(
                 f'{source}: not a trial as `studies export` writes it: {error}'
             ) from error
@@ -155,10 +160,10 @@ def _ended(study: 'Study', each: Mapping[str, Any], origin: str) -> EndedTrial |
         'origin': origin,
         'seconds': repr(_duration(each['seconds'])),
         'devices': str(_whole(each['devices'])),
-        **({'stopped': str(each['reason'])} if is_stopped else {}),
+        **({'stopped': _text(each['reason'] or '')} if is_stopped else {}),
     }
     if each['state'] == 'INFEASIBLE':
-        return EndedTrial(decisions, measurements, None, str(each['reason']), notes)
+        return EndedTrial(decisions, measurements, None, _text(each['reason'] or ''), notes)
     metrics = _metrics(each)
     made = rewards_of(study.rewards, metrics, study.space)
     if len(made) < len(study.rewards) or violation(study.search.limits, metrics):
@@ -175,6 +180,14 @@ def _whole(value: Any) -> int:
     return value
 
 
+def _text(value: Any) -> str:
+    """A text that a study can hold: it knows no halves of characters, as JSON does."""
+    if not isinstance(value, str):
+        raise ValueError(f'expected a text: {value!r}')
+    value.encode()
+    return value
+
+
 def _duration(value: Any) -> float:
     seconds = float(value)
     if not (math.isfinite(seconds) and seconds >= 0):
@@ -184,7 +197,7 @@ def _duration(value: Any) -> float:
 
 def _metrics(measured: Mapping[str, Any]) -> dict[str, float]:
     """Metrics as a file has them: it may be of anyone's making."""
-    metrics = {name: float(value) for name, value in measured['metrics'].items()}
+    metrics = {_text(name): float(value) for name, value in measured['metrics'].items()}
     for name, value in metrics.items():
         if name.startswith('$') or not math.isfinite(value):
             raise ValueError(f'no metric: {name}={value}')

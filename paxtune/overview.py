@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from paxtune import budgets, pareto
+from paxtune.database import Database
 from paxtune.decisions import size, spec_from_json
 from paxtune.printing import Document, Table
 from paxtune.protos import OUTCOMES
@@ -54,7 +55,7 @@ class Overview:
         Raises:
             UserError: it holds no study of this version.
         """
-        store = Store(path, read_only=True)
+        store = Store(Database(path, read_only=True))
         try:
             spec = store.study()
             if spec is None:

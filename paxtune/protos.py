@@ -1,7 +1,6 @@
 """Studies and trials as Vizier keeps them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import pyglove as pg
 from vizier._src.service import study_pb2
@@ -10,16 +9,7 @@ from paxtune.decisions import Decisions
 from paxtune.measurement import Measurement
 from paxtune.parameters import to_parameters, to_search_space
 from paxtune.rewards import Reward
-from paxtune.store import StudySpec, TrialProto, note, write_notes
-
-State = Literal['REQUESTED', 'ACTIVE', 'COMPLETED', 'INFEASIBLE']
-STATES: dict[int, State] = {
-    TrialProto.State.REQUESTED: 'REQUESTED',
-    TrialProto.State.ACTIVE: 'ACTIVE',
-    TrialProto.State.STOPPING: 'ACTIVE',
-    TrialProto.State.SUCCEEDED: 'COMPLETED',
-    TrialProto.State.INFEASIBLE: 'INFEASIBLE',
-}
+from paxtune.store import STATES, StudySpec, TrialProto, note, write_notes
 
 OUTCOMES = ('completed', 'stopped', 'infeasible', 'active', 'requested')
 

@@ -12,6 +12,7 @@ from paxtune.experiment import Tunable
 from paxtune.limits import Limit, violation
 from paxtune.metrics import join_name
 from paxtune.store import TRIALS
+from trainer.attempts import take_over
 from trainer.derived import resolve
 from trainer.directory import trial_directory_name
 from trainer.errors import UserError
@@ -115,7 +116,8 @@ class ExperimentRunner(Runner):
         directory: Path | None,
         should_interrupt: Callable[[], bool],
     ) -> Generator[Report, None, None]:
-        assert directory is not None
+        earlier = [attempt_directory(study, trial, n) for n in range(1, trial.attempt)]
+        directory = attempt_directory(study, trial)
         before, left = 0, len(parts := experiments(study, trial))
         for name, experiment in parts.items():
             # What a run leaves on the device must be gone before the next one begins.
@@ -123,6 +125,8 @@ class ExperimentRunner(Runner):
             left -= 1
             steps = experiment.train.num_train_steps
             folder = directory / name
+            if earlier:
+                take_over([each / name for each in earlier], folder)
             with contextlib.closing(run(experiment, folder, should_interrupt)) as measurements:
                 for each in measurements:
                     yield Report(
@@ -151,7 +155,7 @@ def experiments(study: 'Study', trial: 'Trial') -> dict[str, Tunable]:
     parts = parts_of(study.space, trial.by_id)
     if trial.warm_start is None:
         return parts
-    source = trial_directory(study, study.trial(trial.warm_start)).absolute()
+    source = attempt_directory(study, study.trial(trial.warm_start)).absolute()
     return {
         name: replaced(
             part,
@@ -186,6 +190,22 @@ def trial_directory(study: 'Study', trial: 'Trial') -> Path:
     return study.directory / TRIALS / trial_directory_name(trial.id, trial.decisions)
 
 
+def attempt_directory(study: 'Study', trial: 'Trial', attempt: int | None = None) -> Path:
+    """Where an attempt at a trial writes its checkpoints: the trial's own directory for the first.
+
+    Args:
+        study: the study.
+        trial: the trial.
+        attempt: which; the one that counts by default.
+
+    Raises:
+        ValueError: the study is in memory.
+    """
+    number = trial.attempt if attempt is None else attempt
+    directory = trial_directory(study, trial)
+    return directory if number == 1 else directory / f'attempt_{number}'
+
+
 def static_costs(parts: Mapping[str, Tunable]) -> dict[str, float]:
     """The costs of sub-experiments that are known without compiling, as metrics of the trial.
 
@@ -212,13 +232,13 @@ def _settle_warm_start(study: 'Study', trial: 'Trial') -> None:
     """
     if trial.warm_start is None or trial.origin != 'algorithm':
         return
-    directory = trial_directory(study, trial)
     parts = experiments(study, trial)
-    if any((directory / name / 'experiment.json').exists() for name in parts):
+    attempts = [attempt_directory(study, trial, n + 1) for n in range(trial.attempt)]
+    if any((each / name / 'experiment.json').exists() for each in attempts for name in parts):
         return
     try:
         for name, part in parts.items():
-            source = source_of(part, directory / name)
+            source = source_of(part, attempts[-1] / name)
             if source is not None:
                 check_source(source, compiled(part)[0].abstract_state.params)
     except UserError:

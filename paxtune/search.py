@@ -11,6 +11,7 @@ import collections
 import re
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainer import command
@@ -22,6 +23,18 @@ if TYPE_CHECKING:
     from paxtune.experiment import Tunable
     from paxtune.study import Study
     from paxtune.trial import Trial
+    from paxtune.with_workers import Service, Workers
+
+
+_BUDGETS: 'dict[str, tuple[type, str]]' = {
+    'num_trials': (int, "the study's total"),
+    'max_hours': (float, 'hours for all trials together'),
+    'max_device_hours': (float, 'the same, times the devices'),
+    'target_reward': (float, 'stop when a trial is as good as this'),
+    'max_attempts': (int, 'how often a trial is tried that crashes, hangs or runs out of memory'),
+    'trial_timeout': (float, 'seconds that a step may take, with compiling and evaluating'),
+    'max_consecutive_failures': (int, 'stop when so many trials in a row have failed'),
+}
 
 
 def main(argv: Sequence[str] | None) -> int:
@@ -39,6 +52,7 @@ def main(argv: Sequence[str] | None) -> int:
     from paxtune.tuner import Paused, StudyStoppedError
     from trainer.interrupt import Interrupt
 
+    service = _service(args)
     again = shlex.join(['python', '-m', 'paxtune.search', *command.given(argv)])
     with Interrupt() as interrupt:
         try:
@@ -48,6 +62,8 @@ def main(argv: Sequence[str] | None) -> int:
                 callbacks=[Progress()],
                 prior_studies=args.prior_studies,
                 fork_study=args.fork_study,
+                workers=_workers(args),
+                service=service,
                 should_interrupt=interrupt.requested,
             )
         except Paused as reason:
@@ -66,15 +82,13 @@ def main(argv: Sequence[str] | None) -> int:
 def _flags() -> 'argparse.ArgumentParser':
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags)
-    flags.add_argument('--num_trials', type=int, help="the study's total")
     flags.add_argument('--job_log_dir', help='where everything is written; runs/<exp> by default')
     flags.add_argument(
         '--algorithm', help="random_search, regularized_evolution, or 'RandomSearch()'"
     )
     flags.add_argument('--seed', type=int, help='what the algorithm draws from')
-    flags.add_argument('--max_hours', type=float, help='hours for all trials together')
-    flags.add_argument('--max_device_hours', type=float, help='the same, times the devices')
-    flags.add_argument('--target_reward', type=float, help='stop when a trial is as good as this')
+    for name, (kind, told) in _BUDGETS.items():
+        flags.add_argument(f'--{name}', type=kind, help=told)
     flags.add_argument(
         '--seed_trials', metavar='FILE', help='decisions of the first trials: JSON, [{path: value}]'
     )
@@ -95,7 +109,52 @@ def _flags() -> 'argparse.ArgumentParser':
         '--fork_study', metavar='DIR', help='a study whose trials this one begins with'
     )
     command.add_tune_flag(flags)
+    flags.add_argument(
+        '--workers', type=int, help='run trials in so many processes, which may die without harm'
+    )
+    flags.add_argument(
+        '--worker_memory', type=float, metavar='GIB', help='what one of them may use of the memory'
+    )
+    flags.add_argument(
+        '--vizier_endpoint',
+        metavar='HOST:PORT',
+        help='join the study that a service keeps (python -m paxtune.serve), with --workers, or 1',
+    )
+    flags.add_argument('--study', metavar='NAME', help='its name there; that of --exp by default')
+    flags.add_argument(
+        '--token_file', metavar='FILE', help='its token; PAXTUNE_TOKEN in the environment does, too'
+    )
+    flags.add_argument('--tls', action='store_true', help='speak TLS with the service')
+    flags.add_argument('--tls_ca', metavar='FILE', help='the same, and trust this authority, PEM')
     return flags
+
+
+def _workers(args: 'argparse.Namespace') -> 'Workers | None':
+    from paxtune.with_workers import Workers
+    from trainer import registry
+
+    count = 1 if args.workers is None and args.vizier_endpoint else args.workers
+    if count is None:
+        if args.worker_memory is not None:
+            raise UserError('--worker_memory is what each of --workers may use: give both')
+        return None
+    return Workers(count, args.worker_memory, (registry.module_of(args.exp),))
+
+
+def _service(args: 'argparse.Namespace') -> 'Service | None':
+    if args.vizier_endpoint is None:
+        given = [name for name in ('study', 'token_file', 'tls', 'tls_ca') if getattr(args, name)]
+        if given:
+            raise UserError(f'--{given[0]} is for a service: say where it is, --vizier_endpoint')
+        return None
+
+    from paxtune.service import access
+    from paxtune.with_workers import Service
+
+    study = args.study or args.exp + ('-smoke' if args.smoke else '')
+    authority = Path(args.tls_ca) if args.tls_ca else None
+    secret = access.token(args.token_file)
+    return Service(args.vizier_endpoint, study, secret, args.tls, authority)
 
 
 def tunable_for(args: 'argparse.Namespace') -> 'Tunable':
@@ -112,7 +171,7 @@ def tunable_for(args: 'argparse.Namespace') -> 'Tunable':
         tunable = overrides.smoke(tunable)
     base = overrides.override(tunable, args.set)
     tunable = overrides.tune(base, args.tune)
-    names = ('num_trials', 'seed', 'max_hours', 'max_device_hours', 'target_reward')
+    names = (*_BUDGETS, 'seed')
     given = {name: getattr(args, name) for name in names}
     changes = [f'search.{name}={value}' for name, value in given.items() if value is not None]
     tunable = overrides.override(tunable, changes)

@@ -26,6 +26,8 @@ from trainer.errors import UserError
 from trainer.names import nearest
 from trainer.ranges import IntRange
 
+_MOST_CHOICES = 1000  # Of a `pg.manyof`: each of them is a decision with an id of its own.
+
 
 class Space:
     """What is open in a symbolic value, and the way from decisions to concrete values.
@@ -255,6 +257,11 @@ def _validate(template: pg.hyper.ObjectTemplate, where: pg.KeyPath) -> None:
         if isinstance(hyper, pg.hyper.Float):
             _validate_range(hyper, here)
         elif isinstance(hyper, pg.hyper.Choices):
+            if hyper.num_choices > _MOST_CHOICES:
+                raise UserError(
+                    f'{here}: {hyper.num_choices} decisions in one place are too many; there may '
+                    f'be {_MOST_CHOICES}'
+                )
             for candidate in hyper.candidate_templates:
                 _validate(candidate, here)
         else:

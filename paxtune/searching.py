@@ -33,9 +33,19 @@ class Search(Component):
         errors_to_skip: errors that make a trial infeasible; None for all. Others stop the study.
         errors_to_stop_study: errors that stop the study; these come first.
         max_failures: stop the study when more trials than this have failed with an error.
+        max_consecutive_failures: stop it when so many trials that ended one after another have.
+        max_attempts: how often a trial is tried whose worker crashes, stands still, or runs out of
+            memory or disk, each time from its last checkpoint. Workers that are lost for other
+            reasons do not count.
+        trial_timeout: a worker that makes no step for so many seconds stands still. To compile and
+            to evaluate takes time, too.
         max_hours: stop when all trials together have run for so long.
         max_device_hours: the same, times the devices of each trial.
         target_reward: stop when a trial has a reward as good as this.
+        keep_checkpoints: the checkpoints of so many trials, the best ones, stay when they have
+            ended; None for all. Those of the others are removed as the study runs.
+        max_disk_gb: what trials may hold on disk, in 10⁹ bytes. Beyond it the checkpoints of
+            trials that have ended are removed, those of the worst first.
     """
 
     reward: Reward | Objectives | None
@@ -51,16 +61,28 @@ class Search(Component):
     errors_to_skip: list[ErrorPattern] | None = None
     errors_to_stop_study: list[ErrorPattern] = []
     max_failures: int | None = None
+    max_consecutive_failures: int | None = None
+    max_attempts: int = 3
+    trial_timeout: float | None = None
     max_hours: float | None = None
     max_device_hours: float | None = None
     target_reward: float | None = None
+    keep_checkpoints: int | None = 10
+    max_disk_gb: float | None = None
 
     def check(self) -> None:
-        for name, least in (('num_trials', 1), ('max_failures', 0)):
+        counts = (
+            ('num_trials', 1),
+            ('max_failures', 0),
+            ('max_consecutive_failures', 1),
+            ('max_attempts', 1),
+            ('keep_checkpoints', 0),
+        )
+        for name, least in counts:
             value = self.sym_getattr(name)
             if value is not None and value < least:
                 raise ValueError(f'{name} must be at least {least}: {value}')
-        for name in ('max_hours', 'max_device_hours'):
+        for name in ('max_hours', 'max_device_hours', 'trial_timeout', 'max_disk_gb'):
             value = self.sym_getattr(name)
             if value is not None and not value > 0:
                 raise ValueError(f'{name} must be above 0: {value}')

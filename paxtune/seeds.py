@@ -28,12 +28,22 @@ def read(path: str) -> list[dict[str, Any]]:
         )
     for each in content:
         for name, value in each.items():
-            # PyGlove's constructors import what this key names.
-            if name == pg.JSONConvertible.TYPE_NAME_KEY:
+            if not _is_path(name):
                 raise UserError(f'--seed_trials={path}: {name} is no path of a decision')
             if not isinstance(value, str | int | float | bool | None):
                 raise UserError(f'--seed_trials={path}: {name}: expected a plain value: {value!r}')
     return content
+
+
+def _is_path(name: str) -> bool:
+    # PyGlove's constructors import what this key names.
+    if name == pg.JSONConvertible.TYPE_NAME_KEY:
+        return False
+    try:
+        pg.KeyPath.parse(name)
+    except ValueError:
+        return False
+    return True
 
 
 def defaults(space: Space, base: Any) -> dict[str, Any]:

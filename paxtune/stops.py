@@ -6,18 +6,24 @@ study's experiment needs to be known to write one.
 
 import json
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeAlias
 
 from paxtune.protos import outcome
 from paxtune.store import Store, notes
 from trainer.errors import UserError
 
+if TYPE_CHECKING:
+    from paxtune.service.remote_store import RemoteStore
 
-def pause(store: Store) -> None:
+    AnyStore: TypeAlias = Store | RemoteStore
+
+
+def pause(store: 'AnyStore') -> None:
     """Asks for a pause of the whole study, until it is resumed."""
     store.update_study_notes(lambda _: {'pause': 'true'})
 
 
-def stop(store: Store, trial: int) -> None:
+def stop(store: 'AnyStore', trial: int) -> None:
     """Asks for a trial to be stopped at its next measurement.
 
     Raises:
@@ -32,29 +38,29 @@ def stop(store: Store, trial: int) -> None:
     store.update_study_notes(lambda known: _written({*_read(known), trial}))
 
 
-def stopped_trials(store: Store) -> set[int]:
+def stopped_trials(store: 'AnyStore') -> set[int]:
     """The trials that are to be stopped."""
     return _read(_notes(store))
 
 
-def is_paused(store: Store) -> bool:
+def is_paused(store: 'AnyStore') -> bool:
     """Whether a pause of the whole study was asked for."""
     return _notes(store).get('pause') == 'true'
 
 
-def resume(store: Store) -> None:
+def resume(store: 'AnyStore') -> None:
     """Takes back the request for a pause."""
     if is_paused(store):
         store.update_study_notes(lambda _: {'pause': 'false'})
 
 
-def forget(store: Store, trial: int) -> None:
+def forget(store: 'AnyStore', trial: int) -> None:
     """Takes back the request to stop a trial: a later one may have its number."""
     if trial in stopped_trials(store):
         store.update_study_notes(lambda known: _written(_read(known) - {trial}))
 
 
-def _notes(store: Store) -> Mapping[str, str]:
+def _notes(store: 'AnyStore') -> Mapping[str, str]:
     spec = store.study()
     return {} if spec is None else notes(spec)
 

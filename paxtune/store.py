@@ -1,4 +1,4 @@
-"""Vizier's data store: one study and its trials, as protocol buffers in SQLite.
+"""Vizier's data store: a study and its trials, as protocol buffers in a database.
 
 A study is a Vizier study, in the tables that Vizier's own service writes. Its service is not used
 for what must be atomic: it has no compare-and-swap, reads all trials for one suggestion, and
@@ -6,22 +6,30 @@ leaves suggestions of a dead process unfinished for ever. Here each change of a 
 transaction. Importing this module imports neither JAX nor TensorFlow.
 """
 
-import contextlib
 import datetime
 import os
-import threading
-import urllib.parse
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import sqlalchemy
-from vizier._src.service import custom_errors, resources, sql_datastore, study_pb2
+from vizier._src.service import resources, study_pb2
 
+from paxtune.database import OWNER, Database, owners, rows, studies, trials
 from trainer.errors import UserError
 
 TrialProto: TypeAlias = study_pb2.Trial
 StudySpec: TypeAlias = study_pb2.StudySpec
+
+State = Literal['REQUESTED', 'ACTIVE', 'COMPLETED', 'INFEASIBLE']
+STATES: dict[int, State] = {
+    TrialProto.State.REQUESTED: 'REQUESTED',
+    TrialProto.State.ACTIVE: 'ACTIVE',
+    TrialProto.State.STOPPING: 'ACTIVE',
+    TrialProto.State.SUCCEEDED: 'COMPLETED',
+    TrialProto.State.INFEASIBLE: 'INFEASIBLE',
+}
+"""What a trial is in, by the number of Vizier's state."""
 
 DATABASE = 'study.db'
 """The file of a study in its directory."""
@@ -29,64 +37,52 @@ DATABASE = 'study.db'
 TRIALS = 'trials'
 """Where the directories of its trials are."""
 
-_OWNER = 'paxtune'
-_STUDY = resources.StudyResource(_OWNER, 'study')
 _NAMESPACE = ':paxtune'
 _FEW = 500
 
 
 class Store:
-    """The one study of a database."""
+    """One study of a database."""
 
-    def __init__(self, path: Path | None, read_only: bool = False) -> None:
-        """Opens the database, which is made unless it is there.
+    def __init__(self, database: Database, name: str = 'study') -> None:
+        """Keeps the study in a database, where others may be, too.
 
         Args:
-            path: the SQLite file; None keeps the study in memory.
-            read_only: leave it as it is, as another process may be writing to it.
+            database: where; closed with the store.
+            name: which study, by its name in the database; it need not be there yet.
 
         Raises:
-            UserError: the file is no database, or there is none to read.
+            UserError: no study can have that name.
         """
-        self._lock = threading.RLock()
-        self._read_only = read_only
-        self._engine = sqlalchemy.create_engine(
-            _url(path, read_only),
-            # Another process may be writing: wait for it, a minute at most.
-            connect_args={'check_same_thread': False, 'timeout': 60},
-            poolclass=sqlalchemy.StaticPool,
-        )
-        if read_only:
-            sqlalchemy.event.listen(self._engine, 'connect', _only_read)
-        try:
-            self._data = sql_datastore.SQLDataStore(self._engine)
-        except sqlalchemy.exc.DatabaseError as error:
-            self.close()
-            raise UserError(f'{path} cannot be opened as a study: {error.orig}') from error
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlalchemy.Connection]:
-        """Keeps other threads and processes from writing until what is inside is committed."""
-        if self._read_only:
+        if not name.isprintable() or not name or '/' in name:
+            database.close()
             raise UserError(
-                'the study was opened to be read only: Study.load(directory, read_only=False)'
+                f'{name!r} cannot be the name of a study: expected letters, digits, spaces and '
+                'signs other than a slash'
             )
-        with self._lock, self._engine.connect() as connection:
-            # By itself SQLite lets others write between what is read here and what is written.
-            connection.exec_driver_sql('BEGIN IMMEDIATE')
-            yield connection
+        self.database = database
+        self.name = name
+        self._resource = resources.StudyResource(OWNER, name)
+        self._is_here = sqlalchemy.and_(trials.c.owner_id == OWNER, trials.c.study_id == name)
 
     def close(self) -> None:
         """Closes the database."""
-        self._engine.dispose()
+        self.database.close()
+
+    def _study(self) -> study_pb2.Study:
+        query = sqlalchemy.select(studies.c.serialized_study)
+        with self.database.reading() as connection:
+            found = rows(connection, query.where(studies.c.study_name == self._resource.name))
+        if not found:
+            raise KeyError(self.name)
+        return study_pb2.Study.FromString(found[0][0])
 
     def study(self) -> StudySpec | None:
         """What was said of the study when it was made; None if there is none yet."""
-        with self._lock:
-            try:
-                return self._data.load_study(_STUDY.name).study_spec
-            except custom_errors.NotFoundError:
-                return None
+        try:
+            return self._study().study_spec
+        except KeyError:
+            return None
 
     def created(self) -> datetime.datetime:
         """When the study was made.
@@ -94,25 +90,38 @@ class Store:
         Raises:
             KeyError: there is none yet.
         """
-        with self._lock:
-            try:
-                made = self._data.load_study(_STUDY.name).create_time
-            except custom_errors.NotFoundError:
-                raise KeyError(_STUDY.name) from None
-        created: datetime.datetime = made.ToDatetime(datetime.UTC)
+        created: datetime.datetime = self._study().create_time.ToDatetime(datetime.UTC)
         return created
 
-    def create_study(self, study_spec: StudySpec) -> None:
-        """Makes the study, in one transaction."""
+    def create_study(self, study_spec: StudySpec) -> bool:
+        """Makes the study, in one transaction.
+
+        Returns:
+            Whether it was made: another process may have been first.
+        """
         study = study_pb2.Study(
-            name=_STUDY.name,
-            display_name='study',
+            name=self._resource.name,
+            display_name=self.name,
             study_spec=study_spec,
             state=study_pb2.Study.State.ACTIVE,
         )
         study.create_time.GetCurrentTime()
-        with self._lock:
-            self._data.create_study(study)
+        owner = self._resource.owner_resource.name
+        with self.database.transaction() as connection:
+            if self.study() is not None:
+                return False
+            query = sqlalchemy.select(owners).where(owners.c.owner_name == owner)
+            if not rows(connection, query):
+                connection.execute(owners.insert().values(owner_name=owner))
+            connection.execute(
+                studies.insert().values(
+                    study_name=study.name,
+                    owner_id=OWNER,
+                    study_id=self.name,
+                    serialized_study=study.SerializeToString(),
+                )
+            )
+        return True
 
     def write_study_notes(self, notes: Mapping[str, str]) -> None:
         """Adds to, or changes, the notes of the study."""
@@ -123,26 +132,32 @@ class Store:
 
         Args:
             change: given the notes as they are, returns those to write.
+
+        Raises:
+            KeyError: there is no study yet.
         """
-        with self._transaction():
-            study = self._data.load_study(_STUDY.name)
+        with self.database.transaction() as connection:
+            study = self._study()
             write_notes(study.study_spec, change(notes(study.study_spec)))
-            self._data.update_study(study)
+            update = studies.update().where(studies.c.study_name == study.name)
+            connection.execute(update.values(serialized_study=study.SerializeToString()))
 
     def ids(self) -> list[int]:
         """The numbers of the study's trials, in order."""
-        with self._lock, self._engine.connect() as connection:
-            return [id_ for (id_,) in _rows(connection, _ALL_IDS)]
+        query = sqlalchemy.select(trials.c.trial_id).where(self._is_here)
+        with self.database.reading() as connection:
+            return [id_ for (id_,) in rows(connection, query.order_by(trials.c.trial_id))]
 
     def trials(self, ids: Collection[int] | None = None) -> list[TrialProto]:
         """The study's trials, by id; all, or those of the given numbers."""
-        with self._lock, self._engine.connect() as connection:
-            if ids is None or len(ids) > _FEW:
-                rows = _rows(connection, _ALL)
-            else:
-                rows = _rows(connection, _SOME.format(', '.join('?' * len(ids))), ids)
-            wanted = None if ids is None else set(ids)
-            return [TrialProto.FromString(t) for id_, t in rows if wanted is None or id_ in wanted]
+        query = sqlalchemy.select(trials.c.trial_id, trials.c.serialized_trial).where(self._is_here)
+        if ids is not None and len(ids) <= _FEW:
+            # By name: PostgreSQL may not know yet how many trials there are, and read them all.
+            query = query.where(trials.c.trial_name.in_([self._trial_name(id_) for id_ in ids]))
+        with self.database.reading() as connection:
+            found = rows(connection, query.order_by(trials.c.trial_id))
+        wanted = None if ids is None else set(ids)
+        return [TrialProto.FromString(t) for id_, t in found if wanted is None or id_ in wanted]
 
     def trial(self, id_: int) -> TrialProto:
         """One trial.
@@ -150,46 +165,42 @@ class Store:
         Raises:
             KeyError: there is none of that number.
         """
-        with self._lock:
-            try:
-                return self._data.get_trial(_name(id_))
-            except custom_errors.NotFoundError:
-                raise KeyError(id_) from None
+        query = sqlalchemy.select(trials.c.serialized_trial)
+        with self.database.reading() as connection:
+            found = rows(connection, query.where(trials.c.trial_name == self._trial_name(id_)))
+        if not found:
+            raise KeyError(id_)
+        return TrialProto.FromString(found[0][0])
 
     def max_id(self) -> int:
         """The number of the newest trial; 0 where there is none."""
-        with self._lock:
-            return int(self._data.max_trial_id(_STUDY.name))
+        query = sqlalchemy.select(sqlalchemy.func.max(trials.c.trial_id)).where(self._is_here)
+        with self.database.reading() as connection:
+            return connection.execute(query).scalar_one() or 0
 
     def add_trial(self, trial: TrialProto) -> TrialProto:
         """Adds a trial, which gets the next number."""
-        with self._transaction():
-            number = self.max_id() + 1
-            trial.id, trial.name = str(number), _name(number)
-            trial.start_time.GetCurrentTime()
-            self._data.create_trial(trial)
+        self.add_trials([trial])
         return trial
 
-    def add_trials(self, trials: Sequence[TrialProto]) -> None:
+    def add_trials(self, protos: Sequence[TrialProto]) -> None:
         """Adds many trials, which get the next numbers, in one transaction."""
-        with self._transaction() as connection:
-            first = self.max_id() + 1
-            rows = []
-            for number, trial in enumerate(trials, start=first):
-                trial.id, trial.name = str(number), _name(number)
-                trial.start_time.GetCurrentTime()
-                rows.append(
-                    {
-                        'name': trial.name,
-                        'owner': _STUDY.owner_id,
-                        'study': _STUDY.study_id,
-                        'id': number,
-                        'trial': trial.SerializeToString(),
-                    }
-                )
-            if rows:
-                connection.execute(sqlalchemy.text(_INSERT), rows)
-                connection.commit()
+        with self.database.transaction() as connection:
+            added = list(self._numbered(protos))
+            if added:
+                connection.execute(trials.insert(), added)
+
+    def _numbered(self, protos: Iterable[TrialProto]) -> Iterable[dict[str, Any]]:
+        for number, proto in enumerate(protos, start=self.max_id() + 1):
+            proto.id, proto.name = str(number), self._trial_name(number)
+            proto.start_time.GetCurrentTime()
+            yield {
+                'trial_name': proto.name,
+                'owner_id': OWNER,
+                'study_id': self.name,
+                'trial_id': number,
+                'serialized_trial': proto.SerializeToString(),
+            }
 
     def update_trial(self, id_: int, change: Callable[[TrialProto], None]) -> TrialProto:
         """Changes a trial in one transaction.
@@ -200,11 +211,15 @@ class Store:
 
         Returns:
             The trial as it stands now.
+
+        Raises:
+            KeyError: there is none of that number.
         """
-        with self._transaction():
+        with self.database.transaction() as connection:
             trial = self.trial(id_)
             change(trial)
-            self._data.update_trial(trial)
+            update = trials.update().where(trials.c.trial_name == self._trial_name(id_))
+            connection.execute(update.values(serialized_trial=trial.SerializeToString()))
         return trial
 
     def delete_trial(self, id_: int) -> None:
@@ -213,27 +228,14 @@ class Store:
         Raises:
             KeyError: there is none of that number.
         """
-        with self._lock:
-            self.trial(id_)
-            self._data.delete_trial(_name(id_))
+        delete = trials.delete().where(trials.c.trial_name == self._trial_name(id_))
+        with self.database.transaction() as connection:
+            if connection.execute(delete).rowcount == 0:
+                raise KeyError(id_)
 
-
-_INSERT = (
-    'INSERT INTO trials (trial_name, owner_id, study_id, trial_id, serialized_trial) '
-    'VALUES (:name, :owner, :study, :id, :trial)'
-)
-_ALL_IDS = 'SELECT trial_id FROM trials ORDER BY trial_id'
-_ALL = 'SELECT trial_id, serialized_trial FROM trials ORDER BY trial_id'
-_SOME = 'SELECT trial_id, serialized_trial FROM trials WHERE trial_id IN ({}) ORDER BY trial_id'
-
-
-def _rows(
-    connection: sqlalchemy.Connection, query: str, values: Collection[int] = ()
-) -> Iterator[tuple[Any, ...]]:
-    """Rows as SQLite gives them: those of SQLAlchemy take as long as to read their content."""
-    raw: Any = connection.connection.driver_connection
-    rows: Iterator[tuple[Any, ...]] = raw.execute(query, tuple(values))
-    return rows
+    def _trial_name(self, id_: int) -> str:
+        name: str = self._resource.trial_resource(str(id_)).name
+        return name
 
 
 def note(container: StudySpec | TrialProto, key: str) -> str | None:
@@ -252,25 +254,6 @@ def write_notes(container: StudySpec | TrialProto, values: Mapping[str, str]) ->
     for key, value in values.items():
         item = known.get(key) or container.metadata.add(key=key, ns=_NAMESPACE)
         item.value = value
-
-
-def _name(id_: int) -> str:
-    name: str = _STUDY.trial_resource(str(id_)).name
-    return name
-
-
-def _url(path: Path | None, read_only: bool) -> Any:
-    if path is None:
-        return sqlalchemy.URL.create('sqlite')
-    if not read_only:
-        return sqlalchemy.URL.create('sqlite', database=str(path))
-    database = 'file:' + urllib.parse.quote(str(path.absolute()))
-    # Not 'ro': what a killed process has half written is undone before anything can be read.
-    return sqlalchemy.URL.create('sqlite', database=database, query={'mode': 'rw', 'uri': 'true'})
-
-
-def _only_read(connection: Any, unused: object) -> None:
-    connection.execute('PRAGMA query_only = ON')
 
 
 def database(directory: str | os.PathLike[str]) -> Path:

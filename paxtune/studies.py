@@ -48,9 +48,15 @@ def main(argv: Sequence[str] | None) -> int:
     import google.protobuf.message
     import sqlalchemy
 
+    from paxtune.database import DatabaseUnavailableError
+
     try:
         args.run(args)
-    except (sqlalchemy.exc.DatabaseError, google.protobuf.message.DecodeError) as error:
+    except (
+        DatabaseUnavailableError,
+        sqlalchemy.exc.DatabaseError,
+        google.protobuf.message.DecodeError,
+    ) as error:
         reason = str(getattr(error, 'orig', error))
         raise UserError(f'{args.dir}: the study cannot be read, or written: {reason}') from error
     return 0

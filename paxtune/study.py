@@ -1,22 +1,24 @@
 """A study: its trials, on disk, and the next one."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyglove as pg
 
-from paxtune import budgets, pareto, protos, stops, study_checks, transfer
-from paxtune.algorithms import Exhausted, Suggestion
+from paxtune import attempts, budgets, pareto, protos, stops, study_checks, transfer
+from paxtune.algorithms import Exhausted
+from paxtune.database import Database
 from paxtune.decisions import Decisions
 from paxtune.exchange import EndedTrial
 from paxtune.garbage import collected_later
+from paxtune.local_store import LocalStore
 from paxtune.parameters import reader
 from paxtune.rewards import NonFiniteRewardError
 from paxtune.search_space import Space
 from paxtune.searching import Search
-from paxtune.store import Store, TrialProto, database, notes
+from paxtune.store import TrialProto, database, notes
 from paxtune.study_record import StudyRecord, refuse_changes
 from paxtune.suggestions import Suggestions
 from paxtune.trial import Trial
@@ -25,6 +27,10 @@ from trainer.serialization import from_json_text
 
 if TYPE_CHECKING:
     import pandas
+
+    from paxtune.service.remote_store import RemoteStore
+
+    StudyStore: TypeAlias = LocalStore | RemoteStore
 
 
 class Study:
@@ -60,7 +66,7 @@ class Study:
         search: Search,
         space: Space,
         record: StudyRecord,
-        store: Store,
+        store: 'StudyStore',
     ):
         """Not called directly: see `open` and `load`."""
         self.directory = directory
@@ -87,6 +93,7 @@ class Study:
         *,
         search: Search | None = None,
         priors: Sequence['Study'] = (),
+        store: 'StudyStore | None' = None,
     ) -> 'Study':
         """Makes a study, or resumes the one that is there.
 
@@ -96,33 +103,36 @@ class Study:
             data: fingerprints of the data that its trials see, by input.
             search: how; None where `value.search` says it.
             priors: studies that the algorithm may learn from; used when the study is made.
+            store: where it is kept; `<directory>/study.db` by default.
 
         Raises:
             UserError: the space cannot be searched, or the study that is there is of another
                 experiment or of other data. The search's budgets may differ.
         """
         space, how = study_checks.checked(value, search)
-        path = None if directory is None else database(directory)
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        folder = None if path is None else path.parent
-        store = Store(path)
+        folder = None if directory is None else Path(directory)
+        path = None if directory is None or store else database(directory)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        store = store or LocalStore(Database(path))
         try:
             spec = store.study()
             if spec is None:
                 learnt = transfer.priors(priors, space, how)
                 # What is in memory is never read back: its values may be of any class.
-                kept = pg.Dict() if path is None else value
+                kept = pg.Dict() if folder is None else value
                 record = StudyRecord.of(kept, search, space.spec, data or {}, learnt)
                 algorithm = type(how.algorithm).__name__
                 spec = protos.study_spec(algorithm, how.rewards, space.spec, record.to_notes())
-                store.create_study(spec)
-            else:
-                stored = StudyRecord.read(spec, path)
+                # Another process may have made it in the meantime.
+                spec = None if store.create_study(spec) else store.study()
+            if spec is not None:
+                stored = StudyRecord.read(spec, folder)
                 # What it learnt when it was made stays as it was.
                 record = StudyRecord.of(value, search, space.spec, data or {}, stored.priors)
                 refuse_changes(stored, record, folder)
-                store.write_study_notes(record.to_notes())
+                if record != stored:
+                    store.write_study_notes(record.to_notes())
         except BaseException:
             store.close()
             raise
@@ -142,21 +152,34 @@ class Study:
         path = database(directory)
         if not path.exists():
             raise UserError(f'There is no study in {path.parent}: {path.name} is missing.')
-        store = Store(path, read_only)
+        store = LocalStore(Database(path, read_only))
         try:
-            spec = store.study()
-            if spec is None:
-                raise UserError(f'There is no study in {path}: nothing was written yet.')
-            record = StudyRecord.read(spec, path)
-            value: Any = from_json_text(record.value, object, source=str(path))
-            if record.search is None:
-                search: Search = value.search
-            else:
-                search = from_json_text(record.search, Search, source=str(path))
-            return cls(path.parent, value, search, Space(value), record, store)
+            return cls.join(store, path.parent)
         except BaseException:
             store.close()
             raise
+
+    @classmethod
+    def join(cls, store: 'StudyStore', directory: Path) -> 'Study':
+        """Opens the study that a store holds, as it was made.
+
+        Args:
+            store: where it is kept.
+            directory: where its trials write.
+
+        Raises:
+            UserError: there is none, or its experiment cannot be rebuilt.
+        """
+        spec = store.study()
+        if spec is None:
+            raise UserError(f'There is no study in {directory}: nothing was written yet.')
+        record = StudyRecord.read(spec, directory)
+        value: Any = from_json_text(record.value, object, source=str(directory))
+        if record.search is None:
+            search: Search = value.search
+        else:
+            search = from_json_text(record.search, Search, source=str(directory))
+        return cls(directory, value, search, Space(value), record, store)
 
     def close(self) -> None:
         """Closes the database."""
@@ -315,32 +338,39 @@ class Study:
         trials = self.trials
         if self._done_reason(trials) is not None:
             return None
-        for trial in trials:
-            if trial.state == 'ACTIVE':
-                trial.resumed = True
-                return trial
-        for trial in trials:
-            if trial.state == 'REQUESTED':
-                return Trial(self.store.update_trial(trial.id, _hand_out), self)
+        if self.store.is_shared or not all(trial.is_terminal for trial in trials):
+            claimed = self.store.claim()
+            if claimed is not None:
+                return Trial(claimed, self, resumed=attempts.times_claimed(claimed) > 1)
         if len(trials) >= self.num_trials:
             return None
+        with self.store.turn() as add:
+            return self._suggest_new(add)
+
+    ask = suggest
+
+    def _suggest_new(self, add: Callable[[TrialProto], TrialProto]) -> Trial | None:
+        # As they stand now: others may have had their turns before this one.
+        trials = self.trials
+        if self._done_reason(trials) is not None or len(trials) >= self.num_trials:
+            return None
+        number = self.store.max_id() + 1
         try:
-            return self._new(*self.suggestions.next(self.store.max_id() + 1))
+            suggestion, notes = self.suggestions.next(number)
         except Exhausted:
             if not trials and (reason := self.suggestions.commonest_reason):
                 raise UserError(f'nothing in the search space is feasible: {reason}') from None
             self.store.write_study_notes({'exhausted': str(len(trials))})
             self._exhausted_at = len(trials)
             return None
-
-    ask = suggest
-
-    def _new(self, suggestion: Suggestion, notes: dict[str, str]) -> Trial:
         if suggestion.parent is not None and suggestion.parent > 0:
             notes = notes | {'parent': str(suggestion.parent)}
             if self.search.warm_start == 'parent':
                 notes |= {'warm_start': str(suggestion.parent)}
-        return self._add(suggestion.decisions, notes, TrialProto.State.ACTIVE)
+        active = TrialProto.State.ACTIVE
+        proto = protos.new_trial(self.space.spec, suggestion.decisions, notes, active)
+        proto.id = str(number)
+        return Trial(add(proto), self)
 
     def start(self, decisions: Decisions, notes: Mapping[str, str]) -> Trial:
         """Adds a trial that something else than the study's algorithm has proposed. It is ACTIVE.
@@ -491,7 +521,3 @@ class Study:
         from paxtune.tables import trials_frame
 
         return trials_frame(self)
-
-
-def _hand_out(proto: TrialProto) -> None:
-    proto.state = TrialProto.State.ACTIVE

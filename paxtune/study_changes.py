@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from paxtune import exchange, stops
+from paxtune.database import Database
 from paxtune.overview import databases
 from paxtune.store import Store
 from paxtune.study import Study
@@ -47,7 +48,7 @@ def stop(path: Path, trials: Sequence[int]) -> str:
     Raises:
         UserError: there is no such trial, or it is not running.
     """
-    store = Store(path)
+    store = Store(Database(path))
     try:
         for trial in trials:
             stops.stop(store, trial)

@@ -17,7 +17,18 @@ from trainer.serialization import from_json_text, to_json_text
 
 FORMAT = '2'
 
-BUDGETS = ('num_trials', 'max_hours', 'max_device_hours', 'target_reward', 'max_failures')
+BUDGETS = (
+    'num_trials',
+    'max_hours',
+    'max_device_hours',
+    'target_reward',
+    'max_failures',
+    'max_consecutive_failures',
+    'max_attempts',
+    'trial_timeout',
+    'keep_checkpoints',
+    'max_disk_gb',
+)
 """Fields of `Search` that may change while the study goes on."""
 
 
@@ -68,7 +79,8 @@ class StudyRecord:
         """From a study.
 
         Raises:
-            UserError: it was made by another program, or another version of this one.
+            UserError: it was made by another program, or another version of this one, or somebody
+                has changed what it says.
         """
         own = notes(study)
         if own.get('format') != FORMAT:
@@ -76,8 +88,29 @@ class StudyRecord:
                 f'{source}: the study was not made by this version of paxtune: it has format '
                 f'{own.get("format")}, {FORMAT} was expected.'
             )
-        data, priors = json.loads(own['data']), json.loads(own['priors'])
-        return cls(own['value'], own['search'] or None, own['dna_spec'], data, priors)
+        try:
+            data, priors = json.loads(own['data']), json.loads(own['priors'])
+            _check_data(data)
+            _check_priors(priors)
+            return cls(own['value'], own['search'] or None, own['dna_spec'], data, priors)
+        except (LookupError, RecursionError, TypeError, ValueError) as error:
+            raise UserError(
+                f'{source}: what the study says of itself cannot be read: {error!r}'
+            ) from error
+
+
+def _check_data(data: Any) -> None:
+    if not isinstance(data, dict) or not all(isinstance(each, str) for each in data.values()):
+        raise TypeError('data')
+
+
+def _check_priors(priors: Any) -> None:
+    if not isinstance(priors, list):
+        raise TypeError('priors')
+    for each in priors:
+        for number in (*each['decisions'].values(), *each['scores']):
+            if isinstance(number, bool) or not isinstance(number, int | float):
+                raise TypeError(f'priors: {number!r}')
 
 
 def refuse_changes(stored: StudyRecord, now: StudyRecord, directory: Path | None) -> None:

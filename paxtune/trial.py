@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyglove as pg
 
+from paxtune import attempts
 from paxtune.cross_step import LastStep, NothingMeasuredError, final_metrics
 from paxtune.decisions import Decisions, to_dna
 from paxtune.limits import violation
 from paxtune.measurement import Measurement, with_carried
-from paxtune.protos import STATES, State, is_reward, outcome, to_measurement, to_proto
+from paxtune.protos import is_reward, outcome, to_measurement, to_proto
 from paxtune.rewards import NonFiniteRewardError, measured_rewards
-from paxtune.store import TrialProto, note, notes, write_notes
+from paxtune.store import STATES, State, TrialProto, note, notes, write_notes
 
 if TYPE_CHECKING:
     from paxtune.study import Study
@@ -200,6 +201,36 @@ class Trial:
     def devices(self) -> int:
         """On how many devices it ran; 0 where it did not."""
         return int(self._note('devices') or 0)
+
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt that counts, from 1: see `paxtune.attempts`."""
+        return attempts.attempt(self._proto)
+
+    @property
+    def holder(self) -> str:
+        """The worker that the trial was given to; '' for none."""
+        return attempts.holder(self._proto)
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """What happened to the trial: `time` (ISO, UTC), `event`, `attempt`, `worker`, `detail`."""
+        return attempts.history(self._proto)
+
+    def record(self, event: str, **details: str) -> None:
+        """Adds to the history."""
+        self._update(
+            lambda proto: attempts.record(proto, event, worker=attempts.holder(proto), **details)
+        )
+
+    def release(self, why: str) -> None:
+        """Gives the trial back, which is to go on later."""
+        self._update(lambda proto: attempts.release(proto, why))
+
+    def lose(self, loss: attempts.Loss) -> None:
+        """Gives the trial back: for another attempt, or as infeasible after the last one."""
+        most = self._study.search.max_attempts
+        self._set(self._study.store.lose(self.id, loss, most, self.step))
 
     @property
     def non_finite_metrics(self) -> list[str]:
@@ -389,6 +420,7 @@ class Trial:
             proto.end_time.GetCurrentTime()
             if is_error:
                 write_notes(proto, {'failed': 'true'})
+            _record_end(proto, f'infeasible: {reason}')
 
         self._update(change)
 
@@ -406,6 +438,8 @@ class Trial:
             proto.final_measurement.CopyFrom(to_proto(final))
             proto.state = TrialProto.State.SUCCEEDED
             proto.end_time.GetCurrentTime()
+            how, reason = next(iter(why.items()), ('completed', ''))
+            _record_end(proto, f'{how}: {reason}' if reason else how)
 
         self._update(change)
 
@@ -431,6 +465,11 @@ class Trial:
         self._proto = proto
         for name in ('measurements', 'final'):
             self.__dict__.pop(name, None)
+
+
+def _record_end(proto: TrialProto, how: str) -> None:
+    attempts.record(proto, 'ended', worker=attempts.holder(proto), detail=how)
+    write_notes(proto, {'holder': ''})
 
 
 def _read_json(proto: TrialProto, key: str) -> dict[str, Any]:

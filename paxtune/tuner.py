@@ -1,6 +1,7 @@
 """The tuner: asks the study for trials, runs them, and tells it what came of them."""
 
 import contextlib
+import itertools
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -9,9 +10,12 @@ from pathlib import Path
 import sqlalchemy
 
 from paxtune import stops
+from paxtune.attempts import DetachedError, Loss
 from paxtune.callbacks import Callback
 from paxtune.constraints import Infeasible
+from paxtune.database import DatabaseUnavailableError
 from paxtune.metrics import split_name
+from paxtune.reasons import commonest
 from paxtune.records import TrialRecord, settle
 from paxtune.rewards import NonFiniteRewardError, Reward
 from paxtune.runners import Report, Runner, trial_directory
@@ -19,7 +23,7 @@ from paxtune.searching import Search
 from paxtune.study import Study
 from paxtune.trial import Trial
 from trainer.directory import write_text
-from trainer.errors import UserError
+from trainer.errors import UserError, is_disk_full
 from trainer.loop import Interrupted, NonFiniteLossError
 from trainer.signals import SkipTrial, StopTrial
 from trainer.speed import SPEEDS
@@ -45,6 +49,18 @@ class BadRewardError(UserError):
 
 # What makes a trial infeasible without being an error of the program.
 _EXPECTED = (NonFiniteLossError, NonFiniteRewardError, SkipTrial, Infeasible)
+
+
+_POLL_SECONDS = 0.5
+
+
+def take_up(study: Study) -> None:
+    """Settles what an earlier process left: a request to pause, records that it did not write."""
+    stops.resume(study.store)
+    if study.directory is not None:
+        for trial in study.trials:
+            if trial.is_terminal:
+                settle(trial_directory(study, trial), trial)
 
 
 class Tuner:
@@ -78,6 +94,7 @@ class Tuner:
         self._began = time.monotonic()
         self._seconds_left: float | None = None
         self._asked_to_pause = False
+        self._is_detached = False
 
     def run(self) -> None:
         """Runs trials until the study is done.
@@ -88,22 +105,24 @@ class Tuner:
             BadRewardError: the reward needs a metric that is not measured.
         """
         study = self.study
-        stops.resume(study.store)
-        self._settle()
+        if not study.store.is_shared:
+            take_up(study)
         with contextlib.ExitStack() as listening:
             for callback in self._callbacks:
                 callback.on_study_start(study)
                 listening.callback(callback.on_study_end, study)
-            while self._may_begin() and (trial := study.suggest()) is not None:
+            while self._may_begin() and (trial := self._next()) is not None:
                 self._run_trial(trial)
         if not study.is_done:
             raise Paused(self._why_paused())
 
-    def _settle(self) -> None:
-        if self.study.directory is not None:
-            for trial in self.study.trials:
-                if trial.is_terminal:
-                    settle(trial_directory(self.study, trial), trial)
+    def _next(self) -> Trial | None:
+        while (trial := self.study.suggest()) is None:
+            # There is nothing to do now; a trial that another worker loses may come.
+            if not self.study.store.is_shared or self.study.is_done or not self._may_begin():
+                return None
+            time.sleep(_POLL_SECONDS)
+        return trial
 
     def _may_begin(self) -> bool:
         self._refuse_failures()
@@ -122,16 +141,21 @@ class Tuner:
             self._attempt(trial, directory, record)
         except _OutsideError as error:
             raise error.args[0] from None
-        except (BadRewardError, sqlalchemy.exc.SQLAlchemyError):
+        except DetachedError:
+            self._is_detached = True
             raise
-        except Interrupted:
-            return
+        except (BadRewardError, DatabaseUnavailableError, sqlalchemy.exc.SQLAlchemyError):
+            raise
+        except Interrupted as interrupted:
+            trial.release(f'after step {interrupted.step}')
         except Exception as error:
             self._fail(trial, directory, error)
         finally:
-            record.write(trial)
-        for callback in self._callbacks:
-            callback.on_trial_end(self.study, trial)
+            if not self._is_detached:
+                record.write(trial)
+        if trial.is_terminal:
+            for callback in self._callbacks:
+                callback.on_trial_end(self.study, trial)
 
     def _attempt(self, trial: Trial, directory: Path | None, record: TrialRecord) -> None:
         refused = reason = signal = None
@@ -139,10 +163,14 @@ class Tuner:
             refused = self._runner.prepare(self.study, trial)
             if refused is None:
                 reason = self._listen(trial, directory, record)
+        except DetachedError:
+            raise
         except StopTrial as raised:
             signal = raised
-        finally:
+        except Exception:
             record.note_time(trial)
+            raise
+        record.note_time(trial)
         # Only now has the last save succeeded: a trial ends once, and cannot fail after that.
         if refused is not None:
             trial.fail(refused)
@@ -159,6 +187,9 @@ class Tuner:
         running = self._runner.run(self.study, trial, directory, self._should_pause)
         with contextlib.closing(running) as reports:
             for report in reports:
+                if trial.resumed and not trial.step:
+                    how = 'resumed' if report.resumed_from else 'restarted'
+                    trial.record(how, step=str(report.resumed_from))
                 if report.resumed_from and not record.is_resumed:
                     record.resumed(report.resumed_from)
                     with _outside():
@@ -199,6 +230,10 @@ class Tuner:
                     reward.value(metrics)
 
     def _fail(self, trial: Trial, directory: Path | None, error: Exception) -> None:
+        if is_disk_full(error):
+            # Whatever the decisions are. There may be room when it is tried again.
+            trial.lose(Loss(f'the disk is full: {_reason(error)}', counts=True, is_dead=True))
+            return
         # Whatever a trial raises is that trial's. The traceback is kept beside it.
         if directory is not None:
             write_text(directory / 'error.txt', traceback.format_exc())
@@ -210,15 +245,27 @@ class Tuner:
         trial.fail(_reason(error), is_error=not isinstance(error, _EXPECTED))
 
     def _refuse_failures(self) -> None:
-        most = self.study.search.max_failures
-        if most is None:
-            return
         failed = [trial.id for trial in self.study.trials if trial.is_failed]
-        if len(failed) > most:
+        most = self.study.search.max_failures
+        if most is not None and len(failed) > most:
             raise StudyStoppedError(
                 f'{len(failed)} trials have failed ({", ".join(map(str, failed))}), and '
                 f'search.max_failures is {most}: see error.txt in their directories'
             )
+        in_a_row = self.study.search.max_consecutive_failures
+        if in_a_row is not None and len(last := self._last_failures()) >= in_a_row:
+            reasons = commonest(trial.reason or '' for trial in last)
+            told = ''.join(f'\n  {count} × {reason}' for count, reason in reasons)
+            raise StudyStoppedError(
+                f'the last {len(last)} trials have all failed '
+                f'(search.max_consecutive_failures={in_a_row}):{told}\n'
+            )
+
+    def _last_failures(self) -> list[Trial]:
+        ended = [trial for trial in self.study.trials if trial.is_terminal]
+        own = [trial for trial in ended if not trial.is_imported]
+        own.sort(key=lambda trial: (trial.completed, trial.id), reverse=True)
+        return list(itertools.takewhile(lambda trial: trial.is_failed, own))
 
     def _directory(self, trial: Trial) -> Path | None:
         if self.study.directory is None:

@@ -80,11 +80,9 @@ def arm(where: str) -> None:
         for algorithm in (RandomSearch, RegularizedEvolution):
             _before(algorithm, 'suggest', count, _die)
     elif kind in ('suggested', 'moved'):
-        from vizier._src.service.sql_datastore import SQLDataStore
+        from paxtune.store import Store
 
-        _before(
-            SQLDataStore, {'suggested': 'create_trial', 'moved': 'update_trial'}[kind], count, _die
-        )
+        _before(Store, {'suggested': 'add_trial', 'moved': 'update_trial'}[kind], count, _die)
     else:
         raise ValueError(where)
 

@@ -1,5 +1,7 @@
 """Checkpoints: the train state and the progress of the run, written while training goes on."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -7,12 +9,17 @@ import orbax.checkpoint.experimental.v1 as ocp
 from absl import logging
 from etils import epath
 
+from trainer import processes
 from trainer.directory import is_local
 from trainer.errors import UserError
 from trainer.state import TrainState
 
 _FORMAT = 1
 _MOST_NAMED = 3
+_METADATA = '_CHECKPOINT_METADATA'
+
+COMMITTED = 'commit_success.txt'
+"""The file that makes a checkpoint count in a remote store. It is written last."""
 
 
 class Restored(NamedTuple):
@@ -29,6 +36,18 @@ class Restored(NamedTuple):
     path: str
     state: TrainState
     progress: dict[str, Any]
+
+
+class SaveError(RuntimeError):
+    """A checkpoint could not be written. It is not there, and the one before it is.
+
+    Attributes:
+        path: of the checkpoint.
+    """
+
+    def __init__(self, message: str, path: str = ''):
+        super().__init__(message)
+        self.path = path
 
 
 class Checkpoints:
@@ -58,6 +77,7 @@ class Checkpoints:
             cleanup_tmp_directories=max_to_keep is not None,
         )
         self._saving: ocp.AsyncResponse[bool] | None = None
+        self._path = str(self._directory)  # Of the last save.
 
     def save(self, step: int, state: TrainState, progress: dict[str, Any]) -> str:
         """Starts to write a checkpoint and returns its path.
@@ -68,17 +88,23 @@ class Checkpoints:
             progress: what else a resumed run needs, as JSON data.
 
         Raises:
-            Exception: the save before this one failed.
+            SaveError: it failed already, or the save before this one did.
         """
         self._settle()
         metadata = {'format': _FORMAT, **progress}
-        # `force`: when to save is decided by the loop. Orbax's own policies skip in silence.
-        self._saving = self._checkpointer.save_checkpointables_async(
-            step, {'state': _as_dict(state)}, force=True, overwrite=True, custom_metadata=metadata
-        )
-        if self._saving is None:
-            raise RuntimeError(f'orbax did not save step {step}')
-        return str(self._directory / str(step))
+        self._path = str(self._directory / str(step))
+        with self._saves():
+            # `force`: when to save is decided by the loop. Orbax's own policies skip in silence.
+            self._saving = self._checkpointer.save_checkpointables_async(
+                step,
+                {'state': _as_dict(state)},
+                force=True,
+                overwrite=True,
+                custom_metadata=metadata,
+            )
+            if self._saving is None:
+                raise RuntimeError('orbax did not save it')
+        return self._path
 
     def restore(self, abstract: TrainState) -> Restored | None:
         """The newest checkpoint that can be read; None where there is none at all.
@@ -88,12 +114,13 @@ class Checkpoints:
                 version of this program, or none of those that are there can be read.
         """
         damaged: list[str] = []
-        for checkpoint in reversed(self._checkpointer.checkpoints):
-            step = checkpoint.step
+        steps = [checkpoint.step for checkpoint in reversed(self._checkpointer.checkpoints)]
+        for step in processes.broadcast(steps):
+            path, reason = self._directory / str(step), ''
             try:
                 metadata = self._checkpointer.checkpointables_metadata(step)
                 progress: dict[str, Any] = dict(cast(Any, metadata.custom_metadata))
-                _check_format(self._directory / str(step), progress.pop('format'))
+                _check_format(path, progress.pop('format'))
                 if metadata.metadata['state'] is None:
                     raise ValueError('its metadata is damaged')
                 self._check_same_tree(step, metadata.metadata['state'], _as_dict(abstract))
@@ -105,12 +132,12 @@ class Checkpoints:
             except Exception as error:
                 # Damaged or half-written: say so, and go on from the one before.
                 reason = f'{type(error).__name__}: {error}'.splitlines()[0]
-                path = self._directory / str(step)
+            if processes.agree(bool(reason)):
+                reason = reason or 'by another process'
                 logging.warning('Checkpoint %s cannot be read (%s); trying older', path, reason)
                 if any(path.iterdir()):
                     damaged.append(f'{path} ({reason})')
                 continue
-            path = self._directory / str(step)
             return Restored(step, str(path), TrainState(**loaded['state']), progress)
         if damaged:
             raise UserError(
@@ -123,21 +150,23 @@ class Checkpoints:
         """Waits until everything is written.
 
         Raises:
-            Exception: a save failed.
+            SaveError: a save failed.
         """
         self._settle()
-        self._checkpointer.wait()
+        with self._saves():
+            self._checkpointer.wait()
 
     def close(self) -> None:
         """Waits until everything is written and lets go of the directory.
 
         Raises:
-            Exception: a save failed.
+            SaveError: a save failed.
         """
         try:
             self._settle()
         finally:
-            self._checkpointer.close()
+            with self._saves():
+                self._checkpointer.close()
 
     def _settle(self) -> None:
         """Waits for the save that is under way, and lets go of its thread.
@@ -147,7 +176,18 @@ class Checkpoints:
         """
         saving, self._saving = self._saving, None
         if saving is not None:
-            saving.result()
+            with self._saves():
+                saving.result()
+
+    @contextlib.contextmanager
+    def _saves(self) -> Iterator[None]:
+        """Around what a failed save may come out of, as whatever orbax and tensorstore raise."""
+        try:
+            yield
+        except Exception as error:
+            reason = f'{type(error).__name__}: {error}'.splitlines()[0]
+            message = f'the checkpoint {self._path} could not be written: {reason}'
+            raise SaveError(message, self._path) from error
 
     def _check_same_tree(self, step: int, stored: Any, wanted: Any) -> None:
         # Orbax reports a mismatch as something else, so the trees are compared first.
@@ -170,9 +210,17 @@ def newest_checkpoint(path: epath.PathLike) -> epath.Path | None:
         return None
     if _is_checkpoint(directory):
         return directory
+    return max(saved_checkpoints(directory), key=lambda step: int(step.name), default=None)
+
+
+def saved_checkpoints(directory: epath.Path) -> list[epath.Path]:
+    """The complete checkpoints in a directory, in no order.
+
+    Raises:
+        FileNotFoundError: there is no such directory.
+    """
     steps = [child for child in directory.iterdir() if child.name.isdigit()]
-    complete = [step for step in steps if _is_checkpoint(step)]
-    return max(complete, key=lambda step: int(step.name), default=None)
+    return [step for step in steps if _is_checkpoint(step)]
 
 
 def check_params(checkpoint: epath.Path, abstract: Any) -> None:
@@ -224,8 +272,11 @@ def load_params(checkpoint: epath.Path, abstract: Any) -> Any:
 
 
 def _is_checkpoint(directory: epath.Path) -> bool:
-    # Orbax's own `is_orbax_checkpoint` takes any directory with directories in it for one.
-    return (directory / '_CHECKPOINT_METADATA').exists()
+    # Orbax's own `is_orbax_checkpoint` takes any directory with directories in it for one. On a
+    # local disk a checkpoint gets its name when it is complete, in a remote store its last file.
+    if not (directory / _METADATA).exists():
+        return False
+    return is_local(directory) or (directory / COMMITTED).exists()
 
 
 def _check_format(checkpoint: epath.Path, number: int) -> None:

@@ -6,16 +6,18 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import pyglove as pg
 from absl.flags import argparse_flags
 
-from trainer.component import Component, unchecked
-from trainer.derived import derived_values, resolve
-from trainer.errors import UserError
+from trainer.errors import LostProcessError, UserError
 
-C = TypeVar('C', bound=Component)
+if TYPE_CHECKING:
+    import pyglove as pg
+
+    from trainer.component import Component
+
+C = TypeVar('C', bound='Component')
 
 _CACHE_BYTES = 4 * 2**30
 
@@ -62,14 +64,29 @@ def add_tune_flag(flags: argparse.ArgumentParser) -> None:
     )
 
 
-def decisions_left_open(experiment: pg.Object) -> list[str]:
+def add_process_flags(flags: argparse.ArgumentParser) -> None:
+    """Adds --coordinator, --num_processes and --process_id, for `trainer.processes.start`."""
+    flags.add_argument(
+        '--coordinator',
+        metavar='HOST:PORT',
+        help='several processes or hosts: the host of process 0, and a free port there',
+    )
+    flags.add_argument('--num_processes', type=int, metavar='N', help='how many there are')
+    flags.add_argument('--process_id', type=int, metavar='I', help='which this one is, from 0')
+
+
+def decisions_left_open(experiment: 'pg.Object') -> list[str]:
     """The paths of the decisions in an experiment that nobody has made."""
+    import pyglove as pg
+
     primitive = pg.hyper.HyperPrimitive
     return list(pg.query(experiment, where=lambda value: isinstance(value, primitive)))
 
 
-def require_concrete(experiment: pg.Object) -> None:
+def require_concrete(experiment: 'pg.Object') -> None:
     """Raises UserError with the list of decisions and derived values that are left open."""
+    from trainer.derived import derived_values
+
     open_paths = decisions_left_open(experiment)
     if open_paths:
         raise UserError(
@@ -91,6 +108,8 @@ def concrete(experiment: C) -> C:
         UserError: a decision is left open, or a derived value has no result that fits.
     """
     from trainer import overrides
+    from trainer.component import unchecked
+    from trainer.derived import resolve
 
     try:
         with unchecked():
@@ -124,7 +143,8 @@ def decisions_given(texts: Sequence[str], flag: str) -> dict[str, str]:
 def run_command(main: Callable[[Sequence[str] | None], int]) -> None:
     """Runs a command and exits: with its code, or with 2 and one message after a UserError.
 
-    Ctrl-C where nobody is prepared for it, such as before the first step, gives 130 and one line.
+    The code is 3 where another process of the job was lost. Ctrl-C where nobody is prepared for it,
+    such as before the first step, gives 130 and one line.
     """
     try:
         code = main(None)
@@ -134,6 +154,10 @@ def run_command(main: Callable[[Sequence[str] | None], int]) -> None:
     except KeyboardInterrupt:
         print('Interrupted.', file=sys.stderr)
         code = 130
+    except LostProcessError as error:
+        print(f'error: {error}', file=sys.stderr)
+        sys.stdout.flush()
+        os._exit(3)  # JAX would wait for the lost one, and then abort.
     sys.stdout.flush()
     sys.exit(code)
 

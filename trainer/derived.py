@@ -30,6 +30,9 @@ class Derived(pg.Object, pg.symbolic.PureSymbolic):
 
     def _on_bound(self) -> None:
         super()._on_bound()
+        # To PyGlove, what is decided or derived may stand anywhere.
+        if not isinstance(self.expression, str):
+            raise TypeError(f'expected the text of an expression: {self.expression!r}')
         parsed(self.expression)
 
     def format(self, *unused: Any, **unused_named: Any) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import jax
 
+from trainer import processes
 from trainer.experiment import Experiment
 from trainer.inputs.base import Batch, EndOfData, Input
 from trainer.metrics import Totals
@@ -26,7 +27,7 @@ def evaluate(
         with speed.paused():
             eval_step = program.eval_step(data.element_spec())
         totals, ahead = Totals(), None
-        for batch in read_once(data):
+        for batch in _read_together(data, name):
             of_batch = eval_step(state.params, program.put(batch), values)
             speed.count()
             if program.max_in_flight == 0:
@@ -38,6 +39,21 @@ def evaluate(
             totals.add(jax.device_get(ahead))
         metrics |= {f'{name}/{metric}': mean for metric, mean in totals.means().items()}
     return metrics | {f'eval_{name}': rate for name, rate in speed.rates().items()}
+
+
+def _read_together(data: Input, name: str) -> Iterator[Batch]:
+    """All batches of an evaluation input, while the other processes read as many.
+
+    Raises:
+        RuntimeError: one of them has fewer.
+    """
+    for batch in read_once(data):
+        if processes.agree(False):
+            raise RuntimeError(
+                f'eval_inputs.{name}: other processes have fewer batches; all must have as many'
+            )
+        yield batch
+    processes.agree(True)
 
 
 def read_once(data: Input) -> Iterator[Batch]:

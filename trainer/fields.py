@@ -35,7 +35,7 @@ def fit(spec: Any, value: Any, where: str) -> Any:
         raise UserError(_mismatch(spec, value, where))
     try:
         return spec.apply(value)
-    except (TypeError, ValueError, KeyError) as error:
+    except (ArithmeticError, TypeError, ValueError, KeyError) as error:
         raise UserError(_mismatch(spec, value, where)) from error
 
 

@@ -11,6 +11,7 @@ import pyglove as pg
 from trainer import fields, names
 from trainer.derived import derived
 from trainer.errors import UserError
+from trainer.expressions import is_too_large
 from trainer.ranges import intv
 
 _WORDS = {'true': True, 'false': False, 'null': None}
@@ -69,9 +70,13 @@ def _tree(text: str) -> ast.expr:
         with warnings.catch_warnings():
             # Odd escapes and the like: a matter of whoever writes Python.
             warnings.simplefilter('ignore')
-            return ast.parse(text, mode='eval').body
+            tree = ast.parse(text, mode='eval').body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise _UnreadableError(repr(text)) from None
+    # Python reads hexadecimal numbers of any size, and refuses to show them.
+    if any(map(is_too_large, ast.walk(tree))):
+        raise _UnreadableError('a number of so many digits')
+    return tree
 
 
 def _value(node: ast.expr, where: str) -> Any:
@@ -142,7 +147,7 @@ def _decision(name: str, args: Sequence[Any], named: Mapping[str, Any], where: s
         if not isinstance(bound.arguments.get('candidates', []), list):
             raise TypeError('the candidates must be a list')
         return make(*bound.args, **bound.kwargs)
-    except (TypeError, UserError, ValueError) as error:
+    except (ArithmeticError, TypeError, UserError, ValueError) as error:
         raise UserError(f'{where}: {name}: {error}') from error
 
 

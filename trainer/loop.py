@@ -12,7 +12,8 @@ import jax
 from absl import logging
 from etils import epath
 
-from trainer.checkpoint import Checkpoints, load_params
+from trainer import processes
+from trainer.checkpoint import Checkpoints, Restored, load_params
 from trainer.costs import static_costs
 from trainer.derived import resolve
 from trainer.directory import write_text
@@ -72,18 +73,29 @@ def run(
     step where an evaluation is due repeats that evaluation, so no measurement is ever missing.
     Whoever listens may stop at any time by closing the generator.
 
+    Of several processes (`trainer.processes`) all must run this, yield the same measurements, and
+    end alike: all at the same step. The first writes what is not checkpoints.
+
     Args:
         experiment: what to train; every decision in it is made.
         job_log_dir: where experiment.json, metrics.jsonl, summaries/ and checkpoints/ are.
-        should_interrupt: asked after every step; on True the run saves and raises.
+        should_interrupt: asked after every step; on True the run saves and raises. With several
+            processes it is asked before the step, after which all of them save and raise.
 
     Raises:
         UserError: the experiment cannot run here (no data, a mesh that does not fit …).
         NonFiniteLossError: the training loss became NaN or infinite.
         Interrupted: `should_interrupt` said so.
         StopTrial, SkipTrial: code of the experiment said so.
+        OtherProcessError, LostProcessError: another process failed, or is not there any more.
     """
-    with contextlib.closing(Training(experiment, epath.Path(job_log_dir))) as training:
+    with (
+        # What fails here ends the others, too: before they would wait for this one in a save, and
+        # once more for what fails last.
+        processes.together(),
+        contextlib.closing(Training(experiment, epath.Path(job_log_dir))) as training,
+        processes.together(),
+    ):
         try:
             yield from training.measurements(should_interrupt)
         except Signal as signal:
@@ -141,8 +153,11 @@ class Training:
     """One run: its program, its state, and where they are written."""
 
     def __init__(self, experiment: Experiment, job_log_dir: epath.Path):
-        if jax.process_count() > 1:
-            raise UserError('training over several processes is not supported yet')
+        if jax.process_count() != processes.count():
+            raise UserError(
+                f'{jax.process_count()} processes share their devices, and know nothing else of '
+                'each other: start them with --coordinator, or call jax.distributed.initialize()'
+            )
         experiment = resolve(experiment)
         prepare_inputs(experiment)
         self._experiment = localized(experiment)
@@ -156,6 +171,7 @@ class Training:
         self._train_metrics = TrainMetrics()
         self._speed = Speed()
         job_log_dir.mkdir(parents=True, exist_ok=True)
+        processes.agree()  # Now all have what they need to begin.
         with contextlib.ExitStack() as opened:
             path = job_log_dir / 'checkpoints'
             self._checkpoints = Checkpoints(path, self._loop.save_max_to_keep)
@@ -163,9 +179,11 @@ class Training:
             self._saved: tuple[int, str] | None = None
             self._state, self.resumed_from = self._restore_or_init(source)
             self.step = self.resumed_from
-            write_text(job_log_dir / 'experiment.json', to_json_text(experiment))
-            self._summaries = Summaries(job_log_dir, self.resumed_from)
-            opened.callback(self._summaries.close)
+            self._summaries: Summaries | None = None
+            if processes.is_first():
+                write_text(job_log_dir / 'experiment.json', to_json_text(experiment))
+                self._summaries = Summaries(job_log_dir, self.resumed_from)
+                opened.callback(self._summaries.close)
             self._opened = opened.pop_all()
 
     def measurements(self, should_interrupt: Callable[[], bool]) -> Iterator[Measurement]:
@@ -174,8 +192,9 @@ class Training:
             yield self._measure(self.resumed_from)
         max_in_flight = self._program.max_in_flight
         in_flight: collections.deque[Metrics] = collections.deque()
+        leaving = _Leaving(should_interrupt)
         for step in range(self.resumed_from + 1, self._loop.num_train_steps + 1):
-            in_flight.append(self._step(step))
+            in_flight.append(self._step(step, leaving))
             self.step = step
             if len(in_flight) > max_in_flight:
                 jax.block_until_ready(in_flight.popleft())
@@ -186,7 +205,7 @@ class Training:
             if self._is_due(step, self._loop.eval_interval_steps):
                 yield self._measure(step)
                 self._speed.start()
-            if should_interrupt() and step < self._loop.num_train_steps:
+            if leaving.after_step() and step < self._loop.num_train_steps:
                 self._save(step)
                 self._checkpoints.wait()
                 raise Interrupted(step)
@@ -208,20 +227,36 @@ class Training:
             return self._program.init_from(params, self._values), 0
         if restored is None:
             return self._program.init(self._key, self._values), 0
-        self._input.set_position(restored.progress['position'])
+        self._input.set_position(self._own_position(restored))
         self._train_metrics = TrainMetrics(restored.progress['train_metrics'])
         self._saved = (restored.step, restored.path)
         logging.info('Resumed from step %d', restored.step)
         return restored.state, restored.step
 
+    def _positions(self) -> dict[str, Any]:
+        positions = processes.gather(self._input.get_position())
+        return {'position': positions[0]} if len(positions) == 1 else {'positions': positions}
+
+    def _own_position(self, restored: Restored) -> dict[str, Any]:
+        progress = restored.progress
+        positions = progress['positions'] if 'positions' in progress else [progress['position']]
+        if len(positions) != processes.count():
+            raise UserError(
+                f'{restored.path} was written by {len(positions)} processes, each with its own '
+                f'share of the data, and now there are {processes.count()}: start as many as then, '
+                'or start anew in another --job_log_dir'
+            )
+        return positions[processes.index()]
+
     def _is_due(self, step: int, interval: int) -> bool:
         return step % interval == 0 or step == self._loop.num_train_steps
 
-    def _step(self, step: int) -> Metrics:
+    def _step(self, step: int, leaving: '_Leaving') -> Metrics:
         if self._is_due(step - 1, self._loop.eval_interval_steps):
             self._train_metrics.start_interval()
         batch = self._program.put(self._input.get_next())
         train_step = self._program.train_step
+        leaving.before_step()
         self._state, metrics = train_step(self._state, batch, self._key, self._values)
         self._train_metrics.add(metrics)
         if step == self.resumed_from + 1:
@@ -235,7 +270,7 @@ class Training:
         metrics = self._train_metrics.since_summary()
         _check_finite(step, metrics)
         metrics |= self._speed.rates()
-        self._summaries.write(step, {f'train/{name}': value for name, value in metrics.items()})
+        self._write(step, {f'train/{name}': value for name, value in metrics.items()})
 
     def _save(self, step: int) -> None:
         if self._saved is not None and self._saved[0] == step:
@@ -243,9 +278,11 @@ class Training:
         with self._speed.paused():
             # A state that is not finite must not take the place of one that is.
             _check_finite(step, self._train_metrics.since_evaluation())
-            self._summaries.flush()
+            if self._summaries is not None:
+                self._summaries.flush()
+            self._checkpoints.wait()  # So that no process begins a save while another's failed.
             progress = {
-                'position': self._input.get_position(),
+                **self._positions(),
                 'train_metrics': self._train_metrics.to_json(),
             }
             path = self._checkpoints.save(step, self._state, progress)
@@ -254,19 +291,41 @@ class Training:
     def _measure(self, step: int) -> Measurement:
         train = self._train_metrics.since_evaluation()
         _check_finite(step, train)
-        train |= self._speed.rates()
+        train |= processes.broadcast(self._speed.rates())
         with self._speed.paused():
             metrics = evaluate(self._experiment, self._program, self._state, self._values)
-            self._summaries.write(step, metrics)
+            self._write(step, metrics)
             metrics |= self._costs
         metrics |= {f'train/{name}': value for name, value in train.items()}
         saved = self._saved[1] if self._saved and self._saved[0] == step else None
         return Measurement(step, metrics, saved, self.resumed_from)
 
+    def _write(self, step: int, metrics: dict[str, float]) -> None:
+        if self._summaries is not None:
+            self._summaries.write(step, metrics)
+
     @functools.cached_property
     def _costs(self) -> dict[str, float]:
         memory = float(self._program.device_memory_bytes())
         return static_costs(self._experiment) | {'device_memory_bytes': memory}
+
+
+class _Leaving:
+    """Whether to leave after the step that is under way."""
+
+    def __init__(self, should_interrupt: Callable[[], bool]) -> None:
+        self._should_interrupt = should_interrupt
+        self._agreed = False
+
+    def before_step(self) -> None:
+        """Of several processes, makes sure that all are about to do the step, and agrees."""
+        # One round a step: with it no process can be alone in a step, where it would wait for ever.
+        if processes.count() > 1:
+            self._agreed = processes.agree(self._should_interrupt())
+
+    def after_step(self) -> bool:
+        """What was agreed. One process asks only now."""
+        return self._agreed if processes.count() > 1 else self._should_interrupt()
 
 
 def _check_finite(step: int, metrics: dict[str, float]) -> None:

@@ -3,8 +3,12 @@
     python -m trainer.main --exp=lm.C4Small --job_log_dir=runs/c4 --mode=train
     python -m trainer.main --exp=lm.C4Small --job_log_dir=runs/c4 --mode=eval
 
-The same command again resumes from the newest checkpoint. Exit codes: 0 done, 2 bad input,
-130 or 143 interrupted.
+The same command again resumes from the newest checkpoint. Several processes, or hosts with a common
+file system, train together: the same command on each, with
+
+    --coordinator=HOST:PORT --num_processes=2 --process_id=0     (and 1)
+
+Exit codes: 0 done, 2 bad input, 3 another process was lost, 130 or 143 interrupted.
 """
 
 import contextlib
@@ -29,23 +33,28 @@ def main(argv: Sequence[str] | None) -> int:
     command.add_experiment_flags(flags)
     flags.add_argument('--job_log_dir', required=True, help='where everything is written')
     flags.add_argument('--mode', choices=['train', 'eval'], default='train')
+    command.add_process_flags(flags)
     args = flags.parse_args(argv)
 
-    from trainer import overrides, registry
+    from trainer import overrides, processes, registry
     from trainer.experiment import Experiment
 
-    experiment = registry.find(args.exp, Experiment)
-    if args.smoke:
-        experiment = overrides.smoke(experiment)
-    experiment = overrides.override(experiment, args.set)
-    if args.mode == 'eval':
-        return evaluate_newest(experiment, args.job_log_dir)
-    again = ['python', '-m', 'trainer.main', *command.given(argv)]
-    return train(experiment, args.job_log_dir, resume_command=again)
+    processes.start(args)
+    with processes.together():
+        experiment = registry.find(args.exp, Experiment)
+        if args.smoke:
+            experiment = overrides.smoke(experiment)
+        experiment = overrides.override(experiment, args.set)
+        if args.mode == 'eval':
+            return evaluate_newest(experiment, args.job_log_dir)
+        again = ['python', '-m', 'trainer.main', *command.given(argv)]
+        return train(experiment, args.job_log_dir, resume_command=again)
 
 
 def train(experiment: 'Experiment', job_log_dir: str, resume_command: Sequence[str]) -> int:
     """Trains an experiment as a command does, printing what it measures. Returns the exit code.
+
+    Of several processes, the first prints, and holds the directory.
 
     Raises:
         UserError: bad input, or another process trains in the directory.
@@ -55,7 +64,7 @@ def train(experiment: 'Experiment', job_log_dir: str, resume_command: Sequence[s
     try:
         return _train(experiment, job_log_dir, resume_command)
     except StopTrial as stop:
-        print(f'stopped at step {stop.step}: {stop}')
+        _say(f'stopped at step {stop.step}: {stop}')
         return 0
     except SkipTrial as skip:
         raise UserError(f'the experiment gave up at step {skip.step}: {skip}') from skip
@@ -63,7 +72,7 @@ def train(experiment: 'Experiment', job_log_dir: str, resume_command: Sequence[s
 
 def _train(experiment: 'Experiment', job_log_dir: str, resume_command: Sequence[str]) -> int:
     experiment = command.concrete(experiment)
-    from trainer import directory
+    from trainer import directory, processes
     from trainer.interrupt import Interrupt
     from trainer.loop import Interrupted, NonFiniteLossError, run
     from trainer.setup import prepare_inputs
@@ -72,8 +81,8 @@ def _train(experiment: 'Experiment', job_log_dir: str, resume_command: Sequence[
     prepare_inputs(experiment)
     source_of(experiment, job_log_dir)
     command.enable_compilation_cache()
-    local = directory.is_local(job_log_dir)
-    holding = directory.locked(job_log_dir) if local else contextlib.nullcontext()
+    hold = processes.is_first() and directory.is_local(job_log_dir)
+    holding = directory.locked(job_log_dir) if hold else contextlib.nullcontext()
     with holding, Interrupt() as interrupt:
         try:
             told = False
@@ -81,11 +90,11 @@ def _train(experiment: 'Experiment', job_log_dir: str, resume_command: Sequence[
                 for measurement in running:
                     if measurement.resumed_from and not told:
                         told = True
-                        print(f'resumed from step {measurement.resumed_from}')
+                        _say(f'resumed from step {measurement.resumed_from}')
                     print_metrics(measurement.step, measurement.metrics)
         except Interrupted as stopped:
             again = shlex.join(resume_command)
-            print(f'Stopped at step {stopped.step}. To resume: {again}')
+            _say(f'Stopped at step {stopped.step}. To resume: {again}')
             return interrupt.exit_code
         except NonFiniteLossError as error:
             raise UserError(
@@ -124,7 +133,15 @@ def evaluate_newest(experiment: 'Experiment', job_log_dir: str) -> int:
 def print_metrics(step: int, metrics: dict[str, float]) -> None:
     """Prints a line with every metric to its last bit, evaluation first."""
     named = sorted(metrics.items(), key=lambda item: (item[0].startswith('train/'), item[0]))
-    print(f'step {step}: ' + ' '.join(f'{name}={value!r}' for name, value in named), flush=True)
+    _say(f'step {step}: ' + ' '.join(f'{name}={value!r}' for name, value in named))
+
+
+def _say(text: str) -> None:
+    """Prints a line, in the first process."""
+    from trainer import processes
+
+    if processes.is_first():
+        print(text, flush=True)
 
 
 if __name__ == '__main__':

@@ -81,6 +81,31 @@ class Mesh(Component):
         )
 
 
+def infeed_share(mesh: jax.sharding.Mesh) -> tuple[int, int]:
+    """Into how many shares the processes divide each batch, and which of them this one feeds.
+
+    Processes whose devices work on the same examples (a tensor-parallel group that spans them)
+    feed the same share.
+
+    Raises:
+        ValueError: some processes have examples in common, and others of their own.
+    """
+    at = NamedSharding(mesh, partition_spec(('batch',)))
+    parts = mesh.shape['data'] * mesh.shape['fsdp']
+    of_process: dict[int, set[int]] = {}
+    for device, (part,) in at.devices_indices_map((parts,)).items():
+        of_process.setdefault(device.process_index, set()).add(part.start or 0)
+    shares = sorted({tuple(sorted(each)) for each in of_process.values()})
+    if sum(map(len, shares)) != parts or len({len(share) for share in shares}) > 1:
+        raise ValueError(
+            f'the {len(of_process)} processes cannot divide the examples of a batch evenly over '
+            f'the {parts} devices of the axes data and fsdp: make data * fsdp a multiple of the '
+            'processes, or the processes a multiple of it'
+        )
+    own = of_process[jax.process_index()]
+    return len(shares), shares.index(tuple(sorted(own)))
+
+
 def partition_spec(axes: tuple[str | None, ...]) -> PartitionSpec:
     """The mesh axes of an array with the given logical axes.
 

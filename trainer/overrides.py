@@ -14,7 +14,7 @@ from trainer.ranges import IntRange
 
 E = TypeVar('E', bound=Component)
 
-_PATH = re.compile(r'[^.\[\]\s]+(\.[^.\[\]\s]+|\[\d+\])*')
+_PATH = re.compile(r'[^.\[\]\s]+(\.[^.\[\]\s]+|\[\d{1,9}\])*')
 
 
 def override(experiment: E, assignments: Iterable[str]) -> E:

@@ -69,6 +69,8 @@ class Program:
         self._shardings = state_lib.state_shardings(abstract, params, mesh)
         self.abstract_state: TrainState = jax.tree.map(_laid_out, abstract, self._shardings)
         self._replicated = NamedSharding(mesh, PartitionSpec())
+        self._num_shares, _ = mesh_lib.infeed_share(mesh)
+        self._replicate_jit = jax.jit(lambda value: value, out_shardings=self._replicated)
         self._init_jit = jax.jit(self._init, out_shardings=self._shardings)
         self._init_from_jit = jax.jit(
             self._init_from, donate_argnums=0, out_shardings=self._shardings
@@ -78,11 +80,11 @@ class Program:
     def values(self, task: Task) -> Values:
         """The numbers of a task of this structure, as arguments of the program."""
         # Python numbers: they stay weakly typed, so bfloat16 activations stay bfloat16.
-        return jax.device_put(numbers(task), self._replicated)
+        return self._on_all_devices(numbers(task))
 
     def random_key(self, seed: int) -> jax.Array:
         """The key that all randomness of a run is drawn from."""
-        return jax.device_put(jax.random.key(seed), self._replicated)
+        return self._on_all_devices(jax.random.key(seed))
 
     def init(self, random_key: jax.Array, values: Values) -> TrainState:
         """A new train state, laid out on the mesh as it is drawn."""
@@ -145,7 +147,18 @@ class Program:
     def _abstract_batch(self, element_spec: ElementSpec) -> dict[str, jax.ShapeDtypeStruct]:
         """What `put` makes of a host's batch."""
         at = NamedSharding(self.mesh, mesh_lib.partition_spec(('batch',)))
-        return {name: _laid_out(_of_all_hosts(s), at) for name, s in element_spec.items()}
+        return {name: _laid_out(self._of_all_hosts(s), at) for name, s in element_spec.items()}
+
+    def _of_all_hosts(self, s: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        examples, dtype = s.shape[0] * self._num_shares, jax.dtypes.canonicalize_dtype(s.dtype)
+        return jax.ShapeDtypeStruct((examples, *s.shape[1:]), dtype)
+
+    def _on_all_devices(self, value: Any) -> Any:
+        if jax.process_count() == 1:
+            return jax.device_put(value, self._replicated)
+        # `device_put` would compare the values of all processes on the devices, and finds that a
+        # Python number is not what it is as an array.
+        return self._replicate_jit(value)
 
     def _replicate(self, abstract: Any) -> Any:
         return jax.tree.map(lambda leaf: _laid_out(leaf, self._replicated), abstract)
@@ -245,11 +258,6 @@ def abstract_values(task: Task) -> Any:
 def abstract_random_key() -> Any:
     """Shape and dtype of a random key."""
     return jax.eval_shape(lambda: jax.random.key(0))
-
-
-def _of_all_hosts(s: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-    examples = s.shape[0] * jax.process_count()
-    return jax.ShapeDtypeStruct((examples, *s.shape[1:]), jax.dtypes.canonicalize_dtype(s.dtype))
 
 
 def _laid_out(leaf: jax.ShapeDtypeStruct, at: NamedSharding) -> jax.ShapeDtypeStruct:

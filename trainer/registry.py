@@ -34,13 +34,25 @@ def find(name: str, base: type[C], package: str = _PACKAGE) -> C:
     """
     if '.' not in name or not all(part.isidentifier() for part in name.split('.')):
         raise UserError(f'--exp={name}: expected module.Name. {_choices(name, base, package)}')
-    for path in (f'{package}.{name}', name):
-        module_name, _, attribute = path.rpartition('.')
-        if _exists(module_name):
-            module = importlib.import_module(module_name)
-            if hasattr(module, attribute):
-                return _made(getattr(module, attribute), name, base)
+    attribute = name.rpartition('.')[2]
+    for module_name in _modules(name, package):
+        module = importlib.import_module(module_name)
+        if hasattr(module, attribute):
+            return _made(getattr(module, attribute), name, base)
     raise UserError(f'--exp={name}: there is no such experiment. {_choices(name, base, package)}')
+
+
+def module_of(name: str, package: str = _PACKAGE) -> str:
+    """The module that the experiment `name` is in, which `find` has found."""
+    attribute = name.rpartition('.')[2]
+    found = _modules(name, package)
+    return next(each for each in found if hasattr(importlib.import_module(each), attribute))
+
+
+def _modules(name: str, package: str) -> list[str]:
+    """The modules that an experiment may be in."""
+    paths = (f'{package}.{name}', name)
+    return [path.rpartition('.')[0] for path in paths if _exists(path.rpartition('.')[0])]
 
 
 def available(base: type[Component], package: str = _PACKAGE) -> tuple[list[str], list[str]]:

@@ -5,13 +5,19 @@ import jax
 from trainer.errors import UserError
 from trainer.experiment import Experiment
 from trainer.inputs.base import Input
+from trainer.mesh import infeed_share
 from trainer.program import Program, Values, program_for
 
 
 def localized(experiment: Experiment) -> Experiment:
-    """A deep copy whose inputs know this host's share of the data."""
+    """A deep copy whose inputs know this host's share of the data.
+
+    Raises:
+        UserError: the mesh does not fit the devices, or the processes.
+    """
     experiment = experiment.clone(deep=True)
-    hosts = {'num_infeed_hosts': jax.process_count(), 'infeed_host_index': jax.process_index()}
+    num_shares, share = _infeed_share(_mesh(experiment)) if jax.process_count() > 1 else (1, 0)
+    hosts = {'num_infeed_hosts': num_shares, 'infeed_host_index': share}
     for data in (experiment.train_input, *experiment.eval_inputs.values()):
         if data.num_infeed_hosts == 0:
             data.rebind(hosts)
@@ -48,27 +54,40 @@ def compiled(experiment: Experiment) -> tuple[Program, Values]:
     Raises:
         UserError: the mesh does not fit the devices, or the model or a batch the mesh.
     """
-    try:
-        mesh = experiment.mesh.make()
-    except ValueError as error:
-        raise UserError(f'mesh: {error}') from error
-    check_batch_sizes(experiment, mesh.shape['data'] * mesh.shape['fsdp'])
+    mesh = _mesh(experiment)
+    num_shares, _ = _infeed_share(mesh)
+    check_batch_sizes(experiment, mesh.shape['data'] * mesh.shape['fsdp'], num_shares)
     program = program_for(experiment.task, mesh, experiment.train_input.element_spec())
     return program, program.values(experiment.task)
 
 
-def check_batch_sizes(experiment: Experiment, data_parts: int) -> None:
+def _mesh(experiment: Experiment) -> jax.sharding.Mesh:
+    try:
+        return experiment.mesh.make()
+    except ValueError as error:
+        raise UserError(f'mesh: {error}') from error
+
+
+def _infeed_share(mesh: jax.sharding.Mesh) -> tuple[int, int]:
+    try:
+        return infeed_share(mesh)
+    except ValueError as error:
+        raise UserError(f'mesh: {error}') from error
+
+
+def check_batch_sizes(experiment: Experiment, data_parts: int, num_shares: int = 1) -> None:
     """Checks that every batch divides evenly.
 
     Args:
         experiment: the experiment.
         data_parts: devices over which the mesh divides the examples of a batch.
+        num_shares: into how many shares the processes divide a batch.
 
     Raises:
         UserError: one does not.
     """
     for path, data in inputs_by_path(experiment).items():
-        examples = data.batch_size * jax.process_count()
+        examples = data.batch_size * num_shares
         microbatches = experiment.task.learner.microbatches if path == 'train_input' else 1
         if examples % (microbatches * data_parts):
             parted = f' in {microbatches} task.learner.microbatches' if microbatches > 1 else ''

@@ -1,14 +1,23 @@
 """Metrics on disk: `metrics.jsonl`, a line a record, and TensorBoard scalars."""
 
 import json
+import socket
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from etils import epath
-from tensorboardX import SummaryWriter
+from tensorboardX.proto import event_pb2
+from tensorboardX.record_writer import RecordWriter, directory_check
+from tensorboardX.summary import scalar
 
 from trainer.directory import write_text
+
+METRICS = 'metrics.jsonl'
+"""The name of the file of metrics, in the directory of a run."""
+
+_FLUSH_SECONDS = 120.0
+_PROTOS: Any = event_pb2  # Generated code makes its classes when it is imported.
 
 
 class Summaries:
@@ -20,15 +29,10 @@ class Summaries:
 
     def __init__(self, job_log_dir: epath.PathLike, resumed_from: int):
         root = epath.Path(job_log_dir)
-        self._path = root / 'metrics.jsonl'
+        self._path = root / METRICS
         kept = [r for r in read_metrics(self._path) if _belongs(r, resumed_from)]
         write_text(self._path, ''.join(json.dumps(record) + '\n' for record in kept))
-        self._tensorboard = SummaryWriter(
-            str(root / 'summaries'),
-            purge_step=resumed_from,
-            # Two files of one second would have one name, and the later one win.
-            filename_suffix=f'.{resumed_from:09d}',
-        )
+        self._tensorboard = _Scalars(root / 'summaries', resumed_from)
         for record in kept:  # TensorBoard drops the whole step, and later ones.
             if record['step'] == resumed_from:
                 self._add_scalars(record)
@@ -47,10 +51,49 @@ class Summaries:
     def _add_scalars(self, record: Mapping[str, Any]) -> None:
         for name, value in record.items():
             if name not in ('step', 'time'):
-                self._tensorboard.add_scalar(name, value, record['step'], record['time'])
+                self._tensorboard.add(name, value, record['step'], record['time'])
 
     def close(self) -> None:
+        """Puts on disk what was written, and lets go of the files."""
         self._tensorboard.close()
+
+
+class _Scalars:
+    """A file of scalars for TensorBoard.
+
+    It is written in this thread. The thread that tensorboardX's own writer has ends without a word
+    when the disk is full, and then the run waits for it, for ever.
+    """
+
+    def __init__(self, directory: epath.Path, resumed_from: int):
+        directory_check(str(directory))
+        # Two files of one second would have one name, and the later one win.
+        name = f'events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{resumed_from:09d}'
+        self._records = RecordWriter(str(directory / name))
+        self._flushed = time.monotonic()
+        # TensorBoard drops the steps from this one on that an earlier process wrote.
+        self._write(file_version='brain.Event:2')
+        start = _PROTOS.SessionLog(status=_PROTOS.SessionLog.START)
+        self._write(step=resumed_from, session_log=start)
+
+    def add(self, name: str, value: float, step: int, seconds: float) -> None:
+        """Writes a scalar of a step, and when it was measured."""
+        self._write(summary=scalar(name, value), step=step, wall_time=seconds)
+        if time.monotonic() - self._flushed > _FLUSH_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Puts on disk what was written."""
+        self._flushed = time.monotonic()
+        self._records.flush()
+
+    def close(self) -> None:
+        """Puts on disk what was written, and closes the file."""
+        self._records.close()
+
+    def _write(self, **fields: Any) -> None:
+        event = _PROTOS.Event(**{'wall_time': time.time(), **fields})
+        self._records.write(event.SerializeToString())
 
 
 def _belongs(record: Mapping[str, Any], resumed_from: int) -> bool:

@@ -1,5 +1,6 @@
-"""Studies for tests."""
+"""Studies, and where they are kept, for tests."""
 
+import contextlib
 import weakref
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from paxtune import pyglove_backend
 from paxtune.study import Study
 from tests.paxtune.toys import toy
+from tests.postgres import PostgresMissingError, PostgresServer
 
 
 @pytest.fixture
@@ -20,3 +22,14 @@ def alone(monkeypatch):
     """Each test has its own loops."""
     monkeypatch.setattr(pyglove_backend, '_by_name', {})
     monkeypatch.setattr(pyglove_backend, '_by_directory', weakref.WeakValueDictionary())
+
+
+@pytest.fixture(scope='session')
+def postgres():
+    """A PostgreSQL server; tests that stop it start it again."""
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(PostgresServer.started())
+        except PostgresMissingError as error:
+            pytest.skip(f'no PostgreSQL server: {error}')
+        yield server

@@ -71,8 +71,8 @@ def test_importing_a_study_does_not_import_jax():
 
 _DIE = """
 import os, signal, sys
-from vizier._src.service.sql_datastore import SQLDataStore
 from paxtune.algorithms import RandomSearch
+from paxtune.store import Store
 from paxtune.study import Study
 from paxtune.trial import Trial
 from tests.paxtune.toys import toy
@@ -108,8 +108,8 @@ def _die(directory: Path, arm: str, then: str = '') -> None:
     'arm',
     [
         'RandomSearch.suggest = die',
-        'SQLDataStore.create_trial = die',
-        'SQLDataStore.create_trial = after(SQLDataStore.create_trial)',
+        'Store.add_trial = die',
+        'Store.add_trial = after(Store.add_trial)',
     ],
 )
 def test_a_kill_inside_a_suggestion_loses_and_repeats_nothing(tmp_path, arm):
@@ -127,10 +127,10 @@ def test_a_kill_inside_a_suggestion_loses_and_repeats_nothing(tmp_path, arm):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('when', ['die', 'after(SQLDataStore.update_trial)'])
+@pytest.mark.parametrize('when', ['die', 'after(Store.update_trial)'])
 def test_a_kill_inside_a_stop_leaves_no_trial_that_passes_for_a_full_one(tmp_path, when):
     report = "trial.report(10, {'loss': 1e-9})"
-    _die(tmp_path, 'pass', f"{report}; SQLDataStore.update_trial = {when}; trial.stop('bad')")
+    _die(tmp_path, 'pass', f"{report}; Store.update_trial = {when}; trial.stop('bad')")
     with Study.open(tmp_path, toy()) as study:
         trial = study.trials[3]
         if when == 'die':

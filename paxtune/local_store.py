@@ -1,0 +1,58 @@
+"""A study in a database of this process's own, and the trials that it gives out to itself."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from paxtune import attempts
+from paxtune.attempts import Loss
+from paxtune.database import Database
+from paxtune.store import STATES, Store, TrialProto
+
+
+class LocalStore(Store):
+    """The one study of a database that no other process takes trials from.
+
+    Attributes:
+        worker: the name of this process.
+    """
+
+    is_shared = False
+
+    def __init__(self, database: Database, name: str = 'study') -> None:
+        """Makes the store of a study that is in a database, or will be."""
+        super().__init__(database, name)
+        self.worker = attempts.new_worker()
+
+    def claim(self) -> TrialProto | None:
+        """A trial to run that is there already; None where there is none.
+
+        One that was given out before and has not ended comes first: whoever had it is gone.
+        """
+        open_ = [trial for trial in self.trials() if STATES[trial.state] in ('ACTIVE', 'REQUESTED')]
+        for state in ('ACTIVE', 'REQUESTED'):
+            for trial in open_:
+                if STATES[trial.state] == state:
+                    return self.update_trial(int(trial.id), self._take)
+        return None
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[Callable[[TrialProto], TrialProto]]:
+        """The turn to suggest. What it yields adds the trial that was suggested."""
+
+        def add(trial: TrialProto) -> TrialProto:
+            attempts.hand_out(trial, self.worker)
+            return self.add_trial(trial)
+
+        yield add
+
+    def lose(self, id_: int, loss: Loss, max_attempts: int, step: int = 0) -> TrialProto:
+        """Gives back a trial: see `paxtune.attempts.lose`."""
+        return self.update_trial(id_, lambda trial: attempts.lose(trial, loss, max_attempts, step))
+
+    def _take(self, trial: TrialProto) -> None:
+        if attempts.holder(trial) not in ('', self.worker):
+            # It is never given up for that: somebody starts the search again each time.
+            attempts.record(
+                trial, 'lost', worker=attempts.holder(trial), detail='the search was killed'
+            )
+        attempts.hand_out(trial, self.worker)

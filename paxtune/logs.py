@@ -1,0 +1,61 @@
+"""Structured logs: a line of JSON for each message, with the trial that it is about."""
+
+import datetime
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from absl import logging as absl_logging
+
+LOGS = 'logs'
+"""Where the logs of workers are, in the directory of a study."""
+
+_LOG = logging.getLogger('paxtune')
+
+
+class JsonLines(logging.Handler):
+    """Appends messages to a file.
+
+    Attributes:
+        context: what each line says beside the message: study, worker, and while a trial runs,
+            trial and attempt.
+    """
+
+    def __init__(self, path: Path, context: Mapping[str, str | int]) -> None:
+        super().__init__(logging.INFO)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self.context: dict[str, str | int] = dict(context)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self.line(record)
+            # Opened each time: a full disk, or a file that was moved, ends no trial.
+            with open(self._path, 'a', encoding='utf-8') as file:
+                file.write(line + '\n')
+        except Exception:
+            self.handleError(record)
+
+    def line(self, record: logging.LogRecord) -> str:
+        """A message as one line of JSON."""
+        time = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        said = {
+            'time': time.isoformat(timespec='milliseconds'),
+            'level': record.levelname,
+            **self.context,
+            'message': record.getMessage(),
+        }
+        if record.exc_info:
+            said['error'] = logging.Formatter().formatException(record.exc_info)
+        return json.dumps(said)
+
+
+def start(path: Path, **context: str | int) -> JsonLines:
+    """Writes what this process logs, to a file too."""
+    handler = JsonLines(path, context)
+    # Of libraries only what is wrong: Orbax has dozens of lines to say about each checkpoint.
+    absl_logging.get_absl_logger().addHandler(handler)
+    _LOG.addHandler(handler)
+    _LOG.setLevel(logging.INFO)
+    return handler

@@ -1,0 +1,93 @@
+"""Where workers compute: the cores and the accelerators of this machine, divided between them."""
+
+import dataclasses
+import glob
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+_MEMORY_OF_A_SHARED_GPU = 0.9
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """What one worker has of the machine.
+
+    Attributes:
+        cores: the cores that it computes on, by number; empty for any.
+        environment: variables that show it its accelerators.
+    """
+
+    cores: tuple[int, ...]
+    environment: dict[str, str]
+
+
+def places(workers: int) -> list[Place]:
+    """Divides this machine between workers, each with as many cores as any other.
+
+    What does not divide evenly is left idle, so that a trial has the same threads, and with them
+    the same bits, wherever it runs.
+    """
+    cores = divided(_cores(), workers)
+    environments = _environments(workers)
+    return [Place(*each) for each in zip(cores, environments, strict=True)]
+
+
+def divided(things: Sequence[int], parts: int) -> list[tuple[int, ...]]:
+    """Equally many for each part; one for each, in turn, where there are too few.
+
+    Example:
+        >>> divided([0, 1, 2, 3, 4], 2), divided([7], 2)
+        ([(0, 1), (2, 3)], [(7,), (7,)])
+    """
+    share = len(things) // parts
+    if not share:
+        return [(things[i % len(things)],) if things else () for i in range(parts)]
+    return [tuple(things[i * share : (i + 1) * share]) for i in range(parts)]
+
+
+def pin(cores: Sequence[int]) -> None:
+    """Lets this process compute on some cores only. To be called before JAX starts its threads."""
+    if cores and hasattr(os, 'sched_setaffinity'):  # Not on macOS.
+        os.sched_setaffinity(0, cores)
+
+
+def _cores() -> list[int]:
+    if hasattr(os, 'sched_getaffinity'):
+        return sorted(os.sched_getaffinity(0))
+    return []
+
+
+def _environments(workers: int) -> list[dict[str, str]]:
+    for variable, found in (('CUDA_VISIBLE_DEVICES', _gpus()), ('TPU_VISIBLE_CHIPS', _tpus())):
+        visible = os.environ.get(variable)
+        devices = visible.split(',') if visible else found
+        if devices:
+            shares = divided(range(len(devices)), workers)
+            return [
+                {variable: ','.join(devices[i] for i in share)} | _memory(workers, len(devices))
+                for share in shares
+            ]
+    return [{} for _ in range(workers)]
+
+
+def _memory(workers: int, devices: int) -> dict[str, str]:
+    """JAX takes most of the memory of a GPU at once: those who share one must share that."""
+    if workers <= devices:
+        return {}
+    sharing = -(-workers // devices)
+    return {'XLA_PYTHON_CLIENT_MEM_FRACTION': f'{_MEMORY_OF_A_SHARED_GPU / sharing:.3f}'}
+
+
+def _gpus() -> list[str]:
+    if shutil.which('nvidia-smi') is None:
+        return []
+    listed = subprocess.run(['nvidia-smi', '-L'], capture_output=True, text=True, check=False)
+    lines = [line for line in listed.stdout.splitlines() if line.startswith('GPU ')]
+    return [str(i) for i in range(len(lines))]
+
+
+def _tpus() -> list[str]:
+    chips = glob.glob('/dev/accel*') or glob.glob('/dev/vfio/[0-9]*')
+    return [str(i) for i in range(len(chips))]

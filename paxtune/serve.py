@@ -1,0 +1,197 @@
+"""Serves studies to many workers, on this machine and on others.
+
+    python -m paxtune.serve --database=runs/studies.db
+    python -m paxtune.search --exp=lm.StdlibTunable --vizier_endpoint=127.0.0.1:8470
+
+The database is an SQLite file or a URL, postgresql://user@host/name; its password may come from
+PGPASSWORD or ~/.pgpass. One service works with a database at a time. Only this machine can reach
+the service, unless --host says otherwise: then it speaks TLS and wants a token. Ctrl-C or SIGTERM
+ends it once running calls are answered; workers wait until it is there again. Exit codes: 0 ended,
+2 bad input.
+"""
+
+import contextlib
+import logging
+import os
+import shlex
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from trainer import command
+from trainer.errors import UserError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from paxtune.database import Database
+
+_PORT = 8470
+
+
+def main(argv: Sequence[str] | None) -> int:
+    """Runs the command.
+
+    Raises:
+        UserError: bad input, or what it needs is not to be had.
+    """
+    args = _flags().parse_args(argv)
+    _check(args)
+    logging.basicConfig(
+        level=logging.INFO, format='%(asctime)s %(levelname)s %(name)s: %(message)s'
+    )
+    with _signalled() as ended, contextlib.closing(_database(args.database)) as database:
+        database.hold()
+        with _serving(args, database) as (port, metrics_port):
+            print(_greeting(args, database, port, metrics_port), flush=True)
+            ended.wait()
+            logging.getLogger(__name__).info('ending: running calls are answered first')
+    return 0
+
+
+def _flags() -> 'argparse.ArgumentParser':
+    flags = command.parser(__doc__)
+    flags.add_argument(
+        '--database',
+        required=True,
+        metavar='FILE_OR_URL',
+        help='where the studies are kept, such as runs/studies.db or postgresql://user@host/name',
+    )
+    flags.add_argument('--host', default='127.0.0.1', help='the address to listen at')
+    flags.add_argument('--port', type=int, default=_PORT, help=f'{_PORT} by default; 0: any')
+    flags.add_argument('--tls_cert', metavar='FILE', help='a certificate, PEM: speak TLS')
+    flags.add_argument('--tls_key', metavar='FILE', help='its key, PEM')
+    flags.add_argument(
+        '--token_file',
+        metavar='FILE',
+        help='what workers must know; PAXTUNE_TOKEN in the environment does as well',
+    )
+    flags.add_argument(
+        '--insecure',
+        action='store_true',
+        help='let other machines in without TLS, or without a token',
+    )
+    flags.add_argument(
+        '--metrics_port', type=int, help='serve metrics to Prometheus, at /metrics of this port'
+    )
+    flags.add_argument(
+        '--lease_seconds',
+        type=float,
+        default=30.0,
+        help='a worker that is not heard of for so long has lost its trial; 30 by default',
+    )
+    return flags
+
+
+def _check(args: 'argparse.Namespace') -> None:
+    """Raises UserError for flags that cannot be meant."""
+    from paxtune.service import access
+
+    for flag in ('port', 'metrics_port'):
+        value = getattr(args, flag)
+        if value is not None and not 0 <= value < 2**16:
+            raise UserError(f'--{flag}={value}: expected 0 to 65535')
+    if not 1.0 <= args.lease_seconds <= 86400.0:
+        raise UserError(f'--lease_seconds={args.lease_seconds:g}: expected 1 to 86400')
+    if (args.tls_cert is None) != (args.tls_key is None):
+        raise UserError('--tls_cert and --tls_key belong together: give both or none')
+    args.token = access.token(args.token_file)
+    is_safe = args.tls_cert is not None and args.token is not None
+    if not access.is_loopback(args.host) and not is_safe and not args.insecure:
+        raise UserError(
+            f'--host={args.host}: other machines could change the studies, and listen. Give '
+            '--tls_cert, --tls_key and --token_file, or say --insecure where everybody in the '
+            'network may do that.'
+        )
+
+
+def _database(where: str) -> 'Database':
+    """The database of --database. The directory of a file is made."""
+    from paxtune.database import Database
+
+    if '://' in where:
+        return Database(where)
+    path = Path(where)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f'--database={where}: {error.strerror}') from error
+    return Database(path)
+
+
+@contextlib.contextmanager
+def _serving(args: 'argparse.Namespace', database: 'Database') -> Iterator[tuple[int, int | None]]:
+    """Answers while entered. Yields the port, and that of the metrics."""
+    from paxtune.service import access, monitoring
+    from paxtune.service.hub import Hub
+    from paxtune.service.hubs import Hubs
+    from paxtune.service.server import Server
+    from paxtune.store import Store
+
+    hubs = Hubs(lambda study: Hub(Store(database, study), args.lease_seconds))
+    metrics = monitoring.Metrics(hubs.opened)
+    tls = None if args.tls_cert is None else (Path(args.tls_cert), Path(args.tls_key))
+    server = Server(
+        hubs,
+        args.host,
+        args.port,
+        token=args.token,
+        tls=tls,
+        is_ready=database.studies,
+        metrics=metrics,
+    )
+    with contextlib.ExitStack() as stack:
+        metrics_port = None
+        if args.metrics_port is not None:
+            context = None if tls is None else access.server_context(*tls)
+            page = monitoring.page(metrics, args.host, args.metrics_port, args.token, context)
+            metrics_port = stack.enter_context(page)
+        stack.enter_context(server)
+        yield server.port, metrics_port
+
+
+def _greeting(
+    args: 'argparse.Namespace', database: 'Database', port: int, metrics_port: int | None
+) -> str:
+    """What serves where, and how to work with it."""
+    from paxtune.service import access
+
+    served = access.address(args.host, port)
+    safety = 'TLS' if args.tls_cert else 'no TLS'
+    safety += ', with a token' if args.token else ', no token'
+    host = socket.gethostname() if args.host in ('0.0.0.0', '::') else args.host
+    join = [f'--vizier_endpoint={access.address(host, port)}']
+    join += ['--tls'] if args.tls_cert else []
+    join += ['--token_file=FILE'] if args.token else []
+    example = shlex.join(['python', '-m', 'paxtune.search', '--exp=lm.StdlibTunable', *join])
+    lines = [f'Serving {database} at {served} ({safety}). To join:', f'  {example}']
+    if metrics_port is not None:
+        scheme = 'https' if args.tls_cert else 'http'
+        lines.append(f'Metrics: {scheme}://{access.address(host, metrics_port)}/metrics')
+    return '\n'.join(lines)
+
+
+@contextlib.contextmanager
+def _signalled() -> Iterator[threading.Event]:
+    """Set by the first SIGINT or SIGTERM; the second ends the process at once."""
+    event = threading.Event()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if event.is_set():
+            os._exit(128 + number)
+        event.set()
+
+    before = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield event
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+if __name__ == '__main__':
+    command.run_command(main)

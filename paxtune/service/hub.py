@@ -1,0 +1,516 @@
+"""One study inside the service: who holds which trial, whose turn it is, what has changed.
+
+A trial is held by a lease on this process's clock. Each write names the bytes that it is based on,
+and the attempt that it is of: both are compared in the transaction that writes. What a lost
+connection leaves in doubt can be sent again: a write is known by its `request`.
+"""
+
+import dataclasses
+import hashlib
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from paxtune import attempts
+from paxtune.attempts import Loss
+from paxtune.service.wire import Refused
+from paxtune.store import STATES, Store, StudySpec, TrialProto, note, write_notes
+
+LEASE_SECONDS = 30.0
+"""A worker that was not heard of for so long has lost its trial."""
+
+_TURN_SECONDS = 120.0
+_TURN_WAIT = 0.02
+_PAGE_BYTES = 4 * 2**20
+_KEPT_REQUESTS = 1000
+_KEPT_DELETIONS = 10_000
+
+# What the service alone says of a trial.
+_OWN_NOTES = ('holder', 'attempt', 'faults', 'losses', 'furthest', 'request')
+
+
+@dataclasses.dataclass
+class Lease:
+    """A trial in the hands of a worker.
+
+    Attributes:
+        worker: who has it.
+        attempt: of which attempt.
+        expires: when it is lost unless the worker is heard of.
+        progress: how many steps the worker has done.
+        progressed: when that number grew.
+        timeout: how many seconds a step may take; 0 for any.
+        max_attempts: how often the trial is tried.
+    """
+
+    worker: str
+    attempt: int
+    expires: float
+    progress: int = 0
+    progressed: float = 0.0
+    timeout: float = 0.0
+    max_attempts: int = 1
+
+
+class Hub:
+    """One study of a service."""
+
+    def __init__(
+        self,
+        store: Store,
+        lease_seconds: float = LEASE_SECONDS,
+        workers_may_live: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Takes up a study where it stands.
+
+        Args:
+            store: where it is kept, by this process alone.
+            lease_seconds: how long a worker may be silent.
+            workers_may_live: whether those who hold trials may be there still, as after a restart
+                of the service alone: they get new leases.
+            clock: in seconds.
+        """
+        self._store, self._seconds, self._clock = store, lease_seconds, clock
+        self._lock = threading.RLock()
+        self._leases: dict[int, Lease] = {}
+        self._revoked: dict[str, float] = {}
+        self._turn, self._turn_of, self._turn_ends = '', '', 0.0
+        self._requests: OrderedDict[str, list[int]] = OrderedDict()
+        self._epoch, self._revision = uuid.uuid4().hex, 0
+        self._rows: dict[int, tuple[int, bytes]] = {}
+        self._deleted: list[tuple[int, int]] = []
+        self._unended: dict[int, int] = {}
+        self._spec: bytes | None = None
+        self._database_version: int | None = None
+        self._refresh()
+        for id_ in sorted(self._rows)[-_KEPT_REQUESTS:]:
+            # After a restart, calls that are in doubt are sent again.
+            request = note(TrialProto.FromString(self._rows[id_][1]), 'request')
+            self._requests.setdefault(request or '', []).append(id_)
+        self._take_up(workers_may_live)
+
+    # The study.
+
+    def study(self, known: str) -> dict[str, Any]:
+        """What is said of the study, unless the caller knows it: by the hash of its bytes."""
+        with self._lock:
+            self._refresh()
+            if self._spec is None:
+                spec = self._store.study()
+                if spec is None:
+                    return {'spec': None, 'version': '', 'created': None}
+                self._spec = spec.SerializeToString(deterministic=True)
+                self._created = self._store.created().timestamp()
+            version = digest(self._spec)
+            content = None if version == known else self._spec
+            return {'spec': content, 'version': version, 'created': self._created}
+
+    def create_study(self, spec: bytes) -> dict[str, Any]:
+        """Makes the study; false where somebody else has made it."""
+        parsed = _parsed(StudySpec, spec)
+        with self._lock:
+            return {'created': self._store.create_study(parsed)}
+
+    def write_notes(self, expected: str, notes: Mapping[str, str], request: str) -> dict[str, Any]:
+        """Changes notes of the study, unless it has changed since the caller read it."""
+
+        def change(current: Mapping[str, str]) -> Mapping[str, str]:
+            if current.get('request') == request:
+                return {}
+            if self.study('')['version'] != expected:
+                raise _ConflictError
+            return {**notes, 'request': request}
+
+        with self._lock:
+            if not self.study('')['version']:
+                raise Refused('missing', 'there is no such study')
+            try:
+                self._store.update_study_notes(change)
+            except _ConflictError:
+                return {'done': False}
+            finally:
+                self._spec = None
+            return {'done': True}
+
+    # Trials.
+
+    def changes(self, epoch: str, since: int) -> dict[str, Any]:
+        """Trials that have changed since a revision, oldest changes first, a page at a time."""
+        with self._lock:
+            self._reap()
+            self._refresh()
+            oldest = self._deleted[0][0] if len(self._deleted) >= _KEPT_DELETIONS else 0
+            reset = epoch != self._epoch or since < oldest
+            if reset:
+                since = 0
+            changed = sorted((row[0], id_) for id_, row in self._rows.items() if row[0] > since)
+            page: list[bytes] = []
+            size, upto, more = 0, self._revision, False
+            for revision, id_ in changed:
+                content = self._rows[id_][1]
+                if page and size + len(content) > _PAGE_BYTES:
+                    more = True
+                    break
+                page.append(content)
+                size, upto = size + len(content), revision
+            if not more:
+                upto = self._revision
+            gone = [id_ for revision, id_ in self._deleted if revision > since and not reset]
+            return {
+                'epoch': self._epoch,
+                'revision': upto,
+                'reset': reset,
+                'more': more,
+                'deleted': [id_ for id_ in gone if id_ not in self._rows],
+                'trials': page,
+            }
+
+    def add(self, trials: list[bytes], turn: str, worker: str, request: str) -> dict[str, Any]:
+        """Adds trials. Those that are ACTIVE are the worker's.
+
+        Args:
+            trials: one that is suggested has the number that it was suggested for.
+            turn: whose end this is; '' for trials that are not the algorithm's.
+            worker: who suggests.
+            request: names this call.
+        """
+        protos = [_trial(content) for content in trials]
+        with self._lock:
+            self._reap()
+            if request in self._requests:
+                known = self._requests[request]
+                return {'trials': [self._rows[id_][1] for id_ in known if id_ in self._rows]}
+            if turn:
+                if turn != self._turn or self._clock() > self._turn_ends:
+                    raise Refused('conflict', 'the turn has passed to another worker')
+                if [proto.id for proto in protos] != [str(self._store.max_id() + 1)]:
+                    raise Refused('conflict', 'trials were added in the meantime')
+            for proto in protos:
+                write_notes(proto, {'request': request})
+                if STATES[proto.state] == 'ACTIVE':
+                    if not turn:
+                        raise Refused('invalid', 'only a suggested trial begins to run at once')
+                    attempts.hand_out(proto, worker)
+            self._store.add_trials(protos)
+            for proto in protos:
+                self._note(proto)
+                if attempts.holder(proto):
+                    self._grant(proto, {})
+            self._requests[request] = [int(proto.id) for proto in protos]
+            if len(self._requests) > _KEPT_REQUESTS:
+                self._requests.popitem(last=False)
+            if turn:
+                self._turn = ''
+            return {'trials': [self._rows[int(proto.id)][1] for proto in protos]}
+
+    def update(
+        self, id: int, expected: str, trial: bytes, worker: str, attempt: int, request: str
+    ) -> dict[str, Any]:
+        """Changes a trial, unless it has changed since the caller read it.
+
+        Args:
+            id: the trial's number.
+            expected: the hash of the bytes that the caller read.
+            trial: what it is to be.
+            worker: who says so; of a trial that is held, its holder.
+            attempt: the holder's attempt.
+            request: names this call.
+
+        Returns:
+            Whether it was done, and the trial as it stands now.
+        """
+        new = _trial(trial)
+
+        def change(current: TrialProto) -> None:
+            if note(current, 'request') == request:
+                raise _DoneError
+            self._require_lease(current, worker, attempt)
+            known = self._rows[id][1]
+            if digest(known) != expected or current.SerializeToString() != known:
+                raise _ConflictError
+            if new.name != current.name or new.parameters != current.parameters:
+                raise Refused('invalid', f'trial {id}: its decisions cannot be changed')
+            own = {key: value for key in _OWN_NOTES if (value := note(current, key)) is not None}
+            if STATES[new.state] != 'ACTIVE' or not attempts.holder(new):
+                own['holder'] = ''
+            current.CopyFrom(new)
+            write_notes(current, {**own, 'request': request})
+
+        with self._lock:
+            self._reap()
+            self._refresh()
+            done = True
+            try:
+                changed = self._store.update_trial(id, change)
+            except KeyError:
+                raise Refused('missing', f'there is no trial {id}') from None
+            except _DoneError:
+                pass
+            except _ConflictError:
+                done = False
+            else:
+                self._note(changed)
+                if not attempts.holder(changed):
+                    self._leases.pop(id, None)
+            return {'done': done, 'trial': self._rows[id][1]}
+
+    def delete(self, id: int) -> dict[str, Any]:
+        """Deletes a trial."""
+        with self._lock:
+            try:
+                self._store.delete_trial(id)
+            except KeyError:
+                raise Refused('missing', f'there is no trial {id}') from None
+            self._forget(id)
+            return {}
+
+    # Who does what.
+
+    def claim(self, worker: str, terms: Mapping[str, float]) -> dict[str, Any]:
+        """A trial that is there to be run: the worker's own, one that was lost, one that was added.
+
+        Args:
+            worker: who asks.
+            terms: see `heartbeat`.
+        """
+        with self._lock:
+            self._reap()
+            self._refresh()
+            for id_, lease in self._leases.items():
+                if lease.worker == worker:
+                    self._take_terms(lease, terms)
+                    return {'trial': self._rows[id_][1]}
+            for state in (TrialProto.State.ACTIVE, TrialProto.State.REQUESTED):
+                for id_ in self._open(state):
+                    if id_ not in self._leases:
+                        changed = self._change(id_, lambda each: attempts.hand_out(each, worker))
+                        self._grant(changed, terms)
+                        return {'trial': self._rows[id_][1]}
+            return {'trial': None}
+
+    def take_turn(self, worker: str) -> dict[str, Any]:
+        """The right to suggest the next trial; '' while another worker has it.
+
+        It ends with the trial that is added, by `end_turn`, or after a while.
+        """
+        with self._lock:
+            now = self._clock()
+            if self._turn and self._turn_of != worker and now < self._turn_ends:
+                return {'turn': '', 'wait': _TURN_WAIT}
+            self._turn, self._turn_of = uuid.uuid4().hex, worker
+            self._turn_ends = now + _TURN_SECONDS
+            return {'turn': self._turn, 'wait': 0.0}
+
+    def end_turn(self, turn: str) -> dict[str, Any]:
+        """Gives back the right to suggest."""
+        with self._lock:
+            if turn == self._turn:
+                self._turn = ''
+            return {}
+
+    def heartbeat(
+        self, worker: str, id: int, attempt: int, progress: int, terms: Mapping[str, float]
+    ) -> dict[str, Any]:
+        """Renews the lease of a trial.
+
+        Args:
+            worker: who holds it.
+            id: the trial's number.
+            attempt: which attempt it is.
+            progress: how many steps the worker has done.
+            terms: `trial_timeout`, the seconds that a step may take (0 for any), and
+                `max_attempts`.
+
+        Returns:
+            Whether the worker holds the trial still, and if not, why.
+        """
+        with self._lock:
+            lease = self._leases.get(id)
+            if lease is not None and (lease.worker, lease.attempt) == (worker, attempt):
+                now = self._clock()
+                if progress != lease.progress:
+                    lease.progress, lease.progressed = progress, now
+                self._take_terms(lease, terms)
+                if now < lease.expires:
+                    lease.expires = now + self._seconds
+            self._reap()
+            lease = self._leases.get(id)
+            held = lease is not None and (lease.worker, lease.attempt) == (worker, attempt)
+            return {'held': held, 'reason': '' if held else self._whose(id)}
+
+    def lose(
+        self, worker: str, reason: str, counts: bool, is_dead: bool, max_attempts: int
+    ) -> dict[str, Any]:
+        """Takes the trial that a worker holds from it: see `paxtune.attempts.lose`.
+
+        Returns:
+            The number of the trial, None if it holds none, and the trial's state now.
+        """
+        with self._lock:
+            self._reap()
+            self._refresh()
+            if self._turn_of == worker:
+                self._turn = ''
+            for id_, lease in list(self._leases.items()):
+                if lease.worker == worker:
+                    loss = Loss(reason, counts, is_dead)
+                    changed = self._lose(id_, lease, loss, max_attempts)
+                    return {'trial': id_, 'state': STATES[changed.state]}
+            return {'trial': None, 'state': ''}
+
+    def revoked(self, workers: list[str]) -> dict[str, Any]:
+        """Those of some workers that have lost a trial because they were silent, or stood still."""
+        with self._lock:
+            self._reap()
+            return {'workers': [worker for worker in workers if worker in self._revoked]}
+
+    @property
+    def num_leases(self) -> int:
+        """How many trials are held."""
+        return len(self._leases)
+
+    def _take_up(self, workers_may_live: bool) -> None:
+        for id_ in list(self._open(TrialProto.State.ACTIVE)):
+            proto = TrialProto.FromString(self._rows[id_][1])
+            if attempts.holder(proto):
+                self._grant(proto, {})
+                if not workers_may_live:
+                    lease = self._leases[id_]
+                    loss = Loss('the search ended, or was killed', is_dead=True)
+                    self._lose(id_, lease, loss, lease.max_attempts)
+
+    def _grant(self, proto: TrialProto, terms: Mapping[str, float]) -> None:
+        now = self._clock()
+        lease = Lease(
+            attempts.holder(proto), attempts.attempt(proto), now + self._seconds, progressed=now
+        )
+        self._take_terms(lease, terms)
+        self._leases[int(proto.id)] = lease
+
+    def _take_terms(self, lease: Lease, terms: Mapping[str, float]) -> None:
+        lease.timeout = float(terms.get('trial_timeout', lease.timeout))
+        lease.max_attempts = int(terms.get('max_attempts', lease.max_attempts))
+
+    def _reap(self) -> None:
+        """Takes trials from workers that are silent, or stand still."""
+        now = self._clock()
+        for id_, lease in list(self._leases.items()):
+            if now >= lease.expires:
+                loss = Loss(f'its worker was not heard of for {self._seconds:g} s')
+            elif lease.timeout and now - lease.progressed > lease.timeout:
+                loss = Loss(f'it made no step for {lease.timeout:g} s', counts=True)
+            else:
+                continue
+            self._lose(id_, lease, loss, lease.max_attempts)
+            self._revoked[lease.worker] = now
+
+    def _lose(self, id_: int, lease: Lease, loss: Loss, max_attempts: int) -> TrialProto:
+        changed = self._change(
+            id_, lambda each: attempts.lose(each, loss, max_attempts, lease.progress)
+        )
+        self._leases.pop(id_, None)
+        return changed
+
+    def _require_lease(self, current: TrialProto, worker: str, attempt: int) -> None:
+        lease = self._leases.get(int(current.id))
+        if STATES[current.state] != 'ACTIVE' or lease is None:
+            if worker and attempts.holder(current) != worker:
+                raise Refused('fenced', self._whose(int(current.id)))
+            return
+        if (lease.worker, lease.attempt) != (worker, attempt):
+            raise Refused('fenced', self._whose(int(current.id)))
+
+    def _whose(self, id_: int) -> str:
+        lease = self._leases.get(id_)
+        if lease is not None:
+            return f'trial {id_} is held by {lease.worker}, attempt {lease.attempt}'
+        return f'trial {id_} is held by nobody' if id_ in self._rows else f'trial {id_} is gone'
+
+    # What is known of the rows.
+
+    def _open(self, state: int) -> Iterator[int]:
+        for id_ in sorted(self._unended):
+            if self._unended[id_] == state:
+                yield id_
+
+    def _change(self, id_: int, change: Callable[[TrialProto], None]) -> TrialProto:
+        changed = self._store.update_trial(id_, change)
+        self._note(changed)
+        return changed
+
+    def _note(self, proto: TrialProto) -> None:
+        self._set(int(proto.id), proto.SerializeToString(), proto)
+
+    def _set(self, id_: int, content: bytes, proto: TrialProto) -> None:
+        self._revision += 1
+        self._rows[id_] = (self._revision, content)
+        if STATES[proto.state] in ('ACTIVE', 'REQUESTED'):
+            self._unended[id_] = proto.state
+        else:
+            self._unended.pop(id_, None)
+
+    def _forget(self, id_: int) -> None:
+        self._rows.pop(id_, None)
+        self._unended.pop(id_, None)
+        self._leases.pop(id_, None)
+        self._revision += 1
+        self._deleted = [*self._deleted, (self._revision, id_)][-_KEPT_DELETIONS:]
+
+    def _refresh(self) -> None:
+        """Reads everything again where another process has written to the database."""
+        version = self._store.database.version()
+        if version == self._database_version:
+            return
+        self._spec = None
+        present = {int(proto.id): proto for proto in self._store.trials()}
+        for id_ in set(self._rows) - set(present):
+            self._forget(id_)
+        for id_, proto in present.items():
+            content = proto.SerializeToString()
+            if id_ not in self._rows or self._rows[id_][1] != content:
+                self._set(id_, content, proto)
+        self._database_version = version
+
+
+def digest(content: bytes) -> str:
+    """What a client names the bytes by that it has read."""
+    return hashlib.sha256(content).hexdigest()
+
+
+class _ConflictError(Exception):
+    """The row has changed since it was read."""
+
+
+class _DoneError(Exception):
+    """The row is as the caller wants it already."""
+
+
+def _parsed(kind: Any, content: bytes) -> Any:
+    from google.protobuf.message import DecodeError
+
+    try:
+        return kind.FromString(content)
+    except DecodeError as error:
+        raise Refused('invalid', f'these bytes are no {kind.DESCRIPTOR.name}') from error
+
+
+def _trial(content: bytes) -> TrialProto:
+    proto = _parsed(TrialProto, content)
+    if proto.state not in STATES:
+        raise Refused('invalid', f'a trial has no state {proto.state}')
+    try:
+        for key in ('attempt', 'faults', 'losses', 'furthest'):
+            if not 0 <= int(note(proto, key) or 1) < 2**31:
+                raise ValueError(key)
+        if not all(
+            type(event) is dict and type(event.get('event')) is str
+            for event in attempts.history(proto)
+        ):
+            raise ValueError('history')
+    except (ValueError, TypeError, RecursionError) as error:
+        raise Refused('invalid', 'what is noted of the trial makes no sense') from error
+    return proto

@@ -1,0 +1,265 @@
+"""A study that is kept by a service, as if it were here."""
+
+import contextlib
+import datetime
+import threading
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from paxtune import attempts
+from paxtune.attempts import LeaseLostError, Loss
+from paxtune.service.client import Client
+from paxtune.service.hub import digest
+from paxtune.service.wire import Refused
+from paxtune.store import StudySpec, TrialProto, notes
+
+_MAX_ADDED = 500  # In one message, which must not be too long.
+
+
+class RemoteStore:
+    """A study in a service, with the methods of `Store`, and what workers need beside them.
+
+    Trials that were read are kept: of each call only what has changed goes over the wire.
+
+    Attributes:
+        worker: this worker's name; trials are handed out to it.
+        terms: how long a step may take and how often a trial is tried: see `Hub.heartbeat`.
+    """
+
+    is_shared = True
+
+    def __init__(self, client: Client, worker: str = '') -> None:
+        """Makes the store of a client's study.
+
+        Args:
+            client: connected to the service.
+            worker: a name that no other process has; '' for one that runs no trials.
+
+        Raises:
+            UserError: there is no such service, or it lets nobody in without another token.
+        """
+        client.connect()
+        self._client, self.worker = client, worker
+        self.terms: dict[str, float] = {}
+        self._lock = threading.RLock()
+        self._epoch, self._revision = '', 0
+        self._rows: dict[int, bytes] = {}
+        self._held: dict[int, int] = {}
+        self._spec: StudySpec | None = None
+        self._version, self._created = '', 0.0
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._client.close()
+
+    def study(self) -> StudySpec | None:
+        """As `Store.study`."""
+        with self._lock:
+            answer = self._client.call('study', known=self._version)
+            self._version = answer['version']
+            if not self._version:
+                self._spec = None
+            elif answer['spec'] is not None:
+                self._spec = StudySpec.FromString(answer['spec'])
+                self._created = answer['created']
+            return self._spec
+
+    def created(self) -> datetime.datetime:
+        """As `Store.created`."""
+        if self.study() is None:
+            raise KeyError('study')
+        return datetime.datetime.fromtimestamp(self._created, datetime.UTC)
+
+    def create_study(self, study_spec: StudySpec) -> bool:
+        """As `Store.create_study`."""
+        answer = self._client.call('create_study', spec=study_spec.SerializeToString())
+        return bool(answer['created'])
+
+    def write_study_notes(self, notes: Mapping[str, str]) -> None:
+        """As `Store.write_study_notes`."""
+        self.update_study_notes(lambda _: notes)
+
+    def update_study_notes(self, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+        """As `Store.update_study_notes`."""
+        request = uuid.uuid4().hex
+        while True:
+            spec = self.study()
+            if spec is None:
+                raise KeyError('study')
+            changed = dict(change(notes(spec)))
+            call = {'expected': self._version, 'notes': changed, 'request': request}
+            if self._client.call('write_notes', **call)['done']:
+                return
+
+    def ids(self) -> list[int]:
+        """As `Store.ids`."""
+        with self._lock:
+            self._sync()
+            return sorted(self._rows)
+
+    def trials(self, ids: Collection[int] | None = None) -> list[TrialProto]:
+        """As `Store.trials`."""
+        with self._lock:
+            self._sync()
+            wanted = sorted(self._rows if ids is None else self._rows.keys() & set(ids))
+            return [TrialProto.FromString(self._rows[id_]) for id_ in wanted]
+
+    def trial(self, id_: int) -> TrialProto:
+        """As `Store.trial`."""
+        with self._lock:
+            self._sync()
+            return TrialProto.FromString(self._rows[id_])
+
+    def max_id(self) -> int:
+        """As `Store.max_id`."""
+        return max(self.ids(), default=0)
+
+    def add_trial(self, trial: TrialProto) -> TrialProto:
+        """As `Store.add_trial`."""
+        return self._add([trial], '')[0]
+
+    def add_trials(self, trials: Sequence[TrialProto]) -> None:
+        """As `Store.add_trials`, a few hundred in a transaction."""
+        for first in range(0, len(trials), _MAX_ADDED):
+            self._add(trials[first : first + _MAX_ADDED], '')
+
+    def update_trial(self, id_: int, change: Callable[[TrialProto], None]) -> TrialProto:
+        """As `Store.update_trial`.
+
+        Raises:
+            LeaseLostError: the trial is another worker's, or another attempt's.
+        """
+        request = uuid.uuid4().hex
+        with self._lock:
+            if id_ not in self._rows:
+                self._sync()
+            while True:
+                read = self._rows[id_]
+                trial = TrialProto.FromString(read)
+                change(trial)
+                held = self._held.get(id_)
+                answer = self._change(
+                    id=id_,
+                    expected=digest(read),
+                    trial=trial.SerializeToString(),
+                    worker=self.worker if held else '',
+                    attempt=held or 0,
+                    request=request,
+                )
+                self._rows[id_] = answer['trial']
+                if answer['done']:
+                    stored = TrialProto.FromString(answer['trial'])
+                    if not attempts.holder(stored):
+                        self._held.pop(id_, None)
+                    return stored
+
+    def delete_trial(self, id_: int) -> None:
+        """As `Store.delete_trial`."""
+        try:
+            self._client.call('delete', id=id_)
+        except Refused as refusal:
+            if refusal.code != 'missing':
+                raise
+            raise KeyError(id_) from None
+
+    def claim(self) -> TrialProto | None:
+        """A trial to run that is there already; None where there is none. It is this worker's."""
+        content = self._client.call('claim', worker=self.worker, terms=self.terms)['trial']
+        return None if content is None else self._take(content)
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[Callable[[TrialProto], TrialProto]]:
+        """Waits for the turn to suggest, which is this worker's while inside.
+
+        What it yields adds the trial that was suggested, and gives it to this worker.
+        """
+        while not (answer := self._client.call('take_turn', worker=self.worker))['turn']:
+            time.sleep(answer['wait'])
+        turn = answer['turn']
+        try:
+            yield lambda trial: self._add([trial], turn)[0]
+        finally:
+            self._client.call('end_turn', turn=turn)
+
+    def lose(self, id_: int, loss: Loss, max_attempts: int, step: int = 0) -> TrialProto:
+        """Gives back a trial of this worker: see `paxtune.attempts.lose`."""
+        with self._lock:
+            self._client.call(
+                'lose',
+                worker=self.worker,
+                reason=loss.reason,
+                counts=loss.counts,
+                is_dead=loss.is_dead,
+                max_attempts=max_attempts,
+            )
+            self._held.pop(id_, None)
+        return self.trial(id_)
+
+    def heartbeat(self, progress: int) -> str | None:
+        """Renews the leases of the trials that this worker has.
+
+        Args:
+            progress: how many steps it has done, of whatever trial.
+
+        Returns:
+            Why the worker has lost one; None where it has not.
+        """
+        # A trial that ends while this is under way would look like one that was lost.
+        with self._lock:
+            for id_, attempt in self._held.items():
+                answer = self._client.call(
+                    'heartbeat',
+                    worker=self.worker,
+                    id=id_,
+                    attempt=attempt,
+                    progress=progress,
+                    terms=self.terms,
+                )
+                if not answer['held']:
+                    return f'{answer["reason"]}'
+        return None
+
+    def _change(self, **call: Any) -> dict[str, Any]:
+        try:
+            return self._client.call('update', **call)
+        except Refused as refusal:
+            if refusal.code == 'fenced':
+                raise LeaseLostError(refusal.message) from None
+            if refusal.code == 'missing':
+                raise KeyError(call['id']) from None
+            raise
+
+    def _add(self, trials: Sequence[TrialProto], turn: str) -> list[TrialProto]:
+        answer = self._client.call(
+            'add',
+            trials=[trial.SerializeToString() for trial in trials],
+            turn=turn,
+            worker=self.worker,
+            request=uuid.uuid4().hex,
+        )
+        return [self._take(content) for content in answer['trials']]
+
+    def _take(self, content: bytes) -> TrialProto:
+        trial = TrialProto.FromString(content)
+        with self._lock:
+            self._rows[int(trial.id)] = content
+            if self.worker and attempts.holder(trial) == self.worker:
+                self._held[int(trial.id)] = attempts.attempt(trial)
+        return trial
+
+    def _sync(self) -> None:
+        more = True
+        while more:
+            answer: dict[str, Any] = self._client.call(
+                'changes', epoch=self._epoch, since=self._revision
+            )
+            if answer['reset']:
+                self._rows.clear()
+            self._epoch, self._revision = answer['epoch'], answer['revision']
+            for id_ in answer['deleted']:
+                self._rows.pop(id_, None)
+            for content in answer['trials']:
+                self._rows[int(TrialProto.FromString(content).id)] = content
+            more = answer['more']

@@ -1,0 +1,298 @@
+"""The server: gRPC in front of hubs. It lets in who knows the token, decodes, and answers."""
+
+import concurrent.futures
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from paxtune.database import DatabaseUnavailableError
+from paxtune.service import access, monitoring, wire
+from trainer.errors import UserError
+
+_LOG = logging.getLogger(__name__)
+
+_HEALTH = f'/{health.SERVICE_NAME}/'
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+_CODES = {
+    'fenced': grpc.StatusCode.FAILED_PRECONDITION,
+    'missing': grpc.StatusCode.NOT_FOUND,
+    'conflict': grpc.StatusCode.ABORTED,
+    'invalid': grpc.StatusCode.INVALID_ARGUMENT,
+}
+
+# Where several workers do the same, somebody is faster.
+_EVERYDAY = (grpc.StatusCode.ABORTED, grpc.StatusCode.NOT_FOUND)
+
+_CHECK_SECONDS = 2.0
+
+_OPTIONS = [
+    # Otherwise a second server could take half of the calls to the port of the first.
+    ('grpc.so_reuseport', 0),
+    ('grpc.max_concurrent_streams', 100),
+    # Who is gone without a word is noticed.
+    ('grpc.keepalive_time_ms', 20_000),
+    ('grpc.keepalive_timeout_ms', 10_000),
+    ('grpc.keepalive_permit_without_calls', 1),
+    ('grpc.http2.min_recv_ping_interval_without_data_ms', 5_000),
+]
+
+
+class Server:
+    """Serves studies at a port, from `start` to `stop`.
+
+    Example:
+        >>> with Server(lambda study: None) as server:
+        ...     server.port > 0
+        True
+    """
+
+    def __init__(
+        self,
+        hubs: Callable[[str], Any],
+        host: str = '127.0.0.1',
+        port: int = 0,
+        *,
+        token: str | None = None,
+        tls: tuple[Path, Path] | None = None,
+        is_ready: Callable[[], object] | None = None,
+        metrics: monitoring.Metrics | None = None,
+        max_bytes: int = wire.MAX_BYTES,
+        threads: int = 32,
+    ) -> None:
+        """Prepares a server.
+
+        Args:
+            hubs: the hub of a study, which has the methods of `wire.METHODS`.
+            host: the address to listen at.
+            port: 0 for any that is free.
+            token: what a caller must know; None lets everybody in who can reach the port.
+            tls: the files of the certificate and of its key.
+            is_ready: raises DatabaseUnavailableError where the database is out of reach; asked
+                every few seconds, for health checks.
+            metrics: what counts the calls.
+            max_bytes: how long a request may be.
+            threads: how many calls are answered at a time.
+        """
+        self._hubs, self._host, self._asked_port = hubs, host, port
+        self._token, self._tls, self._is_ready = token, tls, is_ready
+        self._metrics = metrics or monitoring.Metrics()
+        self._max_bytes, self._threads = max_bytes, threads
+        self._log = _BoundedLog()
+        self._stopping = threading.Event()
+        self.port = 0
+
+    def start(self) -> None:
+        """Begins to serve.
+
+        Raises:
+            UserError: the port or the certificate cannot be had.
+        """
+        self._pool = concurrent.futures.ThreadPoolExecutor(self._threads, 'service')
+        options = [*_OPTIONS, ('grpc.max_receive_message_length', self._max_bytes)]
+        self._server = grpc.server(self._pool, [_Methods(self._answer)], options=options)
+        self._health = health.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self.port = self._bind()
+        self._report(_SERVING)
+        self._server.start()
+        self._watch = threading.Thread(target=self._watch_database, name='database', daemon=True)
+        self._watch.start()
+
+    def stop(self, grace: float = 10.0) -> None:
+        """Takes no more calls, waits for those that are running, and ends.
+
+        Args:
+            grace: for how many seconds callers are waited for. What a call has begun to write is
+                finished even so.
+        """
+        self._stopping.set()
+        self._health.enter_graceful_shutdown()
+        self._server.stop(grace).wait()
+        self._pool.shutdown()
+        # It may be waiting for a database that does not answer.
+        self._watch.join(_CHECK_SECONDS)
+
+    def __enter__(self) -> 'Server':
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def _bind(self) -> int:
+        address = access.address(self._host, self._asked_port)
+        credentials = None
+        if self._tls is not None:
+            certificate, key = access.certificate(*self._tls)
+            credentials = grpc.ssl_server_credentials([(key, certificate)])
+        try:
+            self._try_address()
+            if credentials is None:
+                return int(self._server.add_insecure_port(address))
+            return int(self._server.add_secure_port(address, credentials))
+        except (OSError, RuntimeError) as error:
+            self._server.stop(None)
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise UserError(
+                f'--port={self._asked_port}: {address} cannot be had: {reason}. Use another '
+                '--port, or another --host.'
+            ) from error
+
+    def _try_address(self) -> None:
+        """Raises OSError, which says why: gRPC prints that, and raises that it was printed."""
+        found = socket.getaddrinfo(
+            self._host, self._asked_port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, kind, protocol, _, address = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+
+    def _watch_database(self) -> None:
+        while not self._stopping.wait(_CHECK_SECONDS):
+            if self._is_ready is not None:
+                try:
+                    self._is_ready()
+                except (DatabaseUnavailableError, UserError) as error:
+                    self._log.write('database', logging.ERROR, f'the database: {error}')
+                    self._report(_NOT_SERVING)
+                    continue
+            self._report(_SERVING)
+
+    def _report(self, status: int) -> None:
+        for service in ('', wire.SERVICE):
+            self._health.set(service, status)
+
+    def _answer(self, path: str, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        started, peer = time.perf_counter(), context.peer()
+        method = path.removeprefix(f'/{wire.SERVICE}/')
+        method = method if method in wire.METHODS else ''
+        code = grpc.StatusCode.OK
+        try:
+            return self._reply(method, path, requests, context)
+        except Exception as error:
+            code, message, refusal = self._failure(error)
+            self._log_failure(method or path, peer, error, code)
+            if refusal:
+                context.set_trailing_metadata(((wire.REFUSED, refusal),))
+        finally:
+            self._metrics.count(method or 'unknown', code.name, time.perf_counter() - started)
+        context.abort(code, message)
+        raise AssertionError('abort raises')
+
+    def _reply(
+        self, method: str, path: str, requests: Iterator[bytes], context: grpc.ServicerContext
+    ) -> bytes:
+        # Before anything of the request is read.
+        given = [value for key, value in context.invocation_metadata() if key == 'authorization']
+        if not access.is_authorized(given, self._token):
+            what = 'a wrong token' if given else 'no token'
+            raise _RejectedError(grpc.StatusCode.UNAUTHENTICATED, what)
+        if not method:
+            raise _RejectedError(
+                grpc.StatusCode.UNIMPLEMENTED, f'there is no method {wire.shortened(path)}'
+            )
+        study, fields = wire.decode_request(method, _only(requests))
+        answer = getattr(self._hubs(study), method)(**fields)
+        try:
+            return wire.encode_reply(method, answer)
+        except wire.MalformedError as error:
+            raise AssertionError(f'a hub answers {method} with: {error}') from error
+
+    def _failure(self, error: Exception) -> tuple[grpc.StatusCode, str, str]:
+        match error:
+            case _RejectedError():
+                return error.code, str(error), ''
+            case wire.MalformedError():
+                return grpc.StatusCode.INVALID_ARGUMENT, str(error), 'invalid'
+            case wire.Refused():
+                return _CODES[error.code], str(error), error.code
+            case grpc.RpcError():
+                # gRPC has told the caller already, if there still is one.
+                message = f'longer than {self._max_bytes} bytes, or given up by the caller'
+                return grpc.StatusCode.CANCELLED, message, ''
+            case DatabaseUnavailableError():
+                self._report(_NOT_SERVING)
+                return grpc.StatusCode.UNAVAILABLE, 'the database is out of reach', ''
+        # The message of an error that nobody expected may hold anything.
+        return grpc.StatusCode.INTERNAL, type(error).__name__, ''
+
+    def _log_failure(self, method: str, peer: str, error: Exception, code: grpc.StatusCode) -> None:
+        what = f'{wire.shortened(method)} of {peer}: {code.name}'
+        if code is grpc.StatusCode.INTERNAL:
+            self._log.write(code, logging.ERROR, what, error)
+        elif code is grpc.StatusCode.CANCELLED:
+            self._log.write(code, logging.WARNING, f'{what}: {self._failure(error)[1]}')
+        elif code in _EVERYDAY:
+            _LOG.debug('%s: %s', what, error)
+        else:
+            self._log.write(code, logging.WARNING, f'{what}: {error}')
+
+
+class _RejectedError(Exception):
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class _Methods(grpc.GenericRpcHandler):
+    """Leads every call to one function, also of methods that there are not: they are logged."""
+
+    def __init__(self, answer: Callable[[str, Iterator[bytes], Any], bytes]) -> None:
+        self._answer = answer
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        path = details.method
+        if path.startswith(_HEALTH):
+            return None
+        # A stream, though one message is expected: only so may a caller be refused before the
+        # message is read, and is one that is too long seen here at all.
+        return grpc.stream_unary_rpc_method_handler(
+            lambda requests, context: self._answer(path, requests, context)
+        )
+
+
+def _only(requests: Iterator[bytes]) -> bytes:
+    request = next(requests, None)
+    if request is None:
+        # Of one that is too long, there is nothing to be seen here.
+        raise wire.MalformedError('expected a message, and one that is not too long')
+    if next(requests, None) is not None:
+        raise wire.MalformedError('expected one message, not two')
+    return request
+
+
+class _BoundedLog:
+    """Of each kind, writes some lines in a row and then one a second.
+
+    A log that anybody can fill from outside hides what matters in it, and fills the disk.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kinds: dict[object, tuple[float, float, int]] = {}
+
+    def write(self, kind: object, level: int, message: str, trace: Exception | None = None) -> None:
+        with self._lock:
+            now = time.monotonic()
+            left, last, kept_back = self._kinds.get(kind, (_BURST, now, 0))
+            left = min(_BURST, left + now - last)
+            if left < 1:
+                self._kinds[kind] = left, now, kept_back + 1
+                return
+            self._kinds[kind] = left - 1, now, 0
+        if kept_back:
+            message = f'({kept_back} like this were left out) {message}'
+        _LOG.log(level, '%s', message, exc_info=trace)
+
+
+_BURST = 20.0

@@ -1,0 +1,183 @@
+"""Runs a study with workers: processes of this machine, on a service of their own or another's."""
+
+import dataclasses
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from paxtune import workers
+from paxtune.callbacks import Callback
+from paxtune.local_store import LocalStore
+from paxtune.service.client import Client
+from paxtune.service.hub import LEASE_SECONDS, Hub
+from paxtune.service.server import Server
+from paxtune.service.wire import MalformedError, Refused
+from paxtune.study import Study
+from paxtune.tuner import Paused, StudyStoppedError, take_up
+from paxtune.watching import Watcher
+from trainer.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Workers:
+    """How many workers there are, and what they may use.
+
+    Attributes:
+        count: how many.
+        memory_gb: a worker whose resident memory passes so many GiB is ended, and its trial tried
+            again; None for any.
+        modules: imported by workers, beside those of the experiment's classes.
+    """
+
+    count: int
+    memory_gb: float | None = None
+    modules: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise UserError(f'--workers={self.count}: expected at least 1')
+        if self.memory_gb is not None and not self.memory_gb > 0:
+            raise UserError(f'--worker_memory={self.memory_gb}: expected more than 0 (GiB)')
+
+
+@dataclasses.dataclass(frozen=True)
+class Service:
+    """A service that others work with, too: `python -m paxtune.serve`.
+
+    Attributes:
+        endpoint: where it is, host:port.
+        study: what the study is called there.
+        token: what it wants to know of who calls.
+        tls: speak TLS with it.
+        tls_ca: the file of the authority that has signed its certificate; None for public ones.
+    """
+
+    endpoint: str
+    study: str
+    token: str | None = None
+    tls: bool = False
+    tls_ca: Path | None = None
+
+    def client(self) -> Client:
+        """Calls it.
+
+        Raises:
+            UserError: the endpoint, or the name of the study, is none.
+        """
+        try:
+            return Client(self.endpoint, self.study, self.token, tls=self.tls, ca_cert=self.tls_ca)
+        except MalformedError as error:
+            raise UserError(f'--study={self.study}: {error}') from None
+
+    @property
+    def flags(self) -> list[str]:
+        """How a worker is told to speak with it."""
+        authority = [] if self.tls_ca is None else [f'--tls_ca={self.tls_ca}']
+        return [*(['--tls'] if self.tls else []), *authority]
+
+
+def run(
+    study: Study,
+    how: Workers,
+    callbacks: Sequence[Callback] = (),
+    should_interrupt: Callable[[], bool] = lambda: False,
+    lease_seconds: float = LEASE_SECONDS,
+) -> None:
+    """Runs the trials of a study in workers, until it is done.
+
+    The study's database is this process's alone: a service inside it, which only this machine can
+    reach and only the workers know the token of, is what they speak to.
+
+    Args:
+        study: in a directory that this process has locked.
+        how: the workers.
+        callbacks: what listens.
+        should_interrupt: asked often; on True the workers save, and end.
+        lease_seconds: how long a worker may be silent.
+
+    Raises:
+        Paused: it goes on in a later call.
+        StudyStoppedError: an error stops it.
+        UserError: the workers cannot start.
+    """
+    assert study.directory is not None and isinstance(study.store, LocalStore)
+    workers.wait_for_the_last(study.directory)
+    take_up(study)
+    # The service has the database from here on; this process only looks.
+    hub = Hub(study.store, lease_seconds, workers_may_live=False)
+    token, name = secrets.token_urlsafe(32), study.store.name
+
+    def only(study: str) -> Hub:
+        if study != name:
+            raise Refused('missing', f'there is no study {study!r} here')
+        return hub
+
+    with Server(only, token=token) as server:
+        service = Service(f'127.0.0.1:{server.port}', name, token)
+        _supervise(study, how, service, callbacks, should_interrupt)
+
+
+def join(
+    study: Study,
+    how: Workers,
+    service: Service,
+    callbacks: Sequence[Callback] = (),
+    should_interrupt: Callable[[], bool] = lambda: False,
+) -> None:
+    """Runs trials of a study that a service keeps, among the workers of other machines.
+
+    Trials that another machine has lost go on from their checkpoints where both write to one
+    directory, on a network file system; else they start again.
+
+    Args:
+        study: kept by the service.
+        how: the workers of this machine.
+        service: that keeps it.
+        callbacks: what listens. They hear of all trials, whoever runs them.
+        should_interrupt: asked often; on True the workers save, and end.
+
+    Raises:
+        Paused: it goes on in a later call.
+        StudyStoppedError: an error stops it.
+        UserError: the workers cannot start.
+    """
+    take_up(study)
+    _supervise(study, how, service, callbacks, should_interrupt)
+
+
+def _supervise(
+    study: Study,
+    how: Workers,
+    service: Service,
+    callbacks: Sequence[Callback],
+    should_interrupt: Callable[[], bool],
+) -> None:
+    assert study.directory is not None
+    client = service.client()
+    supervisor = workers.Supervisor(
+        client,
+        study.directory,
+        how.count,
+        sorted({*workers.modules_of(study.value), *how.modules}),
+        token=service.token,
+        tls_flags=service.flags,
+        memory_bytes=None if how.memory_gb is None else int(how.memory_gb * 2**30),
+        max_attempts=study.search.max_attempts,
+    )
+    for callback in callbacks:
+        callback.on_study_start(study)
+    watcher = Watcher(study, callbacks)
+    try:
+        supervisor.run(should_interrupt, watcher.look)
+        watcher.look()
+    except workers.WorkerError as error:
+        raise StudyStoppedError(str(error)) from None
+    finally:
+        client.close()
+        for callback in callbacks:
+            callback.on_study_end(study)
+    if not study.is_done:
+        asked = (
+            'interrupted' if should_interrupt() else 'python -m paxtune.studies stop asked for it'
+        )
+        raise Paused(asked)

@@ -1,0 +1,168 @@
+"""Runs trials of a study that a service keeps, until there are no more: one worker of a search.
+
+`python -m paxtune.search --workers=N` starts these processes, and starts them again when they die.
+A worker ends with the process that started it. Exit codes: 0 there is nothing more to do, 1 an
+error of a trial stops the study, 2 bad input, 75 the worker has lost its trial or its study.
+"""
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paxtune import logs, placement, workers
+from paxtune.attempts import DetachedError
+from paxtune.callbacks import Callback
+from paxtune.service import access
+from trainer import command
+
+if TYPE_CHECKING:
+    from paxtune.measurement import Measurement
+    from paxtune.service.remote_store import RemoteStore
+    from paxtune.study import Study
+    from paxtune.trial import Trial
+
+DETACHED = 75
+"""The exit code of a worker that is cut off from its trial, or from the service."""
+
+_HEARTBEAT_SECONDS = 3.0
+
+_LOG = logging.getLogger('paxtune.worker')
+
+
+def main(argv: Sequence[str] | None) -> int:
+    """Runs the command.
+
+    Raises:
+        UserError: bad input.
+    """
+    args = _flags().parse_args(argv)
+    placement.pin([int(core) for core in args.cores.split(',') if core])
+    threading.Thread(target=_end_with_parent, name='parent', daemon=True).start()
+    presence = workers.presence(Path(args.job_log_dir))
+    log = logs.start(Path(args.log), study=args.study, worker=args.worker)
+
+    from paxtune.service.client import Client
+    from paxtune.service.remote_store import RemoteStore
+
+    for module in args.modules.split(','):
+        importlib.import_module(module)
+    secret, authority = access.token(None), Path(args.tls_ca) if args.tls_ca else None
+    client = Client(args.endpoint, args.study, secret, tls=args.tls, ca_cert=authority)
+    store = RemoteStore(client, args.worker)
+    with presence:
+        return _work(store, Path(args.job_log_dir), log)
+
+
+def _flags() -> argparse.ArgumentParser:
+    flags = command.parser(__doc__)
+    for name, told in (
+        ('endpoint', 'host:port of the service'),
+        ('study', 'its name there'),
+        ('worker', 'the name of this worker, which no other has'),
+        ('job_log_dir', 'where trials write'),
+        ('log', 'the file of structured logs'),
+        ('modules', 'what makes the classes of the experiment known'),
+    ):
+        flags.add_argument(f'--{name}', required=True, help=told)
+    flags.add_argument('--cores', default='', help='the cores to compute on')
+    flags.add_argument('--tls', action='store_true', help='speak TLS')
+    flags.add_argument('--tls_ca', help='speak TLS, trust this authority')
+    return flags
+
+
+def _work(store: 'RemoteStore', directory: Path, log: logs.JsonLines) -> int:
+    from paxtune.runners import ExperimentRunner
+    from paxtune.study import Study
+    from paxtune.tuner import Paused, StudyStoppedError, Tuner
+    from trainer.interrupt import Interrupt
+
+    command.enable_compilation_cache()
+    study = Study.join(store, directory)
+    store.terms = {
+        'trial_timeout': float(study.search.trial_timeout or 0.0),
+        'max_attempts': float(study.search.max_attempts),
+    }
+    heartbeat = Heartbeat(store)
+    with Interrupt() as interrupt:
+
+        def should_interrupt() -> bool:
+            heartbeat.steps += 1
+            return interrupt.requested()
+
+        heartbeat.start()
+        try:
+            Tuner(study, ExperimentRunner(), [Logged(log)], should_interrupt).run()
+        except Paused as reason:
+            _LOG.info('paused: %s', reason)
+            return interrupt.exit_code if interrupt.requested() else 0
+        except StudyStoppedError as error:
+            print(f'error: {error}', file=sys.stderr)
+            return 1
+        except DetachedError as error:
+            _LOG.warning('detached: %s', error)
+            return DETACHED
+    return 0
+
+
+class Heartbeat(threading.Thread):
+    """Renews the lease of the trial that this worker runs. Without it, the process ends at once.
+
+    Attributes:
+        steps: how many steps the worker has done; whoever does them counts them.
+    """
+
+    def __init__(self, store: 'RemoteStore') -> None:
+        super().__init__(name='heartbeat', daemon=True)
+        self._store = store
+        self.steps = 0
+
+    def run(self) -> None:
+        waiting = threading.Event()
+        while not waiting.wait(_HEARTBEAT_SECONDS):
+            try:
+                lost = self._store.heartbeat(self.steps)
+            except Exception as error:
+                lost = f'{type(error).__name__}: {error}'
+            if lost is not None:
+                _LOG.warning('the trial is lost: %s', lost)
+                # At once: what this process would still write counts for nothing.
+                os._exit(DETACHED)
+
+
+class Logged(Callback):
+    """Logs what happens to trials."""
+
+    def __init__(self, log: logs.JsonLines) -> None:
+        self._log = log
+
+    def on_trial_start(self, study: 'Study', trial: 'Trial') -> None:
+        self._log.context |= {'trial': trial.id, 'attempt': trial.attempt}
+        _LOG.info('begins: %s', trial.decisions)
+
+    def on_trial_resume(self, study: 'Study', trial: 'Trial', step: int) -> None:
+        _LOG.info('resumed from step %d', step)
+
+    def on_measurement(self, study: 'Study', trial: 'Trial', measurement: 'Measurement') -> None:
+        _LOG.info('step %d: %s', measurement.step, measurement.rewards)
+
+    def on_trial_end(self, study: 'Study', trial: 'Trial') -> None:
+        _LOG.info('%s%s', trial.outcome, f': {trial.reason}' if trial.reason else '')
+        for name in ('trial', 'attempt'):
+            self._log.context.pop(name, None)
+
+
+def _end_with_parent() -> None:
+    # The pipe is closed when whoever started this process ends, however that was.
+    while os.read(0, 1):
+        continue
+    os._exit(DETACHED)
+
+
+if __name__ == '__main__':
+    command.run_command(main)

@@ -1,0 +1,200 @@
+"""Whatever stands in an experiment's JSON, in seed trials, in an export and in a study's notes."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyglove as pg
+import pytest
+from hypothesis import strategies as st
+
+import paxtune.study_tables  # noqa: F401
+from paxtune import exchange, seeds, study_checks
+from paxtune.decisions import spec_from_json, spec_to_json
+from paxtune.limits import Limit
+from paxtune.policies import MedianStopping
+from paxtune.search_space import Space
+from paxtune.store import StudySpec, write_notes
+from paxtune.study import Study
+from paxtune.study_changes import import_file
+from paxtune.study_record import StudyRecord
+from tests.fuzz import trees, watch
+from tests.fuzz.test_flags import FEW_OR_MANY
+from tests.paxtune.studies import ask, finish
+from tests.paxtune.toys import LOSS, search, toy
+from tests.paxtune.tunables import Kinds
+from trainer.component import Component
+from trainer.derived import derived
+from trainer.serialization import from_json_text, to_json_text
+
+EXPERIMENTS = [toy(), toy(widths=derived('rate * 2')), Kinds()]
+
+
+@contextlib.contextmanager
+def _studies(directory: Path) -> Iterator[tuple[Any, Study]]:
+    """What is exported of a study with trials of all kinds, and another study for them."""
+    how = search(
+        early_stopping=MedianStopping(), limits=[Limit('accuracy', at_least=-5.0)], seeds=[{}]
+    )
+    with Study.open(directory, toy(search=how), data={'text': 'abc'}) as study:
+        finish(ask(study))
+        trial = ask(study)
+        trial.report(10, {'loss': 7.0, 'accuracy': 0.1})
+        trial.stop('worse than others')
+        ask(study).fail('no memory')
+        ask(study).report(10, {'loss': 3.0})
+        exported = json.loads(json.dumps(exchange.export(study)))
+    with Study.open(None, toy(), data={'text': 'abd'}) as other:
+        yield exported, other
+
+
+# --- Experiments ---
+
+
+@FEW_OR_MANY
+@pytest.mark.parametrize('experiment', EXPERIMENTS, ids=['open', 'derived', 'whole'])
+def test_experiments(experiment: Any, share: int) -> None:
+    tree = json.loads(to_json_text(experiment))
+
+    def check(text: str) -> None:
+        made = watch.refused_or_taken(lambda: from_json_text(text, Component, 'a file'))
+        if made is not None:
+            assert isinstance(made, Component)
+            assert to_json_text(made)
+            watch.refused_or_taken(lambda: Space(made))
+
+    watch.for_all(80 * share, check, trees.texts(tree))
+
+
+@FEW_OR_MANY
+def test_anything_symbolic(share: int) -> None:
+    def check(tree: Any) -> None:
+        text = json.dumps(tree)
+        watch.refused_or_taken(lambda: (from_json_text(text, object, 'a file'),))
+
+    watch.for_all(150 * share, check, trees.anything())
+
+
+@FEW_OR_MANY
+def test_search_spaces(share: int) -> None:
+    tree = json.loads(spec_to_json(Space(toy()).spec))
+
+    def check(text: str) -> None:
+        watch.refused_or_taken(lambda: spec_from_json(text), ValueError)
+
+    watch.for_all(50 * share, check, trees.texts(tree))
+
+
+# --- Trials ---
+
+
+@FEW_OR_MANY
+def test_seed_trials(share: int, tmp_path: Path) -> None:
+    path = tmp_path / 'seeds.json'
+    decisions = [
+        {'rate': 0.01, 'layer': 'Dense', 'widths[0]': 4, 'widths[1]': 2},
+        {'rate': 0.02, 'layer': 'Block()', 'layer.heads': 4},
+    ]
+
+    def check(text: str) -> None:
+        path.write_bytes(text.encode(errors='surrogatepass'))
+        given = watch.refused_or_taken(lambda: (seeds.read(str(path)),))
+        if given is None:
+            return
+        # Whatever `read` lets through must get as far as the study.
+        made = toy()
+        made.rebind({'search.seeds': given[0]}, raise_on_no_change=False)
+        assert to_json_text(made)
+        watch.refused_or_taken(lambda: study_checks.checked(made, None))
+
+    some = [trees.texts(decisions), trees.texts({'trials': [{'decisions': decisions[0]}]})]
+    watch.for_all(100 * share, check, st.one_of(*some))
+
+
+@FEW_OR_MANY
+def test_imported_studies(share: int, tmp_path: Path) -> None:
+    path = tmp_path / 'export.json'
+    with _studies(tmp_path / 'study') as (exported, study):
+
+        def check(text: str) -> None:
+            path.write_bytes(text.encode(errors='surrogatepass'))
+            watch.refused_or_taken(lambda: import_file(study, str(path)))
+            for trial in study.trials:
+                assert json.dumps(exchange.content(trial), allow_nan=False)
+                study.delete_trial(trial.id)
+
+        watch.for_all(80 * share, check, trees.texts(exported))
+
+
+@FEW_OR_MANY
+def test_imported_trials(share: int, tmp_path: Path) -> None:
+    with _studies(tmp_path / 'study') as (exported, study):
+
+        def check(trial: Any) -> None:
+            watch.refused_or_taken(lambda: exchange.import_trials(study, [trial], 'a file'))
+            for added in study.trials:
+                assert json.dumps(exchange.content(added), allow_nan=False)
+                study.delete_trial(added.id)
+
+        changed = st.sampled_from(exported['trials'][:3]).flatmap(trees.changed)
+        watch.for_all(150 * share, check, changed)
+
+
+# --- Studies ---
+
+
+def _record() -> dict[str, str]:
+    """The notes of a study whose search stands beside it, and which learns from others."""
+    value = pg.Dict(rate=pg.floatv(0.0, 1.0), kind=pg.oneof(['a', 'b']))
+    priors = [{'decisions': {'rate': 0.5, 'kind': 1}, 'scores': [1.0]}]
+    how = search(reward=LOSS)
+    return StudyRecord.of(value, how, Space(value).spec, {'text': 'abc'}, priors).to_notes()
+
+
+@st.composite
+def changed_notes(draw: st.DrawFn, notes: dict[str, str]) -> dict[str, str]:
+    """Notes of which one says something else, or is gone."""
+    name = draw(st.sampled_from(list(notes)))
+    if draw(st.booleans()) and draw(st.booleans()):
+        return {key: value for key, value in notes.items() if key != name}
+    try:
+        tree = json.loads(notes[name])
+    except ValueError:
+        tree = notes[name]
+    text = draw(trees.texts(tree))
+    # A study is text, and knows no halves of characters.
+    return notes | {name: text.encode(errors='replace').decode()}
+
+
+@FEW_OR_MANY
+def test_notes_of_a_study(share: int) -> None:
+    def check(notes: dict[str, str]) -> None:
+        spec = StudySpec()
+        write_notes(spec, notes)
+        watch.refused_or_taken(lambda: StudyRecord.read(spec, Path('a study')))
+
+    watch.for_all(100 * share, check, changed_notes(_record()))
+
+
+@FEW_OR_MANY
+def test_studies_that_somebody_has_changed(share: int, tmp_path: Path) -> None:
+    with Study.open(tmp_path, toy()) as study:
+        finish(ask(study))
+        whole = study.notes | {'exhausted': '7', 'stop': '[1]'}
+
+    def check(notes: dict[str, str]) -> None:
+        with Study.open(None, toy()) as study:
+            spec = study.store.study()
+            assert spec is not None
+        del spec.metadata[:]
+        write_notes(spec, notes)
+
+        def read() -> Any:
+            record = StudyRecord.read(spec, tmp_path)
+            return record
+
+        watch.refused_or_taken(read)
+
+    watch.for_all(30 * share, check, changed_notes(whole))

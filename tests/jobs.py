@@ -1,0 +1,106 @@
+"""Jobs of several processes, each with simulated devices of its own."""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.processes import ROOT, environment
+
+
+class Ended(NamedTuple):
+    """What became of a process.
+
+    Attributes:
+        code: its exit code; -N where signal N ended it.
+        out: what it printed, without what gloo says.
+        err: its messages.
+        seconds: from the end of the first process of the job to its own.
+    """
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+
+def job(
+    *arguments: str,
+    cache: Path,
+    kill: Mapping[int, str] = {},
+    processes: int = 2,
+    devices: int = 2,
+    timeout: float = 300,
+) -> list[Ended]:
+    """Runs `python -m …` in several processes that join each other, and waits for all.
+
+    Args:
+        arguments: the module and its flags.
+        cache: of what XLA compiled.
+        kill: what `tests.killer` does, by process.
+        processes: how many.
+        devices: simulated devices of each.
+        timeout: seconds, after which all are killed.
+    """
+    env = environment(cache)
+    env |= {
+        'JAX_PLATFORMS': 'cpu',
+        'XLA_FLAGS': f'--xla_force_host_platform_device_count={devices}',
+    }
+    joining = [f'--coordinator=localhost:{_free_port()}', f'--num_processes={processes}']
+    running, files = [], []
+    for i in range(processes):
+        killer = ['tests.killer', kill[i]] if i in kill else []
+        own = [] if processes == 1 else [*joining, f'--process_id={i}']
+        command = [sys.executable, '-m', *killer, *_with_flags(arguments, own)]
+        files.append([cache / f'{i}.{name}' for name in ('out', 'err')])
+        with files[-1][0].open('w') as out, files[-1][1].open('w') as err:
+            running.append(subprocess.Popen(command, env=env, cwd=ROOT, stdout=out, stderr=err))
+    ended = _wait(running, timeout)
+    texts = [[file.read_text() for file in each] for each in files]
+    return [
+        Ended(process.returncode, _without_gloo(out), err, ended[i] - min(ended.values()))
+        for i, (process, (out, err)) in enumerate(zip(running, texts, strict=True))
+    ]
+
+
+def all_passed(ended: Sequence[Ended]) -> str:
+    """What the first process of a job printed, all of whose processes must have succeeded."""
+    for each in ended:
+        assert each.code == 0, f'exit {each.code}\n{each.out}\n{each.err}'
+    return ended[0].out
+
+
+def _wait(running: Sequence[subprocess.Popen[bytes]], timeout: float) -> dict[int, float]:
+    """When each ended."""
+    ended: dict[int, float] = {}
+    began = time.monotonic()
+    while len(ended) < len(running):
+        now = time.monotonic()
+        for i, process in enumerate(running):
+            if i not in ended and process.poll() is not None:
+                ended[i] = now
+        if now - began > timeout:
+            for process in running:
+                process.kill()
+        time.sleep(0.05)
+    return ended
+
+
+def _with_flags(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:
+    module, *others = arguments
+    return [module, *flags, *others]
+
+
+def _without_gloo(text: str) -> str:
+    # It writes to the standard output, and puts its lines into those of others.
+    return '\n'.join(line for line in text.splitlines() if '[Gloo]' not in line)
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(('localhost', 0))
+        return found.getsockname()[1]

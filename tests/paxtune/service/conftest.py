@@ -1,0 +1,120 @@
+"""A service with a database in memory, and callers that say what they like."""
+
+import contextlib
+import logging
+import time
+
+import grpc
+import pytest
+
+from paxtune.database import Database
+from paxtune.service import wire
+from paxtune.service.client import Client
+from paxtune.service.hub import Hub
+from paxtune.service.hubs import Hubs
+from paxtune.service.server import Server
+from paxtune.store import Store, StudySpec, TrialProto
+
+TOKEN = 'a-token-of-the-tests'
+
+
+@pytest.fixture(autouse=True)
+def log(caplog):
+    caplog.set_level(logging.INFO)
+
+
+@pytest.fixture
+def database():
+    with contextlib.closing(Database(None)) as database:
+        yield database
+
+
+@pytest.fixture
+def hubs(database):
+    # The clock stands still: nothing is changed but by a call.
+    return Hubs(lambda study: Hub(Store(database, study), clock=lambda: 0.0))
+
+
+@pytest.fixture
+def server(hubs):
+    with Server(hubs, token=TOKEN, max_bytes=100_000) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server):
+    with client_of(server) as client:
+        yield client
+
+
+@pytest.fixture
+def kept(client, database):
+    """A database with a trial, which nobody shall change."""
+    client.call('create_study', spec=spec())
+    client.call('add', trials=[trial()], turn='', worker='')
+    before = content(database)
+    yield
+    assert content(database) == before
+
+
+@pytest.fixture
+def raw(server):
+    """Sends bytes to a method as they are. Returns the code and the details."""
+    with grpc.insecure_channel(f'127.0.0.1:{server.port}') as channel:
+
+        def send(method, data, token=TOKEN):
+            metadata = [] if token is None else [('authorization', f'Bearer {token}')]
+            path = method if method.startswith('/') else wire.path(method)
+            answer = channel.unary_unary(path).future(data, metadata=metadata, timeout=20)
+            return answer.code(), answer.details()
+
+        yield send
+
+
+def client_of(server, study='mine', token=TOKEN, patience=5.0, **more):
+    return Client(f'127.0.0.1:{server.port}', study, token, patience=patience, **more)
+
+
+def spec(name='x'):
+    parameter = StudySpec.ParameterSpec(parameter_id=name)
+    parameter.double_value_spec.max_value = 1.0
+    return StudySpec(parameters=[parameter]).SerializeToString()
+
+
+def trial(value=0.5):
+    parameter = TrialProto.Parameter(parameter_id='x')
+    parameter.value.number_value = value
+    return TrialProto(state=TrialProto.State.REQUESTED, parameters=[parameter]).SerializeToString()
+
+
+def content(database):
+    """All that is in a database."""
+    with database.reading() as connection:
+        return [
+            sorted(map(repr, connection.exec_driver_sql(f'SELECT * FROM {table}')))
+            for table in ('owners', 'studies', 'trials')
+        ]
+
+
+class Studies:
+    """A hub that does what a test says."""
+
+    num_leases = 2
+
+    def __init__(self, delete):
+        self._delete = delete
+
+    def delete(self, id):
+        self._delete()
+        return {}
+
+
+def serving(delete, **more):
+    return Server(Hubs(lambda study: Studies(delete)), **more)
+
+
+def until(condition, seconds=10):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)

@@ -1,0 +1,154 @@
+"""The server and its client, over real sockets: calls, and what comes and goes meanwhile."""
+
+import concurrent.futures
+import threading
+
+import grpc
+import pytest
+
+from paxtune.database import DatabaseUnavailableError
+from paxtune.service import wire
+from paxtune.service.client import Client, ServiceUnavailableError
+from paxtune.service.server import Server
+from tests.paxtune.service.conftest import (
+    TOKEN,
+    client_of,
+    serving,
+    spec,
+    trial,
+    until,
+)
+from trainer.errors import UserError
+
+
+def test_trials_of_a_study(client):
+    assert client.call('study', known='') == {'spec': None, 'version': '', 'created': None}
+    assert client.call('create_study', spec=spec())['created']
+    added = client.call('add', trials=[trial()], turn='', worker='')['trials']
+    assert client.call('changes', epoch='', since=0)['trials'] == added
+
+
+def test_studies_have_nothing_in_common(server, client, kept):
+    with client_of(server, 'other') as other:
+        assert other.call('changes', epoch='', since=0)['trials'] == []
+        with pytest.raises(wire.Refused) as refusal:
+            other.call('delete', id=1)
+    assert refusal.value.code == 'missing'
+
+
+def test_many_threads_use_one_client(client):
+    client.call('create_study', spec=spec())
+    threads = [
+        threading.Thread(target=client.call, args=['add'], kwargs=dict(trials=[trial()], **each))
+        for each in [{'turn': '', 'worker': ''}] * 8
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(client.call('changes', epoch='', since=0)['trials']) == 8
+
+
+def test_a_call_waits_for_a_service_that_starts_again(server, hubs, client, caplog):
+    client.call('create_study', spec=spec())
+    server.stop()
+    done = []
+    call = {'trials': [trial()], 'turn': '', 'worker': ''}
+    thread = threading.Thread(target=lambda: done.append(client.call('add', **call)))
+    thread.start()
+    until(lambda: 'does not answer' in caplog.text)
+    with Server(hubs, port=server.port, token=TOKEN):
+        thread.join(10)
+        assert len(done[0]['trials']) == 1
+        assert len(client.call('changes', epoch='', since=0)['trials']) == 1
+
+
+def test_a_call_is_sent_again_as_the_same_request():
+    """Also where the first try was done, and only its answer was lost."""
+    asked = []
+
+    class Hub:
+        def add(self, request, **fields):
+            asked.append(request)
+            if len(asked) == 1:
+                raise DatabaseUnavailableError
+            return {'trials': []}
+
+    with Server(lambda study: Hub()) as server, client_of(server) as client:
+        client.call('add', trials=[], turn='', worker='')
+        client.call('add', trials=[], turn='', worker='')
+    first, again, other = asked
+    assert first == again != other
+
+
+def test_a_service_that_stays_away():
+    with serving(int) as server:
+        pass
+    with client_of(server, patience=0.3) as client:
+        with pytest.raises(ServiceUnavailableError, match=r'0\.3 s: UNAVAILABLE'):
+            client.call('delete', id=1)
+        with pytest.raises(UserError, match=f'--vizier_endpoint=127.0.0.1:{server.port}: '):
+            client.connect(0.1)
+
+
+def test_a_service_that_does_not_answer():
+    release = threading.Event()
+    with serving(release.wait) as server:
+        late = pytest.raises(ServiceUnavailableError, match='DEADLINE_EXCEEDED')
+        with client_of(server, timeout=0.1, patience=0.3) as client, late:
+            client.call('delete', id=1)
+        release.set()
+
+
+def test_a_client_that_is_closed_does_not_wait():
+    with serving(int) as server:
+        pass
+    client = client_of(server, patience=60)
+    closing = threading.Timer(0.2, client.close)
+    closing.start()
+    with pytest.raises(ServiceUnavailableError, match='was closed'):
+        client.call('delete', id=1)
+    with pytest.raises(ServiceUnavailableError, match='was closed'):
+        client.call('delete', id=1)
+    closing.join()
+
+
+def test_stopping_finishes_what_runs(caplog):
+    running, release, done = threading.Event(), threading.Event(), []
+
+    def slow():
+        running.set()
+        release.wait(10)
+
+    server = serving(slow)
+    server.start()
+    with client_of(server, patience=0.0) as client:
+        thread = threading.Thread(target=lambda: done.append(client.call('delete', id=1)))
+        thread.start()
+        assert running.wait(10)
+        stopping = threading.Thread(target=server.stop)
+        stopping.start()
+        with client_of(server, patience=0.5) as late, pytest.raises(ServiceUnavailableError):
+            late.call('delete', id=1)
+        assert not done
+        release.set()
+        stopping.join(10)
+        thread.join(10)
+    assert done == [{}]
+
+
+def test_an_endpoint_that_is_no_service_of_paxtune():
+    other = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
+    port = other.add_insecure_port('127.0.0.1:0')
+    other.start()
+    with Client(f'127.0.0.1:{port}', 'mine') as client:
+        for ask in (client.connect, lambda: client.call('delete', id=1)):
+            with pytest.raises(UserError, match='no paxtune service'):
+                ask()
+    other.stop(None).wait()
+
+
+@pytest.mark.parametrize('endpoint', ['tuner', 'tuner:', 'unix:/tmp/x', ':1', 'a:99999', 'a b:1'])
+def test_endpoints_that_are_none(endpoint):
+    with pytest.raises(UserError, match=f'--vizier_endpoint={endpoint}: expected host:port'):
+        Client(endpoint, 'mine')

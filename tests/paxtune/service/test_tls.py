@@ -1,0 +1,112 @@
+"""TLS: who is trusted, and what is said where somebody is not."""
+
+import ssl
+import urllib.request
+from pathlib import Path
+
+import pytest
+import trustme
+
+from paxtune.service import access, monitoring
+from paxtune.service.hubs import Hubs
+from paxtune.service.server import Server
+from tests.paxtune.service.conftest import client_of
+from trainer.errors import UserError
+
+
+class Studies:
+    def delete(self, id):
+        return {}
+
+
+@pytest.fixture(scope='module')
+def files(tmp_path_factory):
+    """A certificate of 127.0.0.1, one of another host, and who has signed both; and a stranger."""
+    directory: Path = tmp_path_factory.mktemp('tls')
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(directory / 'ca.pem')
+    trustme.CA().cert_pem.write_to_path(directory / 'stranger.pem')
+    for name, host in (('here', '127.0.0.1'), ('elsewhere', 'elsewhere.example')):
+        issued = ca.issue_cert(host)
+        issued.cert_chain_pems[0].write_to_path(directory / f'{name}.pem')
+        issued.private_key_pem.write_to_path(directory / f'{name}.key')
+    return directory
+
+
+def serving(files, name):
+    tls = None if name is None else (files / f'{name}.pem', files / f'{name}.key')
+    return Server(Hubs(lambda study: Studies()), tls=tls)
+
+
+def test_the_right_authority_is_trusted(files):
+    with serving(files, 'here') as server, client_of(server, ca_cert=files / 'ca.pem') as client:
+        client.connect()
+        assert client.call('delete', id=1) == {}
+
+
+@pytest.mark.parametrize(
+    ('name', 'options', 'message'),
+    [
+        ('here', {'ca_cert': 'stranger.pem'}, 'not to be trusted.*--tls_ca'),
+        ('here', {'tls': True}, 'not to be trusted.*--tls_ca'),
+        ('elsewhere', {'ca_cert': 'ca.pem'}, 'not for this host'),
+        (None, {'ca_cert': 'ca.pem'}, 'does not speak TLS'),
+    ],
+)
+def test_others_are_not(files, name, options, message):
+    if 'ca_cert' in options:
+        options = {'ca_cert': files / options['ca_cert']}
+    with (
+        serving(files, name) as server,
+        client_of(server, **options) as client,
+        pytest.raises(UserError, match=message),
+    ):
+        client.call('delete', id=1)
+
+
+def test_metrics_speak_it_too(files):
+    context = access.server_context(files / 'here.pem', files / 'here.key')
+    trusting = ssl.create_default_context(cafile=files / 'ca.pem')
+    with monitoring.page(monitoring.Metrics(), '127.0.0.1', 0, context=context) as port:
+        url = f'https://127.0.0.1:{port}/metrics'
+        with urllib.request.urlopen(url, timeout=20, context=trusting) as answer:
+            assert b'paxtune_leases' in answer.read()
+
+
+@pytest.mark.parametrize(
+    ('cert', 'key', 'message'),
+    [
+        ('none.pem', 'here.key', '--tls_cert=.*none.pem: No such file'),
+        ('here.pem', 'none.key', '--tls_key=.*none.key: No such file'),
+        ('here.pem', 'elsewhere.key', 'a certificate and its key'),
+        ('here.key', 'here.pem', 'a certificate and its key'),
+    ],
+)
+def test_files_that_are_no_certificate(files, cert, key, message):
+    with pytest.raises(UserError, match=message):
+        Server(Hubs(lambda study: Studies()), tls=(files / cert, files / key)).start()
+
+
+@pytest.mark.parametrize(('name', 'message'), [('none', 'No such file'), ('here.key', 'PEM')])
+def test_files_that_are_no_authority(files, name, message):
+    with pytest.raises(UserError, match=f'--tls_ca=.*{message}'):
+        access.authority(files / name)
+
+
+@pytest.mark.parametrize('text', ['', 'short', 'with spaces in between of it', 'x' * 20 + '\n\ny'])
+def test_texts_that_are_no_token(text, tmp_path, monkeypatch):
+    (tmp_path / 'token').write_text(text)
+    with pytest.raises(UserError, match=r'--token_file=.*at least 16'):
+        access.token(tmp_path / 'token')
+    monkeypatch.setenv('PAXTUNE_TOKEN', text)
+    with pytest.raises(UserError, match='PAXTUNE_TOKEN'):
+        access.token(None)
+
+
+def test_the_token_of_the_file_comes_first(tmp_path, monkeypatch):
+    monkeypatch.delenv('PAXTUNE_TOKEN', raising=False)
+    assert access.token(None) is None
+    monkeypatch.setenv('PAXTUNE_TOKEN', 'of-the-environment')
+    (tmp_path / 'token').write_text('of-the-file-itself\n')
+    assert access.token(tmp_path / 'token') == 'of-the-file-itself'
+    assert access.token(None) == 'of-the-environment'

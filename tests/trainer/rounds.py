@@ -1,0 +1,121 @@
+"""What two processes say to each other, outside of training. Run by `tests.jobs`."""
+
+import argparse
+import os
+import signal
+import threading
+import time
+
+import jax
+import numpy as np
+
+from trainer import command, mesh, processes
+from trainer.errors import UserError
+from trainer.interrupt import Interrupt
+from trainer.signals import SkipTrial
+
+
+def _flags() -> argparse.Namespace:
+    flags = command.parser(__doc__)
+    command.add_process_flags(flags)
+    return flags.parse_args()
+
+
+def _raised(error: Exception | None) -> Exception | None:
+    """What comes out of a block in which one process may fail."""
+    try:
+        with processes.together():
+            if error is not None:
+                raise error
+            for _ in range(3):
+                assert not processes.agree()
+    except Exception as raised:
+        return raised
+    return None
+
+
+def _agreements() -> None:
+    first = processes.is_first()
+    assert not processes.agree()
+    assert processes.agree(first)
+    assert processes.agree(not first)
+    assert processes.gather(processes.index()) == [0, 1]
+    assert processes.gather('é' * 3_000_000)[1] == 'é' * 3_000_000
+    numbers = [0.1, float('inf'), 1e-300]
+    assert processes.broadcast(numbers if first else None) == numbers
+
+
+def _failures() -> None:
+    first = processes.is_first()
+    assert _raised(None) is None
+    mine = ValueError('mine')
+    for is_mine in (first, not first):
+        raised = _raised(mine if is_mine else None)
+        if is_mine:
+            assert raised is mine
+        else:
+            assert isinstance(raised, processes.OtherProcessError), raised
+            assert str(raised) == f'process {1 - processes.index()}: ValueError: mine'
+    assert isinstance(_raised(SkipTrial('odd') if first else None), SkipTrial)
+    # Both fail at once, each in its own way.
+    assert isinstance(_raised(KeyError('k') if first else UserError('u')), KeyError | UserError)
+    # What all know, and what follows from it, is not told again.
+    try:
+        with processes.together():
+            try:
+                with processes.together():
+                    if first:
+                        raise mine
+            except Exception as error:
+                raise UserError('it follows') from error
+    except UserError as error:
+        assert str(error) == 'it follows'
+    assert not processes.agree()
+
+
+def _signals_while_waiting() -> None:
+    with Interrupt() as interrupt:
+        if not processes.is_first():
+            time.sleep(1.5)
+        else:
+            ours = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
+            ours.start()
+            seen: list[bool] = []
+            look = threading.Timer(1.0, lambda: seen.append(interrupt.requested()))
+            look.start()
+        assert processes.agree(processes.is_first())
+        if processes.is_first():
+            assert seen == [True], 'the handler has to run while the process waits'
+
+
+def _shares() -> None:
+    devices = jax.devices()
+    assert len(devices) == 4
+    wanted = {
+        (4, 1): (2, processes.index()),
+        (1, 4): (1, 0),
+        (2, 2): (2, processes.index()),
+    }
+    for (data, tensor), share in wanted.items():
+        made = mesh.Mesh(data=data, tensor=tensor).make()
+        assert mesh.infeed_share(made) == share, (data, tensor)
+    # Each process has an example of each group of two.
+    mixed = mesh.Mesh(data=2, tensor=2).make([devices[i] for i in (0, 2, 1, 3)])
+    assert mesh.infeed_share(mixed) == (1, 0)
+    uneven = jax.sharding.Mesh(np.array(devices)[[0, 1, 2]].reshape(3, 1, 1), mesh.AXES)
+    try:
+        mesh.infeed_share(uneven)
+    except ValueError as error:
+        assert 'cannot divide the examples' in str(error)
+    else:
+        raise AssertionError('shares of unequal size')
+
+
+if __name__ == '__main__':
+    processes.start(_flags())
+    _agreements()
+    _failures()
+    _signals_while_waiting()
+    _shares()
+    assert not processes.agree()
+    print(f'process {processes.index()} is done', flush=True)
