@@ -44,6 +44,10 @@ class LeaseLostError(DetachedError):
     """The trial was given to another worker, or back, and this one has no say in it any more."""
 
 
+class TurnLostError(Exception):
+    """What was suggested came too late: trials were added in the meantime."""
+
+
 def new_worker() -> str:
     """A name for a worker, which no other has."""
     return f'{socket.gethostname()}-{uuid.uuid4().hex[:8]}'

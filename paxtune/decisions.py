@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import pyglove as pg
 
+from trainer.errors import in_short
 from trainer.ranges import IntPoint
 
 Decisions = dict[str, int | float]
@@ -29,6 +30,12 @@ Point: TypeAlias = pg.geno.Choices | pg.geno.Float
 
 Choose = Callable[[Point], Sequence[int] | float]
 """Decides at one point: `num_choices` indices for a choice, or a number."""
+
+MOST_DECISIONS = 10_000
+"""How many decision points a space may have, those that only some decisions open included.
+
+Each costs milliseconds whenever a study is opened.
+"""
 
 _SPEC_TYPES = frozenset(
     cls.__serialization_key__ for cls in (pg.geno.Space, pg.geno.Choices, pg.geno.Float, IntPoint)
@@ -266,21 +273,40 @@ def spec_from_json(text: str) -> pg.DNASpec:
     """A space from JSON that nobody needs to trust: only PyGlove's three kinds of nodes are made.
 
     Raises:
-        ValueError: the text names another class.
+        ValueError: the text is no space, or names another class.
     """
-    _refuse_others(json.loads(text))
-    return pg.from_json_str(text, auto_import=False)
+    try:
+        _refuse_others(json.loads(text))
+        spec = pg.from_json_str(text, auto_import=False)
+    except (
+        ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError,
+        ValueError,
+    ) as error:  # fmt: skip
+        raise ValueError(f'not a search space: {in_short(error)}') from error
+    if not isinstance(spec, pg.DNASpec):
+        raise ValueError(f'not a search space, but a {type(spec).__name__}')
+    return spec
 
 
-def _refuse_others(value: Any) -> None:
+def _refuse_others(value: Any, times: int = 1) -> None:
+    """Refuses JSON that names what is no part of a space, or that makes too many decisions.
+
+    Args:
+        value: parsed JSON.
+        times: how often it stands in the space.
+    """
     if isinstance(value, dict):
+        count = value.get('num_choices', 1)
+        if not isinstance(count, int) or count * times > MOST_DECISIONS:
+            raise ValueError(f'not part of a search space: {count!r} choices')
+        times *= max(count, 1)
         name = value.get('_type')
         if name is not None and not (isinstance(name, str) and name in _SPEC_TYPES):
             raise ValueError(f'not part of a search space: {name!r}')
         for child in value.values():
-            _refuse_others(child)
+            _refuse_others(child, times)
     elif isinstance(value, list):
         if value[:1] == ['__tuple__']:
             raise ValueError('not part of a search space: a tuple')
         for child in value:
-            _refuse_others(child)
+            _refuse_others(child, times)

@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from absl import logging
+
 from paxtune.exchange import content
 from trainer.directory import write_json
+from trainer.errors import is_disk_full
 
 if TYPE_CHECKING:
     from paxtune.trial import Trial
@@ -62,10 +65,16 @@ class TrialRecord:
         trial.note(seconds=repr(self.seconds), devices=str(self._num_devices))
 
     def write(self, trial: 'Trial') -> None:
-        """Writes the trial as it stands now."""
-        if self._path is not None:
-            seconds = trial.seconds if trial.is_terminal else self.seconds
+        """Writes the trial as it stands now; where the disk is full, another time."""
+        if self._path is None:
+            return
+        seconds = trial.seconds if trial.is_terminal else self.seconds
+        try:
             write_json(self._path, content(trial) | {'seconds': seconds} | self.content)
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            logging.warning('%s was not written: %s', self._path, error)
 
 
 def read(directory: Path) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ from typing import Any
 import pyglove as pg
 
 from paxtune.decisions import (
+    MOST_DECISIONS,
     Decisions,
     Point,
     active_points,
@@ -25,9 +26,6 @@ from trainer.derived import SHARED, check_names, settle
 from trainer.errors import UserError
 from trainer.names import nearest
 from trainer.ranges import IntRange
-
-_MOST_CHOICES = 1000  # Of a `pg.manyof`: each of them is a decision with an id of its own.
-
 
 class Space:
     """What is open in a symbolic value, and the way from decisions to concrete values.
@@ -66,6 +64,7 @@ class Space:
         check_names(self.value)
         template = pg.template(self.value)
         _validate(template, pg.KeyPath())
+        _refuse_too_many(template)
         try:
             self.spec: pg.DNASpec = template.dna_spec()
         except ValueError as error:
@@ -257,11 +256,6 @@ def _validate(template: pg.hyper.ObjectTemplate, where: pg.KeyPath) -> None:
         if isinstance(hyper, pg.hyper.Float):
             _validate_range(hyper, here)
         elif isinstance(hyper, pg.hyper.Choices):
-            if hyper.num_choices > _MOST_CHOICES:
-                raise UserError(
-                    f'{here}: {hyper.num_choices} decisions in one place are too many; there may '
-                    f'be {_MOST_CHOICES}'
-                )
             for candidate in hyper.candidate_templates:
                 _validate(candidate, here)
         else:
@@ -269,6 +263,27 @@ def _validate(template: pg.hyper.ObjectTemplate, where: pg.KeyPath) -> None:
                 f'{here}: {type(hyper).__name__} cannot be searched. Use pg.oneof, pg.manyof, '
                 'pg.permutate, pg.floatv or paxtune.intv.'
             )
+
+
+def _refuse_too_many(template: pg.hyper.ObjectTemplate) -> None:
+    numbers = {path: _num_decisions(hyper) for path, hyper in template.hyper_primitives}
+    if sum(numbers.values()) > MOST_DECISIONS:
+        where = max(numbers, key=lambda path: numbers[path])
+        raise UserError(
+            f'{where}: {numbers[where]} decisions are too many, those inside of others included: '
+            f'there may be {MOST_DECISIONS}'
+        )
+
+
+def _num_decisions(hyper: Any) -> int:
+    if not isinstance(hyper, pg.hyper.Choices):
+        return 1
+    opened = sum(
+        _num_decisions(inner)
+        for candidate in hyper.candidate_templates
+        for _, inner in candidate.hyper_primitives
+    )
+    return int(hyper.num_choices) * (1 + opened)
 
 
 def _validate_range(hyper: pg.hyper.Float, where: pg.KeyPath) -> None:

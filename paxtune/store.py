@@ -248,6 +248,15 @@ def notes(container: StudySpec | TrialProto) -> dict[str, str]:
     return {each.key: each.value for each in container.metadata if each.ns == _NAMESPACE}
 
 
+def drop_notes(container: StudySpec | TrialProto, keys: Collection[str]) -> None:
+    """Removes notes of a study or a trial."""
+    kept = [each for each in container.metadata if each.ns != _NAMESPACE or each.key not in keys]
+    if len(kept) < len(container.metadata):
+        copies = [type(each).FromString(each.SerializeToString()) for each in kept]
+        del container.metadata[:]
+        container.metadata.extend(copies)
+
+
 def write_notes(container: StudySpec | TrialProto, values: Mapping[str, str]) -> None:
     """Notes something of a study or a trial, in Vizier's metadata of it."""
     known = {each.key: each for each in container.metadata if each.ns == _NAMESPACE}

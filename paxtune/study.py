@@ -1,5 +1,6 @@
 """A study: its trials, on disk, and the next one."""
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from paxtune.exchange import EndedTrial
 from paxtune.garbage import collected_later
 from paxtune.local_store import LocalStore
 from paxtune.parameters import reader
+from paxtune.retention import require_weights
 from paxtune.rewards import NonFiniteRewardError
 from paxtune.search_space import Space
 from paxtune.searching import Search
@@ -344,8 +346,9 @@ class Study:
                 return Trial(claimed, self, resumed=attempts.times_claimed(claimed) > 1)
         if len(trials) >= self.num_trials:
             return None
-        with self.store.turn() as add:
-            return self._suggest_new(add)
+        while True:
+            with contextlib.suppress(attempts.TurnLostError), self.store.turn() as add:
+                return self._suggest_new(add)
 
     ask = suggest
 
@@ -414,6 +417,8 @@ class Study:
                     raise UserError(
                         f'trial {value} has no weights here that another can begin with'
                     )
+                if name == 'warm_start':
+                    require_weights(self, other)
                 notes[name] = str(value)
         return self._add(drawn, notes, TrialProto.State.REQUESTED)
 

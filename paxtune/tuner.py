@@ -17,6 +17,7 @@ from paxtune.database import DatabaseUnavailableError
 from paxtune.metrics import split_name
 from paxtune.reasons import commonest
 from paxtune.records import TrialRecord, settle
+from paxtune.retention import Retention
 from paxtune.rewards import NonFiniteRewardError, Reward
 from paxtune.runners import Report, Runner, trial_directory
 from paxtune.searching import Search
@@ -95,6 +96,7 @@ class Tuner:
         self._seconds_left: float | None = None
         self._asked_to_pause = False
         self._is_detached = False
+        self._retention = Retention(study)
 
     def run(self) -> None:
         """Runs trials until the study is done.
@@ -156,6 +158,7 @@ class Tuner:
         if trial.is_terminal:
             for callback in self._callbacks:
                 callback.on_trial_end(self.study, trial)
+        self._retention.remove_unneeded()
 
     def _attempt(self, trial: Trial, directory: Path | None, record: TrialRecord) -> None:
         refused = reason = signal = None

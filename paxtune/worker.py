@@ -136,7 +136,7 @@ class Heartbeat(threading.Thread):
 
 
 class Logged(Callback):
-    """Logs what happens to trials."""
+    """Logs what happens to trials, each time after the study has it."""
 
     def __init__(self, log: logs.JsonLines) -> None:
         self._log = log
@@ -149,10 +149,14 @@ class Logged(Callback):
         _LOG.info('resumed from step %d', step)
 
     def on_measurement(self, study: 'Study', trial: 'Trial', measurement: 'Measurement') -> None:
-        _LOG.info('step %d: %s', measurement.step, measurement.rewards)
+        rewards, metrics = measurement.rewards, dict(measurement.metrics)
+        fields = {'step': measurement.step, 'rewards': rewards, 'metrics': metrics}
+        _LOG.info('step %d: %s', measurement.step, rewards, extra={'fields': fields})
 
     def on_trial_end(self, study: 'Study', trial: 'Trial') -> None:
-        _LOG.info('%s%s', trial.outcome, f': {trial.reason}' if trial.reason else '')
+        fields = {'outcome': trial.outcome, 'rewards': trial.rewards}
+        reason = f': {trial.reason}' if trial.reason else ''
+        _LOG.info('%s%s', trial.outcome, reason, extra={'fields': fields})
         for name in ('trial', 'attempt'):
             self._log.context.pop(name, None)
 

@@ -20,6 +20,16 @@ class LostProcessError(Exception):
     """Another process of the job does not answer any more. See `trainer.processes`."""
 
 
+def in_short(error: Exception) -> str:
+    """What an error says, on one line: PyGlove's show a whole experiment, or nothing at all.
+
+    Example:
+        >>> in_short(ValueError('expected a Stack: Dict(\\n  x=1\\n)')), in_short(AssertionError())
+        ('expected a Stack: Dict( x=1 )', 'AssertionError')
+    """
+    return shortened(' '.join(str(error).split()), most=600) or type(error).__name__
+
+
 def shortened(line: str, most: int = 4000) -> str:
     """A line of a message without its middle, where it is too long for people.
 

@@ -13,7 +13,7 @@ import pyglove as pg
 from trainer import names
 from trainer.component import Component
 from trainer.derived import Derived
-from trainer.errors import UserError, shortened
+from trainer.errors import UserError, in_short
 from trainer.ranges import IntRange
 
 S = TypeVar('S')
@@ -23,7 +23,6 @@ _INHERITED = {'pyglove.core.symbolic.inferred.ValueFromParentChain'}
 _DERIVED = {Derived.__serialization_key__}
 _TYPE = pg.JSONConvertible.TYPE_NAME_KEY
 _TUPLE = pg.JSONConvertible.TUPLE_MARKER
-_MOST_CHARACTERS = 600
 
 
 def to_json_text(value: Any) -> str:
@@ -72,18 +71,12 @@ def from_json_text(
         ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError,
         UserError, ValueError,
     ) as error:  # fmt: skip
-        raise UserError(f'{source}: {_in_short(error)}') from error
+        raise UserError(f'{source}: {in_short(error)}') from error
     if not isinstance(component, expected):
         raise UserError(
             f'{source}: expected a {expected.__name__}, found a {type(component).__name__}'
         )
     return component
-
-
-def _in_short(error: Exception) -> str:
-    """What an error says on one line: PyGlove's show a whole experiment, or nothing at all."""
-    message = ' '.join(str(error).split())
-    return shortened(message, _MOST_CHARACTERS) or f'it does not fit ({type(error).__name__})'
 
 
 def _refuse_foreign(tree: Any, path: str, source: str) -> None:

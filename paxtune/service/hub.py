@@ -17,7 +17,7 @@ from typing import Any
 from paxtune import attempts
 from paxtune.attempts import Loss
 from paxtune.service.wire import Refused
-from paxtune.store import STATES, Store, StudySpec, TrialProto, note, write_notes
+from paxtune.store import STATES, Store, StudySpec, TrialProto, drop_notes, note, write_notes
 
 LEASE_SECONDS = 30.0
 """A worker that was not heard of for so long has lost its trial."""
@@ -190,6 +190,7 @@ class Hub:
                 if [proto.id for proto in protos] != [str(self._store.max_id() + 1)]:
                     raise Refused('conflict', 'trials were added in the meantime')
             for proto in protos:
+                drop_notes(proto, _OWN_NOTES)
                 write_notes(proto, {'request': request})
                 if STATES[proto.state] == 'ACTIVE':
                     if not turn:
@@ -238,6 +239,7 @@ class Hub:
             if STATES[new.state] != 'ACTIVE' or not attempts.holder(new):
                 own['holder'] = ''
             current.CopyFrom(new)
+            drop_notes(current, _OWN_NOTES)
             write_notes(current, {**own, 'request': request})
 
         with self._lock:
@@ -503,9 +505,6 @@ def _trial(content: bytes) -> TrialProto:
     if proto.state not in STATES:
         raise Refused('invalid', f'a trial has no state {proto.state}')
     try:
-        for key in ('attempt', 'faults', 'losses', 'furthest'):
-            if not 0 <= int(note(proto, key) or 1) < 2**31:
-                raise ValueError(key)
         if not all(
             type(event) is dict and type(event.get('event')) is str
             for event in attempts.history(proto)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from paxtune import attempts
-from paxtune.attempts import LeaseLostError, Loss
+from paxtune.attempts import LeaseLostError, Loss, TurnLostError
 from paxtune.service.client import Client
 from paxtune.service.hub import digest
 from paxtune.service.wire import Refused
@@ -226,19 +226,19 @@ class RemoteStore:
             return self._client.call('update', **call)
         except Refused as refusal:
             if refusal.code == 'fenced':
-                raise LeaseLostError(refusal.message) from None
+                raise LeaseLostError(str(refusal)) from None
             if refusal.code == 'missing':
                 raise KeyError(call['id']) from None
             raise
 
     def _add(self, trials: Sequence[TrialProto], turn: str) -> list[TrialProto]:
-        answer = self._client.call(
-            'add',
-            trials=[trial.SerializeToString() for trial in trials],
-            turn=turn,
-            worker=self.worker,
-            request=uuid.uuid4().hex,
-        )
+        content = [trial.SerializeToString() for trial in trials]
+        try:
+            answer = self._client.call('add', trials=content, turn=turn, worker=self.worker)
+        except Refused as refusal:
+            if refusal.code == 'conflict':
+                raise TurnLostError(str(refusal)) from None
+            raise
         return [self._take(content) for content in answer['trials']]
 
     def _take(self, content: bytes) -> TrialProto:

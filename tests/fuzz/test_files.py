@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import paxtune.study_tables  # noqa: F401
 from paxtune import exchange, seeds, study_checks
-from paxtune.decisions import spec_from_json, spec_to_json
+from paxtune.decisions import size, spec_from_json, spec_to_json
 from paxtune.limits import Limit
 from paxtune.policies import MedianStopping
 from paxtune.search_space import Space
@@ -82,7 +82,7 @@ def test_search_spaces(share: int) -> None:
     tree = json.loads(spec_to_json(Space(toy()).spec))
 
     def check(text: str) -> None:
-        watch.refused_or_taken(lambda: spec_from_json(text), ValueError)
+        watch.refused_or_taken(lambda: (size(spec_from_json(text)),), ValueError)
 
     watch.for_all(50 * share, check, trees.texts(tree))
 

@@ -138,7 +138,7 @@ def _choices(candidates: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     flags = st.sampled_from(
         ['', '', ', distinct=false', ', sorted=true', ", name='x'", ', 1', ', hints=1']
     )
-    count = st.sampled_from(['0', '1', '2', '2', '-1', '10**9', '1.5', '"2"', '9' * 30, 'true'])
+    count = st.sampled_from(['0', '1', '2', '2', '-1', '1000000000', '1.5', '"2"', '9' * 30, 'true'])
     return st.one_of(
         st.builds('oneof({}{})'.format, some, flags),
         st.builds('manyof({}, {}{})'.format, count, some, flags),
