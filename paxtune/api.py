@@ -136,7 +136,11 @@ def tune(
     with contextlib.ExitStack() as held:
         store: RemoteStore | None = None
         if service is not None:
-            store = RemoteStore(service.client())
+            assert job_log_dir is not None
+            directories.create(job_log_dir)
+            client = service.client()
+            client.connect()
+            store = RemoteStore(client)
             is_new = store.study() is None
         else:
             is_new = job_log_dir is None or not database(job_log_dir).exists()

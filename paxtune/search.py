@@ -49,6 +49,7 @@ def main(argv: Sequence[str] | None) -> int:
 
     from paxtune.api import MissingDataError, tune
     from paxtune.console import Progress
+    from paxtune.database import DatabaseUnavailableError
     from paxtune.tuner import Paused, StudyStoppedError
     from trainer.interrupt import Interrupt
 
@@ -69,7 +70,7 @@ def main(argv: Sequence[str] | None) -> int:
         except Paused as reason:
             print(f'Paused: {reason}. The study is saved in {job_log_dir}. To resume: {again}')
             return interrupt.exit_code if interrupt.requested() else 0
-        except StudyStoppedError as error:
+        except (StudyStoppedError, DatabaseUnavailableError) as error:
             print(f'Stopped: {error}. The study is saved in {job_log_dir}. To resume: {again}')
             return 1
         except MissingDataError as error:

@@ -93,6 +93,7 @@ def _of_trial(args: 'argparse.Namespace') -> 'dict[str, Experiment]':
         raise UserError('--trial: expected the number of a trial, or best')
     with Study.load(args.study_dir) as study:
         trial = _named(study, args.trial)
+        _require_weights(study, trial, args.job_log_dir)
         found = {
             name: overrides.override(part, args.set)
             for name, part in experiments(study, trial).items()
@@ -113,6 +114,19 @@ def _named(study: 'Study', name: str) -> 'Trial':
     if not name.isdecimal():
         raise UserError(f'--trial={name}: expected the number of a trial, or best')
     return study.trial(int(name))
+
+
+def _require_weights(study: 'Study', trial: 'Trial', job_log_dir: str) -> None:
+    """A trial that began with the weights of another can be repeated only while they are there."""
+    from paxtune.retention import require_weights
+    from trainer.checkpoint import newest_checkpoint
+
+    names = study.sub_experiments or ['']
+    is_begun = any(
+        newest_checkpoint(os.path.join(job_log_dir, name, 'checkpoints')) for name in names
+    )
+    if trial.warm_start is not None and not is_begun:
+        require_weights(study, study.trial(trial.warm_start))
 
 
 def _refuse_other_experiment(job_log_dir: str, experiment: 'Experiment') -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from paxtune import workers
+from paxtune.attempts import DetachedError
 from paxtune.callbacks import Callback
 from paxtune.local_store import LocalStore
 from paxtune.service.client import Client
@@ -170,7 +171,7 @@ def _supervise(
     try:
         supervisor.run(should_interrupt, watcher.look)
         watcher.look()
-    except workers.WorkerError as error:
+    except (workers.WorkerError, DetachedError) as error:
         raise StudyStoppedError(str(error)) from None
     finally:
         client.close()

@@ -1,8 +1,8 @@
 """Runs trials of a study that a service keeps, until there are no more: one worker of a search.
 
 `python -m paxtune.search --workers=N` starts these processes, and starts them again when they die.
-A worker ends with the process that started it. Exit codes: 0 there is nothing more to do, 1 an
-error of a trial stops the study, 2 bad input, 75 the worker has lost its trial or its study.
+A worker ends with the process that started it. Exit codes: 0 there is nothing more to do, 2 bad
+input, 75 the worker has lost its trial or its study, 76 an error of a trial stops the study.
 """
 
 import argparse
@@ -27,10 +27,13 @@ if TYPE_CHECKING:
     from paxtune.study import Study
     from paxtune.trial import Trial
 
-DETACHED = 75
-"""The exit code of a worker that is cut off from its trial, or from the service."""
+DETACHED, STOPPED = 75, 76
+"""Exit codes: it is cut off from its trial, or from the service; an error stops the study."""
 
 _HEARTBEAT_SECONDS = 3.0
+
+# For so long a worker that begins waits for a service, as one that runs does.
+_PATIENCE = 120.0
 
 _LOG = logging.getLogger('paxtune.worker')
 
@@ -54,6 +57,7 @@ def main(argv: Sequence[str] | None) -> int:
         importlib.import_module(module)
     secret, authority = access.token(None), Path(args.tls_ca) if args.tls_ca else None
     client = Client(args.endpoint, args.study, secret, tls=args.tls, ca_cert=authority)
+    client.connect(_PATIENCE)
     store = RemoteStore(client, args.worker)
     with presence:
         return _work(store, Path(args.job_log_dir), log)
@@ -103,7 +107,7 @@ def _work(store: 'RemoteStore', directory: Path, log: logs.JsonLines) -> int:
             return interrupt.exit_code if interrupt.requested() else 0
         except StudyStoppedError as error:
             print(f'error: {error}', file=sys.stderr)
-            return 1
+            return STOPPED
         except DetachedError as error:
             _LOG.warning('detached: %s', error)
             return DETACHED

@@ -32,6 +32,10 @@ _MAX_FALSE_STARTS = 3
 _MAX_STOPPED_SECONDS = 60.0
 _SHOWN_LINES = 20
 
+# Exit codes of a worker, by which it says so itself: see `paxtune.worker`.
+_STOPPED = 76
+_GAVE_BACK = (0, 2, 75, _STOPPED, 128 + signal.SIGINT, 128 + signal.SIGTERM)
+
 # What ends a process that has done nothing wrong. The kernel's own killer, too, uses SIGKILL.
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -194,11 +198,11 @@ class Supervisor:
         assert slot.process is not None and slot.process.stdin is not None
         slot.process.stdin.close()
         _LOG.info('worker %s ended with %d', slot.worker, code)
-        if code in (1, 2) and (said := self._said(slot)):
-            raise UserError(said) if code == 2 else WorkerError(said)
         slot.is_done = code == 0
         reason, counts = slot.killed or _told(code)
         lost = self._lose(slot, reason, counts)
+        if code in (2, _STOPPED) and (said := self._said(slot)):
+            raise UserError(said) if code == 2 else WorkerError(said)
         is_false_start = lost is None and slot.killed is None and counts
         slot.false_starts = slot.false_starts + 1 if is_false_start else 0
         if slot.false_starts >= _MAX_FALSE_STARTS:
@@ -269,14 +273,14 @@ class Supervisor:
 
     def _said(self, slot: _Slot) -> str:
         """The message that a worker has ended with; '' for none."""
-        return self._tail(slot).rpartition('error: ')[2].strip()
+        return f'\n{self._tail(slot)}'.rpartition('\nerror: ')[2].strip()
 
 
 def _told(code: int) -> tuple[str, bool]:
     """Why a worker ended that nobody here has killed, and whether that counts."""
     if code >= 0:
         # Its trial it has given back, or lost, by itself.
-        return f'its worker ended with exit code {code}', code not in (0, 75, 130, 143)
+        return f'its worker ended with exit code {code}', code not in _GAVE_BACK
     name = signal.Signals(-code).name
     return f'its worker was ended by {name}', -code not in _FROM_OUTSIDE
 
@@ -318,9 +322,8 @@ def modules_of(value: Any) -> list[str]:
     """
     import pyglove as pg
 
-    found = {type(value).__module__}
-    for each in pg.query(value, where=lambda part: isinstance(part, pg.Object)).values():
-        found |= {type(each).__module__}
+    objects = pg.query(value, where=lambda part: isinstance(part, pg.Object), enter_selected=True)
+    found = {type(each).__module__ for each in objects.values()}
     if '__main__' in found:
         raise UserError(
             'workers are processes of their own, which cannot import what is defined in the '

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from paxtune.attempts import MAX_LOSSES, LeaseLostError, Loss
 from paxtune.database import Database
 from paxtune.local_store import LocalStore
 from paxtune.service.client import Client
-from paxtune.service.hub import Hub
+from paxtune.service.hub import Hub, digest
 from paxtune.service.remote_store import RemoteStore
 from paxtune.service.server import Server
 from paxtune.service.wire import Refused
@@ -19,6 +20,7 @@ from paxtune.store import Store, TrialProto, write_notes
 from paxtune.study import Study
 from tests.paxtune.studies import ask, decisions, finish, run
 from tests.paxtune.toys import search, toy
+from trainer.errors import UserError
 
 
 class Service:
@@ -44,7 +46,7 @@ class Service:
         client = Client(f'127.0.0.1:{self._server.port}', 'toys', patience=5.0)
         return RemoteStore(client, worker)
 
-    def study(self, worker: str, **fields: object) -> Study:
+    def study(self, worker: str, **fields: Any) -> Study:
         """The study, opened by a worker."""
         value = toy(search=search(**fields))
         self._studies.append(Study.open('anywhere', value, store=self.store(worker)))
@@ -202,9 +204,9 @@ def test_what_is_sent_again_is_done_once(service: Service) -> None:
     stored = service.hub.changes('', 0)['trials'][0]
     new = TrialProto.FromString(stored)
     write_notes(new, {'user:x': 'y'})
-    call = {
+    call: dict[str, Any] = {
         'id': 1,
-        'expected': attempts_digest(stored),
+        'expected': digest(stored),
         'trial': new.SerializeToString(),
         'worker': 'a',
         'attempt': 1,
@@ -218,18 +220,17 @@ def test_what_is_sent_again_is_done_once(service: Service) -> None:
     assert not service.hub.update(**(call | {'request': 'r2'}))['done']
     trial.report(10, {'loss': 1.0, 'accuracy': 0.5})
     added = TrialProto(state=TrialProto.State.REQUESTED, parameters=new.parameters)
-    add = {'trials': [added.SerializeToString()], 'turn': '', 'worker': 'a', 'request': 'r3'}
+    add: dict[str, Any] = {
+        'trials': [added.SerializeToString()],
+        'turn': '',
+        'worker': 'a',
+        'request': 'r3',
+    }
     first = service.hub.add(**add)
     for _ in range(2):
         assert service.hub.add(**add) == first
         service.restart()
     assert len(study.trials) == 2
-
-
-def attempts_digest(content: bytes) -> str:
-    from paxtune.service.hub import digest
-
-    return digest(content)
 
 
 def test_two_who_change_the_same_do_not_undo_each_other(service: Service) -> None:
@@ -245,7 +246,7 @@ def test_decisions_and_attempts_are_not_the_clients(service: Service) -> None:
     study = service.study('a')
     ask(study)
     stored = service.hub.changes('', 0)['trials'][0]
-    call = {'id': 1, 'expected': attempts_digest(stored), 'worker': 'a', 'attempt': 1}
+    call: dict[str, Any] = {'id': 1, 'expected': digest(stored), 'worker': 'a', 'attempt': 1}
     changed = TrialProto.FromString(stored)
     del changed.parameters[:]
     with pytest.raises(Refused, match='decisions cannot be changed'):
@@ -304,7 +305,8 @@ def test_a_suggestion_that_was_overtaken_is_made_again(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study, other = service.study('a'), service.study('')
-    original, added = study.suggestions.next, []
+    original = study.suggestions.next
+    added: list[object] = []
 
     def overtaken(number: int) -> object:
         suggested = original(number)
@@ -337,13 +339,16 @@ def test_a_long_study_comes_in_pages(service: Service, monkeypatch: pytest.Monke
     first = service.study('a')
     trials = run(first)
     second = service.study('b')
-    calls = []
+    calls: list[str] = []
     store = second.store
     assert isinstance(store, RemoteStore)
     original = store._client.call
-    monkeypatch.setattr(
-        store._client, 'call', lambda name, **more: calls.append(name) or original(name, **more)
-    )
+
+    def counted(name: str, **fields: Any) -> dict[str, Any]:
+        calls.append(name)
+        return original(name, **fields)
+
+    monkeypatch.setattr(store._client, 'call', counted)
     store._epoch = ''
     assert [trial.decisions for trial in second.trials] == [trial.decisions for trial in trials]
     assert calls.count('changes') > 2
@@ -356,3 +361,11 @@ def test_the_history_has_an_end() -> None:
     assert [event['worker'] for event in attempts.history(proto)] == [
         str(i) for i in range(100, 300)
     ]
+
+
+def test_a_study_of_another_experiment_is_left_alone(service: Service) -> None:
+    run(service.study('a'))
+    before = service.hub.study('')
+    with pytest.raises(UserError, match='holds a study of another experiment'):
+        Study.open('anywhere', toy(rate=0.5), store=service.store('b'))
+    assert service.hub.study('') == before

@@ -1,0 +1,62 @@
+"""How much faster a study is with two workers than with one that has the cores of one of them.
+
+    python benchmarks/workers.py --quick --check
+
+Both searches run the same trials of `lm.StdlibTunable`, each trial on half of this machine's cores,
+one search after the other, with one compilation cache that is warm. Goal: two workers take at most
+0.65 of the wall clock of one. `--quick` trains for fewer steps, so that starting the processes
+weighs more; `--check` exits with 1 where the goal is missed.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+GOAL = 0.65
+TRIALS = 8
+
+
+def seconds(workers: int, steps: int, directory: Path) -> float:
+    """Wall-clock seconds of a search whose workers have half of the cores each."""
+    cores = sorted(os.sched_getaffinity(0))
+    half = cores[: len(cores) // 2 * workers] or cores
+    command = [
+        *['taskset', '-c', ','.join(map(str, half))],
+        *[sys.executable, '-m', 'paxtune.search', '--exp=lm.StdlibTunable'],
+        *[f'--workers={workers}', f'--num_trials={TRIALS}', '--algorithm=random_search'],
+        *[f'--job_log_dir={directory / str(workers)}', '--set', f'train.num_train_steps={steps}'],
+        *[f'train.eval_interval_steps={steps}', 'search.early_stopping=none'],
+    ]
+    environment = {**os.environ, 'XDG_CACHE_HOME': str(directory)}
+    start = time.perf_counter()
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - start
+
+
+def main() -> int:
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument('--quick', action='store_true')
+    flags.add_argument('--check', action='store_true')
+    args = flags.parse_args()
+    steps = 30 if args.quick else 300
+    with tempfile.TemporaryDirectory() as scratch:
+        # What is compiled is compiled before anything is timed.
+        seconds(2, 1, Path(scratch) / 'warm')
+        (Path(scratch) / 'timed').mkdir()
+        os.rename(Path(scratch) / 'warm' / 'paxtune', Path(scratch) / 'timed' / 'paxtune')
+        taken = {workers: seconds(workers, steps, Path(scratch) / 'timed') for workers in (1, 2)}
+    for workers, value in taken.items():
+        print(f'{workers} workers, {TRIALS} trials of {steps} steps: {value:.1f} s')
+    ratio = taken[2] / taken[1]
+    print('RESULT ' + json.dumps({'two_to_one': round(ratio, 3), 'cores': os.cpu_count()}))
+    return int(args.check and ratio > GOAL)
+
+
+if __name__ == '__main__':
+    sys.exit(main())
