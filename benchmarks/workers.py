@@ -2,7 +2,7 @@
 
     python benchmarks/workers.py --quick --check
 
-Both searches run the same trials of `lm.StdlibTunable`, each trial on half of this machine's cores,
+Both searches run the same trials of `lm.StdlibTunable`, of one structure, each trial on half of this machine's cores,
 one search after the other, with one compilation cache that is warm. Goal: two workers take at most
 0.65 of the wall clock of one. `--quick` trains for fewer steps, so that starting the processes
 weighs more; `--check` exits with 1 where the goal is missed.
@@ -20,6 +20,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 GOAL = 0.65
 TRIALS = 8
+BLOCK = 'task.model.stack.layers[0]'
+ONE_STRUCTURE = (
+    'task.model.stack.repeats=2',
+    f'{BLOCK}.attention.num_heads=2',
+    f'{BLOCK}.feed_forward=FeedForward(hidden_dims=192)',
+)
 
 
 def seconds(workers: int, steps: int, directory: Path) -> float:
@@ -31,7 +37,7 @@ def seconds(workers: int, steps: int, directory: Path) -> float:
         *[sys.executable, '-m', 'paxtune.search', '--exp=lm.StdlibTunable'],
         *[f'--workers={workers}', f'--num_trials={TRIALS}', '--algorithm=random_search'],
         *[f'--job_log_dir={directory / str(workers)}', '--set', f'train.num_train_steps={steps}'],
-        *[f'train.eval_interval_steps={steps}', 'search.early_stopping=none'],
+        *[f'train.eval_interval_steps={steps}', 'search.early_stopping=null', *ONE_STRUCTURE],
     ]
     environment = {**os.environ, 'XDG_CACHE_HOME': str(directory)}
     start = time.perf_counter()

@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-import jax
 import pyglove as pg
 from absl import logging
 
+from paxtune import processes as joint
 from paxtune import study_checks, transfer, with_workers
 from paxtune.algorithms import Algorithm
 from paxtune.algorithms.sampling import draw
@@ -20,12 +20,14 @@ from paxtune.rewards import MetricReward, Objectives, Reward
 from paxtune.runners import ExperimentRunner, FunctionRunner, Runner, parts_of
 from paxtune.search_space import Space
 from paxtune.searching import Search
+from paxtune.service.endpoint import Service
 from paxtune.service.remote_store import RemoteStore
 from paxtune.store import database
 from paxtune.study import Study
 from paxtune.tuner import Tuner
-from paxtune.with_workers import Service, Workers
+from paxtune.with_workers import Workers
 from trainer import directory as directories
+from trainer import processes
 from trainer.command import enable_compilation_cache
 from trainer.errors import UserError
 from trainer.names import nearest
@@ -62,6 +64,9 @@ def tune(
     """Searches an experiment, or the values that a function is called with.
 
     The same call again resumes. What is given here takes the place of what `what.search` says.
+
+    Of several processes (`trainer.processes`) all call it alike, and train the trials of an
+    experiment together. The first has the study; the others read it when it is done.
 
     Args:
         what: a tunable experiment; or a function, which is called with the values of a trial (and
@@ -117,23 +122,33 @@ def tune(
     if unknown := [name for name in search if Search.__schema__.get_field(name) is None]:
         known = [str(name) for name in Search.__schema__.fields]
         raise UserError(f'a search has no {unknown[0]!r}. {nearest(unknown[0], known)}'.rstrip())
-    runner: Runner
-    if isinstance(what, Tunable):
-        if space is not None or job_log_dir is None:
-            raise UserError(
-                'an experiment is its own space, and needs a job_log_dir for its trials'
-            )
-        _refuse_several_processes()
-        value, how = _changed(what, changes), None
-        data, runner = prepared_data(value), ExperimentRunner()
-        enable_compilation_cache()
-    else:
-        value, how = _of_function(space, changes)
-        data, runner = {}, FunctionRunner(what)
-    if (workers is not None or service is not None) and not isinstance(what, Tunable):
-        raise UserError('workers run experiments; a function runs in this process')
-    study_checks.checked(value, how)
+    has_workers = workers is not None or service is not None
     with contextlib.ExitStack() as held:
+        runner: Runner
+        if isinstance(what, Tunable):
+            if space is not None or job_log_dir is None:
+                raise UserError(
+                    'an experiment is its own space, and needs a job_log_dir for its trials'
+                )
+            _require_one_way(has_workers)
+            held.enter_context(processes.together())
+            value, how = _changed(what, changes), None
+            data, runner = prepared_data(value), ExperimentRunner()
+            enable_compilation_cache()
+        else:
+            if has_workers:
+                raise UserError('workers run experiments; a function runs in this process')
+            value, how = _of_function(space, changes)
+            data, runner = {}, FunctionRunner(what)
+        study_checks.checked(value, how)
+        if isinstance(what, Tunable) and processes.count() > 1:
+            assert job_log_dir is not None
+            joint.require_same(value, data)
+            if not processes.is_first():
+                joint.follow(value, should_interrupt)
+                return load_study(job_log_dir)
+            runner = joint.LeadingRunner(should_interrupt)
+            should_interrupt = runner.should_interrupt
         store: RemoteStore | None = None
         if service is not None:
             assert job_log_dir is not None
@@ -158,7 +173,8 @@ def tune(
             elif workers is not None:
                 with_workers.run(study, _workers(workers), callbacks, should_interrupt)
             else:
-                Tuner(study, runner, callbacks, should_interrupt).run()
+                with runner.leading():
+                    Tuner(study, runner, callbacks, should_interrupt).run()
             on_error.pop_all()
         _warn_of_failure(study)
         return study
@@ -213,10 +229,14 @@ def _some_parts(space: Space) -> dict[str, Tunable]:
     raise UserError(f'no experiment was found whose values fit together: {reason}') from reason
 
 
-def _refuse_several_processes() -> None:
-    # Each of them would run trials of its own, all of which the trainer refuses.
-    if jax.process_count() > 1:
-        raise UserError('a search over several processes is not supported yet: start one')
+def _require_one_way(has_workers: bool) -> None:
+    # Processes that know nothing of each other would each run trials of its own.
+    processes.require_joined()
+    if has_workers and processes.count() > 1:
+        raise UserError(
+            '--workers and --vizier_endpoint run trials apart, each in a process of its own; '
+            '--coordinator runs each trial in all processes: choose one'
+        )
 
 
 def _fork(source: Study, study: Study) -> None:

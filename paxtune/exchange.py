@@ -61,6 +61,8 @@ def content(trial: 'Trial') -> dict[str, Any]:
         'ended': trial.completed.isoformat() if trial.completed else None,
         'seconds': trial.seconds,
         'devices': trial.devices,
+        'attempt': trial.attempt,
+        'history': trial.history,
         'measurements': [
             {
                 'step': each.step,

@@ -14,9 +14,11 @@ class LocalStore(Store):
 
     Attributes:
         worker: the name of this process.
+        flags: how commands are told where it is, beside its directory.
     """
 
     is_shared = False
+    flags: list[str] = []
 
     def __init__(self, database: Database, name: str = 'study') -> None:
         """Makes the store of a study that is in a database, or will be."""

@@ -1,11 +1,12 @@
 """Structured logs: a line of JSON for each message, with the trial that it is about.
 
-What a message says in numbers stands beside it, too: `_LOG.info('…', extra={'fields': {'step': 8}})`.
+What a message says in numbers can stand beside it: `_LOG.info(…, extra={'fields': {'step': 8}})`.
 """
 
 import datetime
 import json
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -35,8 +36,11 @@ class JsonLines(logging.Handler):
         try:
             line = self.line(record)
             # Opened each time: a full disk, or a file that was moved, ends no trial.
-            with open(self._path, 'a', encoding='utf-8') as file:
-                file.write(line + '\n')
+            with open(self._path, 'ab+') as file:
+                end = file.tell()
+                # A full disk cuts off what is written.
+                is_whole = end == 0 or os.pread(file.fileno(), 1, end - 1) == b'\n'
+                file.write((b'' if is_whole else b'\n') + line.encode() + b'\n')
         except Exception:
             self.handleError(record)
 

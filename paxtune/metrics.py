@@ -4,6 +4,7 @@ A name is `<evaluation set>/<metric>`, `train/<metric>`, or one of those that be
 trial, such as `num_params`. Where a trial has several sub-experiments, `:<sub-experiment>` follows.
 """
 
+import functools
 import math
 import re
 import statistics
@@ -205,7 +206,13 @@ class Metric(Component):
 
 def as_metric(metric: str | Metric) -> Metric:
     """A metric that was given as one, or by its name."""
-    return Metric(metric) if isinstance(metric, str) else metric
+    return _named(metric) if isinstance(metric, str) else metric
+
+
+@functools.lru_cache(maxsize=256)
+def _named(name: str) -> Metric:
+    # To make a symbolic object takes longer than to look up the metric.
+    return Metric(name)
 
 
 def split_name(name: str) -> tuple[str, str | None]:

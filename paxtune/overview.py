@@ -35,6 +35,7 @@ class Overview:
         num_trials: how many trials it is to have; None where that cannot be said.
         counts: the trials by outcome.
         best: the best reward; None where there is none, or more than one objective.
+        best_trial: the trial that has it.
         front: how many trials no other is better than; None with one objective.
         created: when it was made.
         is_done: whether it needs no more trials, as `Study.is_done` says.
@@ -44,6 +45,7 @@ class Overview:
     num_trials: int | None
     counts: Mapping[str, int]
     best: float | None
+    best_trial: int | None
     front: int | None
     created: datetime.datetime
     is_done: bool
@@ -60,25 +62,34 @@ class Overview:
             spec = store.study()
             if spec is None:
                 raise UserError('nothing was written yet')
-            record = StudyRecord.read(spec, path)
-            return cls._of(spec, record, store.trials(), store.created())
+            return cls.of(spec, store.trials(), store.created(), path)
         finally:
             store.close()
 
     @classmethod
-    def _of(
+    def of(
         cls,
         spec: StudySpec,
-        record: StudyRecord,
         protos: Sequence[TrialProto],
         created: datetime.datetime,
+        source: Path,
     ) -> 'Overview':
+        """Of a study, as its store has it.
+
+        Args:
+            spec: what is said of it.
+            protos: all of its trials.
+            created: when it was made.
+            source: where it is, for people.
+
+        Raises:
+            UserError: it is no study of this version.
+        """
+        record = StudyRecord.read(spec, source)
         value = json.loads(record.value)
         search = json.loads(record.search) if record.search else value['search']
-        signs = [1.0 if each.goal == each.MAXIMIZE else -1.0 for each in spec.metrics]
-        # All that a trial needs of its study, to tell how it ended.
-        header: Any = types.SimpleNamespace(signs=signs, rewards=signs)
-        trials = [Trial(proto, header) for proto in protos]
+        trials = bare_trials(spec, protos)
+        signs = _signs(spec)
         candidates = [trial for trial in trials if trial.rewards and trial.stop_reason is None]
         best = max(candidates, key=lambda trial: trial.scores, default=None)
         num_trials = search.get('num_trials')
@@ -89,6 +100,7 @@ class Overview:
             num_trials=num_trials,
             counts=Counter(trial.outcome for trial in trials),
             best=best.reward if best is not None and len(signs) == 1 else None,
+            best_trial=best.id if best is not None and len(signs) == 1 else None,
             front=_size_of_front(candidates) if len(signs) > 1 else None,
             created=created,
             is_done=_budget_used(search, trials, signs)
@@ -97,6 +109,17 @@ class Overview:
                 and (len(trials) >= num_trials or _is_exhausted(spec, record, protos))
             ),
         )
+
+
+def bare_trials(spec: StudySpec, protos: Sequence[TrialProto]) -> list[Trial]:
+    """Trials that can tell how far they are and how they ended, but not what they are of."""
+    signs = _signs(spec)
+    header: Any = types.SimpleNamespace(signs=signs, rewards=signs)
+    return [Trial(proto, header) for proto in protos]
+
+
+def _signs(spec: StudySpec) -> list[float]:
+    return [1.0 if each.goal == each.MAXIMIZE else -1.0 for each in spec.metrics]
 
 
 def listing(root: Path) -> Document:

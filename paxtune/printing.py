@@ -71,13 +71,15 @@ def write(document: Document, format_: str) -> None:
         say(_tables(document))
 
 
-def say(text: str) -> None:
-    """Writes to standard output, as long as somebody reads it."""
+def say(text: str) -> bool:
+    """Writes to standard output. Returns whether anybody reads it still."""
     try:
         print(text.rstrip('\n'), flush=True)
     except BrokenPipeError:
         # Who reads has seen enough: `… | head`. Nothing more can be written, at exit neither.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
 
 
 def to_csv(rows: Iterable[Row], columns: Sequence[str]) -> str:
@@ -127,14 +129,15 @@ def _tables(document: Document) -> str:
             continue
         if console.is_terminal and len(table.rows) <= _MOST_DRAWN:
             with console.capture() as capture:
-                console.print(_drawn(table))
+                console.print(drawn(table))
             blocks.append(capture.get().rstrip('\n'))
         else:
             blocks.append(to_text(table))
     return '\n\n'.join([*blocks, *filter(None, [document.remark])])
 
 
-def _drawn(table: Table) -> Any:
+def drawn(table: Table) -> Any:
+    """A table with lines, for `rich` to print."""
     from rich.table import Table as Drawn
     from rich.text import Text
 

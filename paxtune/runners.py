@@ -4,7 +4,8 @@ import contextlib
 import dataclasses
 import gc
 import inspect
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from paxtune.experiment import Tunable
 from paxtune.limits import Limit, violation
 from paxtune.metrics import join_name
 from paxtune.store import TRIALS
+from trainer import processes
 from trainer.attempts import take_over
 from trainer.derived import resolve
 from trainer.directory import trial_directory_name
@@ -52,6 +54,10 @@ class Report:
 class Runner:
     """Runs the trials of a study, each to its end."""
 
+    def leading(self) -> AbstractContextManager[None]:
+        """Around a whole search. Others may take part in it, who hear here how it ends."""
+        return contextlib.nullcontext()
+
     def prepare(self, study: 'Study', trial: 'Trial') -> str | None:
         """Gets a trial ready, and returns why it is infeasible before it begins; None if not."""
         return None
@@ -89,10 +95,73 @@ class ExperimentRunner(Runner):
     """Trains a trial's experiment, or its sub-experiments one after another."""
 
     def prepare(self, study: 'Study', trial: 'Trial') -> str | None:
+        settle_warm_start(study, trial)
+        return Assignment.of(study, trial).refusal(study.space, study.search.limits)
+
+    def run(
+        self,
+        study: 'Study',
+        trial: 'Trial',
+        directory: Path | None,
+        should_interrupt: Callable[[], bool],
+    ) -> Generator[Report, None, None]:
+        return Assignment.of(study, trial).train(study.space, should_interrupt)
+
+    @property
+    def num_devices(self) -> int:
+        import jax
+
+        return jax.device_count()
+
+
+@dataclasses.dataclass(frozen=True)
+class Assignment:
+    """A trial as what trains it needs to know it: plain data, but for the space.
+
+    Attributes:
+        trial: its number.
+        decisions: by id.
+        directory: of this attempt.
+        earlier: the directories of the attempts before it.
+        warm_start: the number and the directory of the trial whose weights it begins with.
+    """
+
+    trial: int
+    decisions: 'Decisions'
+    directory: str
+    earlier: Sequence[str] = ()
+    warm_start: tuple[int, str] | None = None
+
+    @classmethod
+    def of(cls, study: 'Study', trial: 'Trial') -> 'Assignment':
+        """That of a trial.
+
+        Raises:
+            ValueError: the study is in memory.
+        """
+        numbers = range(1, trial.attempt + 1)
+        *earlier, own = (str(attempt_directory(study, trial, n)) for n in numbers)
+        return cls(trial.id, trial.by_id, own, earlier, _warm_start(study, trial))
+
+    def experiments(self, space: 'Space') -> dict[str, Tunable]:
+        """What it trains, in order, by the name of the sub-experiment ('' without any).
+
+        Raises:
+            ValueError: the decisions do not fit together.
+            UserError: a sub-experiment names a path that is not there.
+        """
+        return _warm_started(parts_of(space, self.decisions), self.warm_start)
+
+    def refusal(self, space: 'Space', limits: list[Limit]) -> str | None:
+        """Why it is infeasible before it begins, by what it costs; None if it is not.
+
+        Raises:
+            ValueError: the decisions do not fit together.
+            UserError: they do not fit the devices.
+        """
         from trainer import costs
 
-        _settle_warm_start(study, trial)
-        parts, limits = experiments(study, trial), study.search.limits
+        parts = self.experiments(space)
         known = static_costs(parts)
         capacity = costs.device_memory_limit()
         reason = violation(limits, known)
@@ -109,24 +178,25 @@ class ExperimentRunner(Runner):
                 )
         return violation(limits, known)
 
-    def run(
-        self,
-        study: 'Study',
-        trial: 'Trial',
-        directory: Path | None,
-        should_interrupt: Callable[[], bool],
+    def train(
+        self, space: 'Space', should_interrupt: Callable[[], bool]
     ) -> Generator[Report, None, None]:
-        earlier = [attempt_directory(study, trial, n) for n in range(1, trial.attempt)]
-        directory = attempt_directory(study, trial)
-        before, left = 0, len(parts := experiments(study, trial))
+        """Trains it, from where its last attempt left off.
+
+        Raises:
+            Exception: as `trainer.loop.run`.
+        """
+        before, left = 0, len(parts := self.experiments(space))
         for name, experiment in parts.items():
             # What a run leaves on the device must be gone before the next one begins.
             gc.collect()
             left -= 1
             steps = experiment.train.num_train_steps
-            folder = directory / name
-            if earlier:
-                take_over([each / name for each in earlier], folder)
+            folder = Path(self.directory) / name
+            if self.earlier:
+                if processes.is_first():
+                    take_over([Path(each) / name for each in self.earlier], folder)
+                processes.agree()  # Nobody looks for checkpoints before they are there.
             with contextlib.closing(run(experiment, folder, should_interrupt)) as measurements:
                 for each in measurements:
                     yield Report(
@@ -138,12 +208,6 @@ class ExperimentRunner(Runner):
                     )
             before += steps
 
-    @property
-    def num_devices(self) -> int:
-        import jax
-
-        return jax.device_count()
-
 
 def experiments(study: 'Study', trial: 'Trial') -> dict[str, Tunable]:
     """What a trial trains, in order, by the name of the sub-experiment ('' without any).
@@ -152,15 +216,27 @@ def experiments(study: 'Study', trial: 'Trial') -> dict[str, Tunable]:
         ValueError: the decisions do not fit together.
         UserError: a sub-experiment names a path that is not there.
     """
-    parts = parts_of(study.space, trial.by_id)
+    return _warm_started(parts_of(study.space, trial.by_id), _warm_start(study, trial))
+
+
+def _warm_start(study: 'Study', trial: 'Trial') -> tuple[int, str] | None:
     if trial.warm_start is None:
+        return None
+    parent = study.trial(trial.warm_start)
+    return parent.id, str(attempt_directory(study, parent).absolute())
+
+
+def _warm_started(
+    parts: dict[str, Tunable], warm_start: tuple[int, str] | None
+) -> dict[str, Tunable]:
+    if warm_start is None:
         return parts
-    source = attempt_directory(study, study.trial(trial.warm_start)).absolute()
+    trial, source = warm_start
     return {
         name: replaced(
             part,
-            {'train.init_from_checkpoint': str(source / name / 'checkpoints')},
-            f'warm start from trial {trial.warm_start}',
+            {'train.init_from_checkpoint': str(Path(source) / name / 'checkpoints')},
+            f'warm start from trial {trial}',
         )
         for name, part in parts.items()
     }
@@ -225,7 +301,7 @@ def _ask_for_memory(limits: list[Limit], parts: Mapping[str, Tunable]) -> bool:
     return any(limit.selector.matches(names) for limit in limits)
 
 
-def _settle_warm_start(study: 'Study', trial: 'Trial') -> None:
+def settle_warm_start(study: 'Study', trial: 'Trial') -> None:
     """Notes that a trial begins afresh where its parent's weights do not fit it, or are not there.
 
     That is found out before the first step, so that it holds for each attempt.

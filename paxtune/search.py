@@ -3,17 +3,23 @@
     python -m paxtune.search --exp=lm.StdlibTunable --num_trials=16
 
 Every trial is an ordinary training run under <job_log_dir>/trials. The same command again resumes
-the study, the trial that was interrupted first; --num_trials is the study's total. Exit codes:
-0 done (or out of --max_hours), 1 no trial was completed, 2 bad input, 130 or 143 interrupted.
+the study, the trial that was interrupted first; --num_trials is the study's total. Several
+processes, or hosts with a common file system, train each trial together: the same command on each,
+with
+
+    --coordinator=HOST:PORT --num_processes=2 --process_id=0     (and 1)
+
+Exit codes: 0 done (or out of --max_hours), 1 no trial was completed, 2 bad input, 3 another process
+was lost, 130 or 143 interrupted.
 """
 
 import collections
 import re
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paxtune import whereabouts
 from trainer import command
 from trainer.errors import UserError
 
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
     from paxtune.experiment import Tunable
     from paxtune.study import Study
     from paxtune.trial import Trial
-    from paxtune.with_workers import Service, Workers
+    from paxtune.with_workers import Workers
 
 
 _BUDGETS: 'dict[str, tuple[type, str]]' = {
@@ -44,16 +50,22 @@ def main(argv: Sequence[str] | None) -> int:
         UserError: bad input.
     """
     args = _flags().parse_args(argv)
-    tunable = tunable_for(args)
-    job_log_dir = args.job_log_dir or f'runs/{args.exp}' + ('-smoke' if args.smoke else '')
+
+    from trainer import processes
+
+    processes.start(args)
+    with processes.together():
+        tunable = tunable_for(args)
+        name = args.exp + ('-smoke' if args.smoke else '')
+        service, workers = whereabouts.service_of(args, name), _workers(args)
+    job_log_dir = args.job_log_dir or f'runs/{name}'
 
     from paxtune.api import MissingDataError, tune
     from paxtune.console import Progress
     from paxtune.database import DatabaseUnavailableError
-    from paxtune.tuner import Paused, StudyStoppedError
+    from paxtune.tuner import INTERRUPTED, Paused, StudyStoppedError
     from trainer.interrupt import Interrupt
 
-    service = _service(args)
     again = shlex.join(['python', '-m', 'paxtune.search', *command.given(argv)])
     with Interrupt() as interrupt:
         try:
@@ -63,21 +75,29 @@ def main(argv: Sequence[str] | None) -> int:
                 callbacks=[Progress()],
                 prior_studies=args.prior_studies,
                 fork_study=args.fork_study,
-                workers=_workers(args),
+                workers=workers,
                 service=service,
                 should_interrupt=interrupt.requested,
             )
         except Paused as reason:
-            print(f'Paused: {reason}. The study is saved in {job_log_dir}. To resume: {again}')
-            return interrupt.exit_code if interrupt.requested() else 0
+            _say(f'Paused: {reason}. The study is saved in {job_log_dir}. To resume: {again}')
+            return interrupt.exit_code if str(reason) == INTERRUPTED else 0
         except (StudyStoppedError, DatabaseUnavailableError) as error:
-            print(f'Stopped: {error}. The study is saved in {job_log_dir}. To resume: {again}')
+            _say(f'Stopped: {error}. The study is saved in {job_log_dir}. To resume: {again}')
             return 1
         except MissingDataError as error:
             raise _with_a_way_out(error, tunable, args) from error
     with study:
-        print(summary(study, args.exp))
+        _say(summary(study, args.exp))
         return 0 if study.candidates else 1
+
+
+def _say(text: str) -> None:
+    """Prints, in the first process."""
+    from trainer import processes
+
+    if processes.is_first():
+        print(text)
 
 
 def _flags() -> 'argparse.ArgumentParser':
@@ -110,23 +130,16 @@ def _flags() -> 'argparse.ArgumentParser':
         '--fork_study', metavar='DIR', help='a study whose trials this one begins with'
     )
     command.add_tune_flag(flags)
+    command.add_process_flags(flags)
     flags.add_argument(
         '--workers', type=int, help='run trials in so many processes, which may die without harm'
     )
     flags.add_argument(
         '--worker_memory', type=float, metavar='GIB', help='what one of them may use of the memory'
     )
-    flags.add_argument(
-        '--vizier_endpoint',
-        metavar='HOST:PORT',
-        help='join the study that a service keeps (python -m paxtune.serve), with --workers, or 1',
+    whereabouts.add_flags(
+        flags, 'join the study that a service keeps (python -m paxtune.serve), with --workers, or 1'
     )
-    flags.add_argument('--study', metavar='NAME', help='its name there; that of --exp by default')
-    flags.add_argument(
-        '--token_file', metavar='FILE', help='its token; PAXTUNE_TOKEN in the environment does, too'
-    )
-    flags.add_argument('--tls', action='store_true', help='speak TLS with the service')
-    flags.add_argument('--tls_ca', metavar='FILE', help='the same, and trust this authority, PEM')
     return flags
 
 
@@ -140,22 +153,6 @@ def _workers(args: 'argparse.Namespace') -> 'Workers | None':
             raise UserError('--worker_memory is what each of --workers may use: give both')
         return None
     return Workers(count, args.worker_memory, (registry.module_of(args.exp),))
-
-
-def _service(args: 'argparse.Namespace') -> 'Service | None':
-    if args.vizier_endpoint is None:
-        given = [name for name in ('study', 'token_file', 'tls', 'tls_ca') if getattr(args, name)]
-        if given:
-            raise UserError(f'--{given[0]} is for a service: say where it is, --vizier_endpoint')
-        return None
-
-    from paxtune.service import access
-    from paxtune.with_workers import Service
-
-    study = args.study or args.exp + ('-smoke' if args.smoke else '')
-    authority = Path(args.tls_ca) if args.tls_ca else None
-    secret = access.token(args.token_file)
-    return Service(args.vizier_endpoint, study, secret, args.tls, authority)
 
 
 def tunable_for(args: 'argparse.Namespace') -> 'Tunable':
@@ -256,7 +253,8 @@ def summary(study: 'Study', exp: str) -> str:
         if rewards:
             front = ', '.join(str(trial.id) for trial in study.pareto_front)
             lines.append(f'No trial is better in all objectives than these: {front}')
-        show = shlex.join(['python', '-m', 'paxtune.studies', 'trials', str(study.directory)])
+        where = study.store.flags or [str(study.directory)]
+        show = shlex.join(['python', '-m', 'paxtune.studies', 'trials', *where])
         return '\n'.join([*lines, 'To compare them:', f'  {show}'])
     best = study.top(1)[0]
     lines.append(f'Best trial: {best.id}, {rewards[0].label}={best.reward!r}')
@@ -276,8 +274,8 @@ def train_command(study: 'Study', trial: 'Trial', exp: str | None) -> str:
     known = [] if exp is None else [f'--exp={exp}']
     which = 'best' if len(study.rewards) == 1 and study.best is trial else str(trial.id)
     target = [f'--trial={which}', f'--job_log_dir={study.directory}/best-{trial.id}']
-    command = ['python', '-m', 'paxtune.train', *known, f'--study_dir={study.directory}', *target]
-    return shlex.join(command)
+    source = [f'--study_dir={study.directory}', *study.store.flags]
+    return shlex.join(['python', '-m', 'paxtune.train', *known, *source, *target])
 
 
 if __name__ == '__main__':

@@ -27,6 +27,7 @@ from trainer.errors import UserError
 from trainer.names import nearest
 from trainer.ranges import IntRange
 
+
 class Space:
     """What is open in a symbolic value, and the way from decisions to concrete values.
 

@@ -159,6 +159,15 @@ class Store:
         wanted = None if ids is None else set(ids)
         return [TrialProto.FromString(t) for id_, t in found if wanted is None or id_ in wanted]
 
+    def read(self, known: Collection[int]) -> tuple[list[int], list[TrialProto]]:
+        """The numbers of all trials, and the trials whose numbers are not known, both by id."""
+        numbers = self.ids()
+        unknown = {number for number in numbers if number not in known}
+        found = self.trials(unknown)
+        # Another process may have deleted some in between.
+        gone = unknown - {int(trial.id) for trial in found}
+        return [number for number in numbers if number not in gone] if gone else numbers, found
+
     def trial(self, id_: int) -> TrialProto:
         """One trial.
 
@@ -221,6 +230,27 @@ class Store:
             update = trials.update().where(trials.c.trial_name == self._trial_name(id_))
             connection.execute(update.values(serialized_trial=trial.SerializeToString()))
         return trial
+
+    def write_trials(self, decide: Callable[[], Sequence[TrialProto]]) -> Sequence[TrialProto]:
+        """Writes trials that are there, in one transaction.
+
+        Args:
+            decide: called in the transaction; returns what is to be written.
+
+        Returns:
+            What was written.
+        """
+        update = trials.update().where(trials.c.trial_name == sqlalchemy.bindparam('name'))
+        update = update.values(serialized_trial=sqlalchemy.bindparam('content'))
+        with self.database.transaction() as connection:
+            protos = decide()
+            written = [
+                {'name': self._trial_name(int(proto.id)), 'content': proto.SerializeToString()}
+                for proto in protos
+            ]
+            if written:
+                connection.execute(update, written)
+        return protos
 
     def delete_trial(self, id_: int) -> None:
         """Deletes a trial.

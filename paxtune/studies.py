@@ -6,7 +6,8 @@
     python -m paxtune.studies stop DIR [TRIAL …]
 
 DIR is the --job_log_dir of a search. While a search works there, it can be looked at, and `stop`
-works. Where an experiment is built of classes of your own, --exp names the experiment as the search
+works. For a study that a service keeps, --vizier_endpoint=HOST:PORT --study=NAME takes the place of
+DIR. Where an experiment is built of classes of your own, --exp names the experiment as the search
 does, so that its module is imported. `… studies show --help` and so on tell more.
 Exit codes: 0 done, 2 bad input.
 """
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from paxtune import whereabouts
 from paxtune.printing import FORMATS
 from trainer import command
 from trainer.errors import UserError
@@ -30,6 +32,8 @@ Args: TypeAlias = argparse.Namespace
 # As `paxtune.protos.OUTCOMES`, which takes a second to import.
 STATES = ('completed', 'stopped', 'infeasible', 'active', 'requested')
 
+_INTERVAL = 2.0
+
 
 def main(argv: Sequence[str] | None) -> int:
     """Runs the command.
@@ -37,7 +41,8 @@ def main(argv: Sequence[str] | None) -> int:
     Raises:
         UserError: bad input.
     """
-    flags = _flags()
+    is_in_service = any(each.partition('=')[0] == whereabouts.FLAG for each in command.given(argv))
+    flags = _flags(is_in_service)
     args, rest = flags.parse_known_args(argv)
     # Python 3.11 ends a list of trials, which may be empty, where the first flag comes.
     if rest and hasattr(args, 'trials') and all(text.isdecimal() for text in rest):
@@ -48,21 +53,26 @@ def main(argv: Sequence[str] | None) -> int:
     import google.protobuf.message
     import sqlalchemy
 
+    from paxtune.attempts import DetachedError
     from paxtune.database import DatabaseUnavailableError
+    from paxtune.service.wire import Refused
 
+    args.where = whereabouts.given(args)
     try:
         args.run(args)
     except (
         DatabaseUnavailableError,
+        DetachedError,
+        Refused,
         sqlalchemy.exc.DatabaseError,
         google.protobuf.message.DecodeError,
     ) as error:
         reason = str(getattr(error, 'orig', error))
-        raise UserError(f'{args.dir}: the study cannot be read, or written: {reason}') from error
+        raise UserError(f'{args.where}: the study cannot be read, or written: {reason}') from error
     return 0
 
 
-def _flags() -> argparse.ArgumentParser:
+def _flags(is_in_service: bool) -> argparse.ArgumentParser:
     flags = command.parser(__doc__)
     commands = flags.add_subparsers(required=True, metavar='COMMAND')
 
@@ -79,17 +89,28 @@ def _flags() -> argparse.ArgumentParser:
         parser.set_defaults(run=run)
         if name == 'list':
             parser.add_argument('dir', nargs='?', default='runs', metavar='ROOT', help='runs')
+            parser.set_defaults(exp=None)
         else:
-            parser.add_argument('dir', metavar='DIR', help='the --job_log_dir of a search')
+            # It would be taken for the first of what comes after it.
+            if not is_in_service:
+                parser.add_argument('dir', metavar='DIR', help='the --job_log_dir of a search')
             parser.add_argument(
                 '--exp', metavar='NAME', help='the experiment, where it has classes of your own'
             )
+        whereabouts.add_flags(parser, 'in place of DIR: the service that keeps the study')
         if is_view:
             parser.add_argument('--format', choices=FORMATS, default='table')
         return parser
 
     add('list', _list, 'shows the studies in a directory and below', is_view=True)
-    add('show', _show, 'shows what a study searches, how far it is, and its best', is_view=True)
+    parser = add(
+        'show', _show, 'shows what a study searches, how far it is, and its best', is_view=True
+    )
+    parser.add_argument('--trial', type=int, metavar='TRIAL', help='what happened to this trial')
+    parser.add_argument('--watch', action='store_true', help='go on looking, until it is done')
+    parser.add_argument(
+        '--interval', type=_seconds, metavar='SECONDS', help='how often; every 2 s by default'
+    )
     parser = add('trials', _trials, 'shows the trials of a study', is_view=True)
     parser.add_argument('--state', choices=STATES, help='only these')
     parser.add_argument(
@@ -132,6 +153,13 @@ def _count(text: str) -> int:
     return number
 
 
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0.1 <= number <= 86400.0:
+        raise argparse.ArgumentTypeError(f'expected seconds, 0.1 to 86400, not {text}')
+    return number
+
+
 # --- Looking ---
 
 
@@ -139,15 +167,33 @@ def _list(args: Args) -> None:
     from paxtune.overview import listing
     from paxtune.printing import write
 
+    _refuse_service(args, 'list', 'a service does not list its studies: show one of them')
     write(listing(Path(args.dir)), args.format)
 
 
 def _show(args: Args) -> None:
     from paxtune.printing import write
-    from paxtune.study_tables import summary
+    from paxtune.study_tables import history_of, summary
 
+    if args.watch:
+        _watch(args)
+        return
+    if args.interval is not None:
+        raise UserError('--interval says how often --watch looks: give both')
     with _opened(args) as study:
-        write(summary(study), args.format)
+        write(summary(study) if args.trial is None else history_of(study, args.trial), args.format)
+
+
+def _watch(args: Args) -> None:
+    from paxtune.study_watch import watch
+
+    if args.trial is not None or args.format != 'table':
+        raise UserError('--watch shows the whole study, to people: leave --trial and --format out')
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        contextlib.closing(args.where.store()) as store,
+    ):
+        watch(store, str(args.where), args.interval or _INTERVAL)
 
 
 def _trials(args: Args) -> None:
@@ -165,8 +211,8 @@ def _best(args: Args) -> None:
 
     with _opened(args) as study:
         best = best_trials(study, args.top)
-        # A study of a function has nothing to train.
-        can_train = best and hasattr(study.value, 'parts')
+        # A study of a function has nothing to train, and one elsewhere cannot be named by a path.
+        can_train = best and hasattr(study.value, 'parts') and study.directory is not None
         again = train_command(study, best[0], args.exp) if can_train else ''
         write(best_of(study, best, again), args.format)
 
@@ -197,16 +243,19 @@ def _export(args: Args) -> None:
 
 @contextlib.contextmanager
 def _opened(args: Args, can_write: bool = False) -> 'Iterator[Study]':
-    from paxtune.study import Study
-
     if args.exp:
         from trainer import registry
         from trainer.component import Component
 
         # Only its module makes the classes known that the experiment is built of.
         registry.find(args.exp, Component)
-    with Study.load(args.dir, read_only=not can_write) as study:
+    with args.where.open(can_write) as study:
         yield study
+
+
+def _refuse_service(args: Args, name: str, why: str) -> None:
+    if args.vizier_endpoint is not None:
+        raise UserError(f'{name} {whereabouts.FLAG}={args.vizier_endpoint}: {why}')
 
 
 # --- Changing ---
@@ -237,39 +286,26 @@ def _retry(args: Args) -> None:
 def _stop(args: Args) -> None:
     from paxtune.study_changes import stop
 
-    print(stop(_database(args), args.trials))
+    print(stop(args.where, args.trials))
 
 
 def _delete(args: Args) -> None:
     from paxtune.study_changes import delete_study, delete_trials
-    from trainer.directory import locked
 
+    _refuse_service(args, 'delete', 'the directories of trials are where their workers are')
     if args.trials:
         with _held(args) as study:
             print(delete_trials(study, args.trials, args.yes))
         return
-    directory = _database(args).parent
-    with locked(directory):
+    with args.where.held() as directory:
         print(delete_study(directory, args.yes))
 
 
 @contextlib.contextmanager
 def _held(args: Args) -> 'Iterator[Study]':
-    """The study, while no search may work on it."""
-    from trainer.directory import locked
-
-    with locked(_database(args).parent), _opened(args, can_write=True) as study:
+    """The study, while no search may work in its directory."""
+    with args.where.held(), _opened(args, can_write=True) as study:
         yield study
-
-
-def _database(args: Args) -> Path:
-    """Where the study is. Raises UserError where none is: nothing is made there."""
-    from paxtune.store import database
-
-    path = database(args.dir)
-    if not path.exists():
-        raise UserError(f'There is no study in {path.parent}: {path.name} is missing.')
-    return path
 
 
 if __name__ == '__main__':

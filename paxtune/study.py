@@ -21,11 +21,10 @@ from paxtune.rewards import NonFiniteRewardError
 from paxtune.search_space import Space
 from paxtune.searching import Search
 from paxtune.store import TrialProto, database, notes
-from paxtune.study_record import StudyRecord, refuse_changes
+from paxtune.study_record import StudyRecord, refuse_changes, searched
 from paxtune.suggestions import Suggestions
 from paxtune.trial import Trial
 from trainer.errors import UserError
-from trainer.serialization import from_json_text
 
 if TYPE_CHECKING:
     import pandas
@@ -176,11 +175,7 @@ class Study:
         if spec is None:
             raise UserError(f'There is no study in {directory}: nothing was written yet.')
         record = StudyRecord.read(spec, directory)
-        value: Any = from_json_text(record.value, object, source=str(directory))
-        if record.search is None:
-            search: Search = value.search
-        else:
-            search = from_json_text(record.search, Search, source=str(directory))
+        value, search = searched(record, str(directory))
         return cls(directory, value, search, Space(value), record, store)
 
     def close(self) -> None:
@@ -216,16 +211,16 @@ class Study:
     @property
     def trials(self) -> list[Trial]:
         """All trials, by id, as they stand now."""
-        numbers = self.store.ids()
-        found = self._terminal  # What is terminal stays as it is, and is not read again.
+        # What is terminal stays as it is, and is not read again.
+        found = self._terminal
         with collected_later():
-            read = self.store.trials([number for number in numbers if number not in found])
+            numbers, read = self.store.read(found)
             fresh = {trial.id: trial for trial in (Trial(proto, self) for proto in read)}
-        # Of the known ones only those that are there: another process may have deleted some.
-        trials = [fresh.get(number) or found.get(number) for number in numbers]
-        present = [trial for trial in trials if trial is not None]
-        self._terminal = {trial.id: trial for trial in present if trial.is_terminal}
-        return present
+        found.update({trial.id: trial for trial in fresh.values() if trial.is_terminal})
+        known = found | fresh
+        if len(known) > len(numbers):  # Another process has deleted some.
+            self._terminal = {number: found[number] for number in numbers if number in found}
+        return [known[number] for number in numbers]
 
     def trial(self, number: int) -> Trial:
         """One trial.
@@ -307,13 +302,13 @@ class Study:
     def _done_reason(self, trials: list[Trial]) -> str | None:
         if reason := budgets.used_up(self.search, trials, self.signs[0] if self.signs else 1.0):
             return reason
-        if not all(trial.is_terminal for trial in trials):
-            return None
         if len(trials) >= self.num_trials:
-            return f'it has all of its {len(trials)} trials'
-        if self._is_exhausted(trials):
-            return f'there are no more than {len(trials)} different experiments in its space'
-        return None
+            reason = f'it has all of its {len(trials)} trials'
+        elif self._is_exhausted(trials):
+            reason = f'there are no more than {len(trials)} different experiments in its space'
+        else:
+            return None
+        return reason if all(trial.is_terminal for trial in trials) else None
 
     def _is_exhausted(self, trials: list[Trial]) -> bool:
         # What the algorithm found holds until a trial is deleted.
@@ -357,7 +352,7 @@ class Study:
         trials = self.trials
         if self._done_reason(trials) is not None or len(trials) >= self.num_trials:
             return None
-        number = self.store.max_id() + 1
+        number = trials[-1].id + 1 if trials else 1
         try:
             suggestion, notes = self.suggestions.next(number)
         except Exhausted:
@@ -520,8 +515,8 @@ class Study:
 
         Returns:
             Columns: state, rewards by their labels, `decisions.<path>`, `metrics.<name>` (final
-            ones), origin, parent, reason, created, completed, seconds. Decisions that a trial does
-            not have are missing.
+            ones), attempt, origin, parent, reason, created, completed, seconds. Decisions that a
+            trial does not have are missing.
         """
         from paxtune.tables import trials_frame
 

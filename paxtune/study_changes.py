@@ -1,17 +1,16 @@
 """What `python -m paxtune.studies` changes, and what it says of that."""
 
+import contextlib
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from paxtune import exchange, stops
-from paxtune.database import Database
 from paxtune.overview import databases
-from paxtune.store import Store
 from paxtune.study import Study
 from paxtune.trial import Trial
-from trainer.directory import locked
+from paxtune.whereabouts import Whereabouts
 from trainer.errors import UserError
 
 
@@ -33,48 +32,36 @@ def import_file(study: Study, path: str) -> str:
         print(f'warning: {path}: {line}', file=sys.stderr)
     count = len(exported['trials'])
     added = exchange.import_trials(study, exported['trials'], str(Path(path).resolve()))
-    told = f'{added} of {count} trials were added to {study.directory}.'
+    told = f'{added} of {count} trials were added to {study.directory or "the study"}.'
     others = 'The others had not ended, do not fit, lack a metric, or are there already.'
     return told if added == count else f'{told} {others}'
 
 
-def stop(path: Path, trials: Sequence[int]) -> str:
-    """Asks the search that works on a study to stop trials, or to pause.
+def stop(where: Whereabouts, trials: Sequence[int]) -> str:
+    """Asks whoever works on a study to stop trials, or to pause.
 
     Args:
-        path: the study's database; what it searches need not be known.
+        where: where the study is; what it searches need not be known.
         trials: their numbers; none to pause.
 
     Raises:
         UserError: there is no such trial, or it is not running.
     """
-    store = Store(Database(path))
-    try:
+    with contextlib.closing(where.store(can_write=True)) as store:
         for trial in trials:
             stops.stop(store, trial)
         if not trials:
             stops.pause(store)
-    finally:
-        store.close()
-    directory = path.parent
-    if not _is_worked_on(directory):
+    if not where.is_worked_on():
         what = 'the request waits for one' if trials else 'there is nothing to pause'
-        return f'No search is working in {directory}: {what}.'
+        return f'No search is working in {where}: {what}.'
     if not trials:
-        return f'The search in {directory} will pause at its next measurement.'
+        return f'The search in {where} will pause at its next measurement.'
     return f'To be stopped at the next measurement: {_named(trials)}.'
 
 
 def _named(trials: Iterable[int]) -> str:
     return ', '.join(f'trial {number}' for number in trials)
-
-
-def _is_worked_on(directory: Path) -> bool:
-    try:
-        with locked(directory):
-            return False
-    except UserError:
-        return True
 
 
 def delete_trials(study: Study, numbers: Sequence[int], yes: bool) -> str:

@@ -92,8 +92,11 @@ class StudyRecord:
             data, priors = json.loads(own['data']), json.loads(own['priors'])
             _check_data(data)
             _check_priors(priors)
+            # Others read these, while the study runs.
+            int(own.get('exhausted', -1))
+            set(map(int, json.loads(own.get('stop') or '[]')))
             return cls(own['value'], own['search'] or None, own['dna_spec'], data, priors)
-        except (LookupError, RecursionError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             raise UserError(
                 f'{source}: what the study says of itself cannot be read: {error!r}'
             ) from error
@@ -111,6 +114,25 @@ def _check_priors(priors: Any) -> None:
         for number in (*each['decisions'].values(), *each['scores']):
             if isinstance(number, bool) or not isinstance(number, int | float):
                 raise TypeError(f'priors: {number!r}')
+
+
+def searched(record: StudyRecord, source: str) -> tuple[Any, Search]:
+    """What a study searches, and how.
+
+    Args:
+        record: of the study.
+        source: where it is, for messages.
+
+    Raises:
+        UserError: it cannot be rebuilt.
+    """
+    value: Any = from_json_text(record.value, object, source)
+    if record.search is not None:
+        return value, from_json_text(record.search, Search, source)
+    search = getattr(value, 'search', None)
+    if not isinstance(search, Search):
+        raise UserError(f'{source}: the study does not say how it is searched')
+    return value, search
 
 
 def refuse_changes(stored: StudyRecord, now: StudyRecord, directory: Path | None) -> None:

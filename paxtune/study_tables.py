@@ -2,10 +2,11 @@
 
 import collections
 import dataclasses
+import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paxtune import budgets
+from paxtune import budgets, exchange
 from paxtune.differences import differences, shown
 from paxtune.labels import label
 from paxtune.printing import Document, Row, Table
@@ -30,7 +31,7 @@ def summary(study: Study) -> Document:
     decisions = [dataclasses.asdict(row) for row in decision_rows(study.space)]
     front, limits, reasons = best_trials(study), _budgets(study, trials), _reasons(trials)
     facts = {
-        'directory': str(study.directory),
+        'directory': None if study.directory is None else str(study.directory),
         'experiment': f'{type(study.value).__module__}.{type(study.value).__qualname__}',
         'algorithm': label(study.search.algorithm),
         'early_stopping': label(study.search.early_stopping),
@@ -86,6 +87,40 @@ def trials_of(
     remark = '' if trials else 'There are no such trials.'
     rows = _rows(study, trials)
     return Document(rows, rows, trial_columns(study, trials), [_compact(study, trials)], remark)
+
+
+def history_of(study: Study, number: int) -> Document:
+    """What became of a trial: how it stands, and what happened to it, oldest first.
+
+    Raises:
+        UserError: there is no such trial.
+    """
+    trial = study.trial(number)
+    columns = reward_columns(study)
+    row = trial_row(trial, columns)
+    last = trial.measurements[-1].step if trial.measurements else None
+    told = {
+        'state': trial.outcome,
+        **{name: row[name] for name in (*columns, 'reason')},
+        'attempt': trial.attempt,
+        'worker': trial.holder or None,
+        'measured at step': last,
+        **{name: row[name] for name in ('origin', 'created', 'completed', 'seconds')},
+        **trial.decisions,
+    }
+    events = [{**event, 'time': _moment(event.get('time'))} for event in trial.history]
+    names = ['time', 'event', 'attempt', 'worker', 'step', 'detail']
+    remark = '' if events else f'Nothing has happened to trial {number} yet.'
+    tables = [_upright(told, f'trial {number}', 'value'), Table(events, names, 'History')]
+    return Document(exchange.content(trial), trial.history, names, tables, remark)
+
+
+def _moment(text: Any) -> Any:
+    """A time of a history, which is of its worker's making, as such."""
+    try:
+        return datetime.datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return text
 
 
 def best_of(study: Study, trials: Sequence[Trial], train_command: str) -> Document:
@@ -171,12 +206,13 @@ def _rows(study: Study, trials: Sequence[Trial]) -> list[Row]:
 def _compact(study: Study, trials: Sequence[Trial], title: str = '') -> Table:
     """Trials for people: without metrics, and decisions by short names."""
     rewards = reward_columns(study)
-    names = _short_names(study, ['trial', 'state', 'reason', 'seconds', *rewards])
+    names = _short_names(study, ['trial', 'state', 'attempt', 'reason', 'seconds', *rewards])
     rows = []
     for trial in trials:
         row = trial_row(trial, rewards) | {'state': trial.outcome}
         rows.append(row | {names[path]: value for path, value in trial.decisions.items()})
-    columns = ['trial', 'state', *rewards, *names.values(), 'reason', 'seconds']
+    several = ['attempt'] if any(trial.attempt > 1 for trial in trials) else []
+    columns = ['trial', 'state', *several, *rewards, *names.values(), 'reason', 'seconds']
     return Table(rows, columns, title)
 
 

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from paxtune.study import Study
     from paxtune.trial import Trial
 
-_ABOUT = ('stopped', 'reason', 'origin', 'parent', 'created', 'completed', 'seconds')
+_ABOUT = (
+    'stopped', 'reason', 'attempt', 'origin', 'parent', 'created', 'completed', 'seconds',
+)  # fmt: skip
 
 
 def trial_columns(study: 'Study', trials: Iterable['Trial']) -> list[str]:
@@ -41,6 +43,7 @@ def trial_row(trial: 'Trial', rewards: list[str]) -> dict[str, Any]:
     return row | {
         'stopped': trial.stop_reason is not None,
         'reason': trial.reason,
+        'attempt': trial.attempt,
         'origin': trial.origin,
         'parent': trial.parent,
         'created': trial.created,

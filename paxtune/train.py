@@ -5,14 +5,17 @@
         --job_log_dir=runs/mine
 
 A trial is trained exactly as it was in its study, to the last bit on the same machine. The same
-command again resumes. Exit codes: 0 done, 2 bad input, 130 or 143 interrupted.
+command again resumes. --coordinator and its like are those of trainer.main. Exit codes: 0 done, 2
+bad input, 3 another process was lost, 130 or 143 interrupted.
 """
 
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paxtune import whereabouts
 from trainer import command
 from trainer.errors import UserError
 
@@ -33,6 +36,7 @@ def main(argv: Sequence[str] | None) -> int:
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags, required=False)
     flags.add_argument('--study_dir', help='the --job_log_dir of a search')
+    whereabouts.add_flags(flags, 'the service that keeps the study of --study_dir')
     flags.add_argument('--trial', help='number of a trial of that study, or best')
     flags.add_argument(
         '--decisions',
@@ -43,16 +47,20 @@ def main(argv: Sequence[str] | None) -> int:
         help='decisions to make, such as task.learner.learning_rate=1e-3',
     )
     flags.add_argument('--job_log_dir', required=True, help='where everything is written')
+    command.add_process_flags(flags)
     args = flags.parse_args(argv)
-    experiments = experiments_for(args)
 
+    from trainer import processes
     from trainer.main import train
 
-    again = ['python', '-m', 'paxtune.train', *command.given(argv)]
-    for name, experiment in experiments.items():
-        code = train(experiment, os.path.join(args.job_log_dir, name), resume_command=again)
-        if code:
-            return code
+    processes.start(args)
+    with processes.together():
+        experiments = experiments_for(args)
+        again = ['python', '-m', 'paxtune.train', *command.given(argv)]
+        for name, experiment in experiments.items():
+            code = train(experiment, os.path.join(args.job_log_dir, name), resume_command=again)
+            if code:
+                return code
     return 0
 
 
@@ -86,12 +94,14 @@ def experiments_for(args: 'argparse.Namespace') -> 'dict[str, Experiment]':
 
 def _of_trial(args: 'argparse.Namespace') -> 'dict[str, Experiment]':
     from paxtune.runners import experiments
-    from paxtune.study import Study
     from trainer import overrides
 
     if not args.trial:
         raise UserError('--trial: expected the number of a trial, or best')
-    with Study.load(args.study_dir) as study:
+    service = whereabouts.service_of(args, args.exp)
+    place = whereabouts.InService(service) if service else whereabouts.InDirectory(args.study_dir)
+    with place.open() as study:
+        study.directory = Path(args.study_dir)
         trial = _named(study, args.trial)
         _require_weights(study, trial, args.job_log_dir)
         found = {

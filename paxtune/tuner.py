@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import shutil
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -17,14 +18,14 @@ from paxtune.database import DatabaseUnavailableError
 from paxtune.metrics import split_name
 from paxtune.reasons import commonest
 from paxtune.records import TrialRecord, settle
-from paxtune.retention import Retention
+from paxtune.retention import Retention, disk_bytes
 from paxtune.rewards import NonFiniteRewardError, Reward
 from paxtune.runners import Report, Runner, trial_directory
 from paxtune.searching import Search
 from paxtune.study import Study
 from paxtune.trial import Trial
 from trainer.directory import write_text
-from trainer.errors import UserError, is_disk_full
+from trainer.errors import LostProcessError, UserError, is_disk_full
 from trainer.loop import Interrupted, NonFiniteLossError
 from trainer.signals import SkipTrial, StopTrial
 from trainer.speed import SPEEDS
@@ -52,7 +53,14 @@ class BadRewardError(UserError):
 _EXPECTED = (NonFiniteLossError, NonFiniteRewardError, SkipTrial, Infeasible)
 
 
+INTERRUPTED = 'interrupted'
+"""Why a search paused that was asked to by a signal."""
+
 _POLL_SECONDS = 0.5
+
+# How long a trial that found the disk full waits for room, and for how much at least.
+_ROOM_SECONDS = 60.0
+_LEAST_ROOM = 2**20
 
 
 def take_up(study: Study) -> None:
@@ -133,7 +141,13 @@ class Tuner:
         return not self._should_pause()
 
     def _run_trial(self, trial: Trial) -> None:
-        directory = self._directory(trial)
+        try:
+            directory = self._directory(trial)
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            self._lose_to_full_disk(trial, error)
+            return
         record = TrialRecord(directory, trial, self.study.data, self._runner.num_devices)
         self._began = time.monotonic()
         self._seconds_left = self._left(record)
@@ -146,7 +160,12 @@ class Tuner:
         except DetachedError:
             self._is_detached = True
             raise
-        except (BadRewardError, DatabaseUnavailableError, sqlalchemy.exc.SQLAlchemyError):
+        except (
+            BadRewardError,
+            DatabaseUnavailableError,
+            LostProcessError,
+            sqlalchemy.exc.SQLAlchemyError,
+        ):
             raise
         except Interrupted as interrupted:
             trial.release(f'after step {interrupted.step}')
@@ -170,8 +189,9 @@ class Tuner:
             raise
         except StopTrial as raised:
             signal = raised
-        except Exception:
-            record.note_time(trial)
+        except Exception as error:
+            if not is_disk_full(error):  # The study's database may be on that disk.
+                record.note_time(trial)
             raise
         record.note_time(trial)
         # Only now has the last save succeeded: a trial ends once, and cannot fail after that.
@@ -234,18 +254,36 @@ class Tuner:
 
     def _fail(self, trial: Trial, directory: Path | None, error: Exception) -> None:
         if is_disk_full(error):
-            # Whatever the decisions are. There may be room when it is tried again.
-            trial.lose(Loss(f'the disk is full: {_reason(error)}', counts=True, is_dead=True))
+            self._lose_to_full_disk(trial, error)
             return
         # Whatever a trial raises is that trial's. The traceback is kept beside it.
         if directory is not None:
-            write_text(directory / 'error.txt', traceback.format_exc())
+            try:
+                write_text(directory / 'error.txt', traceback.format_exc())
+            except OSError as full:
+                if not is_disk_full(full):
+                    raise
         if _stops_study(self.study.search, error):
             raise StudyStoppedError(
                 f'trial {trial.id} raised {_reason(error)}, which stops the study '
                 '(search.errors_to_skip, search.errors_to_stop_study)'
             ) from error
         trial.fail(_reason(error), is_error=not isinstance(error, _EXPECTED))
+
+    def _lose_to_full_disk(self, trial: Trial, error: Exception) -> None:
+        """Gives a trial back, whatever its decisions are, once there may be room for it."""
+        if self.study.directory is not None:
+            self._wait_for_room(self.study.directory, trial_directory(self.study, trial))
+        trial.lose(Loss(f'the disk is full: {_reason(error)}', counts=True, is_dead=True))
+
+    def _wait_for_room(self, disk: Path, directory: Path) -> None:
+        # Until then all attempts would fail at once, those of other workers too, and be used up.
+        wanted = max(_LEAST_ROOM, disk_bytes(directory))
+        end = time.monotonic() + _ROOM_SECONDS
+        while shutil.disk_usage(disk).free < wanted and time.monotonic() < end:
+            if self._should_pause():
+                return
+            time.sleep(_POLL_SECONDS)
 
     def _refuse_failures(self) -> None:
         failed = [trial.id for trial in self.study.trials if trial.is_failed]
@@ -299,7 +337,7 @@ class Tuner:
 
     def _why_paused(self) -> str:
         if self._interrupted():
-            return 'interrupted'
+            return INTERRUPTED
         return 'python -m paxtune.studies stop asked for it'
 
 

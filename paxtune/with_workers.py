@@ -3,18 +3,17 @@
 import dataclasses
 import secrets
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from paxtune import workers
 from paxtune.attempts import DetachedError
 from paxtune.callbacks import Callback
 from paxtune.local_store import LocalStore
-from paxtune.service.client import Client
+from paxtune.service.endpoint import Service
 from paxtune.service.hub import LEASE_SECONDS, Hub
 from paxtune.service.server import Server
-from paxtune.service.wire import MalformedError, Refused
+from paxtune.service.wire import Refused
 from paxtune.study import Study
-from paxtune.tuner import Paused, StudyStoppedError, take_up
+from paxtune.tuner import INTERRUPTED, Paused, StudyStoppedError, take_up
 from paxtune.watching import Watcher
 from trainer.errors import UserError
 
@@ -39,42 +38,6 @@ class Workers:
             raise UserError(f'--workers={self.count}: expected at least 1')
         if self.memory_gb is not None and not self.memory_gb > 0:
             raise UserError(f'--worker_memory={self.memory_gb}: expected more than 0 (GiB)')
-
-
-@dataclasses.dataclass(frozen=True)
-class Service:
-    """A service that others work with, too: `python -m paxtune.serve`.
-
-    Attributes:
-        endpoint: where it is, host:port.
-        study: what the study is called there.
-        token: what it wants to know of who calls.
-        tls: speak TLS with it.
-        tls_ca: the file of the authority that has signed its certificate; None for public ones.
-    """
-
-    endpoint: str
-    study: str
-    token: str | None = None
-    tls: bool = False
-    tls_ca: Path | None = None
-
-    def client(self) -> Client:
-        """Calls it.
-
-        Raises:
-            UserError: the endpoint, or the name of the study, is none.
-        """
-        try:
-            return Client(self.endpoint, self.study, self.token, tls=self.tls, ca_cert=self.tls_ca)
-        except MalformedError as error:
-            raise UserError(f'--study={self.study}: {error}') from None
-
-    @property
-    def flags(self) -> list[str]:
-        """How a worker is told to speak with it."""
-        authority = [] if self.tls_ca is None else [f'--tls_ca={self.tls_ca}']
-        return [*(['--tls'] if self.tls else []), *authority]
 
 
 def run(
@@ -161,7 +124,7 @@ def _supervise(
         how.count,
         sorted({*workers.modules_of(study.value), *how.modules}),
         token=service.token,
-        tls_flags=service.flags,
+        tls_flags=service.flags_of_worker,
         memory_bytes=None if how.memory_gb is None else int(how.memory_gb * 2**30),
         max_attempts=study.search.max_attempts,
     )
@@ -178,7 +141,5 @@ def _supervise(
         for callback in callbacks:
             callback.on_study_end(study)
     if not study.is_done:
-        asked = (
-            'interrupted' if should_interrupt() else 'python -m paxtune.studies stop asked for it'
-        )
+        asked = INTERRUPTED if should_interrupt() else 'python -m paxtune.studies stop asked for it'
         raise Paused(asked)

@@ -13,7 +13,14 @@ from absl.flags import argparse_flags
 
 ROOT = Path(__file__).parents[1]
 
-_MODULES = ('paxtune.search', 'paxtune.space', 'paxtune.studies', 'paxtune.train', 'trainer.main')
+_MODULES = (
+    'paxtune.search',
+    'paxtune.serve',
+    'paxtune.space',
+    'paxtune.studies',
+    'paxtune.train',
+    'trainer.main',
+)
 
 
 class Block(NamedTuple):

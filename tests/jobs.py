@@ -31,6 +31,7 @@ def job(
     *arguments: str,
     cache: Path,
     kill: Mapping[int, str] = {},
+    own: Mapping[int, Sequence[str]] = {},
     processes: int = 2,
     devices: int = 2,
     timeout: float = 300,
@@ -41,6 +42,7 @@ def job(
         arguments: the module and its flags.
         cache: of what XLA compiled.
         kill: what `tests.killer` does, by process.
+        own: flags that only this process has.
         processes: how many.
         devices: simulated devices of each.
         timeout: seconds, after which all are killed.
@@ -54,8 +56,9 @@ def job(
     running, files = [], []
     for i in range(processes):
         killer = ['tests.killer', kill[i]] if i in kill else []
-        own = [] if processes == 1 else [*joining, f'--process_id={i}']
-        command = [sys.executable, '-m', *killer, *_with_flags(arguments, own)]
+        flags = [] if processes == 1 else [*joining, f'--process_id={i}']
+        module, *others = arguments
+        command = [sys.executable, '-m', *killer, module, *flags, *others, *own.get(i, ())]
         files.append([cache / f'{i}.{name}' for name in ('out', 'err')])
         with files[-1][0].open('w') as out, files[-1][1].open('w') as err:
             running.append(subprocess.Popen(command, env=env, cwd=ROOT, stdout=out, stderr=err))
@@ -88,11 +91,6 @@ def _wait(running: Sequence[subprocess.Popen[bytes]], timeout: float) -> dict[in
                 process.kill()
         time.sleep(0.05)
     return ended
-
-
-def _with_flags(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:
-    module, *others = arguments
-    return [module, *flags, *others]
 
 
 def _without_gloo(text: str) -> str:

@@ -9,17 +9,18 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
+# Of the others, what is to hold is how long something takes.
+CHECKED = ['chaos']
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize('script', sorted((ROOT / 'benchmarks').glob('*.py')), ids=lambda p: p.stem)
 def test_each_benchmark_prints_a_result(script: Path) -> None:
+    flags = ['--quick', *(['--check'] if script.stem in CHECKED else [])]
     done = subprocess.run(
-        [sys.executable, str(script), '--quick'],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, str(script), *flags], cwd=ROOT, capture_output=True, text=True, check=False
     )
+    assert done.returncode == 0, f'{done.stdout}\n{done.stderr}'
     kind, _, result = done.stdout.splitlines()[-1].partition(' ')
     assert kind == 'RESULT'
     assert all(value > 0 for value in json.loads(result).values())

@@ -13,10 +13,11 @@ import pytest
 
 import paxtune
 from examples.tunable_lm import Tiny
-from paxtune import search, studies
+from paxtune import search, serve, studies
 from paxtune.algorithms import Algorithm
 from paxtune.policies import EarlyStopping
 from paxtune.rewards import Reward
+from paxtune.service.monitoring import Metrics
 from tests.documents import ROOT, anchors, blocks, commands_of, links, parsed
 from trainer import command, registry
 from trainer.experiment import Experiment
@@ -90,6 +91,28 @@ def test_every_reward_policy_and_aggregator_is_in_the_guide(base: type) -> None:
     assert len(names) > 2
     for name in names:
         assert f'`{name}(' in GUIDE, name
+
+
+def test_every_flag_of_the_service_is_there() -> None:
+    flags = flags_of(serve._flags()) - flags_of(command.parser(''))
+    assert '--database' in flags
+    for flag in flags:
+        assert flag in GUIDE, flag
+
+
+def test_what_prometheus_reads_is_there() -> None:
+    for metric in Metrics().registry.collect():
+        name = f'{metric.name}_total' if metric.type == 'counter' else metric.name
+        assert f'`{name}`' in GUIDE, name
+
+
+def test_every_event_of_a_history_is_there() -> None:
+    sources = '\n'.join(path.read_text() for path in (ROOT / 'paxtune').rglob('*.py'))
+    events = set(re.findall(r"\brecord\(\s*(?:\w+,\s*)?'(\w+)'", sources))
+    assert {'claimed', 'lost', 'paused', 'ended'} <= events
+    history = GUIDE[GUIDE.index('its history: ') :].partition('.')[0]
+    for event in events:
+        assert event in history, event
 
 
 def test_every_algorithm_flag_function_and_field_of_a_search_is_there() -> None:

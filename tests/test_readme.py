@@ -11,7 +11,7 @@ import pytest
 from examples.tunable_lm import Tiny
 from paxtune import search, train
 from paxtune.study import Study
-from tests.documents import ROOT, blocks, commands_of, links, parsed
+from tests.documents import ROOT, anchors, blocks, commands_of, links, parsed
 from trainer import registry
 from trainer.experiment import Experiment
 
@@ -87,8 +87,10 @@ def flags_of(module: Any) -> set[str]:
 
 
 def test_links_lead_somewhere() -> None:
-    for target in links(README):
-        assert (ROOT / target).exists(), target
+    for link in links(README):
+        target, _, anchor = link.partition('#')
+        assert (ROOT / target).exists(), link
+        assert not anchor or anchor in anchors((ROOT / target).read_text()), link
 
 
 def test_the_example_is_tunable() -> None:

@@ -11,7 +11,7 @@ from etils import epath
 
 from trainer import processes
 from trainer.directory import is_local
-from trainer.errors import UserError
+from trainer.errors import SaveError, UserError
 from trainer.state import TrainState
 
 _FORMAT = 1
@@ -36,18 +36,6 @@ class Restored(NamedTuple):
     path: str
     state: TrainState
     progress: dict[str, Any]
-
-
-class SaveError(RuntimeError):
-    """A checkpoint could not be written. It is not there, and the one before it is.
-
-    Attributes:
-        path: of the checkpoint.
-    """
-
-    def __init__(self, message: str, path: str = ''):
-        super().__init__(message)
-        self.path = path
 
 
 class Checkpoints:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from absl.flags import argparse_flags
 
-from trainer.errors import LostProcessError, UserError
+from trainer.errors import LostProcessError, OtherProcessError, UserError
 
 if TYPE_CHECKING:
     import pyglove as pg
@@ -143,14 +143,17 @@ def decisions_given(texts: Sequence[str], flag: str) -> dict[str, str]:
 def run_command(main: Callable[[Sequence[str] | None], int]) -> None:
     """Runs a command and exits: with its code, or with 2 and one message after a UserError.
 
-    The code is 3 where another process of the job was lost. Ctrl-C where nobody is prepared for it,
-    such as before the first step, gives 130 and one line.
+    The code is 1 where another process of the job failed, and 3 where one was lost. Ctrl-C where
+    nobody is prepared for it, such as before the first step, gives 130 and one line.
     """
     try:
         code = main(None)
     except UserError as error:
         print(f'error: {error}', file=sys.stderr)
         code = 2
+    except OtherProcessError as error:
+        print(f'error: {error}', file=sys.stderr)
+        code = 1
     except KeyboardInterrupt:
         print('Interrupted.', file=sys.stderr)
         code = 130

@@ -16,6 +16,22 @@ class UserError(Exception):
         return '\n'.join(map(shortened, super().__str__().split('\n')))
 
 
+class SaveError(RuntimeError):
+    """A checkpoint could not be written. It is not there, and the one before it is.
+
+    Attributes:
+        path: of the checkpoint.
+    """
+
+    def __init__(self, message: str, path: str = ''):
+        super().__init__(message)
+        self.path = path
+
+
+class OtherProcessError(Exception):
+    """Another process of the job failed. The message says which, and how."""
+
+
 class LostProcessError(Exception):
     """Another process of the job does not answer any more. See `trainer.processes`."""
 

@@ -94,8 +94,6 @@ class _Reader:
             raise UserError(f'cannot read {self._text!r}{where}: {error.msg}') from None
         except (ValueError, RecursionError, MemoryError):
             raise UserError(f'cannot read {self._text[:40]!r}…') from None
-        if any(map(is_too_large, ast.walk(tree))):
-            raise UserError(f'cannot read {self._text[:40]!r}…: a number has too many digits')
         return self._compiled(tree, 0)
 
     def _compiled(self, node: ast.expr, depth: int) -> _Evaluate:
@@ -163,14 +161,6 @@ class _Reader:
         at = len(line.encode()[: node.col_offset].decode()) + 1
         help_ = _HELP.format(', '.join(_FUNCTIONS))
         return UserError(f'cannot read {part!r} at character {at} of {self._text!r}. {help_}')
-
-
-def is_too_large(node: ast.AST) -> bool:
-    """Whether a part of a syntax tree is a whole number that nobody can go on with."""
-    match node:
-        case ast.Constant(value=int(number)):
-            return number.bit_length() > _MOST_BITS
-    return False
 
 
 def _applied(function: Callable[..., Any], operands: list[_Evaluate]) -> _Evaluate:

@@ -11,7 +11,6 @@ import pyglove as pg
 from trainer import fields, names
 from trainer.derived import derived
 from trainer.errors import UserError
-from trainer.expressions import is_too_large
 from trainer.ranges import intv
 
 _WORDS = {'true': True, 'false': False, 'null': None}
@@ -26,6 +25,7 @@ _DECISIONS: dict[str, Callable[..., Any]] = {
 }
 _TYPE = pg.JSONConvertible.TYPE_NAME_KEY
 _TUPLE = pg.JSONConvertible.TUPLE_MARKER
+_MOST_BITS = 4096
 _HELP = (
     'Values are numbers, true, false, null, words, lists, {"name": value}, and components with '
     'values for their fields, such as SGD(momentum=0.9). Any other string goes into quotes.'
@@ -73,9 +73,11 @@ def _tree(text: str) -> ast.expr:
             tree = ast.parse(text, mode='eval').body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise _UnreadableError(repr(text)) from None
-    # Python reads hexadecimal numbers of any size, and refuses to show them.
-    if any(map(is_too_large, ast.walk(tree))):
-        raise _UnreadableError('a number of so many digits')
+    for node in ast.walk(tree):
+        match node:
+            # Python reads hexadecimal numbers of any size, and refuses to show them.
+            case ast.Constant(value=int(number)) if number.bit_length() > _MOST_BITS:
+                raise _UnreadableError('a number of so many digits')
     return tree
 
 

@@ -153,11 +153,7 @@ class Training:
     """One run: its program, its state, and where they are written."""
 
     def __init__(self, experiment: Experiment, job_log_dir: epath.Path):
-        if jax.process_count() != processes.count():
-            raise UserError(
-                f'{jax.process_count()} processes share their devices, and know nothing else of '
-                'each other: start them with --coordinator, or call jax.distributed.initialize()'
-            )
+        processes.require_joined()
         experiment = resolve(experiment)
         prepare_inputs(experiment)
         self._experiment = localized(experiment)
@@ -212,12 +208,13 @@ class Training:
         self._checkpoints.wait()
 
     def close(self) -> None:
-        """Finishes what is being written.
+        """Finishes what is being written, unless it cannot be: another process was lost.
 
         Raises:
-            Exception: a save failed.
+            SaveError: a save failed.
         """
-        self._opened.close()
+        if not processes.is_lost():
+            self._opened.close()
 
     def _restore_or_init(self, source: epath.Path | None) -> tuple[TrainState, int]:
         restored = self._checkpoints.restore(self._program.abstract_state)

@@ -13,6 +13,7 @@ ends them. The same commands again go on from the newest checkpoint.
 import argparse
 import contextlib
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -22,7 +23,7 @@ import jax
 # Public JAX has no messages between processes that do without devices. Orbax uses these, too.
 from jax._src import distributed
 
-from trainer.errors import LostProcessError, UserError
+from trainer.errors import LostProcessError, OtherProcessError, SaveError, UserError
 from trainer.signals import SkipTrial, StopTrial
 
 T = TypeVar('T')
@@ -30,14 +31,16 @@ T = TypeVar('T')
 LOST_AFTER = 30
 """Seconds after which a process that no longer answers counts as lost."""
 
+_GOODBYE = 120
+"""Seconds that a process which ends waits for the others."""
+
 _PATIENCE = 15
-"""Seconds to wait for the others after an error of the devices: they have it too, or hang."""
+"""Seconds to wait for the others after an error in what all do together: they have it too, or wait
+for this process there, where it will not come any more."""
+
+_IN_COMMON = (jax.errors.JaxRuntimeError, SaveError)
 
 _FOREVER = 20 * 24 * 3600  # As milliseconds in 32 bits.
-
-
-class OtherProcessError(Exception):
-    """Another process of the job failed; the message says which, and how."""
 
 
 def start(args: argparse.Namespace) -> None:
@@ -69,13 +72,19 @@ def _join(coordinator: str, num_processes: int, process_id: int) -> None:
     # It would take SIGTERM for itself, which `Interrupt` takes.
     jax.config.update('jax_enable_preemption_service', False)
     jax.config.update('jax_cpu_collectives_implementation', 'gloo')
+    # Who comes too late, or to another port, shows in nothing else: JAX waits, and then aborts.
+    print(
+        f'Process {process_id} of {num_processes} joins the others at {coordinator}.',
+        file=sys.stderr,
+        flush=True,
+    )
     try:
         jax.distributed.initialize(
             coordinator,
             num_processes,
             process_id,
             heartbeat_timeout_seconds=LOST_AFTER,
-            shutdown_timeout_seconds=LOST_AFTER,
+            shutdown_timeout_seconds=_GOODBYE,
         )
         jax.devices()  # Here, where all are: it waits for the devices of all.
     except RuntimeError as error:
@@ -84,6 +93,19 @@ def _join(coordinator: str, num_processes: int, process_id: int) -> None:
             f'--coordinator: the {num_processes} processes did not come together at '
             f'{coordinator}: {reason}'
         ) from error
+
+
+def require_joined() -> None:
+    """Makes sure that all processes that share devices can talk to each other.
+
+    Raises:
+        UserError: they cannot.
+    """
+    if jax.process_count() != count():
+        raise UserError(
+            f'{jax.process_count()} processes share their devices, and know nothing else of each '
+            'other: start them with --coordinator, or call jax.distributed.initialize()'
+        )
 
 
 def count() -> int:
@@ -99,6 +121,11 @@ def index() -> int:
 def is_first() -> bool:
     """Whether this process is the one that writes and prints."""
     return index() == 0
+
+
+def is_lost() -> bool:
+    """Whether another process was lost, so that nothing can be done together any more."""
+    return _group().lost is not None
 
 
 def agree(flag: bool = False) -> bool:
@@ -148,6 +175,9 @@ def together() -> Iterator[None]:
     except Exception as error:
         _group().tell(error)
         raise
+    except GeneratorExit:  # Of a generator that all close at the same place.
+        agree()
+        raise
     agree()
 
 
@@ -155,6 +185,7 @@ class _Alone:
     """One process."""
 
     count, index = 1, 0
+    lost: LostProcessError | None = None
 
     def round(self, said: dict[str, Any] | None) -> dict[int, dict[str, Any]]:
         """What each process says, by its index."""
@@ -190,21 +221,27 @@ class _Group(_Alone):
                 return
             cause = cause.__cause__
         self._told = error
-        on_device = isinstance(error, jax.errors.JaxRuntimeError)
-        self._round({'error': _encoded(error)}, _PATIENCE if on_device else _FOREVER)
+        seconds = _PATIENCE if isinstance(error, _IN_COMMON) else _FOREVER
+        try:
+            self._round({'error': _encoded(error)}, seconds)
+        except LostProcessError as lost:
+            raise LostProcessError(f'{_told(error)}; and {lost}') from error
 
     def _round(
         self, said: dict[str, Any] | None, seconds: int = _FOREVER
     ) -> dict[int, dict[str, Any]]:
+        if self.lost is not None:
+            raise self.lost
         self._rounds += 1
         try:
             heard = _interruptible(lambda: self._exchange(said, seconds))
         except jax.errors.JaxRuntimeError as error:
             reason = str(error).splitlines()[0]
-            raise LostProcessError(
+            self.lost = LostProcessError(
                 f'another of the {self.count} processes was lost, or hangs: {reason}. Start all of '
                 'them again: they go on from the newest checkpoint.'
-            ) from error
+            )
+            raise self.lost from error
         return {int(key.rpartition('/')[2]): json.loads(text) for key, text in heard}
 
     def _exchange(self, said: dict[str, Any] | None, seconds: int) -> list[tuple[str, str]]:
@@ -257,8 +294,12 @@ def _encoded(error: Exception) -> dict[str, Any]:
         return {'skip': error.reason}
     if isinstance(error, UserError):
         return {'user': str(error)}
+    return {'other': _told(error)}
+
+
+def _told(error: Exception) -> str:
     text = str(error).strip().split('\n')[0]
-    return {'other': f'{type(error).__name__}: {text}' if text else type(error).__name__}
+    return f'{type(error).__name__}: {text}' if text else type(error).__name__
 
 
 def _decoded(process: int, said: dict[str, Any]) -> Exception:

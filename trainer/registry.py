@@ -32,9 +32,11 @@ def find(name: str, base: type[C], package: str = _PACKAGE) -> C:
         UserError: there is nothing of that name, or it is not an experiment. What goes wrong
             inside the module or the function itself is raised as it is.
     """
-    if '.' not in name or not all(part.isidentifier() for part in name.split('.')):
-        raise UserError(f'--exp={name}: expected module.Name. {_choices(name, base, package)}')
     attribute = name.rpartition('.')[2]
+    # What every module has is no experiment, and cannot be called like one.
+    is_private = attribute.startswith('__')
+    if '.' not in name or is_private or not all(part.isidentifier() for part in name.split('.')):
+        raise UserError(f'--exp={name}: expected module.Name. {_choices(name, base, package)}')
     for module_name in _modules(name, package):
         module = importlib.import_module(module_name)
         if hasattr(module, attribute):

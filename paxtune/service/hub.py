@@ -7,10 +7,11 @@ connection leaves in doubt can be sent again: a write is known by its `request`.
 
 import dataclasses
 import hashlib
+import itertools
 import threading
 import time
 import uuid
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -24,6 +25,8 @@ LEASE_SECONDS = 30.0
 
 _TURN_SECONDS = 120.0
 _TURN_WAIT = 0.02
+_TURN_PATIENCE = 0.2
+_MAX_WAITING = 8  # Each of them takes a thread of the server.
 _PAGE_BYTES = 4 * 2**20
 _KEPT_REQUESTS = 1000
 _KEPT_DELETIONS = 10_000
@@ -55,6 +58,22 @@ class Lease:
     max_attempts: int = 1
 
 
+@dataclasses.dataclass
+class _Update:
+    """A call of `Hub.update`, until it is answered."""
+
+    id: int
+    expected: str
+    trial: TrialProto
+    worker: str
+    attempt: int
+    request: str
+    is_decided: bool = False
+    is_done: bool = False
+    row: bytes = b''
+    error: Exception | None = None
+
+
 class Hub:
     """One study of a service."""
 
@@ -78,9 +97,12 @@ class Hub:
         self._lock = threading.RLock()
         self._leases: dict[int, Lease] = {}
         self._revoked: dict[str, float] = {}
+        self._updates: deque[_Update] = deque()
         self._turn, self._turn_of, self._turn_ends = '', '', 0.0
+        self._turn_over, self._num_waiting = threading.Condition(self._lock), 0
         self._requests: OrderedDict[str, list[int]] = OrderedDict()
         self._epoch, self._revision = uuid.uuid4().hex, 0
+        # By the revision in which they were changed.
         self._rows: dict[int, tuple[int, bytes]] = {}
         self._deleted: list[tuple[int, int]] = []
         self._unended: dict[int, int] = {}
@@ -147,11 +169,13 @@ class Hub:
             reset = epoch != self._epoch or since < oldest
             if reset:
                 since = 0
-            changed = sorted((row[0], id_) for id_, row in self._rows.items() if row[0] > since)
+            newest = itertools.takewhile(
+                lambda id_: self._rows[id_][0] > since, reversed(self._rows)
+            )
             page: list[bytes] = []
             size, upto, more = 0, self._revision, False
-            for revision, id_ in changed:
-                content = self._rows[id_][1]
+            for id_ in reversed(list(newest)):
+                revision, content = self._rows[id_]
                 if page and size + len(content) > _PAGE_BYTES:
                     more = True
                     break
@@ -187,7 +211,8 @@ class Hub:
             if turn:
                 if turn != self._turn or self._clock() > self._turn_ends:
                     raise Refused('conflict', 'the turn has passed to another worker')
-                if [proto.id for proto in protos] != [str(self._store.max_id() + 1)]:
+                self._refresh()
+                if [proto.id for proto in protos] != [str(max(self._rows, default=0) + 1)]:
                     raise Refused('conflict', 'trials were added in the meantime')
             for proto in protos:
                 drop_notes(proto, _OWN_NOTES)
@@ -205,7 +230,7 @@ class Hub:
             if len(self._requests) > _KEPT_REQUESTS:
                 self._requests.popitem(last=False)
             if turn:
-                self._turn = ''
+                self._end_turn()
             return {'trials': [self._rows[int(proto.id)][1] for proto in protos]}
 
     def update(
@@ -224,41 +249,71 @@ class Hub:
         Returns:
             Whether it was done, and the trial as it stands now.
         """
-        new = _trial(trial)
-
-        def change(current: TrialProto) -> None:
-            if note(current, 'request') == request:
-                raise _DoneError
-            self._require_lease(current, worker, attempt)
-            known = self._rows[id][1]
-            if digest(known) != expected or current.SerializeToString() != known:
-                raise _ConflictError
-            if new.name != current.name or new.parameters != current.parameters:
-                raise Refused('invalid', f'trial {id}: its decisions cannot be changed')
-            own = {key: value for key in _OWN_NOTES if (value := note(current, key)) is not None}
-            if STATES[new.state] != 'ACTIVE' or not attempts.holder(new):
-                own['holder'] = ''
-            current.CopyFrom(new)
-            drop_notes(current, _OWN_NOTES)
-            write_notes(current, {**own, 'request': request})
-
+        update = _Update(id, expected, _trial(trial), worker, attempt, request)
+        self._updates.append(update)
         with self._lock:
-            self._reap()
+            # Whoever had the lock may have written it with its own: the database takes as long for
+            # many as for one.
+            while not update.is_decided:
+                self._write_updates()
+            if update.error is not None:
+                raise update.error
+            return {'done': update.is_done, 'trial': update.row}
+
+    def _write_updates(self) -> None:
+        """Writes what waits to be written, one update of each trial, in one transaction."""
+        batch: dict[int, _Update] = {}
+        for _ in range(len(self._updates)):
+            update = self._updates.popleft()
+            if batch.setdefault(update.id, update) is not update:
+                self._updates.append(update)
+
+        def decide() -> list[TrialProto]:
+            # While this is written nobody else writes, so the rows are what is known of them.
             self._refresh()
-            done = True
-            try:
-                changed = self._store.update_trial(id, change)
-            except KeyError:
-                raise Refused('missing', f'there is no trial {id}') from None
-            except _DoneError:
-                pass
-            except _ConflictError:
-                done = False
-            else:
-                self._note(changed)
-                if not attempts.holder(changed):
-                    self._leases.pop(id, None)
-            return {'done': done, 'trial': self._rows[id][1]}
+            decided = [self._decide(update) for update in batch.values()]
+            return [proto for proto in decided if proto is not None]
+
+        try:
+            self._reap()
+            changed = self._store.write_trials(decide)
+        except Exception as error:
+            for update in batch.values():
+                update.is_decided, update.error = True, update.error or error
+            return
+        for proto in changed:
+            self._note(proto)
+            if not attempts.holder(proto):
+                self._leases.pop(int(proto.id), None)
+        for update in batch.values():
+            if update.error is None:
+                update.row = self._rows[update.id][1]
+
+    def _decide(self, update: '_Update') -> TrialProto | None:
+        """The trial as it is to be written; None where it is refused, or was written before."""
+        update.is_decided = True
+        try:
+            if update.id not in self._rows:
+                raise Refused('missing', f'there is no trial {update.id}')
+            known = self._rows[update.id][1]
+            current, new = TrialProto.FromString(known), update.trial
+            if note(current, 'request') == update.request:
+                update.is_done = True
+                return None
+            self._require_lease(current, update.worker, update.attempt)
+            if digest(known) != update.expected:
+                return None
+            if new.name != current.name or new.parameters != current.parameters:
+                raise Refused('invalid', f'trial {update.id}: its decisions cannot be changed')
+        except Refused as refusal:
+            update.error = refusal
+            return None
+        own = {key: value for key in _OWN_NOTES if (value := note(current, key)) is not None}
+        if STATES[new.state] != 'ACTIVE' or not attempts.holder(new):
+            own['holder'] = ''
+        write_notes(new, {**own, 'request': update.request})
+        update.is_done = True
+        return new
 
     def delete(self, id: int) -> dict[str, Any]:
         """Deletes a trial."""
@@ -297,22 +352,34 @@ class Hub:
     def take_turn(self, worker: str) -> dict[str, Any]:
         """The right to suggest the next trial; '' while another worker has it.
 
-        It ends with the trial that is added, by `end_turn`, or after a while.
+        It ends with the trial that is added, by `end_turn`, or after a while. A few workers are
+        answered only when they can have it: the others would keep the service busy with asking.
         """
+
+        def is_free() -> bool:
+            return self._turn_of in ('', worker) or self._clock() >= self._turn_ends
+
         with self._lock:
-            now = self._clock()
-            if self._turn and self._turn_of != worker and now < self._turn_ends:
+            if not is_free() and self._num_waiting < _MAX_WAITING:
+                self._num_waiting += 1
+                self._turn_over.wait_for(is_free, _TURN_PATIENCE)
+                self._num_waiting -= 1
+            if not is_free():
                 return {'turn': '', 'wait': _TURN_WAIT}
             self._turn, self._turn_of = uuid.uuid4().hex, worker
-            self._turn_ends = now + _TURN_SECONDS
+            self._turn_ends = self._clock() + _TURN_SECONDS
             return {'turn': self._turn, 'wait': 0.0}
 
     def end_turn(self, turn: str) -> dict[str, Any]:
         """Gives back the right to suggest."""
         with self._lock:
             if turn == self._turn:
-                self._turn = ''
+                self._end_turn()
             return {}
+
+    def _end_turn(self) -> None:
+        self._turn = self._turn_of = ''
+        self._turn_over.notify()
 
     def heartbeat(
         self, worker: str, id: int, attempt: int, progress: int, terms: Mapping[str, float]
@@ -356,7 +423,7 @@ class Hub:
             self._reap()
             self._refresh()
             if self._turn_of == worker:
-                self._turn = ''
+                self._end_turn()
             for id_, lease in list(self._leases.items()):
                 if lease.worker == worker:
                     loss = Loss(reason, counts, is_dead)
@@ -449,6 +516,7 @@ class Hub:
 
     def _set(self, id_: int, content: bytes, proto: TrialProto) -> None:
         self._revision += 1
+        self._rows.pop(id_, None)  # It becomes the last one.
         self._rows[id_] = (self._revision, content)
         if STATES[proto.state] in ('ACTIVE', 'REQUESTED'):
             self._unended[id_] = proto.state
@@ -485,10 +553,6 @@ def digest(content: bytes) -> str:
 
 class _ConflictError(Exception):
     """The row has changed since it was read."""
-
-
-class _DoneError(Exception):
-    """The row is as the caller wants it already."""
 
 
 def _parsed(kind: Any, content: bytes) -> Any:

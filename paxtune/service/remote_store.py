@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import random
 import threading
 import time
 import uuid
@@ -16,6 +17,7 @@ from paxtune.service.wire import Refused
 from paxtune.store import StudySpec, TrialProto, notes
 
 _MAX_ADDED = 500  # In one message, which must not be too long.
+_LONGEST_WAIT = 16.0  # Times what the service says.
 
 
 class RemoteStore:
@@ -36,19 +38,21 @@ class RemoteStore:
         Args:
             client: connected to the service.
             worker: a name that no other process has; '' for one that runs no trials.
-
-        Raises:
-            UserError: there is no such service, or it lets nobody in without another token.
         """
-        client.connect()
         self._client, self.worker = client, worker
         self.terms: dict[str, float] = {}
         self._lock = threading.RLock()
         self._epoch, self._revision = '', 0
         self._rows: dict[int, bytes] = {}
         self._held: dict[int, int] = {}
+        self._lost: set[int] = set()  # Of those, whatever is written of them is refused.
         self._spec: StudySpec | None = None
         self._version, self._created = '', 0.0
+
+    @property
+    def flags(self) -> list[str]:
+        """How commands are told where the study is."""
+        return [f'--vizier_endpoint={self._client.endpoint}', f'--study={self._client.study}']
 
     def close(self) -> None:
         """Closes the connection."""
@@ -106,10 +110,20 @@ class RemoteStore:
             wanted = sorted(self._rows if ids is None else self._rows.keys() & set(ids))
             return [TrialProto.FromString(self._rows[id_]) for id_ in wanted]
 
+    def read(self, known: Collection[int]) -> tuple[list[int], list[TrialProto]]:
+        """As `Store.read`."""
+        with self._lock:
+            self._sync()
+            numbers = sorted(self._rows)
+            unknown = [number for number in numbers if number not in known]
+            return numbers, [TrialProto.FromString(self._rows[number]) for number in unknown]
+
     def trial(self, id_: int) -> TrialProto:
         """As `Store.trial`."""
         with self._lock:
-            self._sync()
+            # Nobody else changes what this worker holds.
+            if id_ not in self._held or id_ in self._lost:
+                self._sync()
             return TrialProto.FromString(self._rows[id_])
 
     def max_id(self) -> int:
@@ -175,13 +189,23 @@ class RemoteStore:
 
         What it yields adds the trial that was suggested, and gives it to this worker.
         """
+        longer = 1.0
         while not (answer := self._client.call('take_turn', worker=self.worker))['turn']:
-            time.sleep(answer['wait'])
+            time.sleep(longer * answer['wait'] * random.uniform(0.5, 1.0))
+            longer = min(2 * longer, _LONGEST_WAIT)
         turn = answer['turn']
+
+        def add(trial: TrialProto) -> TrialProto:
+            nonlocal turn
+            added = self._add([trial], turn)[0]
+            turn = ''  # It has ended.
+            return added
+
         try:
-            yield lambda trial: self._add([trial], turn)[0]
+            yield add
         finally:
-            self._client.call('end_turn', turn=turn)
+            if turn:
+                self._client.call('end_turn', turn=turn)
 
     def lose(self, id_: int, loss: Loss, max_attempts: int, step: int = 0) -> TrialProto:
         """Gives back a trial of this worker: see `paxtune.attempts.lose`."""
@@ -218,6 +242,7 @@ class RemoteStore:
                     terms=self.terms,
                 )
                 if not answer['held']:
+                    self._lost.add(id_)
                     return f'{answer["reason"]}'
         return None
 
@@ -226,6 +251,7 @@ class RemoteStore:
             return self._client.call('update', **call)
         except Refused as refusal:
             if refusal.code == 'fenced':
+                self._lost.add(call['id'])
                 raise LeaseLostError(str(refusal)) from None
             if refusal.code == 'missing':
                 raise KeyError(call['id']) from None
@@ -247,6 +273,7 @@ class RemoteStore:
             self._rows[int(trial.id)] = content
             if self.worker and attempts.holder(trial) == self.worker:
                 self._held[int(trial.id)] = attempts.attempt(trial)
+                self._lost.discard(int(trial.id))
         return trial
 
     def _sync(self) -> None:

@@ -65,7 +65,7 @@ def test_experiments(experiment: Any, share: int) -> None:
             assert to_json_text(made)
             watch.refused_or_taken(lambda: Space(made))
 
-    watch.for_all(80 * share, check, trees.texts(tree))
+    watch.for_all(40 * share, check, trees.texts(tree))
 
 
 @FEW_OR_MANY
@@ -74,7 +74,7 @@ def test_anything_symbolic(share: int) -> None:
         text = json.dumps(tree)
         watch.refused_or_taken(lambda: (from_json_text(text, object, 'a file'),))
 
-    watch.for_all(150 * share, check, trees.anything())
+    watch.for_all(75 * share, check, trees.anything())
 
 
 @FEW_OR_MANY
@@ -84,7 +84,7 @@ def test_search_spaces(share: int) -> None:
     def check(text: str) -> None:
         watch.refused_or_taken(lambda: (size(spec_from_json(text)),), ValueError)
 
-    watch.for_all(50 * share, check, trees.texts(tree))
+    watch.for_all(25 * share, check, trees.texts(tree))
 
 
 # --- Trials ---
@@ -110,7 +110,7 @@ def test_seed_trials(share: int, tmp_path: Path) -> None:
         watch.refused_or_taken(lambda: study_checks.checked(made, None))
 
     some = [trees.texts(decisions), trees.texts({'trials': [{'decisions': decisions[0]}]})]
-    watch.for_all(100 * share, check, st.one_of(*some))
+    watch.for_all(50 * share, check, st.one_of(*some))
 
 
 @FEW_OR_MANY
@@ -125,7 +125,7 @@ def test_imported_studies(share: int, tmp_path: Path) -> None:
                 assert json.dumps(exchange.content(trial), allow_nan=False)
                 study.delete_trial(trial.id)
 
-        watch.for_all(80 * share, check, trees.texts(exported))
+        watch.for_all(40 * share, check, trees.texts(exported))
 
 
 @FEW_OR_MANY
@@ -139,7 +139,7 @@ def test_imported_trials(share: int, tmp_path: Path) -> None:
                 study.delete_trial(added.id)
 
         changed = st.sampled_from(exported['trials'][:3]).flatmap(trees.changed)
-        watch.for_all(150 * share, check, changed)
+        watch.for_all(75 * share, check, changed)
 
 
 # --- Studies ---
@@ -175,7 +175,7 @@ def test_notes_of_a_study(share: int) -> None:
         write_notes(spec, notes)
         watch.refused_or_taken(lambda: StudyRecord.read(spec, Path('a study')))
 
-    watch.for_all(100 * share, check, changed_notes(_record()))
+    watch.for_all(50 * share, check, changed_notes(_record()))
 
 
 @FEW_OR_MANY
@@ -186,15 +186,7 @@ def test_studies_that_somebody_has_changed(share: int, tmp_path: Path) -> None:
 
     def check(notes: dict[str, str]) -> None:
         with Study.open(None, toy()) as study:
-            spec = study.store.study()
-            assert spec is not None
-        del spec.metadata[:]
-        write_notes(spec, notes)
+            study.store.write_study_notes(dict.fromkeys(whole, '') | notes)
+            watch.refused_or_taken(lambda: Study.join(study.store, tmp_path))
 
-        def read() -> Any:
-            record = StudyRecord.read(spec, tmp_path)
-            return record
-
-        watch.refused_or_taken(read)
-
-    watch.for_all(30 * share, check, changed_notes(whole))
+    watch.for_all(15 * share, check, changed_notes(whole))

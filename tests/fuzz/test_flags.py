@@ -1,6 +1,7 @@
 """Whatever stands in `--set`, `--tune`, `--algorithm`, `derived(…)` and `--decisions`."""
 
 import argparse
+import functools
 import json
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 # What a flag may name is imported here, so that nothing is left to be imported.
 import paxtune.search
+import paxtune.seeds
 import paxtune.studies
 import trainer.main  # noqa: F401
 from paxtune.algorithms.sampling import draw as draw_decisions
@@ -26,7 +28,7 @@ from trainer.expressions import Expression
 from trainer.serialization import to_json_text
 
 FEW_OR_MANY = pytest.mark.parametrize(
-    'share', [1, pytest.param(10, marks=pytest.mark.slow)], ids=['few', 'many']
+    'share', [1, pytest.param(3, marks=pytest.mark.slow)], ids=['few', 'many']
 )
 
 _KINDS = {
@@ -68,7 +70,7 @@ def test_set(experiment: Any, share: int) -> None:
         assert made is None or to_json_text(made)
 
     some = st.lists(texts.assignments(fields_of(experiment)), min_size=1, max_size=2)
-    watch.for_all(100 * share, check, some)
+    watch.for_all(50 * share, check, some)
 
 
 @FEW_OR_MANY
@@ -82,7 +84,7 @@ def test_tune(experiment: Any, share: int) -> None:
         made = watch.refused_or_taken(read)
         assert made is None or to_json_text(made)
 
-    watch.for_all(100 * share, check, texts.assignments(fields_of(experiment), decided=False))
+    watch.for_all(50 * share, check, texts.assignments(fields_of(experiment), decided=False))
 
 
 @FEW_OR_MANY
@@ -90,7 +92,7 @@ def test_values(share: int) -> None:
     def check(text: str) -> None:
         watch.refused_or_taken(lambda: (literals.parse(text, 'x'),))
 
-    watch.for_all(300 * share, check, texts.values(('rate', 'layer.heads')))
+    watch.for_all(150 * share, check, texts.values(('rate', 'layer.heads')))
 
 
 @FEW_OR_MANY
@@ -109,7 +111,7 @@ def test_algorithm(share: int) -> None:
         'eval',
     ]
     calls = st.builds('{}({})'.format, st.sampled_from(names), texts.values())
-    watch.for_all(80 * share, check, st.one_of(st.sampled_from(names), calls, texts.values()))
+    watch.for_all(40 * share, check, st.one_of(st.sampled_from(names), calls, texts.values()))
 
 
 BESIDE = pg.Dict(
@@ -126,7 +128,7 @@ def test_derived_values(share: int) -> None:
 
         watch.refused_or_taken(read, ValueError)
 
-    watch.for_all(300 * share, check, texts.expressions(NAMES) | texts.values(NAMES))
+    watch.for_all(150 * share, check, texts.expressions(NAMES) | texts.values(NAMES))
 
 
 @FEW_OR_MANY
@@ -141,22 +143,17 @@ def test_expressions(share: int) -> None:
             lambda: (Expression(text).evaluate(look_up),), ArithmeticError, LookupError, TypeError
         )
 
-    watch.for_all(300 * share, check, texts.expressions(tuple(values)))
+    watch.for_all(150 * share, check, texts.expressions(tuple(values)))
 
 
 @pytest.mark.parametrize('text', [*texts.HUGE, *texts.CODE])
 def test_nothing_large_is_made_and_nothing_runs(text: str) -> None:
     watch.forget_peak()
-    for value in (
-        text,
-        f"derived('{text}')",
-        f'derived({text!r})',
-        f'oneof([{text}])',
-        f'[{text}]',
-    ):
-        watch.refused_or_taken(lambda value=value: (literals.parse(value, 'x'),))
+    quoted = [f"derived('{text}')", f'derived({text!r})']
+    for value in (text, *quoted, f'oneof([{text}])', f'[{text}]'):
+        watch.refused_or_taken(functools.partial(literals.parse, value, 'x'))
         for flag in (overrides.override, overrides.tune):
-            watch.refused_or_taken(lambda value=value, flag=flag: flag(CLOSED, [f'layer={value}']))
+            watch.refused_or_taken(functools.partial(flag, CLOSED, [f'layer={value}']))
     watch.refused_or_taken(
         lambda: resolve(BESIDE.clone(override={'out': derived(text)})), ValueError
     )
@@ -194,7 +191,7 @@ def test_decisions(share: int) -> None:
         made = watch.refused_or_taken(read)
         assert made is None or isinstance(made, Toy)
 
-    watch.for_all(100 * share, check, given_decisions(space))
+    watch.for_all(50 * share, check, given_decisions(space))
 
 
 @FEW_OR_MANY
@@ -207,7 +204,7 @@ def test_added_trials(share: int) -> None:
                 assert json.dumps(trial.decisions)
                 study.delete_trial(trial.id)
 
-        watch.for_all(60 * share, check, given_decisions(study.space))
+        watch.for_all(30 * share, check, given_decisions(study.space))
 
 
 @FEW_OR_MANY
@@ -222,7 +219,9 @@ def test_flags(share: int) -> None:
         st.one_of(st.integers().map(str), st.floats().map(repr), st.sampled_from(texts.HUGE)),
     )
     assigned = texts.assignments(fields_of(EXPERIMENTS[-1])).map('--set={}'.format)
-    names = st.sampled_from(['lm', 'a.b', '.', '..', 'lm.', 'x' * 9999 + '.y', 'lm.__init__', 'é.\0', 'lm.Nothing'])  # fmt: skip
+    names = st.sampled_from(
+        ['lm', 'a.b', '.', '..', 'lm.', 'x' * 9999 + '.y', 'lm.__init__', 'é.\0', 'lm.Nothing']
+    )
 
     def check(some: list[str], name: str | None) -> None:
         def read() -> Any:
@@ -236,4 +235,4 @@ def test_flags(share: int) -> None:
         watch.refused_or_taken(read)
 
     some = st.lists(st.one_of(fixed, numbers, assigned), max_size=3)
-    watch.for_all(40 * share, check, some, st.none() | st.none() | names)
+    watch.for_all(20 * share, check, some, st.none() | st.none() | names)

@@ -73,8 +73,8 @@ CODE = [
 ]
 ATOMS = [
     '0', '1', '-1', '2', '1_000', '0.5', '1e-3', '-0.0', '1e308', 'nan', 'inf', 'NaN', '-Infinity',
-    'true', 'false', 'null', 'True', 'None', "''", "'x'", '"log"', 'gelu', 'log', 'rlog', '[]', '{}',
-    '()', '(1,)', '"__tuple__"', "'_type'", "'\\ud800'", "'\\x00'", "'\\N{DIGIT ONE}'", "'é'",
+    'true', 'false', 'null', 'True', 'None', "''", "'x'", '"log"', 'gelu', 'log', 'rlog', '[]',
+    '{}', '()', '(1,)', '"__tuple__"', "'_type'", "'\\ud800'", "'\\x00'", "'\\N{DIGIT ONE}'", "'é'",
     '٣', 'ｘ', '9007199254740993', '18446744073709551616', 'Block()', 'Dense', 'Dense(16)',
     'Toy()', 'Search()', 'RandomSearch()', 'RegularizedEvolution()', 'LastStep()', 'MISSING_VALUE',
 ]  # fmt: skip
@@ -138,7 +138,9 @@ def _choices(candidates: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     flags = st.sampled_from(
         ['', '', ', distinct=false', ', sorted=true', ", name='x'", ', 1', ', hints=1']
     )
-    count = st.sampled_from(['0', '1', '2', '2', '-1', '1000000000', '1.5', '"2"', '9' * 30, 'true'])
+    count = st.sampled_from(
+        ['0', '1', '2', '2', '-1', '1000000000', '1.5', '"2"', '9' * 30, 'true']
+    )
     return st.one_of(
         st.builds('oneof({}{})'.format, some, flags),
         st.builds('manyof({}, {}{})'.format, count, some, flags),
@@ -169,9 +171,11 @@ def _larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 def deep() -> st.SearchStrategy[str]:
     """Texts that go deeper than parsers like."""
-    pairs = [('[', ']'), ('(', ')'), ('-', ''), ('not ', ''), ('1+', ''), ('x.', 'x'), ('{1:', '}'),
-             ('oneof([', '])'), ('Toy(layer=', ')'), ('x[', ']'), ('1 if 1 else ', ''), ('f(', ')'),
-             ('lambda: ', ''), ('"', '"'), ('x,', ''), ('2**', ''), ('derived(', ')'), ('\\', '')]  # fmt: skip
+    pairs = [
+        ('[', ']'), ('(', ')'), ('-', ''), ('not ', ''), ('1+', ''), ('x.', 'x'), ('{1:', '}'),
+        ('oneof([', '])'), ('Toy(layer=', ')'), ('x[', ']'), ('1 if 1 else ', ''), ('f(', ')'),
+        ('lambda: ', ''), ('"', '"'), ('x,', ''), ('2**', ''), ('derived(', ')'), ('\\', ''),
+    ]  # fmt: skip
     depth = st.sampled_from([2, 30, 60, 90, 150, 199, 400, 1000, 3000, 20_000])
     return st.builds(
         lambda pair, times, middle: pair[0] * times + middle + pair[1] * times,

@@ -64,12 +64,16 @@ HOSTILE: list[Any] = [
     ['__tuple__'],
 ]
 _ATOMS: list[Any] = [
-    None, True, False, 0, 1, -1, 0.5, -0.0, 1e308, float('nan'), float('inf'), -float('inf'), 2**63,
-    -(2**63), 10**30, 10**400, 10**4000, '', 'x', '1', 'nan', '0.01', '\0', '\ud800', 'é' * 9, '\n' * 9,
-    'a' * 20_000, '__tuple__', '_type', 'os.system', '$reward', 'COMPLETED', 'loss', 'Dense', [], {},
-    [[]], [{}], {'': 0}, {'x.y': 1}, {'_type': 1}, {'x[0]': None}, {'[': 1}, {'\ud800': 1}, {'$x': 1},
+    None, True, False, 0, 1, -1, 0.5, -0.0, 1e308, float('nan'), float('inf'), -float('inf'),
+    2**63, -(2**63), 10**30, 10**400, 10**4000, '', 'x', '1', 'nan', '0.01', '\0', '\ud800',
+    'é' * 9, '\n' * 9, 'a' * 20_000, '__tuple__', '_type', 'os.system', '$reward', 'COMPLETED',
+    'loss', 'Dense', [], {}, [[]], [{}], {'': 0}, {'x.y': 1}, {'_type': 1}, {'x[0]': None},
+    {'[': 1}, {'\ud800': 1}, {'$x': 1},
 ]  # fmt: skip
-_KEYS = ['', '_type', '__tuple__', 'x', 'rate', 'layer', 'n_:x', 'a.b', '[0]', '\ud800', '\0', '$x', '__class__', 'sym_init_args', 'allow_partial', 'root_path', '__ref__']  # fmt: skip
+_KEYS = [
+    '', '_type', '__tuple__', 'x', 'rate', 'layer', 'n_:x', 'a.b', '[0]', '\ud800', '\0', '$x',
+    '__class__', 'sym_init_args', 'allow_partial', 'root_path', '__ref__',
+]  # fmt: skip
 
 
 def anything() -> st.SearchStrategy[Any]:

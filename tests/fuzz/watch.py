@@ -143,10 +143,11 @@ def refused_or_taken(read: Callable[[], Any], *others: type[Exception]) -> Any:
     Raises:
         AssertionError: it ran something, or its message is empty or too long for people.
     """
+    refusals: tuple[type[Exception], ...] = (UserError, *others)
     with harmless():
         try:
             return read()
-        except (UserError, *others) as error:
+        except refusals as error:
             refusal = error
     message = str(refusal)
     assert message.strip(), f'an empty {type(refusal).__name__}'

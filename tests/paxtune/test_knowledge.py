@@ -74,6 +74,9 @@ def test_seed_trials_are_read_from_a_file_or_an_export(tmp_path: Path) -> None:
         '{"trials": [1]}',
         '[' * 100_000,
         '[{"rate": {"_type": "os.system"}}]',
+        '[{"rate]": 0.1}]',
+        '[{"rate[=": 0.1}]',
+        '9' * 5000,
         '[{"_type": "tests.paxtune.test_knowledge.Default", "rate": 0.1}]',
     ],
 )
@@ -185,6 +188,20 @@ def test_what_is_exported_comes_back(tmp_path: Path) -> None:
         assert ask(target).id == 4
 
 
+def test_attempts_and_history_are_exported_and_need_not_be_there(tmp_path: Path) -> None:
+    with whole(tmp_path) as source, Study.open(None, toy()) as target:
+        data = [exchange.content(trial) for trial in source.trials]
+        events = [[event['event'] for event in each['history']] for each in data]
+        assert events == [['claimed', 'ended']] * 3 + [['claimed']]
+        assert {each['attempt'] for each in data} == {1}
+        # What happened elsewhere is not this study's, and who exported it may not have known.
+        older = [
+            {k: v for k, v in each.items() if k not in ('attempt', 'history')} for each in data
+        ]
+        assert exchange.import_trials(target, data[:1] + older[1:], 'a file') == 3
+        assert [trial.history for trial in target.trials] == [[]] * 3
+
+
 def test_the_hours_of_imported_trials_are_not_this_studys(tmp_path: Path) -> None:
     with whole(tmp_path) as source, Study.open(None, toy(search=search(max_hours=1))) as target:
         data = [exchange.content(trial) | {'seconds': 7200.0} for trial in source.trials]
@@ -195,6 +212,56 @@ def test_the_hours_of_imported_trials_are_not_this_studys(tmp_path: Path) -> Non
             broken = [data[0] | {'seconds': seconds, 'trial': 99}]
             with pytest.raises(UserError, match='not a trial'):
                 exchange.import_trials(target, broken, 'a file')
+
+
+def _deep() -> list[Any]:
+    found: list[Any] = []
+    for _ in range(2000):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        {'trial': 'x' * 10_000},
+        {'trial': None},
+        {'state': 'INFEASIBLE', 'reason': '\ud800'},
+        {'state': 'INFEASIBLE', 'reason': {'_type': 'os.system'}},
+        {'stopped': True, 'reason': '\ud800'},
+        {'metrics': {'loss': 1.0, '\ud800': 1.0}},
+        {'metrics': {'loss': 10**400}},
+        {'decisions': {'layer': _deep()}},
+    ],
+)
+def test_what_no_study_has_exported_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    with whole(tmp_path) as source, Study.open(None, toy()) as target:
+        trial = json.loads(json.dumps(exchange.content(source.trials[0])))
+        changed = trial | change | {'decisions': trial['decisions'] | change.get('decisions', {})}
+        with pytest.raises(UserError, match='not a trial') as raised:
+            exchange.import_trials(
+                target, [trial, changed | {'trial': change.get('trial', 9)}], 'x'
+            )
+        assert len(str(raised.value)) < 5000
+        assert not target.trials
+
+
+def test_a_file_may_have_a_name_that_is_no_text(tmp_path: Path) -> None:
+    with whole(tmp_path) as source, Study.open(None, toy()) as target:
+        data = [exchange.content(source.trials[0])]
+        assert exchange.import_trials(target, data, '/data/\udcff') == 1
+        assert exchange.import_trials(target, data, '/data/\udcff') == 0
+        assert target.trials[0].origin == r'/data/\udcff#1'
+
+
+@pytest.mark.parametrize(
+    'text', ['{"trials": [], "data": [1]}', '{"trials": {}}', '[]', '9' * 5000]
+)
+def test_a_file_that_holds_no_study_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / 'export.json'
+    path.write_text(text)
+    with pytest.raises(UserError, match=r'export\.json: '):
+        exchange.read(str(path))
 
 
 def test_rewards_of_imported_trials_are_made_anew(tmp_path: Path) -> None:

@@ -163,11 +163,42 @@ def test_parameters_of_another_space_are_refused(parameters):
         '{"_type": "pyglove.generators.geno.Template", "elements": [], "hints":'
         ' {"_type": "_OpaqueObject", "value": ""}}',
         '["__tuple__", 1]',
+        '{"_type": "pyglove.generators.geno.Template", "elements": [{"num_choices": 10001}]}',
+        '{"num_choices": 1000, "candidates": [{"num_choices": 1000}]}',
+        '{"num_choices": "1"}',
     ],
 )
 def test_a_stored_space_names_nothing_but_decisions(text):
     with pytest.raises(ValueError, match='not part of a search space'):
         spec_from_json(text)
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        '[' * 100_000,
+        '{',
+        '3',
+        '{"_type": "pyglove.generators.geno.Template", "elements": [], "allow_partial": 1}',
+        '{"_type": "pyglove.generators.geno.Template", "elements": 3}',
+    ],
+)
+def test_what_is_no_stored_space_is_refused(text):
+    with pytest.raises(ValueError, match='not a search space'):
+        spec_from_json(text)
+
+
+@pytest.mark.parametrize(
+    'value',
+    [
+        pg.manyof(10**9, [1, 2], distinct=False),
+        pg.manyof(1000, [pg.manyof(1000, [1, 2], distinct=False)], distinct=False),
+        pg.oneof([1, pg.manyof(10**5, [pg.floatv(0.0, 1.0), 2], distinct=False)]),
+    ],
+)
+def test_more_decisions_than_anybody_makes_are_refused_at_once(value):
+    with pytest.raises(UserError, match=r'^x: [12]\d+ decisions are too many'):
+        Space(pg.Dict(x=value, y=pg.oneof([1, 2])))
 
 
 def test_size_is_unknown_only_where_there_is_a_range():

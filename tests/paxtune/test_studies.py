@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -14,7 +15,8 @@ from typing import Any
 import pyglove as pg
 import pytest
 
-from paxtune import studies
+from paxtune import exchange, studies
+from paxtune.attempts import Loss
 from paxtune.overview import Overview
 from paxtune.printing import Table, to_csv, to_text
 from paxtune.protos import OUTCOMES
@@ -295,6 +297,77 @@ def test_decisions_are_short_in_a_table(made: Path, shown: Callable[..., str]) -
     )
 
 
+# --- show --trial ---
+
+
+@pytest.fixture
+def lost(tmp_path: Path) -> Path:
+    """A study whose first trial was lost, tried again, and stopped; the second one runs."""
+    with Study.open(tmp_path / 'lost', toy()) as study:
+        trial = ask(study)
+        trial.report(10, {'loss': 0.5})
+        trial.lose(Loss('its worker was ended by SIGSEGV', counts=True, is_dead=True))
+        again = ask(study)
+        again.record('resumed', step='8')
+        again.stop('worse than others')
+        ask(study)
+    return tmp_path / 'lost'
+
+
+def test_the_history_of_a_trial(lost: Path, shown: Callable[..., str]) -> None:
+    with Study.load(lost) as study:
+        trial = study.trial(1)
+        content = exchange.content(trial)
+        worker = trial.history[0]['worker']
+    assert json.loads(shown('show', lost, '--trial=1', '--format=json')) == content
+    rows = read_csv(shown('show', lost, '--trial=1', '--format=csv'))
+    assert [(row['event'], row['attempt'], row['worker'], row['step']) for row in rows] == [
+        ('claimed', '1', worker, ''), ('failed', '1', worker, ''), ('claimed', '2', worker, ''),
+        ('resumed', '2', worker, '8'), ('ended', '2', worker, ''),
+    ]  # fmt: skip
+    assert rows[1]['detail'] == 'its worker was ended by SIGSEGV'
+    assert [row['time'] for row in rows] == [event['time'] for event in content['history']]
+
+
+def test_the_history_of_a_trial_for_people(lost: Path, shown: Callable[..., str]) -> None:
+    out = shown('show', lost, '--trial=1')
+    facts, _, history = out.partition('History\n')
+    assert re.search(r'^state +stopped$', facts, re.MULTILINE)
+    assert re.search(r'^attempt +2$', facts, re.MULTILINE)
+    assert re.search(r'^measured at step +10$', facts, re.MULTILINE)
+    assert re.search(r'^rate +0\.', facts, re.MULTILINE)
+    assert 'worker' not in facts
+    lines = history.splitlines()
+    assert len(lines) == 6
+    assert lines[2].endswith('  its worker was ended by SIGSEGV')
+    assert lines[5].endswith('  stopped: worse than others')
+    assert re.search(r'^worker +\S', shown('show', lost, '--trial=2'), re.MULTILINE)
+    with Study.open(lost, toy()) as study:
+        study.add({})
+    assert shown('show', lost, '--trial=3').endswith('Nothing has happened to trial 3 yet.\n')
+    with pytest.raises(UserError, match='has no trial 4: it has 1 to 3'):
+        shown('show', lost, '--trial=4')
+
+
+def test_attempts_are_told_where_there_are_several(
+    made: Path, lost: Path, shown: Callable[..., str]
+) -> None:
+    heading, first, second = (line.split() for line in shown('trials', lost).splitlines())
+    assert heading[:3] == ['trial', 'state', 'attempt']
+    assert (first[2], second[2]) == ('2', '1')
+    assert 'attempt' not in shown('trials', made / 'mixed')
+    rows = json.loads(shown('trials', made / 'mixed', '--format=json'))
+    assert {row['attempt'] for row in rows} == {1}
+
+
+def test_watching_is_for_people(lost: Path, shown: Callable[..., str]) -> None:
+    for flags in (['--trial=1'], ['--format=json']):
+        with pytest.raises(UserError, match='--watch shows the whole study, to people'):
+            shown('show', lost, '--watch', *flags)
+    with pytest.raises(UserError, match='--interval says how often --watch looks'):
+        shown('show', lost, '--interval=3')
+
+
 # --- best ---
 
 
@@ -402,6 +475,13 @@ def test_list_needs_no_classes_and_show_does(made: Path, tmp_path: Path) -> None
     assert 'Traceback' not in without.stderr
 
 
+def test_a_study_is_watched_without_its_classes(made: Path, tmp_path: Path) -> None:
+    done = made / 'deep' / 'er' / 'done'
+    out = command('paxtune.studies', 'show', str(done), '--watch', cache=tmp_path).stdout
+    assert '5 of 5 trials, 5 completed, best: trial ' in out
+    assert out.endswith(', the study is done\n')
+
+
 def test_with_exp_classes_are_known_and_who_reads_may_leave(made: Path) -> None:
     show = shlex.join([sys.executable, '-m', 'paxtune.studies', 'trials', str(made / 'mixed'), EXP])
     shell = f'{show} | true; echo "${{PIPESTATUS[0]}}"'
@@ -422,6 +502,8 @@ def test_with_exp_classes_are_known_and_who_reads_may_leave(made: Path) -> None:
         ['trials', 'x', '--limit=0'],
         ['trials', 'x', '--state=lost'],
         ['list', '--format=xml'],
+        ['show', 'x', '--watch', '--interval=0'],
+        ['show', 'x', '--vizier_endpoint=here:1'],
         ['delete', 'x', '--yes', 'all'],
         ['show', 'x', '--exp', 'a.b', 'c'],
     ],

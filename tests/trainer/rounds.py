@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from trainer import command, mesh, processes
-from trainer.errors import UserError
+from trainer.errors import OtherProcessError, UserError
 from trainer.interrupt import Interrupt
 from trainer.signals import SkipTrial
 
@@ -54,7 +54,7 @@ def _failures() -> None:
         if is_mine:
             assert raised is mine
         else:
-            assert isinstance(raised, processes.OtherProcessError), raised
+            assert isinstance(raised, OtherProcessError), raised
             assert str(raised) == f'process {1 - processes.index()}: ValueError: mine'
     assert isinstance(_raised(SkipTrial('odd') if first else None), SkipTrial)
     # Both fail at once, each in its own way.

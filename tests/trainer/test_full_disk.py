@@ -17,9 +17,9 @@ from etils import epath
 from tests.disks import SmallDisk, small_disk
 from tests.trainer.test_loop import final_state, measured, without_speed
 from tests.trainer.tiny import experiment
-from trainer.checkpoint import Checkpoints, SaveError, saved_checkpoints
+from trainer.checkpoint import Checkpoints, saved_checkpoints
 from trainer.directory import write_json
-from trainer.errors import is_disk_full
+from trainer.errors import SaveError, is_disk_full
 from trainer.experiment import Experiment
 from trainer.loop import run
 from trainer.setup import compiled, localized

@@ -127,6 +127,14 @@ def test_value(text: str, value: Any) -> None:
         ('floatv(0, 1, log)', 'floatv: .*positive'),
         ('floatv(0, 1, lgo)', 'floatv: .*lgo'),
         ('floatv(a, 1)', 'floatv: '),
+        (f'floatv(0, {"9" * 400})', 'floatv: .*too large'),
+        (f'intv({"9" * 400}, 1)', 'intv: .*too large'),
+        (f'[0x{"f" * 5000}]', 'a number of so many digits'),
+        (f'[+[0x{"f" * 5000}]]', 'a number of so many digits'),
+        (f'Heavyball(momentum={"9" * 400})', 'momentum: expected a number'),
+        ('derived(derived(x))', 'derived: expected the text of an expression'),
+        ('derived(oneof([x]))', 'derived: expected the text of an expression'),
+        ('derived(3)', 'derived: '),
     ],
 )
 def test_unreadable(text: str, message: str) -> None:

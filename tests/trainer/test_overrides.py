@@ -108,6 +108,8 @@ def test_set(assignment: str, path: str, value: Any) -> None:
         ('layers.dims=1', 'layers is a list of 2 items'),
         ('layers[-1].dims=1', 'not a path'),
         ('layers[0]dims=1', 'not a path'),
+        (f'layers[{"9" * 5000}].dims=1', 'not a path'),
+        (f'learning_rate={"9" * 400}', 'learning_rate: expected a number, got 999'),
         ('eval_inputs.c5.data_dir=x', r'eval_inputs has no .c5.\. Did you mean eval_inputs\.c4'),
         ('eval_inputs.c5=Files()', 'eval_inputs has no .c5.'),
         ('rates.b2=1', 'rates has no .b2.'),

@@ -11,7 +11,7 @@ import pytest
 
 from tests.jobs import Ended, all_passed, job
 from trainer import processes
-from trainer.errors import UserError
+from trainer.errors import OtherProcessError, UserError
 from trainer.loop import NonFiniteLossError
 from trainer.signals import SkipTrial, StopTrial
 from trainer.speed import SPEEDS
@@ -61,9 +61,9 @@ def test_a_job_of_one_process_needs_no_others() -> None:
         (UserError('no data'), UserError('process 1: no data')),
         (
             NonFiniteLossError('it is nan\nand more'),
-            processes.OtherProcessError('process 1: NonFiniteLossError: it is nan'),
+            OtherProcessError('process 1: NonFiniteLossError: it is nan'),
         ),
-        (KeyError(), processes.OtherProcessError('process 1: KeyError')),
+        (KeyError(), OtherProcessError('process 1: KeyError')),
     ],
 )
 def test_what_an_error_is_in_the_other_processes(error: Exception, wanted: Exception) -> None:
@@ -167,7 +167,7 @@ def test_an_error_in_one_process_ends_all(name: str, tmp_path: Path, cache: Path
     first, other = train(name, tmp_path, cache)
     assert (first.code, other.code) == (1, 1), (first, other)
     assert 'ValueError: the disk of this host is broken' in other.err
-    assert 'OtherProcessError: process 1: ValueError: the disk of this host is broken' in first.err
+    assert 'error: process 1: ValueError: the disk of this host is broken' in first.err
     assert max(first.seconds, other.seconds) < 10
 
 

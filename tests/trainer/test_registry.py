@@ -107,6 +107,8 @@ def test_each_call_makes_its_own() -> None:
         ('nowhere.to.be.found', 'there is no such experiment'),
         ('os.path.join.x', 'there is no such experiment'),
         ('lm.', 'expected module'),
+        ('lm.__init__', 'expected module'),
+        ('os.__doc__', 'expected module'),
         ('', 'expected module'),
         ('../lm.Small', 'expected module'),
         ('lm.Needs', 'it needs values for depth'),

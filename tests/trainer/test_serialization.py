@@ -37,6 +37,9 @@ class Tree(Component):
     anything: Any = None
 
 
+_INHERITED = 'pyglove.core.symbolic.inferred.ValueFromParentChain'
+
+
 class Colour(enum.Enum):
     RED = 1
 
@@ -160,6 +163,23 @@ def test_message_names_path_class_and_remedy() -> None:
     [
         ('{', 'not JSON'),
         ('[' * 100_000, 'recursion'),
+        ('9' * 5000, 'not JSON'),
+        (to_json_text(Tree(anything=pg.oneof([1, 2]))).replace('s": 1', 's": 2'), 'AssertionError'),
+        (
+            to_json_text(Tree(anything=pg.oneof([1]))).replace(
+                '"where": null', f'"where": {{"_type": "{_INHERITED}"}}'
+            ),
+            'not found under its context',
+        ),
+        (
+            to_json_text(Leaf()).replace('0.5', '[' * 60 + ']' * 60),
+            r'^the JSON text: .{500,1000}$',
+        ),
+        (
+            '{"_type": "trainer.derived.Derived", "expression": {"_type": '
+            '"trainer.derived.Derived", "expression": "x"}}',
+            'expected the text of an expression',
+        ),
         ('3', 'expected a Leaf, found a int'),
         (to_json_text(Tree()), 'expected a Leaf, found a Tree'),
         (to_json_text(Leaf()).replace('1', '0'), 'size must be positive'),

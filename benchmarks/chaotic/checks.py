@@ -1,0 +1,203 @@
+"""What must hold of a study at its end, whatever has happened to it."""
+
+import collections
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.chaotic.experiment import FATES, REASONS
+from paxtune.algorithms import Algorithm, Exhausted, Request, Suggestion
+from paxtune.algorithms.base import PastTrial
+from paxtune.study import Study
+from paxtune.suggestions import Suggestions
+from paxtune.trial import Trial
+from trainer.speed import SPEEDS
+
+_SHOWN = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """Something that must hold.
+
+    Attributes:
+        what: of what.
+        count: how often it was looked at.
+        wrong: where it does not hold.
+    """
+
+    what: str
+    count: int
+    wrong: list[str]
+
+    def __str__(self) -> str:
+        told = [f'  {each}' for each in self.wrong[:_SHOWN]]
+        more = len(self.wrong) - len(told)
+        head = f'{"FAILED" if self.wrong else "ok":6} {self.count:5} {self.what}'
+        return '\n'.join([head, *told, *([f'  and {more} more'] if more else [])])
+
+
+def fate(trial: Trial) -> str | None:
+    """What was to become of a trial by its decisions; None for one that is well."""
+    return FATES.get(trial.decisions['train_input.fate'])
+
+
+def check(study: Study, undisturbed: Study, num_trials: int, logs: list[Path]) -> list[Check]:
+    """Looks at a study that is done.
+
+    Args:
+        study: what the faults happened to.
+        undisturbed: trials of the decisions of its completed ones, which nothing happened to.
+        num_trials: how many trials it was to have.
+        logs: the structured logs of its workers.
+    """
+    trials, again = study.trials, {_key(trial): trial for trial in undisturbed.trials}
+    entries = [entry for log in logs for entry in _entries(log)]
+    return [
+        Check('trials are terminal', len(trials), _not_terminal(trials, num_trials)),
+        Check('trials are infeasible by their decisions alone', len(trials), _fates(trials)),
+        Check('trials count once', len(trials), _twice(trials, entries)),
+        _acknowledged(trials, entries),
+        Check('rewards equal the undisturbed ones', len(again), _rewards(trials, again)),
+        Check('measurements equal the undisturbed ones', *_measurements(trials, again)),
+        _history(study, again),
+    ]
+
+
+def _not_terminal(trials: list[Trial], num_trials: int) -> list[str]:
+    wrong = [f'trial {trial.id} is {trial.state}' for trial in trials if not trial.is_terminal]
+    numbers = [trial.id for trial in trials]
+    if numbers != list(range(1, num_trials + 1)):
+        wrong.append(f'expected trials 1 to {num_trials}: {numbers}')
+    return wrong
+
+
+def _fates(trials: list[Trial]) -> list[str]:
+    wrong = []
+    for trial in trials:
+        expected, reason = fate(trial), trial.infeasible_reason
+        if (expected is None) != (reason is None) or (
+            expected is not None and REASONS[expected] not in str(reason)
+        ):
+            wrong.append(f'trial {trial.id} is {trial.outcome} ({reason}); its fate: {expected}')
+    return wrong
+
+
+def _twice(trials: list[Trial], entries: list[dict[str, Any]]) -> list[str]:
+    counted = collections.Counter(map(_key, trials))
+    wrong = [f'{count} trials are {key}' for key, count in counted.items() if count > 1]
+    logged = collections.Counter(entry['trial'] for entry in entries if 'outcome' in entry)
+    for trial in trials:
+        ended = sum(event['event'] == 'ended' for event in trial.history)
+        if ended != 1 or logged[trial.id] > 1:
+            wrong.append(f'trial {trial.id} ended {ended} times, in the logs {logged[trial.id]}')
+    return wrong
+
+
+def _acknowledged(trials: list[Trial], entries: list[dict[str, Any]]) -> Check:
+    """What workers logged once the service had said that it was written."""
+    by_id, count, wrong = {trial.id: trial for trial in trials}, 0, []
+    for entry in entries:
+        if 'metrics' in entry:
+            kept: Any = {
+                each.step: [list(each.rewards), dict(each.metrics)]
+                for each in by_id[entry['trial']].measurements
+            }.get(entry['step'])
+            said: Any = [entry['rewards'], entry['metrics']]
+        elif 'outcome' in entry:
+            trial = by_id[entry['trial']]
+            kept, said = [trial.outcome, list(trial.rewards)], [entry['outcome'], entry['rewards']]
+        else:
+            continue
+        count += 1
+        if kept != said:
+            wrong.append(f'trial {entry["trial"]}: {said} was acknowledged; there is {kept}')
+    return Check('acknowledged measurements and ends are kept', count, wrong)
+
+
+def _rewards(trials: list[Trial], again: Mapping[Any, Trial]) -> list[str]:
+    return [
+        f'trial {trial.id}: {trial.reward!r}, undisturbed {again[_key(trial)].reward!r}'
+        for trial in trials
+        if trial.state == 'COMPLETED' and trial.reward != again[_key(trial)].reward
+    ]
+
+
+def _measurements(trials: list[Trial], again: Mapping[Any, Trial]) -> tuple[int, list[str]]:
+    count, wrong = 0, []
+    for trial in trials:
+        if trial.state == 'COMPLETED':
+            one, other = _measured(trial), _measured(again[_key(trial)])
+            count += len(one)
+            wrong += [
+                f'trial {trial.id}, step {step}: {one.get(step)}, undisturbed {other.get(step)}'
+                for step in sorted({*one, *other})
+                if one.get(step) != other.get(step)
+            ]
+    return count, wrong
+
+
+def _measured(trial: Trial) -> dict[int, Any]:
+    """All that was measured of a trial but how fast it was."""
+    return {
+        each.step: {name: value for name, value in each.metrics.items() if name not in SPEEDS}
+        for each in trial.measurements
+    }
+
+
+def _history(study: Study, again: Mapping[Any, Trial]) -> Check:
+    """What an algorithm is told of the trials, by a process that has just opened the study."""
+    expected = []
+    for trial in study.trials:
+        if fate(trial) is None:
+            reward = again[_key(trial)].reward
+            assert reward is not None
+            expected.append(PastTrial(trial.id, trial.by_id, 'completed', (-reward,)))
+        else:
+            expected.append(PastTrial(trial.id, trial.by_id, 'infeasible'))
+    told = told_history(study)
+    wrong = [f'{one}, expected {other}' for one, other in zip(told, expected, strict=False) if one != other]
+    if len(told) != len(expected):
+        wrong.append(f'there are {len(told)}, expected {len(expected)}')
+    return Check("the algorithm's history equals the trials", len(told), wrong)
+
+
+def told_history(study: Study) -> list[PastTrial]:
+    """The history that the study's algorithm would be asked with."""
+    search = study.search.clone(deep=True)
+    search.rebind(algorithm=_Witness(), seeds=[])
+    suggestions = Suggestions(study.space, search, [], lambda: study.trials)
+    try:
+        suggestions.next(len(study.trials) + 1)
+    except _Told as told:
+        return told.history
+    raise AssertionError('a witness suggests nothing')
+
+
+class _Told(Exhausted):
+    """Carries a history out of a search."""
+
+    def __init__(self, history: list[PastTrial]) -> None:
+        super().__init__()
+        self.history = history
+
+
+class _Witness(Algorithm):
+    """Suggests nothing, and tells what it was told."""
+
+    def suggest(self, request: Request) -> Suggestion:
+        raise _Told(list(request.history))
+
+
+def _key(trial: Trial) -> tuple[Any, ...]:
+    return tuple(sorted(trial.decisions.items()))
+
+
+def _entries(log: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a log, but for those that a full disk has cut off."""
+    for line in log.read_text().splitlines():
+        with contextlib.suppress(ValueError):
+            yield json.loads(line)

@@ -1,0 +1,491 @@
+"""How many suggestions and reports a second one service answers to 64 workers, beside Optuna.
+
+    python benchmarks/service_load.py --check
+
+Each worker has a connection, a study and a cache of its own, as a worker process has. They share
+eight processes, as threads: 64 processes would spend two cores on starting. Four contenders have
+the same workers, in the same processes and threads, and the same trials:
+
+    paxtune, PostgreSQL     one `python -m paxtune.serve`, workers with `Study.suggest`
+    paxtune, SQLite         the same with a file
+    Optuna, PostgreSQL      `RDBStorage` in the same server, which writes through to the disk
+    Optuna, journal         `JournalStorage` in a file
+
+A trial has 4 decisions about plain values, drawn at random, 3 reports of one metric, and an end.
+When the study holds 100, 1,000 and 10,000 trials, the workers do rounds of it in step: all suggest,
+all report, all complete. The time of a part is that from its beginning to the last worker's end.
+The contenders take turns round by round, so that all see the same machine. Before that, one worker
+alone opens the study, of a service that was just started, and reads all trials.
+
+Goals: ahead of Optuna on PostgreSQL at 10,000 trials, in suggestions and in reports; opening takes
+under 5 s. Optuna is installed into `.venv-service_load` when this is first run.
+
+`--quick` has 8 workers in two processes, 10,000 trials only; `--check` exits
+with 1 where a goal is missed.
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+REQUIREMENTS = ROOT / 'benchmarks' / 'requirements' / 'service_load.txt'
+PEERS = ROOT / '.venv-service_load'
+OPEN_GOAL = 5.0
+STEPS = (40, 80, 160)
+WIDTHS, ACTIVATIONS = [64, 128, 256, 512], ['relu', 'gelu', 'tanh']
+BUDGET = 1_000_000
+PARTS = ('suggest', 'report', 'complete')
+
+
+class Worker(Protocol):
+    """What a contender can do, for one worker."""
+
+    @staticmethod
+    def prepare() -> None:
+        """Imports what it needs, which is not measured."""
+
+    def trials(self) -> int:
+        """Reads all trials. Returns how many there are."""
+
+    def fill(self, count: int) -> None:
+        """Adds trials that have ended, so that there are so many."""
+
+    def suggest(self) -> None:
+        """Takes a new trial."""
+
+    def report(self) -> None:
+        """Reports on it, a few times."""
+
+    def complete(self) -> None:
+        """Ends it."""
+
+
+class Paxtune:
+    """A worker of a service."""
+
+    @staticmethod
+    def prepare() -> None:
+        import paxtune.exchange
+        import paxtune.service.remote_store
+        import paxtune.study  # noqa: F401
+
+    def __init__(self, endpoint: str) -> None:
+        from paxtune import attempts
+        from paxtune.service.client import Client
+        from paxtune.service.remote_store import RemoteStore
+        from paxtune.study import Study
+
+        store = RemoteStore(Client(endpoint, 'load'), attempts.new_worker())
+        if store.study() is None:
+            Study.open('unused', self._space(), search=self._search(), store=store)
+        self._study = Study.join(store, Path('unused'))
+
+    def _space(self) -> Any:
+        import pyglove as pg
+
+        return pg.Dict(
+            rate=pg.floatv(1e-4, 1e-1, 'log'),
+            dropout=pg.floatv(0.0, 0.5),
+            width=pg.oneof(WIDTHS),
+            activation=pg.oneof(ACTIVATIONS),
+        )
+
+    def _search(self) -> Any:
+        from paxtune import MetricReward, RandomSearch, Search
+
+        return Search(MetricReward('minimize', 'loss'), BUDGET, algorithm=RandomSearch())
+
+    def trials(self) -> int:
+        return len(self._study.trials)
+
+    def fill(self, count: int) -> None:
+        from paxtune.algorithms.sampling import draw
+        from paxtune.exchange import EndedTrial
+        from paxtune.measurement import Measurement
+
+        rng = random.Random(count)
+
+        def ended() -> Iterator[EndedTrial]:
+            for _ in range(count - self.trials()):
+                losses = [rng.random() for _ in STEPS]
+                reported = [
+                    Measurement(step, {'loss': loss}, (loss,))
+                    for step, loss in zip(STEPS, losses, strict=True)
+                ]
+                yield EndedTrial(draw(self._study.space.spec, rng), reported, reported[-1])
+
+        self._study.add_ended(list(ended()))
+
+    def suggest(self) -> None:
+        self._trial: Any = self._study.suggest()
+        assert not self._trial.resumed
+
+    def report(self) -> None:
+        for step in STEPS:
+            self._trial.report(step, {'loss': random.random()})
+
+    def complete(self) -> None:
+        self._trial.complete()
+
+
+class Optuna:
+    """A worker of a study of Optuna."""
+
+    @staticmethod
+    def prepare() -> None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+    def __init__(self, where: str) -> None:
+        import optuna
+
+        storage: Any
+        if where.startswith('postgresql'):
+            storage = optuna.storages.RDBStorage(where)
+            self._engine: Any = storage.engine
+        else:
+            journal = optuna.storages.journal
+            storage = journal.JournalStorage(journal.JournalFileBackend(where))
+            self._engine = None
+        self._study = optuna.create_study(
+            storage=storage,
+            study_name='load',
+            load_if_exists=True,
+            sampler=optuna.samplers.RandomSampler(),
+        )
+
+    def trials(self) -> int:
+        return len(self._study.get_trials(deepcopy=False))
+
+    def fill(self, count: int) -> None:
+        rng, present = random.Random(count), self.trials()
+        added = [self._ended(rng) for _ in range(count - present)]
+        if self._engine is None:
+            self._study.add_trials(added)
+        else:
+            self._insert(added, present)
+
+    def _ended(self, rng: random.Random) -> Any:
+        import optuna
+        from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+        losses = [rng.random() for _ in STEPS]
+        return optuna.trial.create_trial(
+            params={
+                'rate': rng.uniform(1e-4, 1e-1),
+                'dropout': rng.uniform(0.0, 0.5),
+                'width': rng.choice(WIDTHS),
+                'activation': rng.choice(ACTIVATIONS),
+            },
+            distributions={
+                'rate': FloatDistribution(1e-4, 1e-1, log=True),
+                'dropout': FloatDistribution(0.0, 0.5),
+                'width': CategoricalDistribution(WIDTHS),
+                'activation': CategoricalDistribution(ACTIVATIONS),
+            },
+            value=losses[-1],
+            intermediate_values=dict(zip(STEPS, losses, strict=True)),
+        )
+
+    def _insert(self, trials: list[Any], first: int) -> None:
+        """As `add_trials`, which takes minutes: 15 ms for each trial."""
+        import sqlalchemy
+        from optuna.distributions import distribution_to_json
+        from optuna.storages._rdb import models
+
+        names = 'number', 'state', 'datetime_start', 'datetime_complete'
+        finite = models.TrialValueModel.TrialValueType.FINITE
+        all_finite = models.TrialIntermediateValueModel.TrialIntermediateValueType.FINITE
+        with self._engine.begin() as connection:
+
+            def insert(model: Any, columns: Sequence[str], rows: list[Any]) -> list[int]:
+                table = model.__table__
+                key = next(iter(table.primary_key))
+                statement = table.insert().returning(key, sort_by_parameter_order=True)
+                named = [dict(zip(columns, row, strict=True)) for row in rows]
+                return list(connection.execute(statement, named).scalars())
+
+            (study,) = connection.execute(sqlalchemy.select(models.StudyModel.study_id)).scalars()
+            rows = [
+                (study, number, *(getattr(each, name) for name in names[1:]))
+                for number, each in enumerate(trials, start=first)
+            ]
+            ids = insert(models.TrialModel, ['study_id', *names], rows)
+            params, values, reports = [], [], []
+            for id_, each in zip(ids, trials, strict=True):
+                for name, kind in each.distributions.items():
+                    value = kind.to_internal_repr(each.params[name])
+                    params.append((id_, name, value, distribution_to_json(kind)))
+                values.append((id_, 0, each.value, finite))
+                for step, value in each.intermediate_values.items():
+                    reports.append((id_, step, value, all_finite))
+            names = 'trial_id', 'param_name', 'param_value', 'distribution_json'
+            insert(models.TrialParamModel, names, params)
+            names = 'trial_id', 'objective', 'value', 'value_type'
+            insert(models.TrialValueModel, names, values)
+            names = 'trial_id', 'step', 'intermediate_value', 'intermediate_value_type'
+            insert(models.TrialIntermediateValueModel, names, reports)
+
+    def suggest(self) -> None:
+        self._trial: Any = self._study.ask()
+        self._trial.suggest_float('rate', 1e-4, 1e-1, log=True)
+        self._trial.suggest_float('dropout', 0.0, 0.5)
+        self._trial.suggest_categorical('width', WIDTHS)
+        self._trial.suggest_categorical('activation', ACTIVATIONS)
+
+    def report(self) -> None:
+        for step in STEPS:
+            self._loss = random.random()
+            self._trial.report(self._loss, step)
+
+    def complete(self) -> None:
+        self._study.tell(self._trial, self._loss)
+
+
+def work(kind: str, where: str, threads: int) -> None:
+    """What a process of workers does: what it is told on its standard input."""
+    make: Any = {'paxtune': Paxtune, 'Optuna': Optuna}[kind]
+    workers: list[Worker] = []
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        for line in sys.stdin:
+            command, *arguments = json.loads(line)
+            if command == 'prepare':
+                make.prepare()
+            elif command == 'open':
+                workers = list(pool.map(lambda _: make(where), range(threads)))
+            else:
+                done = [pool.submit(getattr(each, command), *arguments) for each in workers]
+                for each in done:
+                    each.result()
+            print('done', flush=True)
+
+
+class Crew:
+    """Workers of one contender: processes with some threads each."""
+
+    def __init__(self, python: Path, kind: str, where: str, processes: int, threads: int) -> None:
+        command = [str(python), __file__, '--work', kind, where, str(threads)]
+        pipes: dict[str, Any] = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'text': True}
+        self._processes = [subprocess.Popen(command, cwd=ROOT, **pipes) for _ in range(processes)]
+        try:
+            self.do('prepare')
+        except BaseException:
+            self.close()
+            raise
+
+    def do(self, command: str, *arguments: Any) -> float:
+        """Seconds until all workers have done it."""
+        start = time.perf_counter()
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps([command, *arguments]) + '\n')
+            process.stdin.flush()
+        for process in self._processes:
+            assert process.stdout is not None
+            if process.stdout.readline() != 'done\n':
+                raise RuntimeError(f'a worker has failed at: {command}')
+        return time.perf_counter() - start
+
+    def __enter__(self) -> 'Crew':
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the processes."""
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.communicate()
+
+
+class Contender:
+    """One kind of workers, and what they work with.
+
+    Attributes:
+        name: for people.
+        opening: seconds in which one worker alone opens the study and reads its trials.
+        seconds: of each part of a round, one number for each round.
+        bytes: what a trial takes where they are kept.
+    """
+
+    def __init__(self, name: str, python: Path, place: str, size: Callable[[], int]) -> None:
+        """Makes a contender.
+
+        Args:
+            name: for people.
+            python: what its workers run on.
+            place: where its trials are kept.
+            size: how many bytes they take there.
+        """
+        self.name = name
+        self._kind = name.partition(',')[0]
+        self._python, self._place, self._size = python, place, size
+        self._empty = size()
+        self.opening = self.bytes = 0.0
+        self.seconds: dict[str, list[float]] = {}
+
+    @contextlib.contextmanager
+    def ready(self, count: int, processes: int, threads: int) -> Iterator[Crew]:
+        """Its workers, of a study that holds so many trials."""
+        with self._served() as where, self._crew(where, 1, 1) as one:
+            one.do('open')
+            one.do('fill', count)
+        self.bytes = (self._size() - self._empty) / count
+        with self._served() as where:
+            with self._crew(where, 1, 1) as one:
+                self.opening = one.do('open') + one.do('trials')
+            with self._crew(where, processes, threads) as crew:
+                crew.do('open')
+                self.round(crew)  # In which they read what is there, and connect.
+                self.seconds = {part: [] for part in PARTS}
+                yield crew
+
+    def round(self, crew: Crew) -> None:
+        """A trial of each worker."""
+        for part in PARTS:
+            self.seconds.setdefault(part, []).append(crew.do(part))
+
+    def rate(self, part: str, workers: int) -> float:
+        """How many a second there were."""
+        each = len(STEPS) if part == 'report' else 1
+        return each * workers * len(self.seconds[part]) / sum(self.seconds[part])
+
+    def _crew(self, where: str, processes: int, threads: int) -> Crew:
+        return Crew(self._python, self._kind, where, processes, threads)
+
+    @contextlib.contextmanager
+    def _served(self) -> Iterator[str]:
+        """Where workers find the study: a service that was just started, with paxtune."""
+        if self._kind == 'Optuna':
+            yield self._place
+            return
+        command = [sys.executable, '-m', 'paxtune.serve', f'--database={self._place}', '--port=0']
+        with subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as service:
+            try:
+                assert service.stdout is not None
+                found = re.search(r' at (127\.0\.0\.1:\d+) ', service.stdout.readline())
+                if found is None:
+                    raise RuntimeError('the service does not start')
+                yield found[1]
+            finally:
+                service.terminate()
+
+
+@contextlib.contextmanager
+def contenders() -> Iterator[list[Contender]]:
+    """All of them, their databases empty."""
+    from tests.postgres import PostgresServer
+
+    peers, own = peers_python(), Path(sys.executable)
+    with (
+        tempfile.TemporaryDirectory(prefix='service_load') as folder,
+        PostgresServer.started(is_durable=True) as server,
+    ):
+        urls = [server.new_database() for _ in range(2)]
+        files = [Path(folder, name) for name in ('studies.db', 'journal')]
+        driver = urls[1].replace('postgresql:', 'postgresql+psycopg:')
+        yield [
+            Contender('paxtune, PostgreSQL', own, urls[0], lambda: database_bytes(urls[0])),
+            Contender('paxtune, SQLite', own, str(files[0]), lambda: file_bytes(files[0])),
+            Contender('Optuna, PostgreSQL', peers, driver, lambda: database_bytes(urls[1])),
+            Contender('Optuna, journal', peers, str(files[1]), lambda: file_bytes(files[1])),
+        ]
+
+
+def database_bytes(url: str) -> int:
+    """How long a PostgreSQL database is."""
+    import psycopg
+
+    with psycopg.connect(url) as connection:
+        found: Any = connection.execute('SELECT pg_database_size(current_database())').fetchone()
+        return int(found[0])
+
+
+def file_bytes(path: Path) -> int:
+    """How long a file is; 0 where there is none."""
+    return path.stat().st_size if path.exists() else 0
+
+
+def peers_python() -> Path:
+    """The interpreter of the environment with Optuna, which is made where it is missing."""
+    python, stamp = PEERS / 'bin' / 'python', PEERS / 'installed'
+    wanted = f'{ROOT}\n{sys.version}\n{REQUIREMENTS.read_text()}'
+    if not stamp.exists() or stamp.read_text() != wanted:
+        venv.create(PEERS, clear=True, with_pip=True)
+        pip = [str(python), '-m', 'pip', 'install', '-q', '--disable-pip-version-check']
+        subprocess.run([*pip, '-r', str(REQUIREMENTS)], check=True, timeout=300, stdout=sys.stderr)
+        # Written last, so that an install that was interrupted begins again.
+        stamp.write_text(wanted)
+    return python
+
+
+def measure(all_: list[Contender], count: int, processes: int, threads: int, rounds: int) -> None:
+    """Rounds of all contenders, in turns, of studies with so many trials; prints what came out."""
+    with contextlib.ExitStack() as stack:
+        crews = [stack.enter_context(each.ready(count, processes, threads)) for each in all_]
+        for _ in range(rounds):
+            for each, crew in zip(all_, crews, strict=True):
+                each.round(crew)
+    for each in all_:
+        rates = '  '.join(f'{part} {each.rate(part, processes * threads):6.0f}/s' for part in PARTS)
+        rest = f'opening {each.opening:5.2f} s  {each.bytes:5.0f} bytes'
+        print(f'{count:6} {each.name:20} {rates}  {rest}', flush=True)
+
+
+def result(all_: list[Contender], workers: int) -> dict[str, float]:
+    """Ratios, of what was measured last."""
+    own, own_file, peer, journal = all_
+    found = {'opening_to_goal': own.opening / OPEN_GOAL}
+    for part in PARTS:
+        found[f'{part}_to_postgres'] = own.rate(part, workers) / peer.rate(part, workers)
+        found[f'{part}_to_journal'] = own_file.rate(part, workers) / journal.rate(part, workers)
+    return found
+
+
+def main() -> int:
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument('--quick', action='store_true')
+    flags.add_argument('--check', action='store_true')
+    flags.add_argument('--work', nargs=3, help=argparse.SUPPRESS)
+    args = flags.parse_args()
+    if args.work:
+        work(args.work[0], args.work[1], int(args.work[2]))
+        return 0
+    processes, threads, rounds = (2, 4, 10) if args.quick else (8, 8, 10)
+    # Whatever hangs: what was started is ended then.
+    signal.signal(signal.SIGALRM, lambda number, frame: sys.exit('it took too long'))
+    signal.alarm(300 if args.quick else 1800)
+    with contenders() as all_:
+        for count in (10_000,) if args.quick else (100, 1000, 10_000):
+            measure(all_, count, processes, threads, rounds)
+    found = result(all_, processes * threads)
+    print('RESULT ' + json.dumps({name: round(value, 3) for name, value in found.items()}))
+    is_met = (
+        found['opening_to_goal'] < 1
+        and found['suggest_to_postgres'] > 1
+        and found['report_to_postgres'] > 1
+    )
+    return int(args.check and not is_met)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

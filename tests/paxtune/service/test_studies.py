@@ -1,0 +1,155 @@
+"""`python -m paxtune.studies` on a study that a service keeps."""
+
+import json
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paxtune import stops, studies, study_watch
+from paxtune.service.access import TOKEN_VARIABLE
+from paxtune.service.hub import Hub
+from paxtune.service.remote_store import RemoteStore
+from paxtune.service.server import Server
+from paxtune.study import Study
+from tests.paxtune.service.conftest import TOKEN, client_of
+from tests.paxtune.studies import ask, finish, run
+from tests.paxtune.toys import search, toy
+from trainer.errors import UserError
+
+
+@pytest.fixture
+def worker(server: Server) -> Iterator[Study]:
+    """A worker's study, with a completed trial and one that is its worker's."""
+    store = RemoteStore(client_of(server), 'w-1')
+    with Study.open('anywhere', toy(search=search(num_trials=4)), store=store) as study:
+        finish(ask(study))
+        ask(study).report(10, {'loss': 0.5})
+        yield study
+
+
+@pytest.fixture
+def told(
+    worker: Study,
+    server: Server,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., str]:
+    """Runs the command on that study; returns what it prints."""
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+
+    def tell(name: str, *argv: object) -> str:
+        where = [f'--vizier_endpoint=127.0.0.1:{server.port}', '--study=mine']
+        assert studies.main([name, *where, *map(str, argv)]) == 0
+        return capsys.readouterr().out
+
+    return tell
+
+
+def test_it_is_shown(worker: Study, told: Callable[..., str]) -> None:
+    content = json.loads(told('show', '--format=json'))
+    assert content['trials']['completed'] == 1
+    assert content['directory'] is None
+    out = told('show', '--trial=2')
+    assert 'w-1' in out
+    assert 'claimed' in out
+    assert [row['trial'] for row in json.loads(told('trials', '--format=json'))] == [1, 2]
+    best = json.loads(told('best', '--format=json'))
+    assert (best['trials'][0]['trial'], best['train']) == (1, None)
+    assert 'rate' in told('diff', 1, 2)
+
+
+def test_it_is_watched_to_its_end(
+    worker: Study, told: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = types.SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: run_on(worker))
+    monkeypatch.setattr(study_watch, 'time', clock)
+    out = told('show', '--watch')
+    assert 'mine: 2 of 4 trials, 1 completed, 1 active' in out
+    assert '2      w-1     1        10    0.5     claimed' in out
+    assert out.endswith('the study is done\n')
+
+
+def run_on(study: Study) -> None:
+    study.trial(2).complete()
+    run(study)
+
+
+def test_trials_are_added_while_workers_work(worker: Study, told: Callable[..., str]) -> None:
+    assert told('add', 'rate=0.0125').startswith('Trial 3 will run')
+    assert told('retry', 1).startswith('Trial 4 will run')
+    worker.trial(2).complete()
+    third = ask(worker)
+    assert (third.id, third.decisions['rate'], third.origin) == (3, 0.0125, 'added')
+    finish(third)
+    fourth = ask(worker)
+    assert (fourth.retry_of, fourth.decisions) == (1, worker.trial(1).decisions)
+
+
+def test_what_it_exports_can_be_imported(
+    worker: Study, told: Callable[..., str], tmp_path: Path
+) -> None:
+    worker.trial(2).complete()
+    told('export', f'--out={tmp_path / "study.json"}')
+    assert told('import', tmp_path / 'study.json').startswith(
+        '2 of 2 trials were added to the study'
+    )
+    assert [trial.is_imported for trial in worker.trials] == [False, False, True, True]
+
+
+def test_trials_are_stopped_and_the_study_pauses(worker: Study, told: Callable[..., str]) -> None:
+    assert told('stop', 2) == 'To be stopped at the next measurement: trial 2.\n'
+    assert stops.stopped_trials(worker.store) == {2}
+    assert 'will pause at its next measurement' in told('stop')
+    assert stops.is_paused(worker.store)
+    worker.trial(2).complete()
+    assert 'there is nothing to pause' in told('stop')
+    with pytest.raises(UserError, match='trial 2 is completed: it is not running'):
+        told('stop', 2)
+
+
+@pytest.mark.parametrize(
+    ('name', 'argv', 'message'),
+    [
+        ('show', ['--study=other'], '--study=other: the service at .* has no such study'),
+        ('show', ['--study=../x'], r'--study=\.\./x: study: expected'),
+        ('show', ['--study='], r'say which of its studies, --study=NAME: a service does not list'),
+        ('show', ['--trial=9'], 'the study has no trial 9: it has 1 to 2'),
+        ('list', [], 'a service does not list its studies: show one of them'),
+        ('delete', ['1', '--yes'], 'the directories of trials are where their workers are'),
+        ('add', ['rat=1'], 'rat is no decision of this experiment'),
+    ],
+)
+def test_what_cannot_be_done_is_refused(
+    worker: Study, told: Callable[..., str], name: str, argv: list[str], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        told(name, *argv)
+    assert len(worker.trials) == 2
+
+
+def test_flags_of_a_service_want_a_service(tmp_path: Path) -> None:
+    for flag in ('--study=mine', '--tls', '--token_file=x', '--tls_ca=x'):
+        with pytest.raises(UserError, match='is for a service: say where it is'):
+            studies.main(['show', str(tmp_path), flag])
+
+
+def test_without_its_token_nothing_is_shown(
+    told: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(TOKEN_VARIABLE)
+    with pytest.raises(UserError, match='--token_file'):
+        told('show')
+
+
+def test_a_service_that_fails_is_told_of_by_name(
+    worker: Study, told: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Hub, **_: Any) -> None:
+        raise RuntimeError('broken')
+
+    monkeypatch.setattr(Hub, 'changes', fail)
+    with pytest.raises(UserError, match='/mine: the study cannot be read, or written: the'):
+        told('show')
