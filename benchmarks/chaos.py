@@ -19,6 +19,7 @@ import collections
 import contextlib
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -64,8 +65,8 @@ def run(plan: Plan, keep: Path | None) -> tuple[list[faults.Happened], list[chec
         left = scene.left_behind()
         scene.end()
         with scene.study() as study:
-            completed = [trial.decisions for trial in study.trials if trial.state == 'COMPLETED']
-            with scene.undisturbed(completed) as undisturbed:
+            well = [trial.decisions for trial in study.trials if checks.fate(trial) is None]
+            with scene.undisturbed(well) as undisturbed:
                 found = checks.check(study, undisturbed, plan.num_trials, scene.logs())
             _tell_events(study)
         missing = sorted(kinds.keys() - {each.kind for each in happened})
@@ -106,6 +107,8 @@ def main() -> int:
     flags.add_argument('--modes', nargs='+', choices=get_args(Mode))
     flags.add_argument('--keep', type=Path, metavar='DIR', help='copy what is left there')
     args = flags.parse_args()
+    # So that processes are ended and disks unmounted then, too.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     counts: collections.Counter[str] = collections.Counter()
     for mode in args.modes or (['postgresql'] if args.quick else get_args(Mode)):
         plan = plan_of(mode, args.quick, args.seed)

@@ -2,10 +2,10 @@
 
     python benchmarks/workers.py --quick --check
 
-Both searches run the same trials of `lm.StdlibTunable`, of one structure, each trial on half of this machine's cores,
-one search after the other, with one compilation cache that is warm. Goal: two workers take at most
-0.65 of the wall clock of one. `--quick` trains for fewer steps, so that starting the processes
-weighs more; `--check` exits with 1 where the goal is missed.
+Both searches run the same trials of `lm.StdlibTunable`, of one structure, each trial on half of
+this machine's cores, one search after the other, with one compilation cache that is warm. Goal: two
+workers take at most 0.65 of the wall clock of one. `--quick` trains for fewer steps, so that
+starting the processes weighs more; `--check` exits with 1 where the goal is missed.
 """
 
 import argparse

@@ -94,7 +94,7 @@ def lose(proto: TrialProto, loss: Loss, max_attempts: int, step: int = 0) -> Non
     record(proto, 'failed' if counts else 'lost', worker=holder(proto), detail=reason)
     changed = {'holder': '', 'faults': str(faults), 'furthest': str(max(step, furthest))}
     write_notes(proto, changed | {'losses': '0' if counts else str(losses)})
-    if faults >= max_attempts:
+    if counts and faults >= max_attempts:
         times = f' (attempt {faults} of {max_attempts})' if max_attempts > 1 else ''
         write_notes(proto, {'failed': 'true'})
         proto.infeasible_reason = f'{reason}{times}'

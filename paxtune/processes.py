@@ -11,7 +11,6 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any
 
 from absl import logging
 
@@ -151,5 +150,4 @@ def _refusal(assignment: Assignment, space: Space, limits: list[Limit]) -> str |
     """Why a trial is infeasible before it begins: what the first process says of it."""
     with processes.together():
         reason = assignment.refusal(space, limits)
-    said: Any = processes.broadcast(reason)
-    return said
+    return processes.broadcast(reason)

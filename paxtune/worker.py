@@ -101,7 +101,8 @@ def _work(store: 'RemoteStore', directory: Path, log: logs.JsonLines) -> int:
 
         heartbeat.start()
         try:
-            Tuner(study, ExperimentRunner(), [Logged(log)], should_interrupt).run()
+            callbacks = [Logged(log), Counted(heartbeat)]
+            Tuner(study, ExperimentRunner(), callbacks, should_interrupt).run()
         except Paused as reason:
             _LOG.info('paused: %s', reason)
             return interrupt.exit_code if interrupt.requested() else 0
@@ -118,7 +119,7 @@ class Heartbeat(threading.Thread):
     """Renews the lease of the trial that this worker runs. Without it, the process ends at once.
 
     Attributes:
-        steps: how many steps the worker has done; whoever does them counts them.
+        steps: how far the trial has come; whoever does a step counts it.
     """
 
     def __init__(self, store: 'RemoteStore') -> None:
@@ -137,6 +138,23 @@ class Heartbeat(threading.Thread):
                 _LOG.warning('the trial is lost: %s', lost)
                 # At once: what this process would still write counts for nothing.
                 os._exit(DETACHED)
+
+
+class Counted(Callback):
+    """Has the steps of a trial counted from where it goes on.
+
+    A trial that loses one worker after another must not look as if it came no further.
+    """
+
+    def __init__(self, heartbeat: Heartbeat) -> None:
+        self._heartbeat = heartbeat
+
+    def on_trial_start(self, study: 'Study', trial: 'Trial') -> None:
+        self._heartbeat.steps = 0
+
+    def on_trial_resume(self, study: 'Study', trial: 'Trial', step: int) -> None:
+        # Some have been done by now.
+        self._heartbeat.steps += step
 
 
 class Logged(Callback):

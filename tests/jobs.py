@@ -94,8 +94,10 @@ def _wait(running: Sequence[subprocess.Popen[bytes]], timeout: float) -> dict[in
 
 
 def _without_gloo(text: str) -> str:
-    # It writes to the standard output, and puts its lines into those of others.
-    return '\n'.join(line for line in text.splitlines() if '[Gloo]' not in line)
+    # It writes to the standard output, from several threads that cut each other's lines.
+    marks = ('[Gloo]', 'is connected', 'peer ranks')
+    lines = [line for line in text.splitlines() if not any(mark in line for mark in marks)]
+    return '\n'.join(line for line in lines if line.strip(' 0123456789'))
 
 
 def _free_port() -> int:

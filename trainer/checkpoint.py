@@ -9,7 +9,7 @@ import orbax.checkpoint.experimental.v1 as ocp
 from absl import logging
 from etils import epath
 
-from trainer import processes
+from trainer import processes, saves
 from trainer.directory import is_local
 from trainer.errors import SaveError, UserError
 from trainer.state import TrainState
@@ -61,6 +61,7 @@ class Checkpoints:
         keep: Any = policies.LatestN(max_to_keep) if max_to_keep else None
         self._checkpointer = ocp.training.Checkpointer(
             self._directory,
+            context=saves.context(),
             preservation_policy=keep,
             cleanup_tmp_directories=max_to_keep is not None,
         )

@@ -93,7 +93,7 @@ def infeed_share(mesh: jax.sharding.Mesh) -> tuple[int, int]:
     at = NamedSharding(mesh, partition_spec(('batch',)))
     parts = mesh.shape['data'] * mesh.shape['fsdp']
     of_process: dict[int, set[int]] = {}
-    devices: dict[Any, Any] = at.devices_indices_map((parts,))
+    devices: Any = at.devices_indices_map((parts,))
     for device, (part,) in devices.items():
         of_process.setdefault(device.process_index, set()).add(part.start or 0)
     shares = sorted({tuple(sorted(each)) for each in of_process.values()})

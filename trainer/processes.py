@@ -138,7 +138,7 @@ def agree(flag: bool = False) -> bool:
     return any('flag' in said for said in _group().round({'flag': True} if flag else None).values())
 
 
-def gather(value: T) -> list[T]:
+def gather(value: Any) -> list[Any]:
     """A round: the JSON data that each process gives, by its index.
 
     Raises:
@@ -148,7 +148,7 @@ def gather(value: T) -> list[T]:
     return [heard[process]['value'] for process in range(count())]
 
 
-def broadcast(value: T | None = None) -> T:
+def broadcast(value: Any = None) -> Any:
     """A round: the JSON data that the first process gives. What others give does not count.
 
     Raises:
@@ -156,6 +156,20 @@ def broadcast(value: T | None = None) -> T:
     """
     heard = _group().round({'value': value} if is_first() else None)
     return heard[0]['value']
+
+
+def meet(name: str, said: str, milliseconds: int) -> set[str]:
+    """Waits for the others outside of rounds, in any thread. Returns what all say.
+
+    Args:
+        name: of the meeting; no other has it.
+        said: what this process says.
+        milliseconds: how long to wait.
+
+    Raises:
+        JaxRuntimeError: some process did not come.
+    """
+    return _group().meet(name, said, milliseconds)
 
 
 @contextlib.contextmanager
@@ -194,6 +208,10 @@ class _Alone:
 
     def tell(self, error: Exception) -> None:
         """Tells the others what happened here."""
+
+    def meet(self, name: str, said: str, milliseconds: int) -> set[str]:
+        """Waits for the others outside of rounds. Returns what all say."""
+        return {said}
 
 
 class _Group(_Alone):
@@ -245,7 +263,7 @@ class _Group(_Alone):
         return {int(key.rpartition('/')[2]): json.loads(text) for key, text in heard}
 
     def _exchange(self, said: dict[str, Any] | None, seconds: int) -> list[tuple[str, str]]:
-        name, before = f'paxtune/{self._rounds}', self._said
+        name, before = f'paxtune/rounds/{self._rounds}', self._said
         self._said = None if said is None else f'{name}/{self.index}'
         if self._said is not None:
             self._client.key_value_set(self._said, json.dumps(said))
@@ -254,6 +272,11 @@ class _Group(_Alone):
         if before is not None:  # All have read it: they are in the next round.
             self._client.key_value_delete(before)
         return heard
+
+    def meet(self, name: str, said: str, milliseconds: int) -> set[str]:
+        self._client.key_value_set(f'{name}/{self.index}', said)
+        self._client.wait_at_barrier(name, milliseconds)
+        return {text for _, text in self._client.key_value_dir_get(f'{name}/')}
 
 
 _alone = _Alone()

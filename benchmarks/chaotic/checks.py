@@ -50,7 +50,7 @@ def check(study: Study, undisturbed: Study, num_trials: int, logs: list[Path]) -
 
     Args:
         study: what the faults happened to.
-        undisturbed: trials of the decisions of its completed ones, which nothing happened to.
+        undisturbed: trials of the decisions of those that are well, which nothing happened to.
         num_trials: how many trials it was to have.
         logs: the structured logs of its workers.
     """
@@ -99,17 +99,19 @@ def _twice(trials: list[Trial], entries: list[dict[str, Any]]) -> list[str]:
 
 def _acknowledged(trials: list[Trial], entries: list[dict[str, Any]]) -> Check:
     """What workers logged once the service had said that it was written."""
-    by_id, count, wrong = {trial.id: trial for trial in trials}, 0, []
+    ends: Any = {trial.id: [trial.outcome, list(trial.rewards)] for trial in trials}
+    measured: Any = {
+        (trial.id, each.step): [list(each.rewards), dict(each.metrics)]
+        for trial in trials
+        for each in trial.measurements
+    }
+    count, wrong = 0, []
     for entry in entries:
         if 'metrics' in entry:
-            kept: Any = {
-                each.step: [list(each.rewards), dict(each.metrics)]
-                for each in by_id[entry['trial']].measurements
-            }.get(entry['step'])
-            said: Any = [entry['rewards'], entry['metrics']]
+            kept = measured.get((entry['trial'], entry['step']))
+            said = [entry['rewards'], entry['metrics']]
         elif 'outcome' in entry:
-            trial = by_id[entry['trial']]
-            kept, said = [trial.outcome, list(trial.rewards)], [entry['outcome'], entry['rewards']]
+            kept, said = ends.get(entry['trial']), [entry['outcome'], entry['rewards']]
         else:
             continue
         count += 1
@@ -120,16 +122,16 @@ def _acknowledged(trials: list[Trial], entries: list[dict[str, Any]]) -> Check:
 
 def _rewards(trials: list[Trial], again: Mapping[Any, Trial]) -> list[str]:
     return [
-        f'trial {trial.id}: {trial.reward!r}, undisturbed {again[_key(trial)].reward!r}'
+        f'trial {trial.id}: {trial.reward!r}, undisturbed {other.reward!r}'
         for trial in trials
-        if trial.state == 'COMPLETED' and trial.reward != again[_key(trial)].reward
+        if (other := again.get(_key(trial))) is not None and trial.reward != other.reward
     ]
 
 
 def _measurements(trials: list[Trial], again: Mapping[Any, Trial]) -> tuple[int, list[str]]:
     count, wrong = 0, []
     for trial in trials:
-        if trial.state == 'COMPLETED':
+        if _key(trial) in again:
             one, other = _measured(trial), _measured(again[_key(trial)])
             count += len(one)
             wrong += [
@@ -152,14 +154,19 @@ def _history(study: Study, again: Mapping[Any, Trial]) -> Check:
     """What an algorithm is told of the trials, by a process that has just opened the study."""
     expected = []
     for trial in study.trials:
-        if fate(trial) is None:
+        if _key(trial) in again:
             reward = again[_key(trial)].reward
-            assert reward is not None
-            expected.append(PastTrial(trial.id, trial.by_id, 'completed', (-reward,)))
+            # It is to be minimized.
+            scores = () if reward is None else (-reward,)
+            expected.append(PastTrial(trial.id, trial.by_id, 'completed', scores))
         else:
             expected.append(PastTrial(trial.id, trial.by_id, 'infeasible'))
     told = told_history(study)
-    wrong = [f'{one}, expected {other}' for one, other in zip(told, expected, strict=False) if one != other]
+    wrong = [
+        f'{one}, expected {other}'
+        for one, other in zip(told, expected, strict=False)
+        if one != other
+    ]
     if len(told) != len(expected):
         wrong.append(f'there are {len(told)}, expected {len(expected)}')
     return Check("the algorithm's history equals the trials", len(told), wrong)

@@ -84,6 +84,7 @@ class Scene:
         """
         self.plan, self._folder, self._stack = plan, folder, stack
         self.surprises: list[str] = []
+        self._started: list[subprocess.Popen[bytes]] = []
         self.disk = self._small_disk()
         self.job_log_dir = (folder if self.disk is None else self.disk.path) / 'job'
         self.postgres: PostgresServer | None = None
@@ -133,7 +134,7 @@ class Scene:
 
     def _start(self, name: str, module: str, *flags: str) -> subprocess.Popen[bytes]:
         with open(self._folder / f'{name}.log', 'ab') as log:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, '-m', module, *flags],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
@@ -141,6 +142,8 @@ class Scene:
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for this process, which ends them.
             )
+        self._started.append(process)
+        return process
 
     def workers(self) -> list[psutil.Process]:
         """The processes that run trials now."""
@@ -232,10 +235,9 @@ class Scene:
         return Study.load(directory)
 
     def _kill_all(self) -> None:
-        for process in (self.driver, self.service):
-            if process is not None and process.poll() is None:
-                process.kill()
-                process.wait()
+        for process in self._started:
+            process.kill()
+            process.wait()
         for pid in self.left_behind():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

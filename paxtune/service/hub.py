@@ -8,6 +8,7 @@ connection leaves in doubt can be sent again: a write is known by its `request`.
 import dataclasses
 import hashlib
 import itertools
+import sys
 import threading
 import time
 import uuid
@@ -46,7 +47,7 @@ class Lease:
         progress: how many steps the worker has done.
         progressed: when that number grew.
         timeout: how many seconds a step may take; 0 for any.
-        max_attempts: how often the trial is tried.
+        max_attempts: how often the trial is tried; without end until its worker says so.
     """
 
     worker: str
@@ -55,7 +56,7 @@ class Lease:
     progress: int = 0
     progressed: float = 0.0
     timeout: float = 0.0
-    max_attempts: int = 1
+    max_attempts: int = sys.maxsize
 
 
 @dataclasses.dataclass

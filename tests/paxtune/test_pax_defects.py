@@ -122,12 +122,12 @@ def test_a_study_whose_process_died_while_writing_can_be_read(tmp_path: Path) ->
             study.trials[0].note(a='b')
 
 
-def test_several_processes_are_refused_before_the_first_trial(
+def test_processes_that_cannot_talk_are_refused_before_the_first_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # 1: Pax hangs there. Ours comes with trials over several hosts; until then it says so.
+    # 1: Pax hangs there. Those that were started together are in test_processes.py.
     monkeypatch.setattr(jax, 'process_count', lambda: 2)
-    with pytest.raises(UserError, match='several processes is not supported yet'):
+    with pytest.raises(UserError, match='2 processes share their devices, and know nothing else'):
         tune(rates(), job_log_dir=tmp_path)
     assert not (tmp_path / 'study.db').exists()
 

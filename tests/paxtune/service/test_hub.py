@@ -285,6 +285,19 @@ def test_a_search_that_starts_again_has_no_workers_yet(service: Service) -> None
     assert trial.history[1]['detail'] == 'the search ended, or was killed'
 
 
+@pytest.mark.parametrize('workers_may_live', [False, True])
+def test_a_loss_that_does_not_count_ends_no_trial_that_had_a_fault(
+    service: Service, workers_may_live: bool
+) -> None:
+    first = service.study('a', max_attempts=2)
+    ask(first).lose(Loss('it crashed', counts=True))
+    assert ask(first).attempt == 2
+    service.restart(workers_may_live)
+    service.now += 20  # Longer than its lease, before its worker has told its terms again.
+    trial = ask(service.study('b', max_attempts=2))
+    assert (trial.id, trial.state, trial.attempt) == (1, 'ACTIVE', 2 + workers_may_live)
+
+
 def test_the_turn_to_suggest_is_one_workers_at_a_time(service: Service) -> None:
     a, b = service.store('a'), service.store('b')
     service.study('c')

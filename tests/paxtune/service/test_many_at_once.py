@@ -1,0 +1,153 @@
+"""What keeps a service fast that many workers use at the same time."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paxtune.attempts import LeaseLostError
+from paxtune.database import DatabaseUnavailableError
+from paxtune.service.client import Client
+from paxtune.store import TrialProto
+from paxtune.trial import Trial
+from tests.paxtune.service.test_hub import Service
+from tests.paxtune.studies import ask
+
+METRICS = {'loss': 1.0, 'accuracy': 0.5}
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    monkeypatch.chdir(tmp_path)
+    with contextlib.closing(Service(tmp_path / 'studies.db')) as made:
+        yield made
+
+
+@pytest.fixture
+def trials(service: Service) -> list[Trial]:
+    """A trial of each of four workers."""
+    return [ask(service.study(worker)) for worker in 'abcd']
+
+
+def together(service: Service, calls: Sequence[Callable[[], object]]) -> list[Future[object]]:
+    """Makes the hub wait until all these calls have come to it."""
+    with ThreadPoolExecutor(len(calls)) as pool, service.hub._lock:
+        made = [pool.submit(call) for call in calls]
+        deadline = time.monotonic() + 10
+        while len(service.hub._updates) < len(calls) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert len(service.hub._updates) == len(calls)
+    return made
+
+
+def reports(trials: Sequence[Trial]) -> list[Callable[[], object]]:
+    return [lambda each=trial: each.report(10, METRICS) for trial in trials]  # type: ignore[misc]
+
+
+def test_what_comes_at_once_is_one_transaction(
+    service: Service, trials: list[Trial], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, written = service.hub._store, []
+    original = store.write_trials
+
+    def counted(decide: Callable[[], Sequence[TrialProto]]) -> Sequence[TrialProto]:
+        written.append(original(decide))
+        return written[-1]
+
+    monkeypatch.setattr(store, 'write_trials', counted)
+    for report in together(service, reports(trials)):
+        report.result()
+    assert [len(protos) for protos in written] == [4]
+    for trial in service.study('').trials:
+        assert [each.step for each in trial.measurements] == [10]
+
+
+def test_one_that_is_refused_hinders_no_other(service: Service, trials: list[Trial]) -> None:
+    service.hub.lose('b', 'it is gone', False, True, 3)
+    made = together(service, reports(trials))
+    with pytest.raises(LeaseLostError):
+        made.pop(1).result()
+    for report in made:
+        report.result()
+    assert [len(trial.measurements) for trial in service.study('').trials] == [1, 0, 1, 1]
+
+
+def test_two_updates_of_one_trial_are_both_done(service: Service, trials: list[Trial]) -> None:
+    trials[0].report(10, METRICS)
+    trials[0].complete()
+    one, other = service.study('').trial(1), service.study('').trial(1)
+    made = together(
+        service, [lambda: one.set_metadata({'x': '1'}), lambda: other.set_metadata({'y': '2'})]
+    )
+    for each in made:
+        each.result()
+    assert service.study('').trial(1).metadata == {'x': '1', 'y': '2'}
+
+
+def test_all_learn_that_the_database_is_away(
+    service: Service, trials: list[Trial], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+    original = service.hub._store.write_trials
+
+    def away_once(decide: Callable[[], Sequence[TrialProto]]) -> Sequence[TrialProto]:
+        if not tried:
+            tried.append(len(decide()))
+            raise DatabaseUnavailableError('it is away')
+        return original(decide)
+
+    monkeypatch.setattr(service.hub._store, 'write_trials', away_once)
+    for report in together(service, reports(trials)):
+        report.result()  # Sent again.
+    assert tried == [4]
+    assert [len(trial.measurements) for trial in service.study('').trials] == [1] * 4
+
+
+def test_who_waits_for_the_turn_gets_it_when_it_ends(service: Service) -> None:
+    service.study('c')
+    turn = service.hub.take_turn('a')['turn']
+    ender = threading.Timer(0.02, service.hub.end_turn, [turn])
+    ender.start()
+    assert service.hub.take_turn('b')['turn']
+    ender.join()
+
+
+def test_only_a_few_wait_for_the_turn(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('paxtune.service.hub._MAX_WAITING', 0)
+    service.study('c')
+    assert service.hub.take_turn('a')['turn']
+    assert service.hub.take_turn('b')['wait'] > 0
+
+
+def test_a_trial_costs_few_calls(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = service.study('a')
+    called: list[str] = []
+    original = Client.call
+
+    def counted(client: Client, method: str, /, **fields: Any) -> dict[str, Any]:
+        called.append(method)
+        return original(client, method, **fields)
+
+    monkeypatch.setattr(Client, 'call', counted)
+    trial = ask(study)
+    assert called == ['changes', 'claim', 'take_turn', 'changes', 'add']
+    called.clear()
+    trial.report(10, METRICS)
+    trial.complete()
+    assert called == ['update', 'update']
+
+
+def test_what_has_changed_comes_in_the_order_of_the_changes(
+    service: Service, trials: list[Trial]
+) -> None:
+    hub = service.hub
+    known = hub.changes('', 0)
+    for trial in (trials[2], trials[0], trials[2]):
+        trial.record('seen')
+    changed = hub.changes(known['epoch'], known['revision'])
+    assert [TrialProto.FromString(content).id for content in changed['trials']] == ['1', '3']
