@@ -95,8 +95,8 @@ def _check(args: 'argparse.Namespace') -> None:
         value = getattr(args, flag)
         if value is not None and not 0 <= value < 2**16:
             raise UserError(f'--{flag}={value}: expected 0 to 65535')
-    if not 1.0 <= args.lease_seconds <= 86400.0:
-        raise UserError(f'--lease_seconds={args.lease_seconds:g}: expected 1 to 86400')
+    if not 5.0 <= args.lease_seconds <= 86400.0:  # Workers are heard of every 3 s.
+        raise UserError(f'--lease_seconds={args.lease_seconds:g}: expected 5 to 86400')
     if (args.tls_cert is None) != (args.tls_key is None):
         raise UserError('--tls_cert and --tls_key belong together: give both or none')
     args.token = access.token(args.token_file)

@@ -74,7 +74,7 @@ def test_import_leaves_out(module: str, kept_out: list[str]) -> None:
 def test_command_answers_help(command: str) -> None:
     answer = python('-m', command, '--help')
     assert answer.returncode == 0, answer.stderr
-    assert '--exp' in answer.stdout
+    assert answer.stdout.startswith('usage: ')
 
 
 def test_there_are_commands() -> None:

@@ -142,7 +142,7 @@ def test_it_starts_fast_and_without_what_trains(tmp_path):
         (['--token_file=/none'], '--token_file=/none: No such file'),
         (['--port=70000'], '--port=70000: expected 0 to 65535'),
         (['--metrics_port=-1'], '--metrics_port=-1: expected 0 to 65535'),
-        (['--lease_seconds=nan'], '--lease_seconds=nan: expected 1 to 86400'),
+        (['--lease_seconds=nan'], '--lease_seconds=nan: expected 5 to 86400'),
         (['--host=192.0.2.1', '--insecure'], r'--port=0: 192\.0\.2\.1:0 cannot be had: '),
     ],
 )
