@@ -113,7 +113,8 @@ class Hub:
         for id_ in sorted(self._rows)[-_KEPT_REQUESTS:]:
             # After a restart, calls that are in doubt are sent again.
             request = note(TrialProto.FromString(self._rows[id_][1]), 'request')
-            self._requests.setdefault(request or '', []).append(id_)
+            if request:
+                self._requests.setdefault(request, []).append(id_)
         self._take_up(workers_may_live)
 
     # The study.
@@ -312,6 +313,7 @@ class Hub:
         own = {key: value for key in _OWN_NOTES if (value := note(current, key)) is not None}
         if STATES[new.state] != 'ACTIVE' or not attempts.holder(new):
             own['holder'] = ''
+        drop_notes(new, _OWN_NOTES)
         write_notes(new, {**own, 'request': update.request})
         update.is_done = True
         return new

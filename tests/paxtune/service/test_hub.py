@@ -254,7 +254,7 @@ def test_decisions_and_attempts_are_not_the_clients(service: Service) -> None:
     changed = TrialProto.FromString(stored)
     write_notes(changed, {'holder': 'b', 'attempt': '7', 'faults': '9'})
     service.hub.update(**call, trial=changed.SerializeToString(), request='r2')
-    trial = study.trial(1)
+    trial = service.study('').trial(1)
     assert (trial.holder, trial.attempt) == ('a', 1)
     with pytest.raises(Refused, match='only a suggested trial'):
         content = [TrialProto(state=TrialProto.State.ACTIVE).SerializeToString()]
