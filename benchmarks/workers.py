@@ -50,7 +50,7 @@ def main() -> int:
     flags.add_argument('--quick', action='store_true')
     flags.add_argument('--check', action='store_true')
     args = flags.parse_args()
-    steps = 30 if args.quick else 300
+    steps = 30 if args.quick else 150
     with tempfile.TemporaryDirectory() as scratch:
         # What is compiled is compiled before anything is timed.
         seconds(2, 1, Path(scratch) / 'warm')
