@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from paxtune.study import Study
     from paxtune.trial import Trial
 
-DETACHED, STOPPED = 75, 76
-"""Exit codes: it is cut off from its trial, or from the service; an error stops the study."""
-
 _HEARTBEAT_SECONDS = 3.0
 
 # For so long a worker that begins waits for a service, as one that runs does.
@@ -108,10 +105,10 @@ def _work(store: 'RemoteStore', directory: Path, log: logs.JsonLines) -> int:
             return interrupt.exit_code if interrupt.requested() else 0
         except StudyStoppedError as error:
             print(f'error: {error}', file=sys.stderr)
-            return STOPPED
+            return workers.STOPPED
         except DetachedError as error:
             _LOG.warning('detached: %s', error)
-            return DETACHED
+            return workers.DETACHED
     return 0
 
 
@@ -137,7 +134,7 @@ class Heartbeat(threading.Thread):
             if lost is not None:
                 _LOG.warning('the trial is lost: %s', lost)
                 # At once: what this process would still write counts for nothing.
-                os._exit(DETACHED)
+                os._exit(workers.DETACHED)
 
 
 class Counted(Callback):
@@ -187,7 +184,7 @@ def _end_with_parent() -> None:
     # The pipe is closed when whoever started this process ends, however that was.
     while os.read(0, 1):
         continue
-    os._exit(DETACHED)
+    os._exit(workers.DETACHED)
 
 
 if __name__ == '__main__':

@@ -12,14 +12,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import psutil
 
 from paxtune import attempts, logs
+from paxtune.attempts import Loss
 from paxtune.placement import Place, places
 from paxtune.service.access import TOKEN_VARIABLE
 from paxtune.service.client import Client
+from paxtune.service.remote_store import lose
 from trainer.errors import UserError
 
 _LOG = logging.getLogger(__name__)
@@ -32,9 +34,10 @@ _MAX_FALSE_STARTS = 3
 _MAX_STOPPED_SECONDS = 60.0
 _SHOWN_LINES = 20
 
-# Exit codes of a worker, by which it says so itself: see `paxtune.worker`.
-_STOPPED = 76
-_GAVE_BACK = (0, 2, 75, _STOPPED, 128 + signal.SIGINT, 128 + signal.SIGTERM)
+DETACHED, STOPPED = 75, 76
+"""Exit codes of a worker that is cut off from its trial or the service; that an error stops."""
+
+_GAVE_BACK = (0, 2, DETACHED, STOPPED, 128 + signal.SIGINT, 128 + signal.SIGTERM)
 
 # What ends a process that has done nothing wrong. The kernel's own killer, too, uses SIGKILL.
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -53,24 +56,24 @@ class _Slot:
         place: what it has of the machine.
         worker: the name of the process that runs there.
         process: that process.
-        log: what it prints.
+        log: the file that it prints to.
         began: where in the log it began.
         false_starts: how many processes in a row ended without a trial.
         is_done: the last process said that there is nothing more to do.
         stopped: since when the process is stopped, as by SIGSTOP.
-        killed: why the supervisor has killed it, and whether that counts against its trial.
+        killed: why the supervisor has killed it.
     """
 
     number: int
     place: Place
     worker: str = ''
     process: 'subprocess.Popen[bytes] | None' = None
-    log: IO[bytes] | None = None
+    log: Path = Path()
     began: int = 0
     false_starts: int = 0
     is_done: bool = False
     stopped: float | None = None
-    killed: tuple[str, bool] | None = None
+    killed: Loss | None = None
 
 
 class Supervisor:
@@ -106,7 +109,6 @@ class Supervisor:
         self._name = attempts.new_worker()
         self._slots = [_Slot(i + 1, place) for i, place in enumerate(places(count))]
         self._started = 0
-        self._opened = contextlib.ExitStack()
 
     def run(self, should_interrupt: Callable[[], bool], look: Callable[[], None]) -> None:
         """Runs workers until they are done.
@@ -137,8 +139,6 @@ class Supervisor:
         except BaseException:
             self._end_all()
             raise
-        finally:
-            self._opened.close()
 
     def _start(self, slot: _Slot) -> None:
         self._started += 1
@@ -146,20 +146,18 @@ class Supervisor:
         slot.killed = slot.stopped = None
         folder = self._directory / logs.LOGS
         folder.mkdir(parents=True, exist_ok=True)
-        if slot.log is None:
-            path = folder / f'{_HOST}-{slot.number}.log'
-            slot.log = open(path, 'ab')  # noqa: SIM115
-            self._opened.callback(slot.log.close)
-        slot.began = os.fstat(slot.log.fileno()).st_size
-        # A session of its own: Ctrl-C is for this process, which tells the workers.
-        slot.process = subprocess.Popen(
-            self._command(slot),
-            stdin=subprocess.PIPE,
-            stdout=slot.log,
-            stderr=slot.log,
-            env=self._environment(slot),
-            start_new_session=True,
-        )
+        slot.log = folder / f'{_HOST}-{slot.number}.log'
+        with open(slot.log, 'ab') as log:
+            slot.began = log.tell()
+            # A session of its own: Ctrl-C is for this process, which tells the workers.
+            slot.process = subprocess.Popen(
+                self._command(slot),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=self._environment(slot),
+                start_new_session=True,
+            )
         _LOG.info('worker %s started as process %d', slot.worker, slot.process.pid)
 
     def _command(self, slot: _Slot) -> list[str]:
@@ -199,29 +197,17 @@ class Supervisor:
         slot.process.stdin.close()
         _LOG.info('worker %s ended with %d', slot.worker, code)
         slot.is_done = code == 0
-        reason, counts = slot.killed or _told(code)
-        lost = self._lose(slot, reason, counts)
-        if code in (2, _STOPPED) and (said := self._said(slot)):
+        loss = slot.killed or _told(code)
+        lost = lose(self._client, slot.worker, loss, self._max_attempts)
+        if code in (2, STOPPED) and (said := self._said(slot)):
             raise UserError(said) if code == 2 else WorkerError(said)
-        is_false_start = lost is None and slot.killed is None and counts
+        is_false_start = lost is None and slot.killed is None and loss.counts
         slot.false_starts = slot.false_starts + 1 if is_false_start else 0
         if slot.false_starts >= _MAX_FALSE_STARTS:
             raise WorkerError(
-                f'{slot.false_starts} workers in a row ended before they had a trial ({reason}). '
-                f'The last one said:\n{self._tail(slot)}'
+                f'{slot.false_starts} workers in a row ended before they had a trial '
+                f'({loss.reason}). The last one said:\n{self._tail(slot)}'
             )
-
-    def _lose(self, slot: _Slot, reason: str, counts: bool) -> int | None:
-        answer = self._client.call(
-            'lose',
-            worker=slot.worker,
-            reason=reason,
-            counts=counts,
-            is_dead=True,
-            max_attempts=self._max_attempts,
-        )
-        trial: int | None = answer['trial']
-        return trial
 
     def _look_at(self, slot: _Slot) -> None:
         assert slot.process is not None
@@ -249,7 +235,7 @@ class Supervisor:
     def _kill(self, slot: _Slot, why: str, counts: bool) -> None:
         assert slot.process is not None
         if slot.killed is None:
-            slot.killed = (why, counts)
+            slot.killed = Loss(why, counts, is_dead=True)
             slot.process.kill()
 
     def _end_all(self) -> None:
@@ -265,8 +251,7 @@ class Supervisor:
             slot.process = None
 
     def _tail(self, slot: _Slot) -> str:
-        assert slot.log is not None
-        with open(slot.log.name, 'rb') as file:
+        with open(slot.log, 'rb') as file:
             file.seek(slot.began)
             lines = file.read().decode(errors='replace').splitlines()
         return '\n'.join(lines[-_SHOWN_LINES:])
@@ -276,13 +261,15 @@ class Supervisor:
         return f'\n{self._tail(slot)}'.rpartition('\nerror: ')[2].strip()
 
 
-def _told(code: int) -> tuple[str, bool]:
-    """Why a worker ended that nobody here has killed, and whether that counts."""
+def _told(code: int) -> Loss:
+    """Why a worker ended that nobody here has killed."""
     if code >= 0:
         # Its trial it has given back, or lost, by itself.
-        return f'its worker ended with exit code {code}', code not in _GAVE_BACK
-    name = signal.Signals(-code).name
-    return f'its worker was ended by {name}', -code not in _FROM_OUTSIDE
+        reason, counts = f'its worker ended with exit code {code}', code not in _GAVE_BACK
+    else:
+        name = signal.Signals(-code).name
+        reason, counts = f'its worker was ended by {name}', -code not in _FROM_OUTSIDE
+    return Loss(reason, counts, is_dead=True)
 
 
 @contextlib.contextmanager

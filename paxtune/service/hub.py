@@ -97,7 +97,7 @@ class Hub:
         self._store, self._seconds, self._clock = store, lease_seconds, clock
         self._lock = threading.RLock()
         self._leases: dict[int, Lease] = {}
-        self._revoked: dict[str, float] = {}
+        self._revoked: set[str] = set()
         self._updates: deque[_Update] = deque()
         self._turn, self._turn_of, self._turn_ends = '', '', 0.0
         self._turn_over, self._num_waiting = threading.Condition(self._lock), 0
@@ -478,7 +478,7 @@ class Hub:
             else:
                 continue
             self._lose(id_, lease, loss, lease.max_attempts)
-            self._revoked[lease.worker] = now
+            self._revoked.add(lease.worker)
 
     def _lose(self, id_: int, lease: Lease, loss: Loss, max_attempts: int) -> TrialProto:
         changed = self._change(

@@ -1,6 +1,7 @@
 """A study that is kept by a service, as if it were here."""
 
 import contextlib
+import dataclasses
 import datetime
 import random
 import threading
@@ -15,6 +16,20 @@ from paxtune.service.client import Client
 from paxtune.service.hub import digest
 from paxtune.service.wire import Refused
 from paxtune.store import StudySpec, TrialProto, notes
+
+
+def lose(client: Client, worker: str, loss: Loss, max_attempts: int) -> int | None:
+    """Takes from a worker the trial that it has: see `paxtune.attempts.lose`.
+
+    Returns:
+        The number of the trial; None where it had none.
+    """
+    answer = client.call(
+        'lose', worker=worker, **dataclasses.asdict(loss), max_attempts=max_attempts
+    )
+    trial: int | None = answer['trial']
+    return trial
+
 
 _MAX_ADDED = 500  # In one message, which must not be too long.
 _LONGEST_WAIT = 16.0  # Times what the service says.
@@ -210,14 +225,7 @@ class RemoteStore:
     def lose(self, id_: int, loss: Loss, max_attempts: int, step: int = 0) -> TrialProto:
         """Gives back a trial of this worker: see `paxtune.attempts.lose`."""
         with self._lock:
-            self._client.call(
-                'lose',
-                worker=self.worker,
-                reason=loss.reason,
-                counts=loss.counts,
-                is_dead=loss.is_dead,
-                max_attempts=max_attempts,
-            )
+            lose(self._client, self.worker, loss, max_attempts)
             self._held.pop(id_, None)
         return self.trial(id_)
 

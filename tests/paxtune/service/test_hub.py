@@ -190,6 +190,15 @@ def test_a_trial_that_kills_its_workers_without_a_trace_is_given_up(service: Ser
     assert study.trial(1).reason == f'killed ({MAX_LOSSES} times in a row, without one more step)'
 
 
+def test_a_loss_that_does_not_count_never_ends_a_trial(service: Service) -> None:
+    study = service.study('a', max_attempts=3)
+    ask(study).lose(Loss('it crashed', counts=True, is_dead=True))
+    ask(study)
+    # Fewer attempts are allowed now than there were: that is for the next one that counts.
+    study.store.lose(1, Loss('the machine was taken away', is_dead=True), 1)
+    assert service.study('').trial(1).state == 'ACTIVE'
+
+
 def test_a_trial_that_was_given_back_is_there_for_all(service: Service) -> None:
     first, second = service.study('a'), service.study('b')
     ask(first).release('after step 3')
