@@ -153,30 +153,29 @@ class Study:
         path = database(directory)
         if not path.exists():
             raise UserError(f'There is no study in {path.parent}: {path.name} is missing.')
-        store = LocalStore(Database(path, read_only))
-        try:
-            return cls.join(store, path.parent)
-        except BaseException:
-            store.close()
-            raise
+        return cls.join(LocalStore(Database(path, read_only)), path.parent)
 
     @classmethod
-    def join(cls, store: 'StudyStore', directory: Path) -> 'Study':
+    def join(cls, store: 'StudyStore', directory: Path | None) -> 'Study':
         """Opens the study that a store holds, as it was made.
 
         Args:
-            store: where it is kept.
-            directory: where its trials write.
+            store: where it is kept; closed where this raises.
+            directory: where its trials write; None where only others know.
 
         Raises:
             UserError: there is none, or its experiment cannot be rebuilt.
         """
-        spec = store.study()
-        if spec is None:
-            raise UserError(f'There is no study in {directory}: nothing was written yet.')
-        record = StudyRecord.read(spec, directory)
-        value, search = searched(record, str(directory))
-        return cls(directory, value, search, Space(value), record, store)
+        try:
+            spec = store.study()
+            if spec is None:
+                raise UserError(f'There is no study in {directory}: nothing was written yet.')
+            record = StudyRecord.read(spec, directory)
+            value, search = searched(record, str(directory or 'the study'))
+            return cls(directory, value, search, Space(value), record, store)
+        except BaseException:
+            store.close()
+            raise
 
     def close(self) -> None:
         """Closes the database."""

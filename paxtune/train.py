@@ -99,9 +99,12 @@ def _of_trial(args: 'argparse.Namespace') -> 'dict[str, Experiment]':
     if not args.trial:
         raise UserError('--trial: expected the number of a trial, or best')
     service = whereabouts.service_of(args, args.exp)
-    place = whereabouts.InService(service) if service else whereabouts.InDirectory(args.study_dir)
+    place: whereabouts.Whereabouts
+    if service is None:
+        place = whereabouts.InDirectory(args.study_dir)
+    else:
+        place = whereabouts.InService(service, Path(args.study_dir))
     with place.open() as study:
-        study.directory = Path(args.study_dir)
         trial = _named(study, args.trial)
         _require_weights(study, trial, args.job_log_dir)
         found = {

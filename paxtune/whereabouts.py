@@ -41,14 +41,7 @@ class Whereabouts(abc.ABC):
         """
         from paxtune.study import Study
 
-        store = self.store(can_write)
-        try:
-            study = Study.join(store, self.directory or Path(str(self)))
-        except BaseException:
-            store.close()
-            raise
-        study.directory = self.directory
-        return study
+        return Study.join(self.store(can_write), self.directory)
 
     @abc.abstractmethod
     def held(self) -> 'contextlib.AbstractContextManager[object]':
@@ -115,9 +108,18 @@ class InDirectory(Whereabouts):
 class InService(Whereabouts):
     """With `python -m paxtune.serve`, which many workers work with at once."""
 
-    def __init__(self, service: 'Service') -> None:
-        """Calls nobody yet."""
-        self._service = service
+    def __init__(self, service: 'Service', directory: Path | None = None) -> None:
+        """Calls nobody yet.
+
+        Args:
+            service: that keeps it.
+            directory: where its trials write, if that is known.
+        """
+        self._service, self._directory = service, directory
+
+    @property
+    def directory(self) -> Path | None:
+        return self._directory
 
     def __str__(self) -> str:
         return f'{self._service.endpoint}/{self._service.study}'

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 from paxtune.algorithms import Algorithm, RandomSearch, Suggestion
@@ -61,7 +62,7 @@ def _interrupt(*_):
 
 def test_vizier_does_not_turn_on_64_bit_floats(study):
     ask(study)
-    assert not sys.modules['jax'].config.jax_enable_x64
+    assert not jax.config.jax_enable_x64
 
 
 def test_importing_a_study_does_not_import_jax():
