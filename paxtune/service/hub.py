@@ -7,17 +7,17 @@ connection leaves in doubt can be sent again: a write is known by its `request`.
 
 import dataclasses
 import hashlib
-import itertools
 import sys
 import threading
 import time
 import uuid
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from paxtune import attempts
 from paxtune.attempts import Loss
+from paxtune.service.rows import Rows
 from paxtune.service.wire import Refused
 from paxtune.store import STATES, Store, StudySpec, TrialProto, drop_notes, note, write_notes
 
@@ -28,9 +28,7 @@ _TURN_SECONDS = 120.0
 _TURN_WAIT = 0.02
 _TURN_PATIENCE = 0.2
 _MAX_WAITING = 8  # Each of them takes a thread of the server.
-_PAGE_BYTES = 4 * 2**20
 _KEPT_REQUESTS = 1000
-_KEPT_DELETIONS = 10_000
 
 # What the service alone says of a trial.
 _OWN_NOTES = ('holder', 'attempt', 'faults', 'losses', 'furthest', 'request')
@@ -102,17 +100,11 @@ class Hub:
         self._turn, self._turn_of, self._turn_ends = '', '', 0.0
         self._turn_over, self._num_waiting = threading.Condition(self._lock), 0
         self._requests: OrderedDict[str, list[int]] = OrderedDict()
-        self._epoch, self._revision = uuid.uuid4().hex, 0
-        # By the revision in which they were changed.
-        self._rows: dict[int, tuple[int, bytes]] = {}
-        self._deleted: list[tuple[int, int]] = []
-        self._unended: dict[int, int] = {}
+        self._rows = Rows(store)
         self._spec: bytes | None = None
-        self._database_version: int | None = None
-        self._refresh()
-        for id_ in sorted(self._rows)[-_KEPT_REQUESTS:]:
+        for id_ in self._rows.ids[-_KEPT_REQUESTS:]:
             # After a restart, calls that are in doubt are sent again.
-            request = note(TrialProto.FromString(self._rows[id_][1]), 'request')
+            request = note(self._rows.read(id_), 'request')
             if request:
                 self._requests.setdefault(request, []).append(id_)
         self._take_up(workers_may_live)
@@ -167,33 +159,7 @@ class Hub:
         with self._lock:
             self._reap()
             self._refresh()
-            oldest = self._deleted[0][0] if len(self._deleted) >= _KEPT_DELETIONS else 0
-            reset = epoch != self._epoch or since < oldest
-            if reset:
-                since = 0
-            newest = itertools.takewhile(
-                lambda id_: self._rows[id_][0] > since, reversed(self._rows)
-            )
-            page: list[bytes] = []
-            size, upto, more = 0, self._revision, False
-            for id_ in reversed(list(newest)):
-                revision, content = self._rows[id_]
-                if page and size + len(content) > _PAGE_BYTES:
-                    more = True
-                    break
-                page.append(content)
-                size, upto = size + len(content), revision
-            if not more:
-                upto = self._revision
-            gone = [id_ for revision, id_ in self._deleted if revision > since and not reset]
-            return {
-                'epoch': self._epoch,
-                'revision': upto,
-                'reset': reset,
-                'more': more,
-                'deleted': [id_ for id_ in gone if id_ not in self._rows],
-                'trials': page,
-            }
+            return self._rows.changes(epoch, since)
 
     def add(self, trials: list[bytes], turn: str, worker: str, request: str) -> dict[str, Any]:
         """Adds trials. Those that are ACTIVE are the worker's.
@@ -209,12 +175,12 @@ class Hub:
             self._reap()
             if request in self._requests:
                 known = self._requests[request]
-                return {'trials': [self._rows[id_][1] for id_ in known if id_ in self._rows]}
+                return {'trials': [self._rows[id_] for id_ in known if id_ in self._rows]}
             if turn:
                 if turn != self._turn or self._clock() > self._turn_ends:
                     raise Refused('conflict', 'the turn has passed to another worker')
                 self._refresh()
-                if [proto.id for proto in protos] != [str(max(self._rows, default=0) + 1)]:
+                if [proto.id for proto in protos] != [str(self._rows.max_id + 1)]:
                     raise Refused('conflict', 'trials were added in the meantime')
             for proto in protos:
                 drop_notes(proto, _OWN_NOTES)
@@ -225,7 +191,7 @@ class Hub:
                     attempts.hand_out(proto, worker)
             self._store.add_trials(protos)
             for proto in protos:
-                self._note(proto)
+                self._rows.put(proto)
                 if attempts.holder(proto):
                     self._grant(proto, {})
             self._requests[request] = [int(proto.id) for proto in protos]
@@ -233,7 +199,7 @@ class Hub:
                 self._requests.popitem(last=False)
             if turn:
                 self._end_turn()
-            return {'trials': [self._rows[int(proto.id)][1] for proto in protos]}
+            return {'trials': [self._rows[int(proto.id)] for proto in protos]}
 
     def update(
         self, id: int, expected: str, trial: bytes, worker: str, attempt: int, request: str
@@ -284,12 +250,12 @@ class Hub:
                 update.is_decided, update.error = True, update.error or error
             return
         for proto in changed:
-            self._note(proto)
+            self._rows.put(proto)
             if not attempts.holder(proto):
                 self._leases.pop(int(proto.id), None)
         for update in batch.values():
             if update.error is None:
-                update.row = self._rows[update.id][1]
+                update.row = self._rows[update.id]
 
     def _decide(self, update: '_Update') -> TrialProto | None:
         """The trial as it is to be written; None where it is refused, or was written before."""
@@ -297,7 +263,7 @@ class Hub:
         try:
             if update.id not in self._rows:
                 raise Refused('missing', f'there is no trial {update.id}')
-            known = self._rows[update.id][1]
+            known = self._rows[update.id]
             current, new = TrialProto.FromString(known), update.trial
             if note(current, 'request') == update.request:
                 update.is_done = True
@@ -325,7 +291,8 @@ class Hub:
                 self._store.delete_trial(id)
             except KeyError:
                 raise Refused('missing', f'there is no trial {id}') from None
-            self._forget(id)
+            self._rows.forget(id)
+            self._leases.pop(id, None)
             return {}
 
     # Who does what.
@@ -343,13 +310,13 @@ class Hub:
             for id_, lease in self._leases.items():
                 if lease.worker == worker:
                     self._take_terms(lease, terms)
-                    return {'trial': self._rows[id_][1]}
+                    return {'trial': self._rows[id_]}
             for state in (TrialProto.State.ACTIVE, TrialProto.State.REQUESTED):
-                for id_ in self._open(state):
+                for id_ in self._rows.unended(state):
                     if id_ not in self._leases:
                         changed = self._change(id_, lambda each: attempts.hand_out(each, worker))
                         self._grant(changed, terms)
-                        return {'trial': self._rows[id_][1]}
+                        return {'trial': self._rows[id_]}
             return {'trial': None}
 
     def take_turn(self, worker: str) -> dict[str, Any]:
@@ -446,8 +413,8 @@ class Hub:
         return len(self._leases)
 
     def _take_up(self, workers_may_live: bool) -> None:
-        for id_ in list(self._open(TrialProto.State.ACTIVE)):
-            proto = TrialProto.FromString(self._rows[id_][1])
+        for id_ in self._rows.unended(TrialProto.State.ACTIVE):
+            proto = self._rows.read(id_)
             if attempts.holder(proto):
                 self._grant(proto, {})
                 if not workers_may_live:
@@ -502,51 +469,16 @@ class Hub:
             return f'trial {id_} is held by {lease.worker}, attempt {lease.attempt}'
         return f'trial {id_} is held by nobody' if id_ in self._rows else f'trial {id_} is gone'
 
-    # What is known of the rows.
-
-    def _open(self, state: int) -> Iterator[int]:
-        for id_ in sorted(self._unended):
-            if self._unended[id_] == state:
-                yield id_
-
     def _change(self, id_: int, change: Callable[[TrialProto], None]) -> TrialProto:
         changed = self._store.update_trial(id_, change)
-        self._note(changed)
+        self._rows.put(changed)
         return changed
-
-    def _note(self, proto: TrialProto) -> None:
-        self._set(int(proto.id), proto.SerializeToString(), proto)
-
-    def _set(self, id_: int, content: bytes, proto: TrialProto) -> None:
-        self._revision += 1
-        self._rows.pop(id_, None)  # It becomes the last one.
-        self._rows[id_] = (self._revision, content)
-        if STATES[proto.state] in ('ACTIVE', 'REQUESTED'):
-            self._unended[id_] = proto.state
-        else:
-            self._unended.pop(id_, None)
-
-    def _forget(self, id_: int) -> None:
-        self._rows.pop(id_, None)
-        self._unended.pop(id_, None)
-        self._leases.pop(id_, None)
-        self._revision += 1
-        self._deleted = [*self._deleted, (self._revision, id_)][-_KEPT_DELETIONS:]
 
     def _refresh(self) -> None:
         """Reads everything again where another process has written to the database."""
-        version = self._store.database.version()
-        if version == self._database_version:
-            return
-        self._spec = None
-        present = {int(proto.id): proto for proto in self._store.trials()}
-        for id_ in set(self._rows) - set(present):
-            self._forget(id_)
-        for id_, proto in present.items():
-            content = proto.SerializeToString()
-            if id_ not in self._rows or self._rows[id_][1] != content:
-                self._set(id_, content, proto)
-        self._database_version = version
+        if self._rows.refresh():
+            self._spec = None
+            self._leases = {id_: each for id_, each in self._leases.items() if id_ in self._rows}
 
 
 def digest(content: bytes) -> str:

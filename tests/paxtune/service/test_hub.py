@@ -357,7 +357,7 @@ def test_what_others_write_into_the_file_is_seen(service: Service, tmp_path: Pat
 
 
 def test_a_long_study_comes_in_pages(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('paxtune.service.hub._PAGE_BYTES', 1000)
+    monkeypatch.setattr('paxtune.service.rows._PAGE_BYTES', 1000)
     first = service.study('a')
     trials = run(first)
     second = service.study('b')

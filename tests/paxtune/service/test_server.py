@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import threading
+import time
 
 import grpc
 import pytest
@@ -117,8 +118,10 @@ def test_stopping_finishes_what_runs(caplog):
     running, release, done = threading.Event(), threading.Event(), []
 
     def slow():
+        first = not running.is_set()
         running.set()
-        release.wait(10)
+        if first:
+            release.wait(10)
 
     server = serving(slow)
     server.start()
@@ -129,7 +132,9 @@ def test_stopping_finishes_what_runs(caplog):
         stopping = threading.Thread(target=server.stop)
         stopping.start()
         with client_of(server, patience=0.5) as late, pytest.raises(ServiceUnavailableError):
-            late.call('delete', id=1)
+            for _ in range(100):  # The other thread may not have begun to stop yet.
+                late.call('delete', id=1)
+                time.sleep(0.05)
         assert not done
         release.set()
         stopping.join(10)
