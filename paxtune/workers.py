@@ -244,6 +244,7 @@ class Supervisor:
         for slot in running:
             assert slot.process is not None
             slot.process.send_signal(signal.SIGTERM)
+            slot.process.send_signal(signal.SIGCONT)  # One that is stopped hears of nothing.
         for slot in running:
             assert slot.process is not None and slot.process.stdin is not None
             slot.process.wait()

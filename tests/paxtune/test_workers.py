@@ -1,5 +1,6 @@
 """Searches with workers, which die by real signals."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -115,13 +116,20 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[s
         return told(study.trials)
 
 
+@contextlib.contextmanager
+def two_running(directory: Path, cache: Path) -> Iterator[tuple[subprocess.Popen[str], Study]]:
+    """A search whose two workers both have a trial with a measurement; and its study."""
+    first = search(directory, '--workers=2', cache=cache)
+    with loaded(directory) as study:
+        until(lambda: len(running(study, measured=1)) == 2, 120)
+        yield first, study
+
+
 @slow
 def test_killed_workers_lose_nothing(
     tmp_path: Path, cache: Path, undisturbed: dict[str, Any]
 ) -> None:
-    first = search(tmp_path, '--workers=2', cache=cache)
-    with loaded(tmp_path) as study:
-        until(lambda: len(running(study, measured=1)) == 2, 120)
+    with two_running(tmp_path, cache) as (first, study):
         victim = workers_of(first)[0]
         victim.kill()
         until(lambda: len(running(study, measured=1)) < 2, 60)
@@ -147,9 +155,8 @@ def test_killed_workers_lose_nothing(
 def test_ctrl_c_saves_and_the_same_command_goes_on(
     tmp_path: Path, cache: Path, undisturbed: dict[str, Any]
 ) -> None:
-    first = search(tmp_path, '--workers=2', cache=cache)
-    with loaded(tmp_path) as study:
-        until(lambda: len(running(study, measured=1)) == 2, 120)
+    with two_running(tmp_path, cache) as (first, study):
+        workers_of(first)[1].suspend()  # It must not be waited for, for ever.
         first.send_signal(signal.SIGINT)
         out = ended(first, 130)
         assert 'To resume: python -m paxtune.search' in out
