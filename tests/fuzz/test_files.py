@@ -22,7 +22,7 @@ from paxtune.study_changes import import_file
 from paxtune.study_record import StudyRecord
 from tests.fuzz import trees, watch
 from tests.fuzz.test_flags import FEW_OR_MANY
-from tests.paxtune.studies import ask, finish
+from tests.paxtune.studies import ask, finish, run_all_kinds
 from tests.paxtune.toys import LOSS, search, toy
 from tests.paxtune.tunables import Kinds
 from trainer.component import Component
@@ -39,12 +39,7 @@ def _studies(directory: Path) -> Iterator[tuple[Any, Study]]:
         early_stopping=MedianStopping(), limits=[Limit('accuracy', at_least=-5.0)], seeds=[{}]
     )
     with Study.open(directory, toy(search=how), data={'text': 'abc'}) as study:
-        finish(ask(study))
-        trial = ask(study)
-        trial.report(10, {'loss': 7.0, 'accuracy': 0.1})
-        trial.stop('worse than others')
-        ask(study).fail('no memory')
-        ask(study).report(10, {'loss': 3.0})
+        run_all_kinds(study)
         exported = json.loads(json.dumps(exchange.export(study)))
     with Study.open(None, toy(), data={'text': 'abd'}) as other:
         yield exported, other

@@ -33,5 +33,15 @@ def run(study: Study) -> list[Trial]:
     return study.trials
 
 
+def run_all_kinds(study: Study) -> None:
+    """Adds a completed, a stopped, an infeasible and an unfinished trial."""
+    finish(ask(study))
+    trial = ask(study)
+    trial.report(10, {'loss': 7.0, 'accuracy': 0.1})
+    trial.stop('worse than others')
+    ask(study).fail('no memory')
+    ask(study).report(10, {'loss': 3.0})
+
+
 def decisions(study: Study) -> list[dict[str, object]]:
     return [trial.decisions for trial in study.trials]

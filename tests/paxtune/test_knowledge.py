@@ -17,7 +17,7 @@ from paxtune.rewards import MetricReward
 from paxtune.search_space import Space
 from paxtune.searching import Search
 from paxtune.study import Study
-from tests.paxtune.studies import ask, best, decisions, finish, run
+from tests.paxtune.studies import ask, best, decisions, finish, run, run_all_kinds
 from tests.paxtune.toys import Block, Dense, Toy, search, toy
 from trainer.errors import UserError
 
@@ -162,12 +162,7 @@ def test_a_retry_is_a_new_trial_that_names_the_old_one(tmp_path: Path) -> None:
 def whole(directory: Path) -> Study:
     """A study with a completed, a stopped, an infeasible and an unfinished trial."""
     study = Study.open(directory, toy(search=search(early_stopping=MedianStopping())))
-    finish(ask(study))
-    trial = ask(study)
-    trial.report(10, {'loss': 7.0, 'accuracy': 0.1})
-    trial.stop('worse than others')
-    ask(study).fail('no memory')
-    ask(study).report(10, {'loss': 3.0})
+    run_all_kinds(study)
     return study
 
 

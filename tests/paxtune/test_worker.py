@@ -8,7 +8,8 @@ from paxtune.worker import Counted, Heartbeat
 def test_a_trial_that_comes_further_with_each_worker_is_never_given_up() -> None:
     proto: Any = TrialProto(id='1')
     for begin in range(0, 2000, 100):
-        heartbeat: Any = Heartbeat(None)  # type: ignore[arg-type]
+        no_service: Any = None
+        heartbeat = Heartbeat(no_service)
         counted: Any = Counted(heartbeat)
         heartbeat.steps = 7  # Of another trial.
         hand_out(proto, 'a')
