@@ -12,7 +12,7 @@ from trainer.experiment import TrainLoop
 from trainer.inputs import StdlibInput
 from trainer.layers import Attention, Embedding, FeedForward, Stack, TransformerBlock, TransformerLm
 from trainer.learner import Cosine, Learner
-from trainer.task import LanguageModelTask
+from trainer.tasks import LanguageModelTask
 
 
 def Tiny() -> Tunable:

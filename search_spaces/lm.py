@@ -20,7 +20,7 @@ from trainer.layers import (
     TransformerLm,
 )
 from trainer.learner import AdamW, Cosine, Learner
-from trainer.task import LanguageModelTask
+from trainer.tasks import LanguageModelTask
 
 C4_VOCABULARY = ByteVocabulary().vocab_size
 BITS_PER_BYTE = MetricReward(goal='minimize', metric='eval/bits_per_byte')

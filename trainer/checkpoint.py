@@ -289,4 +289,4 @@ def _versus(stored: tuple[int, ...] | None, wanted: tuple[int, ...]) -> str:
 
 
 def _as_dict(state: TrainState) -> dict[str, Any]:
-    return {'step': state.step, 'params': state.params, 'opt_state': state.opt_state}
+    return dict(vars(state))

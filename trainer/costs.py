@@ -11,14 +11,14 @@ from trainer.derived import resolve
 from trainer.experiment import Experiment
 from trainer.flops import flops
 from trainer.layers.attention import Attention
-from trainer.layers.base import Run
+from trainer.layers.base import PARAMS, Run
 from trainer.program import (
     ElementSpec,
     Values,
     abstract_random_key,
     abstract_values,
     forward,
-    init_params,
+    init_variables,
     spec_key,
 )
 from trainer.setup import compiled
@@ -93,17 +93,17 @@ def _traced(task: Task, element_spec: ElementSpec) -> dict[str, float]:
     random_key, values = abstract_random_key(), abstract_values(task)
     batch: Any = dict(element_spec)
 
-    def params_of(random_key: jax.Array, values: Values) -> Any:
-        return unboxed(init_params(bind(task, values), element_spec, random_key))
+    def variables_of(random_key: jax.Array, values: Values) -> Any:
+        return unboxed(init_variables(bind(task, values), element_spec, random_key))
 
-    def loss(params: Any, batch: Any, random_key: jax.Array, values: Values) -> Any:
+    def loss(variables: Any, batch: Any, random_key: jax.Array, values: Values) -> Any:
         run = Run(training=True, dtype=jnp.dtype(task.fprop_dtype))
         rngs = {'dropout': random_key}
-        return forward(bind(task, values), params, batch, rngs, run)['loss']
+        return forward(bind(task, values), variables, batch, rngs, run)[0]['loss']
 
-    params = jax.eval_shape(params_of, random_key, values)
-    forward_flops = flops(loss, params, batch, random_key, values)
+    variables = jax.eval_shape(variables_of, random_key, values)
+    forward_flops = flops(loss, variables, batch, random_key, values)
     return {
-        'num_params': float(sum(leaf.size for leaf in jax.tree.leaves(params))),
+        'num_params': float(sum(leaf.size for leaf in jax.tree.leaves(variables[PARAMS]))),
         'flops_per_token': 3 * forward_flops / task.num_tokens(batch),
     }

@@ -28,7 +28,7 @@ def evaluate(
             eval_step = program.eval_step(data.element_spec())
         totals, ahead = Totals(), None
         for batch in _read_together(data, name):
-            of_batch = eval_step(state.params, program.put(batch), values)
+            of_batch = eval_step(state.variables, program.put(batch), values)
             speed.count()
             if program.max_in_flight == 0:
                 jax.block_until_ready(of_batch)
@@ -37,7 +37,7 @@ def evaluate(
             ahead = of_batch
         if ahead is not None:
             totals.add(jax.device_get(ahead))
-        metrics |= {f'{name}/{metric}': mean for metric, mean in totals.means().items()}
+        metrics |= {f'{name}/{metric}': value for metric, value in totals.values().items()}
     return metrics | {f'eval_{name}': rate for name, rate in speed.rates().items()}
 
 

@@ -118,15 +118,15 @@ class TrainMetrics:
         self._on_device.append(metrics)
 
     def since_summary(self) -> dict[str, float]:
-        """The means since the last call."""
+        """The values since the last call."""
         self._fetch()
         totals, self._since_summary = self._since_summary, Totals()
-        return totals.means()
+        return totals.values()
 
     def since_evaluation(self) -> dict[str, float]:
-        """The means since `start_interval`."""
+        """The values since `start_interval`."""
         self._fetch()
-        return self._since_evaluation.means()
+        return self._since_evaluation.values()
 
     def start_interval(self) -> None:
         """Starts the interval that ends with the next evaluation.
@@ -137,10 +137,10 @@ class TrainMetrics:
         self._since_evaluation = Totals()
 
     def to_json(self) -> dict[str, Any]:
-        """What a resumed run needs in order to report the same means."""
+        """What a resumed run needs in order to report the same values."""
         self._fetch()
         totals = {'summary': self._since_summary, 'evaluation': self._since_evaluation}
-        return {f'since_{name}': dict(total.sums) for name, total in totals.items()}
+        return {f'since_{name}': total.to_json() for name, total in totals.items()}
 
     def _fetch(self) -> None:
         for metrics in jax.device_get(self._on_device):
@@ -221,7 +221,7 @@ class Training:
         if restored is None and source is not None:
             params = load_params(source, self._program.abstract_state.params)
             logging.info('Took the parameters of %s', source)
-            return self._program.init_from(params, self._values), 0
+            return self._program.init_from(params, self._key, self._values), 0
         if restored is None:
             return self._program.init(self._key, self._values), 0
         self._input.set_position(self._own_position(restored))

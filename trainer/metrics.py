@@ -1,13 +1,33 @@
-"""Metrics that aggregate exactly over uneven batches: totals with their weights."""
+"""Metrics that aggregate exactly over uneven batches and hosts: sums, and a value of them last."""
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
+import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
-class WeightedScalar(NamedTuple):
+class Metric(flax.struct.PyTreeNode):
+    """Sums over the examples of a batch; those of several batches add up, array by array.
+
+    Subclasses are data classes whose fields are arrays. They say what the sums are worth.
+    """
+
+    kinds: ClassVar[dict[str, type['Metric']]] = {}
+    """All subclasses by name."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        Metric.kinds[cls.__name__] = cls
+
+    def value(self) -> float | None:
+        """What sums of float64 on the host are worth; None where they are of no examples."""
+        raise NotImplementedError(type(self).__name__)
+
+
+class WeightedScalar(Metric):
     """A weighted mean, kept as what it is a quotient of.
 
     Attributes:
@@ -15,8 +35,8 @@ class WeightedScalar(NamedTuple):
         weight: the sum of the weights, float32 scalar.
     """
 
-    total: jax.Array
-    weight: jax.Array
+    total: Any
+    weight: Any
 
     @classmethod
     def of(cls, values: jax.Array, weights: jax.Array) -> 'WeightedScalar':
@@ -27,30 +47,65 @@ class WeightedScalar(NamedTuple):
     def mean(self) -> jax.Array:
         return self.total / jnp.maximum(self.weight, 1e-12)
 
+    def value(self) -> float | None:
+        return float(self.total / self.weight) if self.weight else None
 
-Metrics = dict[str, WeightedScalar]
+
+class Count(Metric):
+    """How often something happened.
+
+    Attributes:
+        total: float32 scalar.
+    """
+
+    total: Any
+
+    def value(self) -> float | None:
+        return float(self.total)
+
+
+Metrics = dict[str, Any]
+"""By name, each a `Metric`."""
 
 
 class Totals:
-    """Weighted scalars summed over batches, in float64 and in order, so that sums are exact.
+    """Metrics summed over batches, in float64 and in order, so that sums are exact.
 
     Example:
         >>> totals = Totals()
         >>> totals.add({'loss': WeightedScalar(6.0, 2.0)})
         >>> totals.add({'loss': WeightedScalar(1.0, 1.0)})
-        >>> totals.means()
+        >>> totals.values()
+        {'loss': 2.3333333333333335}
+        >>> Totals(totals.to_json()).values()
         {'loss': 2.3333333333333335}
     """
 
-    def __init__(self, sums: Mapping[str, Sequence[float]] | None = None) -> None:
-        self.sums = {name: (float(t), float(w)) for name, (t, w) in (sums or {}).items()}
+    def __init__(self, saved: Mapping[str, Any] | None = None) -> None:
+        """Starts anew, or from what `to_json` returned."""
+        self._sums: dict[str, Metric] = {}
+        for name, each in (saved or {}).items():
+            fields = {key: np.asarray(value, np.float64) for key, value in each['sums'].items()}
+            self._sums[name] = Metric.kinds[each['kind']](**fields)
 
-    def add(self, metrics: Mapping[str, WeightedScalar]) -> None:
+    def add(self, metrics: Mapping[str, Metric]) -> None:
         """Adds the metrics of a batch, which are on the host."""
         for name, metric in metrics.items():
-            total, weight = self.sums.get(name, (0.0, 0.0))
-            self.sums[name] = (total + float(metric.total), weight + float(metric.weight))
+            metric = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), metric)
+            known = self._sums.get(name)
+            self._sums[name] = metric if known is None else jax.tree.map(np.add, known, metric)
 
-    def means(self) -> dict[str, float]:
-        """The weighted means; a metric whose weights are all zero has none."""
-        return {name: total / weight for name, (total, weight) in self.sums.items() if weight}
+    def values(self) -> dict[str, float]:
+        """What the metrics are worth; one without examples is left out."""
+        values = {name: metric.value() for name, metric in self._sums.items()}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, as JSON data."""
+        return {
+            name: {
+                'kind': type(metric).__name__,
+                'sums': {key: value.tolist() for key, value in vars(metric).items()},
+            }
+            for name, metric in self._sums.items()
+        }

@@ -18,7 +18,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from trainer import mesh as mesh_lib
 from trainer import state as state_lib
 from trainer.component import bind, key, numbers
-from trainer.layers.base import Run, running
+from trainer.layers.base import AUX_LOSS, NON_TRAINABLE, PARAMS, SUMMARIES, Run, running
+from trainer.layers.stack import per_layer
 from trainer.metrics import Metrics, WeightedScalar
 from trainer.state import TrainState
 from trainer.task import Task
@@ -62,10 +63,10 @@ class Program:
         self._task = task  # Unbound: its numbers must be read from what `bind` returns.
         self._element_spec = dict(element_spec)
         values, random_key = abstract_values(task), abstract_random_key()
-        boxed = jax.eval_shape(self._init_params, random_key, values)
-        self._decay_mask = state_lib.decay_mask(boxed)
+        boxed = jax.eval_shape(self._init_variables, random_key, values)
+        self._decay_mask = state_lib.decay_mask(boxed[PARAMS])
         abstract = jax.eval_shape(self._init, random_key, values)
-        params = state_lib.params_shardings(boxed, mesh)
+        params = state_lib.params_shardings(boxed[PARAMS], mesh)
         self._shardings = state_lib.state_shardings(abstract, params, mesh)
         self.abstract_state: TrainState = jax.tree.map(_laid_out, abstract, self._shardings)
         self._replicated = NamedSharding(mesh, PartitionSpec())
@@ -90,9 +91,9 @@ class Program:
         """A new train state, laid out on the mesh as it is drawn."""
         return self._init_jit(random_key, values)
 
-    def init_from(self, params: Any, values: Values) -> TrainState:
+    def init_from(self, params: Any, random_key: jax.Array, values: Values) -> TrainState:
         """A new train state with the given parameters, which are used up."""
-        return self._init_from_jit(params, values)
+        return self._init_from_jit(params, random_key, values)
 
     @functools.cached_property
     def train_step(self) -> Callable[..., tuple[TrainState, Metrics]]:
@@ -105,12 +106,12 @@ class Program:
         return jitted.lower(self.abstract_state, batch, random_key, values).compile()
 
     def eval_step(self, element_spec: ElementSpec) -> Callable[..., Metrics]:
-        """(params, batch, values) -> metrics, for batches of the given shapes."""
+        """(variables of the state, batch, values) -> metrics, for batches of the given shapes."""
         shapes = spec_key(element_spec)
         if shapes not in self._eval_steps:
             jitted = jax.jit(self._eval_step, out_shardings=self._replicated)
             batch, values = self._abstract_batch(element_spec), abstract_values(self._task)
-            lowered = jitted.lower(self.abstract_state.params, batch, self._replicate(values))
+            lowered = jitted.lower(self.abstract_state.variables, batch, self._replicate(values))
             self._eval_steps[shapes] = lowered.compile()
         return self._eval_steps[shapes]
 
@@ -165,19 +166,33 @@ class Program:
 
     # What is traced.
 
-    def _init_params(self, random_key: jax.Array, values: Values) -> Any:
-        return init_params(bind(self._task, values), self._element_spec, random_key)
+    def _init_variables(self, random_key: jax.Array, values: Values) -> Any:
+        return init_variables(bind(self._task, values), self._element_spec, random_key)
 
     def _init(self, random_key: jax.Array, values: Values) -> TrainState:
-        return self._init_from(state_lib.unboxed(self._init_params(random_key, values)), values)
+        variables = state_lib.unboxed(self._init_variables(random_key, values))
+        return self._with_learner(variables[PARAMS], variables[NON_TRAINABLE], values)
 
-    def _init_from(self, params: Any, values: Values) -> TrainState:
-        opt_state = bind(self._task, values).learner.init(params, self._decay_mask)
-        return TrainState(jnp.zeros((), jnp.int32), params, opt_state)
+    def _init_from(self, params: Any, random_key: jax.Array, values: Values) -> TrainState:
+        variables = state_lib.unboxed(self._init_variables(random_key, values))
+        return self._with_learner(params, variables[NON_TRAINABLE], values)
 
-    def _forward(self, task: Task, params: Any, batch: Any, rngs: Any, training: bool) -> Metrics:
+    def _with_learner(self, params: Any, non_trainable: Any, values: Values) -> TrainState:
+        learner = bind(self._task, values).learner
+        opt_state = learner.init(params, self._decay_mask)
+        return TrainState(
+            step=jnp.zeros((), jnp.int32),
+            params=params,
+            non_trainable=non_trainable,
+            opt_state=opt_state,
+            ema_params=learner.init_ema(params),
+        )
+
+    def _forward(
+        self, task: Task, variables: Any, batch: Any, rngs: Any, training: bool
+    ) -> tuple[Metrics, Any]:
         run = Run(training=training, dtype=jnp.dtype(task.fprop_dtype), mesh=self.mesh)
-        return forward(task, params, batch, rngs, run)
+        return forward(task, variables, batch, rngs, run)
 
     def _train_step(
         self, state: TrainState, batch: Any, random_key: jax.Array, values: Values
@@ -185,33 +200,46 @@ class Program:
         task = bind(self._task, values)
         key_of_step = jax.random.fold_in(jax.random.fold_in(random_key, 1), state.step)
 
-        def total_loss(params: Any, part: Any, index: Any) -> tuple[jax.Array, Metrics]:
+        def total_loss(
+            params: Any, non_trainable: Any, part: Any, index: Any
+        ) -> tuple[jax.Array, tuple[Metrics, Any]]:
             rngs = {'dropout': jax.random.fold_in(key_of_step, index)}
-            metrics = self._forward(task, params, part, rngs, training=True)
-            return metrics['loss'].total, metrics
+            variables = {PARAMS: params, NON_TRAINABLE: non_trainable}
+            metrics, non_trainable = self._forward(task, variables, part, rngs, training=True)
+            return metrics['loss'].total, (metrics, non_trainable)
 
-        gradients_of = jax.grad(total_loss, has_aux=True)
+        def step(non_trainable: Any, part: Any, index: Any) -> tuple[Any, Any]:
+            gradients, (metrics, non_trainable) = jax.grad(total_loss, has_aux=True)(
+                state.params, non_trainable, part, index
+            )
+            return non_trainable, (gradients, metrics)
+
         if task.learner.microbatches == 1:
-            gradients, metrics = gradients_of(state.params, batch, 0)
+            non_trainable, (gradients, metrics) = step(state.non_trainable, batch, 0)
         else:
-            gradients, metrics = self._accumulate(
-                lambda part, i: gradients_of(state.params, part, i),
-                batch,
-                task.learner.microbatches,
+            non_trainable, (gradients, metrics) = self._accumulate(
+                step, state.non_trainable, batch, task.learner.microbatches
             )
         # The gradient of the mean: exact also where parts of the batch weigh differently.
         weight = jnp.maximum(metrics['loss'].weight, 1e-12)
         gradients = jax.tree.map(lambda g: g / weight, gradients)
-        update = task.learner.update(
-            state.params, gradients, state.opt_state, state.step, self._decay_mask
-        )
-        state = TrainState(state.step + 1, update.params, update.opt_state)
-        one = jnp.ones((), jnp.float32)
-        of_step = {name: WeightedScalar(value, one) for name, value in update.metrics.items()}
-        return state, metrics | of_step
+        update = task.learner.update(state, gradients, metrics['loss'], self._decay_mask)
+        return update.state(non_trainable), metrics | update.metrics
 
-    def _accumulate(self, step: Callable[[Any, Any], Any], batch: Any, parts: int) -> Any:
-        """Sums what `step` returns over equal parts of the batch, one part after another."""
+    def _accumulate(
+        self, step: Callable[[Any, Any, Any], tuple[Any, Any]], carry: Any, batch: Any, parts: int
+    ) -> tuple[Any, Any]:
+        """Sums what `step` returns over equal parts of the batch, one part after another.
+
+        Args:
+            step: (carry, part, its number) -> (carry, what is to be summed).
+            carry: handed from each part to the next.
+            batch: what is divided.
+            parts: into how many parts.
+
+        Returns:
+            The last carry, and the sums.
+        """
         at = NamedSharding(self.mesh, PartitionSpec(None, *mesh_lib.partition_spec(('batch',))))
 
         def divide(x: jax.Array) -> jax.Array:
@@ -219,35 +247,57 @@ class Program:
             split = x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
             return jax.lax.with_sharding_constraint(split, at)
 
-        def add(total: Any, part_and_index: Any) -> tuple[Any, None]:
-            return jax.tree.map(jnp.add, total, step(*part_and_index)), None
+        def add(carry_and_sums: Any, part_and_index: Any) -> tuple[Any, None]:
+            carry, sums = carry_and_sums
+            carry, more = step(carry, *part_and_index)
+            return (carry, jax.tree.map(jnp.add, sums, more)), None
 
         divided = (jax.tree.map(divide, batch), jnp.arange(parts))
         first = jax.tree.map(lambda x: x[0], divided)
-        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(step, *first))
-        return jax.lax.scan(add, zeros, divided)[0]
+        _, abstract = jax.eval_shape(step, carry, *first)
+        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), abstract)
+        summed: tuple[Any, Any] = jax.lax.scan(add, (carry, zeros), divided)[0]
+        return summed
 
-    def _eval_step(self, params: Any, batch: Any, values: Values) -> Metrics:
-        return self._forward(bind(self._task, values), params, batch, {}, training=False)
+    def _eval_step(self, variables: Any, batch: Any, values: Values) -> Metrics:
+        return self._forward(bind(self._task, values), variables, batch, {}, training=False)[0]
 
 
-def init_params(task: Task, element_spec: ElementSpec, random_key: jax.Array) -> Any:
-    """New parameters of a task whose numbers are bound, in boxes with their metadata."""
+def init_variables(task: Task, element_spec: ElementSpec, random_key: jax.Array) -> Any:
+    """New parameters and other state of a task whose numbers are bound, in boxes with metadata."""
     zeros = {name: jnp.zeros(s.shape, s.dtype) for name, s in element_spec.items()}
     with running(Run()):
         variables = task.model.module().init(
             {'params': jax.random.fold_in(random_key, 0)}, *task.model_inputs(zeros)
         )
-    return variables['params']
+    return {name: variables.get(name, {}) for name in (PARAMS, NON_TRAINABLE)}
 
 
-def forward(task: Task, params: Any, batch: Any, rngs: Any, run: Run) -> Metrics:
-    """The metrics of a batch, by a task whose numbers are bound."""
+def forward(task: Task, variables: Any, batch: Any, rngs: Any, run: Run) -> tuple[Metrics, Any]:
+    """The forward pass of a task whose numbers are bound.
+
+    Returns:
+        The metrics of the batch; what the layers keep that is not trained, after it.
+    """
+    outputs: Any
+    mutable = [AUX_LOSS, *([SUMMARIES, NON_TRAINABLE] if run.training else [])]
     with running(run):
-        outputs: Any = task.model.module().apply(
-            {'params': params}, *task.model_inputs(batch), rngs=rngs
+        outputs, left = task.model.module().apply(
+            variables, *task.model_inputs(batch), rngs=rngs, mutable=mutable
         )
-    return task.metrics(outputs, batch)
+    metrics = task.metrics(outputs, batch)
+    one = jnp.ones((), jnp.float32)
+    if losses := jax.tree.leaves(left.get(AUX_LOSS, {})):
+        aux_loss = sum(jnp.sum(loss) for loss in losses)
+        loss = metrics['loss']
+        metrics |= {
+            'loss': loss.replace(total=loss.total + aux_loss * loss.weight),
+            'aux_loss': WeightedScalar(aux_loss, one),
+        }
+    for path, value in jax.tree_util.tree_leaves_with_path(per_layer(left.get(SUMMARIES, {}))):
+        name = jax.tree_util.keystr(path, simple=True, separator='/')
+        metrics[f'{SUMMARIES}/{name}'] = WeightedScalar(value, one)
+    return metrics, left.get(NON_TRAINABLE, variables.get(NON_TRAINABLE, {}))
 
 
 def abstract_values(task: Task) -> Any:

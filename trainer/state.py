@@ -8,7 +8,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from trainer import mesh as mesh_lib
-from trainer.layers.base import ParameterBox
+from trainer.layers.base import NON_TRAINABLE, PARAMS, ParameterBox
 
 
 @flax.struct.dataclass
@@ -18,12 +18,21 @@ class TrainState:
     Attributes:
         step: optimizer steps done, int32 scalar.
         params: the parameters, float32, by the path of their layers.
+        non_trainable: what layers keep besides, float32, such as running means.
         opt_state: the state of the optimizer.
+        ema_params: an average of the parameters over steps, like them; {} where none is asked for.
     """
 
     step: jax.Array
     params: Any
+    non_trainable: Any
     opt_state: Any
+    ema_params: Any
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """For evaluation and decoding: with the averaged parameters where there are any."""
+        return {PARAMS: self.ema_params or self.params, NON_TRAINABLE: self.non_trainable}
 
 
 def _is_box(value: Any) -> bool:
@@ -77,4 +86,10 @@ def state_shardings(abstract: TrainState, params: Any, mesh: jax.sharding.Mesh) 
         return replicated
 
     opt_state = jax.tree_util.tree_map_with_path(of_leaf, abstract.opt_state)
-    return TrainState(step=replicated, params=params, opt_state=opt_state)
+    return TrainState(
+        step=replicated,
+        params=params,
+        non_trainable=jax.tree.map(lambda _: replicated, abstract.non_trainable),
+        opt_state=opt_state,
+        ema_params=params if abstract.ema_params else {},
+    )

@@ -45,7 +45,7 @@ from trainer.loop import run
 from trainer.serialization import from_json_text
 from trainer.setup import compiled
 from trainer.signals import SkipTrial, StopTrial
-from trainer.task import LanguageModelTask
+from trainer.tasks import LanguageModelTask
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from trainer.experiment import Experiment
 from trainer.layers import Dropout
 from trainer.learner import SGD, AdamW, Cosine, Learner
 from trainer.setup import check_batch_sizes, compiled, localized
-from trainer.task import LanguageModelTask
+from trainer.tasks import LanguageModelTask
 
 
 def losses(made: Experiment, num_steps: int = 2) -> list[float]:
@@ -98,12 +98,12 @@ def test_the_step_whose_memory_was_asked_for_is_the_one_that_runs(compilations: 
 def test_evaluation_is_compiled_once_for_each_shape(compilations: Any) -> None:
     made = localized(experiment(task__model__embedding__dims=24))
     program, values = compiled(made)
-    params = program.init(program.random_key(0), values).params
+    variables = program.init(program.random_key(0), values).variables
     compilations.clear()
     for size, expected in ((8, 1), (8, 1), (4, 2), (8, 2)):
         data = made.eval_inputs['eval'].clone().rebind(batch_size=size)
         step = program.eval_step(data.element_spec())
-        step(params, program.put(data.get_next()), values)
+        step(variables, program.put(data.get_next()), values)
         assert len(compilations) == expected
 
 

@@ -14,7 +14,8 @@ from trainer.layers import FeedForward
 from trainer.loop import Measurement, run
 from trainer.metrics import Metrics
 from trainer.signals import SkipTrial, StopTrial
-from trainer.task import DeviceBatch, LanguageModelTask
+from trainer.task import DeviceBatch
+from trainer.tasks import LanguageModelTask
 
 
 class SignalInput(CountingInput):

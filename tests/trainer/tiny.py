@@ -18,7 +18,7 @@ from trainer.layers import (
 )
 from trainer.learner import Learner
 from trainer.mesh import Mesh
-from trainer.task import LanguageModelTask
+from trainer.tasks import LanguageModelTask
 
 VOCAB = 32
 LENGTH = 8

@@ -18,6 +18,7 @@ another one (a shared embedding) still uses its owner's weights.
 import contextlib
 import contextvars
 import dataclasses
+import functools
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -32,6 +33,9 @@ from trainer.component import Component
 
 Initializer = Callable[[jax.Array, tuple[int, ...], Any], jax.Array]
 Keys = dict[str, jax.Array]
+
+PARAMS, NON_TRAINABLE, AUX_LOSS, SUMMARIES = 'params', 'non_trainable', 'aux_loss', 'summaries'
+"""What layers have: what is trained, what is not, and what a forward pass leaves behind."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,6 +216,41 @@ class Layer(Component):
             return ParameterBox(init(own, shape, jnp.float32), names=axes, decay=decay)
 
         return jnp.asarray(frame.module.param(name, boxed), self.dtype)
+
+    def state(
+        self, name: str, shape: tuple[int, ...], init: Initializer = nn.initializers.zeros
+    ) -> jax.Array:
+        """A float32 value of this layer that no gradient changes, such as a running mean.
+
+        It is the same on all devices, and saved with the parameters.
+
+        Args:
+            name: its name in this layer.
+            shape: its shape.
+            init: draws the initial value.
+        """
+
+        def boxed() -> ParameterBox:
+            # No state is drawn at random so far, and so no stream is split for it.
+            value = init(jax.random.key(0), shape, jnp.float32)
+            return ParameterBox(value, names=(None,) * len(shape), decay=False)
+
+        variable: Any = current_frame().module.variable(NON_TRAINABLE, name, boxed)
+        return jnp.asarray(variable.value)
+
+    def set_state(self, name: str, value: jax.Array) -> None:
+        """Changes a `state`, from the next step on. Only training does."""
+        current_frame().module.put_variable(NON_TRAINABLE, name, value)
+
+    def add_aux_loss(self, name: str, loss: jax.Array) -> None:
+        """Adds a scalar to the loss of the task, as load balancing does."""
+        zero = functools.partial(jnp.zeros, ())
+        current_frame().module.sow(AUX_LOSS, name, loss, jnp.add, zero)
+
+    def add_summary(self, name: str, value: jax.Array) -> None:
+        """Has a scalar written with the training metrics, under the path of this layer."""
+        zero = functools.partial(jnp.zeros, ())
+        current_frame().module.sow(SUMMARIES, name, value, lambda _, new: new, zero)
 
     def rng(self, stream: str) -> jax.Array:
         """A new random key from a stream such as 'dropout'."""

@@ -10,7 +10,16 @@ import jax.numpy as jnp
 import pyglove as pg
 
 from trainer.component import bind, key, numbers, require_positive
-from trainer.layers.base import Keys, Layer, current_frame, run_layer
+from trainer.layers.base import (
+    AUX_LOSS,
+    NON_TRAINABLE,
+    PARAMS,
+    SUMMARIES,
+    Keys,
+    Layer,
+    current_frame,
+    run_layer,
+)
 
 _UNROLLED_ON_CPU = 6
 """Scanning costs 25-50 % of a step on CPU; up to this length a run is cheap to compile without."""
@@ -93,7 +102,7 @@ class Stack(Layer):
             step = nn.remat(ScanStep, prevent_cse=False, policy=_SAVED[self.remat])
         scan = nn.scan(
             step,
-            variable_axes={'params': 0},
+            variable_axes={PARAMS: 0, NON_TRAINABLE: 0, AUX_LOSS: 0, SUMMARIES: 0},
             split_rngs={'params': True, 'dropout': True},
             in_axes=(0, *(nn.broadcast for _ in args)),
             length=len(run),

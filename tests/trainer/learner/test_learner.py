@@ -8,9 +8,12 @@ import pytest
 
 from trainer.component import bind, key, numbers
 from trainer.learner import SGD, AdamW, Constant, Cosine, Learner, Linear, Optax, Optimizer
+from trainer.metrics import WeightedScalar
+from trainer.state import TrainState
 
 PARAMS = {'w': jnp.array([1.0, -2.0, 3.0]), 'b': jnp.array([0.5])}
 GRADS = {'w': jnp.array([0.3, 0.1, -0.2]), 'b': jnp.array([1.0])}
+LOSS = WeightedScalar(jnp.ones(()), jnp.ones(()))
 MASK = {'w': True, 'b': False}
 
 
@@ -18,15 +21,15 @@ def steps(learner: Learner, count: int = 3) -> Any:
     """Parameters after some steps with constant gradients, compiled with traced numbers."""
 
     @jax.jit
-    def step(params: Any, opt_state: Any, index: jax.Array, values: Any) -> Any:
-        update = bind(learner, values).update(params, GRADS, opt_state, index, MASK)
-        return update.params, update.opt_state
+    def step(state: TrainState, values: Any) -> TrainState:
+        return bind(learner, values).update(state, GRADS, LOSS, MASK).state({})
 
-    params: Any = PARAMS
-    opt_state = learner.init(PARAMS, MASK)
-    for index in range(count):
-        params, opt_state = step(params, opt_state, jnp.asarray(index), numbers(learner))
-    return params
+    state = TrainState(
+        jnp.zeros((), jnp.int32), PARAMS, {}, learner.init(PARAMS, MASK), learner.init_ema(PARAMS)
+    )
+    for _ in range(count):
+        state = step(state, numbers(learner))
+    return state.params
 
 
 def optax_steps(optimizer: optax.GradientTransformation, count: int = 3) -> Any:
