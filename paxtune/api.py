@@ -10,7 +10,7 @@ import pyglove as pg
 from absl import logging
 
 from paxtune import processes as joint
-from paxtune import study_checks, transfer, with_workers
+from paxtune import retention, study_checks, transfer, with_workers
 from paxtune.algorithms import Algorithm
 from paxtune.algorithms.sampling import draw
 from paxtune.callbacks import Callback
@@ -74,8 +74,9 @@ def tune(
             or yields metrics, so that it can be stopped early.
         space: for a function: any symbolic value with decisions in it, or a dict of them.
         num_trials: the study's total; None for all that a finite space has.
-        job_log_dir: where everything is written. A study of a function needs none: it is in
-            memory then.
+        job_log_dir: where everything is written: a local directory, or with a `service` also one
+            in Google Cloud Storage, `gs://…`. A study of a function needs none: it is in memory
+            then.
         reward: for a function, 'minimize' and 'maximize' mean the number that it returns.
         algorithm: what proposes trials; random search by default.
         early_stopping: what ends trials early.
@@ -123,6 +124,9 @@ def tune(
         known = [str(name) for name in Search.__schema__.fields]
         raise UserError(f'a search has no {unknown[0]!r}. {nearest(unknown[0], known)}'.rstrip())
     has_workers = workers is not None or service is not None
+    if job_log_dir is not None:
+        local = service is None
+        job_log_dir = database(job_log_dir).parent if local else directories.job_path(job_log_dir)
     with contextlib.ExitStack() as held:
         runner: Runner
         if isinstance(what, Tunable):
@@ -140,7 +144,8 @@ def tune(
                 raise UserError('workers run experiments; a function runs in this process')
             value, how = _of_function(space, changes)
             data, runner = {}, FunctionRunner(what)
-        study_checks.checked(value, how)
+        _, how_searched = study_checks.checked(value, how)
+        retention.check(how_searched, job_log_dir)
         if isinstance(what, Tunable) and processes.count() > 1:
             assert job_log_dir is not None
             joint.require_same(value, data)

@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Callable, Generator, Iterator
-from pathlib import Path
 
 from absl import logging
 
@@ -22,6 +21,7 @@ from paxtune.study import Study
 from paxtune.trial import Trial
 from paxtune.tuner import Paused, StudyStoppedError
 from trainer import processes
+from trainer.directory import JobPath
 from trainer.errors import LostProcessError, UserError
 from trainer.loop import Interrupted
 from trainer.serialization import to_json_text
@@ -87,7 +87,7 @@ class LeadingRunner(ExperimentRunner):
         self,
         study: Study,
         trial: Trial,
-        directory: Path | None,
+        directory: JobPath | None,
         should_interrupt: Callable[[], bool],
     ) -> Generator[Report, None, None]:
         reports = Assignment.of(study, trial).train(study.space, should_interrupt)

@@ -5,13 +5,12 @@ import importlib.metadata
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
 from paxtune.exchange import content
-from trainer.directory import write_json
+from trainer.directory import JobPath, write_json
 from trainer.errors import is_disk_full
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ class TrialRecord:
     """
 
     def __init__(
-        self, directory: Path | None, trial: 'Trial', data: Mapping[str, str], num_devices: int
+        self, directory: JobPath | None, trial: 'Trial', data: Mapping[str, str], num_devices: int
     ):
         self._path = None if directory is None else directory / _FILE
         before = (None if directory is None else read(directory)) or {}
@@ -77,13 +76,13 @@ class TrialRecord:
             logging.warning('%s was not written: %s', self._path, error)
 
 
-def read(directory: Path) -> dict[str, Any] | None:
+def read(directory: JobPath) -> dict[str, Any] | None:
     """The record of the trial in a directory, or None where there is none."""
     path = directory / _FILE
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def settle(directory: Path, trial: 'Trial') -> None:
+def settle(directory: JobPath, trial: 'Trial') -> None:
     """Brings the record of a terminal trial up to date, whose process died before it could."""
     before = read(directory)
     if before is not None and before['state'] != trial.state:

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from absl import logging
+from etils import epath
 
 from paxtune import pareto
+from trainer.directory import JobPath, is_local
 from trainer.errors import UserError
 
 if TYPE_CHECKING:
+    from paxtune.searching import Search
     from paxtune.study import Study
     from paxtune.trial import Trial
 
@@ -34,7 +37,7 @@ class Retention:
     def __init__(self, study: 'Study') -> None:
         """Begins to look after a study. What was removed once is not looked for again."""
         self._study = study
-        self._directories: dict[int, Path] = {}
+        self._directories: dict[int, JobPath] = {}
         self._done: set[int] = set()
         self._bytes: dict[int, int] = {}  # Of trials that have ended.
         self._is_told = False
@@ -60,7 +63,7 @@ class Retention:
                 removed.append(trial.id)
         return removed + self._make_room(trials)
 
-    def _directory(self, trial: 'Trial') -> Path:
+    def _directory(self, trial: 'Trial') -> JobPath:
         from paxtune.runners import trial_directory
 
         if trial.id not in self._directories:
@@ -94,7 +97,7 @@ class Retention:
     def _parts(self) -> Sequence[str]:
         return self._study.sub_experiments or ['']
 
-    def _attempts(self, trial: 'Trial') -> list[Path]:
+    def _attempts(self, trial: 'Trial') -> list[JobPath]:
         from paxtune.runners import attempt_directory
 
         return [attempt_directory(self._study, trial, n + 1) for n in range(trial.attempt)]
@@ -138,6 +141,20 @@ class Retention:
         return held
 
 
+def check(search: 'Search', directory: epath.PathLike | None) -> None:
+    """Checks that what a search says of its checkpoints can be done where they are.
+
+    Raises:
+        UserError: it cannot.
+    """
+    if search.max_disk_gb is not None and directory is not None and not is_local(directory):
+        raise UserError(
+            f'search.max_disk_gb={search.max_disk_gb:g}: what is in {os.fspath(directory)} is not '
+            'measured: set it to None, and say how many trials keep their checkpoints: '
+            'search.keep_checkpoints'
+        )
+
+
 def remove_unneeded(study: 'Study') -> list[int]:
     """Removes the checkpoints that a study does not need: see `Retention`.
 
@@ -169,7 +186,7 @@ def require_weights(study: 'Study', trial: 'Trial') -> None:
             )
 
 
-def disk_bytes(directory: Path) -> int:
+def disk_bytes(directory: JobPath) -> int:
     """The bytes of the files in a directory, and in those in there; 0 where it is missing.
 
     What several names lead to (attempts share checkpoints) counts once.
@@ -238,12 +255,14 @@ def _by_fronts(trials: Sequence['Trial']) -> Iterator['Trial']:
         left = [trial for index, trial in enumerate(left) if index not in front]
 
 
-def _remove(part: Path) -> bool | None:
+def _remove(part: JobPath) -> bool | None:
     """Removes the checkpoints of a run.
 
     Returns:
         Whether there were any; None where they cannot be removed.
     """
+    if not isinstance(part, Path):
+        return _remove_from_store(part)
     checkpoints, removed = part / _CHECKPOINTS, part / REMOVED
     try:
         _empty(removed)  # Whoever removed them may have died before the end.
@@ -254,6 +273,28 @@ def _remove(part: Path) -> bool | None:
             return False
         _empty(removed)
     except OSError as error:
+        logging.warning('%s cannot be removed: %s', checkpoints, error)
+        return None
+    return True
+
+
+def _remove_from_store(part: epath.Path) -> bool | None:
+    """As `_remove`, where no directory can be renamed: what says why there are none is a file."""
+    from trainer.checkpoint import COMMITTED
+
+    checkpoints = part / _CHECKPOINTS
+    try:
+        try:
+            children = list(checkpoints.iterdir())
+        except FileNotFoundError:
+            return False
+        (part / REMOVED).write_bytes(b'')
+        # From here on they count no longer, whatever happens.
+        for child in children:
+            (child / COMMITTED).unlink(missing_ok=True)
+        checkpoints.rmtree(missing_ok=True)
+    # Whatever gcsfs raises.
+    except Exception as error:
         logging.warning('%s cannot be removed: %s', checkpoints, error)
         return None
     return True

@@ -6,7 +6,6 @@ import gc
 import inspect
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paxtune.experiment import Tunable
@@ -16,7 +15,7 @@ from paxtune.store import TRIALS
 from trainer import processes
 from trainer.attempts import take_over
 from trainer.derived import resolve
-from trainer.directory import trial_directory_name
+from trainer.directory import JobPath, absolute, job_path, trial_directory_name
 from trainer.errors import UserError
 from trainer.loop import Interrupted, run
 from trainer.overrides import replaced
@@ -66,7 +65,7 @@ class Runner:
         self,
         study: 'Study',
         trial: 'Trial',
-        directory: Path | None,
+        directory: JobPath | None,
         should_interrupt: Callable[[], bool],
     ) -> Generator[Report, None, None]:
         """Runs a trial.
@@ -102,7 +101,7 @@ class ExperimentRunner(Runner):
         self,
         study: 'Study',
         trial: 'Trial',
-        directory: Path | None,
+        directory: JobPath | None,
         should_interrupt: Callable[[], bool],
     ) -> Generator[Report, None, None]:
         return Assignment.of(study, trial).train(study.space, should_interrupt)
@@ -192,10 +191,10 @@ class Assignment:
             gc.collect()
             left -= 1
             steps = experiment.train.num_train_steps
-            folder = Path(self.directory) / name
+            folder = job_path(self.directory) / name
             if self.earlier:
                 if processes.is_first():
-                    take_over([Path(each) / name for each in self.earlier], folder)
+                    take_over([job_path(each) / name for each in self.earlier], folder)
                 processes.agree()  # Nobody looks for checkpoints before they are there.
             with contextlib.closing(run(experiment, folder, should_interrupt)) as measurements:
                 for each in measurements:
@@ -223,7 +222,7 @@ def _warm_start(study: 'Study', trial: 'Trial') -> tuple[int, str] | None:
     if trial.warm_start is None:
         return None
     parent = study.trial(trial.warm_start)
-    return parent.id, str(attempt_directory(study, parent).absolute())
+    return parent.id, str(absolute(attempt_directory(study, parent)))
 
 
 def _warm_started(
@@ -235,7 +234,7 @@ def _warm_started(
     return {
         name: replaced(
             part,
-            {'train.init_from_checkpoint': str(Path(source) / name / 'checkpoints')},
+            {'train.init_from_checkpoint': str(job_path(source) / name / 'checkpoints')},
             f'warm start from trial {trial}',
         )
         for name, part in parts.items()
@@ -255,7 +254,7 @@ def parts_of(space: 'Space', decisions: 'Decisions') -> dict[str, Tunable]:
     return {name: resolve(part) for name, part in parts.items()}
 
 
-def trial_directory(study: 'Study', trial: 'Trial') -> Path:
+def trial_directory(study: 'Study', trial: 'Trial') -> JobPath:
     """Where a trial's checkpoints, metrics and records are.
 
     Raises:
@@ -266,7 +265,7 @@ def trial_directory(study: 'Study', trial: 'Trial') -> Path:
     return study.directory / TRIALS / trial_directory_name(trial.id, trial.decisions)
 
 
-def attempt_directory(study: 'Study', trial: 'Trial', attempt: int | None = None) -> Path:
+def attempt_directory(study: 'Study', trial: 'Trial', attempt: int | None = None) -> JobPath:
     """Where an attempt at a trial writes its checkpoints: the trial's own directory for the first.
 
     Args:
@@ -339,7 +338,7 @@ class FunctionRunner(Runner):
         self,
         study: 'Study',
         trial: 'Trial',
-        directory: Path | None,
+        directory: JobPath | None,
         should_interrupt: Callable[[], bool],
     ) -> Generator[Report, None, None]:
         args = [trial.materialize(), *([trial] if self._takes_trial else [])]

@@ -103,7 +103,10 @@ def _say(text: str) -> None:
 def _flags() -> 'argparse.ArgumentParser':
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags)
-    flags.add_argument('--job_log_dir', help='where everything is written; runs/<exp> by default')
+    flags.add_argument(
+        '--job_log_dir',
+        help='where everything is written; runs/<exp> by default; with a service also gs://…',
+    )
     flags.add_argument(
         '--algorithm', help="random_search, regularized_evolution, or 'RandomSearch()'"
     )

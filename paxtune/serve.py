@@ -12,18 +12,15 @@ ends it once running calls are answered; workers wait until it is there again. E
 
 import contextlib
 import logging
-import os
 import shlex
-import signal
 import socket
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from trainer import command
 from trainer.errors import UserError
+from trainer.interrupt import signalled
 
 if TYPE_CHECKING:
     import argparse
@@ -44,7 +41,7 @@ def main(argv: Sequence[str] | None) -> int:
     logging.basicConfig(
         level=logging.INFO, format='%(asctime)s %(levelname)s %(name)s: %(message)s'
     )
-    with _signalled() as ended, contextlib.closing(_database(args.database)) as database:
+    with signalled() as ended, contextlib.closing(_database(args.database)) as database:
         database.hold()
         with _serving(args, database) as (port, metrics_port):
             print(_greeting(args, database, port, metrics_port), flush=True)
@@ -173,24 +170,6 @@ def _greeting(
         scheme = 'https' if args.tls_cert else 'http'
         lines.append(f'Metrics: {scheme}://{access.address(host, metrics_port)}/metrics')
     return '\n'.join(lines)
-
-
-@contextlib.contextmanager
-def _signalled() -> Iterator[threading.Event]:
-    """Set by the first SIGINT or SIGTERM; the second ends the process at once."""
-    event = threading.Event()
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if event.is_set():
-            os._exit(128 + number)
-        event.set()
-
-    before = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield event
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 if __name__ == '__main__':

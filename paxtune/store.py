@@ -304,6 +304,7 @@ def database(directory: str | os.PathLike[str]) -> Path:
     if '://' in os.fspath(directory):
         raise UserError(
             f'--job_log_dir={os.fspath(directory)}: {DATABASE} is an SQLite file, which needs a '
-            'local disk. Use a local directory.'
+            'local disk. Use a local directory, or have a service keep the study (python -m '
+            'paxtune.serve), and search with --vizier_endpoint=HOST:PORT'
         )
     return Path(directory) / DATABASE

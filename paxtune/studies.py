@@ -186,14 +186,12 @@ def _show(args: Args) -> None:
 
 def _watch(args: Args) -> None:
     from paxtune.study_watch import watch
+    from trainer.interrupt import signalled
 
     if args.trial is not None or args.format != 'table':
         raise UserError('--watch shows the whole study, to people: leave --trial and --format out')
-    with (
-        contextlib.suppress(KeyboardInterrupt),
-        contextlib.closing(args.where.store()) as store,
-    ):
-        watch(store, str(args.where), args.interval or _INTERVAL)
+    with signalled() as ended, contextlib.closing(args.where.store()) as store:
+        watch(store, str(args.where), args.interval or _INTERVAL, ended)
 
 
 def _trials(args: Args) -> None:

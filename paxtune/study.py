@@ -3,7 +3,6 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyglove as pg
@@ -24,6 +23,7 @@ from paxtune.store import TrialProto, database, notes
 from paxtune.study_record import StudyRecord, refuse_changes, searched
 from paxtune.suggestions import Suggestions
 from paxtune.trial import Trial
+from trainer.directory import JobPath, job_path
 from trainer.errors import UserError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Study:
 
     def __init__(
         self,
-        directory: Path | None,
+        directory: JobPath | None,
         value: Any,
         search: Search,
         space: Space,
@@ -99,7 +99,8 @@ class Study:
         """Makes a study, or resumes the one that is there.
 
         Args:
-            directory: a local directory, made if it is missing; None keeps the study in memory.
+            directory: where its trials write, made if it is missing; None keeps the study in
+                memory. A local one, unless a service keeps the study.
             value: what is searched: a `Tunable`, or any symbolic value with decisions in it.
             data: fingerprints of the data that its trials see, by input.
             search: how; None where `value.search` says it.
@@ -111,8 +112,8 @@ class Study:
                 experiment or of other data. The search's budgets may differ.
         """
         space, how = study_checks.checked(value, search)
-        folder = None if directory is None else Path(directory)
         path = None if directory is None or store else database(directory)
+        folder = None if directory is None else job_path(directory)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         store = store or LocalStore(Database(path))
@@ -156,7 +157,7 @@ class Study:
         return cls.join(LocalStore(Database(path, read_only)), path.parent)
 
     @classmethod
-    def join(cls, store: 'StudyStore', directory: Path | None) -> 'Study':
+    def join(cls, store: 'StudyStore', directory: JobPath | None) -> 'Study':
         """Opens the study that a store holds, as it was made.
 
         Args:

@@ -11,6 +11,7 @@ from paxtune.overview import databases
 from paxtune.study import Study
 from paxtune.trial import Trial
 from paxtune.whereabouts import Whereabouts
+from trainer.directory import JobPath
 from trainer.errors import UserError
 
 
@@ -109,7 +110,7 @@ def delete_study(directory: Path, yes: bool) -> str:
     return f'Deleted: {directory}.'
 
 
-def _remove(directory: Path) -> None:
+def _remove(directory: JobPath) -> None:
     try:
         shutil.rmtree(directory)
     except OSError as error:

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pyglove as pg
@@ -12,6 +11,7 @@ from paxtune.decisions import spec_to_json
 from paxtune.differences import differences
 from paxtune.searching import Search
 from paxtune.store import StudySpec, notes
+from trainer.directory import JobPath
 from trainer.errors import UserError
 from trainer.serialization import from_json_text, to_json_text
 
@@ -75,7 +75,7 @@ class StudyRecord:
         }
 
     @classmethod
-    def read(cls, study: StudySpec, source: Path | None) -> 'StudyRecord':
+    def read(cls, study: StudySpec, source: JobPath | None) -> 'StudyRecord':
         """From a study.
 
         Raises:
@@ -135,7 +135,7 @@ def searched(record: StudyRecord, source: str) -> tuple[Any, Search]:
     return value, search
 
 
-def refuse_changes(stored: StudyRecord, now: StudyRecord, directory: Path | None) -> None:
+def refuse_changes(stored: StudyRecord, now: StudyRecord, directory: JobPath | None) -> None:
     """Compares the study that is in a directory with the one that was asked for.
 
     Raises:

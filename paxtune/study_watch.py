@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import datetime
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -133,8 +134,14 @@ def _time(event: Mapping[str, Any]) -> datetime.datetime | None:
     return found.replace(tzinfo=found.tzinfo or datetime.UTC)
 
 
-def watch(store: 'StudyStore', where: str, interval: float, console: Console | None = None) -> None:
-    """Shows a study until it is done, or nobody reads what is written.
+def watch(
+    store: 'StudyStore',
+    where: str,
+    interval: float,
+    ended: threading.Event,
+    console: Console | None = None,
+) -> None:
+    """Shows a study until it is done, nobody reads what is written, or it is to end.
 
     In a terminal that is a table, drawn again and again; elsewhere, lines whenever something has
     changed.
@@ -143,6 +150,7 @@ def watch(store: 'StudyStore', where: str, interval: float, console: Console | N
         store: where the study is kept; it is only read.
         where: that, for people.
         interval: how many seconds lie between two looks, at least.
+        ended: set when it is to end.
         console: what is drawn on.
 
     Raises:
@@ -152,7 +160,7 @@ def watch(store: 'StudyStore', where: str, interval: float, console: Console | N
     live = Live(console=console, auto_refresh=False) if console.is_terminal else None
     looking, shown = Watch(store, where), None
     with live or contextlib.nullcontext():
-        while True:
+        while not ended.is_set():
             began = time.monotonic()
             picture = looking.look()
             if live is not None:
@@ -164,7 +172,7 @@ def watch(store: 'StudyStore', where: str, interval: float, console: Console | N
                 return
             shown = picture
             took = time.monotonic() - began
-            time.sleep(max(interval, took / _MOST_OF_THE_TIME))
+            ended.wait(max(interval, took / _MOST_OF_THE_TIME))
 
 
 def _lines(picture: Picture, where: str) -> str:

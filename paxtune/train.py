@@ -12,7 +12,6 @@ bad input, 3 another process was lost, 130 or 143 interrupted.
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paxtune import whereabouts
@@ -51,10 +50,12 @@ def main(argv: Sequence[str] | None) -> int:
     args = flags.parse_args(argv)
 
     from trainer import processes
+    from trainer.directory import job_path
     from trainer.main import train
 
     processes.start(args)
     with processes.together():
+        job_path(args.job_log_dir)
         experiments = experiments_for(args)
         again = ['python', '-m', 'paxtune.train', *command.given(argv)]
         for name, experiment in experiments.items():
@@ -95,6 +96,7 @@ def experiments_for(args: 'argparse.Namespace') -> 'dict[str, Experiment]':
 def _of_trial(args: 'argparse.Namespace') -> 'dict[str, Experiment]':
     from paxtune.runners import experiments
     from trainer import overrides
+    from trainer.directory import job_path
 
     if not args.trial:
         raise UserError('--trial: expected the number of a trial, or best')
@@ -103,7 +105,7 @@ def _of_trial(args: 'argparse.Namespace') -> 'dict[str, Experiment]':
     if service is None:
         place = whereabouts.InDirectory(args.study_dir)
     else:
-        place = whereabouts.InService(service, Path(args.study_dir))
+        place = whereabouts.InService(service, job_path(args.study_dir))
     with place.open() as study:
         trial = _named(study, args.trial)
         _require_weights(study, trial, args.job_log_dir)

@@ -1,6 +1,7 @@
 """What one study takes over from others: trials, and what an algorithm may learn of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyglove as pg
@@ -30,7 +31,7 @@ def fork(source: 'Study', study: 'Study') -> int:
 
 
 def _name(source: 'Study') -> str:
-    return 'memory' if source.directory is None else str(source.directory.resolve())
+    return 'memory' if source.directory is None else str(Path(source.directory).resolve())
 
 
 def priors(sources: Sequence['Study'], space: Space, search: 'Search') -> list[dict[str, Any]]:

@@ -6,7 +6,6 @@ import shutil
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import sqlalchemy
 
@@ -24,7 +23,7 @@ from paxtune.runners import Report, Runner, trial_directory
 from paxtune.searching import Search
 from paxtune.study import Study
 from paxtune.trial import Trial
-from trainer.directory import write_text
+from trainer.directory import JobPath, is_local, write_text
 from trainer.errors import LostProcessError, UserError, is_disk_full
 from trainer.loop import Interrupted, NonFiniteLossError
 from trainer.signals import SkipTrial, StopTrial
@@ -179,7 +178,7 @@ class Tuner:
                 callback.on_trial_end(self.study, trial)
         self._retention.remove_unneeded()
 
-    def _attempt(self, trial: Trial, directory: Path | None, record: TrialRecord) -> None:
+    def _attempt(self, trial: Trial, directory: JobPath | None, record: TrialRecord) -> None:
         refused = reason = signal = None
         try:
             refused = self._runner.prepare(self.study, trial)
@@ -205,7 +204,7 @@ class Tuner:
             self._require_rewards(trial)
             trial.complete()
 
-    def _listen(self, trial: Trial, directory: Path | None, record: TrialRecord) -> str | None:
+    def _listen(self, trial: Trial, directory: JobPath | None, record: TrialRecord) -> str | None:
         """Runs a trial. Returns why it is to be stopped early; None if it came to its end."""
         running = self._runner.run(self.study, trial, directory, self._should_pause)
         with contextlib.closing(running) as reports:
@@ -252,7 +251,7 @@ class Tuner:
                 if not (_is_of_speed(reward) and (trial.resumed or not is_last)):
                     reward.value(metrics)
 
-    def _fail(self, trial: Trial, directory: Path | None, error: Exception) -> None:
+    def _fail(self, trial: Trial, directory: JobPath | None, error: Exception) -> None:
         if is_disk_full(error):
             self._lose_to_full_disk(trial, error)
             return
@@ -272,11 +271,11 @@ class Tuner:
 
     def _lose_to_full_disk(self, trial: Trial, error: Exception) -> None:
         """Gives a trial back, whatever its decisions are, once there may be room for it."""
-        if self.study.directory is not None:
+        if self.study.directory is not None and is_local(self.study.directory):
             self._wait_for_room(self.study.directory, trial_directory(self.study, trial))
         trial.lose(Loss(f'the disk is full: {_reason(error)}', counts=True, is_dead=True))
 
-    def _wait_for_room(self, disk: Path, directory: Path) -> None:
+    def _wait_for_room(self, disk: JobPath, directory: JobPath) -> None:
         # Until then all attempts would fail at once, those of other workers too, and be used up.
         wanted = max(_LEAST_ROOM, disk_bytes(directory))
         end = time.monotonic() + _ROOM_SECONDS
@@ -308,7 +307,7 @@ class Tuner:
         own.sort(key=lambda trial: (trial.completed, trial.id), reverse=True)
         return list(itertools.takewhile(lambda trial: trial.is_failed, own))
 
-    def _directory(self, trial: Trial) -> Path | None:
+    def _directory(self, trial: Trial) -> JobPath | None:
         if self.study.directory is None:
             return None
         directory = trial_directory(self.study, trial)

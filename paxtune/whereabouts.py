@@ -11,6 +11,7 @@ from trainer.errors import UserError
 if TYPE_CHECKING:
     from paxtune.service.endpoint import Service
     from paxtune.study import Study, StudyStore
+    from trainer.directory import JobPath
 
 FLAG = '--vizier_endpoint'
 
@@ -21,7 +22,7 @@ class Whereabouts(abc.ABC):
     """Where one study is kept. As text, for people."""
 
     @property
-    def directory(self) -> Path | None:
+    def directory(self) -> 'JobPath | None':
         """Where its trials write; None where only its workers know."""
         return None
 
@@ -108,7 +109,7 @@ class InDirectory(Whereabouts):
 class InService(Whereabouts):
     """With `python -m paxtune.serve`, which many workers work with at once."""
 
-    def __init__(self, service: 'Service', directory: Path | None = None) -> None:
+    def __init__(self, service: 'Service', directory: 'JobPath | None' = None) -> None:
         """Calls nobody yet.
 
         Args:
@@ -118,7 +119,7 @@ class InService(Whereabouts):
         self._service, self._directory = service, directory
 
     @property
-    def directory(self) -> Path | None:
+    def directory(self) -> 'JobPath | None':
         return self._directory
 
     def __str__(self) -> str:

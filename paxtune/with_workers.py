@@ -1,13 +1,18 @@
 """Runs a study with workers: processes of this machine, on a service of their own or another's."""
 
 import dataclasses
+import re
 import secrets
 from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from absl import logging
 
 from paxtune import workers
 from paxtune.attempts import DetachedError
 from paxtune.callbacks import Callback
 from paxtune.local_store import LocalStore
+from paxtune.logs import LOGS
 from paxtune.service.endpoint import Service
 from paxtune.service.hub import LEASE_SECONDS, Hub
 from paxtune.service.server import Server
@@ -65,7 +70,7 @@ def run(
         UserError: the workers cannot start.
     """
     assert study.directory is not None and isinstance(study.store, LocalStore)
-    workers.wait_for_the_last(study.directory)
+    workers.wait_for_the_last(Path(study.directory))
     take_up(study)
     # The service has the database from here on; this process only looks.
     hub = Hub(study.store, lease_seconds, workers_may_live=False)
@@ -91,7 +96,7 @@ def join(
     """Runs trials of a study that a service keeps, among the workers of other machines.
 
     Trials that another machine has lost go on from their checkpoints where both write to one
-    directory, on a network file system; else they start again.
+    directory, on a network file system or in a store; else they start again.
 
     Args:
         study: kept by the service.
@@ -109,6 +114,16 @@ def join(
     _supervise(study, how, service, callbacks, should_interrupt)
 
 
+def _home(study: Study, service: Service) -> Path:
+    """What workers append to, lock or tail is on this machine, whatever their trials write to."""
+    assert study.directory is not None
+    if isinstance(study.directory, Path):
+        return study.directory
+    home = Path('runs') / re.sub(r'[^A-Za-z0-9._-]+', '_', service.study)
+    logging.warning('The logs of workers are in %s, since logs cannot grow in a store', home / LOGS)
+    return home
+
+
 def _supervise(
     study: Study,
     how: Workers,
@@ -121,6 +136,7 @@ def _supervise(
     supervisor = workers.Supervisor(
         client,
         study.directory,
+        _home(study, service),
         how.count,
         sorted({*workers.modules_of(study.value), *how.modules}),
         token=service.token,

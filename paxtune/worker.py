@@ -20,6 +20,7 @@ from paxtune.attempts import DetachedError
 from paxtune.callbacks import Callback
 from paxtune.service import access
 from trainer import command
+from trainer.directory import JobPath, job_path
 
 if TYPE_CHECKING:
     from paxtune.measurement import Measurement
@@ -44,7 +45,8 @@ def main(argv: Sequence[str] | None) -> int:
     args = _flags().parse_args(argv)
     placement.pin([int(core) for core in args.cores.split(',') if core])
     threading.Thread(target=_end_with_parent, name='parent', daemon=True).start()
-    presence = workers.presence(Path(args.job_log_dir))
+    directory = job_path(args.job_log_dir)
+    presence = workers.presence(directory)
     log = logs.start(Path(args.log), study=args.study, worker=args.worker)
 
     from paxtune.service.client import Client
@@ -57,7 +59,7 @@ def main(argv: Sequence[str] | None) -> int:
     client.connect(_PATIENCE)
     store = RemoteStore(client, args.worker)
     with presence:
-        return _work(store, Path(args.job_log_dir), log)
+        return _work(store, directory, log)
 
 
 def _flags() -> argparse.ArgumentParser:
@@ -77,7 +79,7 @@ def _flags() -> argparse.ArgumentParser:
     return flags
 
 
-def _work(store: 'RemoteStore', directory: Path, log: logs.JsonLines) -> int:
+def _work(store: 'RemoteStore', directory: JobPath, log: logs.JsonLines) -> int:
     from paxtune.runners import ExperimentRunner
     from paxtune.study import Study
     from paxtune.tuner import Paused, StudyStoppedError, Tuner

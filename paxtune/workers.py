@@ -22,6 +22,7 @@ from paxtune.placement import Place, places
 from paxtune.service.access import TOKEN_VARIABLE
 from paxtune.service.client import Client
 from paxtune.service.remote_store import lose
+from trainer.directory import JobPath
 from trainer.errors import UserError
 
 _LOG = logging.getLogger(__name__)
@@ -82,7 +83,8 @@ class Supervisor:
     def __init__(
         self,
         client: Client,
-        directory: Path,
+        directory: JobPath,
+        home: Path,
         count: int,
         modules: Sequence[str],
         *,
@@ -96,6 +98,7 @@ class Supervisor:
         Args:
             client: of the study.
             directory: where its trials write.
+            home: where the logs of workers are, on a local disk: the same, or another.
             count: how many workers.
             modules: what they import, so that they know the classes of the experiment.
             token: what the service wants to know of them.
@@ -103,7 +106,7 @@ class Supervisor:
             memory_bytes: a worker whose resident memory passes this is ended.
             max_attempts: of a trial: see `paxtune.attempts.lose`.
         """
-        self._client, self._directory = client, directory
+        self._client, self._directory, self._home = client, directory, home
         self._modules, self._token, self._tls_flags = modules, token, tls_flags
         self._memory_bytes, self._max_attempts = memory_bytes, max_attempts
         self._name = attempts.new_worker()
@@ -144,7 +147,7 @@ class Supervisor:
         self._started += 1
         slot.worker = f'{self._name}-{self._started}'
         slot.killed = slot.stopped = None
-        folder = self._directory / logs.LOGS
+        folder = self._home / logs.LOGS
         folder.mkdir(parents=True, exist_ok=True)
         slot.log = folder / f'{_HOST}-{slot.number}.log'
         with open(slot.log, 'ab') as log:
@@ -166,7 +169,7 @@ class Supervisor:
             'study': self._client.study,
             'worker': slot.worker,
             'job_log_dir': str(self._directory),
-            'log': str(self._directory / logs.LOGS / f'{_HOST}-{slot.number}.jsonl'),
+            'log': str(self._home / logs.LOGS / f'{_HOST}-{slot.number}.jsonl'),
             'modules': ','.join(self._modules),
             'cores': ','.join(map(str, slot.place.cores)),
         }
@@ -274,8 +277,11 @@ def _told(code: int) -> Loss:
 
 
 @contextlib.contextmanager
-def presence(directory: Path) -> Iterator[None]:
-    """Held by each worker as long as it lives: see `wait_for_the_last`."""
+def presence(directory: JobPath) -> Iterator[None]:
+    """Held by each worker as long as it lives: see `wait_for_the_last`. In a store nobody waits."""
+    if not isinstance(directory, Path):
+        yield
+        return
     with open(directory / _LOCK, 'a') as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         yield

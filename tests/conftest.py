@@ -1,11 +1,17 @@
 """What all tests share."""
 
+import contextlib
 import os
-from collections.abc import Generator
+import uuid
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import hypothesis
 import pytest
+from etils import epath
+
+from tests.gcs import Emulator, EmulatorMissingError
+from trainer.directory import job_path
 
 # The same examples every time, and no deadline: how long an example takes depends on the machine.
 hypothesis.settings.register_profile(
@@ -30,6 +36,27 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     report = yield
     _fail_where_skipped(report)
     return report
+
+
+@pytest.fixture(scope='session')
+def _emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+    with contextlib.ExitStack() as held:
+        try:
+            directory = tmp_path_factory.mktemp('gcs')
+            emulator = held.enter_context(Emulator.started(directory))
+        except EmulatorMissingError as error:
+            pytest.skip(f'no Google Cloud Storage: {error}')
+        # For the whole session: gcsfs and tensorstore read them once.
+        patch = held.enter_context(pytest.MonkeyPatch.context())
+        for name, value in emulator.environment.items():
+            patch.setenv(name, value)
+        yield emulator
+
+
+@pytest.fixture
+def store(_emulator: Emulator) -> epath.Path:
+    """A directory in Google Cloud Storage, where nothing is yet."""
+    return epath.Path(job_path(f'{_emulator.bucket}/{uuid.uuid4().hex}'))
 
 
 def _fail_where_skipped(report: Any) -> None:

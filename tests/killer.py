@@ -3,7 +3,8 @@
     python -m tests.killer step:5 paxtune.search --exp=…
 
 Kinds: `step:N` before the N-th training step of the process; `saved:N` after the N-th checkpoint
-is complete; `save:N` inside the N-th save, when its files are written and it does not count yet;
+is complete; `save:N` inside the N-th save, when its files are written and it does not count yet (in
+a store a save is two, of the arrays and of all);
 `suggestion:N` inside the N-th suggestion; `suggested:N` after it, before it is written; `moved:N`
 before the N-th change of a trial (a report, an end, a note) is written; `int:N` sends SIGINT before
 the N-th training step, `ints:N` twice.
@@ -71,9 +72,10 @@ def arm(where: str) -> None:
     elif kind == 'saved':
         _saved(count)
     elif kind == 'save':
-        from orbax.checkpoint._src.path.atomicity import AtomicRenameTemporaryPath
+        from orbax.checkpoint._src.path import atomicity
 
-        _before(AtomicRenameTemporaryPath, 'finalize', count, _die)
+        for each in (atomicity.AtomicRenameTemporaryPath, atomicity.CommitFileTemporaryPath):
+            _before(each, 'finalize', count, _die)
     elif kind == 'suggestion':
         from paxtune.algorithms import RandomSearch, RegularizedEvolution
 

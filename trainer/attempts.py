@@ -16,7 +16,7 @@ from etils import epath
 
 from trainer import processes
 from trainer.checkpoint import COMMITTED, newest_checkpoint, saved_checkpoints
-from trainer.directory import is_local, write_text
+from trainer.directory import absolute, is_local, write_text
 from trainer.summaries import METRICS, read_metrics
 
 # Orbax ignores what has this in its name, and deletes it when a run begins.
@@ -27,7 +27,6 @@ _MOST_TAKEN = 2  # One to fall back upon, should the newest turn out to be damag
 _LOOKS = 10  # An earlier attempt that goes on may delete what was found.
 
 _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS)
-_GONE = (errno.ENOENT, errno.ESTALE)  # The latter on network file systems.
 
 
 def take_over(earlier: Sequence[epath.PathLike], run_dir: epath.PathLike) -> int:
@@ -71,8 +70,7 @@ def _take_over(earlier: Sequence[epath.PathLike], target: epath.Path) -> int:
 
 
 def _absolute(path: epath.PathLike) -> epath.Path:
-    path = epath.Path(path).expanduser()
-    return path.absolute() if is_local(path) else path
+    return absolute(epath.Path(path).expanduser())
 
 
 def _found(earlier: Sequence[epath.Path]) -> list[epath.Path]:
@@ -94,9 +92,10 @@ def _bring(found: Sequence[epath.Path], target: epath.Path) -> None:
         try:
             _copy_tree(checkpoint, partial)
         except OSError as error:
-            if error.errno not in _GONE:
+            if not isinstance(error, FileNotFoundError) and error.errno != errno.ESTALE:
                 raise
-            # Its attempt goes on and has deleted it. What is there of it does not count.
+            # Its attempt goes on and has deleted it; ESTALE says so on network file systems. What
+            # is there of it does not count.
             _remove(partial)
             continue
         if not ready:

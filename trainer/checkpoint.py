@@ -10,7 +10,7 @@ from absl import logging
 from etils import epath
 
 from trainer import processes, saves
-from trainer.directory import is_local
+from trainer.directory import absolute, is_local
 from trainer.errors import SaveError, UserError
 from trainer.state import TrainState
 
@@ -54,9 +54,8 @@ class Checkpoints:
             max_to_keep: how many of the newest to keep as new ones are written; None for a
                 reader, which changes nothing, since a run may be writing there.
         """
-        path = epath.Path(directory)
         # Orbax refuses relative paths, and only when it writes.
-        self._directory = path.absolute() if is_local(path) else path
+        self._directory = absolute(directory)
         policies = ocp.training.preservation_policies
         keep: Any = policies.LatestN(max_to_keep) if max_to_keep else None
         self._checkpointer = ocp.training.Checkpointer(
@@ -193,8 +192,7 @@ class Checkpoints:
 
 def newest_checkpoint(path: epath.PathLike) -> epath.Path | None:
     """The checkpoint at `path`, or the newest of those in it; None where there is none."""
-    directory = epath.Path(path).expanduser()
-    directory = directory.absolute() if is_local(directory) else directory
+    directory = absolute(epath.Path(path).expanduser())
     if not directory.is_dir():
         return None
     if _is_checkpoint(directory):

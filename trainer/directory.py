@@ -2,10 +2,12 @@
 
 import contextlib
 import fcntl
+import importlib.util
 import json
 import os
 import re
 import tempfile
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,9 @@ import pyglove as pg
 from etils import epath
 
 from trainer.errors import UserError
+
+JobPath = Path | epath.Path
+"""A path in the directory of a job: on a local disk, or in a store."""
 
 _LOCK_FILE = 'lock'
 _MAX_NAME = 80
@@ -24,21 +29,78 @@ def is_local(path: str | os.PathLike[str]) -> bool:
     return '://' not in os.fspath(path)
 
 
-def create(path: str | os.PathLike[str]) -> Path:
-    """Makes a directory on a local disk, with its parents, or finds it there.
+def job_path(path: str | os.PathLike[str]) -> JobPath:
+    """The directory of a job, on a local disk or in Google Cloud Storage. Nobody is called yet.
+
+    To be called before anything else is looked for in such a store.
 
     Args:
         path: the value of --job_log_dir.
 
     Raises:
-        UserError: it is not on a local disk, cannot be made, or cannot be written to.
+        UserError: it is in another store, or what speaks with the store is not installed.
     """
-    if not is_local(path):
+    if is_local(path):
+        return Path(path)
+    if not os.fspath(path).startswith('gs://'):
         raise UserError(
-            f'--job_log_dir={os.fspath(path)}: name a directory on a local disk: its lock, and '
-            'study.db (SQLite), need file locks, which remote stores do not have'
+            f'--job_log_dir={os.fspath(path)}: name a directory on a local disk, or '
+            'gs://BUCKET/DIRECTORY'
         )
-    directory = Path(path)
+    if importlib.util.find_spec('gcsfs') is None:
+        raise UserError(
+            f"--job_log_dir={os.fspath(path)}: gs:// needs gcsfs: pip install 'paxtune[gcs]'"
+        )
+    import fsspec.config
+    from etils.epath import gpath
+
+    # epath would else go through TensorFlow, which takes seconds to import. It asks once, whatever
+    # path it is first used for.
+    os.environ.setdefault('EPATH_USE_TF', 'false')
+    gpath._is_tf_installed.cache_clear()
+    # Other processes write there, too, so what a directory holds is never remembered.
+    fsspec.config.conf.setdefault('gs', {})['use_listings_cache'] = False
+    return epath.Path(path)
+
+
+def absolute(path: epath.PathLike) -> epath.Path:
+    """A path that stays the same in another working directory. Those in a store all do."""
+    path = epath.Path(path)
+    return path.absolute() if is_local(path) else path
+
+
+def create(path: str | os.PathLike[str]) -> JobPath:
+    """Makes the directory of a job, with its parents, or finds it there.
+
+    Args:
+        path: the value of --job_log_dir.
+
+    Raises:
+        UserError: it cannot be made, or cannot be written to.
+    """
+    directory = job_path(path)
+    return _created(directory) if isinstance(directory, Path) else _found_in_store(directory)
+
+
+def _found_in_store(directory: epath.Path) -> epath.Path:
+    # A store has no empty directories. Whoever trains there must be able to delete, too.
+    probe = directory / f'.{uuid.uuid4().hex}'
+    try:
+        probe.write_bytes(b'')
+        probe.unlink()
+    # Whatever gcsfs raises, or what it asks for credentials.
+    except Exception as error:
+        missing = isinstance(error, FileNotFoundError)
+        reason = f'{type(error).__name__}: {error}'.splitlines()[0]
+        raise UserError(
+            f'--job_log_dir={directory}: cannot write there '
+            f'({"there is no such bucket" if missing else reason}): name a directory in a bucket '
+            'that is there, in which you may write and delete'
+        ) from error
+    return directory
+
+
+def _created(directory: Path) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         # Permission bits do not tell about read-only file systems; an attempt does.
@@ -59,9 +121,15 @@ def locked(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Makes the directory and holds it for this process; the kernel lets go when it dies.
 
     Raises:
-        UserError: as `create`, and where another process holds the directory.
+        UserError: as `create`, where another process holds the directory, and where it is not on a
+            local disk.
     """
-    directory = create(path)
+    if not is_local(path):
+        raise UserError(
+            f'--job_log_dir={os.fspath(path)}: name a directory on a local disk: its lock, and '
+            'study.db (SQLite), need file locks, which remote stores do not have'
+        )
+    directory = _created(Path(path))
     # Never deleted: a lock on a deleted file keeps nobody out.
     with open(directory / _LOCK_FILE, 'a+') as file:
         try:
@@ -101,7 +169,7 @@ def trial_directory_name(number: int, decisions: Mapping[str, Any]) -> str:
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Writes a file so that readers find the old text or the new one, never a part of it."""
     if not is_local(path):
-        epath.Path(path).write_text(text)  # A remote store writes a file whole.
+        epath.Path(path).write_bytes(text.encode())  # A remote store writes a file whole.
         return
     path = Path(path)
     partial = path.with_name(f'.{path.name}.{os.getpid()}.partial')

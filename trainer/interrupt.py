@@ -3,6 +3,8 @@
 import contextlib
 import os
 import signal
+import threading
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -48,6 +50,32 @@ class Interrupt:
             os._exit(self.exit_code)
         self._signal = number
         _write(2, b'\nSaving a checkpoint, then stopping; once more to stop at once.\n')
+
+
+@contextlib.contextmanager
+def signalled() -> Iterator[threading.Event]:
+    """Set by the first SIGINT or SIGTERM; the second ends the process at once.
+
+    For commands that wait. KeyboardInterrupt can be raised in a callback, where Python drops it.
+
+    Example:
+        >>> with signalled() as ended:
+        ...     ended.is_set()
+        False
+    """
+    event = threading.Event()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if event.is_set():
+            os._exit(128 + number)
+        event.set()
+
+    before = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield event
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def _write(descriptor: int, text: bytes) -> None:

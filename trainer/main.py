@@ -3,8 +3,9 @@
     python -m trainer.main --exp=lm.C4Small --job_log_dir=runs/c4 --mode=train
     python -m trainer.main --exp=lm.C4Small --job_log_dir=runs/c4 --mode=eval
 
-The same command again resumes from the newest checkpoint. Several processes, or hosts with a common
-file system, train together: the same command on each, with
+The same command again resumes from the newest checkpoint. The directory may be in Google Cloud
+Storage, gs://BUCKET/DIRECTORY (pip install 'paxtune[gcs]'); there no lock keeps others out. Several
+processes, or hosts with a common file system, train together: the same command on each, with
 
     --coordinator=HOST:PORT --num_processes=2 --process_id=0     (and 1)
 
@@ -78,12 +79,16 @@ def _train(experiment: 'Experiment', job_log_dir: str, resume_command: Sequence[
     from trainer.setup import prepare_inputs
     from trainer.warm_start import source_of
 
+    directory.job_path(job_log_dir)
     prepare_inputs(experiment)
     source_of(experiment, job_log_dir)
     command.enable_compilation_cache()
-    hold = processes.is_first() and directory.is_local(job_log_dir)
-    holding = directory.locked(job_log_dir) if hold else contextlib.nullcontext()
-    with holding, Interrupt() as interrupt:
+    with contextlib.ExitStack() as held:
+        if processes.is_first() and directory.is_local(job_log_dir):
+            held.enter_context(directory.locked(job_log_dir))
+        elif processes.is_first():
+            directory.create(job_log_dir)  # There are no locks.
+        interrupt = held.enter_context(Interrupt())
         try:
             told = False
             with contextlib.closing(run(experiment, job_log_dir, interrupt.requested)) as running:
@@ -109,13 +114,12 @@ def evaluate_newest(experiment: 'Experiment', job_log_dir: str) -> int:
     Raises:
         UserError: bad input, or there is no checkpoint.
     """
-    from etils import epath
-
     from trainer.checkpoint import Checkpoints
+    from trainer.directory import job_path
     from trainer.evaluate import evaluate
     from trainer.setup import compiled, localized, prepare_inputs
 
-    path = epath.Path(job_log_dir) / 'checkpoints'
+    path = job_path(job_log_dir) / 'checkpoints'
     if not path.exists():
         raise UserError(f'--job_log_dir: there are no checkpoints in {path}')
     experiment = localized(command.concrete(experiment))

@@ -1,4 +1,7 @@
-"""Metrics on disk: `metrics.jsonl`, a line a record, and TensorBoard scalars."""
+"""Metrics on disk: `metrics.jsonl`, a line a record, and TensorBoard scalars.
+
+A remote store takes files whole, so there both are written anew each time that they are flushed.
+"""
 
 import json
 import socket
@@ -8,16 +11,51 @@ from typing import Any
 
 from etils import epath
 from tensorboardX.proto import event_pb2
-from tensorboardX.record_writer import RecordWriter, directory_check
+from tensorboardX.record_writer import (
+    RecordWriter,
+    directory_check,
+    register_writer_factory,
+)
 from tensorboardX.summary import scalar
 
-from trainer.directory import write_text
+from trainer.directory import is_local, write_text
 
 METRICS = 'metrics.jsonl'
 """The name of the file of metrics, in the directory of a run."""
 
 _FLUSH_SECONDS = 120.0
 _PROTOS: Any = event_pb2  # Generated code makes its classes when it is imported.
+
+
+class _Whole:
+    """A file in a remote store, written whole at each flush."""
+
+    def __init__(self, path: epath.PathLike):
+        self._path, self._content = epath.Path(path), bytearray()
+
+    def write(self, data: bytes) -> None:
+        self._content += data
+
+    def flush(self) -> None:
+        self._path.write_bytes(bytes(self._content))
+
+    def close(self) -> None:
+        self.flush()
+
+
+class _Store:
+    """How tensorboardX opens files in a remote store. Its own way needs other credentials."""
+
+    @staticmethod
+    def directory_check(path: str) -> None:
+        """There are no directories."""
+
+    @staticmethod
+    def open(path: str) -> _Whole:
+        return _Whole(path)
+
+
+register_writer_factory('gs', _Store)
 
 
 class Summaries:
@@ -31,7 +69,12 @@ class Summaries:
         root = epath.Path(job_log_dir)
         self._path = root / METRICS
         kept = [r for r in read_metrics(self._path) if _belongs(r, resumed_from)]
-        write_text(self._path, ''.join(json.dumps(record) + '\n' for record in kept))
+        text = ''.join(json.dumps(record) + '\n' for record in kept)
+        write_text(self._path, text)
+        self._whole = None if is_local(root) else _Whole(self._path)
+        if self._whole is not None:
+            self._whole.write(text.encode())
+        self._flushed = time.monotonic()
         self._tensorboard = _Scalars(root / 'summaries', resumed_from)
         for record in kept:  # TensorBoard drops the whole step, and later ones.
             if record['step'] == resumed_from:
@@ -40,12 +83,21 @@ class Summaries:
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Writes the metrics of a step."""
         record = {'step': step, 'time': round(time.time(), 3), **metrics}
-        with self._path.open('a') as file:
-            file.write(json.dumps(record) + '\n')
+        line = json.dumps(record) + '\n'
+        if self._whole is not None:
+            self._whole.write(line.encode())
+        else:
+            with self._path.open('a') as file:
+                file.write(line)
         self._add_scalars(record)
+        if time.monotonic() - self._flushed > _FLUSH_SECONDS:
+            self.flush()
 
     def flush(self) -> None:
         """Puts on disk what was written, as a checkpoint relies on it."""
+        self._flushed = time.monotonic()
+        if self._whole is not None:
+            self._whole.flush()
         self._tensorboard.flush()
 
     def _add_scalars(self, record: Mapping[str, Any]) -> None:
@@ -55,6 +107,8 @@ class Summaries:
 
     def close(self) -> None:
         """Puts on disk what was written, and lets go of the files."""
+        if self._whole is not None:
+            self._whole.close()
         self._tensorboard.close()
 
 
@@ -70,7 +124,6 @@ class _Scalars:
         # Two files of one second would have one name, and the later one win.
         name = f'events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{resumed_from:09d}'
         self._records = RecordWriter(str(directory / name))
-        self._flushed = time.monotonic()
         # TensorBoard drops the steps from this one on that an earlier process wrote.
         self._write(file_version='brain.Event:2')
         start = _PROTOS.SessionLog(status=_PROTOS.SessionLog.START)
@@ -79,12 +132,9 @@ class _Scalars:
     def add(self, name: str, value: float, step: int, seconds: float) -> None:
         """Writes a scalar of a step, and when it was measured."""
         self._write(summary=scalar(name, value), step=step, wall_time=seconds)
-        if time.monotonic() - self._flushed > _FLUSH_SECONDS:
-            self.flush()
 
     def flush(self) -> None:
         """Puts on disk what was written."""
-        self._flushed = time.monotonic()
         self._records.flush()
 
     def close(self) -> None:

@@ -9,18 +9,24 @@ from typing import Any
 
 import pyglove as pg
 import pytest
+from etils import epath
 
 from paxtune.algorithms import RegularizedEvolution
 from paxtune.api import tune
 from paxtune.attempts import Loss
+from paxtune.database import Database
+from paxtune.local_store import LocalStore
 from paxtune.retention import REMOVED, Retention, disk_bytes, remove_unneeded, require_weights
 from paxtune.rewards import MetricReward, Objectives
 from paxtune.runners import attempt_directory, trial_directory
 from paxtune.searching import Search
+from paxtune.service.endpoint import Service
 from paxtune.study import Study
 from paxtune.trial import Trial
 from tests.paxtune.studies import ask
 from tests.paxtune.tunables import Rates
+from trainer.checkpoint import newest_checkpoint
+from trainer.directory import JobPath
 from trainer.errors import UserError
 
 LOSS = MetricReward('minimize', 'loss')
@@ -33,7 +39,7 @@ def opened(directory: Path | None, **fields: Any) -> Study:
     return Study.open(directory, pg.Dict(x=pg.floatv(0.0, 100.0)), search=search)
 
 
-def save(study: Study, trial: Trial, *steps: int, part: str = '', attempt: int = 1) -> Path:
+def save(study: Study, trial: Trial, *steps: int, part: str = '', attempt: int = 1) -> JobPath:
     """Writes what is taken for checkpoints."""
     directory = attempt_directory(study, trial, attempt) / part / 'checkpoints'
     for step in steps or (2,):
@@ -292,6 +298,44 @@ def test_a_kill_leaves_nothing_that_counts_and_the_rest_is_removed_next_time(
         assert not list((directory / REMOVED).iterdir())
 
 
+def test_those_in_a_store_go_too_and_a_kill_leaves_nothing_that_counts(
+    store: epath.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    kept = LocalStore(Database(None))
+    value, how = pg.Dict(x=pg.floatv(0.0, 100.0)), Search(LOSS, 99, keep_checkpoints=1)
+    with Study.open(store, value, search=how, store=kept) as study:
+        for loss in (2.0, 1.0):
+            add(study, loss)
+        worst, best = (trial_directory(study, trial) for trial in study.trials)
+        for directory in (worst, best):
+            (directory / 'checkpoints/2/commit_success.txt').write_text('')
+        with monkeypatch.context() as patch:
+            patch.setattr(type(store), 'rmtree', die)
+            with pytest.raises(Killed):
+                remove_unneeded(study)
+        assert (worst / 'checkpoints/2').exists()
+        assert newest_checkpoint(worst / 'checkpoints') is None
+        assert remove_unneeded(study) == [1]
+        assert remove_unneeded(study) == []
+        assert [path.name for path in worst.iterdir()] == [REMOVED]
+        assert newest_checkpoint(best / 'checkpoints') is not None
+        require_weights(study, study.trial(2))
+        with pytest.raises(UserError, match='the weights of trial 1 were removed'):
+            require_weights(study, study.trial(1))
+
+
+def test_what_is_in_a_store_is_not_measured(store: epath.Path) -> None:
+    service = Service('127.0.0.1:1', 'mine')
+    with pytest.raises(UserError, match=rf'max_disk_gb=1: what is in {store} is not measured'):
+        tune(Rates(), job_log_dir=store, max_disk_gb=1.0, service=service)
+
+
 def test_what_cannot_be_removed_is_logged_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -361,8 +405,6 @@ def test_the_best_of_a_real_study_can_still_be_read(
         remove_unneeded(study)
         (best,) = study.top(1)
         assert with_weights(study) == [best.id]
-        from trainer.checkpoint import newest_checkpoint
-
         newest = newest_checkpoint(trial_directory(study, best) / 'checkpoints')
         assert newest is not None
         assert newest.name == '6'

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyglove as pg
 import pytest
+from etils import epath
 
 from paxtune import search, train
 from paxtune.runners import trial_directory
@@ -39,7 +40,7 @@ def run(directory: Path, name: str = 'Rates', *flags: str) -> list[Trial]:
 
 def directory_of(study_directory: Path, trial: Trial) -> Path:
     with Study.load(study_directory) as study:
-        return trial_directory(study, trial)
+        return Path(trial_directory(study, trial))
 
 
 def printed_command(out: str) -> list[str]:
@@ -116,6 +117,23 @@ def test_a_trial_trains_again_to_the_last_bit(tmp_path: Path, capsys: Any) -> No
     rate = best.decisions['task.learner.learning_rate']
     assert train.main([*mine, f'task.learner.learning_rate={rate!r}']) == 0
     assert f'eval/log_pplx={best.reward!r} ' in capsys.readouterr().out
+
+
+def test_it_trains_in_a_store_as_well(store: epath.Path, tmp_path: Path, capsys: Any) -> None:
+    flags = [f'--exp={MODULE}.Rates', '--decisions', 'task.learner.learning_rate=0.01']
+    for directory in (tmp_path, store):
+        assert train.main([*flags, f'--job_log_dir={directory}']) == 0
+    told = re.findall(r'step 6: .*eval/log_pplx=(\S+)', capsys.readouterr().out)
+    assert len(told) == 2
+    assert told[0] == told[1]
+
+
+def test_a_bucket_that_is_not_there_is_refused_before_a_service_is_called(
+    store: epath.Path,
+) -> None:
+    flags = ['--vizier_endpoint=127.0.0.1:1', '--job_log_dir=gs://none/study']
+    with pytest.raises(UserError, match=r'gs://none/study: .*there is no such bucket'):
+        search.main([f'--exp={MODULE}.Rates', *flags])
 
 
 def test_the_printed_command_trains_the_best_trial(tmp_path: Path, capsys: Any) -> None:
@@ -339,7 +357,7 @@ def test_a_signal_pauses_the_study(
         (['--set', 'search.reward.metric=evl/loss'], 'begin with train/, eval/'),
         (['--max_hours=0'], 'max_hours must be above 0'),
         (['--seed_trials=/nowhere.json'], '--seed_trials=/nowhere.json: cannot be read'),
-        (['--job_log_dir=gs://bucket/study'], 'local disk'),
+        (['--job_log_dir=gs://bucket/study'], 'local disk.*--vizier_endpoint=HOST:PORT'),
     ],
 )
 def test_bad_input_is_refused(tmp_path: Path, flags: list[str], message: str) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -44,11 +45,12 @@ def watched(
 
     def show(acts: Acts, console: Console | None = None) -> str:
         left = iter(acts)
-        clock = types.SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: next(left)())
-        monkeypatch.setattr(study_watch, 'time', clock)
+        monkeypatch.setattr(study_watch, 'time', types.SimpleNamespace(monotonic=lambda: 0.0))
+        ended = threading.Event()
+        monkeypatch.setattr(ended, 'wait', lambda _: next(left)())
         database = Database(tmp_path / 'study.db', read_only=True)
         with contextlib.closing(LocalStore(database)) as store:
-            watch(store, 'here', 1.0, console)
+            watch(store, 'here', 1.0, ended, console)
         assert next(left, None) is None
         return capsys.readouterr().out
 

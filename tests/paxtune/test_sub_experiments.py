@@ -73,7 +73,8 @@ def test_metrics_of_each_are_folded_alone(tmp_path: Path) -> None:
         assert trial.metrics[f'{name}:short'] == third.metrics[f'{name}:short']
 
 
-def test_a_limit_holds_for_each(tmp_path: Path) -> None:
+def test_a_limit_holds_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('paxtune.algorithms.sampling._MAX_INFEASIBLE', 20)  # For a quick end.
     made = folds(limits=[Limit(metric='num_params', at_most=10)])
     with Study.open(tmp_path, made) as study, pytest.raises(UserError, match='num_params'):
         study.suggest()

@@ -12,11 +12,13 @@ from typing import Any
 
 import psutil
 import pytest
+from etils import epath
 
 from paxtune import tune
 from paxtune.database import Database
 from paxtune.local_store import LocalStore
 from paxtune.placement import Place, divided, places
+from paxtune.runners import attempt_directory
 from paxtune.study import Study
 from paxtune.trial import Trial
 from paxtune.with_workers import Workers
@@ -24,6 +26,8 @@ from paxtune.workers import modules_of, presence, wait_for_the_last
 from tests.paxtune import faulty, toys, tunables
 from tests.paxtune.service.conftest import until
 from tests.processes import ROOT, environment
+from trainer.checkpoint import newest_checkpoint
+from trainer.directory import JobPath
 from trainer.errors import UserError
 
 slow = pytest.mark.slow
@@ -46,12 +50,12 @@ def _nothing_is_left() -> Iterator[None]:
     _started.clear()
 
 
-def start(module: str, *flags: str, cache: Path) -> 'subprocess.Popen[str]':
+def start(module: str, *flags: str, cache: Path, cwd: Path = ROOT) -> 'subprocess.Popen[str]':
     """A command in a process of its own."""
     process = subprocess.Popen(
         [sys.executable, '-m', module, *flags],
         env=environment(cache),
-        cwd=ROOT,
+        cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -60,9 +64,11 @@ def start(module: str, *flags: str, cache: Path) -> 'subprocess.Popen[str]':
     return process
 
 
-def search(directory: Path, *flags: str, exp: str = 'Slow', cache: Path) -> 'subprocess.Popen[str]':
+def search(
+    directory: JobPath, *flags: str, exp: str = 'Slow', cache: Path, cwd: Path = ROOT
+) -> 'subprocess.Popen[str]':
     given = [f'--exp=tests.paxtune.faulty.{exp}', f'--job_log_dir={directory}', *flags]
-    return start('paxtune.search', *given, cache=cache)
+    return start('paxtune.search', *given, cache=cache, cwd=cwd)
 
 
 def ended(process: 'subprocess.Popen[str]', code: int = 0) -> str:
@@ -224,6 +230,47 @@ def test_a_service_restarts_under_its_workers(
         workers_of(searching)[0].kill()
         ended(searching)
         assert told(study.trials) == undisturbed
+
+
+@slow
+def test_trials_move_between_machines_through_a_store(
+    store: epath.Path, tmp_path: Path, cache: Path, undisturbed: dict[str, Any]
+) -> None:
+    _, port = serve(tmp_path, cache)
+    flags = [f'--vizier_endpoint=127.0.0.1:{port}', '--study=slow', '--num_trials=2']
+    flags += ['--set', 'search.keep_checkpoints=1']
+    machines = [tmp_path / 'one', tmp_path / 'two']
+    for machine in machines:
+        machine.mkdir()
+    first = search(store, *flags, cache=cache, cwd=machines[0])
+    kept = LocalStore(Database(tmp_path / 'studies.db', read_only=True), 'slow')
+    until(lambda: kept.study() is not None, 120)
+    with Study.join(kept, store) as study:
+        until(lambda: bool(running(study, measured=1)), 120)
+        workers_of(first)[0].kill()
+        # It goes on in the same attempt.
+        until(lambda: any('resumed' in events(trial) for trial in study.trials), 60)
+        workers = workers_of(first)
+        first.kill()
+        first.communicate()
+        psutil.wait_procs(workers, timeout=20)
+        # Its lease runs out, and another machine begins another attempt where it was.
+        out = ended(search(store, *flags, '--workers=2', cache=cache, cwd=machines[1]))
+        assert 'The study is done: it has all of its 2 trials (2 completed)' in out
+        assert out.count('The logs of workers are in runs/slow/logs') == 1
+        trial = study.trials[0]
+        assert (trial.attempt, events(trial).count('resumed')) == (2, 2)
+        assert 'restarted' not in events(trial)
+        assert told(study.trials).items() <= undisturbed.items()
+        where = [attempt_directory(study, each) / 'checkpoints' for each in study.trials]
+        has_weights = [newest_checkpoint(each) is not None for each in where]
+        assert has_weights == [each is study.best for each in study.trials]
+    for machine in machines:
+        assert list(machine.glob('runs/slow/logs/*-1.jsonl'))
+
+
+def events(trial: Trial) -> list[str]:
+    return [event['event'] for event in trial.history]
 
 
 def test_a_machine_is_divided_evenly(monkeypatch: pytest.MonkeyPatch) -> None:

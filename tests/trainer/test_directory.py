@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from etils import epath
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,8 +58,7 @@ def test_create_makes_parents_and_finds_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ('path', 'message'),
     [
-        ('gs://bucket/job', r'--job_log_dir=gs://bucket/job: .*local disk.*SQLite'),
-        ('s3://bucket', 'local disk'),
+        ('s3://bucket', '--job_log_dir=s3://bucket: name a directory on a local disk, or gs://'),
         ('/proc/no/such', '--job_log_dir=/proc/no/such: cannot write there'),
         ('/dev/null', 'it is not a directory'),
         ('/dev/null/job', 'Not a directory'),
@@ -68,6 +68,30 @@ def test_create_makes_parents_and_finds_again(tmp_path: Path) -> None:
 def test_create_refuses(path: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         directory.create(path)
+
+
+def test_create_finds_a_bucket_and_leaves_nothing_there(store: epath.Path) -> None:
+    assert directory.create(store / 'a') == store / 'a'
+    assert not store.exists()
+
+
+def test_create_refuses_a_bucket_that_is_not_there(store: epath.Path) -> None:
+    with pytest.raises(UserError, match=r'--job_log_dir=gs://none/a: .*there is no such bucket'):
+        directory.create('gs://none/a')
+
+
+def test_a_store_needs_what_speaks_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('importlib.util.find_spec', lambda name: None)
+    with pytest.raises(UserError, match=r"gs:// needs gcsfs: pip install 'paxtune\[gcs\]'"):
+        directory.job_path('gs://bucket/job')
+
+
+def test_a_store_has_no_locks() -> None:
+    with (
+        pytest.raises(UserError, match=r'--job_log_dir=gs://bucket/job: .*local disk.*SQLite'),
+        directory.locked('gs://bucket/job'),
+    ):
+        pytest.fail('it is held')
 
 
 def test_second_process_is_refused_with_the_holders_pid(

@@ -14,6 +14,7 @@ import pytest
 from tests.processes import command, passed
 from tests.trainer import killed
 from trainer.checkpoint import Checkpoints
+from trainer.directory import JobPath
 from trainer.setup import compiled, localized
 from trainer.summaries import read_metrics
 
@@ -27,19 +28,19 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp('cache')
 
 
-def train(name: str, directory: Path, cache: Path, kill: str | None = None) -> Any:
+def train(name: str, directory: JobPath, cache: Path, kill: str | None = None) -> Any:
     flags = [f'--exp=tests.trainer.killed.{name}', f'--job_log_dir={directory}']
     return command('trainer.main', *flags, cache=cache, kill=kill)
 
 
-def state_of(name: str, directory: Path) -> Any:
+def state_of(name: str, directory: JobPath) -> Any:
     program, _ = compiled(localized(getattr(killed, name)()))
     restored = Checkpoints(directory / 'checkpoints').restore(program.abstract_state)
     assert restored is not None
     return jax.device_get(restored.state)
 
 
-def losses(directory: Path) -> list[tuple[int, Any]]:
+def losses(directory: JobPath) -> list[tuple[int, Any]]:
     records = read_metrics(directory / 'metrics.jsonl')
     return [(r['step'], r.get('train/loss', r.get('eval/loss'))) for r in records]
 

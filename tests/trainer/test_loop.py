@@ -15,6 +15,7 @@ from tensorboardX.proto import event_pb2
 from tests.trainer.tiny import LENGTH, CountingInput, experiment
 from trainer.checkpoint import Checkpoints
 from trainer.costs import COSTS
+from trainer.directory import JobPath
 from trainer.errors import UserError
 from trainer.experiment import Experiment
 from trainer.layers import Dropout
@@ -28,7 +29,7 @@ from trainer.task import DeviceBatch
 from trainer.tasks import LanguageModelTask
 
 
-def measured(made: Experiment, directory: Path, **fields: Any) -> list[Measurement]:
+def measured(made: Experiment, directory: JobPath, **fields: Any) -> list[Measurement]:
     return list(run(made, directory, **fields))
 
 
@@ -36,7 +37,7 @@ def without_speed(measurement: Measurement) -> dict[str, float]:
     return {k: v for k, v in measurement.metrics.items() if k not in SPEEDS}
 
 
-def final_state(made: Experiment, directory: Path) -> Any:
+def final_state(made: Experiment, directory: JobPath) -> Any:
     program, _ = compiled(localized(made))
     restored = Checkpoints(directory / 'checkpoints').restore(program.abstract_state)
     assert restored is not None
