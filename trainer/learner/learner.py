@@ -177,11 +177,12 @@ class Learner(Component):
         return select(params, kept)
 
     def init(self, params: Any, decay_mask: Mask) -> Any:
-        """The state of the optimizers for new parameters, by the names of the optimizers."""
-        return {
+        """The state of the optimizer for new parameters; of several, by their names."""
+        states = {
             name: owner.optimizer.make(jnp.zeros(()), alike(decay_mask, part)).init(part)
             for name, (owner, part) in self._parts(self.trained(params)).items()
         }
+        return states if self.auxiliary_optimizers else states[_MAIN]
 
     def init_ema(self, params: Any) -> Any:
         """The averages of new parameters; {} where none are asked for."""
@@ -205,18 +206,20 @@ class Learner(Component):
         metrics['skipped_steps'] = Count(1 - is_valid.astype(jnp.float32))
         if not self.apply_separate_scaling:
             gradients = self._clipped(gradients, norm)
-        opt_state = {}
+        several = bool(self.auxiliary_optimizers)
+        before, after = (state.opt_state if several else {_MAIN: state.opt_state}), {}
         for name, (owner, part) in self._parts(params).items():
             own = alike(gradients, part)
             if self.apply_separate_scaling:
                 own = self._clipped(own, optax.tree.norm(own))
             learning_rate = owner.learning_rate * owner.schedule.factor(state.step)
             optimizer = owner.optimizer.make(learning_rate, alike(decay_mask, part))
-            updates, opt_state[name] = optimizer.update(own, state.opt_state[name], part)
+            updates, after[name] = optimizer.update(own, before[name], part)
             params = replaced(params, optax.apply_updates(part, updates))
             suffix = '' if name == _MAIN else f'/{name}'
             one = jnp.ones((), jnp.float32)
             metrics[f'learning_rate{suffix}'] = WeightedScalar(learning_rate, one)
+        opt_state = after if several else after[_MAIN]
         averages = self._averaged(state, params)
         params = replaced(state.params, params)
         return Update(state, params, opt_state, averages, is_valid, metrics)
