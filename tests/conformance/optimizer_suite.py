@@ -21,15 +21,15 @@ def _drawn(*shape: int) -> jax.Array:
     return jnp.asarray(values, jnp.float32)
 
 
-PARAMS = {
+PARAMS: Any = {
     'embedding': {'table': _drawn(8, 4)},
     'stack': {'layers_0x3': {'kernel': _drawn(3, 4, 6), 'scale': _drawn(3, 4)}},
 }
-MASK = {
+MASK: Any = {
     'embedding': {'table': True},
     'stack': {'layers_0x3': {'kernel': True, 'scale': False}},
 }
-UNSCANNED = {
+UNSCANNED: Any = {
     'embedding': MASK['embedding'],
     'stack': {f'layers_{i}': {'kernel': True, 'scale': False} for i in range(3)},
 }
@@ -111,7 +111,8 @@ def check_state_is_all_there_is(steps: Steps) -> None:
     whole = steps.run(PARAMS, steps.state, 4)
     half = steps.run(PARAMS, steps.state, 2)
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(half[1]))
-    again = steps.run(*jax.tree.map(lambda leaf: jnp.asarray(np.array(leaf)), half), 2)
+    params, state = jax.tree.map(lambda leaf: jnp.asarray(np.array(leaf)), half)
+    again = steps.run(params, state, 2)
     jax.tree.map(np.testing.assert_array_equal, again, whole)
 
 

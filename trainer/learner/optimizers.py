@@ -54,7 +54,7 @@ class Optimizer(Component):
         else:
             direction = self.direction(learning_rate, decay_mask)
         parts = [direction]
-        if self.l1_regularizer_weight is not None or self.l2_regularizer_weight is not None:
+        if self._regularizer() is not None:
             parts.insert(0, optax.stateless(lambda g, p: self._regularized(g, p, decay_mask)))
         if self.weight_decay is not None:
             factor = learning_rate * self.weight_decay
@@ -72,14 +72,23 @@ class Optimizer(Component):
         """
         return False
 
+    def _regularizer(self) -> Callable[[jax.Array], jax.Array] | None:
+        """From a parameter to what is added to its gradient; None where nothing is."""
+        l1, l2 = self.l1_regularizer_weight, self.l2_regularizer_weight
+        if l1 is not None:
+            return lambda param: l1 * jnp.sign(param)
+        if l2 is not None:
+            return lambda param: l2 * param
+        return None
+
     def _regularized(self, gradients: Any, params: Any, mask: Mask) -> Any:
+        regularizer = self._regularizer()
+
         def of(path: Any, gradient: jax.Array, param: jax.Array, applies: bool) -> jax.Array:
-            axes = gradients_lib.own_axes(keys(path), param)
-            if not applies or (self.skip_lp_1d_vectors and len(axes) <= 1):
+            is_vector = len(gradients_lib.own_axes(keys(path), param)) <= 1
+            if regularizer is None or not applies or (self.skip_lp_1d_vectors and is_vector):
                 return gradient
-            if self.l1_regularizer_weight is not None:
-                return gradient + self.l1_regularizer_weight * jnp.sign(param)
-            return gradient + self.l2_regularizer_weight * param
+            return gradient + regularizer(param)
 
         return jax.tree_util.tree_map_with_path(of, gradients, params, mask)
 
@@ -116,7 +125,7 @@ class AdamW(Optimizer):
         b1: decay of the first moment.
         b2: decay of the second moment.
         epsilon: added to the root of the second moment.
-        epsilon_root: added to the second moment under the root.
+        epsilon_root: added to the second moment under the root; None adds nothing.
         clip_threshold: the update of each parameter of each layer is scaled down to this root mean
             square, before the learning rate (Shazeer & Stern 2018, section 6); None leaves it out.
         mu_dtype: what the first moment is stored as.
@@ -126,21 +135,18 @@ class AdamW(Optimizer):
     b2: Number = 0.95
     epsilon: Number = 1e-8
     weight_decay: OptionalNumber = 0.1
-    epsilon_root: Number = 0.0
+    epsilon_root: OptionalNumber = None
     clip_threshold: OptionalNumber = None
     mu_dtype: Literal['float32', 'bfloat16'] = 'float32'
 
     def check(self) -> None:
         super().check()
         _check_decays(self, 'b1', 'b2')
-        _check_positive(self, 'epsilon', 'clip_threshold')
-        if self.epsilon_root < 0:
-            raise ValueError(f'epsilon_root must not be negative: {self.epsilon_root}')
+        _check_positive(self, 'epsilon', 'epsilon_root', 'clip_threshold')
 
     def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
-        adam = optax.scale_by_adam(
-            self.b1, self.b2, self.epsilon, self.epsilon_root, mu_dtype=self.mu_dtype
-        )
+        root = 0.0 if self.epsilon_root is None else self.epsilon_root
+        adam = optax.scale_by_adam(self.b1, self.b2, self.epsilon, root, mu_dtype=self.mu_dtype)
         descend = optax.scale(-learning_rate)
         most = self.clip_threshold
         if most is None:

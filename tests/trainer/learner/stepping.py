@@ -30,7 +30,8 @@ def stepped(
         update = bound.update(state, bound.trained(gradients), loss, mask)
         return update.state({}), update.metrics
 
-    opt_state, ema_params = learner.init(params, mask), learner.init_ema(params)
+    opt_state = jax.jit(lambda params: learner.init(params, mask))(params)
+    ema_params = learner.init_ema(params)
     state = TrainState(jnp.zeros((), jnp.int32), params, {}, opt_state, ema_params)
     for _ in range(count):
         state, metrics = step(state, numbers(learner))

@@ -100,7 +100,7 @@ def test_impossible_fields_are_refused() -> None:
 def trained(scan: str = 'never', count: int = 2, **fields: Any) -> tuple[Program, TrainState, Any]:
     """The program of the tiny model, its state before some steps, and that after them."""
     fields = {f'task__learner__{name}': value for name, value in fields.items()}
-    stack = {'task__model__stack__repeats': 3, 'task__model__stack__scan': scan}
+    stack: dict[str, Any] = {'task__model__stack__repeats': 3, 'task__model__stack__scan': scan}
     made = localized(experiment(**stack, **fields))
     program, values = compiled(made)
     key = program.random_key(0)
@@ -143,7 +143,8 @@ def test_scanned_layers_are_frozen_as_others() -> None:
 def test_what_is_frozen_costs_nothing() -> None:
     whole, _, _ = trained(count=0)
     head, _, state = trained(count=0, bprop_variable_inclusion=['final_norm.*'])
-    flops = [program.train_step.cost_analysis()['flops'] for program in (whole, head)]
+    steps: list[Any] = [whole.train_step, head.train_step]
+    flops = [step.cost_analysis()['flops'] for step in steps]
     # The backward pass is two thirds of the work, and is hardly there.
     assert flops[1] < 0.45 * flops[0]
     assert sum(leaf.size for leaf in jax.tree.leaves(state.opt_state)) == 2 * 16 + 1

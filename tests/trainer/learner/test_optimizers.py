@@ -15,6 +15,7 @@ from tests.conformance.optimizer_suite import (
     check_optimizer,
     gradients_of,
 )
+from trainer.component import bind, numbers
 from trainer.layers.stack import per_layer
 from trainer.learner import SGD, Adafactor, AdamW, Lion, Optax, Optimizer
 
@@ -108,8 +109,25 @@ def test_optimizers_are_optaxs(ours: Optimizer, theirs: optax.GradientTransforma
     )
 
 
+def test_regularizers_are_numbers() -> None:
+    made = SGD(l2_regularizer_weight=0.5)
+
+    @jax.jit
+    def update(values: Any) -> Any:
+        optimizer = bind(made, values).make(jnp.float32(1.0), MASK)
+        return optimizer.update(gradients_of(PARAMS), optimizer.init(PARAMS), PARAMS)[0]
+
+    less, more = update(numbers(made)), update({'l2_regularizer_weight': 0.75})
+    np.testing.assert_allclose(
+        less['embedding']['table'] - more['embedding']['table'],
+        0.25 * PARAMS['embedding']['table'],
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
 def test_l1_adds_the_sign() -> None:
-    made = SGD(l1_regularizer_weight=0.5).make(jnp.float32(1.0), MASK)
+    made: Any = SGD(l1_regularizer_weight=0.5).make(jnp.float32(1.0), MASK)
     zeros = jax.tree.map(jnp.zeros_like, PARAMS)
     got, _ = made.update(zeros, made.init(PARAMS), PARAMS)
     np.testing.assert_allclose(
@@ -122,7 +140,7 @@ def test_vectors_may_be_spared_by_regularizers() -> None:
     zeros = jax.tree.map(jnp.zeros_like, PARAMS)
     for spared in (False, True):
         optimizer = SGD(l2_regularizer_weight=0.5, skip_lp_1d_vectors=spared)
-        made = optimizer.make(jnp.float32(1.0), mask)
+        made: Any = optimizer.make(jnp.float32(1.0), mask)
         got, _ = made.update(zeros, made.init(PARAMS), PARAMS)
         layers = got['stack']['layers_0x3']
         assert layers['kernel'].all()
