@@ -117,7 +117,7 @@ class Program:
         return self._eval_steps[shapes]
 
     def num_params(self) -> int:
-        """How many parameters are trained."""
+        """How many parameters there are, those that the learner leaves alone included."""
         return sum(leaf.size for leaf in jax.tree.leaves(self.abstract_state.params))
 
     def device_memory_bytes(self) -> int:

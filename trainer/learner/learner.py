@@ -149,7 +149,9 @@ class Learner(Component):
                 raise ValueError(f'{name} must be positive: {value}')
         clips = [name for name in _CLIPS if self.sym_getattr(name) is not None]
         if len(clips) > 1:
-            raise ValueError(f'only one of {" and ".join(clips)} must be given: set others to None')
+            raise ValueError(
+                f'only one of {" and ".join(clips)} must be given: set the other to None'
+            )
         require_positive(self, 'microbatches')
         if self.ema_decay is not None and not 0 <= self.ema_decay < 1:
             raise ValueError(f'ema_decay must lie in [0, 1): {self.ema_decay}')

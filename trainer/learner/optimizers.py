@@ -42,7 +42,9 @@ class Optimizer(Component):
         given = {name: self.sym_getattr(name) for name in _REGULARIZERS}
         given = {name: value for name, value in given.items() if value is not None}
         if len(given) > 1:
-            raise ValueError(f'only one of {" and ".join(given)} must be given: let others be None')
+            raise ValueError(
+                f'only one of {" and ".join(given)} must be given: set the other to None'
+            )
         for name, value in given.items():
             if value < 0:
                 raise ValueError(f'{name} must not be negative: {value}')
@@ -297,8 +299,9 @@ class Optax(Optimizer):
     def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
         arguments = dict(self.hyperparameters) | dict(self.options)
         factory = self._factory()
-        if 'mask' in inspect.signature(factory).parameters:  # That of its own weight decay.
-            arguments['mask'] = decay_mask
+        for name in ('mask', 'weight_decay_mask'):  # Those of its own weight decay.
+            if name in inspect.signature(factory).parameters:
+                arguments[name] = decay_mask
         return factory(learning_rate=learning_rate, **arguments)
 
     def _factory(self) -> Callable[..., Any]:

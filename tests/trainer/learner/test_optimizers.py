@@ -14,6 +14,7 @@ from tests.conformance.optimizer_suite import (
     UNSCANNED,
     check_optimizer,
     gradients_of,
+    updates,
 )
 from trainer.component import bind, numbers
 from trainer.layers.stack import per_layer
@@ -30,8 +31,9 @@ OPTIMIZERS = {
     'sgd': SGD(),
     'nesterov': SGD(momentum=0.9, nesterov=True),
     'adagrad': Optax(name='adagrad'),
+    'lars': Optax(name='lars'),
     'lamb': Optax(name='lamb'),
-    'muon': Optax(name='contrib.muon'),
+    'muon': Optax(name='contrib.muon', options={'ns_steps': 2}),
     'rmsprop': Optax(name='rmsprop', hyperparameters={'decay': 0.9}),
 }
 
@@ -124,6 +126,21 @@ def test_regularizers_are_numbers() -> None:
         rtol=1e-4,
         atol=1e-5,
     )
+
+
+@pytest.mark.parametrize(
+    'optimizer',
+    [
+        Optax(name='adafactor', hyperparameters={'weight_decay_rate': 0.5}),
+        Optax(name='lamb', hyperparameters={'weight_decay': 0.5}),
+    ],
+    ids=['adafactor', 'lamb'],
+)
+def test_weight_decay_of_optaxs_own_spares_what_the_mask_spares(optimizer: Optax) -> None:
+    zeros = jax.tree.map(jnp.zeros_like, PARAMS)
+    got = updates(optimizer, PARAMS, zeros, MASK)
+    layers = got['stack']['layers_0x3']
+    assert layers['kernel'].all() and not layers['scale'].any()
 
 
 def test_l1_adds_the_sign() -> None:
