@@ -91,8 +91,7 @@ def check_optimizer(optimizer: Optimizer) -> None:
     check_no_rate_is_no_change(steps)
     check_state_is_all_there_is(steps)
     check_other_numbers_compile_nothing(steps)
-    check_no_gradient_is_no_change(optimizer)
-    check_the_mask_is_honoured(optimizer)
+    check_without_gradients_only_weights_decay(optimizer)
     check_scanned_layers_are_layers(optimizer)
 
 
@@ -125,20 +124,12 @@ def check_other_numbers_compile_nothing(steps: Steps) -> None:
     assert not np.array_equal(one['embedding']['table'], other['embedding']['table'])
 
 
-def check_no_gradient_is_no_change(optimizer: Optimizer) -> None:
+def check_without_gradients_only_weights_decay(optimizer: Optimizer) -> None:
+    """And of those only the ones that the mask says."""
     zeros = jax.tree.map(jnp.zeros_like, PARAMS)
-    got = updates(optimizer, PARAMS, zeros, MASK)
-    jax.tree.map(np.testing.assert_array_equal, got, zeros)
-
-
-def check_the_mask_is_honoured(optimizer: Optimizer) -> None:
-    zeros = jax.tree.map(jnp.zeros_like, PARAMS)
-    for field in ('weight_decay', 'l2_regularizer_weight'):
-        got = updates(optimizer.clone(override={field: 0.5}), PARAMS, zeros, MASK)
-        layers = got['stack']['layers_0x3']
-        assert not layers['scale'].any()
-        assert np.vdot(got['embedding']['table'], PARAMS['embedding']['table']) < 0, field
-        assert np.vdot(layers['kernel'], PARAMS['stack']['layers_0x3']['kernel']) < 0, field
+    got = updates(optimizer.clone(override={'weight_decay': 0.5}), PARAMS, zeros, MASK)
+    wanted = jax.tree.map(lambda p, applies: -0.1 * 0.5 * p * applies, PARAMS, MASK)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), got, wanted)
 
 
 def check_scanned_layers_are_layers(optimizer: Optimizer) -> None:

@@ -13,6 +13,7 @@ from tests.conformance.optimizer_suite import (
     PARAMS,
     UNSCANNED,
     check_optimizer,
+    check_scanned_layers_are_layers,
     gradients_of,
     updates,
 )
@@ -31,9 +32,8 @@ OPTIMIZERS = {
     'sgd': SGD(),
     'nesterov': SGD(momentum=0.9, nesterov=True),
     'adagrad': Optax(name='adagrad'),
-    'lars': Optax(name='lars'),
+    'lars': Optax(name='lars', hyperparameters={'trust_coefficient': 1.0}),
     'lamb': Optax(name='lamb'),
-    'muon': Optax(name='contrib.muon', options={'ns_steps': 2}),
     'rmsprop': Optax(name='rmsprop', hyperparameters={'decay': 0.9}),
 }
 
@@ -41,6 +41,11 @@ OPTIMIZERS = {
 @pytest.mark.parametrize('name', OPTIMIZERS)
 def test_optimizers_conform(name: str) -> None:
     check_optimizer(OPTIMIZERS[name])
+
+
+def test_an_optimizer_of_matrices_sees_those_of_scanned_layers() -> None:
+    # It has another rule for arrays of three dimensions.
+    check_scanned_layers_are_layers(Optax(name='contrib.muon', options={'ns_steps': 2}))
 
 
 def third(made: optax.GradientTransformation, params: Any, gradients: Any) -> Any:
