@@ -56,6 +56,12 @@ Count = Annotated[int, '', _NUMBER]
 Numbers = Annotated[dict[str, float], '', _NUMBER]
 """Named floats, each of which the compiled step takes as input."""
 
+NumberList = Annotated[list[float], '', _NUMBER]
+"""Floats, each of which the compiled step takes as input. How many there are is structure."""
+
+CountList = Annotated[list[int], '', _NUMBER]
+"""Integers, each of which the compiled step takes as input. How many there are is structure."""
+
 _binding: contextvars.ContextVar[bool] = contextvars.ContextVar('binding', default=False)
 
 
@@ -172,7 +178,8 @@ def numbers(value: Any, path: pg.KeyPath | None = None) -> dict[str, Any]:
     for name, child in value.sym_items():
         here = pg.KeyPath(name, path)
         if is_number(value, name):
-            named = child.sym_items() if isinstance(child, pg.Dict) else [(None, child)]
+            several = isinstance(child, pg.Dict | pg.List)
+            named = child.sym_items() if several else [(None, child)]
             for item, number in named:
                 if number is not None:
                     found[str(here if item is None else pg.KeyPath(item, here))] = number
@@ -184,6 +191,8 @@ def numbers(value: Any, path: pg.KeyPath | None = None) -> dict[str, Any]:
 def _blank(number: Any) -> Any:
     if isinstance(number, pg.Dict):
         return {name: _blank(value) for name, value in number.sym_items()}
+    if isinstance(number, pg.List):
+        return [_blank(value) for value in number]
     return None if number is None else '#'
 
 

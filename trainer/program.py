@@ -20,6 +20,7 @@ from trainer import state as state_lib
 from trainer.component import bind, key, numbers
 from trainer.layers.base import AUX_LOSS, NON_TRAINABLE, PARAMS, SUMMARIES, Run, running
 from trainer.layers.stack import per_layer
+from trainer.learner.paths import replaced
 from trainer.metrics import Metrics, WeightedScalar
 from trainer.state import TrainState
 from trainer.task import Task
@@ -116,7 +117,7 @@ class Program:
         return self._eval_steps[shapes]
 
     def num_params(self) -> int:
-        """How many parameters are trained."""
+        """How many parameters there are, those that the learner leaves alone included."""
         return sum(leaf.size for leaf in jax.tree.leaves(self.abstract_state.params))
 
     def device_memory_bytes(self) -> int:
@@ -199,18 +200,19 @@ class Program:
     ) -> tuple[TrainState, Metrics]:
         task = bind(self._task, values)
         key_of_step = jax.random.fold_in(jax.random.fold_in(random_key, 1), state.step)
+        trained = task.learner.trained(state.params)
 
         def total_loss(
             params: Any, non_trainable: Any, part: Any, index: Any
         ) -> tuple[jax.Array, tuple[Metrics, Any]]:
             rngs = {'dropout': jax.random.fold_in(key_of_step, index)}
-            variables = {PARAMS: params, NON_TRAINABLE: non_trainable}
+            variables = {PARAMS: replaced(state.params, params), NON_TRAINABLE: non_trainable}
             metrics, non_trainable = self._forward(task, variables, part, rngs, training=True)
             return metrics['loss'].total, (metrics, non_trainable)
 
         def step(non_trainable: Any, part: Any, index: Any) -> tuple[Any, Any]:
             gradients, (metrics, non_trainable) = jax.grad(total_loss, has_aux=True)(
-                state.params, non_trainable, part, index
+                trained, non_trainable, part, index
             )
             return non_trainable, (gradients, metrics)
 

@@ -29,16 +29,35 @@ from trainer.inputs.mixture import MixtureInput
 from trainer.inputs.seqio_input import SeqIOInput
 from trainer.inputs.text import TextInput
 from trainer.layers import Dropout, GatedFeedForward, Identity, LayerNorm, Linear, Residual
-from trainer.learner import SGD, Constant, Optax
+from trainer.learner import (
+    SGD,
+    Adafactor,
+    AuxiliaryOptimizer,
+    Constant,
+    Cycle,
+    Exponential,
+    Lion,
+    Noam,
+    Optax,
+    Piecewise,
+    PiecewiseConstant,
+    Polynomial,
+    Scaled,
+    SqrtDecay,
+)
 from trainer.learner import Linear as LinearDecay
 from trainer.serialization import from_json_text, to_json_text
 
 _MORE = [
+    Adafactor(momentum=0.9),
+    AuxiliaryOptimizer(patterns=['embedding.*'], learning_rate=0.1),
     BestStep('eval/loss', 'min'),
     ByRank(gates=[[10, 3, 5], [20, 0.5, 5]]),
     ByValue(gates=[[10, 0.5]], metric=Metric.eval('loss', aggregator='max'), goal='minimize'),
     Constant(warmup_steps=3),
+    Cycle(schedules=[LinearDecay(decay_steps=9)], steps=[9]),
     Dropout(0.1),
+    Exponential(decay_steps=9),
     ErrorPattern('RuntimeError', 'RESOURCE_EXHAUSTED'),
     GatedFeedForward(hidden_dims=8),
     Identity(),
@@ -48,6 +67,7 @@ _MORE = [
     Limit('num_params', at_most=1000),
     Linear(output_dims=4),
     LinearDecay(decay_steps=9),
+    Lion(),
     MeanOfSteps(last_n=3),
     MnasHard('eval/accuracy', 'num_params', 1e6),
     MnasSoft('eval/accuracy', 'num_params', 1e6),
@@ -61,11 +81,16 @@ _MORE = [
         },
         weights={'a': 1.0, 'b': 0.5},
     ),
+    Noam(warmup_steps=4),
     Optax(name='lion', hyperparameters={'b1': 0.9}),
+    Piecewise(schedules=[Constant(), SqrtDecay()], boundaries=[5]),
+    PiecewiseConstant(boundaries=[5, 9], values=[1.0, 0.5, 0.1]),
+    Polynomial(decay_steps=9, power=2.0),
     PyGloveAlgorithm(),
     Requires(condition='task.model.dims % 4 == 0', reason='dims must be a multiple of 4'),
     Residual(layer=Linear(4), dropout=Dropout(0.2)),
     SGD(momentum=0.9),
+    Scaled(schedule=Constant(), scale=0.5),
     SeqIOInput(
         batch_size=2, mixture_or_task='c4', split='train', task_feature_lengths={'targets': 8}
     ),
@@ -158,5 +183,5 @@ def test_fields_are_plain(component: Component) -> None:
     for name, value in component.sym_items():
         assert isinstance(value, plain), name
         assert not is_number(component, name) or isinstance(
-            value, (int, float, pg.Dict, type(None))
+            value, (int, float, pg.Dict, pg.List, type(None))
         )

@@ -7,7 +7,9 @@ import pytest
 from trainer.component import (
     Component,
     Count,
+    CountList,
     Number,
+    NumberList,
     Numbers,
     OptionalNumber,
     bind,
@@ -23,6 +25,11 @@ class Leaf(Component):
     named: Numbers = {}
     steps: Count = 3
     width: int = 2
+
+
+class Stairs(Component):
+    boundaries: CountList
+    values: NumberList = [1.0]
 
 
 class Pair(Component):
@@ -66,6 +73,19 @@ def test_numbers_do_not_change_the_key(other: Leaf) -> None:
 )
 def test_structure_changes_the_key(other: Component) -> None:
     assert key(other) != key(Leaf())
+
+
+def test_each_number_of_a_list_is_one() -> None:
+    stairs = Stairs(boundaries=[3, 5], values=[1.0, 0.5])
+    found = {'boundaries[0]': 3, 'boundaries[1]': 5, 'values[0]': 1.0, 'values[1]': 0.5}
+    assert numbers(stairs) == found
+    assert key(stairs) == key(Stairs(boundaries=[4, 9], values=[0.1, 0.2]))
+    assert key(stairs) != key(Stairs(boundaries=[4], values=[0.1, 0.2]))
+    bound = bind(stairs, found | {'boundaries[1]': 'traced'})
+    assert (bound.boundaries, bound.values) == ([3, 'traced'], [1.0, 0.5])
+    assert stairs.boundaries == [3, 5]
+    space = Stairs(boundaries=[3, pg.oneof([5, 7])], values=[pg.floatv(0.0, 1.0)])
+    assert len(pg.dna_spec(space).elements) == 2
 
 
 def test_an_integer_for_a_float_is_a_float() -> None:

@@ -61,6 +61,7 @@ def test_the_numbers_of_a_language_model_task() -> None:
     assert {path.split('.')[-1] for path in NUMBERS} == {
         'learning_rate', 'warmup_steps', 'decay_steps', 'final_factor', 'b1', 'b2', 'epsilon',
         'weight_decay', 'clip_gradient_norm_to_value', 'rate', 'label_smoothing', 'z_loss_weight',
+        'hold_steps',
     }  # fmt: skip
 
 

@@ -126,6 +126,20 @@ class ScanStep(nn.Module):
         return run_layer(self, layer, 'forward', (x, *args), {}, keys), None
 
 
+def scanned_layers(name: str) -> list[str]:
+    """The names of the layers in a scanned run that is stored as `name`; [] where it is none.
+
+    Example:
+        >>> scanned_layers('layers_2x3'), scanned_layers('layers_2')
+        (['layers_2', 'layers_3', 'layers_4'], [])
+    """
+    scanned = re.fullmatch(r'layers_(\d+)x(\d+)', name)
+    if not scanned:
+        return []
+    first, length = int(scanned[1]), int(scanned[2])
+    return [f'layers_{index}' for index in range(first, first + length)]
+
+
 def per_layer(params: Params) -> dict[str, Any]:
     """Parameters with each layer of a scanned run on its own.
 
@@ -139,11 +153,10 @@ def per_layer(params: Params) -> dict[str, Any]:
     for name, value in params.items():
         if not isinstance(value, Mapping):
             out[name] = value
-        elif scanned := re.fullmatch(r'layers_(\d+)x(\d+)', name):
-            first, length = int(scanned[1]), int(scanned[2])
-            for i in range(length):
+        elif layers := scanned_layers(name):
+            for i, layer_name in enumerate(layers):
                 layer = jax.tree.map(lambda leaf, i=i: leaf[i], value)
-                out[f'layers_{first + i}'] = per_layer(layer)
+                out[layer_name] = per_layer(layer)
         else:
             out[name] = per_layer(value)
     return out

@@ -1,11 +1,22 @@
 """Learners: optimizers, learning-rate schedules, clipping, weight decay."""
 
+from trainer.learner.learner import AuxiliaryOptimizer as AuxiliaryOptimizer
 from trainer.learner.learner import Learner as Learner
 from trainer.learner.optimizers import SGD as SGD
+from trainer.learner.optimizers import Adafactor as Adafactor
 from trainer.learner.optimizers import AdamW as AdamW
+from trainer.learner.optimizers import Lion as Lion
 from trainer.learner.optimizers import Optax as Optax
 from trainer.learner.optimizers import Optimizer as Optimizer
+from trainer.learner.pieces import Cycle as Cycle
+from trainer.learner.pieces import Piecewise as Piecewise
+from trainer.learner.pieces import PiecewiseConstant as PiecewiseConstant
+from trainer.learner.pieces import Scaled as Scaled
 from trainer.learner.schedules import Constant as Constant
 from trainer.learner.schedules import Cosine as Cosine
+from trainer.learner.schedules import Exponential as Exponential
 from trainer.learner.schedules import Linear as Linear
+from trainer.learner.schedules import Noam as Noam
+from trainer.learner.schedules import Polynomial as Polynomial
 from trainer.learner.schedules import Schedule as Schedule
+from trainer.learner.schedules import SqrtDecay as SqrtDecay

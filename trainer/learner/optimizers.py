@@ -2,52 +2,122 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from trainer.component import Component, Number, Numbers, OptionalNumber
+from trainer.learner import gradients as gradients_lib
+from trainer.learner.layerwise import layerwise
+from trainer.learner.paths import keys
 
 Mask = Any
 """A tree like the parameters with True where weight decay applies."""
+
+_REGULARIZERS = ('weight_decay', 'l1_regularizer_weight', 'l2_regularizer_weight')
 
 
 class Optimizer(Component):
     """Turns gradients into updates.
 
+    At most one of the weights below is set. Parameters whose layer says so, such as biases and the
+    scales of norms, are exempt from all of them. None leaves one out.
+
     Attributes:
         weight_decay: fraction of each parameter that a step takes away per unit of learning rate,
-            decoupled from the gradient (Loshchilov & Hutter 2019). Parameters whose layer says
-            so, such as biases and the scales of norms, are exempt. None leaves it out.
+            decoupled from the gradient (Loshchilov & Hutter 2019).
+        l1_regularizer_weight: adds this times sign(parameter) to the gradient, after clipping.
+        l2_regularizer_weight: adds this times the parameter to the gradient, after clipping.
+        skip_lp_1d_vectors: exempts all vectors from the L1 and L2 regularizers.
     """
 
     weight_decay: OptionalNumber = None
+    l1_regularizer_weight: OptionalNumber = None
+    l2_regularizer_weight: OptionalNumber = None
+    skip_lp_1d_vectors: bool = False
 
     def check(self) -> None:
-        if self.weight_decay is not None and self.weight_decay < 0:
-            raise ValueError(f'weight_decay must not be negative: {self.weight_decay}')
+        given = {name: self.sym_getattr(name) for name in _REGULARIZERS}
+        given = {name: value for name, value in given.items() if value is not None}
+        if len(given) > 1:
+            raise ValueError(
+                f'only one of {" and ".join(given)} must be given: set the other to None'
+            )
+        for name, value in given.items():
+            if value < 0:
+                raise ValueError(f'{name} must not be negative: {value}')
 
     def make(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
         """The transformation for one step; made anew, with traced numbers, inside that step."""
-        decay: tuple[optax.GradientTransformation, ...] = ()
+        if self.sees_whole_arrays():
+            direction = layerwise(lambda mask: self.direction(learning_rate, mask), decay_mask)
+        else:
+            direction = self.direction(learning_rate, decay_mask)
+        parts = [direction]
+        if self._regularizer() is not None:
+            parts.insert(0, optax.stateless(lambda g, p: self._regularized(g, p, decay_mask)))
         if self.weight_decay is not None:
-            decay = (optax.masked(_decoupled_decay(self.weight_decay, learning_rate), decay_mask),)
-        return optax.chain(self.direction(learning_rate, decay_mask), *decay)
+            factor = learning_rate * self.weight_decay
+            parts.append(optax.stateless(lambda u, p: _decayed(u, p, decay_mask, factor)))
+        return optax.chain(*parts)
 
     def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
         """The updates without weight decay, to be added to the parameters."""
         raise NotImplementedError(type(self).__name__)
 
+    def sees_whole_arrays(self) -> bool:
+        """Whether `direction` makes something of the norm or the shape of an array.
 
-def _decoupled_decay(
-    weight_decay: jax.Array | float, learning_rate: jax.Array
-) -> optax.GradientTransformation:
-    def update(updates: Any, state: Any, params: Any = None) -> Any:
-        factor = learning_rate * weight_decay
-        return jax.tree.map(lambda u, p: u - (factor * p).astype(u.dtype), updates, params), state
+        It is then applied to each layer of a scanned run on its own.
+        """
+        return False
 
-    return optax.GradientTransformation(lambda _: optax.EmptyState(), update)
+    def _regularizer(self) -> Callable[[jax.Array], jax.Array] | None:
+        """From a parameter to what is added to its gradient; None where nothing is."""
+        l1, l2 = self.l1_regularizer_weight, self.l2_regularizer_weight
+        if l1 is not None:
+            return lambda param: l1 * jnp.sign(param)
+        if l2 is not None:
+            return lambda param: l2 * param
+        return None
+
+    def _regularized(self, gradients: Any, params: Any, mask: Mask) -> Any:
+        regularizer = self._regularizer()
+
+        def of(path: Any, gradient: jax.Array, param: jax.Array, applies: bool) -> jax.Array:
+            is_vector = len(gradients_lib.own_axes(keys(path), param)) <= 1
+            if regularizer is None or not applies or (self.skip_lp_1d_vectors and is_vector):
+                return gradient
+            return gradient + regularizer(param)
+
+        return jax.tree_util.tree_map_with_path(of, gradients, params, mask)
+
+
+def _decayed(updates: Any, params: Any, mask: Mask, factor: jax.Array) -> Any:
+    return jax.tree.map(
+        lambda u, p, applies: u - (factor * p).astype(u.dtype) if applies else u,
+        updates,
+        params,
+        mask,
+    )
+
+
+def _check_decays(optimizer: Optimizer, *names: str) -> None:
+    """Raises ValueError unless the named fields lie in [0, 1), or are None."""
+    for name in names:
+        value = optimizer.sym_getattr(name)
+        if value is not None and not 0 <= value < 1:
+            raise ValueError(f'{name} must lie in [0, 1): {value}')
+
+
+def _check_positive(optimizer: Optimizer, *names: str) -> None:
+    """Raises ValueError unless the named fields are above 0, or None."""
+    for name in names:
+        value = optimizer.sym_getattr(name)
+        if value is not None and value <= 0:
+            raise ValueError(f'{name} must be positive: {value}')
 
 
 class AdamW(Optimizer):
@@ -57,24 +127,34 @@ class AdamW(Optimizer):
         b1: decay of the first moment.
         b2: decay of the second moment.
         epsilon: added to the root of the second moment.
+        epsilon_root: added to the second moment under the root; None adds nothing.
+        clip_threshold: the update of each parameter of each layer is scaled down to this root mean
+            square, before the learning rate (Shazeer & Stern 2018, section 6); None leaves it out.
+        mu_dtype: what the first moment is stored as.
     """
 
     b1: Number = 0.9
     b2: Number = 0.95
     epsilon: Number = 1e-8
     weight_decay: OptionalNumber = 0.1
+    epsilon_root: OptionalNumber = None
+    clip_threshold: OptionalNumber = None
+    mu_dtype: Literal['float32', 'bfloat16'] = 'float32'
 
     def check(self) -> None:
         super().check()
-        for name in ('b1', 'b2'):
-            if not 0 <= self.sym_getattr(name) < 1:
-                raise ValueError(f'{name} must lie in [0, 1): {self.sym_getattr(name)}')
-        if self.epsilon <= 0:
-            raise ValueError(f'epsilon must be positive: {self.epsilon}')
+        _check_decays(self, 'b1', 'b2')
+        _check_positive(self, 'epsilon', 'epsilon_root', 'clip_threshold')
 
     def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
-        adam = optax.scale_by_adam(self.b1, self.b2, self.epsilon)
-        return optax.chain(adam, optax.scale(-learning_rate))
+        root = 0.0 if self.epsilon_root is None else self.epsilon_root
+        adam = optax.scale_by_adam(self.b1, self.b2, self.epsilon, root, mu_dtype=self.mu_dtype)
+        descend = optax.scale(-learning_rate)
+        most = self.clip_threshold
+        if most is None:
+            return optax.chain(adam, descend)
+        clip = optax.stateless(lambda u, _: gradients_lib.with_single_rms(u, most))
+        return optax.chain(adam, clip, descend)
 
 
 class SGD(Optimizer):
@@ -82,29 +162,115 @@ class SGD(Optimizer):
 
     Attributes:
         momentum: decay of the running sum of gradients; None keeps no sum.
+        nesterov: looks ahead along the momentum.
     """
 
     momentum: OptionalNumber = None
+    nesterov: bool = False
 
     def check(self) -> None:
         super().check()
-        if self.momentum is not None and not 0 <= self.momentum < 1:
-            raise ValueError(f'momentum must lie in [0, 1): {self.momentum}')
+        _check_decays(self, 'momentum')
+        if self.nesterov and self.momentum is None:
+            raise ValueError('momentum must be given for nesterov')
 
     def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
         descend = optax.scale(-learning_rate)
         if self.momentum is None:
             return descend
-        return optax.chain(optax.trace(self.momentum), descend)
+        return optax.chain(optax.trace(self.momentum, nesterov=self.nesterov), descend)
+
+
+class Lion(Optimizer):
+    """The sign of a momentum (Chen et al. 2023).
+
+    It wants a learning rate of a third to a tenth of AdamW's, and as much more weight decay.
+
+    Attributes:
+        b1: share of the momentum in the update.
+        b2: decay of the momentum.
+        mu_dtype: what the momentum is stored as.
+    """
+
+    b1: Number = 0.9
+    b2: Number = 0.99
+    mu_dtype: Literal['float32', 'bfloat16'] = 'float32'
+
+    def check(self) -> None:
+        super().check()
+        _check_decays(self, 'b1', 'b2')
+
+    def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
+        lion = optax.scale_by_lion(self.b1, self.b2, mu_dtype=self.mu_dtype)
+        return optax.chain(lion, optax.scale(-learning_rate))
+
+
+class Adafactor(Optimizer):
+    """Adafactor (Shazeer & Stern 2018): second moments of matrices as rows times columns.
+
+    Attributes:
+        decay_rate: the second moments forget as 1 - step^-decay_rate.
+        epsilon: added to squares of gradients.
+        clipping_threshold: the update of each parameter of each layer is scaled down to this root
+            mean square; None leaves it out.
+        multiply_by_parameter_scale: whether the learning rate is relative to the root mean square
+            of each parameter of each layer.
+        momentum: decay of an average of updates; None keeps none.
+        momentum_dtype: what that is stored as.
+        factored: False stores second moments whole.
+        min_dim_size_to_factor: stores them whole where the second largest dimension is below this.
+    """
+
+    decay_rate: Number = 0.8
+    epsilon: Number = 1e-30
+    clipping_threshold: OptionalNumber = 1.0
+    multiply_by_parameter_scale: bool = True
+    momentum: OptionalNumber = None
+    momentum_dtype: Literal['float32', 'bfloat16'] = 'float32'
+    factored: bool = True
+    min_dim_size_to_factor: int = 128
+
+    def check(self) -> None:
+        super().check()
+        _check_decays(self, 'momentum')
+        _check_positive(
+            self, 'decay_rate', 'epsilon', 'clipping_threshold', 'min_dim_size_to_factor'
+        )
+
+    def sees_whole_arrays(self) -> bool:
+        return True
+
+    def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
+        parts = [
+            optax.scale_by_factored_rms(
+                self.factored,
+                self.decay_rate,
+                min_dim_size_to_factor=self.min_dim_size_to_factor,
+                epsilon=self.epsilon,
+            )
+        ]
+        if self.clipping_threshold is not None:
+            parts.append(optax.clip_by_block_rms(self.clipping_threshold))
+        parts.append(optax.scale(learning_rate))
+        if self.multiply_by_parameter_scale:
+            parts.append(optax.scale_by_param_block_rms())
+        if self.momentum is not None:
+            parts.append(
+                optax.ema(self.momentum, debias=False, accumulator_dtype=self.momentum_dtype)
+            )
+        return optax.chain(*parts, optax.scale(-1.0))
 
 
 class Optax(Optimizer):
-    """Any optimizer of optax by its name, such as 'lion', 'adafactor' or 'contrib.muon'.
+    """Any optimizer of optax by its name, such as 'lamb', 'adagrad' or 'contrib.muon'.
 
     Attributes:
         name: a function in `optax` that takes a `learning_rate`.
         hyperparameters: its float arguments. They are numbers: traced, never compiled in.
         options: its other arguments.
+        vectorize_on_repeat_prefix: whether each layer of a scanned run is optimized on its own. An
+            optimizer that draws random numbers, or looks at all parameters at once, as
+            'contrib.prodigy' does, needs False.
 
     Example:
         >>> lion = Optax(name='lion', hyperparameters={'b1': 0.95})
@@ -113,6 +279,7 @@ class Optax(Optimizer):
     name: str
     hyperparameters: Numbers = {}
     options: dict[str, bool | int | str] = {}
+    vectorize_on_repeat_prefix: bool = True
 
     def check(self) -> None:
         super().check()
@@ -126,11 +293,15 @@ class Optax(Optimizer):
                         f'optax.{self.name} has no argument {argument!r}; it has {list(allowed)}'
                     )
 
+    def sees_whole_arrays(self) -> bool:
+        return self.vectorize_on_repeat_prefix
+
     def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
         arguments = dict(self.hyperparameters) | dict(self.options)
         factory = self._factory()
-        if 'mask' in inspect.signature(factory).parameters:  # That of its own weight decay.
-            arguments['mask'] = decay_mask
+        for name in ('mask', 'weight_decay_mask'):  # Those of its own weight decay.
+            if name in inspect.signature(factory).parameters:
+                arguments[name] = decay_mask
         return factory(learning_rate=learning_rate, **arguments)
 
     def _factory(self) -> Callable[..., Any]:

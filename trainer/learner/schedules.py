@@ -4,6 +4,8 @@ Lengths are numbers, so trials with other lengths share one compiled program; th
 are written in `jnp` (optax's own schedules branch on their lengths in Python).
 """
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 
@@ -54,21 +56,38 @@ class Decay(Schedule):
         decay_steps: the step at which the factor reaches `final_factor`, counted from the start
             of training, so that it is usually the number of training steps.
         final_factor: what is left of the learning rate then.
+        hold_steps: steps between the end of the warm-up and the start of the decay; the factor
+            is 1 in them (warm-up, stable, decay: Hu et al. 2024).
+
+    Example:
+        >>> decay = Linear(warmup_steps=2, hold_steps=2, decay_steps=6)
+        >>> [float(decay.factor(step)) for step in range(7)]
+        [0.5, 1.0, 1.0, 1.0, 1.0, 0.5, 0.0]
     """
 
     decay_steps: Count
     final_factor: Number = 0.0
+    hold_steps: Count = 0
 
     def check(self) -> None:
         super().check()
-        if self.decay_steps <= self.warmup_steps:
+        if self.hold_steps < 0:
+            raise ValueError(f'hold_steps must not be negative: {self.hold_steps}')
+        start = self.warmup_steps + self.hold_steps
+        if self.decay_steps <= start:
+            held = f' + hold_steps ({self.hold_steps})' if self.hold_steps else ''
             raise ValueError(
-                f'decay_steps ({self.decay_steps}) must be above warmup_steps ({self.warmup_steps})'
+                f'decay_steps ({self.decay_steps}) must be above warmup_steps '
+                f'({self.warmup_steps}){held}'
             )
 
     def after_warmup(self, step: jax.Array) -> jax.Array:
-        length = jnp.maximum(self.decay_steps - self.warmup_steps, 1)
-        done = jnp.clip((step - self.warmup_steps) / length, 0.0, 1.0)
+        start = self.warmup_steps + self.hold_steps
+        done = jnp.clip((step - start) / jnp.maximum(self.decay_steps - start, 1), 0.0, 1.0)
+        return self.decayed(done)
+
+    def decayed(self, done: jax.Array) -> jax.Array:
+        """From 1 where `done` is 0 to `final_factor` where it is 1."""
         return self.final_factor + (1 - self.final_factor) * self.remaining(done)
 
     def remaining(self, done: jax.Array) -> jax.Array:
@@ -98,3 +117,100 @@ class Cosine(Decay):
 
     def remaining(self, done: jax.Array) -> jax.Array:
         return 0.5 * (1 + jnp.cos(jnp.pi * done))
+
+
+class Polynomial(Decay):
+    """A power of what is left, or of what is done.
+
+    Attributes:
+        power: 1 is a straight line.
+        origin: 'limit' falls as (1 - done)^power, fast at first; 'start' as 1 - done^power, slowly
+            at first.
+
+    Example:
+        >>> [float(Polynomial(decay_steps=4, power=2.0).factor(step)) for step in (0, 2, 4)]
+        [1.0, 0.25, 0.0]
+    """
+
+    power: Number = 1.0
+    origin: Literal['limit', 'start'] = 'limit'
+
+    def check(self) -> None:
+        super().check()
+        if self.power <= 0:
+            raise ValueError(f'power must be positive: {self.power}')
+
+    def remaining(self, done: jax.Array) -> jax.Array:
+        return (1 - done) ** self.power if self.origin == 'limit' else 1 - done**self.power
+
+
+class Exponential(Decay):
+    """A straight line in the logarithm: the same fraction is lost in each step.
+
+    Example:
+        >>> decay = Exponential(decay_steps=4, final_factor=0.01)
+        >>> [round(float(decay.factor(step)), 4) for step in (0, 2, 4, 9)]
+        [1.0, 0.1, 0.01, 0.01]
+    """
+
+    final_factor: Number = 0.1
+
+    def check(self) -> None:
+        super().check()
+        if self.final_factor <= 0:
+            raise ValueError(f'final_factor must be positive: {self.final_factor}')
+
+    def decayed(self, done: jax.Array) -> jax.Array:
+        return jnp.exp(done * jnp.log(jnp.asarray(self.final_factor, jnp.float32)))
+
+
+class SqrtDecay(Schedule):
+    """One over the square root of the step: 1 to the end of the warm-up, then without an end.
+
+    Attributes:
+        decay_start: the factor is 1 before this step; 0 starts at the end of the warm-up.
+
+    Example:
+        >>> decay = SqrtDecay(warmup_steps=4)
+        >>> [float(decay.factor(step)) for step in (0, 3, 15)]
+        [0.25, 1.0, 0.5]
+    """
+
+    decay_start: Count = 0
+
+    def check(self) -> None:
+        super().check()
+        if self.decay_start < 0:
+            raise ValueError(f'decay_start must not be negative: {self.decay_start}')
+
+    def after_warmup(self, step: jax.Array) -> jax.Array:
+        start = jnp.maximum(jnp.maximum(self.decay_start, self.warmup_steps), 1)
+        return jnp.sqrt(start / jnp.maximum(step + 1, start))
+
+
+class Noam(Schedule):
+    """That of the first Transformer (Vaswani et al. 2017, section 5.3), whose learning rate is 1.
+
+    The factor is (model_dims * warmup_steps)^-0.5 at the end of the warm-up, its highest.
+
+    Attributes:
+        model_dims: the width of the model.
+
+    Example:
+        >>> [round(float(Noam(4, model_dims=64).factor(step)), 6) for step in (0, 3, 15)]
+        [0.015625, 0.0625, 0.03125]
+    """
+
+    model_dims: Count = 512
+
+    def check(self) -> None:
+        super().check()
+        if self.warmup_steps < 1 or self.model_dims < 1:
+            raise ValueError(
+                f'warmup_steps ({self.warmup_steps}) and model_dims ({self.model_dims}) must be at '
+                'least 1'
+            )
+
+    def after_warmup(self, step: jax.Array) -> jax.Array:
+        start = jnp.maximum(jnp.asarray(self.warmup_steps, jnp.float32), 1)
+        return jax.lax.rsqrt(self.model_dims * jnp.maximum(step + 1, start))

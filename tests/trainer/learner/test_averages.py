@@ -1,0 +1,44 @@
+"""Averages of the parameters, in runs that begin or step in other ways than the plain one."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from tests.trainer.tiny import experiment
+from trainer.program import Program, Values
+from trainer.setup import compiled, localized
+from trainer.state import TrainState
+
+
+def one_step(program: Program, values: Values, state: TrainState, batch: Any) -> TrainState:
+    state, _ = program.train_step(state, program.put(batch), program.random_key(0), values)
+    return jax.device_get(state)
+
+
+def test_averages_of_a_warm_start_begin_at_its_parameters() -> None:
+    made = localized(experiment(task__learner__ema_decay=0.9))
+    program, values = compiled(made)
+    drawn = program.init(program.random_key(0), values).params
+    source = jax.device_get(jax.tree.map(lambda leaf: leaf + 1, drawn))
+    params = jax.device_put(source, jax.tree.map(lambda leaf: leaf.sharding, drawn))
+    state = program.init_from(params, program.random_key(0), values)
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(state.ema_params), source)
+    # The first step keeps a tenth of them, and is in place: they are copies of their own.
+    after = one_step(program, values, state, made.train_input.get_next())
+    wanted = jax.tree.map(lambda old, new: 0.1 * old + 0.9 * new, source, after.params)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), after.ema_params, wanted)
+
+
+def test_a_step_in_parts_averages_once() -> None:
+    states = []
+    for parts in (1, 2):
+        fields: dict[str, Any] = {'task__learner__microbatches': parts}
+        made = localized(experiment(task__learner__ema_decay=0.9, **fields))
+        program, values = compiled(made)
+        state = program.init(program.random_key(0), values)
+        states.append(one_step(program, values, state, made.train_input.get_next()))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5),
+        *(state.ema_params for state in states),
+    )

@@ -1,0 +1,164 @@
+"""Parameters that are not trained: no change, no state, no work."""
+
+import re
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from tests.conformance.optimizer_suite import PARAMS
+from tests.trainer.learner.stepping import GRADIENTS, stepped
+from tests.trainer.tiny import experiment
+from trainer.checkpoint import Checkpoints
+from trainer.errors import UserError
+from trainer.layers.stack import per_layer
+from trainer.learner import SGD, Learner
+from trainer.learner.paths import leaves
+from trainer.program import Program
+from trainer.setup import compiled, localized
+from trainer.state import TrainState
+
+
+def assert_equal(one: Any, other: Any) -> None:
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def paths(tree: Any) -> str:
+    found = jax.tree_util.tree_leaves_with_path(tree)
+    return ' '.join(jax.tree_util.keystr(path) for path, _ in found)
+
+
+def test_what_is_excluded_stays_and_has_no_state() -> None:
+    learner = Learner(0.1, bprop_variable_exclusion=['embedding.*'], ema_decay=0.5)
+    state, metrics = stepped(learner, count=3)
+    assert_equal(state.params['embedding'], PARAMS['embedding'])
+    assert_equal(state.ema_params['embedding'], PARAMS['embedding'])
+    layers, before = state.params['stack']['layers_0x3'], PARAMS['stack']['layers_0x3']
+    for name in before:
+        assert (layers[name] != before[name]).any()
+        assert (state.ema_params['stack']['layers_0x3'][name] != before[name]).any()
+    assert 'stack' in paths(state.opt_state) and 'embedding' not in paths(state.opt_state)
+    # The rest of the gradients is all there is.
+    norm = optax.tree.norm(GRADIENTS['stack'])
+    np.testing.assert_allclose(metrics['gradient_norm'].value(), norm, rtol=1e-6)
+
+
+def test_including_is_excluding_the_others() -> None:
+    included = stepped(Learner(0.1, bprop_variable_inclusion=[r'stack\..*']))
+    excluded = stepped(Learner(0.1, bprop_variable_exclusion=[r'embedding\.table']))
+    assert_equal(included, excluded)
+
+
+def test_all_layers_of_a_scanned_run_can_be_named_one_by_one() -> None:
+    each = [rf'stack\.layers_{i}\.kernel' for i in range(3)]
+    one, _ = stepped(Learner(0.1, bprop_variable_exclusion=each))
+    all_, _ = stepped(Learner(0.1, bprop_variable_exclusion=[r'stack\.layers_[012]\.kernel']))
+    assert_equal(one, all_)
+    assert_equal(
+        one.params['stack']['layers_0x3']['kernel'], PARAMS['stack']['layers_0x3']['kernel']
+    )
+
+
+@pytest.mark.parametrize(
+    ('field', 'patterns', 'message'),
+    [
+        ('bprop_variable_exclusion', ['embedding'], r'[0]: no parameter that is trained is called'),
+        (
+            'bprop_variable_exclusion',
+            ['embedding'],
+            r"matches whole paths: try 'embedding.*'. There",
+        ),
+        ('bprop_variable_exclusion', ['.*', r'stack\.kernel'], r'[1]: no parameter'),
+        ('bprop_variable_inclusion', ['embeding.table'], 'Did you mean embedding.table?'),
+        ('bprop_variable_exclusion', ['.*'], 'it leaves no parameter to train'),
+        (
+            'bprop_variable_inclusion',
+            [r'stack\.layers_[01].*'],
+            'it matches stack.layers_0.kernel and not stack.layers_2.kernel, which are scanned '
+            "together as stack.layers_0x3.kernel: set scan='never'",
+        ),
+    ],
+)
+def test_patterns_that_select_nothing_sensible_are_refused(
+    field: str, patterns: list[str], message: str
+) -> None:
+    learner = Learner(0.1, **{field: patterns})
+    with pytest.raises(UserError, match=re.escape(message)) as caught:
+        learner.trained(PARAMS)
+    assert str(caught.value).startswith(f'task.learner.{field}')
+
+
+def test_impossible_fields_are_refused() -> None:
+    with pytest.raises(ValueError, match='only one of bprop_variable_exclusion and'):
+        Learner(0.1, bprop_variable_exclusion=['a'], bprop_variable_inclusion=['b'])
+    with pytest.raises(ValueError, match=r'exclusion\[0\] is not a regular expression'):
+        Learner(0.1, bprop_variable_exclusion=['layers_['])
+
+
+def trained(scan: str = 'never', count: int = 2, **fields: Any) -> tuple[Program, TrainState, Any]:
+    """The program of the tiny model, its state before some steps, and that after them."""
+    fields = {f'task__learner__{name}': value for name, value in fields.items()}
+    stack: dict[str, Any] = {'task__model__stack__repeats': 3, 'task__model__stack__scan': scan}
+    made = localized(experiment(**stack, **fields))
+    program, values = compiled(made)
+    key = program.random_key(0)
+    state = program.init(key, values)
+    before = jax.device_get(state)
+    for _ in range(count):
+        batch = program.put(made.train_input.get_next())
+        state, _ = program.train_step(state, batch, key, values)
+    return program, before, state
+
+
+def test_a_model_is_trained_in_part(tmp_path: Any) -> None:
+    fields: dict[str, Any] = {
+        'bprop_variable_exclusion': [r'stack\.layers_[01]\..*', 'embedding.*'],
+        'microbatches': 2,
+        'ema_decay': 0.5,
+    }
+    program, before, state = trained(**fields)
+    for path, leaf in leaves(before.params).items():
+        frozen = path[0] == 'embedding' or path[1] in ('layers_0', 'layers_1')
+        for after in (leaves(state.params)[path], leaves(state.ema_params)[path]):
+            assert np.array_equal(leaf, after) == frozen, path
+    assert 'layers_2' in paths(state.opt_state) and 'layers_1' not in paths(state.opt_state)
+    checkpoints = Checkpoints(tmp_path, max_to_keep=1)
+    checkpoints.save(2, state, {})
+    checkpoints.wait()
+    restored = checkpoints.restore(program.abstract_state)
+    checkpoints.close()
+    assert restored is not None
+    assert_equal(jax.device_get(restored.state), jax.device_get(state))
+
+
+def test_scanned_layers_are_frozen_as_others() -> None:
+    patterns = [r'stack\..*\.(query|up)']
+    runs = [trained(scan, bprop_variable_inclusion=patterns) for scan in ('never', 'always')]
+    states = [per_layer(jax.device_get(state.params)) for _, _, state in runs]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *states)
+
+
+def test_what_is_frozen_costs_nothing() -> None:
+    whole, _, _ = trained(count=0)
+    head, _, state = trained(count=0, bprop_variable_inclusion=['final_norm.*'])
+    steps: list[Any] = [whole.train_step, head.train_step]
+    flops = [step.cost_analysis()['flops'] for step in steps]
+    # The backward pass is two thirds of the work, and is hardly there.
+    assert flops[1] < 0.45 * flops[0]
+    assert sum(leaf.size for leaf in jax.tree.leaves(state.opt_state)) == 2 * 16 + 1
+
+
+def test_the_program_refuses_patterns_by_their_path() -> None:
+    with pytest.raises(UserError, match=r'^task\.learner\.bprop_variable_exclusion\[0\]: no param'):
+        trained(bprop_variable_exclusion=['stak.*'])
+
+
+def test_no_decay_for_what_is_frozen() -> None:
+    learner = Learner(0.1, optimizer=SGD(weight_decay=1.0), bprop_variable_exclusion=['embed.*'])
+    state, _ = stepped(learner, gradients=jax.tree.map(np.zeros_like, PARAMS))
+    assert_equal(state.params['embedding'], PARAMS['embedding'])
+    assert (
+        state.params['stack']['layers_0x3']['kernel'] != PARAMS['stack']['layers_0x3']['kernel']
+    ).all()
