@@ -24,8 +24,11 @@ from search_spaces import lm, nas
 from tests.paxtune import tunables
 from trainer.component import Component, bind, components, is_number, key, numbers
 from trainer.experiment import Experiment
+from trainer.inputs.arrays import NpzInput
+from trainer.inputs.digits import DigitsInput
 from trainer.inputs.json_shards import JsonShardsInput
 from trainer.inputs.mixture import MixtureInput
+from trainer.inputs.seqio_features import SequenceModelFeatures
 from trainer.inputs.seqio_input import SeqIOInput
 from trainer.inputs.text import TextInput
 from trainer.layers import Dropout, GatedFeedForward, Identity, LayerNorm, Linear, Residual
@@ -38,6 +41,7 @@ _MORE = [
     ByRank(gates=[[10, 3, 5], [20, 0.5, 5]]),
     ByValue(gates=[[10, 0.5]], metric=Metric.eval('loss', aggregator='max'), goal='minimize'),
     Constant(warmup_steps=3),
+    DigitsInput(batch_size=2, split='test'),
     Dropout(0.1),
     ErrorPattern('RuntimeError', 'RESOURCE_EXHAUSTED'),
     GatedFeedForward(hidden_dims=8),
@@ -51,6 +55,7 @@ _MORE = [
     MeanOfSteps(last_n=3),
     MnasHard('eval/accuracy', 'num_params', 1e6),
     MnasSoft('eval/accuracy', 'num_params', 1e6),
+    NpzInput(batch_size=2, path='/data/images.npz'),
     Objectives([MetricReward('maximize', 'eval/accuracy'), MetricReward('minimize', 'num_params')]),
     MixtureInput(
         batch_size=2,
@@ -69,6 +74,7 @@ _MORE = [
     SeqIOInput(
         batch_size=2, mixture_or_task='c4', split='train', task_feature_lengths={'targets': 8}
     ),
+    SequenceModelFeatures(),
     Sweeping(),
     TextInput(batch_size=2, sequence_length=8, paths=['/data/*.txt']),
     TunasAbsolute('eval/accuracy', 'num_params', 1e6),

@@ -128,6 +128,9 @@ class JsonShardsInput(Input):
         first = self.infeed_host_index * self.batch_size
         return self._batch_of(rows[first : first + self.batch_size])
 
+    def text_of(self, ids: np.ndarray, key: str) -> str:
+        return self._vocabulary().decode(ids)
+
     def reset(self) -> None:
         self._go_to(Place())
 

@@ -133,6 +133,9 @@ class MixtureInput(Input):
         self._read += self.batch_size
         return batch
 
+    def text_of(self, ids: np.ndarray, key: str) -> str:
+        return next(iter(self.inputs.values())).text_of(ids, key)
+
     def reset(self) -> None:
         for source in self._by_name().values():
             source.reset()
