@@ -172,6 +172,8 @@ class Training:
         job_log_dir.mkdir(parents=True, exist_ok=True)
         processes.agree()  # Now all have what they need to begin.
         with contextlib.ExitStack() as opened:
+            for data in (self._experiment.train_input, *self._experiment.eval_inputs.values()):
+                opened.callback(data.close)
             path = job_log_dir / 'checkpoints'
             self._checkpoints = Checkpoints(path, self._loop.save_max_to_keep)
             opened.callback(self._checkpoints.close)

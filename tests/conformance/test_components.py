@@ -26,7 +26,10 @@ from trainer.component import Component, bind, components, is_number, key, numbe
 from trainer.experiment import Experiment
 from trainer.inputs.arrays import NpzInput
 from trainer.inputs.digits import DigitsInput
+from trainer.inputs.document_sources import ArrayRecordFiles, ParquetFiles, TextLines
+from trainer.inputs.grain_input import GrainInput
 from trainer.inputs.json_shards import JsonShardsInput
+from trainer.inputs.lingvo import LingvoEvalAdaptor, LingvoInputAdaptorNewBatchSize
 from trainer.inputs.mixture import MixtureInput
 from trainer.inputs.seqio_features import SequenceModelFeatures
 from trainer.inputs.seqio_input import SeqIOInput
@@ -51,6 +54,17 @@ _MORE = [
     LayerNorm(),
     Limit('num_params', at_most=1000),
     Linear(output_dims=4),
+    GrainInput(
+        batch_size=2,
+        sequence_length=8,
+        sources={
+            'a': ArrayRecordFiles(paths=['/data/a']),
+            'b': ParquetFiles(paths=['/data/b']),
+            'c': TextLines(paths=['/data/c']),
+        },
+    ),
+    LingvoEvalAdaptor(batch_size=2, generator='my.input'),
+    LingvoInputAdaptorNewBatchSize(batch_size=2, generator='my.input'),
     LinearDecay(decay_steps=9),
     MeanOfSteps(last_n=3),
     MnasHard('eval/accuracy', 'num_params', 1e6),

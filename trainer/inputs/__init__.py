@@ -8,8 +8,18 @@ from trainer.inputs.base import EndOfData as EndOfData
 from trainer.inputs.base import Input as Input
 from trainer.inputs.c4 import C4Input as C4Input
 from trainer.inputs.digits import DigitsInput as DigitsInput
+from trainer.inputs.document_sources import ArrayRecordFiles as ArrayRecordFiles
+from trainer.inputs.document_sources import ParquetFiles as ParquetFiles
+from trainer.inputs.document_sources import TextLines as TextLines
+from trainer.inputs.grain_input import GrainInput as GrainInput
 from trainer.inputs.indexed import IndexedInput as IndexedInput
 from trainer.inputs.json_shards import JsonShardsInput as JsonShardsInput
+from trainer.inputs.lingvo import LingvoEvalAdaptor as LingvoEvalAdaptor
+from trainer.inputs.lingvo import LingvoInputAdaptor as LingvoInputAdaptor
+from trainer.inputs.lingvo import (
+    LingvoInputAdaptorNewBatchSize as LingvoInputAdaptorNewBatchSize,
+)
+from trainer.inputs.lingvo import lingvo_generator as lingvo_generator
 from trainer.inputs.mixture import MixtureInput as MixtureInput
 from trainer.inputs.seqio_features import LanguageModelFeatures as LanguageModelFeatures
 from trainer.inputs.seqio_features import SequenceModelFeatures as SequenceModelFeatures

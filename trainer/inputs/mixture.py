@@ -154,6 +154,10 @@ class MixtureInput(Input):
             source.set_position(position['inputs'][name])
         self._go_to(int(position['examples']))
 
+    def close(self) -> None:
+        for source in self._by_name().values():
+            source.data.close()
+
     def _go_to(self, examples: int) -> None:
         self._read = examples
         self._strides: Strides | None = None

@@ -47,6 +47,10 @@ class Peekable:
         """Where `get_next_padded` continues, as JSON data."""
         return self._data.get_position() if self._ahead is None else self._ahead[0]
 
+    def close(self) -> None:
+        """Closes the input."""
+        self._data.close()
+
     def set_position(self, position: dict[str, Any]) -> None:
         """Continues exactly where `get_position` was taken.
 
