@@ -75,6 +75,7 @@ class GrainInput(Input):
         super()._on_bound()
         self._by_name: dict[str, Documents] = {}
         self._open: Any = None  # Grain's iterator, where there is one.
+        self._rows: Rows[int] | None = None
         self._go_to(0, 0)
 
     def check(self) -> None:
@@ -176,7 +177,7 @@ class GrainInput(Input):
             self._open.close()  # Ends threads and worker processes.
         self._open = None
         self._start = (document, offset)
-        self._rows: Rows[int] | None = None
+        self._rows = None
 
     def _rows_from(self, document: int, offset: int) -> Rows[int]:
         documents = self._encoded_from(document)

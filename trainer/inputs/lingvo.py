@@ -70,6 +70,7 @@ class LingvoInputAdaptor(Input):
     def _on_bound(self) -> None:
         super()._on_bound()
         self._spec: dict[str, jax.ShapeDtypeStruct] = {}
+        self._ahead: Batch | None = None  # Made, and not yet read.
         self._begin()
 
     def check(self) -> None:
@@ -144,7 +145,7 @@ class LingvoInputAdaptor(Input):
     def _begin(self) -> None:
         self._read = 0
         self._made_count = 0
-        self._ahead: Batch | None = None
+        self._ahead = None
         self._generator: Generator | None = None
         self._batches: Iterator[Batch] | None = None
 

@@ -1,4 +1,5 @@
 import contextlib
+import importlib
 import json
 import pickle
 import random
@@ -24,9 +25,8 @@ def documents(kind, count=60):
 
 
 def write_records(path, records):
-    from array_record.python.array_record_module import ArrayRecordWriter
-
-    writer = ArrayRecordWriter(str(path), 'group_size:1')
+    module = importlib.import_module('array_record.python.array_record_module')
+    writer = module.ArrayRecordWriter(str(path), 'group_size:1')
     for record in records:
         writer.write(record)
     writer.close()
@@ -34,8 +34,7 @@ def write_records(path, records):
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
-    import pyarrow
-    from pyarrow import parquet
+    pyarrow, parquet = map(importlib.import_module, ('pyarrow', 'pyarrow.parquet'))
 
     root = tmp_path_factory.mktemp('documents')
     for part in (0, 1):

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,7 @@ INNER = 6
 """Examples in a batch of a generator."""
 
 
-class NestedMap(dict):
+class NestedMap(dict[str, Any]):
     """As Lingvo's: a dict whose items are attributes, too."""
 
     __getattr__ = dict.__getitem__

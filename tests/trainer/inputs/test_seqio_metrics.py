@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ SIZE = 40
 
 def outputs(data, decode):
     """What `decode` makes of the labels, by the number of the example; padding under 0."""
-    found = {}
+    found: dict[int, Any] = {}
     for batch in eval_batches(data):
         made = [decode(row) for row in batch['labels']]
         found |= dict(zip(batch['example_ids'].tolist(), made, strict=True))
@@ -48,7 +50,7 @@ def test_ids_after_the_end_do_not_count_and_texts_may_be_given():
 
 
 def test_hosts_are_joined_in_any_order():
-    found = {}
+    found: dict[int, Any] = {}
     for host in (1, 0):
         data = reversing(num_infeed_hosts=2, infeed_host_index=host)
         found |= outputs(data, lambda row: row[row > 0].tolist())
@@ -95,7 +97,7 @@ def test_what_is_missing_is_named():
 def test_a_metric_that_is_no_number_is_named(monkeypatch):
     data = reversing(eval_num_examples=1)
     (task,) = data.tasks()
-    functions = ([lambda targets, predictions: {'sample': 'text'}], [], [])
+    functions: Any = ([lambda targets, predictions: {'sample': 'text'}], [], [])
     monkeypatch.setitem(vars(task), '_all_metric_fns', functions)
     with pytest.raises(UserError, match="metric 'sample' is no number: 'text'"):
         predict_metrics(data, {1: 'x'})
