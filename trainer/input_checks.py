@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 from trainer.errors import UserError
-from trainer.inputs.base import Batch, EndOfData, Input
+from trainer.inputs.base import Batch, EndOfData, Input, placed_clone
 
 HOSTS = (2, 3, 4)
 """Numbers of hosts that are simulated."""
@@ -78,10 +78,7 @@ def check_vocabularies(inputs: Mapping[str, Input]) -> str:
 
 
 def _read(data: Input, hosts: int, host: int, count: int) -> list[Batch]:
-    share = data.clone(deep=True, override={'num_infeed_hosts': hosts, 'infeed_host_index': host})
-    # It stands where the original does, so that its messages name the right fields.
-    share.sym_setparent(data.sym_parent)
-    share.sym_setpath(data.sym_path)
+    share = placed_clone(data, hosts, host)
     batches = []
     with contextlib.closing(share), contextlib.suppress(EndOfData):
         for _ in range(count):

@@ -31,6 +31,7 @@ from trainer.inputs.grain_input import GrainInput
 from trainer.inputs.json_shards import JsonShardsInput
 from trainer.inputs.lingvo import LingvoEvalAdaptor, LingvoInputAdaptorNewBatchSize
 from trainer.inputs.mixture import MixtureInput
+from trainer.inputs.multi import MultiInput
 from trainer.inputs.seqio_features import SequenceModelFeatures
 from trainer.inputs.seqio_input import SeqIOInput
 from trainer.inputs.text import TextInput
@@ -80,6 +81,7 @@ _MORE = [
         },
         weights={'a': 1.0, 'b': 0.5},
     ),
+    MultiInput(batch_size=2, inputs={'a': DigitsInput(batch_size=2, split='test')}),
     Optax(name='lion', hyperparameters={'b1': 0.9}),
     PyGloveAlgorithm(),
     Requires(condition='task.model.dims % 4 == 0', reason='dims must be a multiple of 4'),

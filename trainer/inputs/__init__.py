@@ -21,6 +21,7 @@ from trainer.inputs.lingvo import (
 )
 from trainer.inputs.lingvo import lingvo_generator as lingvo_generator
 from trainer.inputs.mixture import MixtureInput as MixtureInput
+from trainer.inputs.multi import MultiInput as MultiInput
 from trainer.inputs.seqio_features import LanguageModelFeatures as LanguageModelFeatures
 from trainer.inputs.seqio_features import SequenceModelFeatures as SequenceModelFeatures
 from trainer.inputs.seqio_input import SeqIOInput as SeqIOInput

@@ -169,3 +169,15 @@ class Input(Component):
                 f'the data changed: the checkpoint was written with data {then}, and this is data '
                 f'{now}. Put the former data back, or start anew in another --job_log_dir.'
             )
+
+
+def placed_clone(data: Input, num_hosts: int, host: int) -> Input:
+    """A copy that reads the share of a host, and stands where the original does.
+
+    So its messages name the right fields.
+    """
+    hosts = {'num_infeed_hosts': num_hosts, 'infeed_host_index': host}
+    clone: Input = data.clone(deep=True, override=hosts)
+    clone.sym_setparent(data.sym_parent)
+    clone.sym_setpath(data.sym_path)
+    return clone
