@@ -34,6 +34,7 @@ from trainer.inputs.mixture import MixtureInput
 from trainer.inputs.multi import MultiInput
 from trainer.inputs.seqio_features import SequenceModelFeatures
 from trainer.inputs.seqio_input import SeqIOInput
+from trainer.inputs.synthetic import SyntheticLmInput
 from trainer.inputs.text import TextInput
 from trainer.layers import Dropout, GatedFeedForward, Identity, LayerNorm, Linear, Residual
 from trainer.learner import SGD, Constant, Optax
@@ -92,6 +93,7 @@ _MORE = [
     ),
     SequenceModelFeatures(),
     Sweeping(),
+    SyntheticLmInput(batch_size=2, sequence_length=8, vocab_size=9),
     TextInput(batch_size=2, sequence_length=8, paths=['/data/*.txt']),
     TunasAbsolute('eval/accuracy', 'num_params', 1e6),
     WeightedSum('minimize', ['eval/loss', Metric.num_params()], [1.0, 1e-9]),

@@ -29,6 +29,7 @@ from trainer.inputs.seqio_metrics import predict_metrics as predict_metrics
 from trainer.inputs.seqio_metrics import score_metrics as score_metrics
 from trainer.inputs.seqio_tasks import allow_task_module as allow_task_module
 from trainer.inputs.stdlib import StdlibInput as StdlibInput
+from trainer.inputs.synthetic import SyntheticLmInput as SyntheticLmInput
 from trainer.inputs.text import TextInput as TextInput
 from trainer.inputs.vocabulary import ByteVocabulary as ByteVocabulary
 from trainer.inputs.vocabulary import SentencePieceVocabulary as SentencePieceVocabulary

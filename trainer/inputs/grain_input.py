@@ -24,14 +24,18 @@ _READ_AHEAD = 64
 
 
 class Encode:
-    """Makes token ids of a document, in whatever process: the vocabulary is loaded there."""
+    """Makes token ids of a document, in whatever process: the vocabulary is loaded there.
+
+    As bytes: each array would be sent in a shared memory of its own, which Grain does not always
+    give back.
+    """
 
     def __init__(self, vocabulary: str) -> None:
         self._vocabulary = vocabulary
 
-    def __call__(self, text: str) -> np.ndarray:
+    def __call__(self, text: str) -> bytes:
         vocabulary = vocabulary_at(self._vocabulary)
-        return np.append(vocabulary.encode(text), np.int32(vocabulary.eos_id))
+        return np.append(vocabulary.encode(text), np.int32(vocabulary.eos_id)).tobytes()
 
 
 class GrainInput(Input):
@@ -197,8 +201,8 @@ class GrainInput(Input):
             )
             dataset = dataset.mp_prefetch(options)
         self._open = iter(dataset)
-        for number, tokens in enumerate(self._open, first):
-            yield Document(number, number + 1, tokens)
+        for number, encoded in enumerate(self._open, first):
+            yield Document(number, number + 1, np.frombuffer(encoded, np.int32))
 
     def _mixed(self) -> Any:
         """This host's training documents: a Grain dataset without end."""

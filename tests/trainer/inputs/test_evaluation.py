@@ -109,6 +109,13 @@ def test_a_look_ahead_loses_nothing():
         data.peek_padded()
 
 
+@pytest.mark.parametrize('name', ['train', 'a/b', 'a:b', 'a.b', 'a b', '', 'ä'])
+def test_names_that_would_be_confused_are_refused(name):
+    with pytest.raises(ValueError, match=f'eval_inputs: {name!r} is no name for an evaluation set'):
+        experiment(eval_inputs={name: counting()})
+    experiment(eval_inputs={'c4_en-2': counting()})
+
+
 def test_ids_without_a_vocabulary_are_numbers():
     ids = counting().get_next()['ids'][:, :3]
     texts = counting().ids_to_strings(ids, lengths=[3, 1])

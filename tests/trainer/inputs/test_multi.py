@@ -25,22 +25,16 @@ def maker(is_training, **fixed):
     return make
 
 
-def with_weights(kind):
+class Weighted(MultiInput):
     """The suite asks which examples weigh something."""
 
-    class Weighted(kind):
-        def element_spec(self):
-            spec = super().element_spec()
-            return spec | {'weights': spec['images.weights']}
+    def element_spec(self):
+        spec = super().element_spec()
+        return spec | {'weights': spec['images.weights']}
 
-        def get_next(self):
-            batch = super().get_next()
-            return batch | {'weights': batch['images.weights']}
-
-    return Weighted
-
-
-Weighted = with_weights(MultiInput)
+    def get_next(self):
+        batch = super().get_next()
+        return batch | {'weights': batch['images.weights']}
 
 
 def weighted(is_training):
