@@ -9,6 +9,7 @@ from trainer.checkpoint import Checkpoints
 from trainer.errors import UserError
 from trainer.experiment import Experiment
 from trainer.loop import Interrupted, run
+from trainer.main import evaluate_newest
 from trainer.setup import compiled, localized
 
 
@@ -82,3 +83,13 @@ def test_a_set_that_is_reset_has_no_position(tmp_path: Path) -> None:
         assert restored is not None
         found.append([list(each) for each in restored.progress.get('eval_positions', [])])
     assert found == [[['rolls']], []]
+
+
+def test_a_checkpoint_is_evaluated_on_the_batches_of_its_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr('trainer.command.enable_compilation_cache', lambda: None)
+    found = losses(rolling(), tmp_path)
+    assert found[-2] != found[-1]
+    assert evaluate_newest(rolling(), str(tmp_path)) == 0
+    assert f'rolls/loss={found[-1]!r}' in capsys.readouterr().out

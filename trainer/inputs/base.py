@@ -35,7 +35,7 @@ class Input(Component):
             one ended. See `trainer.inputs.evaluation` for what goes together.
         eval_loop_num_batches: batches of an evaluation; None for the whole set.
         repeat: whether an evaluation that comes to the end of the set goes on at its beginning;
-            None where `reset_for_eval` is false. Training data repeat in any case.
+            None for whatever `reset_for_eval` needs. Training data repeat in any case.
         batch_padding_size: examples of zeros that `get_next_padded` puts after each batch, so
             that it divides evenly over the devices.
     """

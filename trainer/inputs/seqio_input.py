@@ -230,7 +230,6 @@ class SeqIOInput(Input):
         with seqio_tasks.without_caches():
             examples = self._training_examples() if self.is_training else self._all_examples()
         lengths = dict(self.task_feature_lengths)
-        examples = examples.map(lambda example: {name: example[name] for name in lengths})
         # Tasks cut examples to length themselves; to check it takes a third of the time to start.
         check = not self.trim_output_features
         dataset = self.feature_converter.seqio(lengths, self.packing, check)(examples, lengths)
@@ -247,23 +246,31 @@ class SeqIOInput(Input):
 
     def _training_examples(self) -> Any:
         seqio = libraries().seqio
-        return self._provider().get_dataset(
-            dict(self.task_feature_lengths),
-            split=self.split,
-            shuffle=self.shuffle is not False,
-            seed=self.input_random_seed,
-            shard_info=seqio.ShardInfo(self.infeed_host_index, self.num_hosts),
-            num_epochs=None,
-            trim_output_features=self.trim_output_features,
-            use_cached=self.use_cached,
-            try_in_mem_cache=False,
+        return (
+            self._provider()
+            .get_dataset(
+                dict(self.task_feature_lengths),
+                split=self.split,
+                shuffle=self.shuffle is not False,
+                seed=self.input_random_seed,
+                shard_info=seqio.ShardInfo(self.infeed_host_index, self.num_hosts),
+                num_epochs=None,
+                trim_output_features=self.trim_output_features,
+                use_cached=self.use_cached,
+                try_in_mem_cache=False,
+            )
+            .map(self._features_alone)
         )
 
     def _all_examples(self) -> Any:
-        # A mixture would stop as soon as the first of its tasks ends.
-        datasets = [self.examples_of(task) for task in self.tasks()]
+        # A mixture would stop as soon as the first of its tasks ends. What its tasks leave in
+        # their examples besides may differ from task to task.
+        datasets = [self.examples_of(task).map(self._features_alone) for task in self.tasks()]
         joined = functools.reduce(lambda before, after: before.concatenate(after), datasets)
         return joined if self.eval_num_examples is None else joined.take(self.eval_num_examples)
+
+    def _features_alone(self, example: dict[str, Any]) -> dict[str, Any]:
+        return {name: example[name] for name in self.task_feature_lengths}
 
     def _provider(self) -> Any:
         """The task or mixture."""

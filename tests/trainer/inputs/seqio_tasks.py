@@ -112,5 +112,21 @@ seqio.TaskRegistry.add(
     preprocessors=[],
     output_features={'targets': seqio.Feature(seqio.PassThroughVocabulary(10), add_eos=False)},
 )
-seqio.MixtureRegistry.add('paxtune_pairs', ['paxtune_answers', 'paxtune_reversed'], 1)
+seqio.TaskRegistry.add(
+    'paxtune_numbered',
+    source=seqio.FunctionDataSource(
+        lambda split, shuffle_files, seed=None: tf.data.Dataset.from_tensor_slices(
+            {'inputs': [[7, 1]], 'targets': [[8, 1]], 'number': [3]}
+        ),
+        splits=['validation'],
+    ),
+    preprocessors=[],
+    output_features={
+        feature: seqio.Feature(seqio.ByteVocabulary(), add_eos=True)
+        for feature in ('inputs', 'targets')
+    },
+)
+seqio.MixtureRegistry.add(
+    'paxtune_pairs', ['paxtune_answers', 'paxtune_numbered', 'paxtune_reversed'], 1
+)
 seqio.MixtureRegistry.add('paxtune_mixture', ['paxtune_texts', 'paxtune_generated'], 1)

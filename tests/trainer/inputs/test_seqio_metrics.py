@@ -69,7 +69,7 @@ def test_metrics_of_a_mixture_have_the_names_of_their_tasks():
     data = maker('paxtune_pairs', lengths=lengths)(batch_size=16, example_ids=True)
     assert has_metrics(data) == {'predict': True, 'score': True}
     scores = outputs(data, lambda row: 2.0)
-    assert sorted(set(scores) - {0}) == list(range(1, 2 * SIZE + 1))
+    assert sorted(set(scores) - {0}) == list(range(1, 2 * SIZE + 2))
     assert score_metrics(data, scores) == {'paxtune_reversed/mean_score': 2.0}
 
 
