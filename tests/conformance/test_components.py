@@ -24,9 +24,17 @@ from search_spaces import lm, nas
 from tests.paxtune import tunables
 from trainer.component import Component, bind, components, is_number, key, numbers
 from trainer.experiment import Experiment
+from trainer.inputs.arrays import NpzInput
+from trainer.inputs.digits import DigitsInput
+from trainer.inputs.document_sources import ArrayRecordFiles, ParquetFiles, TextLines
+from trainer.inputs.grain_input import GrainInput
 from trainer.inputs.json_shards import JsonShardsInput
+from trainer.inputs.lingvo import LingvoEvalAdaptor, LingvoInputAdaptorNewBatchSize
 from trainer.inputs.mixture import MixtureInput
+from trainer.inputs.multi import MultiInput
+from trainer.inputs.seqio_features import SequenceModelFeatures
 from trainer.inputs.seqio_input import SeqIOInput
+from trainer.inputs.synthetic import SyntheticLmInput
 from trainer.inputs.text import TextInput
 from trainer.layers import Dropout, GatedFeedForward, Identity, LayerNorm, Linear, Residual
 from trainer.learner import (
@@ -56,6 +64,7 @@ _MORE = [
     ByValue(gates=[[10, 0.5]], metric=Metric.eval('loss', aggregator='max'), goal='minimize'),
     Constant(warmup_steps=3),
     Cycle(schedules=[LinearDecay(decay_steps=9)], steps=[9]),
+    DigitsInput(batch_size=2, split='test'),
     Dropout(0.1),
     Exponential(decay_steps=9),
     ErrorPattern('RuntimeError', 'RESOURCE_EXHAUSTED'),
@@ -66,11 +75,23 @@ _MORE = [
     LayerNorm(),
     Limit('num_params', at_most=1000),
     Linear(output_dims=4),
+    GrainInput(
+        batch_size=2,
+        sequence_length=8,
+        sources={
+            'a': ArrayRecordFiles(paths=['/data/a']),
+            'b': ParquetFiles(paths=['/data/b']),
+            'c': TextLines(paths=['/data/c']),
+        },
+    ),
+    LingvoEvalAdaptor(batch_size=2, generator='my.input'),
+    LingvoInputAdaptorNewBatchSize(batch_size=2, generator='my.input'),
     LinearDecay(decay_steps=9),
     Lion(),
     MeanOfSteps(last_n=3),
     MnasHard('eval/accuracy', 'num_params', 1e6),
     MnasSoft('eval/accuracy', 'num_params', 1e6),
+    NpzInput(batch_size=2, path='/data/images.npz'),
     Objectives([MetricReward('maximize', 'eval/accuracy'), MetricReward('minimize', 'num_params')]),
     MixtureInput(
         batch_size=2,
@@ -82,6 +103,7 @@ _MORE = [
         weights={'a': 1.0, 'b': 0.5},
     ),
     Noam(warmup_steps=4),
+    MultiInput(batch_size=2, inputs={'a': DigitsInput(batch_size=2, split='test')}),
     Optax(name='lion', hyperparameters={'b1': 0.9}),
     Piecewise(schedules=[Constant(), SqrtDecay()], boundaries=[5]),
     PiecewiseConstant(boundaries=[5, 9], values=[1.0, 0.5, 0.1]),
@@ -94,7 +116,9 @@ _MORE = [
     SeqIOInput(
         batch_size=2, mixture_or_task='c4', split='train', task_feature_lengths={'targets': 8}
     ),
+    SequenceModelFeatures(),
     Sweeping(),
+    SyntheticLmInput(batch_size=2, sequence_length=8, vocab_size=9),
     TextInput(batch_size=2, sequence_length=8, paths=['/data/*.txt']),
     TunasAbsolute('eval/accuracy', 'num_params', 1e6),
     WeightedSum('minimize', ['eval/loss', Metric.num_params()], [1.0, 1e-9]),
