@@ -49,12 +49,17 @@ class Mesh(Component):
     tensor: int = 1
 
     def check(self) -> None:
-        sizes = [self.data, self.fsdp, self.tensor]
+        sizes = self.sizes
         if sizes.count(-1) > 1:
             raise ValueError(f'at most one of data, fsdp and tensor may be -1: {sizes}')
         for name, size in zip(AXES, sizes, strict=True):
             if size != -1 and size < 1:
                 raise ValueError(f'{name} must be at least 1, or -1 for the rest: {size}')
+
+    @property
+    def sizes(self) -> list[int]:
+        """The sizes of the axes, one of which may be -1."""
+        return [self.data, self.fsdp, self.tensor]
 
     def shape(self, num_devices: int) -> tuple[int, ...]:
         """Sizes of the axes (data, fsdp, tensor) on so many devices.
@@ -62,7 +67,7 @@ class Mesh(Component):
         Raises:
             ValueError: that many devices cannot be arranged so.
         """
-        sizes = [self.data, self.fsdp, self.tensor]
+        sizes = self.sizes
         fixed = math.prod(size for size in sizes if size != -1)
         asked = f'mesh data={self.data} fsdp={self.fsdp} tensor={self.tensor}'
         if -1 in sizes:

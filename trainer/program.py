@@ -171,23 +171,11 @@ class Program:
         return init_variables(bind(self._task, values), self._element_spec, random_key)
 
     def _init(self, random_key: jax.Array, values: Values) -> TrainState:
-        variables = state_lib.unboxed(self._init_variables(random_key, values))
-        return self._with_learner(variables[PARAMS], variables[NON_TRAINABLE], values)
+        return init_state(bind(self._task, values), self._init_variables(random_key, values))
 
     def _init_from(self, params: Any, random_key: jax.Array, values: Values) -> TrainState:
-        variables = state_lib.unboxed(self._init_variables(random_key, values))
-        return self._with_learner(params, variables[NON_TRAINABLE], values)
-
-    def _with_learner(self, params: Any, non_trainable: Any, values: Values) -> TrainState:
-        learner = bind(self._task, values).learner
-        opt_state = learner.init(params, self._decay_mask)
-        return TrainState(
-            step=jnp.zeros((), jnp.int32),
-            params=params,
-            non_trainable=non_trainable,
-            opt_state=opt_state,
-            ema_params=learner.init_ema(params),
-        )
+        boxed = self._init_variables(random_key, values)
+        return init_state(bind(self._task, values), boxed, params)
 
     def _forward(
         self, task: Task, variables: Any, batch: Any, rngs: Any, training: bool
@@ -273,6 +261,25 @@ def init_variables(task: Task, element_spec: ElementSpec, random_key: jax.Array)
             {'params': jax.random.fold_in(random_key, 0)}, *task.model_inputs(zeros)
         )
     return {name: variables.get(name, {}) for name in (PARAMS, NON_TRAINABLE)}
+
+
+def init_state(task: Task, boxed: Any, params: Any = None) -> TrainState:
+    """The train state that a run begins with.
+
+    Args:
+        task: its numbers are bound.
+        boxed: what `init_variables` has returned.
+        params: parameters to begin with instead.
+    """
+    variables = state_lib.unboxed(boxed)
+    params = variables[PARAMS] if params is None else params
+    return TrainState(
+        step=jnp.zeros((), jnp.int32),
+        params=params,
+        non_trainable=variables[NON_TRAINABLE],
+        opt_state=task.learner.init(params, state_lib.decay_mask(boxed[PARAMS])),
+        ema_params=task.learner.init_ema(params),
+    )
 
 
 def forward(task: Task, variables: Any, batch: Any, rngs: Any, run: Run) -> tuple[Metrics, Any]:

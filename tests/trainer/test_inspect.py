@@ -1,0 +1,84 @@
+import math
+from typing import Any
+
+import pytest
+
+from tests.trainer.tiny import VOCAB, CountingInput, experiment
+from trainer import inspect
+from trainer.errors import UserError
+from trainer.inspect import layout, validate
+from trainer.layers import Attention, FeedForward, Stack, TransformerBlock
+
+
+def deep(**overrides: Any) -> Any:
+    stack = Stack([TransformerBlock(Attention(2), FeedForward(32))], repeats=3, scan='always')
+    return experiment(task__model__stack=stack, **overrides)
+
+
+def test_each_parameter_has_its_shard_on_devices_that_are_not_there() -> None:
+    found = layout(deep(mesh__data=4, mesh__fsdp=8, mesh__tensor=2))
+    assert found.mesh_shape == {'data': 4, 'fsdp': 8, 'tensor': 2}
+    by_path = {each.path: each for each in found.parameters}
+    up = by_path['stack.layers_0x3.feed_forward.up']
+    assert (up.shape, up.shard_shape) == ((3, 16, 32), (3, 2, 16))
+    assert (up.axes, up.mesh_axes) == (('layers', 'embed', 'mlp'), (None, 'fsdp', 'tensor'))
+    embedding, block = VOCAB * 16, 4 * 16 * 16 + 2 * 16 * 32 + 2 * 16
+    assert found.num_params == embedding + 3 * block + 16
+    matrices = (embedding + 3 * (block - 2 * 16)) // 16
+    assert found.gradient_bytes == 4 * (matrices + 3 * 2 * 16 + 16)
+    # Parameters and two moments, and two counters of 4 bytes.
+    assert found.state_bytes == 3 * found.gradient_bytes + 8
+
+
+def test_averages_are_counted() -> None:
+    plain, averaged = (layout(deep(task__learner__ema_decay=each)) for each in (None, 0.9))
+    assert averaged.state_bytes - plain.state_bytes == plain.gradient_bytes
+
+
+@pytest.mark.parametrize(
+    ('overrides', 'num_devices', 'message'),
+    [
+        ({'mesh__data': 3}, 4, 'mesh: .*needs 3 devices, there are 4'),
+        ({'mesh__data': 1, 'mesh__fsdp': 7}, None, 'embedding.table: axis .embed. of size 16'),
+    ],
+)
+def test_a_mesh_that_does_not_fit_is_named(
+    overrides: Any, num_devices: int | None, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        layout(deep(**overrides), num_devices)
+
+
+def test_what_does_not_fit_is_named_by_its_path() -> None:
+    class Wide(CountingInput):
+        vocab_size = VOCAB + 1
+
+    made = deep(eval_inputs={'wide': Wide(batch_size=8)})
+    with pytest.raises(UserError, match=r'^eval_inputs.wide: its vocabulary has 33 ids'):
+        validate(made, layout(made))
+    made = deep(mesh__data=16)
+    with pytest.raises(UserError, match=r'^train_input.batch_size: 8 examples do not divide'):
+        validate(made, layout(made))
+    made = deep(task__model__stack__layers=[TransformerBlock(Attention(3), FeedForward(32))])
+    with pytest.raises(UserError, match='attention: 3 heads do not divide the width 16'):
+        layout(made)
+
+
+def test_the_command_prints_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert inspect.main(['--exp=lm.C4Small', '--smoke', '--validate']) == 0
+    printed = capsys.readouterr().out
+    assert 'attention.query' in printed
+    assert '×96×12×8' in printed
+    assert 'learning rate   at most 0.0006' in printed
+    assert 'all fits' in printed
+
+
+def test_bad_flags_are_refused() -> None:
+    with pytest.raises(UserError, match='--devices=0'):
+        inspect.main(['--exp=lm.C4Small', '--devices=0'])
+
+
+def test_curves_of_nothing_and_of_zeros() -> None:
+    assert inspect.curve([]) == [''] * 6
+    assert inspect.curve([0.0, 0.0]) == ['  '] * 6
+    assert math.isclose(len(inspect.curve([1.0] * 7)[0]), 7)

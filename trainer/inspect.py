@@ -1,0 +1,302 @@
+"""Shows what an experiment is made of and what it costs, without allocating any of it.
+
+    python -m trainer.inspect --exp=lm.C4Small
+    python -m trainer.inspect --exp=lm.C4Small --set mesh.fsdp=8 --devices=8
+    python -m trainer.inspect --exp=lm.C4Small --validate
+
+Prints the experiment; each parameter with its shape, its logical axes and the shard of it that a
+device holds; what that is in bytes; operations a token; the learning rate over the run. Nothing
+is compiled, no data is read, and the devices of the mesh need not be there.
+
+--validate goes on to one abstract train step and one of each evaluation, on shapes alone. What
+does not fit together is named by its path, and the exit code is 2.
+"""
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from trainer import command
+from trainer.errors import UserError
+
+if TYPE_CHECKING:
+    from trainer.experiment import Experiment
+
+_WIDTH, _HEIGHT = 60, 6
+_BLOCKS = ' ▁▂▃▄▅▆▇█'
+
+
+class Parameter(NamedTuple):
+    """One array of parameters, as it is stored.
+
+    Attributes:
+        path: of the parameter.
+        shape: all of it.
+        axes: the logical axis of each dimension.
+        mesh_axes: over which axes of the mesh each dimension is divided.
+        shard_shape: what one device holds.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    axes: tuple[str | None, ...]
+    mesh_axes: tuple[Any, ...]
+    shard_shape: tuple[int, ...]
+
+
+class Layout(NamedTuple):
+    """What a train state takes, and how it lies on a mesh.
+
+    Attributes:
+        mesh_shape: devices along each axis of the mesh.
+        parameters: in the order of their paths.
+        state_bytes: of parameters, optimizer state and averages, on one device.
+        gradient_bytes: of the gradients, on one device.
+    """
+
+    mesh_shape: dict[str, int]
+    parameters: list[Parameter]
+    state_bytes: int
+    gradient_bytes: int
+
+    @property
+    def num_params(self) -> int:
+        """How many parameters are trained."""
+        return sum(math.prod(each.shape) for each in self.parameters)
+
+
+def main(argv: Sequence[str] | None) -> int:
+    """Runs the command.
+
+    Raises:
+        UserError: bad input, or what --validate has found.
+    """
+    flags = command.parser(__doc__)
+    command.add_experiment_flags(flags)
+    flags.add_argument(
+        '--devices', type=int, metavar='N', help='how many devices; those of the mesh by default'
+    )
+    flags.add_argument('--validate', action='store_true', help='try the steps, on shapes alone')
+    args = flags.parse_args(argv)
+    if args.devices is not None and args.devices < 1:
+        raise UserError(f'--devices={args.devices}: expected at least 1')
+
+    from trainer import overrides, registry
+    from trainer.derived import resolve
+    from trainer.experiment import Experiment
+
+    experiment = registry.find(args.exp, Experiment)
+    if args.smoke:
+        experiment = overrides.smoke(experiment)
+    experiment = resolve(command.concrete(overrides.override(experiment, args.set)))
+    found = layout(experiment, args.devices)
+    if args.validate:
+        validate(experiment, found)
+    _print(experiment, found, validated=args.validate)
+    return 0
+
+
+def layout(experiment: 'Experiment', num_devices: int | None = None) -> Layout:
+    """How the train state of an experiment lies on its mesh, whose devices need not be there.
+
+    Args:
+        experiment: every decision in it is made.
+        num_devices: on how many; None for as many as the mesh says, or one where it leaves it open.
+
+    Raises:
+        UserError: the mesh is not one of so many devices, or a parameter does not divide evenly.
+    """
+    import jax
+
+    from trainer import state as states
+    from trainer.layers.base import PARAMS, ParameterBox
+
+    mesh = _mesh(experiment, num_devices)
+    boxed, abstract = _abstract(experiment)
+    shardings = states.params_shardings(boxed[PARAMS], mesh)
+    whole = states.state_shardings(abstract, shardings, mesh)
+    boxes = jax.tree_util.tree_leaves_with_path(
+        boxed[PARAMS], is_leaf=lambda leaf: isinstance(leaf, ParameterBox)
+    )
+    parameters = [
+        Parameter(
+            jax.tree_util.keystr(path, simple=True, separator='.'),
+            box.value.shape,
+            tuple(box.names),
+            tuple(at.spec),
+            at.shard_shape(box.value.shape),
+        )
+        for (path, box), at in zip(boxes, jax.tree.leaves(shardings), strict=True)
+    ]
+    return Layout(
+        dict(mesh.shape),
+        parameters,
+        _bytes(abstract, whole),
+        _bytes(abstract.params, shardings),
+    )
+
+
+def validate(experiment: 'Experiment', found: Layout) -> None:
+    """Traces one train step and one evaluation step of each set, on shapes alone.
+
+    Args:
+        experiment: every decision in it is made.
+        found: its layout.
+
+    Raises:
+        UserError: something does not fit together. The message begins with its path.
+    """
+    from trainer.setup import check_batch_sizes, inputs_by_path
+
+    parts = math.prod(found.mesh_shape[axis] for axis in ('data', 'fsdp'))
+    check_batch_sizes(experiment, parts)
+    for path, data in inputs_by_path(experiment).items():
+        try:
+            experiment.task.check_input(data)
+            _trace(experiment, data.element_spec(), training=data.is_training)
+        except UserError as error:
+            where = '' if str(error).startswith('task') else f'{path}: '
+            raise UserError(f'{where}{error}') from error
+
+
+def _mesh(experiment: 'Experiment', num_devices: int | None) -> Any:
+    from jax.sharding import AbstractMesh, AxisType
+
+    from trainer.mesh import AXES
+
+    asked = experiment.mesh
+    if num_devices is None:
+        num_devices = math.prod(size for size in asked.sizes if size != -1)
+    try:
+        shape = asked.shape(num_devices)
+    except ValueError as error:
+        raise UserError(f'mesh: {error}') from error
+    return AbstractMesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def _abstract(experiment: 'Experiment') -> tuple[Any, Any]:
+    """The variables in boxes, and the train state; shapes and dtypes only."""
+    import jax
+
+    from trainer.component import bind
+    from trainer.program import abstract_random_key, abstract_values, init_state, init_variables
+
+    task, spec = experiment.task, experiment.train_input.element_spec()
+
+    def variables(key: Any, values: Any) -> Any:
+        return init_variables(bind(task, values), spec, key)
+
+    def state(key: Any, values: Any) -> Any:
+        return init_state(bind(task, values), variables(key, values))
+
+    arguments = abstract_random_key(), abstract_values(task)
+    return jax.eval_shape(variables, *arguments), jax.eval_shape(state, *arguments)
+
+
+def _trace(experiment: 'Experiment', element_spec: Any, training: bool) -> None:
+    import jax
+    import jax.numpy as jnp
+
+    from trainer.component import bind
+    from trainer.layers.base import Run
+    from trainer.program import abstract_random_key, abstract_values, forward
+
+    _, state = _abstract(experiment)
+    task = experiment.task
+
+    def step(state: Any, batch: Any, key: Any, values: Any) -> Any:
+        bound = bind(task, values)
+        run = Run(training=training, dtype=jnp.dtype(task.fprop_dtype))
+        return forward(bound, state.variables, batch, {'dropout': key} if training else {}, run)
+
+    batch = {name: jax.ShapeDtypeStruct(s.shape, s.dtype) for name, s in element_spec.items()}
+    jax.eval_shape(step, state, batch, abstract_random_key(), abstract_values(task))
+
+
+def _bytes(abstract: Any, shardings: Any) -> int:
+    import jax
+
+    leaves = zip(jax.tree.leaves(abstract), jax.tree.leaves(shardings), strict=True)
+    return sum(math.prod(at.shard_shape(x.shape)) * x.dtype.itemsize for x, at in leaves)
+
+
+def _print(experiment: 'Experiment', found: Layout, validated: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from trainer.costs import static_costs
+
+    # Whoever reads a file of it has all the width.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    console.print(experiment.format(compact=False, verbose=False), markup=False, soft_wrap=True)
+    table = Table(box=None, pad_edge=False)
+    for name, justify in (('parameter', 'left'), ('shape', 'right'), ('axes', 'left')):
+        table.add_column(name, justify=justify, overflow='fold')  # type: ignore[arg-type]
+    table.add_column('divided over', overflow='fold')
+    table.add_column('shard', justify='right', overflow='fold')
+    for each in found.parameters:
+        table.add_row(
+            each.path,
+            _times(each.shape),
+            ' '.join(str(axis or '·') for axis in each.axes),
+            ' '.join(_axis(axis) for axis in each.mesh_axes) or '·',
+            _times(each.shard_shape),
+        )
+    console.print()
+    console.print(table)
+    console.print()
+    for line in _summary(experiment, found, static_costs(experiment)['flops_per_token']):
+        console.print(line, markup=False, soft_wrap=True)
+    console.print()
+    for line in curve(_learning_rates(experiment)):
+        console.print(line, markup=False, soft_wrap=True)
+    if validated:
+        console.print('\nA train step and an evaluation step of each set were traced: all fits.')
+
+
+def _summary(experiment: 'Experiment', found: Layout, flops_per_token: float) -> Iterator[str]:
+    mesh = ' × '.join(f'{name} {size}' for name, size in found.mesh_shape.items())
+    yield f'mesh            {mesh}'
+    yield f'parameters      {found.num_params:,}'
+    yield f'FLOPs a token   {flops_per_token:.4g}, forward and backward'
+    yield f'train state     {found.state_bytes / 2**30:.3f} GiB a device'
+    yield f'gradients       {found.gradient_bytes / 2**30:.3f} GiB a device'
+    yield '                activations come on top: device_memory_bytes, when it is compiled'
+    learner = experiment.task.learner
+    yield f'learning rate   at most {float(learner.learning_rate):.4g}, over the run:'
+
+
+def _learning_rates(experiment: 'Experiment') -> list[float]:
+    import jax.numpy as jnp
+
+    learner, steps = experiment.task.learner, experiment.train.num_train_steps
+    at = jnp.linspace(0, steps - 1, min(_WIDTH, steps)).astype(jnp.int32)
+    return [float(learner.learning_rate * learner.schedule.factor(step)) for step in at]
+
+
+def curve(values: Sequence[float]) -> list[str]:
+    """Draws numbers that are not negative as a curve of text, a column each.
+
+    Example:
+        >>> print(*curve([0.0, 0.5, 1.0]), sep='|')  # doctest: +NORMALIZE_WHITESPACE
+          █|  █|  █| ██| ██| ██
+    """
+    top = max(values, default=0.0) or 1.0
+    levels = [round(value / top * _HEIGHT * 8) for value in values]
+    return [
+        ''.join(_BLOCKS[min(max(level - 8 * row, 0), 8)] for level in levels)
+        for row in reversed(range(_HEIGHT))
+    ]
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return '×'.join(map(str, shape)) or 'scalar'
+
+
+def _axis(axis: Any) -> str:
+    return '·' if axis is None else '+'.join(axis) if isinstance(axis, tuple) else str(axis)
+
+
+if __name__ == '__main__':
+    command.run_command(main)
