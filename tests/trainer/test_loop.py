@@ -18,7 +18,7 @@ from trainer.costs import COSTS
 from trainer.errors import UserError
 from trainer.experiment import Experiment
 from trainer.layers import Dropout
-from trainer.loop import Interrupted, Measurement, NonFiniteLossError, run
+from trainer.loop import Interrupted, Measurement, run
 from trainer.metrics import Metrics
 from trainer.serialization import to_json_text
 from trainer.setup import compiled, localized
@@ -26,6 +26,7 @@ from trainer.speed import SPEEDS
 from trainer.summaries import read_metrics
 from trainer.task import DeviceBatch
 from trainer.tasks import LanguageModelTask
+from trainer.train_metrics import NonFiniteLossError
 
 
 def measured(made: Experiment, directory: Path, **fields: Any) -> list[Measurement]:
