@@ -138,9 +138,7 @@ def contenders(case: Case, dtype: str) -> dict[str, Contender]:
     flax_state, flax_step = linen.begin(case.shape, OPTIMIZER, jnp.dtype(dtype), batch)
     return {
         'ours': Ours(made),
-        'plain JAX': Contender(
-            gpt.make_step(case.shape, OPTIMIZER, jnp.dtype(dtype)), plain, batch
-        ),
+        'plain JAX': Contender(plain_step, plain, batch),
         'plain flax': Contender(flax_step, flax_state, batch),
     }
 

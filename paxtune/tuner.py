@@ -25,9 +25,10 @@ from paxtune.study import Study
 from paxtune.trial import Trial
 from trainer.directory import JobPath, is_local, write_text
 from trainer.errors import LostProcessError, UserError, is_disk_full
-from trainer.loop import Interrupted, NonFiniteLossError
+from trainer.loop import Interrupted
 from trainer.signals import SkipTrial, StopTrial
 from trainer.speed import SPEEDS
+from trainer.train_metrics import NonFiniteLossError
 
 
 class Paused(Exception):

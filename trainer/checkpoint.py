@@ -2,19 +2,20 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-import jax
 import orbax.checkpoint.experimental.v1 as ocp
 from absl import logging
 from etils import epath
 
-from trainer import processes, saves
+from trainer import contents, processes, saves
+from trainer.contents import Contents, DamagedError
 from trainer.directory import absolute, is_local
-from trainer.errors import SaveError, UserError
+from trainer.errors import SaveError, UserError, shortened
+from trainer.layers.base import PARAMS
+from trainer.preservation import Preservation
 from trainer.state import TrainState
 
-_FORMAT = 1
 _MOST_NAMED = 3
 _METADATA = '_CHECKPOINT_METADATA'
 
@@ -46,23 +47,21 @@ class Checkpoints:
     which the next one removes.
     """
 
-    def __init__(self, directory: epath.PathLike, max_to_keep: int | None = None):
+    def __init__(self, directory: epath.PathLike, kept: Preservation | None = None):
         """Opens the checkpoints in a directory.
 
         Args:
             directory: where they are.
-            max_to_keep: how many of the newest to keep as new ones are written; None for a
-                reader, which changes nothing, since a run may be writing there.
+            kept: which to keep as new ones are written; None for a reader, which changes nothing,
+                since a run may be writing there.
         """
         # Orbax refuses relative paths, and only when it writes.
         self._directory = absolute(directory)
-        policies = ocp.training.preservation_policies
-        keep: Any = policies.LatestN(max_to_keep) if max_to_keep else None
         self._checkpointer = ocp.training.Checkpointer(
             self._directory,
             context=saves.context(),
-            preservation_policy=keep,
-            cleanup_tmp_directories=max_to_keep is not None,
+            preservation_policy=None if kept is None else kept.policy,
+            cleanup_tmp_directories=kept is not None,
         )
         self._saving: ocp.AsyncResponse[bool] | None = None
         self._path = str(self._directory)  # Of the last save.
@@ -79,16 +78,16 @@ class Checkpoints:
             SaveError: it failed already, or the save before this one did.
         """
         self._settle()
-        metadata = {'format': _FORMAT, **progress}
+        tree = _as_dict(state)
         self._path = str(self._directory / str(step))
         with self._saves():
             # `force`: when to save is decided by the loop. Orbax's own policies skip in silence.
             self._saving = self._checkpointer.save_checkpointables_async(
                 step,
-                {'state': _as_dict(state)},
+                {'state': tree},
                 force=True,
                 overwrite=True,
-                custom_metadata=metadata,
+                custom_metadata=Contents.of(tree, progress).to_json(),
             )
             if self._saving is None:
                 raise RuntimeError('orbax did not save it')
@@ -104,29 +103,16 @@ class Checkpoints:
         damaged: list[str] = []
         steps = [checkpoint.step for checkpoint in reversed(self._checkpointer.checkpoints)]
         for step in processes.broadcast(steps):
-            path, reason = self._directory / str(step), ''
+            path = self._directory / str(step)
             try:
-                metadata = self._checkpointer.checkpointables_metadata(step)
-                progress: dict[str, Any] = dict(cast(Any, metadata.custom_metadata))
-                _check_format(path, progress.pop('format'))
-                if metadata.metadata['state'] is None:
-                    raise ValueError('its metadata is damaged')
-                self._check_same_tree(step, metadata.metadata['state'], _as_dict(abstract))
-                loaded = self._checkpointer.load_checkpointables(
-                    step, {'state': _as_dict(abstract)}
-                )
-            except UserError:
-                raise
-            except Exception as error:
+                found, state = self._read(step, abstract)
+            except DamagedError as error:
                 # Damaged or half-written: say so, and go on from the one before.
-                reason = f'{type(error).__name__}: {error}'.splitlines()[0]
-            if processes.agree(bool(reason)):
-                reason = reason or 'by another process'
-                logging.warning('Checkpoint %s cannot be read (%s); trying older', path, reason)
+                logging.warning('Checkpoint %s cannot be read (%s); trying older', path, error)
                 if any(path.iterdir()):
-                    damaged.append(f'{path} ({reason})')
+                    damaged.append(f'{path} ({error})')
                 continue
-            return Restored(step, str(path), TrainState(**loaded['state']), progress)
+            return Restored(step, str(path), state, found.progress)
         if damaged:
             raise UserError(
                 f'No checkpoint can be read: {"; ".join(damaged)}. Put right what keeps them from '
@@ -173,21 +159,33 @@ class Checkpoints:
         try:
             yield
         except Exception as error:
-            reason = f'{type(error).__name__}: {error}'.splitlines()[0]
+            reason = _told(error)
             message = f'the checkpoint {self._path} could not be written: {reason}'
             raise SaveError(message, self._path) from error
 
-    def _check_same_tree(self, step: int, stored: Any, wanted: Any) -> None:
-        # Orbax reports a mismatch as something else, so the trees are compared first.
-        stored, wanted = _shapes(stored), _shapes(wanted)
-        if stored != wanted:
-            differing = sorted(dict(stored.items() ^ wanted.items()))
-            raise UserError(
-                f'{self._directory / str(step)} is a checkpoint of another experiment: '
-                f'{len(differing)} arrays differ, {differing[0]} among them '
-                f'(stored {stored.get(differing[0])}, wanted {wanted.get(differing[0])}). '
-                'Train in another --job_log_dir, or go back to the experiment it belongs to.'
-            )
+    def _read(self, step: int, abstract: TrainState) -> tuple[Contents, TrainState]:
+        """What is in a checkpoint; all processes find the same of it.
+
+        Raises:
+            DamagedError: it is damaged, as some process finds.
+            UserError: it is whole, and of another experiment or version.
+        """
+        path, reason = self._directory / str(step), ''
+        try:
+            found = Contents.from_json(path, self._metadata(step))
+            found.check_same(path, _as_dict(abstract))
+            loaded = self._checkpointer.load_checkpointables(step, {'state': _as_dict(abstract)})
+        except UserError:
+            raise
+        except Exception as error:
+            reason = _told(error)
+        if processes.agree(bool(reason)):
+            raise DamagedError(reason or 'by another process')
+        found.verify(loaded['state'])
+        return found, TrainState(**loaded['state'])
+
+    def _metadata(self, step: int) -> Any:
+        return self._checkpointer.checkpointables_metadata(step).custom_metadata
 
 
 def newest_checkpoint(path: epath.PathLike) -> epath.Path | None:
@@ -210,25 +208,28 @@ def saved_checkpoints(directory: epath.Path) -> list[epath.Path]:
     return [step for step in steps if _is_checkpoint(step)]
 
 
-def check_params(checkpoint: epath.Path, abstract: Any) -> None:
+def check_params(checkpoint: epath.Path, abstract: Any) -> Contents:
     """Checks that a checkpoint has all of some parameters. It may have others as well.
 
     Args:
         checkpoint: of one step.
         abstract: a tree with the names and the shapes of the parameters.
 
+    Returns:
+        What is in it.
+
     Raises:
         UserError: it has not, or cannot be read.
     """
     try:
-        metadata = ocp.checkpointables_metadata(checkpoint)
-        number = cast(Any, metadata.custom_metadata)['format']
-        stored = _shapes(cast(Any, metadata.metadata['state'])['params'])
+        metadata = ocp.checkpointables_metadata(checkpoint).custom_metadata
+        found = Contents.from_json(checkpoint, metadata)
+    except UserError:
+        raise
     except Exception as error:
-        reason = f'{type(error).__name__}: {error}'.splitlines()[0]
-        raise UserError(f'{checkpoint} cannot be read ({reason})') from error
-    _check_format(checkpoint, number)
-    wanted = _shapes(abstract)
+        raise UserError(f'{checkpoint} cannot be read ({_told(error)})') from error
+    stored = found.shapes(PARAMS)
+    wanted = contents.shapes(abstract)
     differing = [name for name in wanted if stored.get(name) != wanted[name]]
     if differing:
         described = [f'{name} ({_versus(stored.get(name), wanted[name])})' for name in differing]
@@ -237,6 +238,7 @@ def check_params(checkpoint: epath.Path, abstract: Any) -> None:
             f'{checkpoint} has other parameters: {", ".join(described[:_MOST_NAMED])}{more}. '
             'All parameters of the model must be there, with the same shapes.'
         )
+    return found
 
 
 def load_params(checkpoint: epath.Path, abstract: Any) -> Any:
@@ -248,14 +250,18 @@ def load_params(checkpoint: epath.Path, abstract: Any) -> Any:
             that saved them may have had them on another mesh.
 
     Raises:
-        UserError: as `check_params`.
+        UserError: as `check_params`, or they are damaged.
     """
-    check_params(checkpoint, abstract)
+    found = check_params(checkpoint, abstract)
     context = ocp.Context()
     context.pytree.loading.partial_load = True
-    with context:
-        loaded = ocp.load_checkpointables(checkpoint, {'state': {'params': abstract}})
-    return loaded['state']['params']
+    try:
+        with context:
+            loaded = ocp.load_checkpointables(checkpoint, {'state': {PARAMS: abstract}})
+        found.verify(loaded['state'])
+    except Exception as error:
+        raise UserError(f'{checkpoint} cannot be read ({_told(error)})') from error
+    return loaded['state'][PARAMS]
 
 
 def _is_checkpoint(directory: epath.Path) -> bool:
@@ -266,20 +272,10 @@ def _is_checkpoint(directory: epath.Path) -> bool:
     return is_local(directory) or (directory / COMMITTED).exists()
 
 
-def _check_format(checkpoint: epath.Path, number: int) -> None:
-    if number != _FORMAT:
-        raise UserError(
-            f'{checkpoint} has format {number}, and this version of the trainer reads {_FORMAT}: '
-            'use the version that wrote it'
-        )
-
-
-def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {
-        jax.tree_util.keystr(path, simple=True, separator='.'): tuple(leaf.shape)
-        for path, leaf in leaves
-    }
+def _told(error: Exception) -> str:
+    """The reason in an error, in a line."""
+    text = str(error) if isinstance(error, DamagedError) else f'{type(error).__name__}: {error}'
+    return shortened(text.splitlines()[0], most=300)
 
 
 def _versus(stored: tuple[int, ...] | None, wanted: tuple[int, ...]) -> str:

@@ -1,9 +1,10 @@
 """Experiments: everything that one training run is made of, in one symbolic object."""
 
 import re
-from typing import Any
+from typing import Any, Literal
 
 from trainer.component import Component, require_positive
+from trainer.durations import seconds
 from trainer.inputs.base import Input
 from trainer.mesh import Mesh
 from trainer.task import Task
@@ -17,6 +18,10 @@ class TrainLoop(Component):
         eval_interval_steps: evaluate after every so many steps, and after the last.
         save_interval_steps: write a checkpoint after every so many steps, and after the last.
         save_max_to_keep: checkpoints to keep, the newest ones.
+        save_keep_interval_duration: keep one for good every so often as well: '30m', '12h', '1d'.
+        save_best_metric: keep the one as well at which this metric was best, such as 'eval/loss'.
+            Saves and evaluations must meet: only a checkpoint whose step was evaluated is judged.
+        save_best_goal: what best means.
         summary_interval_steps: write training metrics after every so many steps.
         random_seed: seeds the initial weights and dropout.
         init_from_checkpoint: start with the parameters of another run: the path of its
@@ -28,6 +33,9 @@ class TrainLoop(Component):
     eval_interval_steps: int = 100
     save_interval_steps: int = 100
     save_max_to_keep: int = 2
+    save_keep_interval_duration: str | None = None
+    save_best_metric: str | None = None
+    save_best_goal: Literal['minimize', 'maximize'] = 'minimize'
     summary_interval_steps: int = 10
     random_seed: int = 0
     init_from_checkpoint: str | None = None
@@ -41,6 +49,11 @@ class TrainLoop(Component):
             'save_max_to_keep',
             'summary_interval_steps',
         )
+        if self.save_keep_interval_duration is not None:
+            try:
+                seconds(self.save_keep_interval_duration)
+            except ValueError as error:
+                raise ValueError(f'save_keep_interval_duration: {error}') from error
 
 
 class Experiment(Component):

@@ -4,7 +4,6 @@ import collections
 import contextlib
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -12,7 +11,7 @@ import jax
 from absl import logging
 from etils import epath
 
-from trainer import processes
+from trainer import peaks, processes
 from trainer.checkpoint import Checkpoints, Restored, load_params
 from trainer.costs import static_costs
 from trainer.derived import resolve
@@ -21,7 +20,10 @@ from trainer.errors import UserError
 from trainer.evaluate import evaluate
 from trainer.experiment import Experiment
 from trainer.inputs.peek import Peekable
-from trainer.metrics import Metrics, Totals
+from trainer.metrics import Metrics
+from trainer.names import nearest
+from trainer.preservation import Preservation
+from trainer.profiling import Profiler
 from trainer.rolling import Rolling
 from trainer.serialization import to_json_text
 from trainer.setup import compiled, localized, prepare_inputs
@@ -29,6 +31,7 @@ from trainer.signals import Signal
 from trainer.speed import Speed
 from trainer.state import TrainState
 from trainer.summaries import Summaries
+from trainer.train_metrics import NonFiniteLossError, TrainMetrics
 from trainer.warm_start import check_source, source_of
 
 
@@ -52,10 +55,6 @@ class Measurement:
     resumed_from: int
 
 
-class NonFiniteLossError(FloatingPointError):
-    """The training loss, or the norm of its gradients, became NaN or infinite."""
-
-
 class Interrupted(Exception):
     """The run was asked to stop; its state up to `step` is in a checkpoint."""
 
@@ -68,6 +67,7 @@ def run(
     experiment: Experiment,
     job_log_dir: epath.PathLike,
     should_interrupt: Callable[[], bool] = lambda: False,
+    profiler: Profiler | None = None,
 ) -> Generator[Measurement, None, None]:
     """Trains an experiment, from its newest checkpoint in `job_log_dir` where there is one.
 
@@ -83,6 +83,7 @@ def run(
         job_log_dir: where experiment.json, metrics.jsonl, summaries/ and checkpoints/ are.
         should_interrupt: asked after every step; on True the run saves and raises. With several
             processes it is asked before the step, after which all of them save and raise.
+        profiler: profiles some steps.
 
     Raises:
         UserError: the experiment cannot run here (no data, a mesh that does not fit …).
@@ -95,7 +96,7 @@ def run(
         # What fails here ends the others, too: before they would wait for this one in a save, and
         # once more for what fails last.
         processes.together(),
-        contextlib.closing(Training(experiment, epath.Path(job_log_dir))) as training,
+        contextlib.closing(Training(experiment, epath.Path(job_log_dir), profiler)) as training,
         processes.together(),
     ):
         try:
@@ -105,56 +106,13 @@ def run(
             raise
 
 
-class TrainMetrics:
-    """Training metrics since the last summary, and since the last evaluation."""
-
-    def __init__(self, saved: dict[str, Any] | None = None) -> None:
-        """Starts anew, or from what `to_json` returned."""
-        saved = saved or {}
-        self._on_device: list[Metrics] = []
-        self._since_summary = Totals(saved.get('since_summary'))
-        self._since_evaluation = Totals(saved.get('since_evaluation'))
-
-    def add(self, metrics: Metrics) -> None:
-        """Adds the metrics of a step without waiting for it."""
-        self._on_device.append(metrics)
-
-    def since_summary(self) -> dict[str, float]:
-        """The values since the last call."""
-        self._fetch()
-        totals, self._since_summary = self._since_summary, Totals()
-        return totals.values()
-
-    def since_evaluation(self) -> dict[str, float]:
-        """The values since `start_interval`."""
-        self._fetch()
-        return self._since_evaluation.values()
-
-    def start_interval(self) -> None:
-        """Starts the interval that ends with the next evaluation.
-
-        Not done by `since_evaluation`: an evaluation may be repeated after a restart.
-        """
-        self._fetch()
-        self._since_evaluation = Totals()
-
-    def to_json(self) -> dict[str, Any]:
-        """What a resumed run needs in order to report the same values."""
-        self._fetch()
-        totals = {'summary': self._since_summary, 'evaluation': self._since_evaluation}
-        return {f'since_{name}': total.to_json() for name, total in totals.items()}
-
-    def _fetch(self) -> None:
-        for metrics in jax.device_get(self._on_device):
-            self._since_summary.add(metrics)
-            self._since_evaluation.add(metrics)
-        self._on_device = []
-
-
 class Training:
     """One run: its program, its state, and where they are written."""
 
-    def __init__(self, experiment: Experiment, job_log_dir: epath.Path):
+    def __init__(
+        self, experiment: Experiment, job_log_dir: epath.Path, profiler: Profiler | None = None
+    ) -> None:
+        self._profiler, self._job_log_dir = profiler, job_log_dir
         processes.require_joined()
         experiment = resolve(experiment)
         prepare_inputs(experiment)
@@ -169,13 +127,15 @@ class Training:
         self._key = self._program.random_key(self._loop.random_seed)
         self._train_metrics = TrainMetrics()
         self._speed = Speed()
+        self._to_summarize: int | None = None  # A step whose metrics are written once it is done.
         job_log_dir.mkdir(parents=True, exist_ok=True)
         processes.agree()  # Now all have what they need to begin.
         with contextlib.ExitStack() as opened:
             for data in (self._experiment.train_input, *self._experiment.eval_inputs.values()):
                 opened.callback(data.close)
             path = job_log_dir / 'checkpoints'
-            self._checkpoints = Checkpoints(path, self._loop.save_max_to_keep)
+            self._kept = Preservation(self._loop)
+            self._checkpoints = Checkpoints(path, self._kept)
             opened.callback(self._checkpoints.close)
             self._saved: tuple[int, str] | None = None
             self._state, self.resumed_from = self._restore_or_init(source)
@@ -185,6 +145,8 @@ class Training:
                 write_text(job_log_dir / 'experiment.json', to_json_text(experiment))
                 self._summaries = Summaries(job_log_dir, self.resumed_from)
                 opened.callback(self._summaries.close)
+            if profiler is not None:
+                opened.callback(profiler.close)
             self._opened = opened.pop_all()
 
     def measurements(self, should_interrupt: Callable[[], bool]) -> Iterator[Measurement]:
@@ -200,7 +162,7 @@ class Training:
             if len(in_flight) > max_in_flight:
                 jax.block_until_ready(in_flight.popleft())
             if self._is_due(step, self._loop.summary_interval_steps):
-                self._summarize(step)
+                self._to_summarize = step
             if self._is_due(step, self._loop.save_interval_steps):
                 self._save(step)
             if self._is_due(step, self._loop.eval_interval_steps):
@@ -210,6 +172,7 @@ class Training:
                 self._save(step)
                 self._checkpoints.wait()
                 raise Interrupted(step)
+        self._summarize()
         self._checkpoints.wait()
 
     def close(self) -> None:
@@ -232,6 +195,7 @@ class Training:
         self._input.set_position(self._own_position(restored))
         self._rolling.resume(restored.progress)
         self._train_metrics = TrainMetrics(restored.progress['train_metrics'])
+        self._kept.from_json(restored.progress['best'])
         self._saved = (restored.step, restored.path)
         logging.info('Resumed from step %d', restored.step)
         return restored.state, restored.step
@@ -263,49 +227,102 @@ class Training:
         batch = self._program.put(self._input.get_next_padded())
         train_step = self._program.train_step
         leaving.before_step()
-        self._state, metrics = train_step(self._state, batch, self._key, self._values)
-        self._train_metrics.add(metrics)
+        if self._profiler is not None:
+            self._profiler.before(step, self._job_log_dir)
+        with jax.transfer_guard('disallow'):  # Nothing that nobody sees waits for the host.
+            self._state, metrics = train_step(self._state, batch, self._key, self._values)
+        if self._profiler is not None:
+            self._profiler.after(step, metrics)
+        self._summarize()  # That of an earlier step, while this one is under way.
+        self._train_metrics.add(step, metrics)
         if step == self.resumed_from + 1:
             jax.block_until_ready(metrics)  # Compiled and warm; what follows is the step's own.
+            self._tell_of_peak()
             self._speed.start()
         else:
             self._speed.count(self._experiment.task.num_tokens(batch))
         return metrics
 
-    def _summarize(self, step: int) -> None:
-        metrics = self._train_metrics.since_summary()
-        _check_finite(step, metrics)
-        metrics |= self._speed.rates()
+    def _summarize(self) -> None:
+        """Writes the metrics of the step that is due, once it has been done."""
+        step, self._to_summarize = self._to_summarize, None
+        if step is None:
+            return
+        with self._telling_where():
+            metrics = self._train_metrics.since_summary(step)
+        metrics |= self._rates()
         self._write(step, {f'train/{name}': value for name, value in metrics.items()})
+
+    def _rates(self) -> dict[str, float]:
+        """How fast it goes, and how much of what the devices can do it uses."""
+        rates = self._speed.rates()
+        if 'tokens_per_second' in rates:
+            flops = rates['tokens_per_second'] * self._costs['flops_per_token']
+            mfu = peaks.utilization(flops, list(self._program.mesh.devices.flat))
+            rates |= {} if mfu is None else {'mfu': mfu}
+        return rates
+
+    def _tell_of_peak(self) -> None:
+        _ = self._costs  # To know them takes a moment, in which nothing is timed yet.
+        kind = self._program.mesh.devices.flat[0].device_kind
+        if kind not in peaks.PEAKS:
+            logging.info('train/mfu is left out: what %r can do is not known', kind)
+
+    @contextlib.contextmanager
+    def _telling_where(self) -> Iterator[None]:
+        """Around what finds that the loss is not finite: adds what is needed to look into it."""
+        try:
+            yield
+        except NonFiniteLossError as error:
+            last = 'there is no checkpoint from before that'
+            if self._saved is not None:
+                last = f'the last checkpoint from before that is {self._saved[1]}'
+            raise NonFiniteLossError(f'{error}; {last}') from error
 
     def _save(self, step: int) -> None:
         if self._saved is not None and self._saved[0] == step:
             return
+        self._summarize()
         with self._speed.paused():
-            # A state that is not finite must not take the place of one that is.
-            _check_finite(step, self._train_metrics.since_evaluation())
+            with self._telling_where():
+                # A state that is not finite must not take the place of one that is.
+                self._train_metrics.since_evaluation()
             if self._summaries is not None:
                 self._summaries.flush()
             self._checkpoints.wait()  # So that no process begins a save while another's failed.
             progress = {
                 **self._positions(step),
                 'train_metrics': self._train_metrics.to_json(),
+                'best': self._kept.to_json(),
             }
             path = self._checkpoints.save(step, self._state, progress)
         self._saved = (step, path)
 
     def _measure(self, step: int) -> Measurement:
-        train = self._train_metrics.since_evaluation()
-        _check_finite(step, train)
-        train |= processes.broadcast(self._speed.rates())
+        self._summarize()
+        with self._telling_where():
+            train = self._train_metrics.since_evaluation()
+        train |= processes.broadcast(self._rates())
         self._rolling.start(step)
         with self._speed.paused():
             metrics = evaluate(self._experiment, self._program, self._state, self._values)
             self._write(step, metrics)
             metrics |= self._costs
         metrics |= {f'train/{name}': value for name, value in train.items()}
+        self._note_best(step, metrics)
         saved = self._saved[1] if self._saved and self._saved[0] == step else None
         return Measurement(step, metrics, saved, self.resumed_from)
+
+    def _note_best(self, step: int, metrics: dict[str, float]) -> None:
+        name = self._loop.save_best_metric
+        if name is None:
+            return
+        if name not in metrics:
+            raise UserError(
+                f'train.save_best_metric: {name!r} is not among the metrics. '
+                f'{nearest(name, sorted(metrics))}'.rstrip()
+            )
+        self._kept.note(step, metrics[name])
 
     def _write(self, step: int, metrics: dict[str, float]) -> None:
         if self._summaries is not None:
@@ -333,11 +350,3 @@ class _Leaving:
     def after_step(self) -> bool:
         """What was agreed. One process asks only now."""
         return self._agreed if processes.count() > 1 else self._should_interrupt()
-
-
-def _check_finite(step: int, metrics: dict[str, float]) -> None:
-    # The loss is that of the parameters before the step, the gradients make those after it.
-    for name, what in (('loss', 'training loss'), ('gradient_norm', 'norm of the gradients')):
-        value = metrics.get(name, 0.0)
-        if not math.isfinite(value):
-            raise NonFiniteLossError(f'the {what} is {value} at step {step}')

@@ -22,6 +22,7 @@ from trainer.errors import UserError
 
 if TYPE_CHECKING:
     from trainer.experiment import Experiment
+    from trainer.profiling import Profiler
 
 
 def main(argv: Sequence[str] | None) -> int:
@@ -34,12 +35,19 @@ def main(argv: Sequence[str] | None) -> int:
     command.add_experiment_flags(flags)
     flags.add_argument('--job_log_dir', required=True, help='where everything is written')
     flags.add_argument('--mode', choices=['train', 'eval'], default='train')
+    flags.add_argument(
+        '--profile_steps', metavar='A:B', help='profile these steps; TensorBoard shows them'
+    )
     command.add_process_flags(flags)
     args = flags.parse_args(argv)
 
     from trainer import overrides, processes, registry
     from trainer.experiment import Experiment
+    from trainer.profiling import Profiler
 
+    if args.profile_steps is not None and args.mode != 'train':
+        raise UserError('--profile_steps profiles training: leave out --mode')
+    profiler = None if args.profile_steps is None else Profiler.parse(args.profile_steps)
     processes.start(args)
     with processes.together():
         experiment = registry.find(args.exp, Experiment)
@@ -49,10 +57,15 @@ def main(argv: Sequence[str] | None) -> int:
         if args.mode == 'eval':
             return evaluate_newest(experiment, args.job_log_dir)
         again = ['python', '-m', 'trainer.main', *command.given(argv)]
-        return train(experiment, args.job_log_dir, resume_command=again)
+        return train(experiment, args.job_log_dir, again, profiler)
 
 
-def train(experiment: 'Experiment', job_log_dir: str, resume_command: Sequence[str]) -> int:
+def train(
+    experiment: 'Experiment',
+    job_log_dir: str,
+    resume_command: Sequence[str],
+    profiler: 'Profiler | None' = None,
+) -> int:
     """Trains an experiment as a command does, printing what it measures. Returns the exit code.
 
     Of several processes, the first prints, and holds the directory.
@@ -63,7 +76,7 @@ def train(experiment: 'Experiment', job_log_dir: str, resume_command: Sequence[s
     from trainer.signals import SkipTrial, StopTrial
 
     try:
-        return _train(experiment, job_log_dir, resume_command)
+        return _train(experiment, job_log_dir, resume_command, profiler)
     except StopTrial as stop:
         _say(f'stopped at step {stop.step}: {stop}')
         return 0
@@ -71,12 +84,18 @@ def train(experiment: 'Experiment', job_log_dir: str, resume_command: Sequence[s
         raise UserError(f'the experiment gave up at step {skip.step}: {skip}') from skip
 
 
-def _train(experiment: 'Experiment', job_log_dir: str, resume_command: Sequence[str]) -> int:
+def _train(
+    experiment: 'Experiment',
+    job_log_dir: str,
+    resume_command: Sequence[str],
+    profiler: 'Profiler | None',
+) -> int:
     experiment = command.concrete(experiment)
     from trainer import directory, processes
     from trainer.interrupt import Interrupt
-    from trainer.loop import Interrupted, NonFiniteLossError, run
+    from trainer.loop import Interrupted, run
     from trainer.setup import prepare_inputs
+    from trainer.train_metrics import NonFiniteLossError
     from trainer.warm_start import source_of
 
     directory.job_path(job_log_dir)
@@ -91,7 +110,8 @@ def _train(experiment: 'Experiment', job_log_dir: str, resume_command: Sequence[
         interrupt = held.enter_context(Interrupt())
         try:
             told = False
-            with contextlib.closing(run(experiment, job_log_dir, interrupt.requested)) as running:
+            running = run(experiment, job_log_dir, interrupt.requested, profiler)
+            with contextlib.closing(running):
                 for measurement in running:
                     if measurement.resumed_from and not told:
                         told = True
@@ -102,9 +122,7 @@ def _train(experiment: 'Experiment', job_log_dir: str, resume_command: Sequence[
             _say(f'Stopped at step {stopped.step}. To resume: {again}')
             return interrupt.exit_code
         except NonFiniteLossError as error:
-            raise UserError(
-                f'{error}; checkpoints from before that, if there are any, are in {job_log_dir}'
-            ) from error
+            raise UserError(str(error)) from error
     return 0
 
 

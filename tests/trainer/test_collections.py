@@ -16,6 +16,7 @@ from trainer.metrics import Count, Metric, Totals, WeightedScalar
 from trainer.program import Program
 from trainer.setup import compiled, localized
 from trainer.state import TrainState
+from trainer.train_metrics import NonFiniteLossError
 
 
 class Watched(TransformerBlock):
@@ -133,3 +134,11 @@ def test_metrics_of_all_kinds_come_back_from_json() -> None:
     totals.add({'count': Count(1.0)})
     assert totals.values() == {'mean': 1 / 3, 'count': 3.0}
     assert Totals(totals.to_json()).to_json() == totals.to_json()
+
+
+def test_a_run_in_which_no_gradient_is_finite_ends(tmp_path: Path) -> None:
+    made = watched(fails_at=3, num_steps=40, train__summary_interval_steps=20)
+    with pytest.raises(
+        NonFiniteLossError, match=r'10 steps in a row, up to step 13.*checkpoints/2'
+    ):
+        list(run(made, tmp_path))

@@ -20,8 +20,9 @@ from tests.trainer.tiny import experiment
 from trainer.checkpoint import Checkpoints, saved_checkpoints
 from trainer.directory import write_json
 from trainer.errors import SaveError, is_disk_full
-from trainer.experiment import Experiment
+from trainer.experiment import Experiment, TrainLoop
 from trainer.loop import run
+from trainer.preservation import Preservation
 from trainer.setup import compiled, localized
 from trainer.summaries import Summaries, read_metrics
 
@@ -79,7 +80,7 @@ def test_a_run_on_a_full_disk_says_so_and_ends_as_the_undisturbed_one_when_there
 
 def test_a_failed_save_names_the_checkpoint(made: Experiment, disk: SmallDisk) -> None:
     program, values = compiled(localized(made))
-    checkpoints = Checkpoints(disk.path / 'checkpoints', 2)
+    checkpoints = Checkpoints(disk.path / 'checkpoints', Preservation(TrainLoop()))
     disk.fill(but=40 * _KIB)
     path = checkpoints.save(1, program.init(program.random_key(0), values), {})
     with pytest.raises(SaveError, match=f'checkpoint {path} could not be written: ') as raised:

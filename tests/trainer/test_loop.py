@@ -19,7 +19,7 @@ from trainer.directory import JobPath
 from trainer.errors import UserError
 from trainer.experiment import Experiment
 from trainer.layers import Dropout
-from trainer.loop import Interrupted, Measurement, NonFiniteLossError, run
+from trainer.loop import Interrupted, Measurement, run
 from trainer.metrics import Metrics
 from trainer.serialization import to_json_text
 from trainer.setup import compiled, localized
@@ -27,6 +27,7 @@ from trainer.speed import SPEEDS
 from trainer.summaries import read_metrics
 from trainer.task import DeviceBatch
 from trainer.tasks import LanguageModelTask
+from trainer.train_metrics import NonFiniteLossError
 
 
 def measured(made: Experiment, directory: JobPath, **fields: Any) -> list[Measurement]:

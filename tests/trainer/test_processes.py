@@ -12,10 +12,10 @@ import pytest
 from tests.jobs import Ended, all_passed, job
 from trainer import processes
 from trainer.errors import OtherProcessError, UserError
-from trainer.loop import NonFiniteLossError
 from trainer.signals import SkipTrial, StopTrial
 from trainer.speed import SPEEDS
 from trainer.summaries import read_metrics
+from trainer.train_metrics import NonFiniteLossError
 
 # --- One process ---
 

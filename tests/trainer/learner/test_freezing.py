@@ -13,9 +13,11 @@ from tests.trainer.learner.stepping import GRADIENTS, stepped
 from tests.trainer.tiny import experiment
 from trainer.checkpoint import Checkpoints
 from trainer.errors import UserError
+from trainer.experiment import TrainLoop
 from trainer.layers.stack import per_layer
 from trainer.learner import SGD, Learner
 from trainer.learner.paths import leaves
+from trainer.preservation import Preservation
 from trainer.program import Program
 from trainer.setup import compiled, localized
 from trainer.state import TrainState
@@ -124,7 +126,7 @@ def test_a_model_is_trained_in_part(tmp_path: Any) -> None:
         for after in (leaves(state.params)[path], leaves(state.ema_params)[path]):
             assert np.array_equal(leaf, after) == frozen, path
     assert 'layers_2' in paths(state.opt_state) and 'layers_1' not in paths(state.opt_state)
-    checkpoints = Checkpoints(tmp_path, max_to_keep=1)
+    checkpoints = Checkpoints(tmp_path, Preservation(TrainLoop()))
     checkpoints.save(2, state, {})
     checkpoints.wait()
     restored = checkpoints.restore(program.abstract_state)
