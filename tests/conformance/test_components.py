@@ -21,6 +21,7 @@ from paxtune.policies import ByRank, ByValue
 from paxtune.pyglove_loop import PyGloveAlgorithm
 from paxtune.rewards import MetricReward, MnasHard, MnasSoft, Objectives, TunasAbsolute, WeightedSum
 from search_spaces import lm, nas
+from tests.conformance.layer_examples import EXAMPLES, encoder_decoder
 from tests.paxtune import tunables
 from trainer.component import Component, bind, components, is_number, key, numbers
 from trainer.experiment import Experiment
@@ -28,29 +29,36 @@ from trainer.inputs.json_shards import JsonShardsInput
 from trainer.inputs.mixture import MixtureInput
 from trainer.inputs.seqio_input import SeqIOInput
 from trainer.inputs.text import TextInput
-from trainer.layers import Dropout, GatedFeedForward, Identity, LayerNorm, Linear, Residual
-from trainer.learner import SGD, Constant, Optax
+from trainer.layers import Linear, LinenAdapter, NnxAdapter
+from trainer.learner import SGD, Constant, Learner, Optax
 from trainer.learner import Linear as LinearDecay
+from trainer.losses import MeanSquaredError, SigmoidCrossEntropy, WeightedLosses
+from trainer.measures import F1, AccuracyAt, AccuracyStrict, Auc, MeanLoss
 from trainer.serialization import from_json_text, to_json_text
+from trainer.tasks import ClassificationTask, RegressionTask, SequenceTask
 
+_LEARNER = Learner(learning_rate=0.01)
 _MORE = [
+    AccuracyAt(),
+    AccuracyStrict(),
+    Auc(),
     BestStep('eval/loss', 'min'),
     ByRank(gates=[[10, 3, 5], [20, 0.5, 5]]),
     ByValue(gates=[[10, 0.5]], metric=Metric.eval('loss', aggregator='max'), goal='minimize'),
+    ClassificationTask(model=Linear(4), learner=_LEARNER),
     Constant(warmup_steps=3),
-    Dropout(0.1),
     ErrorPattern('RuntimeError', 'RESOURCE_EXHAUSTED'),
-    GatedFeedForward(hidden_dims=8),
-    Identity(),
+    F1(),
     JsonShardsInput(batch_size=2, sequence_length=8, paths=['/data/c4-train.json.gz']),
     LastStep(),
-    LayerNorm(),
     Limit('num_params', at_most=1000),
-    Linear(output_dims=4),
     LinearDecay(decay_steps=9),
+    LinenAdapter(),
+    MeanLoss('mean_squared_error', MeanSquaredError()),
     MeanOfSteps(last_n=3),
     MnasHard('eval/accuracy', 'num_params', 1e6),
     MnasSoft('eval/accuracy', 'num_params', 1e6),
+    NnxAdapter(),
     Objectives([MetricReward('maximize', 'eval/accuracy'), MetricReward('minimize', 'num_params')]),
     MixtureInput(
         batch_size=2,
@@ -64,15 +72,19 @@ _MORE = [
     Optax(name='lion', hyperparameters={'b1': 0.9}),
     PyGloveAlgorithm(),
     Requires(condition='task.model.dims % 4 == 0', reason='dims must be a multiple of 4'),
-    Residual(layer=Linear(4), dropout=Dropout(0.2)),
+    RegressionTask(model=Linear(1), learner=_LEARNER),
     SGD(momentum=0.9),
     SeqIOInput(
         batch_size=2, mixture_or_task='c4', split='train', task_feature_lengths={'targets': 8}
     ),
+    SequenceTask(model=encoder_decoder(), learner=_LEARNER),
+    SigmoidCrossEntropy(),
     Sweeping(),
     TextInput(batch_size=2, sequence_length=8, paths=['/data/*.txt']),
     TunasAbsolute('eval/accuracy', 'num_params', 1e6),
+    WeightedLosses(losses={'a': SigmoidCrossEntropy()}, weights={'a': 0.5}),
     WeightedSum('minimize', ['eval/loss', Metric.num_params()], [1.0, 1e-9]),
+    *(example.layer for example in EXAMPLES.values()),
 ]
 _EXPERIMENTS = [lm.StdlibTunable, lm.C4Small, lm.C4Tunable, nas.StdlibNas, tunables.Kinds]
 
