@@ -29,7 +29,8 @@ from trainer.inputs.json_shards import JsonShardsInput
 from trainer.inputs.mixture import MixtureInput
 from trainer.inputs.seqio_input import SeqIOInput
 from trainer.inputs.text import TextInput
-from trainer.layers import Linear, LinenAdapter, NnxAdapter
+from trainer.layers import Linear, LinenAdapter
+from trainer.layers.nnx_adapter import NnxAdapter
 from trainer.learner import SGD, Constant, Learner, Optax
 from trainer.learner import Linear as LinearDecay
 from trainer.losses import MeanSquaredError, SigmoidCrossEntropy, WeightedLosses

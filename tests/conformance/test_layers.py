@@ -141,5 +141,6 @@ def test_the_view_by_layer_goes_both_ways(name: str) -> None:
     example: Example = EXAMPLES[name]
     params = nn.meta.unbox(passes(name).boxed.get(PARAMS, {}))
     again = stacked(per_layer(params), example.layer)
-    assert jax.tree.structure(again) == jax.tree.structure(params)
+    structures: Any = [jax.tree.structure(each) for each in (again, params)]
+    assert structures[0] == structures[1]
     jax.tree.map(np.testing.assert_array_equal, again, params)

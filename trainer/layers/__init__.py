@@ -1,4 +1,4 @@
-"""The layers that models are made of."""
+"""The layers that models are made of. `NnxAdapter` is in `nnx_adapter`, since it imports nnx."""
 
 from trainer.layers.attention import Attention as Attention
 from trainer.layers.base import Layer as Layer
@@ -20,7 +20,6 @@ from trainer.layers.image_classifier import ImageClassifier as ImageClassifier
 from trainer.layers.linear import Linear as Linear
 from trainer.layers.linen_adapter import LinenAdapter as LinenAdapter
 from trainer.layers.mlp import Mlp as Mlp
-from trainer.layers.nnx_adapter import NnxAdapter as NnxAdapter
 from trainer.layers.normalization import LayerNorm as LayerNorm
 from trainer.layers.normalization import Normalization as Normalization
 from trainer.layers.normalization import RMSNorm as RMSNorm

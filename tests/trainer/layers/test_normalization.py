@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.trainer.layers.single import apply, init
 from trainer.errors import UserError
 from trainer.layers import BatchNorm, GroupNorm
 from trainer.layers.base import Run, running
@@ -15,14 +15,11 @@ from trainer.layers.base import Run, running
 X_BHWC = 3 + 2 * jax.random.normal(jax.random.key(0), (6, 4, 4, 3))
 
 
-def init(layer: Any, x: Any) -> Any:
-    return nn.meta.unbox(layer.module().init({'params': jax.random.key(0)}, x))
-
-
 def train(layer: Any, variables: Any, x: Any, weights: Any = None) -> Any:
     """The result, and the variables after the step."""
     with running(Run(training=True, example_weights=weights)):
-        out, left = layer.module().apply(variables, x, mutable=['non_trainable'])
+        module: Any = layer.module()
+        out, left = module.apply(variables, x, mutable=['non_trainable'])
     return out, variables | left
 
 
@@ -38,7 +35,7 @@ def test_training_normalizes_by_the_batch_and_evaluation_by_running_means() -> N
     np.testing.assert_allclose(state['variance'], 0.75 + 0.25 * variance, rtol=1e-5)
     for _ in range(60):
         _, after = train(layer, after, X_BHWC)
-    evaluated = layer.module().apply(after, X_BHWC)
+    evaluated = apply(layer, after, X_BHWC)
     np.testing.assert_allclose(evaluated, out, rtol=1e-3, atol=1e-4)
 
 
@@ -70,7 +67,7 @@ def test_weights_of_tokens_leave_tokens_out() -> None:
 def test_groups_of_channels_are_normalized_in_each_example() -> None:
     x = jax.random.normal(jax.random.key(1), (2, 3, 3, 4)) * jnp.array([1.0, 2, 30, 40]) + 7
     layer = GroupNorm(num_groups=2)
-    out = layer.module().apply(init(layer, x), x)
+    out = apply(layer, init(layer, x), x)
     groups = np.asarray(out).reshape(2, 9, 2, 2)
     np.testing.assert_allclose(groups.mean((1, 3)), 0, atol=1e-5)
     np.testing.assert_allclose(groups.std((1, 3)), 1, rtol=1e-4)

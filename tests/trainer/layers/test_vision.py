@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.conformance.layer_examples import IMAGES, resnet, vision_transformer
+from tests.trainer.layers.single import apply, init
 from trainer.errors import UserError
 from trainer.flops import flops
 from trainer.layers import (
@@ -29,10 +30,6 @@ from trainer.layers import (
 
 X_BHWC = jax.random.normal(jax.random.key(3), (2, 5, 6, 4))
 LARGE = jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.float32)
-
-
-def init(layer: Any, x: Any = X_BHWC) -> Any:
-    return nn.meta.unbox(layer.module().init({'params': jax.random.key(0)}, x))
 
 
 def abstract(layer: Any, x: Any = LARGE) -> Any:
@@ -59,11 +56,11 @@ def convolved_by_hand(x: Any, kernel: Any, strides: tuple[int, int], groups: int
 @pytest.mark.parametrize(('groups', 'channels'), [(1, 3), (2, 6), (None, 8)])
 def test_a_convolution_is_a_convolution(groups: int | None, channels: int) -> None:
     layer = Conv2D(channels, [3, 2], [2, 1], 'VALID', groups=groups)
-    variables = init(layer)
+    variables = init(layer, X_BHWC)
     kernel = np.asarray(variables['params']['kernel'])
     assert kernel.shape == (3, 2, 4 // (groups or 4), channels)
     wanted = convolved_by_hand(np.asarray(X_BHWC), kernel, (2, 1), groups or 4)
-    got = layer.module().apply(variables, X_BHWC)
+    got = apply(layer, variables, X_BHWC)
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
@@ -91,20 +88,20 @@ def test_impossible_layers_are_refused(make: Any, message: str) -> None:
 
 def test_groups_that_do_not_divide_the_channels_are_refused() -> None:
     with pytest.raises(UserError, match='3 groups do not divide 4 channels into 6'):
-        init(Conv2D(6, groups=3))
+        init(Conv2D(6, groups=3), X_BHWC)
 
 
 def test_pooling_counts_what_lies_in_the_image() -> None:
     x = jnp.arange(9.0).reshape(1, 3, 3, 1)
 
     def pooled(layer: Any) -> Any:
-        return layer.module().apply({}, x)[0, ..., 0].tolist()
+        return apply(layer, {}, x)[0, ..., 0].tolist()
 
     assert pooled(Pool2D()) == [[4]]
     assert pooled(Pool2D(padding='SAME')) == [[4, 5], [7, 8]]
     assert pooled(Pool2D('average', padding='SAME')) == [[2, 3.5], [6.5, 8]]
-    assert GlobalPool().module().apply({}, x).tolist() == [[4]]
-    assert GlobalPool('max').module().apply({}, x).tolist() == [[8]]
+    assert apply(GlobalPool(), {}, x).tolist() == [[4]]
+    assert apply(GlobalPool('max'), {}, x).tolist() == [[8]]
 
 
 def test_residual_networks_have_as_many_parameters_as_published() -> None:
@@ -160,5 +157,5 @@ def test_patches_know_where_they_are() -> None:
     model = vision_transformer()
     variables = init(model, IMAGES)
     swapped = jnp.concatenate([IMAGES[:, 4:], IMAGES[:, :4]], axis=1)
-    got = [model.module().apply(variables, x) for x in (IMAGES, swapped)]
-    assert not np.allclose(*got, atol=1e-4)
+    one, other = (apply(model, variables, x) for x in (IMAGES, swapped))
+    assert not np.allclose(one, other, atol=1e-4)
