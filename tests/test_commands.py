@@ -33,6 +33,23 @@ _RATES = '--exp=tests.paxtune.tunables.Rates'
         ('paxtune.search', [_RATES, '--job_log_dir=/proc/nowhere'], '--job_log_dir=/proc/nowhere'),
         ('paxtune.train', ['--exp=lm.C4Smal', '--job_log_dir=x'], 'lm.C4Small'),
         ('trainer.main', [_RATES, '--job_log_dir=x'], 'task.learner.learning_rate'),
+        ('trainer.inspect_input', ['--exp=lm.C4Smal'], 'lm.C4Small'),
+        (
+            'trainer.inspect_input',
+            ['--exp=lm.StdlibTunable', '--set', 'eval_inputs.eval.reset_for_eval=false'],
+            'eval_inputs.eval.reset_for_eval: ',
+        ),
+        (
+            'trainer.main',
+            [
+                '--exp=lm.C4Small',
+                '--smoke',
+                '--job_log_dir=x',
+                '--set',
+                'eval_inputs.eval.repeat=true',
+            ],
+            'eval_inputs.eval.repeat: ',
+        ),
         ('trainer.main', ['--exp=lm.C4Small', '--mode=eval', '--job_log_dir=/none'], '/none'),
     ],
 )
@@ -63,7 +80,9 @@ def test_bad_input_is_refused_before_anything_slow_is_imported(tmp_path: Path) -
     assert not loaded & {'tensorflow', 'seqio', 'vizier', 'orbax', 'sqlalchemy', 'grpc'}
 
 
-@pytest.mark.parametrize('module', ['paxtune.search', 'paxtune.train', 'trainer.main'])
+@pytest.mark.parametrize(
+    'module', ['paxtune.search', 'paxtune.train', 'trainer.main', 'trainer.inspect_input']
+)
 def test_unknown_flags_are_refused(module: str, tmp_path: Path) -> None:
     done = command(module, '--exp=lm.StdlibTunable', '--job_log_dir=x', '--nmu', cache=tmp_path)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""Evaluation over whole evaluation sets."""
+"""Evaluation over evaluation sets."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,8 @@ import jax
 
 from trainer import processes
 from trainer.experiment import Experiment
-from trainer.inputs.base import Batch, EndOfData, Input
+from trainer.inputs.base import Batch, Input
+from trainer.inputs.evaluation import eval_batches
 from trainer.metrics import Totals
 from trainer.program import Program, Values
 from trainer.speed import Speed
@@ -16,16 +17,16 @@ from trainer.state import TrainState
 def evaluate(
     experiment: Experiment, program: Program, state: TrainState, values: Values
 ) -> dict[str, float]:
-    """The metrics of each whole evaluation set, as `<name>/<metric>`.
+    """The metrics of each evaluation set, whole unless its input says otherwise.
 
-    With them `eval_steps_per_second`: batches of all sets together, reading included, compiling
-    not.
+    They are called `<name>/<metric>`. With them `eval_steps_per_second`: batches of all sets
+    together, reading included, compiling not.
     """
     metrics: dict[str, float] = {}
     speed = Speed()
     for name, data in experiment.eval_inputs.items():
         with speed.paused():
-            eval_step = program.eval_step(data.element_spec())
+            eval_step = program.eval_step(data.padded_spec())
         totals, ahead = Totals(), None
         for batch in _read_together(data, name):
             of_batch = eval_step(state.variables, program.put(batch), values)
@@ -42,25 +43,15 @@ def evaluate(
 
 
 def _read_together(data: Input, name: str) -> Iterator[Batch]:
-    """All batches of an evaluation input, while the other processes read as many.
+    """The batches of an evaluation, while the other processes read as many.
 
     Raises:
         RuntimeError: one of them has fewer.
     """
-    for batch in read_once(data):
+    for batch in eval_batches(data):
         if processes.agree(False):
             raise RuntimeError(
                 f'eval_inputs.{name}: other processes have fewer batches; all must have as many'
             )
         yield batch
     processes.agree(True)
-
-
-def read_once(data: Input) -> Iterator[Batch]:
-    """All batches of an evaluation input, from the first."""
-    data.reset()
-    while True:
-        try:
-            yield data.get_next()
-        except EndOfData:
-            return

@@ -1,5 +1,6 @@
 """Experiments: everything that one training run is made of, in one symbolic object."""
 
+import re
 from typing import Any
 
 from trainer.component import Component, require_positive
@@ -69,6 +70,11 @@ class Experiment(Component):
                 raise ValueError(
                     f"eval_inputs: {name!r} is no name for an evaluation set: 'train' "
                     "and names with '/' or ':' would be confused with other metrics"
+                )
+            if not re.fullmatch(r'[A-Za-z0-9_-]+', name):
+                raise ValueError(
+                    f'eval_inputs: {name!r} is no name for an evaluation set: only letters, '
+                    'digits, _ and - can stand in one'
                 )
             if data.is_training:
                 raise ValueError(f'eval_inputs.{name}.is_training must be false')

@@ -20,7 +20,9 @@ from trainer.directory import write_text
 from trainer.errors import UserError
 from trainer.evaluate import evaluate
 from trainer.experiment import Experiment
+from trainer.inputs.peek import Peekable
 from trainer.metrics import Metrics, Totals
+from trainer.rolling import Rolling
 from trainer.serialization import to_json_text
 from trainer.setup import compiled, localized, prepare_inputs
 from trainer.signals import Signal
@@ -158,7 +160,8 @@ class Training:
         prepare_inputs(experiment)
         self._experiment = localized(experiment)
         self._loop = experiment.train
-        self._input = self._experiment.train_input
+        self._input = Peekable(self._experiment.train_input)
+        self._rolling = Rolling(self._experiment.eval_inputs)
         self._program, self._values = compiled(self._experiment)
         source = source_of(experiment, job_log_dir)
         if source is not None:
@@ -169,6 +172,8 @@ class Training:
         job_log_dir.mkdir(parents=True, exist_ok=True)
         processes.agree()  # Now all have what they need to begin.
         with contextlib.ExitStack() as opened:
+            for data in (self._experiment.train_input, *self._experiment.eval_inputs.values()):
+                opened.callback(data.close)
             path = job_log_dir / 'checkpoints'
             self._checkpoints = Checkpoints(path, self._loop.save_max_to_keep)
             opened.callback(self._checkpoints.close)
@@ -225,14 +230,18 @@ class Training:
         if restored is None:
             return self._program.init(self._key, self._values), 0
         self._input.set_position(self._own_position(restored))
+        self._rolling.resume(restored.progress)
         self._train_metrics = TrainMetrics(restored.progress['train_metrics'])
         self._saved = (restored.step, restored.path)
         logging.info('Resumed from step %d', restored.step)
         return restored.state, restored.step
 
-    def _positions(self) -> dict[str, Any]:
-        positions = processes.gather(self._input.get_position())
-        return {'position': positions[0]} if len(positions) == 1 else {'positions': positions}
+    def _positions(self, step: int) -> dict[str, Any]:
+        found = processes.gather(self._input.get_position())
+        positions = {'position': found[0]} if len(found) == 1 else {'positions': found}
+        if self._rolling.inputs:
+            positions[Rolling.KEY] = processes.gather(self._rolling.positions(step))
+        return positions
 
     def _own_position(self, restored: Restored) -> dict[str, Any]:
         progress = restored.progress
@@ -251,7 +260,7 @@ class Training:
     def _step(self, step: int, leaving: '_Leaving') -> Metrics:
         if self._is_due(step - 1, self._loop.eval_interval_steps):
             self._train_metrics.start_interval()
-        batch = self._program.put(self._input.get_next())
+        batch = self._program.put(self._input.get_next_padded())
         train_step = self._program.train_step
         leaving.before_step()
         self._state, metrics = train_step(self._state, batch, self._key, self._values)
@@ -279,7 +288,7 @@ class Training:
                 self._summaries.flush()
             self._checkpoints.wait()  # So that no process begins a save while another's failed.
             progress = {
-                **self._positions(),
+                **self._positions(step),
                 'train_metrics': self._train_metrics.to_json(),
             }
             path = self._checkpoints.save(step, self._state, progress)
@@ -289,6 +298,7 @@ class Training:
         train = self._train_metrics.since_evaluation()
         _check_finite(step, train)
         train |= processes.broadcast(self._speed.rates())
+        self._rolling.start(step)
         with self._speed.paused():
             metrics = evaluate(self._experiment, self._program, self._state, self._values)
             self._write(step, metrics)

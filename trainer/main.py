@@ -113,6 +113,7 @@ def evaluate_newest(experiment: 'Experiment', job_log_dir: str) -> int:
 
     from trainer.checkpoint import Checkpoints
     from trainer.evaluate import evaluate
+    from trainer.rolling import Rolling
     from trainer.setup import compiled, localized, prepare_inputs
 
     path = epath.Path(job_log_dir) / 'checkpoints'
@@ -126,6 +127,7 @@ def evaluate_newest(experiment: 'Experiment', job_log_dir: str) -> int:
         restored = checkpoints.restore(program.abstract_state)
     if restored is None:
         raise UserError(f'--job_log_dir: there is no checkpoint that can be read in {path}')
+    Rolling(experiment.eval_inputs).resume(restored.progress)
     print_metrics(restored.step, evaluate(experiment, program, restored.state, values))
     return 0
 

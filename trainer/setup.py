@@ -5,6 +5,7 @@ import jax
 from trainer.errors import UserError
 from trainer.experiment import Experiment
 from trainer.inputs.base import Input
+from trainer.inputs.evaluation import check_evaluation
 from trainer.mesh import infeed_share
 from trainer.program import Program, Values, program_for
 
@@ -41,6 +42,7 @@ def prepare_inputs(experiment: Experiment) -> None:
         training = path == 'train_input'
         if data.is_training != training:
             raise UserError(f'{path}.is_training must be {str(training).lower()}')
+        check_evaluation(data, path)
         try:
             data.prepare()
             experiment.task.check_input(data)
@@ -57,7 +59,7 @@ def compiled(experiment: Experiment) -> tuple[Program, Values]:
     mesh = _mesh(experiment)
     num_shares, _ = _infeed_share(mesh)
     check_batch_sizes(experiment, mesh.shape['data'] * mesh.shape['fsdp'], num_shares)
-    program = program_for(experiment.task, mesh, experiment.train_input.element_spec())
+    program = program_for(experiment.task, mesh, experiment.train_input.padded_spec())
     return program, program.values(experiment.task)
 
 
@@ -87,7 +89,7 @@ def check_batch_sizes(experiment: Experiment, data_parts: int, num_shares: int =
         UserError: one does not.
     """
     for path, data in inputs_by_path(experiment).items():
-        examples = data.batch_size * num_shares
+        examples = (data.batch_size + data.batch_padding_size) * num_shares
         microbatches = experiment.task.learner.microbatches if path == 'train_input' else 1
         if examples % (microbatches * data_parts):
             parted = f' in {microbatches} task.learner.microbatches' if microbatches > 1 else ''

@@ -18,6 +18,8 @@ import pytest
 
 from trainer.errors import UserError
 from trainer.inputs.base import Batch, EndOfData, Input
+from trainer.inputs.evaluation import eval_batches
+from trainer.inputs.peek import Peekable
 
 Maker = Callable[..., Input]
 
@@ -70,8 +72,12 @@ def spec_matches_batches(make: Maker) -> None:
 def weights_are_zero_where_nothing_is(make: Maker) -> None:
     for batch in read(make(batch_size=3), 2):
         padding = batch['weights'] == 0
+        empty = ~batch['weights'].reshape(len(padding), -1).any(axis=1)
         for name in batch:
-            assert not batch[name][padding].any(), name
+            # An encoder's tokens stand in other places than the labels that weigh.
+            alike = batch[name].shape[: padding.ndim] == padding.shape
+            there = alike and not name.startswith('encoder_')
+            assert not batch[name][padding if there else empty].any(), name
         if 'label_bytes' in batch:
             assert (batch['label_bytes'] >= 0).all()
 
@@ -157,8 +163,9 @@ def evaluation_shares_cover_the_data_once(make: Maker) -> None:
         ]
         assert len({len(share) for share in shares}) == 1
         assert sorted(row for share in shares for row in rows(share)) == sorted(alone)
-        shapes = {batch['labels'].shape for share in shares for batch in share}
-        assert shapes == {(batch_size, *shares[0][0]['labels'].shape[1:])}
+        spec = make(batch_size=batch_size).element_spec()
+        for batch in (batch for share in shares for batch in share):
+            assert {n: a.shape for n, a in batch.items()} == {n: s.shape for n, s in spec.items()}
 
 
 def evaluation_stays_at_its_end(make: Maker) -> None:
@@ -185,6 +192,59 @@ def evaluation_goes_on_at_its_position(make: Maker) -> None:
     assert_same(read_to_end(fresh), expected)
 
 
+def a_look_ahead_loses_nothing(make: Maker) -> None:
+    looked_at = Peekable(make(batch_size=2))
+    expected = read(make(batch_size=2), 3)
+    assert_same([looked_at.get_next_padded(), looked_at.peek_padded()], expected[:2])
+    position = json.loads(json.dumps(looked_at.get_position()))
+    assert_same([looked_at.get_next_padded(), looked_at.get_next_padded()], expected[1:])
+    fresh = make(batch_size=2)
+    fresh.set_position(position)
+    assert_same(read(fresh, 2), expected[1:])
+
+
+def padding_is_zeros(make: Maker) -> None:
+    data, plain = make(batch_size=2, batch_padding_size=1), make(batch_size=2).get_next()
+    batch, spec = data.get_next_padded(), data.padded_spec()
+    assert {n: a.shape for n, a in batch.items()} == {n: s.shape for n, s in spec.items()}
+    assert_same([{name: array[:2] for name, array in batch.items()}], [plain])
+    assert not any(array[2:].any() for array in batch.values())
+
+
+def ids_are_text(make: Maker) -> None:
+    data = make(batch_size=2)
+    ids = data.get_next().get('labels')
+    if ids is not None:
+        texts = data.ids_to_strings(ids, lengths=np.array([ids.shape[1], 0]))
+        assert texts[0]
+        assert not texts[1]
+
+
+def evaluations_read_what_they_are_told(make: Maker) -> None:
+    whole = read_to_end(make(batch_size=3))
+    assert len(whole) > 2
+    data = make(batch_size=3)
+    assert_same(list(eval_batches(data)), whole)
+    assert_same(list(eval_batches(data)), whole)
+    data = make(batch_size=3, eval_loop_num_batches=2)
+    assert_same(list(eval_batches(data)), whole[:2])
+    assert_same(list(eval_batches(data)), whole[:2])
+
+
+def a_rolling_evaluation_goes_round_and_over_restarts(make: Maker) -> None:
+    whole = read_to_end(make(batch_size=3))
+    number = len(whole) // 2 + 1
+    fields = {'batch_size': 3, 'reset_for_eval': False, 'eval_loop_num_batches': number}
+    data = make(**fields)
+    found = list(eval_batches(data))
+    for _ in range(2):
+        position = json.loads(json.dumps(data.get_position()))
+        data = make(**fields)
+        data.set_position(position)
+        found += eval_batches(data)
+    assert_same(found, [*whole, *whole][: 3 * number])
+
+
 _ALL = [
     spec_matches_batches,
     weights_are_zero_where_nothing_is,
@@ -195,6 +255,9 @@ _ALL = [
     clones_share_no_state,
     other_data_is_refused,
     position_is_exact,
+    a_look_ahead_loses_nothing,
+    padding_is_zeros,
+    ids_are_text,
 ]
 TRAINING = [*_ALL, training_shares_never_overlap]
 EVALUATION = [
@@ -202,4 +265,6 @@ EVALUATION = [
     evaluation_shares_cover_the_data_once,
     evaluation_stays_at_its_end,
     evaluation_goes_on_at_its_position,
+    evaluations_read_what_they_are_told,
+    a_rolling_evaluation_goes_round_and_over_restarts,
 ]

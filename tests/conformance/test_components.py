@@ -20,14 +20,22 @@ from paxtune.metrics import Metric
 from paxtune.policies import ByRank, ByValue
 from paxtune.pyglove_loop import PyGloveAlgorithm
 from paxtune.rewards import MetricReward, MnasHard, MnasSoft, Objectives, TunasAbsolute, WeightedSum
-from search_spaces import lm, nas
+from search_spaces import lm, nas, vision
 from tests.conformance.layer_examples import EXAMPLES, encoder_decoder
 from tests.paxtune import tunables
 from trainer.component import Component, bind, components, is_number, key, numbers
 from trainer.experiment import Experiment
+from trainer.inputs.arrays import NpzInput
+from trainer.inputs.digits import DigitsInput
+from trainer.inputs.document_sources import ArrayRecordFiles, ParquetFiles, TextLines
+from trainer.inputs.grain_input import GrainInput
 from trainer.inputs.json_shards import JsonShardsInput
+from trainer.inputs.lingvo import LingvoEvalAdaptor, LingvoInputAdaptorNewBatchSize
 from trainer.inputs.mixture import MixtureInput
+from trainer.inputs.multi import MultiInput
+from trainer.inputs.seqio_features import SequenceModelFeatures
 from trainer.inputs.seqio_input import SeqIOInput
+from trainer.inputs.synthetic import SyntheticLmInput
 from trainer.inputs.text import TextInput
 from trainer.layers import Linear, LinenAdapter
 from trainer.layers.nnx_adapter import NnxAdapter
@@ -53,6 +61,17 @@ _MORE = [
     JsonShardsInput(batch_size=2, sequence_length=8, paths=['/data/c4-train.json.gz']),
     LastStep(),
     Limit('num_params', at_most=1000),
+    GrainInput(
+        batch_size=2,
+        sequence_length=8,
+        sources={
+            'a': ArrayRecordFiles(paths=['/data/a']),
+            'b': ParquetFiles(paths=['/data/b']),
+            'c': TextLines(paths=['/data/c']),
+        },
+    ),
+    LingvoEvalAdaptor(batch_size=2, generator='my.input'),
+    LingvoInputAdaptorNewBatchSize(batch_size=2, generator='my.input'),
     LinearDecay(decay_steps=9),
     LinenAdapter(),
     MeanLoss('mean_squared_error', MeanSquaredError()),
@@ -60,6 +79,7 @@ _MORE = [
     MnasHard('eval/accuracy', 'num_params', 1e6),
     MnasSoft('eval/accuracy', 'num_params', 1e6),
     NnxAdapter(),
+    NpzInput(batch_size=2, path='/data/images.npz'),
     Objectives([MetricReward('maximize', 'eval/accuracy'), MetricReward('minimize', 'num_params')]),
     MixtureInput(
         batch_size=2,
@@ -70,6 +90,7 @@ _MORE = [
         },
         weights={'a': 1.0, 'b': 0.5},
     ),
+    MultiInput(batch_size=2, inputs={'a': DigitsInput(batch_size=2, split='test')}),
     Optax(name='lion', hyperparameters={'b1': 0.9}),
     PyGloveAlgorithm(),
     Requires(condition='task.model.dims % 4 == 0', reason='dims must be a multiple of 4'),
@@ -80,14 +101,23 @@ _MORE = [
     ),
     SequenceTask(model=encoder_decoder(), learner=_LEARNER),
     SigmoidCrossEntropy(),
+    SequenceModelFeatures(),
     Sweeping(),
+    SyntheticLmInput(batch_size=2, sequence_length=8, vocab_size=9),
     TextInput(batch_size=2, sequence_length=8, paths=['/data/*.txt']),
     TunasAbsolute('eval/accuracy', 'num_params', 1e6),
     WeightedLosses(losses={'a': SigmoidCrossEntropy()}, weights={'a': 0.5}),
     WeightedSum('minimize', ['eval/loss', Metric.num_params()], [1.0, 1e-9]),
     *(example.layer for example in EXAMPLES.values()),
 ]
-_EXPERIMENTS = [lm.StdlibTunable, lm.C4Small, lm.C4Tunable, nas.StdlibNas, tunables.Kinds]
+_EXPERIMENTS = [
+    lm.StdlibTunable,
+    lm.C4Small,
+    lm.C4Tunable,
+    nas.StdlibNas,
+    vision.DigitsTunable,
+    tunables.Kinds,
+]
 
 
 def _concrete(experiment: Experiment) -> Experiment:

@@ -108,6 +108,37 @@ def test_eval_covers_the_whole_set_exactly(tmp_path: Path) -> None:
     assert weight == 3 * 64 - (1 + 2 + 3)
 
 
+def test_inputs_are_closed_when_a_run_ends_or_is_left(tmp_path: Path) -> None:
+    closed = []
+
+    class Closing(CountingInput):
+        def close(self) -> None:
+            closed.append(self.is_training)
+
+    made = experiment(
+        num_steps=4,
+        train_input=Closing(batch_size=8, is_training=True),
+        eval_inputs={'eval': Closing(batch_size=8)},
+    )
+    running = run(made, tmp_path)
+    next(running)
+    assert not closed
+    running.close()
+    assert sorted(closed) == [False, True]
+    measured(made, tmp_path)
+    assert len(closed) == 4
+
+
+def test_padding_of_batches_changes_no_metric(tmp_path: Path) -> None:
+    paths = ('train_input', 'eval_inputs__eval')
+    padded = experiment(num_steps=2, **{f'{path}__batch_padding_size': 4 for path in paths})
+    plain = measured(experiment(num_steps=2), tmp_path / 'plain')
+    for got, wanted in zip(measured(padded, tmp_path / 'padded'), plain, strict=True):
+        names = ('loss', 'accuracy')
+        for name in [f'{of}/{name}' for of in ('train', 'eval') for name in names]:
+            assert got.metrics[name] == pytest.approx(wanted.metrics[name], rel=1e-6)
+
+
 def test_metrics_are_written_once_each(tmp_path: Path) -> None:
     measured(experiment(num_steps=4), tmp_path)
     records = read_metrics(tmp_path / 'metrics.jsonl')

@@ -162,6 +162,19 @@ def test_a_signal_to_one_process_makes_all_save_and_leave(
 
 
 @pytest.mark.slow
+def test_rolling_evaluations_of_two_processes_go_on_where_they_were(
+    tmp_path: Path, cache: Path
+) -> None:
+    fields = ('reset_for_eval=false', 'eval_loop_num_batches=3', 'sequence_length=64')
+    flags = ['--set', *(f'eval_inputs.eval.{field}' for field in fields)]
+    all_passed(train('Text', tmp_path / 'whole', cache, *flags))
+    ended = train('Text', tmp_path / 'parts', cache, *flags, kill={1: 'int:5'})
+    assert [each.code for each in ended] == [130, 130], ended
+    assert 'resumed from step 5' in all_passed(train('Text', tmp_path / 'parts', cache, *flags))
+    assert metrics(tmp_path / 'parts') == metrics(tmp_path / 'whole')
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['BrokenTrainingData', 'BrokenEvaluationData'])
 def test_an_error_in_one_process_ends_all(name: str, tmp_path: Path, cache: Path) -> None:
     first, other = train(name, tmp_path, cache)

@@ -56,9 +56,10 @@ class CountingInput(Input):
         self._batch = 0
 
     def get_position(self) -> dict[str, Any]:
-        return {'batch': self._batch}
+        return {'batch': self._batch, 'fingerprint': self.fingerprint()}
 
     def set_position(self, position: dict[str, Any]) -> None:
+        self.refuse_other_data(position)
         self._batch = position['batch']
 
 

@@ -1,14 +1,35 @@
 """Sources of batches. None of them imports TensorFlow before it is used."""
 
+from trainer.inputs.arrays import ArraysInput as ArraysInput
+from trainer.inputs.arrays import NpzInput as NpzInput
+from trainer.inputs.arrays import arrays_of as arrays_of
 from trainer.inputs.base import Batch as Batch
 from trainer.inputs.base import EndOfData as EndOfData
 from trainer.inputs.base import Input as Input
 from trainer.inputs.c4 import C4Input as C4Input
+from trainer.inputs.digits import DigitsInput as DigitsInput
+from trainer.inputs.document_sources import ArrayRecordFiles as ArrayRecordFiles
+from trainer.inputs.document_sources import ParquetFiles as ParquetFiles
+from trainer.inputs.document_sources import TextLines as TextLines
+from trainer.inputs.grain_input import GrainInput as GrainInput
+from trainer.inputs.indexed import IndexedInput as IndexedInput
 from trainer.inputs.json_shards import JsonShardsInput as JsonShardsInput
+from trainer.inputs.lingvo import LingvoEvalAdaptor as LingvoEvalAdaptor
+from trainer.inputs.lingvo import LingvoInputAdaptor as LingvoInputAdaptor
+from trainer.inputs.lingvo import (
+    LingvoInputAdaptorNewBatchSize as LingvoInputAdaptorNewBatchSize,
+)
+from trainer.inputs.lingvo import lingvo_generator as lingvo_generator
 from trainer.inputs.mixture import MixtureInput as MixtureInput
+from trainer.inputs.multi import MultiInput as MultiInput
+from trainer.inputs.seqio_features import LanguageModelFeatures as LanguageModelFeatures
+from trainer.inputs.seqio_features import SequenceModelFeatures as SequenceModelFeatures
 from trainer.inputs.seqio_input import SeqIOInput as SeqIOInput
-from trainer.inputs.seqio_input import allow_task_module as allow_task_module
+from trainer.inputs.seqio_metrics import predict_metrics as predict_metrics
+from trainer.inputs.seqio_metrics import score_metrics as score_metrics
+from trainer.inputs.seqio_tasks import allow_task_module as allow_task_module
 from trainer.inputs.stdlib import StdlibInput as StdlibInput
+from trainer.inputs.synthetic import SyntheticLmInput as SyntheticLmInput
 from trainer.inputs.text import TextInput as TextInput
 from trainer.inputs.vocabulary import ByteVocabulary as ByteVocabulary
 from trainer.inputs.vocabulary import SentencePieceVocabulary as SentencePieceVocabulary

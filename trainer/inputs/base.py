@@ -31,16 +31,29 @@ class Input(Component):
         num_infeed_hosts: hosts that share the data; 0 lets the trainer fill in the number of
             processes.
         infeed_host_index: which share this host reads. Shares never overlap.
+        reset_for_eval: each evaluation begins with the first batch, rather than where the last
+            one ended. See `trainer.inputs.evaluation` for what goes together.
+        eval_loop_num_batches: batches of an evaluation; None for the whole set.
+        repeat: whether an evaluation that comes to the end of the set goes on at its beginning;
+            None for whatever `reset_for_eval` needs. Training data repeat in any case.
+        batch_padding_size: examples of zeros that `get_next_padded` puts after each batch, so
+            that it divides evenly over the devices.
     """
 
     batch_size: int
     is_training: bool = False
     num_infeed_hosts: int = 0
     infeed_host_index: int = 0
+    reset_for_eval: bool = True
+    eval_loop_num_batches: int | None = None
+    repeat: bool | None = None
+    batch_padding_size: int = 0
 
     def check(self) -> None:
         if self.batch_size < 1:
             raise ValueError(f'batch_size must be at least 1: {self.batch_size}')
+        if self.batch_padding_size < 0:
+            raise ValueError(f'batch_padding_size must not be negative: {self.batch_padding_size}')
         hosts = max(self.num_infeed_hosts, 1)
         if not 0 <= self.infeed_host_index < hosts:
             raise ValueError(
@@ -89,6 +102,46 @@ class Input(Component):
         """
         raise NotImplementedError(type(self).__name__)
 
+    def padded_spec(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Shapes and dtypes of what `get_next_padded` returns."""
+        return {
+            name: jax.ShapeDtypeStruct(
+                (s.shape[0] + self.batch_padding_size, *s.shape[1:]), s.dtype
+            )
+            for name, s in self.element_spec().items()
+        }
+
+    def get_next_padded(self) -> Batch:
+        """The next batch, with `batch_padding_size` examples of zeros after it.
+
+        Raises:
+            EndOfData: as `get_next`.
+        """
+        batch, more = self.get_next(), self.batch_padding_size
+        if not more:
+            return batch
+        return {
+            name: np.pad(array, [(0, more)] + [(0, 0)] * (array.ndim - 1))
+            for name, array in batch.items()
+        }
+
+    def ids_to_strings(
+        self, ids: np.ndarray, lengths: np.ndarray | None = None, key: str = 'labels'
+    ) -> list[str]:
+        """Token ids as text; as numbers where the input has no vocabulary.
+
+        Args:
+            ids: int32 [B, T].
+            lengths: how many ids of each row count, int32 [B]; None for all.
+            key: the feature that they are of, where features have vocabularies of their own.
+        """
+        rows = ids if lengths is None else [row[:n] for row, n in zip(ids, lengths, strict=True)]
+        return [self.text_of(row, key) for row in rows]
+
+    def text_of(self, ids: np.ndarray, key: str) -> str:
+        """The text of one row of ids; for subclasses that have a vocabulary."""
+        return ' '.join(map(str, ids.tolist()))
+
     def reset(self) -> None:
         """Goes back to the first batch."""
         raise NotImplementedError(type(self).__name__)
@@ -105,6 +158,9 @@ class Input(Component):
         """
         raise NotImplementedError(type(self).__name__)
 
+    def close(self) -> None:
+        """Ends threads and processes that read ahead. To read on starts them anew."""
+
     def refuse_other_data(self, position: dict[str, Any]) -> None:
         """Raises UserError unless the position was taken in the data that is there now."""
         then, now = position['fingerprint'], self.fingerprint()
@@ -113,3 +169,15 @@ class Input(Component):
                 f'the data changed: the checkpoint was written with data {then}, and this is data '
                 f'{now}. Put the former data back, or start anew in another --job_log_dir.'
             )
+
+
+def placed_clone(data: Input, num_hosts: int, host: int) -> Input:
+    """A copy that reads the share of a host, and stands where the original does.
+
+    So its messages name the right fields.
+    """
+    hosts = {'num_infeed_hosts': num_hosts, 'infeed_host_index': host}
+    clone: Input = data.clone(deep=True, override=hosts)
+    clone.sym_setparent(data.sym_parent)
+    clone.sym_setpath(data.sym_path)
+    return clone

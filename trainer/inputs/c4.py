@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
+import numpy as np
 
 from trainer.errors import UserError
 from trainer.inputs.base import Batch, Input
@@ -95,6 +96,9 @@ class C4Input(Input):
 
     def get_next(self) -> Batch:
         return self.reader().get_next()
+
+    def text_of(self, ids: np.ndarray, key: str) -> str:
+        return self._vocabulary().decode(ids)
 
     def reset(self) -> None:
         self.reader().reset()

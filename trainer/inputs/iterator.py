@@ -40,6 +40,11 @@ class DatasetIterator:
         self._read += 1
         return batch
 
+    @property
+    def num_read(self) -> int:
+        """Batches read from the first one on."""
+        return self._read
+
     def reset(self) -> None:
         """Goes back to the first batch."""
         # A dataset that is iterated a second time may shuffle otherwise.

@@ -14,29 +14,28 @@ from trainer.inputs.base import Batch, EndOfData, Input
 from trainer.inputs.json_lines import summary, texts
 from trainer.inputs.language import batch_of_segments, language_spec
 from trainer.inputs.permutation import Permutation
+from trainer.inputs.rows import Document, Rows
 from trainer.inputs.vocabulary import Vocabulary, vocabulary_at
 
 
 class Place(NamedTuple):
-    """The next token to be read.
+    """The next document to be read.
 
     Attributes:
         epoch: times that all shards have been read.
         shard: shards of this epoch that have been read.
         document: documents (lines) of this shard that have been read.
-        offset: tokens of this document that have been read.
         read: documents of this epoch that have been read, over all shards.
     """
 
     epoch: int = 0
     shard: int = 0
     document: int = 0
-    offset: int = 0
     read: int = 0
 
     def after_document(self) -> 'Place':
         """The beginning of the next line."""
-        return self._replace(document=self.document + 1, offset=0, read=self.read + 1)
+        return self._replace(document=self.document + 1, read=self.read + 1)
 
 
 class JsonShardsInput(Input):
@@ -72,7 +71,7 @@ class JsonShardsInput(Input):
         super()._on_bound()
         self._files: list[Path] = []
         self._fingerprint = ''
-        self._go_to(Place())
+        self._go_to(Place(), 0)
 
     def check(self) -> None:
         super().check()
@@ -121,66 +120,40 @@ class JsonShardsInput(Input):
 
     def get_next(self) -> Batch:
         if self.is_training:
-            return self._batch_of(list(self._rows(self.batch_size)))
-        rows = list(self._rows(self.batch_size * self.num_hosts))
+            return self._batch_of(self._rows.take(self.batch_size))
+        rows = self._rows.take(self.batch_size * self.num_hosts)
         if not rows:
             raise EndOfData
         first = self.infeed_host_index * self.batch_size
         return self._batch_of(rows[first : first + self.batch_size])
 
+    def text_of(self, ids: np.ndarray, key: str) -> str:
+        return self._vocabulary().decode(ids)
+
     def reset(self) -> None:
-        self._go_to(Place())
+        self._go_to(Place(), 0)
 
     def get_position(self) -> dict[str, Any]:
-        return {**self._place._asdict(), 'fingerprint': self.fingerprint()}
+        place, offset = self._rows.place, self._rows.offset
+        return {**place._asdict(), 'offset': offset, 'fingerprint': self.fingerprint()}
 
     def set_position(self, position: dict[str, Any]) -> None:
         self.refuse_other_data(position)
-        self._go_to(Place(*(int(position[name]) for name in Place._fields)))
+        place = Place(*(int(position[name]) for name in Place._fields))
+        self._go_to(place, int(position['offset']))
 
     def _vocabulary(self) -> Vocabulary:
         return vocabulary_at(self.vocabulary)
 
-    def _go_to(self, place: Place) -> None:
-        self._place = place
-        self._documents: Iterator[tuple[Place, np.ndarray]] | None = None
-        self._tokens = np.empty(0, np.int32)  # What is left of the document at `_place`.
+    def _go_to(self, place: Place, offset: int) -> None:
+        documents = self._read_from(place)
+        self._rows = Rows(documents, place, offset, self.sequence_length, self.packing)
 
-    def _rows(self, count: int) -> Iterator[list[np.ndarray]]:
-        """The next rows, each a list of segments; fewer than `count` where the data ends."""
-        for _ in range(count):
-            row: list[np.ndarray] = []
-            left = self.sequence_length
-            while left and (segment := self._next_segment(left)).size:
-                row.append(segment)
-                left -= segment.size
-                if not self.packing:
-                    break
-            if not row:
-                return
-            yield row
-
-    def _next_segment(self, most: int) -> np.ndarray:
-        """Up to `most` of the next tokens, all of one document; none at the end of the data."""
-        if self._documents is None:
-            self._documents = self._read_from(self._place)
-        if not self._tokens.size:
-            self._place, self._tokens = next(self._documents, (self._place, self._tokens))
-        segment, self._tokens = self._tokens[:most], self._tokens[most:]
-        if self._tokens.size:
-            self._place = self._place._replace(offset=self._place.offset + segment.size)
-        elif segment.size:
-            self._place = self._place.after_document()
-        return segment
-
-    def _read_from(self, start: Place) -> Iterator[tuple[Place, np.ndarray]]:
-        """Documents from `start` on: the place and the tokens of each."""
+    def _read_from(self, start: Place) -> Iterator[Document[Place]]:
         vocabulary = self._vocabulary()
-        for place, text in self._texts_from(start._replace(offset=0)):
+        for place, text in self._texts_from(start):
             tokens = np.append(vocabulary.encode(text), np.int32(vocabulary.eos_id))
-            if place == start._replace(offset=0):
-                place, tokens = start, tokens[start.offset :]
-            yield place, tokens
+            yield Document(place, place.after_document(), tokens)
 
     def _texts_from(self, place: Place) -> Iterator[tuple[Place, str]]:
         while True:

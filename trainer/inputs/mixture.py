@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from trainer.errors import UserError
-from trainer.inputs.base import Batch, Input
+from trainer.inputs.base import Batch, Input, placed_clone
 from trainer.inputs.examples import Examples
 from trainer.inputs.strides import Strides
 
@@ -133,6 +133,9 @@ class MixtureInput(Input):
         self._read += self.batch_size
         return batch
 
+    def text_of(self, ids: np.ndarray, key: str) -> str:
+        return next(iter(self.inputs.values())).text_of(ids, key)
+
     def reset(self) -> None:
         for source in self._by_name().values():
             source.reset()
@@ -151,6 +154,10 @@ class MixtureInput(Input):
             source.set_position(position['inputs'][name])
         self._go_to(int(position['examples']))
 
+    def close(self) -> None:
+        for source in self._by_name().values():
+            source.data.close()
+
     def _go_to(self, examples: int) -> None:
         self._read = examples
         self._strides: Strides | None = None
@@ -164,16 +171,9 @@ class MixtureInput(Input):
     def _by_name(self) -> dict[str, Examples]:
         """The examples of each input, by sorted names."""
         if not self._sources:
-            hosts = {
-                'num_infeed_hosts': self.num_hosts,
-                'infeed_host_index': self.infeed_host_index,
-            }
             for name in sorted(self.inputs):
-                data = self.inputs[name].clone(deep=True, override=hosts)
-                # It stands where the original does, so that its messages name the right fields.
-                data.sym_setparent(self.inputs)
-                data.sym_setpath(self.inputs[name].sym_path)
-                self._sources[name] = Examples(data)
+                share = placed_clone(self.inputs[name], self.num_hosts, self.infeed_host_index)
+                self._sources[name] = Examples(share)
         return self._sources
 
     def _common_spec(self) -> dict[str, jax.ShapeDtypeStruct]:

@@ -20,6 +20,17 @@ def random_words(count: int, *seeds: int) -> np.ndarray:
     return np.array([int.from_bytes(digest.digest(), 'little') for digest in digests], np.uint64)
 
 
+def random_words_at(index: np.ndarray, *seeds: int) -> np.ndarray:
+    """A uint64 for each index, that depends on the index and the seeds alone.
+
+    Example:
+        >>> words = random_words_at(np.arange(3), 0)
+        >>> bool((random_words_at(np.arange(1, 3), 0) == words[1:]).all())
+        True
+    """
+    return _hash(_hash(index.astype(np.uint64)) ^ random_words(1, *seeds)[0])
+
+
 class Permutation:
     """A permutation of range(size), drawn by seeds.
 

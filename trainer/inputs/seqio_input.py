@@ -1,11 +1,7 @@
-"""Language model batches from any SeqIO task or mixture."""
+"""Batches of any SeqIO task or mixture."""
 
-import contextlib
 import functools
 import hashlib
-import importlib
-import sys
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -13,39 +9,19 @@ import numpy as np
 
 from trainer.component import key
 from trainer.errors import UserError
+from trainer.inputs import seqio_tasks
 from trainer.inputs.base import Batch, EndOfData, Input
 from trainer.inputs.iterator import DatasetIterator
-from trainer.inputs.language import language_spec
 from trainer.inputs.libraries import libraries
-from trainer.inputs.seqio_vocabulary import bytes_per_id, name_of
-from trainer.inputs.vocabulary import PAD_ID, ByteVocabulary
-from trainer.names import PACKAGES, nearest
-
-_FEATURES = {
-    'ids': 'decoder_input_tokens',
-    'labels': 'decoder_target_tokens',
-    'weights': 'decoder_loss_weights',
-}
-_PACKED_FEATURES = {'segment_ids': 'decoder_segment_ids', 'segment_pos': 'decoder_positions'}
-"""Our features, and what SeqIO's feature converters call them."""
-
-_importable: set[str] = set()
-
-
-def allow_task_module(name: str) -> None:
-    """Lets `SeqIOInput.module` name a module of yours, which is then imported when data is read.
-
-    An experiment may come out of a file, and no file may choose what code runs here. So a module
-    outside of this project is imported only if your own code said so, by this or by importing it.
-    """
-    _importable.add(name)
+from trainer.inputs.seqio_features import FeatureConverter, LanguageModelFeatures
+from trainer.inputs.seqio_vocabulary import bytes_per_id, name_of, text
+from trainer.inputs.vocabulary import ByteVocabulary, vocabulary_at
 
 
 class SeqIOInput(Input):
-    """Batches of a SeqIO task or mixture, converted for a decoder.
+    """Batches of a SeqIO task or mixture, converted for a decoder, or for an encoder with one.
 
-    A task with `targets` makes a language model's batches; one with `inputs` too makes batches of
-    both in one row, in which the targets alone have weight. Labels of id 0 are padding.
+    What the features are is said by `feature_converter`. Labels of id 0 are padding.
 
     Training data is shared between hosts by file where there are files enough, else by example,
     and shuffled by SeqIO: files and a buffer of examples. In evaluation every host reads all of
@@ -59,18 +35,37 @@ class SeqIOInput(Input):
             are cut off.
         module: the module that registers the task: part of this project, imported already, or
             named to `allow_task_module`.
+        feature_converter: makes the features of the model of those of the task.
         packing: several examples to a row, with `segment_ids` and `segment_pos`.
-        shuffle: in training, shuffle. Evaluation never does.
+        shuffle: None to shuffle in training. Evaluation never does.
         input_random_seed: draws the order, the mixing, and what random preprocessors do.
+        trim_output_features: cut off what is longer than `task_feature_lengths` says; otherwise
+            a longer example is an error.
+        use_cached: read what `seqio_cache_tasks` has written.
+        overridden_vocab: path of a SentencePiece model that ids are turned into text with, instead
+            of the vocabulary of the task; '' for that.
+        eval_num_examples: evaluate on the first so many examples; None for all.
+        eval_auto_pad: fill up the last batch with examples of weight zero; otherwise, where it is
+            not full, it is left out.
+        example_ids: in unpacked evaluation, name each example: `example_ids` int32 [B], the
+            number of the example in the set, from 1; 0 for padding. `trainer.inputs.seqio_metrics`
+            joins what a model makes of the examples by them.
     """
 
     mixture_or_task: str
     split: str
     task_feature_lengths: dict[str, int]
     module: str = ''
+    feature_converter: FeatureConverter = LanguageModelFeatures()
     packing: bool = False
-    shuffle: bool = True
+    shuffle: bool | None = None
     input_random_seed: int = 0
+    trim_output_features: bool = True
+    use_cached: bool = False
+    overridden_vocab: str = ''
+    eval_num_examples: int | None = None
+    eval_auto_pad: bool = True
+    example_ids: bool = False
 
     def _on_bound(self) -> None:
         super()._on_bound()
@@ -80,14 +75,23 @@ class SeqIOInput(Input):
 
     def check(self) -> None:
         super().check()
-        if set(self.task_feature_lengths) not in ({'targets'}, {'inputs', 'targets'}):
+        known = self.feature_converter.required()
+        if set(self.task_feature_lengths) not in known:
+            choices = ', or of '.join(' and '.join(map(repr, sorted(names))) for names in known)
             raise ValueError(
-                "task_feature_lengths must be of 'targets', or of 'inputs' and 'targets': "
-                f'{sorted(self.task_feature_lengths)}'
+                f'task_feature_lengths must be of {choices}: {sorted(self.task_feature_lengths)}'
             )
         for name, length in self.task_feature_lengths.items():
             if length < 1:
                 raise ValueError(f'task_feature_lengths[{name!r}] must be at least 1: {length}')
+        if self.is_training and (self.eval_num_examples is not None or self.example_ids):
+            raise ValueError('eval_num_examples and example_ids are for evaluation')
+        if self.eval_num_examples is not None and self.eval_num_examples < 1:
+            raise ValueError(f'eval_num_examples must be at least 1: {self.eval_num_examples}')
+        if self.example_ids and self.packing:
+            raise ValueError('example_ids cannot name the examples of packed rows')
+        if self.shuffle and not self.is_training:
+            raise ValueError('shuffle is for training; evaluation reads in order')
 
     @property
     def vocab_size(self) -> int:
@@ -110,21 +114,31 @@ class SeqIOInput(Input):
                 f'{self.mixture_or_task} has no feature {sorted(missing)[0]!r}, which '
                 f'task_feature_lengths names; it has {sorted(features)}'
             )
+        for task in self.tasks() if self.use_cached else []:
+            if not task.supports_caching:  # SeqIO would go on without.
+                raise UserError(f'use_cached: {task.name} has no CacheDatasetPlaceholder')
+        if self.overridden_vocab:
+            vocabulary_at(self.overridden_vocab)
         self._position()
 
     def fingerprint(self) -> str:
         """Names the tasks, their vocabulary, and their files by name and size."""
         if not self._fingerprint:
             lines = [self.split, name_of(self._seqio_vocabulary())]
-            for task in self._tasks():
-                lines += [task.name, *map(_name_and_size, task.source.list_shards(self.split))]
+            lines += [str(self.eval_num_examples)] * (self.eval_num_examples is not None)
+            for task in self.tasks():
+                lines += [task.name, *seqio_tasks.shards_of(task, self.split)]
             self._fingerprint = hashlib.sha256('\n'.join(lines).encode()).hexdigest()
         return self._fingerprint
 
     def element_spec(self) -> dict[str, jax.ShapeDtypeStruct]:
-        length = sum(self.task_feature_lengths.values())
         known = bytes_per_id(self._seqio_vocabulary()) is not None
-        return language_spec(self.batch_size, length, packed=self.packing, label_bytes=known)
+        spec = self.feature_converter.element_spec(
+            self.batch_size, self.task_feature_lengths, self.packing, known
+        )
+        if self.example_ids:
+            spec['example_ids'] = jax.ShapeDtypeStruct((self.batch_size,), np.int32)
+        return spec
 
     def get_next(self) -> Batch:
         iterator = self._position()
@@ -134,16 +148,22 @@ class SeqIOInput(Input):
             if not self.is_training:
                 raise EndOfData from None
             raise UserError(f'{self.mixture_or_task}: no example for this host') from None
-        rows = {name: self._my_rows(features[seqio]) for name, seqio in self._features().items()}
-        batch = {
-            **rows,
-            # SeqIO leaves the last label of a document standing in front of the padding.
-            'ids': rows['ids'] * (rows['labels'] != PAD_ID),
-            'weights': rows['weights'].astype(np.float32),
-        }
+        except libraries().tf.errors.InvalidArgumentError as error:
+            raise UserError(f'{self.mixture_or_task}: {error.message}') from error
+        batch = self.feature_converter.finished(
+            {name: self._my_rows(features[seqio]) for name, seqio in self._features().items()}
+        )
         if self._bytes_per_id is not None:
             batch['label_bytes'] = self._bytes_per_id[batch['labels']] * batch['weights']
+        if self.example_ids:
+            rows = len(next(iter(features.values())))
+            first = (iterator.num_read - 1) * self.batch_size * self.num_hosts
+            batch['example_ids'] = self._my_rows(first + 1 + np.arange(rows, dtype=np.int32))
         return batch
+
+    def text_of(self, ids: np.ndarray, key: str) -> str:
+        feature = 'inputs' if key.startswith('encoder_') else 'targets'
+        return text(self.text_vocabulary(feature), ids)
 
     def reset(self) -> None:
         if self._iterator is not None:
@@ -163,12 +183,38 @@ class SeqIOInput(Input):
             make = self._dataset if self.is_training else functools.cache(self._dataset)
             try:
                 self._iterator = DatasetIterator(make, key(self))
-            except ValueError as error:  # SeqIO's way to say that task and settings do not fit.
+            # SeqIO's ways to say that task and settings do not fit, or that nothing is cached.
+            except (ValueError, AssertionError) as error:
                 raise UserError(f'{self.mixture_or_task}: {error}') from error
         return self._iterator
 
+    def text_vocabulary(self, feature: str = 'targets') -> Any:
+        """SeqIO's vocabulary that turns the ids of a task's feature into text."""
+        if self.overridden_vocab:
+            return vocabulary_at(self.overridden_vocab).for_seqio()
+        return self._provider().output_features[feature].vocabulary
+
+    def tasks(self) -> list[Any]:
+        """SeqIO's tasks that are read, in the order of evaluation."""
+        return seqio_tasks.tasks_of(self._provider(), self.split)
+
+    def examples_of(self, task: Any) -> Any:
+        """All examples of a task, in the order of evaluation, as a TensorFlow dataset.
+
+        They have all that the task's preprocessors have left in them.
+        """
+        return task.get_dataset(
+            dict(self.task_feature_lengths),
+            split=self.split,
+            shuffle=False,
+            seed=self.input_random_seed,
+            trim_output_features=self.trim_output_features,
+            use_cached=self.use_cached,
+            try_in_mem_cache=False,
+        )
+
     def _features(self) -> dict[str, str]:
-        return _FEATURES | _PACKED_FEATURES if self.packing else _FEATURES
+        return self.feature_converter.features(self.task_feature_lengths, self.packing)
 
     def _my_rows(self, rows: np.ndarray) -> np.ndarray:
         """This host's rows of a batch, filled up with zeros, which have weight zero."""
@@ -176,19 +222,22 @@ class SeqIOInput(Input):
             return rows
         first = self.infeed_host_index * self.batch_size
         rows = rows[first : first + self.batch_size]
-        return np.pad(rows, ((0, self.batch_size - len(rows)), (0, 0)))
+        missing = self.batch_size - len(rows)
+        return np.pad(rows, [(0, missing)] + [(0, 0)] * (rows.ndim - 1))
 
     def _dataset(self) -> Any:
         tf = libraries().tf
-        with _without_caches():
+        with seqio_tasks.without_caches():
             examples = self._training_examples() if self.is_training else self._all_examples()
         lengths = dict(self.task_feature_lengths)
-        examples = examples.map(lambda example: {name: example[name] for name in lengths})
-        dataset = self._converter()(examples, lengths)
+        # Tasks cut examples to length themselves; to check it takes a third of the time to start.
+        check = not self.trim_output_features
+        dataset = self.feature_converter.seqio(lengths, self.packing, check)(examples, lengths)
         if self.is_training:
             dataset = dataset.batch(self.batch_size, drop_remainder=True)
         else:
-            dataset = dataset.batch(self.batch_size * self.num_hosts)
+            step = self.batch_size * self.num_hosts
+            dataset = dataset.batch(step, drop_remainder=not self.eval_auto_pad)
         options = tf.data.Options()
         options.deterministic = True
         # Measured: no slower without, and an iterator goes at once, not in half a second.
@@ -197,89 +246,36 @@ class SeqIOInput(Input):
 
     def _training_examples(self) -> Any:
         seqio = libraries().seqio
-        return self._provider().get_dataset(
-            dict(self.task_feature_lengths),
-            split=self.split,
-            shuffle=self.shuffle,
-            seed=self.input_random_seed,
-            shard_info=seqio.ShardInfo(self.infeed_host_index, self.num_hosts),
-            num_epochs=None,
-            try_in_mem_cache=False,
+        return (
+            self._provider()
+            .get_dataset(
+                dict(self.task_feature_lengths),
+                split=self.split,
+                shuffle=self.shuffle is not False,
+                seed=self.input_random_seed,
+                shard_info=seqio.ShardInfo(self.infeed_host_index, self.num_hosts),
+                num_epochs=None,
+                trim_output_features=self.trim_output_features,
+                use_cached=self.use_cached,
+                try_in_mem_cache=False,
+            )
+            .map(self._features_alone)
         )
 
     def _all_examples(self) -> Any:
-        # A mixture would stop as soon as the first of its tasks ends.
-        datasets = [
-            task.get_dataset(
-                dict(self.task_feature_lengths),
-                split=self.split,
-                shuffle=False,
-                seed=self.input_random_seed,
-                try_in_mem_cache=False,
-            )
-            for task in self._tasks()
-        ]
-        return functools.reduce(lambda before, after: before.concatenate(after), datasets)
+        # A mixture would stop as soon as the first of its tasks ends. What its tasks leave in
+        # their examples besides may differ from task to task.
+        datasets = [self.examples_of(task).map(self._features_alone) for task in self.tasks()]
+        joined = functools.reduce(lambda before, after: before.concatenate(after), datasets)
+        return joined if self.eval_num_examples is None else joined.take(self.eval_num_examples)
 
-    def _converter(self) -> Any:
-        seqio = libraries().seqio
-        with_inputs = 'inputs' in self.task_feature_lengths
-        kind = seqio.PrefixLMFeatureConverter if with_inputs else seqio.LMFeatureConverter
-        # Tasks cut examples to length themselves; to check it takes a third of the time to start.
-        return kind(pack=self.packing, apply_length_check=False)
+    def _features_alone(self, example: dict[str, Any]) -> dict[str, Any]:
+        return {name: example[name] for name in self.task_feature_lengths}
 
     def _provider(self) -> Any:
         """The task or mixture."""
-        seqio = libraries().seqio
-        self._import_module()
-        try:
-            return seqio.get_mixture_or_task(self.mixture_or_task)
-        except ValueError:
-            names = [*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()]
-            setting = ' and '.join(self.settings('module'))
-            raise UserError(
-                f'no SeqIO task or mixture is called {self.mixture_or_task!r}. '
-                f'{nearest(self.mixture_or_task, names)} {setting} names the module that '
-                'registers it.'
-            ) from None
-
-    def _tasks(self) -> list[Any]:
-        tasks = libraries().seqio.get_subtasks(self._provider())
-        return [task for task in tasks if self.split in task.splits]
+        setting = ' and '.join(self.settings('module'))
+        return seqio_tasks.provider(self.mixture_or_task, self.module, setting)
 
     def _seqio_vocabulary(self) -> Any:
         return self._provider().output_features['targets'].vocabulary
-
-    def _import_module(self) -> None:
-        name = self.module
-        if not name or name in sys.modules:
-            return
-        if name not in _importable and name.partition('.')[0] not in PACKAGES:
-            raise UserError(
-                f'module {name!r} is not imported, because an experiment may come out of a file. '
-                f'Import it where your experiment is defined, or call there '
-                f'trainer.inputs.allow_task_module({name!r}).'
-            )
-        try:
-            importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            raise UserError(f'module {name!r} cannot be imported: {error}') from error
-
-
-@contextlib.contextmanager
-def _without_caches() -> Iterator[None]:
-    # TFDS keeps small data sets in memory, and then in every saved position.
-    tfds, utils = libraries().tfds, libraries().seqio.utils
-    before = getattr(utils, '_TFDS_DATA_READ_CONFIG_OVERRIDE', None)
-    utils.set_tfds_read_config_override(before or tfds.ReadConfig(try_autocache=False))
-    try:
-        yield
-    finally:
-        utils.set_tfds_read_config_override(before)
-
-
-def _name_and_size(path: str) -> str:
-    """A file by name and size, wherever it lies; what is not a file, by its name."""
-    gfile = libraries().tf.io.gfile
-    size = gfile.stat(path).length if gfile.exists(path) else ''
-    return f'{path.rpartition("/")[2]} {size}'

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from trainer.inputs.libraries import libraries
-from trainer.inputs.vocabulary import bytes_per_piece
+from trainer.inputs.vocabulary import PAD_ID, bytes_per_piece
 
 
 def bytes_per_id(vocabulary: Any) -> np.ndarray | None:
@@ -26,3 +26,8 @@ def name_of(vocabulary: Any) -> str:
     if isinstance(vocabulary, libraries().seqio.SentencePieceVocabulary):
         return hashlib.sha256(vocabulary.sp_model).hexdigest()
     return f'{type(vocabulary).__qualname__} {vocabulary.vocab_size}'
+
+
+def text(vocabulary: Any, ids: np.ndarray) -> str:
+    """The text of ids up to the first end of an example, without padding."""
+    return str(vocabulary.decode([i for i in ids.tolist() if i != PAD_ID]))

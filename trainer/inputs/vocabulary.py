@@ -33,6 +33,10 @@ class Vocabulary:
         """The ids of a text, int32 [N], without an end of document."""
         raise NotImplementedError(type(self).__name__)
 
+    def decode(self, ids: np.ndarray) -> str:
+        """The text of ids, int [N], special ids left out."""
+        raise NotImplementedError(type(self).__name__)
+
     def for_seqio(self) -> Any:
         """The same vocabulary as SeqIO's own. Imports TensorFlow."""
         raise NotImplementedError(type(self).__name__)
@@ -59,6 +63,10 @@ class ByteVocabulary(Vocabulary):
         # JSON can spell half of a surrogate pair, which UTF-8 cannot: it becomes '?'.
         encoded = np.frombuffer(text.encode('utf-8', errors='replace'), np.uint8)
         return encoded.astype(np.int32) + self._SPECIAL
+
+    def decode(self, ids: np.ndarray) -> str:
+        kept = ids[(ids >= self._SPECIAL) & (ids < self.vocab_size)] - self._SPECIAL
+        return kept.astype(np.uint8).tobytes().decode(errors='replace')
 
     def for_seqio(self) -> Any:
         return importlib.import_module('seqio').ByteVocabulary()
@@ -93,6 +101,10 @@ class SentencePieceVocabulary(Vocabulary):
     def encode(self, text: str) -> np.ndarray:
         text = text.encode('utf-8', errors='replace').decode()
         return np.array(self._processor.encode(text), np.int32)
+
+    def decode(self, ids: np.ndarray) -> str:
+        kept = ids[(ids >= 0) & (ids < self.vocab_size)]
+        return str(self._processor.decode(kept.tolist()))
 
     def for_seqio(self) -> Any:
         path = str(epath.Path(self._path).expanduser())

@@ -123,13 +123,13 @@ class ResNet(ImageClassifier):
     Attributes:
         stage_sizes: blocks in each stage.
         width: channels of the first stage; those inside of a block, where it has a bottleneck.
-        stem: what comes before the stages.
+        stem: what comes before the stages: (images, channels) -> [B, H', W', channels].
         block: what they are made of.
     """
 
     stage_sizes: list[int] = [2, 2, 2, 2]
     width: int = 64
-    stem: SmallStem | LargeStem = LargeStem()
+    stem: Layer = LargeStem()
     block: ResidualBlock = BasicBlock()
 
     def check(self) -> None:

@@ -6,10 +6,17 @@ import numpy as np
 import pyglove as pg
 import pytest
 
-from tests.c4_data import make_json_shards
+from tests.c4_data import make_json_shards, make_sentencepiece_model
 from tests.conformance import input_suite
 from trainer.errors import UserError
-from trainer.inputs import JsonShardsInput, MixtureInput, SeqIOInput, allow_task_module
+from trainer.inputs import (
+    JsonShardsInput,
+    LanguageModelFeatures,
+    MixtureInput,
+    SeqIOInput,
+    SequenceModelFeatures,
+    allow_task_module,
+)
 
 MODULE = 'tests.trainer.inputs.seqio_tasks'
 LENGTH = 64
@@ -35,6 +42,12 @@ def training(**fixed):
     return maker(split='train', is_training=True, packing=True, **fixed)
 
 
+def sequences(**fixed):
+    lengths = {'inputs': 80, 'targets': LENGTH}
+    features = SequenceModelFeatures()
+    return maker('paxtune_reversed', lengths=lengths, feature_converter=features, **fixed)
+
+
 def texts(split):
     from tests.trainer.inputs.seqio_tasks import TEXTS
 
@@ -57,6 +70,18 @@ def test_training_shuffled_and_packed(check):
 @pytest.mark.parametrize('check', input_suite.EVALUATION)
 def test_evaluation_packed(check):
     check(maker(packing=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('check', input_suite.EVALUATION)
+def test_evaluation_of_an_encoder_and_a_decoder(check):
+    check(sequences())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('check', input_suite.TRAINING)
+def test_training_an_encoder_and_a_decoder_packed(check):
+    check(sequences(split='train', is_training=True, packing=True))
 
 
 @pytest.mark.slow
@@ -207,6 +232,119 @@ def test_inputs_are_read_and_only_targets_weigh():
         assert batch['label_bytes'][i].sum() == len(text)
 
 
+def test_inputs_are_indicated_to_where_the_first_target_is_predicted():
+    make = maker('paxtune_answers', lengths={'inputs': 8, 'targets': LENGTH})
+    data = make(batch_size=2)
+    batch = data.get_next()
+    assert set(batch) == set(data.element_spec())
+    assert batch['inputs_indicator'][0].tolist() == [1] * 6 + [0] * (8 + LENGTH - 6)
+
+
+def test_all_tokens_weigh_where_that_is_asked_for():
+    features = LanguageModelFeatures(weights_on_targets_only=False, bos_id=2)
+    lengths = {'inputs': 8, 'targets': LENGTH}
+    batch = maker('paxtune_answers', lengths=lengths, feature_converter=features)(
+        batch_size=2
+    ).get_next()
+    np.testing.assert_array_equal(batch['weights'], batch['labels'] > 0)
+    assert batch['ids'][:, 0].tolist() == [2, 2]
+
+
+def test_an_encoder_reads_inputs_and_a_decoder_targets():
+    data = sequences()(batch_size=2)
+    batch = data.get_next()
+    for i, text in enumerate(texts_of_validation()[:2]):
+        reading = [*(byte + 3 for byte in text.encode()), 1][:80]
+        reading[-1] = 1
+        there = batch['encoder_weights'][i] > 0
+        assert batch['encoder_ids'][i][there].tolist() == reading
+        assert not batch['encoder_ids'][i][~there].any()
+        written = [*[byte + 3 for byte in text[::-1].encode()][: LENGTH - 1], 1]
+        labels = batch['labels'][i][batch['weights'][i] > 0]
+        assert labels.tolist() == written
+        assert batch['ids'][i, : len(written)].tolist() == [0, *written[:-1]]
+    assert (
+        data.ids_to_strings(batch['encoder_ids'], key='encoder_ids')[0] in texts_of_validation()[0]
+    )
+
+
+def texts_of_validation():
+    from tests.trainer.inputs.seqio_tasks import TEXTS
+
+    return TEXTS['validation']
+
+
+def test_packed_halves_name_the_same_examples():
+    data = sequences(split='train', is_training=True, packing=True, shuffle=False)(batch_size=4)
+    batch = data.rebind(task_feature_lengths={'inputs': 900, 'targets': 900}).get_next()
+    assert batch['segment_ids'].max() > 1
+    for row in range(4):
+        for segment in range(1, batch['segment_ids'][row].max() + 1):
+            reads = batch['encoder_segment_ids'][row] == segment
+            writes = batch['segment_ids'][row] == segment
+            reading, written = data.ids_to_strings(
+                [batch['encoder_ids'][row][reads], batch['labels'][row][writes]]
+            )
+            assert reading[::-1] == written
+            for name, there in (('encoder_segment_pos', reads), ('segment_pos', writes)):
+                assert batch[name][row][there].tolist() == list(range(there.sum()))
+
+
+def test_examples_are_numbered_over_hosts_and_padding_is_not():
+    found = []
+    for host in (0, 1):
+        data = maker(example_ids=True)(batch_size=9, num_infeed_hosts=2, infeed_host_index=host)
+        assert data.element_spec()['example_ids'].shape == (9,)
+        for batch in input_suite.read_to_end(data):
+            ids, weigh = batch['example_ids'], batch['weights'].any(axis=1)
+            np.testing.assert_array_equal(ids > 0, weigh)
+            labels = data.ids_to_strings(batch['labels'])
+            found += list(zip(ids[weigh].tolist(), np.array(labels)[weigh], strict=True))
+    assert [number for number, _ in sorted(found)] == list(range(1, 41))
+    for number, text in found:
+        assert texts_of_validation()[number - 1].startswith(text.rstrip('\ufffd'))
+
+
+def test_so_many_examples_are_evaluated_and_an_uneven_batch_can_be_left_out():
+    few = input_suite.read_to_end(maker(eval_num_examples=7)(batch_size=4))
+    assert documents_in(few) == texts('validation')[:7]
+    even = input_suite.read_to_end(maker(eval_num_examples=7, eval_auto_pad=False)(batch_size=4))
+    assert documents_in(even) == texts('validation')[:4]
+    assert (
+        maker(eval_num_examples=7)(batch_size=1).fingerprint()
+        != maker()(batch_size=1).fingerprint()
+    )
+
+
+def test_what_is_too_long_is_cut_or_refused():
+    long = maker('paxtune_numbers', lengths={'targets': 2})(batch_size=2)
+    assert long.get_next()['labels'].tolist() == [[1, 2], [4, 5]]
+    with pytest.raises(UserError, match=r'paxtune_numbers: .*targets'):
+        long.rebind(trim_output_features=False).get_next()
+
+
+def test_a_task_without_a_cache_says_so():
+    data = maker(use_cached=True)(batch_size=1)
+    with pytest.raises(UserError, match=r'paxtune_texts: .*cach'):
+        data.prepare()
+
+
+def test_ids_are_turned_into_text_up_to_the_end_of_the_example(tmp_path):
+    data = maker()(batch_size=2)
+    batch = data.get_next()
+    for text, whole in zip(
+        data.ids_to_strings(batch['labels']), texts_of_validation(), strict=False
+    ):
+        assert len(text) > LENGTH // 2
+        assert whole.startswith(text.rstrip('\ufffd'))
+    model = make_sentencepiece_model(tmp_path / 'm.model')
+    other = maker(overridden_vocab=str(model))(batch_size=2)
+    other.prepare()
+    assert other.ids_to_strings(batch['labels']) != data.ids_to_strings(batch['labels'])
+    with pytest.raises(UserError, match=r'vocabulary .*nowhere'):
+        maker(overridden_vocab='/nowhere')(batch_size=2).prepare()
+
+
 def test_a_vocabulary_that_cannot_say_what_its_ids_stand_for():
     data = maker('paxtune_numbers', lengths={'targets': 4})(batch_size=2)
     assert 'label_bytes' not in data.element_spec()
@@ -253,6 +391,21 @@ def test_fields_are_checked():
         maker(lengths={'inputs': 8})(batch_size=1)
     with pytest.raises(ValueError, match=r"task_feature_lengths\['targets'\] must be at least 1"):
         maker(lengths={'targets': 0})(batch_size=1)
+
+
+@pytest.mark.parametrize(
+    ('fields', 'message'),
+    [
+        ({'shuffle': True}, 'shuffle is for training'),
+        ({'is_training': True, 'eval_num_examples': 3}, 'eval_num_examples and .* for evaluation'),
+        ({'eval_num_examples': 0}, 'eval_num_examples must be at least 1: 0'),
+        ({'example_ids': True, 'packing': True}, 'example_ids cannot name .* packed'),
+        ({'feature_converter': SequenceModelFeatures()}, "must be of 'inputs' and 'targets'"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        maker()(batch_size=1, **fields)
 
 
 def test_tensorflow_sees_no_gpu():

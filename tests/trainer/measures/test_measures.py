@@ -64,9 +64,11 @@ def measured(measure: Measure, outcome: Outcome) -> Metric:
     several = outcome.several_classes_at_once
     name = (str(measure), several, len(outcome.weights))
     if name not in _compiled:
-        _compiled[name] = jax.jit(
-            lambda *a: measure.measure(Outcome(*a, several_classes_at_once=several))
-        )
+
+        def compiled(outputs: Any, labels: Any, weights: Any) -> Metric:
+            return measure.measure(Outcome(outputs, labels, weights, several))
+
+        _compiled[name] = jax.jit(compiled)
     arrays = [jnp.asarray(array, jnp.float32) for array in outcome[:3]]
     return jax.device_get(_compiled[name](*arrays))
 

@@ -1,0 +1,120 @@
+"""Batches of several inputs side by side, for tasks that learn from all of them at once."""
+
+import hashlib
+import json
+from typing import Any
+
+import jax
+import numpy as np
+
+from trainer.errors import UserError
+from trainer.inputs.base import Batch, EndOfData, Input, placed_clone
+
+
+class MultiInput(Input):
+    """One batch out of a batch of each input; `a.ids` is the feature `ids` of the input `a`.
+
+    As Pax's input of that name; to draw the examples of a batch from several inputs, see
+    `MixtureInput`. An evaluation ends when its inputs end, which must be together.
+
+    Attributes:
+        inputs: what is read, by name, each with the same `batch_size` and `is_training` as this.
+            They read the host's share of their data that this is told to read.
+        default_input: whose vocabulary turns ids into text where a feature does not say whose.
+    """
+
+    inputs: dict[str, Input]
+    default_input: str = ''
+
+    def _on_bound(self) -> None:
+        super()._on_bound()
+        self._sources: dict[str, Input] = {}
+
+    def check(self) -> None:
+        super().check()
+        if not self.inputs:
+            raise ValueError('inputs must name at least one input')
+        if self.default_input and self.default_input not in self.inputs:
+            raise ValueError(
+                f'default_input must be one of {sorted(self.inputs)}: {self.default_input!r}'
+            )
+        for name, data in self.inputs.items():
+            if '.' in name:
+                raise ValueError(f"inputs: a name must not have '.' in it: {name!r}")
+            for field in ('batch_size', 'is_training'):
+                theirs, ours = data.sym_getattr(field), self.sym_getattr(field)
+                if theirs != ours:
+                    raise ValueError(f'inputs.{name}.{field} must be {ours}, as here: {theirs}')
+            if data.num_infeed_hosts:
+                raise ValueError(f'inputs.{name}.num_infeed_hosts must be left 0')
+
+    def sources(self) -> dict[str, Input]:
+        """The inputs as this host reads them, by sorted names."""
+        if not self._sources:
+            for name in sorted(self.inputs):
+                share = placed_clone(self.inputs[name], self.num_hosts, self.infeed_host_index)
+                self._sources[name] = share
+        return self._sources
+
+    def prepare(self) -> None:
+        for name, data in self.sources().items():
+            try:
+                data.prepare()
+            except UserError as error:
+                raise UserError(f'inputs.{name}: {error}') from error
+
+    def fingerprint(self) -> str:
+        names = {name: data.fingerprint() for name, data in self.sources().items()}
+        return hashlib.sha256(json.dumps(names).encode()).hexdigest()
+
+    def vocabulary_name(self) -> str:
+        return self._default().vocabulary_name()
+
+    def element_spec(self) -> dict[str, jax.ShapeDtypeStruct]:
+        return _joined({name: data.element_spec() for name, data in self.sources().items()})
+
+    def get_next(self) -> Batch:
+        batches: dict[str, Batch] = {}
+        ended = []
+        for name, data in self.sources().items():
+            try:
+                batches[name] = data.get_next()
+            except EndOfData:
+                ended.append(name)
+        if batches and ended:
+            raise UserError(f'inputs.{ended[0]} ends before inputs.{next(iter(batches))}')
+        if ended:
+            raise EndOfData
+        return _joined(batches)
+
+    def text_of(self, ids: np.ndarray, key: str) -> str:
+        name, _, feature = key.rpartition('.')
+        return self.sources().get(name, self._default()).text_of(ids, feature)
+
+    def reset(self) -> None:
+        for data in self.sources().values():
+            data.reset()
+
+    def close(self) -> None:
+        for data in self._sources.values():
+            data.close()
+
+    def get_position(self) -> dict[str, Any]:
+        inputs = {name: data.get_position() for name, data in self.sources().items()}
+        return {'inputs': inputs, 'fingerprint': self.fingerprint()}
+
+    def set_position(self, position: dict[str, Any]) -> None:
+        self.refuse_other_data(position)
+        for name, data in self.sources().items():
+            data.set_position(position['inputs'][name])
+
+    def _default(self) -> Input:
+        return self.sources()[self.default_input or min(self.inputs)]
+
+
+def _joined(parts: dict[str, Any]) -> dict[str, Any]:
+    return {
+        f'{name}.{feature}': value
+        for name, features in parts.items()
+        for feature, value in features.items()
+    }

@@ -1,0 +1,67 @@
+"""Batches as people read them."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from trainer.inputs.base import Batch, Input
+
+_MOST_CHARACTERS = 200
+_TOKENS = {'labels': 'segment_ids', 'encoder_ids': 'encoder_segment_ids'}
+"""Features that are spelled out, and what says which segments they are of."""
+
+
+def describe(batch: Batch) -> str:
+    """How much of a batch is padding, and how densely its rows are packed.
+
+    Example:
+        >>> weights = np.array([[1.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+        >>> describe({'weights': weights, 'segment_ids': np.array([[1, 2, 2, 0], [0, 0, 0, 0]])})
+        '37.5 % of its 8 places weigh, 1 of 2 examples is padding, 2.0 documents a row'
+    """
+    weights = batch.get('weights')
+    if weights is None:
+        return f'{len(next(iter(batch.values())))} examples, without weights'
+    places = 'examples' if weights.ndim == 1 else 'places'
+    parts = [
+        f'{(weights > 0).mean():.1%} of its {weights.size:,} {places} weigh'.replace('%', ' %')
+    ]
+    empty = ~weights.reshape(len(weights), -1).any(axis=1)
+    if empty.any():
+        verb = 'is' if empty.sum() == 1 else 'are'
+        parts.append(f'{empty.sum()} of {len(weights)} examples {verb} padding')
+    if 'segment_ids' in batch and not empty.all():
+        documents = batch['segment_ids'].max(axis=1)[~empty].mean()
+        parts.append(f'{documents:.1f} documents a row')
+    return ', '.join(parts)
+
+
+def spell(data: Input, batch: Batch, row: int) -> Iterator[str]:
+    """Lines about one example: token ids as text, other features as numbers."""
+    if 'weights' in batch and not batch['weights'][row].any():
+        yield 'padding'
+        return
+    texts = [name for name in _TOKENS if name in batch and batch[name].ndim == 2]
+    for name in reversed(texts):
+        for text in _texts(data, batch, name, row):
+            more = len(text) > _MOST_CHARACTERS
+            yield f'{name} {text[:_MOST_CHARACTERS]!r}{" …" if more else ""}'
+    if not texts:
+        yield ', '.join(f'{name} {_number(array[row])}' for name, array in sorted(batch.items()))
+
+
+def _texts(data: Input, batch: Batch, name: str, row: int) -> list[str]:
+    """The text of each segment."""
+    ids, segments = batch[name][row], batch.get(_TOKENS[name])
+    if segments is None:
+        there = np.flatnonzero(ids)
+        parts = [ids[: there[-1] + 1 if there.size else 0]]
+    else:
+        parts = [ids[segments[row] == k] for k in range(1, int(segments[row].max()) + 1)]
+    return [data.text_of(part, name) for part in parts]
+
+
+def _number(value: np.ndarray) -> str:
+    if not value.ndim:
+        return f'{value:.4g}'
+    return f'{value.min():.4g} to {value.max():.4g} in {list(value.shape)}'

@@ -1,0 +1,127 @@
+"""Shows the data of an experiment as text, and checks them, without training.
+
+    python -m trainer.inspect_input --exp=lm.StdlibTunable
+    python -m trainer.inspect_input --exp=lm.C4Small --input=eval_inputs.eval --num_batches=1
+
+Prints some batches of each input: their shapes, how much of them is padding, how densely rows are
+packed, and examples as the vocabulary spells them. Then it reads on as two, three and four hosts
+would, and checks that no two read the same examples and that evaluations end together; and that
+all inputs have one vocabulary.
+
+Exit codes: 0 all is well, 2 bad input, or a check failed.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from trainer import command
+from trainer.errors import UserError
+
+if TYPE_CHECKING:
+    from trainer.experiment import Experiment
+    from trainer.inputs.base import Input
+
+
+def main(argv: Sequence[str] | None) -> int:
+    """Runs the command.
+
+    Raises:
+        UserError: bad input, or the data are not as they must be.
+    """
+    flags = command.parser(__doc__)
+    command.add_experiment_flags(flags)
+    flags.add_argument(
+        '--input',
+        nargs='+',
+        action='extend',
+        default=[],
+        metavar='PATH',
+        help='show and check only these, such as train_input or eval_inputs.eval',
+    )
+    flags.add_argument('--num_batches', type=int, default=2, help='batches to show of each input')
+    flags.add_argument('--num_rows', type=int, default=2, help='examples to spell out of a batch')
+    flags.add_argument(
+        '--num_host_batches',
+        type=int,
+        default=4,
+        help='batches that each simulated host reads; 0 to leave hosts unchecked',
+    )
+    args = flags.parse_args(argv)
+    for name, least in (('num_batches', 1), ('num_rows', 0), ('num_host_batches', 0)):
+        if getattr(args, name) < least:
+            raise UserError(f'--{name} must be at least {least}: {getattr(args, name)}')
+
+    from trainer import overrides, registry
+    from trainer.experiment import Experiment
+    from trainer.input_checks import check_hosts, check_vocabularies
+    from trainer.setup import inputs_by_path, prepare_inputs
+
+    experiment = registry.find(args.exp, Experiment)
+    if args.smoke:
+        experiment = overrides.smoke(experiment)
+    experiment = with_concrete_inputs(overrides.override(experiment, args.set))
+    inputs = inputs_by_path(experiment)
+    chosen = _chosen(inputs, args.input)
+    prepare_inputs(experiment)
+    for path, data in chosen.items():
+        show(path, data, args.num_batches, args.num_rows)
+    for path, data in chosen.items() if args.num_host_batches else []:
+        print(f'{path}: {check_hosts(path, data, args.num_host_batches)}')
+    print(check_vocabularies(inputs))
+    return 0
+
+
+def with_concrete_inputs(experiment: 'Experiment') -> 'Experiment':
+    """The experiment with results in place of derived values; a model may have decisions in it.
+
+    Raises:
+        UserError: an input is not concrete.
+    """
+    from trainer.derived import derived_values
+    from trainer.setup import inputs_by_path
+
+    if not command.decisions_left_open(experiment):
+        return command.concrete(experiment)
+    for path, data in inputs_by_path(experiment).items():
+        found = [*command.decisions_left_open(data), *map(str, derived_values(data))]
+        if found:
+            raise UserError(f'{path} is not concrete: {", ".join(found)}. Make it so with --set')
+    return experiment
+
+
+def _chosen(inputs: 'dict[str, Input]', paths: Sequence[str]) -> 'dict[str, Input]':
+    from trainer.names import nearest
+
+    for path in paths:
+        if path not in inputs:
+            hint = nearest(path, inputs) or f'There are {", ".join(inputs)}.'
+            raise UserError(f'--input={path}: there is no such input. {hint}')
+    return {path: data for path, data in inputs.items() if not paths or path in paths}
+
+
+def show(path: str, data: 'Input', num_batches: int, num_rows: int) -> None:
+    """Prints the first batches of an input."""
+    import contextlib
+
+    from trainer.inputs.base import EndOfData
+    from trainer.inputs.text_of_batches import describe, spell
+
+    print(f'{path}: {type(data).__name__}, {data.batch_size} examples a batch')
+    for name, spec in data.element_spec().items():
+        print(f'  {name}: {spec.dtype}{list(spec.shape)}')
+    with contextlib.closing(data):
+        for number in range(1, num_batches + 1):
+            try:
+                batch = data.get_next()
+            except EndOfData:
+                print(f'  the set ends after {number - 1} batches')
+                break
+            print(f'  batch {number}: {describe(batch)}')
+            for row in range(min(num_rows, data.batch_size)):
+                for line in spell(data, batch, row):
+                    print(f'    {row}: {line}')
+        data.reset()
+
+
+if __name__ == '__main__':
+    command.run_command(main)
