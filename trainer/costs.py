@@ -10,8 +10,8 @@ from trainer.component import bind, components, key
 from trainer.derived import resolve
 from trainer.experiment import Experiment
 from trainer.flops import flops
-from trainer.layers.attention import Attention
 from trainer.layers.base import PARAMS, Run
+from trainer.layers.heads import MultiHead
 from trainer.program import (
     ElementSpec,
     Values,
@@ -87,7 +87,7 @@ def device_memory_limit() -> int | None:
 def _traced(task: Task, element_spec: ElementSpec) -> dict[str, float]:
     task = task.clone(deep=True)
     for component in components(task):
-        if isinstance(component, Attention):
+        if isinstance(component, MultiHead):
             # A fused kernel does the same products, but is traced only where its device is.
             component.rebind(implementation='xla', raise_on_no_change=False)
     random_key, values = abstract_random_key(), abstract_values(task)

@@ -20,10 +20,14 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
     'vocab': 'tensor',
     'norm': None,
     'layers': None,
+    'classes': None,
     # Activations.
     'batch': ('data', 'fsdp'),
     'length': None,
     'features': None,
+    'height': None,
+    'width': None,
+    'channels': None,
 }
 """Logical axis name to mesh axes. Parameters shard over `fsdp` and `tensor`, batches over both
 data-parallel axes, and the gathered features of an activation over none."""

@@ -6,6 +6,7 @@ that XLA compiled.
 """
 
 import collections
+import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
@@ -290,11 +291,11 @@ def forward(task: Task, variables: Any, batch: Any, rngs: Any, run: Run) -> tupl
     """
     outputs: Any
     mutable = [AUX_LOSS, *([SUMMARIES, NON_TRAINABLE] if run.training else [])]
-    with running(run):
+    with running(dataclasses.replace(run, example_weights=task.example_weights(batch))):
         outputs, left = task.model.module().apply(
             variables, *task.model_inputs(batch), rngs=rngs, mutable=mutable
         )
-    metrics = task.metrics(outputs, batch)
+    metrics = task.measure(outputs, batch)
     one = jnp.ones((), jnp.float32)
     if losses := jax.tree.leaves(left.get(AUX_LOSS, {})):
         aux_loss = sum(jnp.sum(loss) for loss in losses)

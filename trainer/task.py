@@ -38,7 +38,14 @@ class Task(Component):
         """The arguments of the model for a batch; shapes alone must do, for initialization."""
         raise NotImplementedError(type(self).__name__)
 
-    def metrics(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
+    def example_weights(self, batch: DeviceBatch) -> jax.Array | None:
+        """For layers that leave padding out, as batch normalization does; None where all count.
+
+        Its axes are the first ones of what those layers normalize.
+        """
+        return None
+
+    def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
         """Metrics of the model's outputs; `loss`'s mean is what training minimizes."""
         raise NotImplementedError(type(self).__name__)
 

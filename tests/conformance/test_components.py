@@ -20,7 +20,8 @@ from paxtune.metrics import Metric
 from paxtune.policies import ByRank, ByValue
 from paxtune.pyglove_loop import PyGloveAlgorithm
 from paxtune.rewards import MetricReward, MnasHard, MnasSoft, Objectives, TunasAbsolute, WeightedSum
-from search_spaces import lm, nas
+from search_spaces import lm, nas, vision
+from tests.conformance.layer_examples import EXAMPLES, encoder_decoder
 from tests.paxtune import tunables
 from trainer.component import Component, bind, components, is_number, key, numbers
 from trainer.experiment import Experiment
@@ -36,7 +37,8 @@ from trainer.inputs.seqio_features import SequenceModelFeatures
 from trainer.inputs.seqio_input import SeqIOInput
 from trainer.inputs.synthetic import SyntheticLmInput
 from trainer.inputs.text import TextInput
-from trainer.layers import Dropout, GatedFeedForward, Identity, LayerNorm, Linear, Residual
+from trainer.layers import Linear, LinenAdapter
+from trainer.layers.nnx_adapter import NnxAdapter
 from trainer.learner import (
     SGD,
     Adafactor,
@@ -44,6 +46,7 @@ from trainer.learner import (
     Constant,
     Cycle,
     Exponential,
+    Learner,
     Lion,
     Noam,
     Optax,
@@ -54,27 +57,31 @@ from trainer.learner import (
     SqrtDecay,
 )
 from trainer.learner import Linear as LinearDecay
+from trainer.losses import MeanSquaredError, SigmoidCrossEntropy, WeightedLosses
+from trainer.measures import F1, AccuracyAt, AccuracyStrict, Auc, MeanLoss
 from trainer.serialization import from_json_text, to_json_text
+from trainer.tasks import ClassificationTask, RegressionTask, SequenceTask
 
+_LEARNER = Learner(learning_rate=0.01)
 _MORE = [
     Adafactor(momentum=0.9),
     AuxiliaryOptimizer(patterns=['embedding.*'], learning_rate=0.1),
+    AccuracyAt(),
+    AccuracyStrict(),
+    Auc(),
     BestStep('eval/loss', 'min'),
     ByRank(gates=[[10, 3, 5], [20, 0.5, 5]]),
     ByValue(gates=[[10, 0.5]], metric=Metric.eval('loss', aggregator='max'), goal='minimize'),
+    ClassificationTask(model=Linear(4), learner=_LEARNER),
     Constant(warmup_steps=3),
     Cycle(schedules=[LinearDecay(decay_steps=9)], steps=[9]),
     DigitsInput(batch_size=2, split='test'),
-    Dropout(0.1),
     Exponential(decay_steps=9),
     ErrorPattern('RuntimeError', 'RESOURCE_EXHAUSTED'),
-    GatedFeedForward(hidden_dims=8),
-    Identity(),
+    F1(),
     JsonShardsInput(batch_size=2, sequence_length=8, paths=['/data/c4-train.json.gz']),
     LastStep(),
-    LayerNorm(),
     Limit('num_params', at_most=1000),
-    Linear(output_dims=4),
     GrainInput(
         batch_size=2,
         sequence_length=8,
@@ -88,9 +95,12 @@ _MORE = [
     LingvoInputAdaptorNewBatchSize(batch_size=2, generator='my.input'),
     LinearDecay(decay_steps=9),
     Lion(),
+    LinenAdapter(),
+    MeanLoss('mean_squared_error', MeanSquaredError()),
     MeanOfSteps(last_n=3),
     MnasHard('eval/accuracy', 'num_params', 1e6),
     MnasSoft('eval/accuracy', 'num_params', 1e6),
+    NnxAdapter(),
     NpzInput(batch_size=2, path='/data/images.npz'),
     Objectives([MetricReward('maximize', 'eval/accuracy'), MetricReward('minimize', 'num_params')]),
     MixtureInput(
@@ -110,20 +120,31 @@ _MORE = [
     Polynomial(decay_steps=9, power=2.0),
     PyGloveAlgorithm(),
     Requires(condition='task.model.dims % 4 == 0', reason='dims must be a multiple of 4'),
-    Residual(layer=Linear(4), dropout=Dropout(0.2)),
+    RegressionTask(model=Linear(1), learner=_LEARNER),
     SGD(momentum=0.9),
     Scaled(schedule=Constant(), scale=0.5),
     SeqIOInput(
         batch_size=2, mixture_or_task='c4', split='train', task_feature_lengths={'targets': 8}
     ),
+    SequenceTask(model=encoder_decoder(), learner=_LEARNER),
+    SigmoidCrossEntropy(),
     SequenceModelFeatures(),
     Sweeping(),
     SyntheticLmInput(batch_size=2, sequence_length=8, vocab_size=9),
     TextInput(batch_size=2, sequence_length=8, paths=['/data/*.txt']),
     TunasAbsolute('eval/accuracy', 'num_params', 1e6),
+    WeightedLosses(losses={'a': SigmoidCrossEntropy()}, weights={'a': 0.5}),
     WeightedSum('minimize', ['eval/loss', Metric.num_params()], [1.0, 1e-9]),
+    *(example.layer for example in EXAMPLES.values()),
 ]
-_EXPERIMENTS = [lm.StdlibTunable, lm.C4Small, lm.C4Tunable, nas.StdlibNas, tunables.Kinds]
+_EXPERIMENTS = [
+    lm.StdlibTunable,
+    lm.C4Small,
+    lm.C4Tunable,
+    nas.StdlibNas,
+    vision.DigitsTunable,
+    tunables.Kinds,
+]
 
 
 def _concrete(experiment: Experiment) -> Experiment:

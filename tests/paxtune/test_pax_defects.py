@@ -212,7 +212,7 @@ class SignalTask(LanguageModelTask):
 
     signal: str = 'stop'
 
-    def metrics(self, outputs: Any, batch: Any) -> Any:
+    def measure(self, outputs: Any, batch: Any) -> Any:
         raise made_signal(self.signal)
 
 

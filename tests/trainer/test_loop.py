@@ -83,9 +83,9 @@ def test_every_measurement_after_two_steps_has_costs_and_speeds(
 
 def test_speeds_leave_out_compiling(tmp_path: Path) -> None:
     class SlowToTrace(LanguageModelTask):
-        def metrics(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
+        def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
             time.sleep(0.5)
-            return super().metrics(outputs, batch)
+            return super().measure(outputs, batch)
 
     made = experiment(num_steps=2)
     made.rebind(task=SlowToTrace(made.task.model, made.task.learner))

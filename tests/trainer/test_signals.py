@@ -38,7 +38,7 @@ class SignalInput(CountingInput):
 class SignalTask(LanguageModelTask):
     """Raises a signal while a step is traced."""
 
-    def metrics(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
+    def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
         raise made_signal('stop')
 
 

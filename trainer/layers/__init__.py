@@ -1,16 +1,36 @@
-"""The layers that models are made of."""
+"""The layers that models are made of. `NnxAdapter` is in `nnx_adapter`, since it imports nnx."""
 
 from trainer.layers.attention import Attention as Attention
 from trainer.layers.base import Layer as Layer
+from trainer.layers.batch_norm import BatchNorm as BatchNorm
+from trainer.layers.chain import Activate as Activate
+from trainer.layers.chain import Chain as Chain
+from trainer.layers.chain import Flatten as Flatten
+from trainer.layers.convolution import Conv2D as Conv2D
+from trainer.layers.cross_attention import CrossAttention as CrossAttention
+from trainer.layers.cross_attention import Memory as Memory
 from trainer.layers.dropout import Dropout as Dropout
 from trainer.layers.embedding import Embedding as Embedding
+from trainer.layers.encoder_decoder import DecoderBlock as DecoderBlock
+from trainer.layers.encoder_decoder import TransformerEncoderDecoder as TransformerEncoderDecoder
 from trainer.layers.feed_forward import FeedForward as FeedForward
 from trainer.layers.feed_forward import GatedFeedForward as GatedFeedForward
+from trainer.layers.group_norm import GroupNorm as GroupNorm
+from trainer.layers.image_classifier import ImageClassifier as ImageClassifier
 from trainer.layers.linear import Linear as Linear
+from trainer.layers.linen_adapter import LinenAdapter as LinenAdapter
+from trainer.layers.mlp import Mlp as Mlp
 from trainer.layers.normalization import LayerNorm as LayerNorm
 from trainer.layers.normalization import Normalization as Normalization
 from trainer.layers.normalization import RMSNorm as RMSNorm
+from trainer.layers.pooling import GlobalPool as GlobalPool
+from trainer.layers.pooling import Pool2D as Pool2D
 from trainer.layers.positions import Positions as Positions
+from trainer.layers.resnet import BasicBlock as BasicBlock
+from trainer.layers.resnet import BottleneckBlock as BottleneckBlock
+from trainer.layers.resnet import LargeStem as LargeStem
+from trainer.layers.resnet import ResNet as ResNet
+from trainer.layers.resnet import SmallStem as SmallStem
 from trainer.layers.stack import Stack as Stack
 from trainer.layers.stack import per_layer as per_layer
 from trainer.layers.stack import stacked as stacked
@@ -18,3 +38,4 @@ from trainer.layers.transformer import Identity as Identity
 from trainer.layers.transformer import Residual as Residual
 from trainer.layers.transformer import TransformerBlock as TransformerBlock
 from trainer.layers.transformer import TransformerLm as TransformerLm
+from trainer.layers.vision_transformer import VisionTransformer as VisionTransformer

@@ -46,11 +46,14 @@ class Run:
         training: whether dropout and the like are active.
         dtype: what layers compute in; parameters themselves are float32.
         mesh: where activations are laid out, or None to leave that to the compiler.
+        example_weights: of the examples of the batch, 0 where one only fills it up; None where
+            each counts.
     """
 
     training: bool = False
     dtype: Any = jnp.float32
     mesh: jax.sharding.Mesh | None = None
+    example_weights: jax.Array | None = None
 
 
 _run: contextvars.ContextVar[Run] = contextvars.ContextVar('run', default=Run())  # noqa: B039
@@ -190,6 +193,11 @@ class Layer(Component):
     def dtype(self) -> Any:
         """The dtype to compute in."""
         return _run.get().dtype
+
+    @property
+    def example_weights(self) -> jax.Array | None:
+        """Weights of the examples of the batch, 0 for padding; None where each counts."""
+        return _run.get().example_weights
 
     def param(
         self,

@@ -13,10 +13,13 @@ class Positions(NamedTuple):
         index_BT: position of each token in its segment, from 0.
         segment_BT: which of the packed segments it belongs to, from 1; 0 is padding. None where
             each row is one segment.
+        prefix_BT: whether it is in the prefix of its segment, which causal attention sees from both
+            sides; None where there is no prefix.
     """
 
     index_BT: jax.Array
     segment_BT: jax.Array | None = None
+    prefix_BT: jax.Array | None = None
 
     @classmethod
     def unpacked(cls, shape_BT: tuple[int, ...]) -> 'Positions':

@@ -1,79 +1,89 @@
 """Language models: next-token prediction."""
 
 import math
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
-from trainer.component import Number
 from trainer.errors import UserError
 from trainer.inputs.base import Input
+from trainer.layers.masks import require_mask
 from trainer.layers.positions import Positions
 from trainer.layers.transformer import TransformerLm
-from trainer.metrics import Metrics, WeightedScalar
+from trainer.losses import SoftmaxCrossEntropy
+from trainer.measures.base import Measure, require_distinct
+from trainer.metrics import Metrics
 from trainer.task import DeviceBatch, Task
+from trainer.tasks.tokens import check_vocabulary, token_metrics
 
 
 class LanguageModelTask(Task):
     """Next-token prediction.
 
     Batches hold `ids`, `labels` and `weights` [B, T], with `segment_ids` and `segment_pos` where
-    rows are packed, and `label_bytes`, the bytes of text that each label stands for.
+    rows are packed, and `label_bytes`, the bytes of text that each label stands for. A prefix
+    model also needs `inputs_indicator` [B, T]: 1 where `ids` is a token of the prefix, be it the
+    one that stands before the first. What it can see is no prediction: a label that is the next
+    token of the prefix has no weight, whatever `weights` says.
 
     Metrics: `loss` with label smoothing and z-loss; `log_pplx`, the plain cross-entropy in nats a
-    token; `accuracy` of the most likely token; `bits_per_byte`, which does not depend on the
-    vocabulary.
+    token; `accuracy` of the most likely token; `num_predictions`, the sum of the weights;
+    `bits_per_byte`, which does not depend on the vocabulary; then those in `metrics`.
 
     Attributes:
         model: token ids to logits.
-        label_smoothing: weight of a uniform target (Szegedy et al. 2016).
-        z_loss_weight: weight of log(Z)^2, which keeps logits small (Chowdhery et al. 2022).
+        model_type: what a token may depend on: 'causal' on those before it; 'prefix' on the whole
+            prefix, too (Raffel et al. 2020); 'bidirectional' on all, so that labels must not be
+            among `ids`, as in masked language models.
+        loss: of a token.
+        metrics: what is measured besides.
     """
 
     model: TransformerLm
-    label_smoothing: Number = 0.0
-    z_loss_weight: Number = 0.0
+    model_type: Literal['causal', 'prefix', 'bidirectional'] = 'causal'
+    loss: SoftmaxCrossEntropy = SoftmaxCrossEntropy()
+    metrics: list[Measure] = []
 
     def check(self) -> None:
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f'label_smoothing must lie in [0, 1): {self.label_smoothing}')
-        if self.z_loss_weight < 0:
-            raise ValueError(f'z_loss_weight must not be negative: {self.z_loss_weight}')
+        require_mask(
+            self.model,
+            f'model_type {self.model_type!r}',
+            'full' if self.model_type == 'bidirectional' else 'causal',
+        )
+        require_distinct(self.metrics)
 
     def check_input(self, data: Input) -> None:
-        known = getattr(getattr(self.model, 'embedding', None), 'vocab_size', None)
-        needed = getattr(data, 'vocab_size', None)
-        if isinstance(known, int) and isinstance(needed, int) and known < needed:
+        check_vocabulary(self, data)
+        if self.model_type == 'prefix' and 'inputs_indicator' not in data.element_spec():
             raise UserError(
-                f'its vocabulary has {needed} ids, and task.model.embedding.vocab_size is {known}'
+                "its batches have no `inputs_indicator`, which task.model_type='prefix' needs: it "
+                'says which tokens are the prefix'
             )
 
     def model_inputs(self, batch: DeviceBatch) -> tuple[object, ...]:
         ids_BT = batch['ids']
+        positions = None
         if 'segment_ids' in batch:
-            return ids_BT, Positions(batch['segment_pos'], batch['segment_ids'])
-        return (ids_BT,)
+            positions = Positions(batch['segment_pos'], batch['segment_ids'])
+        if self.model_type == 'prefix':
+            positions = positions or Positions.unpacked(ids_BT.shape)
+            positions = positions._replace(prefix_BT=batch['inputs_indicator'] > 0)
+        return (ids_BT,) if positions is None else (ids_BT, positions)
 
-    def metrics(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
-        logits_BTV, labels_BT = outputs, batch['labels']
-        weights_BT = batch['weights'].astype(jnp.float32)
-        log_z_BT = jax.nn.logsumexp(logits_BTV, axis=-1)
-        of_label_BT = jnp.take_along_axis(logits_BTV, labels_BT[..., None], axis=-1)[..., 0]
-        xent_BT = log_z_BT - of_label_BT
-        uniform_BT = log_z_BT - jnp.mean(logits_BTV, axis=-1)
-        smoothed_BT = xent_BT + self.label_smoothing * (uniform_BT - xent_BT)
-        loss_BT = smoothed_BT + self.z_loss_weight * jnp.square(log_z_BT)
-        right_BT = jnp.argmax(logits_BTV, axis=-1) == labels_BT
-        metrics = {
-            'loss': WeightedScalar.of(loss_BT, weights_BT),
-            'log_pplx': WeightedScalar.of(xent_BT, weights_BT),
-            'accuracy': WeightedScalar.of(right_BT.astype(jnp.float32), weights_BT),
-        }
-        if 'label_bytes' in batch:
-            bits = jnp.sum(xent_BT * weights_BT) / math.log(2)
-            num_bytes = jnp.sum(batch['label_bytes'] * weights_BT)
-            metrics['bits_per_byte'] = WeightedScalar(bits, num_bytes)
-        return metrics
+    def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
+        if self.model_type == 'prefix':
+            batch = {**batch, 'weights': batch['weights'] * _is_unseen(batch)}
+        return token_metrics(outputs, batch, self.loss, self.metrics)
 
     def num_tokens(self, batch: DeviceBatch) -> int:
         return math.prod(batch['ids'].shape)
+
+
+def _is_unseen(batch: DeviceBatch) -> jax.Array:
+    """1 where the label is not one of the prefix, which its position sees: float32 [B, T]."""
+    is_prefix = batch['inputs_indicator'] > 0
+    seen = is_prefix[:, 1:] & is_prefix[:, :-1]
+    if 'segment_ids' in batch:
+        seen &= batch['segment_ids'][:, 1:] == batch['segment_ids'][:, :-1]
+    return 1.0 - jnp.pad(seen, ((0, 0), (0, 1))).astype(jnp.float32)

@@ -1,0 +1,146 @@
+"""What must hold of every layer."""
+
+import functools
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.conformance.layer_examples import EXAMPLES, Example
+from tests.conformance.test_components import subclasses
+from trainer import mesh as mesh_lib
+from trainer.layers import Layer, per_layer, stacked
+from trainer.layers.base import NON_TRAINABLE, PARAMS, ParameterBox, Run, running
+from trainer.mesh import Mesh
+
+every = pytest.mark.parametrize('name', EXAMPLES)
+
+
+class Passes(NamedTuple):
+    """What becomes of an example, all of it compiled together.
+
+    Attributes:
+        boxed: new variables with their metadata.
+        whole: the result for the batch, in evaluation.
+        changed: the same, where all examples but the first are others.
+        gradients: of a training step.
+        state: what is not trained, after it.
+        narrow: the result of it where layers compute in bfloat16.
+    """
+
+    boxed: Any
+    whole: Any
+    changed: Any
+    gradients: Any
+    state: Any
+    narrow: Any
+
+
+def others(arg: Any) -> Any:
+    """Arguments in which the first example stays, and others take the place of the rest."""
+    if isinstance(arg, int):
+        return arg
+    change = (lambda x: (x + 1) % 6) if jnp.issubdtype(arg.dtype, jnp.integer) else jnp.cos
+    return jnp.concatenate([arg[:1], change(arg[1:])])
+
+
+def is_narrowed(x: Any) -> Any:
+    return x.astype(jnp.bfloat16) if jnp.issubdtype(x.dtype, jnp.floating) else x
+
+
+@functools.cache
+def passes(name: str) -> Passes:
+    example = EXAMPLES[name]
+    module, positional = example.layer.module(), [a for a in example.args if isinstance(a, int)]
+    arrays = tuple(arg for arg in example.args if not isinstance(arg, int))
+    boxed = jax.jit(lambda *arrays: module.init(jax.random.key(0), *arrays, *positional))(*arrays)
+
+    def run(variables: Any, arrays: Any, training: bool = False, dtype: Any = jnp.float32) -> Any:
+        rngs = {'dropout': jax.random.key(1)} if training else {}
+        with running(Run(training=training, dtype=dtype)):
+            mutable = [NON_TRAINABLE] if training else []
+            return module.apply(variables, *arrays, *positional, rngs=rngs, mutable=mutable)
+
+    def loss(params: Any, variables: Any, arrays: Any) -> Any:
+        out, left = run(variables | {PARAMS: params}, arrays, training=True)
+        return jnp.sum(out * jax.random.normal(jax.random.key(2), out.shape)), left
+
+    @jax.jit
+    def all_passes(variables: Any, arrays: Any) -> Any:
+        gradients, left = jax.grad(loss, has_aux=True)(variables[PARAMS], variables, arrays)
+        narrow, _ = run(variables, jax.tree.map(is_narrowed, arrays), True, jnp.bfloat16)
+        whole, _ = run(variables, arrays)
+        changed, _ = run(variables, jax.tree.map(others, arrays))
+        return whole, changed, gradients, left, narrow
+
+    variables = {PARAMS: {}} | nn.meta.unbox(boxed)
+    whole, changed, gradients, left, narrow = all_passes(variables, arrays)
+    return Passes(boxed, whole, changed, gradients, left.get(NON_TRAINABLE, {}), narrow)
+
+
+def boxes(name: str) -> list[ParameterBox]:
+    is_box = lambda value: isinstance(value, ParameterBox)  # noqa: E731
+    return jax.tree.leaves(passes(name).boxed.get(PARAMS, {}), is_leaf=is_box)
+
+
+def test_every_layer_of_the_package_is_here() -> None:
+    there = {cls for cls in subclasses(Layer) if cls.__module__.startswith('trainer.')}
+    used = {type(example.layer) for example in EXAMPLES.values()}
+    tested = {base for cls in used for base in cls.__mro__}
+    assert not {cls.__name__ for cls in there - tested}
+
+
+@every
+def test_parameters_are_float32_and_lie_on_a_mesh_by_their_axes(name: str) -> None:
+    mesh = Mesh(data=1).make(jax.devices()[:1])
+    for box in boxes(name):
+        assert box.value.dtype == jnp.float32
+        assert len(box.names) == box.value.ndim
+        mesh_lib.sharding(mesh, box.names, box.value.shape, name)
+        assert not box.decay or box.value.ndim > 1
+
+
+@every
+def test_an_example_does_not_depend_on_its_neighbours(name: str) -> None:
+    found = passes(name)
+    np.testing.assert_allclose(found.whole[0], found.changed[0], rtol=1e-5, atol=1e-5)
+    assert np.isfinite(found.whole).all()
+    assert not np.allclose(found.whole[1], found.changed[1], atol=1e-5)
+
+
+@every
+def test_every_parameter_has_a_gradient(name: str) -> None:
+    for path, gradient in jax.tree_util.tree_leaves_with_path(passes(name).gradients):
+        assert np.isfinite(gradient).all(), path
+        assert np.any(gradient != 0), path
+
+
+@every
+def test_training_changes_state_in_its_shape(name: str) -> None:
+    found = passes(name)
+    before = nn.meta.unbox(found.boxed.get(NON_TRAINABLE, {}))
+    assert jax.tree.map(jnp.shape, before) == jax.tree.map(jnp.shape, found.state)
+    for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(found.state), strict=True):
+        assert np.isfinite(new).all()
+        assert np.any(new != old)
+
+
+@every
+def test_results_have_the_dtype_that_layers_compute_in(name: str) -> None:
+    wanted = jnp.float32 if EXAMPLES[name].is_float32 else jnp.bfloat16
+    assert passes(name).narrow.dtype == wanted
+    wide = passes(name).whole
+    assert passes(name).narrow.shape == wide.shape
+
+
+@every
+def test_the_view_by_layer_goes_both_ways(name: str) -> None:
+    example: Example = EXAMPLES[name]
+    params = nn.meta.unbox(passes(name).boxed.get(PARAMS, {}))
+    again = stacked(per_layer(params), example.layer)
+    structures: Any = [jax.tree.structure(each) for each in (again, params)]
+    assert structures[0] == structures[1]
+    jax.tree.map(np.testing.assert_array_equal, again, params)

@@ -1,0 +1,23 @@
+"""What the experiments on images reach."""
+
+from pathlib import Path
+
+import pytest
+
+from paxtune.search_space import Space
+from search_spaces import vision
+from trainer.loop import run
+from trainer.mesh import Mesh
+
+
+@pytest.mark.slow
+def test_a_residual_network_reads_digits(tmp_path: Path) -> None:
+    *_, last = run(vision.DigitsResNet().rebind(mesh=Mesh(data=1)), tmp_path)
+    assert last.metrics['test/accuracy'] > 0.97
+
+
+def test_the_space_of_networks_for_digits() -> None:
+    space = Space(vision.DigitsTunable())
+    assert {path.rpartition('.')[2] for path in space.ids} >= {
+        'stage_sizes', 'width', 'norm', 'learning_rate', 'weight_decay',
+    }  # fmt: skip

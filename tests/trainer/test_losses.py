@@ -1,0 +1,86 @@
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from trainer.losses import (
+    Loss,
+    MeanSquaredError,
+    SigmoidCrossEntropy,
+    SoftmaxCrossEntropy,
+    WeightedLosses,
+)
+
+LOGITS = np.asarray(3 * jax.random.normal(jax.random.key(0), (5, 4)))
+LABELS = np.array([0, 3, 1, 1, 2])
+ONE_HOT = np.eye(4, dtype=np.float32)[LABELS]
+
+
+def of(loss: Loss, labels: Any, logits: Any = LOGITS) -> Any:
+    return np.asarray(loss.of(jnp.asarray(logits), jnp.asarray(labels)))
+
+
+def probabilities() -> np.ndarray:
+    return np.exp(LOGITS) / np.exp(LOGITS).sum(-1, keepdims=True)
+
+
+def test_softmax_cross_entropy() -> None:
+    wanted = -np.log(probabilities()[np.arange(5), LABELS])
+    np.testing.assert_allclose(of(SoftmaxCrossEntropy(), LABELS), wanted, rtol=1e-5)
+    np.testing.assert_allclose(of(SoftmaxCrossEntropy(), ONE_HOT), wanted, rtol=1e-5, atol=1e-6)
+    # Smoothing is another target, which may be given as well.
+    soft = 0.9 * ONE_HOT + 0.1 / 4
+    smoothed = of(SoftmaxCrossEntropy(label_smoothing=0.1), LABELS)
+    np.testing.assert_allclose(smoothed, -np.sum(soft * np.log(probabilities()), -1), rtol=1e-5)
+    np.testing.assert_allclose(of(SoftmaxCrossEntropy(), soft), smoothed, rtol=1e-5)
+    z_loss = of(SoftmaxCrossEntropy(z_loss_weight=0.5), LABELS) - wanted
+    np.testing.assert_allclose(z_loss, 0.5 * np.log(np.exp(LOGITS).sum(-1)) ** 2, rtol=1e-4)
+
+
+def test_sigmoid_cross_entropy() -> None:
+    labels = np.array([[1, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1], [0, 1, 0, 0], [1, 0, 0, 1]])
+    chance = 1 / (1 + np.exp(-LOGITS))
+    wanted = -np.sum(labels * np.log(chance) + (1 - labels) * np.log(1 - chance), -1)
+    np.testing.assert_allclose(of(SigmoidCrossEntropy(), labels), wanted, rtol=1e-4)
+    smoothed = of(SigmoidCrossEntropy(label_smoothing=0.2), labels)
+    np.testing.assert_allclose(of(SigmoidCrossEntropy(), 0.8 * labels + 0.1), smoothed, rtol=1e-4)
+    # A single logit is that of class 1.
+    single = of(SigmoidCrossEntropy(), labels[:, 0], LOGITS[:, :1])
+    np.testing.assert_allclose(single, of(SigmoidCrossEntropy(), labels[:, :1], LOGITS[:, :1]))
+    assert np.isfinite(of(SigmoidCrossEntropy(), labels, 1e4 * LOGITS)).all()
+
+
+def test_mean_squared_error() -> None:
+    loss = MeanSquaredError()
+    np.testing.assert_allclose(of(loss, 0 * LOGITS), np.mean(LOGITS**2, -1), rtol=1e-5)
+    np.testing.assert_allclose(of(loss, LABELS, LOGITS[:, :1]), (LOGITS[:, 0] - LABELS) ** 2, 1e-5)
+    with pytest.raises(ValueError, match=r'outputs of shape \(5, 4\), labels of shape \(5,\)'):
+        of(loss, LABELS)
+
+
+def test_several_losses_are_one() -> None:
+    made = WeightedLosses(
+        losses={'xent': SoftmaxCrossEntropy(), 'squared': MeanSquaredError()},
+        weights={'xent': 0.5, 'squared': 2.0},
+    )
+    parts = of(SoftmaxCrossEntropy(), ONE_HOT), of(MeanSquaredError(), ONE_HOT)
+    np.testing.assert_allclose(of(made, ONE_HOT), 0.5 * parts[0] + 2 * parts[1], rtol=1e-5)
+    assert list(made.parts(jnp.asarray(LOGITS), jnp.asarray(ONE_HOT))) == ['xent', 'squared']
+    assert not made.several_classes_at_once
+    with pytest.raises(ValueError, match='losses and weights must have the same names'):
+        WeightedLosses(losses={'xent': SoftmaxCrossEntropy()}, weights={'nats': 1.0})
+
+
+@pytest.mark.parametrize(
+    ('kind', 'fields'),
+    [
+        (SoftmaxCrossEntropy, {'label_smoothing': 1.0}),
+        (SoftmaxCrossEntropy, {'z_loss_weight': -1.0}),
+        (SigmoidCrossEntropy, {'label_smoothing': -0.1}),
+    ],
+)
+def test_impossible_numbers_are_refused(kind: type[Loss], fields: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match='must'):
+        kind(**fields)

@@ -1,0 +1,54 @@
+"""Layers one after another, and the small ones that stand between others."""
+
+import math
+
+import jax
+
+from trainer.layers.base import Layer
+from trainer.layers.linear import Activation, activate
+
+
+class Chain(Layer):
+    """layers[-1](… layers[0](x)), each with a result of its own shape.
+
+    Deep models of equal layers are a `Stack`, which is compiled once for all of them.
+
+    Example:
+        >>> from trainer.layers import Conv2D, Linear, Pool2D
+        >>> model = Chain([Conv2D(8), Activate('relu'), Pool2D(), Flatten(), Linear(10)])
+        >>> variables = model.module().init(
+        ...     {'params': jax.random.key(0)}, jax.numpy.ones((1, 8, 8, 1))
+        ... )
+        >>> list(variables['params'])
+        ['layers_0', 'layers_4']
+
+    Attributes:
+        layers: each takes what the one before returns.
+    """
+
+    layers: list[Layer]
+
+    def forward(self, x: jax.Array) -> jax.Array:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class Activate(Layer):
+    """An activation as a layer of its own.
+
+    Attributes:
+        activation: applied to each element.
+    """
+
+    activation: Activation = 'relu'
+
+    def forward(self, x: jax.Array) -> jax.Array:
+        return activate(x, self.activation)
+
+
+class Flatten(Layer):
+    """All features of an example in one axis: [B, ...] -> [B, D]."""
+
+    def forward(self, x: jax.Array) -> jax.Array:
+        return x.reshape(len(x), math.prod(x.shape[1:]))

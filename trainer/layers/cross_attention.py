@@ -1,0 +1,48 @@
+"""Attention of a decoder to what an encoder made."""
+
+from typing import NamedTuple
+
+import jax
+
+from trainer.layers.heads import MultiHead
+from trainer.layers.masks import same_segment
+from trainer.layers.positions import Positions
+
+
+class Memory(NamedTuple):
+    """What a decoder attends to.
+
+    Attributes:
+        x_BSD: activations.
+        segment_BS: the segment of each, as in `Positions`; None where each row is one segment.
+    """
+
+    x_BSD: jax.Array
+    segment_BS: jax.Array | None = None
+
+
+class CrossAttention(MultiHead):
+    """Each position attends to the memory of its segment: [B, T, D] -> [B, T, D].
+
+    Vaswani et al. 2017. The memory knows its positions already; none are added.
+    """
+
+    def forward(self, x_BTD: jax.Array, positions: Positions, memory: Memory) -> jax.Array:
+        dims = x_BTD.shape[-1]
+        head_dim, kv_heads = self._head_dim(dims), self.num_kv_heads or self.num_heads
+        out_BTNH = jax.nn.dot_product_attention(
+            self._project('query', x_BTD, self.num_heads, head_dim),
+            self._project('key', memory.x_BSD, kv_heads, head_dim),
+            self._project('value', memory.x_BSD, kv_heads, head_dim),
+            mask=_visible(positions, memory),
+            implementation=self.kernel,
+        )
+        return self._project_out(out_BTNH, dims)
+
+
+def _visible(positions: Positions, memory: Memory) -> jax.Array | None:
+    if memory.segment_BS is None:
+        return None
+    if positions.segment_BT is None:  # One segment a row: all of the memory that is not padding.
+        return (memory.segment_BS > 0)[:, None, None, :]
+    return same_segment(positions.segment_BT, memory.segment_BS)

@@ -1,0 +1,45 @@
+"""Group normalization."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from flax.linen import initializers
+
+from trainer.component import require_positive
+from trainer.errors import UserError
+from trainer.layers.normalization import Normalization
+
+
+class GroupNorm(Normalization):
+    """(x - mean) / std * (1 + scale) + bias over groups of channels: [B, ..., D] -> [B, ..., D].
+
+    Mean and standard deviation are of one example: no statistics are kept, and small batches do
+    as well as large ones. Wu & He 2018.
+
+    Attributes:
+        num_groups: of channels; each is normalized by itself, over all positions.
+    """
+
+    num_groups: int = 32
+
+    def check(self) -> None:
+        super().check()
+        require_positive(self, 'num_groups')
+
+    def forward(self, x: jax.Array) -> jax.Array:
+        dims = x.shape[-1]
+        if dims % self.num_groups:
+            raise UserError(
+                f'{self.sym_path}: num_groups ({self.num_groups}) must divide the {dims} channels'
+            )
+        scale = self.param('scale', (dims,), ('norm',), initializers.zeros, decay=False)
+        bias = self.param('bias', (dims,), ('norm',), initializers.zeros, decay=False)
+        size = dims // self.num_groups
+        positions = math.prod(x.shape[1:-1])
+        wide = x.astype(jnp.float32).reshape(len(x), positions, self.num_groups, size)
+        centered = wide - jnp.mean(wide, axis=(1, 3), keepdims=True)
+        variance = jnp.mean(jnp.square(centered), axis=(1, 3), keepdims=True)
+        normalized = (centered * jax.lax.rsqrt(variance + self.epsilon)).reshape(x.shape)
+        scaled = normalized * (1 + scale.astype(jnp.float32)) + bias.astype(jnp.float32)
+        return scaled.astype(x.dtype)

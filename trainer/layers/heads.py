@@ -1,0 +1,66 @@
+"""What all multi-head attention has in common: heads, and the way in and out of them."""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from flax.linen import initializers
+
+from trainer.component import require_positive
+from trainer.errors import UserError
+from trainer.layers.base import Layer
+
+
+class MultiHead(Layer):
+    """Base of attention with several heads.
+
+    Attributes:
+        num_heads: query heads.
+        head_dim: size of each head; None divides the width of the model by `num_heads`.
+        num_kv_heads: key and value heads, each shared by equally many query heads; None for as
+            many as there are query heads.
+        implementation: of the attention product; 'auto' leaves the choice to JAX.
+    """
+
+    num_heads: int
+    head_dim: int | None = None
+    num_kv_heads: int | None = None
+    implementation: Literal['auto', 'xla', 'cudnn'] = 'auto'
+
+    def check(self) -> None:
+        require_positive(self, 'num_heads', 'num_kv_heads', 'head_dim')
+        if self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
+            raise ValueError(
+                f'num_kv_heads ({self.num_kv_heads}) must divide num_heads ({self.num_heads})'
+            )
+
+    @property
+    def kernel(self) -> Literal['xla', 'cudnn'] | None:
+        """The implementation, as JAX takes it."""
+        return None if self.implementation == 'auto' else self.implementation
+
+    def _head_dim(self, dims: int, step: int = 1) -> int:
+        """The size of a head in a model of width `dims`, which is a multiple of `step`."""
+        if self.head_dim is not None:
+            return self.head_dim
+        if dims % (step * self.num_heads):
+            even = ' into heads of even size' if step == 2 else ''
+            raise UserError(
+                f'{self.sym_path}: {self.num_heads} heads do not divide the width {dims}{even}; '
+                'set head_dim, or choose another num_heads'
+            )
+        return dims // self.num_heads
+
+    def _project(self, name: str, x_BTD: jax.Array, heads: int, head_dim: int) -> jax.Array:
+        shape = (x_BTD.shape[-1], heads, head_dim)
+        init = initializers.lecun_normal(in_axis=0, out_axis=(1, 2))
+        kernel = self.param(name, shape, ('embed', 'heads', 'kv'), init)
+        y_BTNH = jnp.einsum('btd,dnh->btnh', x_BTD, kernel)
+        return self.constrain(y_BTNH, ('batch', 'length', 'heads', 'kv'))
+
+    def _project_out(self, out_BTNH: jax.Array, dims: int) -> jax.Array:
+        shape = (*out_BTNH.shape[-2:], dims)
+        init = initializers.lecun_normal(in_axis=(0, 1), out_axis=2)
+        kernel = self.param('output', shape, ('heads', 'kv', 'embed'), init)
+        x_BTD = jnp.einsum('btnh,nhd->btd', out_BTNH, kernel)
+        return self.constrain(x_BTD, ('batch', 'length', 'features'))

@@ -1,0 +1,29 @@
+"""What models of images have in common: the logits."""
+
+import jax
+import jax.numpy as jnp
+from flax.linen import initializers
+
+from trainer.component import require_positive
+from trainer.layers.base import Layer
+
+
+class ImageClassifier(Layer):
+    """Base of models of images: [B, H, W, C] -> logits [B, num_classes] in float32.
+
+    Attributes:
+        num_classes: how many logits there are.
+    """
+
+    num_classes: int
+
+    def check(self) -> None:
+        require_positive(self, 'num_classes')
+
+    def logits(self, x_BD: jax.Array) -> jax.Array:
+        """A linear layer on the features of an image."""
+        shape = (x_BD.shape[-1], self.num_classes)
+        kernel_DK = self.param('head_kernel', shape, ('embed', 'classes'))
+        axes = ('classes',)
+        bias_K = self.param('head_bias', shape[1:], axes, initializers.zeros, decay=False)
+        return (x_BD @ kernel_DK + bias_K).astype(jnp.float32)

@@ -1,0 +1,82 @@
+"""Modules of flax linen as layers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+
+from trainer.layers.adapter import FlaxAdapter, Tree
+from trainer.layers.base import NON_TRAINABLE, PARAMS, current_frame
+
+
+class LinenAdapter(FlaxAdapter):
+    """A module of flax linen as a layer. See `FlaxAdapter` for what becomes of its variables.
+
+    Axes are those of `nn.with_logical_partitioning`. The module draws its dropout from the stream
+    'dropout'.
+
+    Example:
+        >>> class Classifier(nn.Module):
+        ...     dims: int
+        ...     train: bool
+        ...
+        ...     @nn.compact
+        ...     def __call__(self, x):
+        ...         x = nn.BatchNorm(use_running_average=not self.train)(nn.Dense(self.dims)(x))
+        ...         return nn.Dense(10)(nn.Dropout(0.1, deterministic=not self.train)(x))
+        >>> class MyClassifier(LinenAdapter):
+        ...     dims: int = 32
+        ...
+        ...     def make(self):
+        ...         return Classifier(self.dims, train=self.training)
+        >>> x = jax.numpy.ones((2, 4))
+        >>> variables = MyClassifier().module().init({'params': jax.random.key(0)}, x)
+        >>> sorted(variables), sorted(variables['params'])
+        (['non_trainable', 'params'], ['BatchNorm_0', 'Dense_0', 'Dense_1'])
+    """
+
+    def make(self) -> nn.Module:
+        """The module; `self.training` and `self.dtype` are those of the pass it is made for."""
+        raise NotImplementedError(f'{type(self).__name__} has no make()')
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        # With a parent, it would put variables of its own into the scope of the layer.
+        host: Any = _Host(self.make, parent=None)
+        keys = {stream: self.key(stream) for stream in (PARAMS, 'dropout')}
+        if current_frame().module.is_initializing() and not self.kept(PARAMS):
+            outputs, variables = host.init_with_output(keys, *args, **kwargs)
+            new = {name: tree.get('inner', {}) for name, tree in variables.items()}
+            params = new.pop(PARAMS, {})
+            self.keep(nn.meta.unbox(params), jax.tree.map(_axes, params, is_leaf=_is_box), new)
+            return outputs
+        rest: Tree = self.kept(NON_TRAINABLE)
+        variables = {
+            name: {'inner': tree} for name, tree in {PARAMS: self.kept(PARAMS), **rest}.items()
+        }
+        if not self.training:
+            return host.apply(variables, *args, rngs=keys, **kwargs)
+        outputs, changed = host.apply(variables, *args, rngs=keys, mutable=list(rest), **kwargs)
+        self.put(NON_TRAINABLE, {name: tree['inner'] for name, tree in changed.items()})
+        return outputs
+
+
+class _Host(nn.Module):
+    """Whatever modules `make_inner` makes belong to this one."""
+
+    make_inner: Callable[[], nn.Module]
+
+    def setup(self) -> None:
+        self.inner = self.make_inner()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        inner: Any = self.inner
+        return inner(*args, **kwargs)
+
+
+def _is_box(value: Any) -> bool:
+    return isinstance(value, nn.meta.AxisMetadata)
+
+
+def _axes(value: Any) -> tuple[str | None, ...] | None:
+    return value.names if isinstance(value, nn.Partitioned) else None

@@ -1,0 +1,45 @@
+"""Multi-layer perceptrons."""
+
+import jax
+import jax.numpy as jnp
+from flax.linen import initializers
+
+from trainer.component import require_positive
+from trainer.layers.base import Layer
+from trainer.layers.dropout import Dropout
+from trainer.layers.linear import Activation, activate
+
+
+class Mlp(Layer):
+    """Linear layers with an activation between them: [..., D] -> [..., output_dims].
+
+    Attributes:
+        hidden_dims: width of each hidden layer; none at all is a linear model.
+        output_dims: size of the last axis of the result.
+        activation: applied after each hidden layer.
+        dropout: applied after each activation.
+    """
+
+    hidden_dims: list[int]
+    output_dims: int
+    activation: Activation = 'relu'
+    dropout: Dropout | None = None
+
+    def check(self) -> None:
+        require_positive(self, 'output_dims')
+        if self.hidden_dims and min(self.hidden_dims) < 1:
+            raise ValueError(f'hidden_dims must be positive: {list(self.hidden_dims)}')
+
+    def forward(self, x: jax.Array) -> jax.Array:
+        x = jnp.asarray(x, self.dtype)
+        for i, dims in enumerate(self.hidden_dims):
+            # What comes in may be of any size, as pixels are: it is not divided.
+            x = self._linear(f'hidden_{i}', x, dims, ('embed' if i else 'features', 'mlp'))
+            x = activate(x, self.activation)
+            x = x if self.dropout is None else self.dropout(x)
+        return self._linear('output', x, self.output_dims, ('features', 'classes'))
+
+    def _linear(self, name: str, x: jax.Array, dims: int, axes: tuple[str, str]) -> jax.Array:
+        kernel = self.param(f'{name}_kernel', (x.shape[-1], dims), axes, initializers.he_normal())
+        bias = self.param(f'{name}_bias', (dims,), axes[1:], initializers.zeros, decay=False)
+        return x @ kernel + bias

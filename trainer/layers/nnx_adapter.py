@@ -1,0 +1,81 @@
+"""Modules of flax nnx as layers."""
+
+from typing import Any
+
+from flax import nnx, traverse_util
+
+from trainer.layers.adapter import FlaxAdapter, Tree
+from trainer.layers.base import NON_TRAINABLE, PARAMS, current_frame
+
+Path = tuple[str, ...]
+
+
+class NnxAdapter(FlaxAdapter):
+    """A module of flax nnx as a layer. See `FlaxAdapter` for what becomes of its variables.
+
+    Parameters are `nnx.Param`s; axes are those of `nnx.with_partitioning`. The module is made anew
+    for each pass, with the variables that are kept in it, and set to training or evaluation. Its
+    random state is not kept: each step gives it new keys. `nnx.BatchNorm` computes in float32
+    unless it is given a dtype, such as `self.dtype`.
+
+    Example:
+        >>> class Perceptron(nnx.Module):
+        ...     def __init__(self, dims, rngs):
+        ...         self.hidden = nnx.Linear(4, dims, rngs=rngs)
+        ...         self.dropout = nnx.Dropout(0.1, rngs=rngs)
+        ...         self.output = nnx.Linear(dims, 10, rngs=rngs)
+        ...
+        ...     def __call__(self, x):
+        ...         return self.output(self.dropout(nnx.relu(self.hidden(x))))
+        >>> class MyPerceptron(NnxAdapter):
+        ...     dims: int = 32
+        ...
+        ...     def make(self, rngs):
+        ...         return Perceptron(self.dims, rngs)
+        >>> x = jax.numpy.ones((2, 4))
+        >>> variables = MyPerceptron().module().init({'params': jax.random.key(0)}, x)
+        >>> sorted(variables['params'])
+        ['hidden', 'output']
+    """
+
+    def make(self, rngs: nnx.Rngs) -> Any:
+        """The module, with what it draws taken from `rngs`."""
+        raise NotImplementedError(f'{type(self).__name__} has no make()')
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        rngs = nnx.Rngs(params=self.key(PARAMS), dropout=self.key('dropout'))
+        with nnx.use_eager_sharding(False):  # Where it lies is said by the program.
+            module = self.make(rngs)
+        params, rest = _variables(module)
+        if current_frame().module.is_initializing() and not self.kept(PARAMS):
+            self.keep(_tree(params), _tree_of_axes(params), _tree(rest))
+        for variables, collection in ((params, PARAMS), (rest, NON_TRAINABLE)):
+            values = traverse_util.flatten_dict(self.kept(collection))
+            for path, variable in variables.items():
+                variable.set_value(values[path])
+        module.train() if self.training else module.eval()
+        outputs = module(*args, **kwargs)
+        if self.training:
+            self.put(NON_TRAINABLE, _tree(rest))
+        return outputs
+
+
+def _variables(module: Any) -> tuple[dict[Path, Any], dict[Path, Any]]:
+    """The variables of a module by path, those that are trained and the others but random state."""
+    params: dict[Path, Any] = {}
+    rest: dict[Path, Any] = {}
+    for path, variable in nnx.iter_graph(module):
+        if isinstance(variable, nnx.Variable) and not isinstance(variable, nnx.RngState):
+            kind = params if isinstance(variable, nnx.Param) else rest
+            kind[tuple(map(str, path))] = variable
+    return params, rest
+
+
+def _tree(variables: dict[Path, Any]) -> Tree:
+    values = {path: variable.get_value() for path, variable in variables.items()}
+    return traverse_util.unflatten_dict(values)
+
+
+def _tree_of_axes(variables: dict[Path, Any]) -> Tree:
+    axes = {path: each.get_metadata().get('out_sharding') for path, each in variables.items()}
+    return traverse_util.unflatten_dict(axes)

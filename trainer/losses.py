@@ -1,0 +1,157 @@
+"""Losses: what is minimized, as a value for each example.
+
+A label is the number of a class (int, [...]), or says how much of each class there is (float,
+[..., K]); for regression it is the value itself.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from trainer.component import Component, Number, Numbers
+
+
+class Loss(Component):
+    """Base of losses."""
+
+    @property
+    def several_classes_at_once(self) -> bool:
+        """Whether an example may be of several classes, so that each logit stands for itself."""
+        return False
+
+    def of(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
+        """The loss of each example, float32 [...].
+
+        Args:
+            outputs: logits, or predicted values, [..., K].
+            labels: as the module says.
+        """
+        raise NotImplementedError(type(self).__name__)
+
+    def parts(self, outputs: jax.Array, labels: jax.Array) -> dict[str, jax.Array]:
+        """What the loss of each example is made of, by name; {} where it is one thing."""
+        return {}
+
+
+class SoftmaxCrossEntropy(Loss):
+    """-log p(label) in nats, for examples of one class each.
+
+    Attributes:
+        label_smoothing: weight of a uniform target (Szegedy et al. 2016).
+        z_loss_weight: weight of log(Z)^2, which keeps logits small (Chowdhery et al. 2022).
+    """
+
+    label_smoothing: Number = 0.0
+    z_loss_weight: Number = 0.0
+
+    def check(self) -> None:
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f'label_smoothing must lie in [0, 1): {self.label_smoothing}')
+        if self.z_loss_weight < 0:
+            raise ValueError(f'z_loss_weight must not be negative: {self.z_loss_weight}')
+
+    def of(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
+        log_z = jax.nn.logsumexp(outputs, axis=-1)
+        xent = cross_entropy(outputs, labels)
+        uniform = log_z - jnp.mean(outputs, axis=-1)
+        smoothed = xent + self.label_smoothing * (uniform - xent)
+        return smoothed + self.z_loss_weight * jnp.square(log_z)
+
+
+class SigmoidCrossEntropy(Loss):
+    """-log p(label) summed over classes, in nats; an example may be of several classes, or none.
+
+    Attributes:
+        label_smoothing: moves each label towards one half by this part of the way.
+    """
+
+    label_smoothing: Number = 0.0
+
+    def check(self) -> None:
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f'label_smoothing must lie in [0, 1): {self.label_smoothing}')
+
+    @property
+    def several_classes_at_once(self) -> bool:
+        return True
+
+    def of(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
+        targets = class_weights(labels, outputs)
+        targets = targets + self.label_smoothing * (0.5 - targets)
+        return jnp.sum(jax.nn.softplus(outputs) - targets * outputs, axis=-1)
+
+
+class MeanSquaredError(Loss):
+    """(output - label)^2, the mean over the last axis where there are several values."""
+
+    def of(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
+        if labels.ndim == outputs.ndim - 1 and outputs.shape[-1] == 1:
+            labels = labels[..., None]
+        if labels.shape != outputs.shape:
+            raise ValueError(f'outputs of shape {outputs.shape}, labels of shape {labels.shape}')
+        squared = jnp.square(outputs.astype(jnp.float32) - labels.astype(jnp.float32))
+        return jnp.mean(squared, axis=-1)
+
+
+class WeightedLosses(Loss):
+    """A weighted sum of several losses of the same outputs. Each is also a metric, `loss/<name>`.
+
+    Example:
+        >>> both = WeightedLosses(
+        ...     losses={'nats': SoftmaxCrossEntropy(), 'brier': MeanSquaredError()},
+        ...     weights={'nats': 1.0, 'brier': 0.5},
+        ... )
+        >>> round(float(both.of(jnp.zeros(2), jnp.array([0.0, 1.0]))), 4)
+        0.9431
+
+    Attributes:
+        losses: by name.
+        weights: by the same names.
+    """
+
+    losses: dict[str, Loss]
+    weights: Numbers
+
+    def check(self) -> None:
+        if not self.losses or set(self.losses) != set(self.weights):
+            raise ValueError(
+                f'losses and weights must have the same names: {sorted(self.losses)} and '
+                f'{sorted(self.weights)}'
+            )
+
+    @property
+    def several_classes_at_once(self) -> bool:
+        return any(loss.several_classes_at_once for loss in self.losses.values())
+
+    def of(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
+        parts = self.parts(outputs, labels)
+        return sum((self.weights[name] * part for name, part in parts.items()), jnp.zeros(()))
+
+    def parts(self, outputs: jax.Array, labels: jax.Array) -> dict[str, jax.Array]:
+        return {name: loss.of(outputs, labels) for name, loss in self.losses.items()}
+
+
+def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """-log softmax(logits)[label], in nats: [..., K] and labels -> [...]."""
+    log_z = jax.nn.logsumexp(logits, axis=-1)
+    if labels.ndim == logits.ndim:
+        return log_z * jnp.sum(labels, axis=-1) - jnp.sum(labels * logits, axis=-1)
+    return log_z - jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+
+
+def class_weights(labels: jax.Array, logits: jax.Array) -> jax.Array:
+    """Labels as how much of each class there is: float32 [..., K].
+
+    A single logit is that of class 1 against class 0.
+    """
+    if labels.ndim == logits.ndim:
+        return labels.astype(jnp.float32)
+    if logits.shape[-1] == 1:
+        return labels[..., None].astype(jnp.float32)
+    return jax.nn.one_hot(labels, logits.shape[-1], dtype=jnp.float32)
+
+
+def class_ids(labels: jax.Array, logits: jax.Array) -> jax.Array:
+    """Labels as the number of a class, the largest one of several: int32 [...]."""
+    if labels.ndim == logits.ndim:
+        return jnp.argmax(labels, axis=-1).astype(jnp.int32)
+    return labels.astype(jnp.int32)

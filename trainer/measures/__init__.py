@@ -1,0 +1,9 @@
+"""Measures: which metrics a task has, beyond its loss. Each adds up exactly over batches."""
+
+from trainer.measures.accuracy import AccuracyAt as AccuracyAt
+from trainer.measures.accuracy import AccuracyStrict as AccuracyStrict
+from trainer.measures.auc import Auc as Auc
+from trainer.measures.base import Measure as Measure
+from trainer.measures.base import Outcome as Outcome
+from trainer.measures.f1 import F1 as F1
+from trainer.measures.mean_loss import MeanLoss as MeanLoss

@@ -1,0 +1,88 @@
+"""The area under the ROC curve."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from trainer.component import require_positive
+from trainer.losses import class_weights
+from trainer.measures.base import Measure, Outcome
+from trainer.metrics import Metric
+
+
+class AucCounts(Metric):
+    """Weighted counts of examples by how sure the model is that they are of the class.
+
+    Attributes:
+        positives: examples of the class in each bin, the least sure first, float32 [bins].
+        negatives: the other examples, float32 [bins].
+    """
+
+    positives: Any
+    negatives: Any
+
+    def value(self) -> float | None:
+        pairs = np.sum(self.positives) * np.sum(self.negatives)
+        if not pairs:
+            return None
+        below = np.cumsum(self.negatives) - self.negatives
+        return float(np.sum(self.positives * (below + 0.5 * self.negatives)) / pairs)
+
+    def error_bound(self) -> float | None:
+        """How far `value` may be from that of scores without bins: half the pairs within bins."""
+        pairs = np.sum(self.positives) * np.sum(self.negatives)
+        return float(0.5 * np.sum(self.positives * self.negatives) / pairs) if pairs else None
+
+
+class Auc(Measure):
+    """`auc`: how often an example of the class gets a higher score than another example.
+
+    The area under the ROC curve (Hanley & McNeil 1982), exact but for examples whose scores fall
+    into one bin: they count as ties. So its error is at most half the part of such pairs, which
+    `AucCounts.error_bound` tells. Bins are finest about even odds, where a bin is 4 / num_bins
+    nats of log odds wide, and grow with the square of the log odds.
+
+    Attributes:
+        positive_class: the class that is to be told from all others.
+        num_bins: of the scores.
+    """
+
+    positive_class: int = 1
+    num_bins: int = 2048
+
+    def check(self) -> None:
+        require_positive(self, 'num_bins')
+        if self.positive_class < 0:
+            raise ValueError(f'positive_class must not be negative: {self.positive_class}')
+
+    def metric_name(self) -> str:
+        return 'auc'
+
+    def measure(self, outcome: Outcome) -> AucCounts:
+        labels = class_weights(outcome.labels, outcome.outputs)
+        chosen = min(self.positive_class, labels.shape[-1] - 1)  # A single logit is class 1's.
+        weights, of_class = outcome.weights, labels[..., chosen]
+        bins = _bin(_log_odds(outcome, chosen), self.num_bins)
+
+        def counts(weights: jax.Array) -> jax.Array:
+            return jnp.zeros(self.num_bins, jnp.float32).at[bins.ravel()].add(weights.ravel())
+
+        return AucCounts(counts(weights * of_class), counts(weights * (1 - of_class)))
+
+
+def _log_odds(outcome: Outcome, chosen: int) -> jax.Array:
+    """Of the class against all others."""
+    logits = outcome.outputs
+    if outcome.several_classes_at_once or logits.shape[-1] == 1:
+        return logits[..., chosen]
+    others = jnp.delete(logits, chosen, axis=-1, assume_unique_indices=True)
+    return logits[..., chosen] - jax.nn.logsumexp(others, axis=-1)
+
+
+def _bin(score: jax.Array, num_bins: int) -> jax.Array:
+    """Numbers of equal bins of x / (1 + |x|), which lies between -1 and 1; NaN is least sure."""
+    squashed = jnp.nan_to_num(score / (1 + jnp.abs(score)), nan=-1.0)
+    squashed = jnp.where(jnp.isinf(score), jnp.sign(score), squashed)
+    return jnp.clip(jnp.floor((squashed + 1) / 2 * num_bins), 0, num_bins - 1).astype(jnp.int32)

@@ -1,0 +1,23 @@
+"""A loss that is looked at and not minimized."""
+
+from trainer.losses import Loss
+from trainer.measures.base import Measure, Outcome
+from trainer.metrics import WeightedScalar
+
+
+class MeanLoss(Measure):
+    """The mean of any loss, such as the squared error, as a metric.
+
+    Attributes:
+        name: of the metric, such as 'mean_squared_error'.
+        loss: what the mean is of.
+    """
+
+    name: str
+    loss: Loss
+
+    def metric_name(self) -> str:
+        return self.name
+
+    def measure(self, outcome: Outcome) -> WeightedScalar:
+        return WeightedScalar.of(self.loss.of(outcome.outputs, outcome.labels), outcome.weights)

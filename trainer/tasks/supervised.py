@@ -1,0 +1,134 @@
+"""Examples with labels: classification and regression."""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+from trainer.errors import UserError
+from trainer.inputs.base import Input
+from trainer.losses import (
+    Loss,
+    MeanSquaredError,
+    SigmoidCrossEntropy,
+    SoftmaxCrossEntropy,
+    class_ids,
+    class_weights,
+    cross_entropy,
+)
+from trainer.measures.base import Measure, Outcome, measured, require_distinct
+from trainer.metrics import Metrics, WeightedScalar
+from trainer.task import DeviceBatch, Task
+
+
+class SupervisedTask(Task):
+    """Base of tasks whose batches hold examples and their labels, and may hold `weights` [B].
+
+    Metrics: `loss`, with `loss/<name>` for each of several; then those in `metrics`.
+
+    Attributes:
+        loss: what is minimized.
+        metrics: what is measured besides.
+        input_feature: what the model gets; 8-bit integers, as of images, are divided by 255.
+        label_feature: the labels, as in `trainer.losses`.
+    """
+
+    loss: Loss
+    metrics: list[Measure] = []
+    input_feature: str = 'image'
+    label_feature: str = 'label'
+
+    def check(self) -> None:
+        require_distinct(self.metrics)
+
+    def check_input(self, data: Input) -> None:
+        there = data.element_spec()
+        for field in ('input_feature', 'label_feature'):
+            if (name := self.sym_getattr(field)) not in there:
+                raise UserError(
+                    f'its batches have no feature {name!r}, only {", ".join(sorted(there))}: '
+                    f'task.{field} names the one to use'
+                )
+
+    def model_inputs(self, batch: DeviceBatch) -> tuple[object, ...]:
+        x = batch[self.input_feature]
+        if x.dtype == jnp.uint8:
+            x = x.astype(jnp.float32) / 255
+        return (x.astype(self.fprop_dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x,)
+
+    def example_weights(self, batch: DeviceBatch) -> jax.Array | None:
+        return batch.get('weights')
+
+    def outcome(self, outputs: jax.Array, batch: DeviceBatch) -> Outcome:
+        """What measures are given."""
+        labels, outputs = batch[self.label_feature], outputs.astype(jnp.float32)
+        weights = batch.get('weights')
+        if weights is None:
+            weights = jnp.ones(len(labels))
+        several = self.loss.several_classes_at_once
+        return Outcome(outputs, labels, weights.astype(jnp.float32), several)
+
+    def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
+        return self._measured(self.outcome(outputs, batch))
+
+    def _measured(self, outcome: Outcome) -> Metrics:
+        labelled = outcome.outputs, outcome.labels
+        values = {'loss': self.loss.of(*labelled)}
+        values |= {f'loss/{name}': part for name, part in self.loss.parts(*labelled).items()}
+        return _means(values, outcome.weights) | measured(self.metrics, outcome)
+
+
+class ClassificationTask(SupervisedTask):
+    """Which class an example is of: logits [B, K].
+
+    Metrics: `loss`; `avg_xent`, the plain cross-entropy in nats, and `accuracy` of the largest
+    logit; where an example may be of several classes, `accuracy` is the part of all yes-or-no
+    answers that are right. Then those in `metrics`.
+
+    Example:
+        >>> from trainer.layers import Mlp
+        >>> from trainer.learner import Learner
+        >>> from trainer.measures import AccuracyAt, F1
+        >>> task = ClassificationTask(
+        ...     model=Mlp([128], 10),
+        ...     learner=Learner(learning_rate=1e-3),
+        ...     loss=SoftmaxCrossEntropy(label_smoothing=0.1),
+        ...     metrics=[AccuracyAt(5), F1('macro')],
+        ... )
+
+    Attributes:
+        loss: `SoftmaxCrossEntropy` where classes exclude each other, `SigmoidCrossEntropy` where
+            they do not, or for a single logit.
+    """
+
+    loss: Loss = SoftmaxCrossEntropy()
+
+    def _measured(self, outcome: Outcome) -> Metrics:
+        return self._plain(outcome) | super()._measured(outcome)
+
+    def _plain(self, outcome: Outcome) -> Metrics:
+        logits, labels, weights = outcome.outputs, outcome.labels, outcome.weights
+        if not outcome.several_classes_at_once:
+            right = jnp.argmax(logits, axis=-1) == class_ids(labels, logits)
+            values = {'avg_xent': cross_entropy(logits, labels), 'accuracy': right}
+            return _means(values, weights)
+        xent = SigmoidCrossEntropy().of(logits, labels)
+        right = (logits > 0) == (class_weights(labels, logits) > 0.5)
+        values = {'avg_xent': xent, 'accuracy': jnp.mean(right, axis=-1, dtype=jnp.float32)}
+        return _means(values, weights)
+
+
+class RegressionTask(SupervisedTask):
+    """Which value an example has: outputs [B, D], labels alike, or [B] where D is 1.
+
+    Attributes:
+        loss: such as the squared error.
+    """
+
+    loss: Loss = MeanSquaredError()
+
+
+def _means(values: Mapping[str, jax.Array], weights: jax.Array) -> Metrics:
+    return {
+        name: WeightedScalar.of(each.astype(jnp.float32), weights) for name, each in values.items()
+    }
