@@ -5,6 +5,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from trainer.errors import UserError
 from trainer.layers.heads import MultiHead
 from trainer.layers.masks import causal_but_for_prefix, same_segment
 from trainer.layers.positions import Positions
@@ -42,6 +43,9 @@ class Attention(MultiHead):
         if self.position == 'rotary':
             q_BTNH = rotate(q_BTNH, positions.index_BT, self.rotary_wavelength)
             k_BTKH = rotate(k_BTKH, positions.index_BT, self.rotary_wavelength)
+        if self.cache_length is not None:
+            out_BTNH = self._attend_to_cache(q_BTNH, k_BTKH, v_BTKH, positions)
+            return self._project_out(out_BTNH, x_BTD.shape[-1])
         mask, is_causal = same_segment(positions.segment_BT), self.mask == 'causal'
         if is_causal and positions.prefix_BT is not None:
             mask, is_causal = causal_but_for_prefix(positions), False
@@ -54,6 +58,37 @@ class Attention(MultiHead):
             implementation=self.kernel,
         )
         return self._project_out(out_BTNH, x_BTD.shape[-1])
+
+    def _attend_to_cache(
+        self, q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, positions: Positions
+    ) -> jax.Array:
+        """Attention to all positions so far, which these are added to.
+
+        What stands at later positions is not seen, be it of another example's longer prompt: it is
+        overwritten before it would be.
+        """
+        if self.mask != 'causal':
+            raise UserError(f'{self.sym_path}: only causal attention can decode, token by token')
+        k_BSKH = self._with_earlier('keys', k_BTKH, positions.index_BT)
+        v_BSKH = self._with_earlier('values', v_BTKH, positions.index_BT)
+        at_S = jnp.arange(k_BSKH.shape[1])
+        visible_BTS = at_S <= positions.index_BT[:, :, None]
+        if positions.prefix_BT is not None:
+            lengths_B = jnp.sum(positions.prefix_BT, axis=1)
+            visible_BTS |= at_S < lengths_B[:, None, None]
+        return jax.nn.dot_product_attention(
+            q_BTNH, k_BSKH, v_BSKH, mask=visible_BTS[:, None], implementation=self.kernel
+        )
+
+    def _with_earlier(self, name: str, new_BTKH: jax.Array, index_BT: jax.Array) -> jax.Array:
+        assert self.cache_length is not None
+        examples, _, *rest = new_BTKH.shape
+        shape = (examples, self.cache_length, *rest)
+        kept_BSKH = self.cached(name, shape, new_BTKH.dtype)
+        rows_B1 = jnp.arange(examples)[:, None]
+        kept_BSKH = kept_BSKH.at[rows_B1, index_BT].set(new_BTKH)
+        self.set_cached(name, kept_BSKH)
+        return self.constrain(kept_BSKH, ('batch', 'length', 'heads', 'kv'))
 
 
 def rotate(x_BTNH: jax.Array, index_BT: jax.Array, wavelength: float) -> jax.Array:

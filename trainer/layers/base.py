@@ -35,6 +35,7 @@ Initializer = Callable[[jax.Array, tuple[int, ...], Any], jax.Array]
 Keys = dict[str, jax.Array]
 
 PARAMS, NON_TRAINABLE, AUX_LOSS, SUMMARIES = 'params', 'non_trainable', 'aux_loss', 'summaries'
+CACHE = 'cache'
 """What layers have: what is trained, what is not, and what a forward pass leaves behind."""
 
 
@@ -48,12 +49,15 @@ class Run:
         mesh: where activations are laid out, or None to leave that to the compiler.
         example_weights: of the examples of the batch, 0 where one only fills it up; None where
             each counts.
+        cache_length: decoding: layers keep what they made of earlier positions, of so many at
+            most; None where all positions are there at once.
     """
 
     training: bool = False
     dtype: Any = jnp.float32
     mesh: jax.sharding.Mesh | None = None
     example_weights: jax.Array | None = None
+    cache_length: int | None = None
 
 
 _run: contextvars.ContextVar[Run] = contextvars.ContextVar('run', default=Run())  # noqa: B039
@@ -249,6 +253,20 @@ class Layer(Component):
     def set_state(self, name: str, value: jax.Array) -> None:
         """Changes a `state`, from the next step on. Only training does."""
         current_frame().module.put_variable(NON_TRAINABLE, name, value)
+
+    @property
+    def cache_length(self) -> int | None:
+        """How many positions are kept while decoding; None where nothing is."""
+        return _run.get().cache_length
+
+    def cached(self, name: str, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        """What was kept of earlier positions: zeros at first. Its first axis is of the examples."""
+        variable: Any = current_frame().module.variable(CACHE, name, jnp.zeros, shape, dtype)
+        return jnp.asarray(variable.value)
+
+    def set_cached(self, name: str, value: jax.Array) -> None:
+        """Keeps something for later positions."""
+        current_frame().module.put_variable(CACHE, name, value)
 
     def add_aux_loss(self, name: str, loss: jax.Array) -> None:
         """Adds a scalar to the loss of the task, as load balancing does."""

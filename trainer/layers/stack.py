@@ -12,6 +12,7 @@ import pyglove as pg
 from trainer.component import bind, key, numbers, require_positive
 from trainer.layers.base import (
     AUX_LOSS,
+    CACHE,
     NON_TRAINABLE,
     PARAMS,
     SUMMARIES,
@@ -102,7 +103,7 @@ class Stack(Layer):
             step = nn.remat(ScanStep, prevent_cse=False, policy=_SAVED[self.remat])
         scan = nn.scan(
             step,
-            variable_axes={PARAMS: 0, NON_TRAINABLE: 0, AUX_LOSS: 0, SUMMARIES: 0},
+            variable_axes=dict.fromkeys((PARAMS, NON_TRAINABLE, AUX_LOSS, SUMMARIES, CACHE), 0),
             split_rngs={'params': True, 'dropout': True},
             in_axes=(0, *(nn.broadcast for _ in args)),
             length=len(run),
@@ -138,6 +139,15 @@ def scanned_layers(name: str) -> list[str]:
         return []
     first, length = int(scanned[1]), int(scanned[2])
     return [f'layers_{index}' for index in range(first, first + length)]
+
+
+def cache_axis(path: Any) -> int:
+    """Which axis of a cached array is that of the examples: scanned runs stack others before it.
+
+    Args:
+        path: of the array, as JAX's tree functions give it.
+    """
+    return sum(bool(scanned_layers(str(part.key))) for part in path)
 
 
 def per_layer(params: Params) -> dict[str, Any]:

@@ -1,0 +1,8 @@
+"""Decoding: what a model would write, token by token."""
+
+from trainer.decoding.base import Decoded as Decoded
+from trainer.decoding.base import Decoder as Decoder
+from trainer.decoding.base import Prompts as Prompts
+from trainer.decoding.beam import BeamSearch as BeamSearch
+from trainer.decoding.sampling import Greedy as Greedy
+from trainer.decoding.sampling import Sample as Sample
