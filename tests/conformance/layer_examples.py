@@ -65,7 +65,7 @@ class Convolutional(nn.Module):
         init = nn.with_logical_partitioning(
             nn.initializers.lecun_normal(), (None, None, 'channels', 'mlp')
         )
-        x = nn.Conv(self.channels, (3, 3), kernel_init=init)(x)
+        x = nn.Conv(self.channels, (3, 3), use_bias=False, kernel_init=init)(x)
         x = nn.relu(nn.BatchNorm(use_running_average=not self.train, momentum=0.9)(x))
         x = nn.Dropout(0.2, deterministic=not self.train)(x.mean((1, 2)))
         return nn.Dense(10)(x)
@@ -87,7 +87,7 @@ class Perceptron(nnx.Module):
         init = nnx.with_partitioning(nnx.initializers.lecun_normal(), ('embed', 'mlp'))
         self.layers = nnx.List(
             [
-                nnx.Linear(inputs, dims, kernel_init=init, rngs=rngs),
+                nnx.Linear(inputs, dims, use_bias=False, kernel_init=init, rngs=rngs),
                 nnx.Linear(dims, 10, rngs=rngs),
             ]
         )

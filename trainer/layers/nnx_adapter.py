@@ -32,6 +32,7 @@ class NnxAdapter(FlaxAdapter):
         ...
         ...     def make(self, rngs):
         ...         return Perceptron(self.dims, rngs)
+        >>> import jax
         >>> x = jax.numpy.ones((2, 4))
         >>> variables = MyPerceptron().module().init({'params': jax.random.key(0)}, x)
         >>> sorted(variables['params'])

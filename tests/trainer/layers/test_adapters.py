@@ -60,7 +60,9 @@ def test_state_of_a_module_is_kept_and_not_trained() -> None:
     before = jax.device_get(state)
     state, _ = program.train_step(state, program.put(batch), key, values)
     assert set(before.params) == {'Conv_0', 'BatchNorm_0', 'Dense_0'}
-    convolved: Any = nn.Conv(8, (3, 3)).apply({'params': before.params['Conv_0']}, batch['image'])
+    convolved: Any = nn.Conv(8, (3, 3), use_bias=False).apply(
+        {'params': before.params['Conv_0']}, batch['image']
+    )
     mean = state.non_trainable['batch_stats']['BatchNorm_0']['mean']
     np.testing.assert_allclose(mean, 0.1 * np.mean(convolved, (0, 1, 2)), rtol=1e-3, atol=1e-6)
 
@@ -102,8 +104,9 @@ def test_axes_of_a_module_are_honoured(model: Layer) -> None:
     assert first['kernel'].names[-2:] == (
         ('channels', 'mlp') if isinstance(model, OfLinen) else ('embed', 'mlp')
     )
-    assert first['bias'].names == (None,)
-    assert first['kernel'].decay and not first['bias'].decay
+    last = boxes['Dense_0'] if isinstance(model, OfLinen) else boxes['layers']['1']
+    assert last['kernel'].names == (None, None) and last['bias'].names == (None,)
+    assert last['kernel'].decay and not last['bias'].decay
 
 
 def test_unknown_axes_are_refused() -> None:
@@ -171,4 +174,4 @@ def test_the_fields_of_an_adapter_are_a_configuration_and_a_search_space() -> No
         program_for(experiment(OfLinen(channels)).task, mesh, specs).num_params()
         for channels in (4, 8)
     ]
-    assert sizes == [3 * 9 * n + 3 * n + 10 * n + 10 for n in (4, 8)]
+    assert sizes == [3 * 9 * n + 2 * n + 10 * n + 10 for n in (4, 8)]
