@@ -1,14 +1,15 @@
 """`python -m paxtune.studies` on a study that a service keeps."""
 
+import contextlib
 import json
-import types
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paxtune import stops, studies, study_watch
+from paxtune import stops, studies
 from paxtune.service.access import TOKEN_VARIABLE
 from paxtune.service.hub import Hub
 from paxtune.service.remote_store import RemoteStore
@@ -64,8 +65,9 @@ def test_it_is_shown(worker: Study, told: Callable[..., str]) -> None:
 def test_it_is_watched_to_its_end(
     worker: Study, told: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = types.SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: run_on(worker))
-    monkeypatch.setattr(study_watch, 'time', clock)
+    ended = threading.Event()
+    monkeypatch.setattr(ended, 'wait', lambda _: run_on(worker))
+    monkeypatch.setattr('trainer.interrupt.signalled', lambda: contextlib.nullcontext(ended))
     out = told('show', '--watch')
     assert 'mine: 2 of 4 trials, 1 completed, 1 active' in out
     assert '2      w-1     1        10    0.5     claimed' in out
