@@ -26,10 +26,8 @@ goal is missed.
 """
 
 import argparse
-import concurrent.futures
 import contextlib
 import json
-import random
 import re
 import signal
 import subprocess
@@ -37,252 +35,25 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
+WORKERS = ROOT / 'benchmarks' / 'load' / 'workers.py'
 REQUIREMENTS = ROOT / 'benchmarks' / 'requirements' / 'service_load.txt'
 PEERS = ROOT / '.venv-service_load'
 OPEN_GOAL = 5.0
-STEPS = (40, 80, 160)
-WIDTHS, ACTIVATIONS = [64, 128, 256, 512], ['relu', 'gelu', 'tanh']
-BUDGET = 1_000_000
 ENOUGH_SECONDS = 30.0
 PARTS = ('suggest', 'report', 'complete')
-
-
-class Worker(Protocol):
-    """What a contender can do, for one worker."""
-
-    @staticmethod
-    def prepare() -> None:
-        """Imports what it needs, which is not measured."""
-
-    def trials(self) -> int:
-        """Reads all trials. Returns how many there are."""
-
-    def fill(self, count: int) -> None:
-        """Adds trials that have ended, so that there are so many."""
-
-    def suggest(self) -> None:
-        """Takes a new trial."""
-
-    def report(self) -> None:
-        """Reports on it, a few times."""
-
-    def complete(self) -> None:
-        """Ends it."""
-
-
-class Paxtune:
-    """A worker of a service."""
-
-    @staticmethod
-    def prepare() -> None:
-        import paxtune.exchange
-        import paxtune.service.remote_store
-        import paxtune.study  # noqa: F401
-
-    def __init__(self, endpoint: str) -> None:
-        from paxtune import attempts
-        from paxtune.service.client import Client
-        from paxtune.service.remote_store import RemoteStore
-        from paxtune.study import Study
-
-        store = RemoteStore(Client(endpoint, 'load'), attempts.new_worker())
-        if store.study() is None:
-            Study.open('unused', self._space(), search=self._search(), store=store)
-        self._study = Study.join(store, Path('unused'))
-
-    def _space(self) -> Any:
-        import pyglove as pg
-
-        return pg.Dict(
-            rate=pg.floatv(1e-4, 1e-1, 'log'),
-            dropout=pg.floatv(0.0, 0.5),
-            width=pg.oneof(WIDTHS),
-            activation=pg.oneof(ACTIVATIONS),
-        )
-
-    def _search(self) -> Any:
-        from paxtune import MetricReward, RandomSearch, Search
-
-        return Search(MetricReward('minimize', 'loss'), BUDGET, algorithm=RandomSearch())
-
-    def trials(self) -> int:
-        return len(self._study.trials)
-
-    def fill(self, count: int) -> None:
-        from paxtune.algorithms.sampling import draw
-        from paxtune.exchange import EndedTrial
-        from paxtune.measurement import Measurement
-
-        rng = random.Random(count)
-
-        def ended() -> Iterator[EndedTrial]:
-            for _ in range(count - self.trials()):
-                losses = [rng.random() for _ in STEPS]
-                reported = [
-                    Measurement(step, {'loss': loss}, (loss,))
-                    for step, loss in zip(STEPS, losses, strict=True)
-                ]
-                yield EndedTrial(draw(self._study.space.spec, rng), reported, reported[-1])
-
-        self._study.add_ended(list(ended()))
-
-    def suggest(self) -> None:
-        trial = self._study.suggest()
-        assert trial is not None and not trial.resumed
-        self._trial = trial
-
-    def report(self) -> None:
-        for step in STEPS:
-            self._trial.report(step, {'loss': random.random()})
-
-    def complete(self) -> None:
-        self._trial.complete()
-
-
-class Optuna:
-    """A worker of a study of Optuna."""
-
-    @staticmethod
-    def prepare() -> None:
-        import optuna
-
-        optuna.logging.set_verbosity(optuna.logging.ERROR)  # Not who waits for the journal.
-
-    def __init__(self, where: str) -> None:
-        import optuna
-
-        storage: Any
-        if where.startswith('postgresql'):
-            storage = optuna.storages.RDBStorage(where)
-            self._engine: Any = storage.engine
-        else:
-            journal = optuna.storages.journal
-            storage = journal.JournalStorage(journal.JournalFileBackend(where))
-            self._engine = None
-        self._study = optuna.create_study(
-            storage=storage,
-            study_name='load',
-            load_if_exists=True,
-            sampler=optuna.samplers.RandomSampler(),
-        )
-
-    def trials(self) -> int:
-        return len(self._study.get_trials(deepcopy=False))
-
-    def fill(self, count: int) -> None:
-        rng, present = random.Random(count), self.trials()
-        added = [self._ended(rng) for _ in range(count - present)]
-        if self._engine is None:
-            self._study.add_trials(added)
-        else:
-            self._insert(added, present)
-
-    def _ended(self, rng: random.Random) -> Any:
-        import optuna
-        from optuna.distributions import CategoricalDistribution, FloatDistribution
-
-        losses = [rng.random() for _ in STEPS]
-        return optuna.trial.create_trial(
-            params={
-                'rate': rng.uniform(1e-4, 1e-1),
-                'dropout': rng.uniform(0.0, 0.5),
-                'width': rng.choice(WIDTHS),
-                'activation': rng.choice(ACTIVATIONS),
-            },
-            distributions={
-                'rate': FloatDistribution(1e-4, 1e-1, log=True),
-                'dropout': FloatDistribution(0.0, 0.5),
-                'width': CategoricalDistribution(WIDTHS),
-                'activation': CategoricalDistribution(ACTIVATIONS),
-            },
-            value=losses[-1],
-            intermediate_values=dict(zip(STEPS, losses, strict=True)),
-        )
-
-    def _insert(self, trials: list[Any], first: int) -> None:
-        """As `add_trials`, which takes minutes: 15 ms for each trial."""
-        import sqlalchemy
-        from optuna.distributions import distribution_to_json
-        from optuna.storages._rdb import models
-
-        names = 'number', 'state', 'datetime_start', 'datetime_complete'
-        finite = models.TrialValueModel.TrialValueType.FINITE
-        all_finite = models.TrialIntermediateValueModel.TrialIntermediateValueType.FINITE
-        with self._engine.begin() as connection:
-
-            def insert(model: Any, columns: Sequence[str], rows: list[Any]) -> list[int]:
-                table = model.__table__
-                key = next(iter(table.primary_key))
-                statement = table.insert().returning(key, sort_by_parameter_order=True)
-                named = [dict(zip(columns, row, strict=True)) for row in rows]
-                return list(connection.execute(statement, named).scalars())
-
-            (study,) = connection.execute(sqlalchemy.select(models.StudyModel.study_id)).scalars()
-            rows = [
-                (study, number, *(getattr(each, name) for name in names[1:]))
-                for number, each in enumerate(trials, start=first)
-            ]
-            ids = insert(models.TrialModel, ['study_id', *names], rows)
-            params, values, reports = [], [], []
-            for id_, each in zip(ids, trials, strict=True):
-                for name, kind in each.distributions.items():
-                    value = kind.to_internal_repr(each.params[name])
-                    params.append((id_, name, value, distribution_to_json(kind)))
-                values.append((id_, 0, each.value, finite))
-                for step, value in each.intermediate_values.items():
-                    reports.append((id_, step, value, all_finite))
-            names = 'trial_id', 'param_name', 'param_value', 'distribution_json'
-            insert(models.TrialParamModel, names, params)
-            names = 'trial_id', 'objective', 'value', 'value_type'
-            insert(models.TrialValueModel, names, values)
-            names = 'trial_id', 'step', 'intermediate_value', 'intermediate_value_type'
-            insert(models.TrialIntermediateValueModel, names, reports)
-
-    def suggest(self) -> None:
-        self._trial: Any = self._study.ask()
-        self._trial.suggest_float('rate', 1e-4, 1e-1, log=True)
-        self._trial.suggest_float('dropout', 0.0, 0.5)
-        self._trial.suggest_categorical('width', WIDTHS)
-        self._trial.suggest_categorical('activation', ACTIVATIONS)
-
-    def report(self) -> None:
-        for step in STEPS:
-            self._loss = random.random()
-            self._trial.report(self._loss, step)
-
-    def complete(self) -> None:
-        self._study.tell(self._trial, self._loss)
-
-
-def work(kind: str, where: str, threads: int) -> None:
-    """What a process of workers does: what it is told on its standard input."""
-    make: Any = {'paxtune': Paxtune, 'Optuna': Optuna}[kind]
-    workers: list[Worker] = []
-    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        for line in sys.stdin:
-            command, *arguments = json.loads(line)
-            if command == 'prepare':
-                make.prepare()
-            elif command == 'open':
-                workers = list(pool.map(lambda _: make(where), range(threads)))
-            else:
-                done = [pool.submit(getattr(each, command), *arguments) for each in workers]
-                for each in done:
-                    each.result()
-            print('done', flush=True)
 
 
 class Crew:
     """Workers of one contender: processes with some threads each."""
 
     def __init__(self, python: Path, kind: str, where: str, processes: int, threads: int) -> None:
-        command = [str(python), __file__, '--work', kind, where, str(threads)]
+        command = [str(python), str(WORKERS), kind, where, str(threads)]
         pipes: dict[str, Any] = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'text': True}
         self._processes = [subprocess.Popen(command, cwd=ROOT, **pipes) for _ in range(processes)]
         try:
@@ -367,6 +138,8 @@ class Contender:
 
     def rate(self, part: str, workers: int) -> float:
         """How many a second there were."""
+        from benchmarks.load.workers import STEPS
+
         each = len(STEPS) if part == 'report' else 1
         return each * workers * len(self.seconds[part]) / sum(self.seconds[part])
 
@@ -475,11 +248,7 @@ def main() -> int:
     flags = argparse.ArgumentParser(description=__doc__)
     flags.add_argument('--quick', action='store_true')
     flags.add_argument('--check', action='store_true')
-    flags.add_argument('--work', nargs=3, help=argparse.SUPPRESS)
     args = flags.parse_args()
-    if args.work:
-        work(args.work[0], args.work[1], int(args.work[2]))
-        return 0
     processes, threads, rounds = (2, 4, 10) if args.quick else (8, 8, 10)
     # Whatever hangs, and however this is ended: what was started is ended with it.
     for number in (signal.SIGALRM, signal.SIGTERM):

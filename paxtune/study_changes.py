@@ -1,10 +1,11 @@
 """What `python -m paxtune.studies` changes, and what it says of that."""
 
 import contextlib
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from etils import epath
 
 from paxtune import exchange, stops
 from paxtune.overview import databases
@@ -112,6 +113,6 @@ def delete_study(directory: Path, yes: bool) -> str:
 
 def _remove(directory: JobPath) -> None:
     try:
-        shutil.rmtree(directory)
+        epath.Path(directory).rmtree()
     except OSError as error:
         raise UserError(f'{error.filename}: cannot be deleted: {error.strerror}') from error

@@ -31,7 +31,10 @@ def fork(source: 'Study', study: 'Study') -> int:
 
 
 def _name(source: 'Study') -> str:
-    return 'memory' if source.directory is None else str(Path(source.directory).resolve())
+    directory = source.directory
+    if directory is None:
+        return 'memory'
+    return str(directory.resolve() if isinstance(directory, Path) else directory)
 
 
 def priors(sources: Sequence['Study'], space: Space, search: 'Search') -> list[dict[str, Any]]:

@@ -69,8 +69,8 @@ def run(
         StudyStoppedError: an error stops it.
         UserError: the workers cannot start.
     """
-    assert study.directory is not None and isinstance(study.store, LocalStore)
-    workers.wait_for_the_last(Path(study.directory))
+    assert isinstance(study.directory, Path) and isinstance(study.store, LocalStore)
+    workers.wait_for_the_last(study.directory)
     take_up(study)
     # The service has the database from here on; this process only looks.
     hub = Hub(study.store, lease_seconds, workers_may_live=False)

@@ -98,7 +98,7 @@ def _train(
     from trainer.train_metrics import NonFiniteLossError
     from trainer.warm_start import source_of
 
-    directory.job_path(job_log_dir)
+    directory.job_path(job_log_dir)  # Before anything is looked for there.
     prepare_inputs(experiment)
     source_of(experiment, job_log_dir)
     command.enable_compilation_cache()
