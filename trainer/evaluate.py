@@ -1,6 +1,7 @@
 """Evaluation over evaluation sets."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 
@@ -8,8 +9,8 @@ from trainer import processes
 from trainer.experiment import Experiment
 from trainer.inputs.base import Batch, Input
 from trainer.inputs.evaluation import eval_batches
-from trainer.metrics import Totals
-from trainer.program import Program, Values
+from trainer.metrics import Metrics, Totals
+from trainer.program import Program, Scores, Values
 from trainer.speed import Speed
 from trainer.state import TrainState
 
@@ -26,32 +27,51 @@ def evaluate(
     speed = Speed()
     for name, data in experiment.eval_inputs.items():
         with speed.paused():
-            eval_step = program.eval_step(data.padded_spec())
-        totals, ahead = Totals(), None
-        for batch in _read_together(data, name):
-            of_batch = eval_step(state.variables, program.put(batch), values)
+            step = _step(program, data)
+        totals, scores, ahead = Totals(), dict[int, float](), None
+        for batch in read_together(data, f'eval_inputs.{name}'):
+            of_batch = step(state.variables, program.put(batch), values)
             speed.count()
             if program.max_in_flight == 0:
                 jax.block_until_ready(of_batch)
             if ahead is not None:  # The device is one batch ahead of the host.
-                totals.add(jax.device_get(ahead))
+                _note(ahead, totals, scores)
             ahead = of_batch
         if ahead is not None:
-            totals.add(jax.device_get(ahead))
-        metrics |= {f'{name}/{metric}': value for metric, value in totals.values().items()}
+            _note(ahead, totals, scores)
+        of_set = data.score_metrics(scores) | totals.values()
+        metrics |= {f'{name}/{metric}': value for metric, value in of_set.items()}
     return metrics | {f'eval_{name}': rate for name, rate in speed.rates().items()}
 
 
-def _read_together(data: Input, name: str) -> Iterator[Batch]:
-    """The batches of an evaluation, while the other processes read as many.
+def _step(program: Program, data: Input) -> Callable[..., tuple[Metrics, Scores | None]]:
+    """What is done with each batch of a set."""
+    eval_step = program.eval_step(data.padded_spec())
+    score_step = program.score_step(data.padded_spec()) if data.wants_scores else None
+
+    def step(*args: Any) -> tuple[Metrics, Scores | None]:
+        return eval_step(*args), None if score_step is None else score_step(*args)
+
+    return step
+
+
+def _note(
+    of_batch: tuple[Metrics, Scores | None], totals: Totals, scores: dict[int, float]
+) -> None:
+    metrics, scored = jax.device_get(of_batch)
+    totals.add(metrics)
+    if scored is not None:
+        scores |= zip(scored.example_ids_B.tolist(), scored.log_probs_B.tolist(), strict=True)
+
+
+def read_together(data: Input, path: str) -> Iterator[Batch]:
+    """The batches of a set, while the other processes read as many.
 
     Raises:
         RuntimeError: one of them has fewer.
     """
     for batch in eval_batches(data):
         if processes.agree(False):
-            raise RuntimeError(
-                f'eval_inputs.{name}: other processes have fewer batches; all must have as many'
-            )
+            raise RuntimeError(f'{path}: other processes have fewer batches; all must have as many')
         yield batch
     processes.agree(True)

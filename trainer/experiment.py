@@ -22,6 +22,8 @@ class TrainLoop(Component):
         save_best_metric: keep the one as well at which this metric was best, such as 'eval/loss'.
             Saves and evaluations must meet: only a checkpoint whose step was evaluated is judged.
         save_best_goal: what best means.
+        decode_interval_steps: decode after every so many steps, a multiple of
+            `eval_interval_steps`, and after the last; None for never while training.
         summary_interval_steps: write training metrics after every so many steps.
         random_seed: seeds the initial weights and dropout.
         init_from_checkpoint: start with the parameters of another run: the path of its
@@ -36,6 +38,7 @@ class TrainLoop(Component):
     save_keep_interval_duration: str | None = None
     save_best_metric: str | None = None
     save_best_goal: Literal['minimize', 'maximize'] = 'minimize'
+    decode_interval_steps: int | None = None
     summary_interval_steps: int = 10
     random_seed: int = 0
     init_from_checkpoint: str | None = None
@@ -47,8 +50,15 @@ class TrainLoop(Component):
             'eval_interval_steps',
             'save_interval_steps',
             'save_max_to_keep',
+            'decode_interval_steps',
             'summary_interval_steps',
         )
+        every = self.decode_interval_steps
+        if every is not None and every % self.eval_interval_steps:
+            raise ValueError(
+                f'decode_interval_steps ({every}) must be a multiple of eval_interval_steps '
+                f'({self.eval_interval_steps}): what is decoded is measured with an evaluation'
+            )
         if self.save_keep_interval_duration is not None:
             try:
                 seconds(self.save_keep_interval_duration)
@@ -63,6 +73,8 @@ class Experiment(Component):
         task: the model, its learner, and what training and evaluation compute.
         train_input: training batches.
         eval_inputs: evaluation sets by name; their metrics are called `<name>/<metric>`.
+        decode_inputs: sets of prompts, which the task's decoder continues; their metrics are
+            called `decode_<name>/<metric>`, see `trainer.decode`.
         mesh: how devices are arranged.
         train: steps, intervals, checkpoints, seed.
         smoke: overrides, path to value, that shrink the experiment for `--smoke`.
@@ -71,6 +83,7 @@ class Experiment(Component):
     task: Task
     train_input: Input
     eval_inputs: dict[str, Input] = {}
+    decode_inputs: dict[str, Input] = {}
     mesh: Mesh = Mesh()
     train: TrainLoop = TrainLoop()
     smoke: dict[str, Any] = {}
@@ -78,16 +91,20 @@ class Experiment(Component):
     def check(self) -> None:
         if not self.train_input.is_training:
             raise ValueError('train_input.is_training must be true')
-        for name, data in self.eval_inputs.items():
-            if name == 'train' or '/' in name or ':' in name:
-                raise ValueError(
-                    f"eval_inputs: {name!r} is no name for an evaluation set: 'train' "
-                    "and names with '/' or ':' would be confused with other metrics"
-                )
-            if not re.fullmatch(r'[A-Za-z0-9_-]+', name):
-                raise ValueError(
-                    f'eval_inputs: {name!r} is no name for an evaluation set: only letters, '
-                    'digits, _ and - can stand in one'
-                )
-            if data.is_training:
-                raise ValueError(f'eval_inputs.{name}.is_training must be false')
+        for field in ('eval_inputs', 'decode_inputs'):
+            for name, data in self.sym_getattr(field).items():
+                self._check_set(field, name, data)
+
+    def _check_set(self, field: str, name: str, data: Input) -> None:
+        if name == 'train' or name.startswith('decode_') or '/' in name or ':' in name:
+            raise ValueError(
+                f"{field}: {name!r} is no name for a set: 'train', what begins with 'decode_' "
+                "and names with '/' or ':' would be confused with other metrics"
+            )
+        if not re.fullmatch(r'[A-Za-z0-9_-]+', name):
+            raise ValueError(
+                f'{field}: {name!r} is no name for a set: only letters, digits, _ and - can stand '
+                'in one'
+            )
+        if data.is_training:
+            raise ValueError(f'{field}.{name}.is_training must be false')

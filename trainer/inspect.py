@@ -8,7 +8,7 @@ Prints the experiment; each parameter with its shape, its logical axes and the s
 device holds; what that is in bytes; operations a token; the learning rate over the run. Nothing
 is compiled, no data is read, and the devices of the mesh need not be there.
 
---validate goes on to one abstract train step and one of each evaluation, on shapes alone. What
+--validate goes on to one abstract train step and one of each set, on shapes alone. What
 does not fit together is named by its path, and the exit code is 2.
 """
 
@@ -138,7 +138,7 @@ def layout(experiment: 'Experiment', num_devices: int | None = None) -> Layout:
 
 
 def validate(experiment: 'Experiment', found: Layout) -> None:
-    """Traces one train step and one evaluation step of each set, on shapes alone.
+    """Traces one train step, and a step of each evaluation and decode set, on shapes alone.
 
     Args:
         experiment: every decision in it is made.
@@ -147,14 +147,14 @@ def validate(experiment: 'Experiment', found: Layout) -> None:
     Raises:
         UserError: something does not fit together. The message begins with its path.
     """
-    from trainer.setup import check_batch_sizes, inputs_by_path
+    from trainer.setup import check_batch_sizes, check_suits, inputs_by_path
 
     parts = math.prod(found.mesh_shape[axis] for axis in ('data', 'fsdp'))
     check_batch_sizes(experiment, parts)
     for path, data in inputs_by_path(experiment).items():
         try:
-            experiment.task.check_input(data)
-            _trace(experiment, data.element_spec(), training=data.is_training)
+            check_suits(experiment, path, data)
+            _trace(experiment, data.element_spec(), path.partition('_')[0])
         except UserError as error:
             where = '' if str(error).startswith('task') else f'{path}: '
             raise UserError(f'{where}{error}') from error
@@ -194,24 +194,27 @@ def _abstract(experiment: 'Experiment') -> tuple[Any, Any]:
     return jax.eval_shape(variables, *arguments), jax.eval_shape(state, *arguments)
 
 
-def _trace(experiment: 'Experiment', element_spec: Any, training: bool) -> None:
+def _trace(experiment: 'Experiment', element_spec: Any, step: str) -> None:
+    """Traces a step: 'train', 'eval' or 'decode'."""
     import jax
     import jax.numpy as jnp
 
     from trainer.component import bind
     from trainer.layers.base import Run
-    from trainer.program import abstract_random_key, abstract_values, forward
+    from trainer.program import abstract_random_key, abstract_values, decode, forward
 
     _, state = _abstract(experiment)
     task = experiment.task
 
-    def step(state: Any, batch: Any, key: Any, values: Any) -> Any:
+    def traced(state: Any, batch: Any, key: Any, values: Any) -> Any:
         bound = bind(task, values)
-        run = Run(training=training, dtype=jnp.dtype(task.fprop_dtype))
-        return forward(bound, state.variables, batch, {'dropout': key} if training else {}, run)
+        run = Run(training=step == 'train', dtype=jnp.dtype(task.fprop_dtype))
+        if step == 'decode':
+            return decode(bound, state.variables, batch, key, run)
+        return forward(bound, state.variables, batch, {'dropout': key} if run.training else {}, run)
 
     batch = {name: jax.ShapeDtypeStruct(s.shape, s.dtype) for name, s in element_spec.items()}
-    jax.eval_shape(step, state, batch, abstract_random_key(), abstract_values(task))
+    jax.eval_shape(traced, state, batch, abstract_random_key(), abstract_values(task))
 
 
 def _bytes(abstract: Any, shardings: Any) -> int:

@@ -14,6 +14,7 @@ from etils import epath
 from trainer import peaks, processes
 from trainer.checkpoint import Checkpoints, Restored, load_params
 from trainer.costs import static_costs
+from trainer.decode import decode
 from trainer.derived import resolve
 from trainer.directory import write_text
 from trainer.errors import UserError
@@ -26,7 +27,7 @@ from trainer.preservation import Preservation
 from trainer.profiling import Profiler
 from trainer.rolling import Rolling
 from trainer.serialization import to_json_text
-from trainer.setup import compiled, localized, prepare_inputs
+from trainer.setup import compiled, inputs_by_path, localized, prepare_inputs
 from trainer.signals import Signal
 from trainer.speed import Speed
 from trainer.state import TrainState
@@ -42,9 +43,10 @@ class Measurement:
     Attributes:
         step: optimizer steps done.
         metrics: `train/<metric>` since the last measurement, `<name>/<metric>` of each
-            evaluation set, the costs of `trainer.costs`, and how fast it went
-            (`trainer.speed.SPEEDS`), as far as there was anything to time: not in the first step
-            of this process. Not finite where training diverged.
+            evaluation set, `decode_<name>/<metric>` of each decode set, the costs of
+            `trainer.costs`, and how fast it went (`trainer.speed.SPEEDS`), as far as there was
+            anything to time: not in the first step of this process. Not finite where training
+            diverged.
         checkpoint: the path of the checkpoint of this very step, where there is one.
         resumed_from: the step that this process started from; 0 for a fresh run.
     """
@@ -119,7 +121,7 @@ class Training:
         self._experiment = localized(experiment)
         self._loop = experiment.train
         self._input = Peekable(self._experiment.train_input)
-        self._rolling = Rolling(self._experiment.eval_inputs)
+        self._rolling = Rolling(inputs_by_path(self._experiment))
         self._program, self._values = compiled(self._experiment)
         source = source_of(experiment, job_log_dir)
         if source is not None:
@@ -131,7 +133,7 @@ class Training:
         job_log_dir.mkdir(parents=True, exist_ok=True)
         processes.agree()  # Now all have what they need to begin.
         with contextlib.ExitStack() as opened:
-            for data in (self._experiment.train_input, *self._experiment.eval_inputs.values()):
+            for data in inputs_by_path(self._experiment).values():
                 opened.callback(data.close)
             path = job_log_dir / 'checkpoints'
             self._kept = Preservation(self._loop)
@@ -218,7 +220,9 @@ class Training:
             )
         return positions[processes.index()]
 
-    def _is_due(self, step: int, interval: int) -> bool:
+    def _is_due(self, step: int, interval: int | None) -> bool:
+        if interval is None:
+            return False
         return step % interval == 0 or step == self._loop.num_train_steps
 
     def _step(self, step: int, leaving: '_Leaving') -> Metrics:
@@ -305,7 +309,10 @@ class Training:
         train |= processes.broadcast(self._rates())
         self._rolling.start(step)
         with self._speed.paused():
-            metrics = evaluate(self._experiment, self._program, self._state, self._values)
+            running = self._experiment, self._program, self._state, self._values
+            metrics = evaluate(*running)
+            if self._is_due(step, self._loop.decode_interval_steps):
+                metrics |= decode(*running, self._job_log_dir)
             self._write(step, metrics)
             metrics |= self._costs
         metrics |= {f'train/{name}': value for name, value in train.items()}

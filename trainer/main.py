@@ -136,7 +136,7 @@ def evaluate_newest(experiment: 'Experiment', job_log_dir: str) -> int:
     from trainer.directory import job_path
     from trainer.evaluate import evaluate
     from trainer.rolling import Rolling
-    from trainer.setup import compiled, localized, prepare_inputs
+    from trainer.setup import compiled, inputs_by_path, localized, prepare_inputs
 
     path = job_path(job_log_dir) / 'checkpoints'
     if not path.exists():
@@ -149,7 +149,7 @@ def evaluate_newest(experiment: 'Experiment', job_log_dir: str) -> int:
         restored = checkpoints.restore(program.abstract_state)
     if restored is None:
         raise UserError(f'--job_log_dir: there is no checkpoint that can be read in {path}')
-    Rolling(experiment.eval_inputs).resume(restored.progress)
+    Rolling(inputs_by_path(experiment)).resume(restored.progress)
     print_metrics(restored.step, evaluate(experiment, program, restored.state, values))
     return 0
 

@@ -1,4 +1,4 @@
-"""Compiled programs: initialization, the train step, the eval step of one task on one mesh.
+"""Compiled programs: initialization and the steps of one task on one mesh.
 
 A program depends on the structure of the task alone. Its numbers (learning rate, dropout rate …)
 are arguments, so experiments that differ only there share one program, and with it everything
@@ -9,7 +9,7 @@ import collections
 import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,18 +19,32 @@ from jax.sharding import NamedSharding, PartitionSpec
 from trainer import mesh as mesh_lib
 from trainer import state as state_lib
 from trainer.component import bind, key, numbers
+from trainer.decoding.base import DecodeOutput
 from trainer.layers.base import AUX_LOSS, NON_TRAINABLE, PARAMS, SUMMARIES, Run, running
 from trainer.layers.stack import per_layer
 from trainer.learner.paths import replaced
 from trainer.metrics import Metrics, WeightedScalar
 from trainer.state import TrainState
 from trainer.task import Task
+from trainer.tasks.tokens import TokenTask
 
 ElementSpec = Mapping[str, jax.ShapeDtypeStruct]
 Values = dict[str, jax.Array]
 
 _KEPT_PROGRAMS = 16
 _programs: 'collections.OrderedDict[object, Program]' = collections.OrderedDict()
+
+
+class Scores(NamedTuple):
+    """How likely a model finds the targets of a batch, on all hosts.
+
+    Attributes:
+        example_ids_B: the numbers of the examples; 0 for padding.
+        log_probs_B: of their targets, in nats.
+    """
+
+    example_ids_B: jax.Array
+    log_probs_B: jax.Array
 
 
 def program_for(task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec) -> 'Program':
@@ -50,7 +64,7 @@ def spec_key(element_spec: ElementSpec) -> Hashable:
 
 
 class Program:
-    """Initialization, train step and eval step of one task on one mesh, each compiled once.
+    """Initialization and steps of one task on one mesh, each compiled once.
 
     The steps are compiled ahead of time, from shapes alone. So what a step costs can be asked
     before there is any data or state, and what was asked about is what runs.
@@ -78,7 +92,7 @@ class Program:
         self._init_from_jit = jax.jit(
             self._init_from, donate_argnums=0, out_shardings=self._shardings
         )
-        self._eval_steps: dict[Hashable, Callable[..., Metrics]] = {}
+        self._steps: dict[Hashable, Callable[..., Any]] = {}
 
     def values(self, task: Task) -> Values:
         """The numbers of a task of this structure, as arguments of the program."""
@@ -109,13 +123,30 @@ class Program:
 
     def eval_step(self, element_spec: ElementSpec) -> Callable[..., Metrics]:
         """(variables of the state, batch, values) -> metrics, for batches of the given shapes."""
-        shapes = spec_key(element_spec)
-        if shapes not in self._eval_steps:
-            jitted = jax.jit(self._eval_step, out_shardings=self._replicated)
-            batch, values = self._abstract_batch(element_spec), abstract_values(self._task)
-            lowered = jitted.lower(self.abstract_state.variables, batch, self._replicate(values))
-            self._eval_steps[shapes] = lowered.compile()
-        return self._eval_steps[shapes]
+        return self._step_for(self._eval_step, element_spec)
+
+    def score_step(self, element_spec: ElementSpec) -> Callable[..., Scores]:
+        """(variables of the state, batch, values) -> scores, for batches with `example_ids`."""
+        return self._step_for(self._score_step, element_spec)
+
+    def decode_step(self, element_spec: ElementSpec) -> Callable[..., DecodeOutput]:
+        """(variables, batch, values, random key, number of the batch) -> what was written."""
+        number = jax.ShapeDtypeStruct((), jnp.int32)
+        random_key = abstract_random_key()
+        return self._step_for(self._decode_step, element_spec, random_key, number)
+
+    def _step_for(
+        self, traced: Callable[..., Any], element_spec: ElementSpec, *more: Any
+    ) -> Callable[..., Any]:
+        """A step that changes nothing, compiled at its first use."""
+        identity = traced.__name__, spec_key(element_spec)
+        if identity not in self._steps:
+            jitted = jax.jit(traced, out_shardings=self._replicated)
+            replicated = self._replicate((abstract_values(self._task), *more))
+            batch = self._abstract_batch(element_spec)
+            lowered = jitted.lower(self.abstract_state.variables, batch, *replicated)
+            self._steps[identity] = lowered.compile()
+        return self._steps[identity]
 
     def num_params(self) -> int:
         """How many parameters there are, those that the learner leaves alone included."""
@@ -132,6 +163,10 @@ class Program:
             + memory.generated_code_size_in_bytes
             - memory.alias_size_in_bytes
         )
+
+    def replicated(self, value: Any) -> Any:
+        """A value, or a tree of them, on all devices."""
+        return self._on_all_devices(value)
 
     @property
     def max_in_flight(self) -> int:
@@ -181,8 +216,7 @@ class Program:
     def _forward(
         self, task: Task, variables: Any, batch: Any, rngs: Any, training: bool
     ) -> tuple[Metrics, Any]:
-        run = Run(training=training, dtype=jnp.dtype(task.fprop_dtype), mesh=self.mesh)
-        return forward(task, variables, batch, rngs, run)
+        return forward(task, variables, batch, rngs, self._run(training))
 
     def _train_step(
         self, state: TrainState, batch: Any, random_key: jax.Array, values: Values
@@ -253,6 +287,22 @@ class Program:
     def _eval_step(self, variables: Any, batch: Any, values: Values) -> Metrics:
         return self._forward(bind(self._task, values), variables, batch, {}, training=False)[0]
 
+    def _score_step(self, variables: Any, batch: Any, values: Values) -> Scores:
+        return Scores(
+            batch['example_ids'], score(bind(self._task, values), variables, batch, self._run())
+        )
+
+    def _decode_step(
+        self, variables: Any, batch: Any, values: Values, random_key: jax.Array, number: jax.Array
+    ) -> DecodeOutput:
+        # The same texts are drawn after each step of training, so that they can be compared.
+        of_batch = jax.random.fold_in(jax.random.fold_in(random_key, 2), number)
+        return decode(bind(self._task, values), variables, batch, of_batch, self._run())
+
+    def _run(self, training: bool = False) -> Run:
+        dtype = jnp.dtype(self._task.fprop_dtype)
+        return Run(training=training, dtype=dtype, mesh=self.mesh)
+
 
 def init_variables(task: Task, element_spec: ElementSpec, random_key: jax.Array) -> Any:
     """New parameters and other state of a task whose numbers are bound, in boxes with metadata."""
@@ -308,6 +358,25 @@ def forward(task: Task, variables: Any, batch: Any, rngs: Any, run: Run) -> tupl
         name = jax.tree_util.keystr(path, simple=True, separator='/')
         metrics[f'{SUMMARIES}/{name}'] = WeightedScalar(value, one)
     return metrics, left.get(NON_TRAINABLE, variables.get(NON_TRAINABLE, {}))
+
+
+def score(task: Task, variables: Any, batch: Any, run: Run) -> jax.Array:
+    """The log-probability of each row's labels [B], under a task whose numbers are bound."""
+    assert isinstance(task, TokenTask)
+    with running(run):
+        outputs: Any = task.model.module().apply(variables, *task.model_inputs(batch))
+    return task.scores(outputs, batch)
+
+
+def decode(task: Task, variables: Any, batch: Any, random_key: jax.Array, run: Run) -> DecodeOutput:
+    """What a task whose numbers are bound writes in continuation of the prompts of a batch."""
+    assert isinstance(task, TokenTask) and task.decoder is not None
+    prompts = task.prompts(batch)
+    length = prompts.ids_BP.shape[1] + task.decoder.max_decode_steps
+    extend = task.extender(variables, batch, dataclasses.replace(run, cache_length=length))
+    return DecodeOutput(
+        dict(batch), prompts.lengths_B, task.decoder.decode(extend, prompts, random_key)
+    )
 
 
 def abstract_values(task: Task) -> Any:

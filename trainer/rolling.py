@@ -12,14 +12,14 @@ class Rolling:
     """The positions of the evaluation sets that go on where the last evaluation ended.
 
     Attributes:
-        inputs: those sets, by name.
+        inputs: those sets, by their path in the experiment.
     """
 
     KEY: ClassVar[str] = 'eval_positions'
     """Under this name they stand in the progress of a checkpoint, those of each process."""
 
-    def __init__(self, eval_inputs: Mapping[str, Input]) -> None:
-        self.inputs = {n: data for n, data in eval_inputs.items() if not data.reset_for_eval}
+    def __init__(self, inputs: Mapping[str, Input]) -> None:
+        self.inputs = {path: data for path, data in inputs.items() if not data.reset_for_eval}
         self._before: tuple[int, dict[str, Any]] | None = None
 
     def start(self, step: int) -> None:
@@ -45,11 +45,11 @@ class Rolling:
         if len(of_processes) != processes.count():
             return
         positions = of_processes[processes.index()]
-        for name in self.inputs.keys() & positions.keys():
+        for path in self.inputs.keys() & positions.keys():
             try:
-                self.inputs[name].set_position(positions[name])
+                self.inputs[path].set_position(positions[path])
             except UserError as error:
-                raise UserError(f'eval_inputs.{name}: {error}') from error
+                raise UserError(f'{path}: {error}') from error
 
     def _now(self) -> dict[str, Any]:
-        return {name: data.get_position() for name, data in self.inputs.items()}
+        return {path: data.get_position() for path, data in self.inputs.items()}

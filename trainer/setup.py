@@ -19,7 +19,7 @@ def localized(experiment: Experiment) -> Experiment:
     experiment = experiment.clone(deep=True)
     num_shares, share = _infeed_share(_mesh(experiment)) if jax.process_count() > 1 else (1, 0)
     hosts = {'num_infeed_hosts': num_shares, 'infeed_host_index': share}
-    for data in (experiment.train_input, *experiment.eval_inputs.values()):
+    for data in inputs_by_path(experiment).values():
         if data.num_infeed_hosts == 0:
             data.rebind(hosts)
     return experiment
@@ -29,6 +29,7 @@ def inputs_by_path(experiment: Experiment) -> dict[str, Input]:
     """The inputs of an experiment by their path."""
     inputs: dict[str, Input] = {'train_input': experiment.train_input}
     inputs |= {f'eval_inputs.{name}': data for name, data in experiment.eval_inputs.items()}
+    inputs |= {f'decode_inputs.{name}': data for name, data in experiment.decode_inputs.items()}
     return inputs
 
 
@@ -45,9 +46,20 @@ def prepare_inputs(experiment: Experiment) -> None:
         check_evaluation(data, path)
         try:
             data.prepare()
-            experiment.task.check_input(data)
+            check_suits(experiment, path, data)
         except UserError as error:
             raise UserError(f'{path}: {error}') from error
+
+
+def check_suits(experiment: Experiment, path: str, data: Input) -> None:
+    """Checks that an input suits the task, which trains, evaluates or decodes on it.
+
+    Raises:
+        UserError: it does not.
+    """
+    experiment.task.check_input(data)
+    if path.startswith('decode_inputs'):
+        experiment.task.check_decode_input(data)
 
 
 def compiled(experiment: Experiment) -> tuple[Program, Values]:

@@ -4,7 +4,13 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-SPEEDS = ('train/tokens_per_second', 'train/steps_per_second', 'eval_steps_per_second')
+SPEEDS = (
+    'train/tokens_per_second',
+    'train/steps_per_second',
+    'train/mfu',
+    'eval_steps_per_second',
+    'decode_steps_per_second',
+)
 """The metrics that measure the machine as well as the trial: no two runs have the same."""
 
 

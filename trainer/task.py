@@ -6,6 +6,7 @@ from typing import Literal
 import jax
 
 from trainer.component import Component
+from trainer.errors import UserError
 from trainer.inputs.base import Input
 from trainer.layers.base import Layer
 from trainer.learner.learner import Learner
@@ -33,6 +34,14 @@ class Task(Component):
         Raises:
             UserError: it does not.
         """
+
+    def check_decode_input(self, data: Input) -> None:
+        """Checks that the task can decode what an input asks for; few tasks decode.
+
+        Raises:
+            UserError: it cannot.
+        """
+        raise UserError(f'{type(self).__name__} does not decode')
 
     def model_inputs(self, batch: DeviceBatch) -> tuple[object, ...]:
         """The arguments of the model for a batch; shapes alone must do, for initialization."""

@@ -45,6 +45,20 @@ class Decoded(NamedTuple):
     scores_BN: jax.Array
 
 
+class DecodeOutput(NamedTuple):
+    """What a decode step makes of a batch, on all hosts.
+
+    Attributes:
+        batch: all of it, with the shares of all hosts.
+        prompt_lengths_B: how many tokens of each row were continued.
+        decoded: what was written.
+    """
+
+    batch: dict[str, jax.Array]
+    prompt_lengths_B: jax.Array
+    decoded: Decoded
+
+
 class Decoder(Component):
     """A way to decode.
 
@@ -52,8 +66,8 @@ class Decoder(Component):
         max_decode_steps: so many tokens are written at most.
         min_decode_steps: so many at least, whatever would end before.
         eos_ids: any of these tokens ends a text; none of them is padding, which is 0.
-        prompt_length: so many tokens of each row are the prompt, where batches do not say
-            (`prefix_lengths`, [B]).
+        prompt_length: so many tokens of each row are the prompt, where batches do not say; see
+            `trainer.tasks.tokens.TokenTask`.
     """
 
     max_decode_steps: int

@@ -1,5 +1,6 @@
 """What the trainer expects of any source of batches."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -141,6 +142,28 @@ class Input(Component):
     def text_of(self, ids: np.ndarray, key: str) -> str:
         """The text of one row of ids; for subclasses that have a vocabulary."""
         return ' '.join(map(str, ids.tolist()))
+
+    @property
+    def wants_scores(self) -> bool:
+        """Whether `score_metrics` has any."""
+        return False
+
+    def score_metrics(self, scores: Mapping[int, float]) -> dict[str, float]:
+        """Metrics that the data define, of how likely the targets are.
+
+        Args:
+            scores: the logarithm of the probability of each example's target, by `example_ids`;
+                that of padding, 0, does not count. {} where `wants_scores` is false.
+        """
+        return {}
+
+    def predict_metrics(self, outputs: Mapping[int, Sequence[int]]) -> dict[str, float]:
+        """Metrics that the data define, of what a model writes in place of the targets.
+
+        Args:
+            outputs: token ids, by the number of the example.
+        """
+        return {}
 
     def reset(self) -> None:
         """Goes back to the first batch."""

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 
 from trainer.component import key
 from trainer.errors import UserError
-from trainer.inputs import seqio_tasks
+from trainer.inputs import seqio_metrics, seqio_tasks
 from trainer.inputs.base import Batch, EndOfData, Input
 from trainer.inputs.iterator import DatasetIterator
 from trainer.inputs.libraries import libraries
@@ -48,8 +49,9 @@ class SeqIOInput(Input):
         eval_auto_pad: fill up the last batch with examples of weight zero; otherwise, where it is
             not full, it is left out.
         example_ids: in unpacked evaluation, name each example: `example_ids` int32 [B], the
-            number of the example in the set, from 1; 0 for padding. `trainer.inputs.seqio_metrics`
-            joins what a model makes of the examples by them.
+            number of the example in the set, from 1; 0 for padding. By them what a model makes of
+            the examples is judged by the task's own `metric_fns`: texts where the set is one of
+            `decode_inputs`, the log-likelihood of the targets where it is one of `eval_inputs`.
     """
 
     mixture_or_task: str
@@ -164,6 +166,18 @@ class SeqIOInput(Input):
     def text_of(self, ids: np.ndarray, key: str) -> str:
         feature = 'inputs' if key.startswith('encoder_') else 'targets'
         return text(self.text_vocabulary(feature), ids)
+
+    @property
+    def wants_scores(self) -> bool:
+        return self.example_ids and seqio_metrics.has_metrics(self)['score']
+
+    def score_metrics(self, scores: Mapping[int, float]) -> dict[str, float]:
+        return seqio_metrics.score_metrics(self, scores) if self.wants_scores else {}
+
+    def predict_metrics(self, outputs: Mapping[int, Sequence[int]]) -> dict[str, float]:
+        if not self.example_ids or not seqio_metrics.has_metrics(self)['predict']:
+            return {}
+        return seqio_metrics.predict_metrics(self, outputs)
 
     def reset(self) -> None:
         if self._iterator is not None:

@@ -6,24 +6,26 @@ any host. Padding has number 0, and is left out.
     data = SeqIOInput(..., example_ids=True)
     for batch in eval_batches(data):
         outputs |= dict(zip(batch['example_ids'].tolist(), decode(batch)))
-    predict_metrics(data, outputs)
+    data.predict_metrics(outputs)
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trainer.errors import UserError
 from trainer.inputs.libraries import libraries
-from trainer.inputs.seqio_input import SeqIOInput
 from trainer.inputs.seqio_tasks import without_caches
+
+if TYPE_CHECKING:
+    from trainer.inputs.seqio_input import SeqIOInput
 
 Prediction = str | Sequence[int] | np.ndarray
 """A text, or token ids; what comes after the first end-of-sequence id does not count."""
 
 
-def predict_metrics(data: SeqIOInput, outputs: Mapping[int, Prediction]) -> dict[str, float]:
+def predict_metrics(data: 'SeqIOInput', outputs: Mapping[int, Prediction]) -> dict[str, float]:
     """The metrics of a task that compare targets with predictions.
 
     Targets and predictions go through the task's postprocessor first, as in SeqIO's own evaluator.
@@ -49,7 +51,7 @@ def predict_metrics(data: SeqIOInput, outputs: Mapping[int, Prediction]) -> dict
     return _metrics(data, outputs, 'predict', finished)
 
 
-def score_metrics(data: SeqIOInput, scores: Mapping[int, float]) -> dict[str, float]:
+def score_metrics(data: 'SeqIOInput', scores: Mapping[int, float]) -> dict[str, float]:
     """The metrics of a task that judge by scores, such as the log-likelihood of the targets.
 
     Args:
@@ -65,7 +67,7 @@ def score_metrics(data: SeqIOInput, scores: Mapping[int, float]) -> dict[str, fl
     return _metrics(data, scores, 'score', lambda task, score, example: float(score))
 
 
-def has_metrics(data: SeqIOInput) -> dict[str, bool]:
+def has_metrics(data: 'SeqIOInput') -> dict[str, bool]:
     """Whether a task of the input has 'predict' metrics, and 'score' metrics."""
     return {
         kind: any(_functions(task, kind) for task in data.tasks()) for kind in ('predict', 'score')
@@ -73,7 +75,7 @@ def has_metrics(data: SeqIOInput) -> dict[str, bool]:
 
 
 def _metrics(
-    data: SeqIOInput,
+    data: 'SeqIOInput',
     outputs: Mapping[int, Any],
     kind: str,
     finished: Callable[[Any, Any, Any], Any],
@@ -128,7 +130,7 @@ def _functions(task: Any, kind: str) -> Sequence[Callable[..., Mapping[str, Any]
     return found
 
 
-def _examples(data: SeqIOInput, task: Any) -> Any:
+def _examples(data: 'SeqIOInput', task: Any) -> Any:
     with without_caches():
         return libraries().tfds.as_numpy(data.examples_of(task))
 

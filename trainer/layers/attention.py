@@ -76,9 +76,8 @@ class Attention(MultiHead):
         if positions.prefix_BT is not None:
             lengths_B = jnp.sum(positions.prefix_BT, axis=1)
             visible_BTS |= at_S < lengths_B[:, None, None]
-        return jax.nn.dot_product_attention(
-            q_BTNH, k_BSKH, v_BSKH, mask=visible_BTS[:, None], implementation=self.kernel
-        )
+        # cuDNN's kernels are for long sequences, and know no such masks.
+        return jax.nn.dot_product_attention(q_BTNH, k_BSKH, v_BSKH, mask=visible_BTS[:, None])
 
     def _with_earlier(self, name: str, new_BTKH: jax.Array, index_BT: jax.Array) -> jax.Array:
         assert self.cache_length is not None

@@ -268,6 +268,13 @@ class Layer(Component):
         """Keeps something for later positions."""
         current_frame().module.put_variable(CACHE, name, value)
 
+    def made_once(self, name: str, make: Callable[[], jax.Array]) -> jax.Array:
+        """What does not depend on the position: made at the first ones, and kept while decoding."""
+        if self.cache_length is None:
+            return make()
+        variable: Any = current_frame().module.variable(CACHE, name, make)
+        return jnp.asarray(variable.value)
+
     def add_aux_loss(self, name: str, loss: jax.Array) -> None:
         """Adds a scalar to the loss of the task, as load balancing does."""
         zero = functools.partial(jnp.zeros, ())

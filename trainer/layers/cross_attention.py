@@ -30,10 +30,14 @@ class CrossAttention(MultiHead):
     def forward(self, x_BTD: jax.Array, positions: Positions, memory: Memory) -> jax.Array:
         dims = x_BTD.shape[-1]
         head_dim, kv_heads = self._head_dim(dims), self.num_kv_heads or self.num_heads
+
+        def of_memory(name: str) -> jax.Array:
+            return self._project(name, memory.x_BSD, kv_heads, head_dim)
+
         out_BTNH = jax.nn.dot_product_attention(
             self._project('query', x_BTD, self.num_heads, head_dim),
-            self._project('key', memory.x_BSD, kv_heads, head_dim),
-            self._project('value', memory.x_BSD, kv_heads, head_dim),
+            self.made_once('keys', lambda: of_memory('key')),
+            self.made_once('values', lambda: of_memory('value')),
             mask=_visible(positions, memory),
             implementation=self.kernel,
         )

@@ -1,24 +1,24 @@
 """Language models: next-token prediction."""
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 
+from trainer.decoding.base import Cache, Extend
 from trainer.errors import UserError
 from trainer.inputs.base import Input
+from trainer.layers.base import Run
 from trainer.layers.masks import require_mask
 from trainer.layers.positions import Positions
 from trainer.layers.transformer import TransformerLm
-from trainer.losses import SoftmaxCrossEntropy
-from trainer.measures.base import Measure, require_distinct
 from trainer.metrics import Metrics
-from trainer.task import DeviceBatch, Task
-from trainer.tasks.tokens import check_vocabulary, token_metrics
+from trainer.task import DeviceBatch
+from trainer.tasks.tokens import TokenTask
 
 
-class LanguageModelTask(Task):
+class LanguageModelTask(TokenTask):
     """Next-token prediction.
 
     Batches hold `ids`, `labels` and `weights` [B, T], with `segment_ids` and `segment_pos` where
@@ -27,34 +27,28 @@ class LanguageModelTask(Task):
     one that stands before the first. What it can see is no prediction: a label that is the next
     token of the prefix has no weight, whatever `weights` says.
 
-    Metrics: `loss` with label smoothing and z-loss; `log_pplx`, the plain cross-entropy in nats a
-    token; `accuracy` of the most likely token; `num_predictions`, the sum of the weights;
-    `bits_per_byte`, which does not depend on the vocabulary; then those in `metrics`.
-
     Attributes:
         model: token ids to logits.
         model_type: what a token may depend on: 'causal' on those before it; 'prefix' on the whole
             prefix, too (Raffel et al. 2020); 'bidirectional' on all, so that labels must not be
             among `ids`, as in masked language models.
-        loss: of a token.
-        metrics: what is measured besides.
     """
 
     model: TransformerLm
     model_type: Literal['causal', 'prefix', 'bidirectional'] = 'causal'
-    loss: SoftmaxCrossEntropy = SoftmaxCrossEntropy()
-    metrics: list[Measure] = []
 
     def check(self) -> None:
+        super().check()
         require_mask(
             self.model,
             f'model_type {self.model_type!r}',
             'full' if self.model_type == 'bidirectional' else 'causal',
         )
-        require_distinct(self.metrics)
+        if self.model_type == 'bidirectional' and self.decoder is not None:
+            raise ValueError("decoder: a 'bidirectional' model cannot write token by token")
 
     def check_input(self, data: Input) -> None:
-        check_vocabulary(self, data)
+        super().check_input(data)
         if self.model_type == 'prefix' and 'inputs_indicator' not in data.element_spec():
             raise UserError(
                 "its batches have no `inputs_indicator`, which task.model_type='prefix' needs: it "
@@ -74,7 +68,19 @@ class LanguageModelTask(Task):
     def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
         if self.model_type == 'prefix':
             batch = {**batch, 'weights': batch['weights'] * _is_unseen(batch)}
-        return token_metrics(outputs, batch, self.loss, self.metrics)
+        return super().measure(outputs, batch)
+
+    def extender(self, variables: Any, batch: DeviceBatch, run: Run) -> Extend:
+        lengths_B = self.prompts(batch).lengths_B
+
+        def extend(cache: Cache, ids: jax.Array, positions: Positions) -> tuple[Cache, jax.Array]:
+            if cache is None and self.model_type == 'prefix':
+                # The prompt is the prefix. What follows sees all that is before it anyway.
+                is_prefix_BT = positions.index_BT < lengths_B[:, None]
+                positions = positions._replace(prefix_BT=is_prefix_BT)
+            return self._with_cache(variables, cache, run, ids, positions)
+
+        return extend
 
     def num_tokens(self, batch: DeviceBatch) -> int:
         return math.prod(batch['ids'].shape)

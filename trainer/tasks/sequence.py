@@ -1,22 +1,24 @@
 """Sequence to sequence: an encoder reads one text, a decoder writes another."""
 
+import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from trainer.inputs.base import Input
+from trainer.decoding.base import Cache, Extend
+from trainer.layers.base import Run, running
+from trainer.layers.cross_attention import Memory
 from trainer.layers.encoder_decoder import TransformerEncoderDecoder
 from trainer.layers.positions import Positions
-from trainer.losses import SoftmaxCrossEntropy
 from trainer.measures.accuracy import AccuracyStrict
-from trainer.measures.base import Measure, require_distinct
-from trainer.metrics import Metrics
-from trainer.task import DeviceBatch, Task
-from trainer.tasks.tokens import check_vocabulary, token_metrics
+from trainer.measures.base import Measure
+from trainer.task import DeviceBatch
+from trainer.tasks.tokens import TokenTask
 
 
-class SequenceTask(Task):
+class SequenceTask(TokenTask):
     """Prediction of the next token of the target, given the whole source. Pax's SequenceModel.
 
     Batches hold `encoder_ids` [B, S]; `ids`, `labels` and `weights` [B, T] of the decoder. Where
@@ -24,39 +26,55 @@ class SequenceTask(Task):
     `encoder_segment_ids`, `encoder_segment_pos` [B, S], `segment_ids` and `segment_pos` [B, T], in
     which equal numbers name the same example.
 
-    Metrics: those of `LanguageModelTask`, of the decoder's tokens, each predicted after the right
-    ones before it.
+    Metrics are of the decoder's tokens, each predicted after the right ones before it. What a
+    decoder continues is the first token of `ids`, unless there is more of a prompt.
 
     Attributes:
         model: the tokens of both to logits.
-        loss: of a token.
         metrics: what is measured besides; `acc_strict` is the part of targets that are right as a
             whole.
     """
 
     model: TransformerEncoderDecoder
-    loss: SoftmaxCrossEntropy = SoftmaxCrossEntropy()
     metrics: list[Measure] = [AccuracyStrict()]
-
-    def check(self) -> None:
-        require_distinct(self.metrics)
-
-    def check_input(self, data: Input) -> None:
-        check_vocabulary(self, data)
 
     def model_inputs(self, batch: DeviceBatch) -> tuple[object, ...]:
         source_BS, ids_BT = batch['encoder_ids'], batch['ids']
         if 'segment_ids' in batch:
-            source = Positions(batch['encoder_segment_pos'], batch['encoder_segment_ids'])
-            return source_BS, ids_BT, source, Positions(batch['segment_pos'], batch['segment_ids'])
-        source = Positions.unpacked(source_BS.shape)
-        if 'encoder_weights' in batch:
-            there_BS = (batch['encoder_weights'] > 0).astype(jnp.int32)
-            source = source._replace(segment_BT=there_BS)
-        return source_BS, ids_BT, source
+            positions = Positions(batch['segment_pos'], batch['segment_ids'])
+            return source_BS, ids_BT, _source_positions(batch), positions
+        return source_BS, ids_BT, _source_positions(batch)
 
-    def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
-        return token_metrics(outputs, batch, self.loss, self.metrics)
+    def extender(self, variables: Any, batch: DeviceBatch, run: Run) -> Extend:
+        def encode() -> dict[str, Any]:
+            with running(dataclasses.replace(run, cache_length=None)):
+                memory: Any = self.model.module().apply(
+                    variables, batch['encoder_ids'], _source_positions(batch), _method='encode'
+                )
+            return dict(memory._asdict())
+
+        def extend(cache: Cache, ids: jax.Array, positions: Positions) -> tuple[Cache, jax.Array]:
+            # What the encoder made goes where the cache goes: to each of a prompt's texts.
+            cache = cache or {'memory': encode(), 'kept': None}
+            memory = Memory(**cache['memory'])
+            kept, logits = self._with_cache(
+                variables, cache['kept'], run, ids, memory, positions, method='decode'
+            )
+            return {'memory': cache['memory'], 'kept': kept}, logits
+
+        return extend
 
     def num_tokens(self, batch: DeviceBatch) -> int:
         return math.prod(batch['encoder_ids'].shape) + math.prod(batch['ids'].shape)
+
+    def _prompt_length(self) -> int | None:
+        return super()._prompt_length() or 1
+
+
+def _source_positions(batch: DeviceBatch) -> Positions:
+    if 'encoder_segment_ids' in batch:
+        return Positions(batch['encoder_segment_pos'], batch['encoder_segment_ids'])
+    positions = Positions.unpacked(batch['encoder_ids'].shape)
+    if 'encoder_weights' not in batch:
+        return positions
+    return positions._replace(segment_BT=(batch['encoder_weights'] > 0).astype(jnp.int32))

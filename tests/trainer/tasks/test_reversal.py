@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trainer.decoding import Greedy
 from trainer.experiment import Experiment, TrainLoop
 from trainer.inputs.libraries import libraries
 from trainer.inputs.seqio_features import SequenceModelFeatures
@@ -44,6 +45,17 @@ def strings(split: str, shuffle_files: bool, seed: int | None = None) -> Any:
     return libraries().tf.data.Dataset.from_tensor_slices(pairs)
 
 
+def exact(targets: list[str], predictions: list[str]) -> dict[str, float]:
+    """How many texts are right, in percent."""
+    right = [target == text for target, text in zip(targets, predictions, strict=True)]
+    return {'exact': 100 * float(np.mean(right))}
+
+
+def likelihood(targets: list[str], scores: list[float]) -> dict[str, float]:
+    """How likely the targets are, in nats."""
+    return {'target_log_prob': float(np.mean(scores))}
+
+
 @pytest.fixture
 def task_name() -> Any:
     seqio = libraries().seqio
@@ -53,6 +65,7 @@ def task_name() -> Any:
         source=seqio.FunctionDataSource(strings, splits=list(COUNTS)),
         preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos],
         output_features={'inputs': feature, 'targets': feature},
+        metric_fns=[exact, likelihood],
     )
     yield NAME
     seqio.TaskRegistry.remove(NAME)
@@ -87,14 +100,26 @@ def test_an_encoder_and_a_decoder_learn_to_reverse_strings(task_name: str, tmp_p
                 learning_rate=3e-3,
                 schedule=Cosine(warmup_steps=100, decay_steps=steps, final_factor=0.01),
             ),
+            decoder=Greedy(LONGEST + 1, eos_ids=[1]),
         ),
         train_input=data(task_name, 'train', batch_size=64, is_training=True),
-        eval_inputs={'eval': data(task_name, 'validation', batch_size=128)},
+        eval_inputs={'eval': data(task_name, 'validation', batch_size=128, example_ids=True)},
+        decode_inputs={'test': data(task_name, 'validation', batch_size=200, example_ids=True)},
         mesh=Mesh(data=1),
         train=TrainLoop(
-            num_train_steps=steps, eval_interval_steps=steps, save_interval_steps=steps
+            num_train_steps=steps,
+            eval_interval_steps=steps,
+            decode_interval_steps=steps,
+            save_interval_steps=steps,
         ),
     )
     *_, last = run(made, tmp_path)
     assert last.metrics['eval/accuracy'] > 0.99
     assert last.metrics['eval/acc_strict'] > 0.95
+    # Whole texts, each of whose tokens follows those that were written before it.
+    assert last.metrics['decode_test/exact_match'] > 0.95
+    assert last.metrics['decode_test/exact'] == 100 * last.metrics['decode_test/exact_match']
+    # A mean over tokens, and over texts with their end.
+    nats = last.metrics['eval/log_pplx'] * last.metrics['eval/num_predictions']
+    number = last.metrics['decode_test/num_decoded']
+    assert last.metrics['eval/target_log_prob'] == pytest.approx(-nats / number, rel=1e-3)

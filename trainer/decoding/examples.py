@@ -1,0 +1,128 @@
+"""What was written, example by example, as people and metrics read it."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trainer.decoding.base import Decoded, DecodeOutput, Decoder
+from trainer.inputs.base import Input
+from trainer.inputs.vocabulary import PAD_ID
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """One text that was written.
+
+    Attributes:
+        ids: its tokens, with the one that ends it.
+        text: without that.
+        log_prob: the logarithm of its probability under the model, in nats.
+        score: what the texts of a prompt are ordered by.
+    """
+
+    ids: list[int]
+    text: str
+    log_prob: float
+    score: float
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodedExample:
+    """What was written for one prompt.
+
+    Attributes:
+        number: of the example in its set, from 1.
+        prompt: what was to be continued, or the source that was read.
+        target: what the data have in place of it.
+        is_right: whether the best text is the target, token for token.
+        texts: the best first.
+    """
+
+    number: int
+    prompt: str
+    target: str
+    is_right: bool
+    texts: list[Text]
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON data."""
+        return dataclasses.asdict(self)
+
+
+def decoded_examples(
+    decoder: Decoder, data: Input, output: DecodeOutput, first: int
+) -> Iterator[DecodedExample]:
+    """The examples of a batch, without those that only fill it up.
+
+    Args:
+        decoder: how they were decoded.
+        data: where they come from; it says what ids mean.
+        output: what was made of the batch, on the host.
+        first: the number of the batch's first example, where `example_ids` does not say.
+    """
+    batch, count = output.batch, 0
+    for row, length in enumerate(output.prompt_lengths_B.tolist()):
+        weights = batch['weights'][row]
+        if not weights.any():
+            continue
+        after = np.arange(weights.size) >= length - 1
+        labels = np.asarray(batch['labels'][row])
+        target = _until_end(decoder, labels[after & (weights > 0)])
+        texts = list(_texts(decoder, data, output.decoded, row))
+        best = _until_end(decoder, np.array(texts[0].ids, np.int32))
+        yield DecodedExample(
+            number=int(batch['example_ids'][row]) if 'example_ids' in batch else first + count,
+            prompt=_prompt(data, batch, row, length),
+            target=data.text_of(target, 'labels'),
+            is_right=best.tolist() == target.tolist(),
+            texts=texts,
+        )
+        count += 1
+
+
+def measures_of_texts(examples: Sequence[DecodedExample]) -> dict[str, float]:
+    """What can be said of texts whatever the task: {} where there are none.
+
+    `num_decoded`, how many prompts there were; `exact_match`, the part of them whose best text is
+    the target; `decoded_length`, tokens of the best texts, and `log_prob`, what the model thinks
+    of them, in nats, both on average.
+    """
+    if not examples:
+        return {}
+    best = [example.texts[0] for example in examples]
+    return {
+        'num_decoded': float(len(examples)),
+        'exact_match': float(np.mean([example.is_right for example in examples])),
+        'decoded_length': float(np.mean([len(text.ids) for text in best])),
+        'log_prob': float(np.mean([text.log_prob for text in best])),
+    }
+
+
+def _texts(decoder: Decoder, data: Input, decoded: Decoded, row: int) -> Iterator[Text]:
+    for each, length in enumerate(decoded.lengths_BN[row].tolist()):
+        ids = np.asarray(decoded.ids_BNT[row, each, :length])
+        yield Text(
+            ids.tolist(),
+            data.text_of(_until_end(decoder, ids), 'labels'),
+            float(decoded.log_probs_BN[row, each]),
+            float(decoded.scores_BN[row, each]),
+        )
+
+
+def _prompt(data: Input, batch: Mapping[str, Any], row: int, length: int) -> str:
+    if 'encoder_ids' in batch:
+        ids, key = batch['encoder_ids'][row], 'encoder_ids'
+        if 'encoder_weights' in batch:
+            ids = ids[batch['encoder_weights'][row] > 0]
+    else:
+        ids, key = batch['ids'][row, :length], 'labels'
+    # The token that stands before the first says nothing.
+    return data.text_of(ids[1:] if len(ids) and ids[0] == PAD_ID else ids, key)
+
+
+def _until_end(decoder: Decoder, ids: np.ndarray) -> np.ndarray:
+    """What comes before the first token that ends a text."""
+    ends = np.flatnonzero(np.isin(ids, list(decoder.eos_ids)))
+    return ids[: ends[0]] if ends.size else ids
