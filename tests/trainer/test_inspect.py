@@ -5,6 +5,7 @@ import pytest
 
 from tests.trainer.tiny import VOCAB, CountingInput, experiment
 from trainer import inspect
+from trainer.decoding import BeamSearch
 from trainer.errors import UserError
 from trainer.inspect import layout, validate
 from trainer.layers import Attention, FeedForward, Stack, TransformerBlock
@@ -62,6 +63,22 @@ def test_what_does_not_fit_is_named_by_its_path() -> None:
     made = deep(task__model__stack__layers=[TransformerBlock(Attention(3), FeedForward(32))])
     with pytest.raises(UserError, match='attention: 3 heads do not divide the width 16'):
         layout(made)
+
+
+def test_a_decode_step_is_tried_on_shapes() -> None:
+    made = deep(task__decoder=BeamSearch(4, prompt_length=3))
+    made.rebind({'decode_inputs': {'test': CountingInput(batch_size=8)}})
+    validate(made, layout(made))
+    made.rebind({'task.decoder': None})
+    with pytest.raises(UserError, match=r'^decode_inputs\.test: there is no task\.decoder'):
+        validate(made, layout(made))
+    # A layer whose attention sees the future cannot write token by token.
+    block = TransformerBlock(Attention(2, mask='full'), FeedForward(32))
+    made = deep(task__decoder=BeamSearch(4, prompt_length=3))
+    made.rebind({'task.model.stack.layers': [block]}, skip_notification=True)
+    made.rebind({'decode_inputs': {'test': CountingInput(batch_size=8)}}, skip_notification=True)
+    with pytest.raises(UserError, match='only causal attention can decode'):
+        validate(made, layout(made))
 
 
 def test_the_command_prints_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:

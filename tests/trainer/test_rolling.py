@@ -82,7 +82,7 @@ def test_a_set_that_is_reset_has_no_position(tmp_path: Path) -> None:
         restored = Checkpoints(tmp_path / name / 'checkpoints').restore(program.abstract_state)
         assert restored is not None
         found.append([list(each) for each in restored.progress.get('eval_positions', [])])
-    assert found == [[['rolls']], []]
+    assert found == [[['eval_inputs.rolls']], []]
 
 
 def test_a_checkpoint_is_evaluated_on_the_batches_of_its_step(

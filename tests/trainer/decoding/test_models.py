@@ -102,7 +102,7 @@ def test_language_models(model_type: str, decoder: Decoder) -> None:
 
 
 @pytest.mark.parametrize('decoder', DECODERS, ids=['greedy', 'beam'])
-@pytest.mark.parametrize('scan', ['never', 'always'])
+@pytest.mark.parametrize('scan', ['never', pytest.param('always', marks=pytest.mark.slow)])
 def test_encoder_decoders(scan: str, decoder: Decoder) -> None:
     task = sequence_model(scan)
     weights = (SOURCES > 0).astype(np.float32)
