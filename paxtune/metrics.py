@@ -21,7 +21,7 @@ Aggregator = Literal['mean', 'sum', 'max', 'min', 'median']
 STATIC_METRICS = ('num_params', 'flops_per_token')
 """Metrics that are known before anything is compiled."""
 
-_ANY_EVAL_SET = '(?!train/)[^/]+/'
+_ANY_EVAL_SET = '(?!train/|eval_train/)[^/]+/'
 
 
 class MissingMetricError(UserError):
@@ -74,6 +74,13 @@ class Metric(Component):
     ) -> 'Metric':
         """A metric of the training batches."""
         return cls(f'train/{name}', sub_experiment, aggregator)
+
+    @classmethod
+    def eval_train(
+        cls, name: str, sub_experiment: str | None = None, aggregator: Aggregator | None = None
+    ) -> 'Metric':
+        """A metric of the next training batch, evaluated: `train.eval_skip_train` is false."""
+        return cls(f'eval_train/{name}', sub_experiment, aggregator)
 
     @classmethod
     def eval(

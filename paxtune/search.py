@@ -218,6 +218,8 @@ def _with_algorithm(tunable: 'Tunable', text: str) -> 'Tunable':
 def _check_metrics(tunable: 'Tunable') -> None:
     """A metric of an evaluation set that is not there would show only after the first trial."""
     groups = ['train', *tunable.eval_inputs]
+    if getattr(tunable.train, 'eval_skip_train', None) is not True:  # Or it is searched.
+        groups.append('eval_train')
     for asking, metrics in tunable.search.metrics.items():
         for metric in metrics:
             group, slash, _ = metric.name.partition('/')

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import jax
 
 from trainer import processes
-from trainer.experiment import Experiment
-from trainer.inputs.base import Batch, Input
+from trainer.experiment import EVAL_TRAIN, Experiment
+from trainer.inputs.base import Batch, EndOfData, Input
 from trainer.inputs.evaluation import eval_batches
+from trainer.inputs.peek import Peekable
 from trainer.metrics import Totals
 from trainer.program import Program, Values
 from trainer.speed import Speed
@@ -40,6 +41,26 @@ def evaluate(
             totals.add(jax.device_get(ahead))
         metrics |= {f'{name}/{metric}': value for metric, value in totals.values().items()}
     return metrics | {f'eval_{name}': rate for name, rate in speed.rates().items()}
+
+
+def evaluate_next(
+    experiment: Experiment, data: Peekable, program: Program, state: TrainState, values: Values
+) -> dict[str, float]:
+    """The metrics of the next training batch, as an evaluation has them: without dropout.
+
+    They are called `eval_train/<metric>`. The batch is trained on as if nothing had been. Where
+    there is none any more, there are no metrics.
+    """
+    try:
+        batch = data.peek_padded()
+    except EndOfData:
+        batch = None
+    if processes.agree(batch is None) or batch is None:
+        return {}
+    eval_step = program.eval_step(experiment.train_input.padded_spec())
+    totals = Totals()
+    totals.add(jax.device_get(eval_step(state.variables, program.put(batch), values)))
+    return {f'{EVAL_TRAIN}/{metric}': value for metric, value in totals.values().items()}
 
 
 def _read_together(data: Input, name: str) -> Iterator[Batch]:

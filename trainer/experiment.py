@@ -9,6 +9,9 @@ from trainer.inputs.base import Input
 from trainer.mesh import Mesh
 from trainer.task import Task
 
+EVAL_TRAIN = 'eval_train'
+"""What the evaluation of the next training batch is called among the metrics."""
+
 
 class TrainLoop(Component):
     """How long to train, and what happens in between. Intervals are in steps.
@@ -16,6 +19,9 @@ class TrainLoop(Component):
     Attributes:
         num_train_steps: optimizer steps of the run.
         eval_interval_steps: evaluate after every so many steps, and after the last.
+        eval_skip_train: leave it at the evaluation sets. If false, the next training batch is
+            evaluated with them, before it is trained on: `eval_train/<metric>`. It costs an
+            evaluation step, and to compile it where no evaluation set has batches of that shape.
         save_interval_steps: write a checkpoint after every so many steps, and after the last.
         save_max_to_keep: checkpoints to keep, the newest ones.
         save_keep_interval_duration: keep one for good every so often as well: '30m', '12h', '1d'.
@@ -31,6 +37,7 @@ class TrainLoop(Component):
 
     num_train_steps: int = 1000
     eval_interval_steps: int = 100
+    eval_skip_train: bool = True
     save_interval_steps: int = 100
     save_max_to_keep: int = 2
     save_keep_interval_duration: str | None = None
@@ -79,10 +86,10 @@ class Experiment(Component):
         if not self.train_input.is_training:
             raise ValueError('train_input.is_training must be true')
         for name, data in self.eval_inputs.items():
-            if name == 'train' or '/' in name or ':' in name:
+            if name in ('train', EVAL_TRAIN) or '/' in name or ':' in name:
                 raise ValueError(
-                    f"eval_inputs: {name!r} is no name for an evaluation set: 'train' "
-                    "and names with '/' or ':' would be confused with other metrics"
+                    f"eval_inputs: {name!r} is no name for an evaluation set: 'train', "
+                    f"{EVAL_TRAIN!r} and names with '/' or ':' would be confused with other metrics"
                 )
             if not re.fullmatch(r'[A-Za-z0-9_-]+', name):
                 raise ValueError(

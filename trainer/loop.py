@@ -11,14 +11,15 @@ import jax
 from absl import logging
 from etils import epath
 
-from trainer import peaks, processes
+from trainer import ending, peaks, processes
 from trainer.checkpoint import Checkpoints, Restored, load_params
 from trainer.costs import static_costs
 from trainer.derived import resolve
 from trainer.directory import write_text
 from trainer.errors import UserError
-from trainer.evaluate import evaluate
+from trainer.evaluate import evaluate, evaluate_next
 from trainer.experiment import Experiment
+from trainer.following import first_needed
 from trainer.inputs.peek import Peekable
 from trainer.metrics import Metrics
 from trainer.names import nearest
@@ -42,9 +43,10 @@ class Measurement:
     Attributes:
         step: optimizer steps done.
         metrics: `train/<metric>` since the last measurement, `<name>/<metric>` of each
-            evaluation set, the costs of `trainer.costs`, and how fast it went
-            (`trainer.speed.SPEEDS`), as far as there was anything to time: not in the first step
-            of this process. Not finite where training diverged.
+            evaluation set, `eval_train/<metric>` where the loop is to measure it, the costs of
+            `trainer.costs`, and how fast it went (`trainer.speed.SPEEDS`), as far as there was
+            anything to time: not in the first step of this process. Not finite where training
+            diverged.
         checkpoint: the path of the checkpoint of this very step, where there is one.
         resumed_from: the step that this process started from; 0 for a fresh run.
     """
@@ -88,7 +90,7 @@ def run(
     Raises:
         UserError: the experiment cannot run here (no data, a mesh that does not fit …).
         NonFiniteLossError: the training loss became NaN or infinite.
-        Interrupted: `should_interrupt` said so.
+        Interrupted: `should_interrupt` said so, or JAX's preemption notice came.
         StopTrial, SkipTrial: code of the experiment said so.
         OtherProcessError, LostProcessError: another process failed, or is not there any more.
     """
@@ -96,6 +98,7 @@ def run(
         # What fails here ends the others, too: before they would wait for this one in a save, and
         # once more for what fails last.
         processes.together(),
+        ending.marked(job_log_dir) as marked,
         contextlib.closing(Training(experiment, epath.Path(job_log_dir), profiler)) as training,
         processes.together(),
     ):
@@ -104,6 +107,8 @@ def run(
         except Signal as signal:
             signal.step = training.step
             raise
+        finally:
+            marked.step = training.step
 
 
 class Training:
@@ -130,6 +135,7 @@ class Training:
         self._to_summarize: int | None = None  # A step whose metrics are written once it is done.
         job_log_dir.mkdir(parents=True, exist_ok=True)
         processes.agree()  # Now all have what they need to begin.
+        ending.unmark(job_log_dir)
         with contextlib.ExitStack() as opened:
             for data in (self._experiment.train_input, *self._experiment.eval_inputs.values()):
                 opened.callback(data.close)
@@ -168,7 +174,7 @@ class Training:
             if self._is_due(step, self._loop.eval_interval_steps):
                 yield self._measure(step)
                 self._speed.start()
-            if leaving.after_step() and step < self._loop.num_train_steps:
+            if leaving.after_step(step) and step < self._loop.num_train_steps:
                 self._save(step)
                 self._checkpoints.wait()
                 raise Interrupted(step)
@@ -226,7 +232,7 @@ class Training:
             self._train_metrics.start_interval()
         batch = self._program.put(self._input.get_next_padded())
         train_step = self._program.train_step
-        leaving.before_step()
+        leaving.before_step(step)
         if self._profiler is not None:
             self._profiler.before(step, self._job_log_dir)
         with jax.transfer_guard('disallow'):  # Nothing that nobody sees waits for the host.
@@ -274,10 +280,7 @@ class Training:
         try:
             yield
         except NonFiniteLossError as error:
-            last = 'there is no checkpoint from before that'
-            if self._saved is not None:
-                last = f'the last checkpoint from before that is {self._saved[1]}'
-            raise NonFiniteLossError(f'{error}; {last}') from error
+            raise error.located(self._saved) from error
 
     def _save(self, step: int) -> None:
         if self._saved is not None and self._saved[0] == step:
@@ -295,6 +298,8 @@ class Training:
                 'train_metrics': self._train_metrics.to_json(),
                 'best': self._kept.to_json(),
             }
+            needed = first_needed(self._job_log_dir) if processes.is_first() else None
+            self._kept.needed = processes.broadcast(needed)
             path = self._checkpoints.save(step, self._state, progress)
         self._saved = (step, path)
 
@@ -306,6 +311,10 @@ class Training:
         self._rolling.start(step)
         with self._speed.paused():
             metrics = evaluate(self._experiment, self._program, self._state, self._values)
+            if not self._loop.eval_skip_train:
+                metrics |= evaluate_next(
+                    self._experiment, self._input, self._program, self._state, self._values
+                )
             self._write(step, metrics)
             metrics |= self._costs
         metrics |= {f'train/{name}': value for name, value in train.items()}
@@ -341,12 +350,16 @@ class _Leaving:
         self._should_interrupt = should_interrupt
         self._agreed = False
 
-    def before_step(self) -> None:
+    def before_step(self, step: int) -> None:
         """Of several processes, makes sure that all are about to do the step, and agrees."""
         # One round a step: with it no process can be alone in a step, where it would wait for ever.
         if processes.count() > 1:
-            self._agreed = processes.agree(self._should_interrupt())
+            self._agreed = processes.agree(self._asked(step))
 
-    def after_step(self) -> bool:
+    def after_step(self, step: int) -> bool:
         """What was agreed. One process asks only now."""
-        return self._agreed if processes.count() > 1 else self._should_interrupt()
+        return self._agreed if processes.count() > 1 else self._asked(step)
+
+    def _asked(self, step: int) -> bool:
+        is_preempted = processes.is_preempted(step)  # At every step: JAX counts along.
+        return self._should_interrupt() or is_preempted

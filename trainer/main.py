@@ -3,7 +3,9 @@
     python -m trainer.main --exp=lm.C4Small --job_log_dir=runs/c4 --mode=train
     python -m trainer.main --exp=lm.C4Small --job_log_dir=runs/c4 --mode=eval
 
-The same command again resumes from the newest checkpoint. The directory may be in Google Cloud
+The same command again resumes from the newest checkpoint. --mode=eval follows a run, which need not
+have begun: it evaluates each checkpoint as it appears, and ends when training has; eval_once does
+the newest alone. The directory may be in Google Cloud
 Storage, gs://BUCKET/DIRECTORY (pip install 'paxtune[gcs]'); there no lock keeps others out. Several
 processes, or hosts with a common file system, train together: the same command on each, with
 
@@ -14,6 +16,7 @@ Exit codes: 0 done, 2 bad input, 3 another process was lost, 130 or 143 interrup
 
 import contextlib
 import shlex
+import signal
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -34,7 +37,7 @@ def main(argv: Sequence[str] | None) -> int:
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags)
     flags.add_argument('--job_log_dir', required=True, help='where everything is written')
-    flags.add_argument('--mode', choices=['train', 'eval'], default='train')
+    flags.add_argument('--mode', choices=['train', 'eval', 'eval_once'], default='train')
     flags.add_argument(
         '--profile_steps', metavar='A:B', help='profile these steps; TensorBoard shows them'
     )
@@ -54,8 +57,8 @@ def main(argv: Sequence[str] | None) -> int:
         if args.smoke:
             experiment = overrides.smoke(experiment)
         experiment = overrides.override(experiment, args.set)
-        if args.mode == 'eval':
-            return evaluate_newest(experiment, args.job_log_dir)
+        if args.mode in ('eval', 'eval_once'):
+            return evaluate(experiment, args.job_log_dir, once=args.mode == 'eval_once')
         again = ['python', '-m', 'trainer.main', *command.given(argv)]
         return train(experiment, args.job_log_dir, again, profiler)
 
@@ -120,37 +123,32 @@ def _train(
         except Interrupted as stopped:
             again = shlex.join(resume_command)
             _say(f'Stopped at step {stopped.step}. To resume: {again}')
-            return interrupt.exit_code
+            # One of several processes may have been told, and JAX, whose notice is a SIGTERM.
+            numbers = [number for number in processes.gather(interrupt.number) if number]
+            return 128 + (interrupt.number or max(numbers, default=signal.SIGTERM))
         except NonFiniteLossError as error:
             raise UserError(str(error)) from error
     return 0
 
 
-def evaluate_newest(experiment: 'Experiment', job_log_dir: str) -> int:
-    """Evaluates the newest checkpoint and prints its metrics. Returns the exit code.
+def evaluate(experiment: 'Experiment', job_log_dir: str, once: bool) -> int:
+    """Evaluates checkpoints and prints their metrics. Returns the exit code.
+
+    Args:
+        experiment: what the run trains.
+        job_log_dir: of the run.
+        once: the newest checkpoint, rather than each as it appears until training has ended.
 
     Raises:
-        UserError: bad input, or there is no checkpoint.
+        UserError: bad input, or the newest is asked for and there is none.
     """
-    from trainer.checkpoint import Checkpoints
-    from trainer.directory import job_path
-    from trainer.evaluate import evaluate
-    from trainer.rolling import Rolling
-    from trainer.setup import compiled, localized, prepare_inputs
+    from trainer import interrupt
+    from trainer.eval_job import evaluate_each, evaluate_newest
 
-    path = job_path(job_log_dir) / 'checkpoints'
-    if not path.exists():
-        raise UserError(f'--job_log_dir: there are no checkpoints in {path}')
-    experiment = localized(command.concrete(experiment))
-    prepare_inputs(experiment)
     command.enable_compilation_cache()
-    program, values = compiled(experiment)
-    with contextlib.closing(Checkpoints(path)) as checkpoints:
-        restored = checkpoints.restore(program.abstract_state)
-    if restored is None:
-        raise UserError(f'--job_log_dir: there is no checkpoint that can be read in {path}')
-    Rolling(experiment.eval_inputs).resume(restored.progress)
-    print_metrics(restored.step, evaluate(experiment, program, restored.state, values))
+    run = evaluate_newest if once else evaluate_each
+    with interrupt.leaving_at_once('Stopped. The same command goes on from here.'):
+        run(experiment, job_log_dir, print_metrics)
     return 0
 
 
