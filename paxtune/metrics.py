@@ -1,7 +1,8 @@
 """Metrics by name: how rewards, limits and policies say which number they mean.
 
-A name is `<evaluation set>/<metric>`, `train/<metric>`, or one of those that belong to the whole
-trial, such as `num_params`. Where a trial has several sub-experiments, `:<sub-experiment>` follows.
+A name is `<evaluation set>/<metric>`, `decode_<decode set>/<metric>`, `train/<metric>`, or one of
+those that belong to the whole trial, such as `num_params`. Where a trial has several
+sub-experiments, `:<sub-experiment>` follows.
 """
 
 import functools
@@ -21,7 +22,8 @@ Aggregator = Literal['mean', 'sum', 'max', 'min', 'median']
 STATIC_METRICS = ('num_params', 'flops_per_token')
 """Metrics that are known before anything is compiled."""
 
-_ANY_EVAL_SET = '(?!train/)[^/]+/'
+_ANY_EVAL_SET = '(?!train/|eval_train/|decode_)[^/]+/'
+_ANY_DECODE_SET = 'decode_[^/]+/'
 
 
 class MissingMetricError(UserError):
@@ -76,6 +78,13 @@ class Metric(Component):
         return cls(f'train/{name}', sub_experiment, aggregator)
 
     @classmethod
+    def eval_train(
+        cls, name: str, sub_experiment: str | None = None, aggregator: Aggregator | None = None
+    ) -> 'Metric':
+        """A metric of the next training batch, evaluated: `train.eval_skip_train` is false."""
+        return cls(f'eval_train/{name}', sub_experiment, aggregator)
+
+    @classmethod
     def eval(
         cls,
         name: str,
@@ -95,6 +104,27 @@ class Metric(Component):
         if dataset is not None:
             return cls(f'{dataset}/{name}', sub_experiment, aggregator)
         return cls(_ANY_EVAL_SET + re.escape(name), sub_experiment, aggregator, pattern=True)
+
+    @classmethod
+    def decode(
+        cls,
+        name: str,
+        dataset: str | None = None,
+        sub_experiment: str | None = None,
+        aggregator: Aggregator | None = None,
+    ) -> 'Metric':
+        """A metric of what was written for a decode set; for any of them where none is named.
+
+        Example:
+            >>> measured = {'decode_test/exact_match': 0.5, 'test/exact_match': 0.7}
+            >>> Metric.decode('exact_match', 'test').value(measured)
+            0.5
+            >>> Metric.decode('exact_match').value(measured)
+            0.5
+        """
+        if dataset is not None:
+            return cls(f'decode_{dataset}/{name}', sub_experiment, aggregator)
+        return cls(_ANY_DECODE_SET + re.escape(name), sub_experiment, aggregator, pattern=True)
 
     @classmethod
     def num_params(
@@ -130,6 +160,13 @@ class Metric(Component):
     ) -> 'Metric':
         """Evaluation batches in a second. It measures the machine: no two runs agree on it."""
         return cls('eval_steps_per_second', sub_experiment, aggregator)
+
+    @classmethod
+    def decode_steps_per_second(
+        cls, sub_experiment: str | None = None, aggregator: Aggregator | None = None
+    ) -> 'Metric':
+        """Batches decoded in a second. It measures the machine: no two runs agree on it."""
+        return cls('decode_steps_per_second', sub_experiment, aggregator)
 
     @property
     def label(self) -> str:

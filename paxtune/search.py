@@ -220,6 +220,8 @@ def _check_metrics(tunable: 'Tunable') -> None:
     groups = ['train', *tunable.eval_inputs]
     if tunable.train.decode_interval_steps is not None:
         groups += [f'decode_{name}' for name in tunable.decode_inputs]
+    if getattr(tunable.train, 'eval_skip_train', None) is not True:  # Or it is searched.
+        groups.append('eval_train')
     for asking, metrics in tunable.search.metrics.items():
         for metric in metrics:
             group, slash, _ = metric.name.partition('/')

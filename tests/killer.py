@@ -7,7 +7,7 @@ is complete; `save:N` inside the N-th save, when its files are written and it do
 a store a save is two, of the arrays and of all);
 `suggestion:N` inside the N-th suggestion; `suggested:N` after it, before it is written; `moved:N`
 before the N-th change of a trial (a report, an end, a note) is written; `int:N` sends SIGINT before
-the N-th training step, `ints:N` twice.
+the N-th training step, `ints:N` twice; `eval:N` before the N-th evaluation of an evaluation job.
 """
 
 import os
@@ -69,6 +69,10 @@ def arm(where: str) -> None:
 
         actions = {'step': _die, 'int': _interrupt, 'ints': _interrupt_twice}
         _before(Training, '_step', count, actions[kind])
+    elif kind == 'eval':
+        from trainer import checkpoint_jobs
+
+        _before(checkpoint_jobs, 'evaluate', count, _die)
     elif kind == 'saved':
         _saved(count)
     elif kind == 'save':

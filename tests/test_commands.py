@@ -50,7 +50,7 @@ _RATES = '--exp=tests.paxtune.tunables.Rates'
             ],
             'eval_inputs.eval.repeat: ',
         ),
-        ('trainer.main', ['--exp=lm.C4Small', '--mode=eval', '--job_log_dir=/none'], '/none'),
+        ('trainer.main', ['--exp=lm.C4Small', '--mode=eval_once', '--job_log_dir=/none'], '/none'),
     ],
 )
 def test_bad_input_gets_one_message_and_exit_code_2(

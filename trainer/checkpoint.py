@@ -105,20 +105,28 @@ class Checkpoints:
         for step in processes.broadcast(steps):
             path = self._directory / str(step)
             try:
-                found, state = self._read(step, abstract)
+                return self.restore_step(step, abstract)
             except DamagedError as error:
                 # Damaged or half-written: say so, and go on from the one before.
                 logging.warning('Checkpoint %s cannot be read (%s); trying older', path, error)
                 if any(path.iterdir()):
                     damaged.append(f'{path} ({error})')
-                continue
-            return Restored(step, str(path), state, found.progress)
         if damaged:
             raise UserError(
                 f'No checkpoint can be read: {"; ".join(damaged)}. Put right what keeps them from '
                 'being read, or move them away to start anew.'
             )
         return None
+
+    def restore_step(self, step: int, abstract: TrainState) -> Restored:
+        """The checkpoint of a step.
+
+        Raises:
+            DamagedError: it cannot be read.
+            UserError: it is of another experiment or version.
+        """
+        found, state = self._read(step, abstract)
+        return Restored(step, str(self._directory / str(step)), state, found.progress)
 
     def wait(self) -> None:
         """Waits until everything is written.
@@ -206,6 +214,21 @@ def saved_checkpoints(directory: epath.Path) -> list[epath.Path]:
     """
     steps = [child for child in directory.iterdir() if child.name.isdigit()]
     return [step for step in steps if _is_checkpoint(step)]
+
+
+def saved_progress(checkpoint: epath.Path) -> dict[str, Any]:
+    """What was saved with a checkpoint besides arrays.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        metadata = ocp.checkpointables_metadata(checkpoint).custom_metadata
+        return Contents.from_json(checkpoint, metadata).progress
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f'{checkpoint} cannot be read ({_told(error)})') from error
 
 
 def check_params(checkpoint: epath.Path, abstract: Any) -> Contents:

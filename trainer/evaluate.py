@@ -6,9 +6,10 @@ from typing import Any
 import jax
 
 from trainer import processes
-from trainer.experiment import Experiment
-from trainer.inputs.base import Batch, Input
+from trainer.experiment import EVAL_TRAIN, Experiment
+from trainer.inputs.base import Batch, EndOfData, Input
 from trainer.inputs.evaluation import eval_batches
+from trainer.inputs.peek import Peekable
 from trainer.metrics import Metrics, Totals
 from trainer.program import Program, Scores, Values
 from trainer.speed import Speed
@@ -62,6 +63,26 @@ def _note(
     totals.add(metrics)
     if scored is not None:
         scores |= zip(scored.example_ids_B.tolist(), scored.log_probs_B.tolist(), strict=True)
+
+
+def evaluate_next(
+    data: Peekable, experiment: Experiment, program: Program, state: TrainState, values: Values
+) -> dict[str, float]:
+    """The metrics of the next training batch, as an evaluation has them: without dropout.
+
+    They are called `eval_train/<metric>`. The batch is trained on as if nothing had been. Where
+    there is none any more, there are no metrics.
+    """
+    try:
+        batch = data.peek_padded()
+    except EndOfData:
+        batch = None
+    if processes.agree(batch is None) or batch is None:
+        return {}
+    eval_step = program.eval_step(experiment.train_input.padded_spec())
+    totals = Totals()
+    totals.add(jax.device_get(eval_step(state.variables, program.put(batch), values)))
+    return {f'{EVAL_TRAIN}/{metric}': value for metric, value in totals.values().items()}
 
 
 def read_together(data: Input, path: str) -> Iterator[Batch]:

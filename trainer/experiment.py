@@ -9,6 +9,9 @@ from trainer.inputs.base import Input
 from trainer.mesh import Mesh
 from trainer.task import Task
 
+EVAL_TRAIN = 'eval_train'
+"""What the evaluation of the next training batch is called among the metrics."""
+
 
 class TrainLoop(Component):
     """How long to train, and what happens in between. Intervals are in steps.
@@ -16,6 +19,9 @@ class TrainLoop(Component):
     Attributes:
         num_train_steps: optimizer steps of the run.
         eval_interval_steps: evaluate after every so many steps, and after the last.
+        eval_skip_train: leave it at the evaluation sets. If false, the next training batch is
+            evaluated with them, before it is trained on: `eval_train/<metric>`. It costs an
+            evaluation step, and to compile it where no evaluation set has batches of that shape.
         save_interval_steps: write a checkpoint after every so many steps, and after the last.
         save_max_to_keep: checkpoints to keep, the newest ones.
         save_keep_interval_duration: keep one for good every so often as well: '30m', '12h', '1d'.
@@ -33,6 +39,7 @@ class TrainLoop(Component):
 
     num_train_steps: int = 1000
     eval_interval_steps: int = 100
+    eval_skip_train: bool = True
     save_interval_steps: int = 100
     save_max_to_keep: int = 2
     save_keep_interval_duration: str | None = None
@@ -96,10 +103,15 @@ class Experiment(Component):
                 self._check_set(field, name, data)
 
     def _check_set(self, field: str, name: str, data: Input) -> None:
-        if name == 'train' or name.startswith('decode_') or '/' in name or ':' in name:
+        if (
+            name in ('train', EVAL_TRAIN)
+            or name.startswith('decode_')
+            or '/' in name
+            or ':' in name
+        ):
             raise ValueError(
-                f"{field}: {name!r} is no name for a set: 'train', what begins with 'decode_' "
-                "and names with '/' or ':' would be confused with other metrics"
+                f"{field}: {name!r} is no name for a set: 'train', {EVAL_TRAIN!r}, what begins "
+                "with 'decode_' and names with '/' or ':' would be confused with other metrics"
             )
         if not re.fullmatch(r'[A-Za-z0-9_-]+', name):
             raise ValueError(

@@ -2,11 +2,13 @@
 
     python -m trainer.inspect_input --exp=lm.StdlibTunable
     python -m trainer.inspect_input --exp=lm.C4Small --input=eval_inputs.eval --num_batches=1
+    python -m trainer.inspect_input --exp=lm.C4Small --input=train_input --num_batches=1 \\
+        --from_checkpoint=runs/c4/checkpoints/100 --skip_batches=20
 
 Prints some batches of each input: their shapes, how much of them is padding, how densely rows are
 packed, and examples as the vocabulary spells them. Then it reads on as two, three and four hosts
 would, and checks that no two read the same examples and that evaluations end together; and that
-all inputs have one vocabulary.
+all inputs have one vocabulary. The third command shows batch 121, on which a run may have failed.
 
 Exit codes: 0 all is well, 2 bad input, or a check failed.
 """
@@ -46,8 +48,17 @@ def main(argv: Sequence[str] | None) -> int:
         default=4,
         help='batches that each simulated host reads; 0 to leave hosts unchecked',
     )
+    flags.add_argument(
+        '--skip_batches', type=int, default=0, metavar='N', help='leave out so many before'
+    )
+    flags.add_argument(
+        '--from_checkpoint',
+        metavar='PATH',
+        help='show train_input from where it was at a checkpoint: a step in `checkpoints`',
+    )
     args = flags.parse_args(argv)
-    for name, least in (('num_batches', 1), ('num_rows', 0), ('num_host_batches', 0)):
+    leasts = {'num_batches': 1, 'num_rows': 0, 'num_host_batches': 0, 'skip_batches': 0}
+    for name, least in leasts.items():
         if getattr(args, name) < least:
             raise UserError(f'--{name} must be at least {least}: {getattr(args, name)}')
 
@@ -63,8 +74,13 @@ def main(argv: Sequence[str] | None) -> int:
     inputs = inputs_by_path(experiment)
     chosen = _chosen(inputs, args.input)
     prepare_inputs(experiment)
+    read = 0
+    if args.from_checkpoint is not None:
+        if list(chosen) != ['train_input']:
+            raise UserError('--from_checkpoint shows train_input: add --input=train_input')
+        read = go_to_checkpoint(experiment.train_input, args.from_checkpoint)
     for path, data in chosen.items():
-        show(path, data, args.num_batches, args.num_rows)
+        show(path, data, args.num_batches, args.num_rows, args.skip_batches, read)
     for path, data in chosen.items() if args.num_host_batches else []:
         print(f'{path}: {check_hosts(path, data, args.num_host_batches)}')
     print(check_vocabularies(inputs))
@@ -99,8 +115,43 @@ def _chosen(inputs: 'dict[str, Input]', paths: Sequence[str]) -> 'dict[str, Inpu
     return {path: data for path, data in inputs.items() if not paths or path in paths}
 
 
-def show(path: str, data: 'Input', num_batches: int, num_rows: int) -> None:
-    """Prints the first batches of an input."""
+def go_to_checkpoint(data: 'Input', path: str) -> int:
+    """Has the training input go on where it was at a checkpoint. Returns how many it had read.
+
+    Raises:
+        UserError: there is no checkpoint that says so, or it is of other data.
+    """
+    from trainer.checkpoint import newest_checkpoint, saved_progress
+
+    checkpoint = newest_checkpoint(path)
+    if checkpoint is None:
+        raise UserError(f'--from_checkpoint={path}: there is no checkpoint')
+    progress = saved_progress(checkpoint)
+    if 'position' not in progress:
+        raise UserError(
+            f'--from_checkpoint={path}: it was written by several processes, each of which had its '
+            'own share of the data'
+        )
+    try:
+        data.set_position(progress['position'])
+    except UserError as error:
+        raise UserError(f'--from_checkpoint={path}: {error}') from error
+    return int(checkpoint.name)
+
+
+def show(
+    path: str, data: 'Input', num_batches: int, num_rows: int, skip: int = 0, read: int = 0
+) -> None:
+    """Prints batches of an input.
+
+    Args:
+        path: of the input, to be printed.
+        data: the input.
+        num_batches: how many.
+        num_rows: how many examples of each.
+        skip: how many batches to leave out before them.
+        read: how many it had read before that.
+    """
     import contextlib
 
     from trainer.inputs.base import EndOfData
@@ -110,12 +161,14 @@ def show(path: str, data: 'Input', num_batches: int, num_rows: int) -> None:
     for name, spec in data.element_spec().items():
         print(f'  {name}: {spec.dtype}{list(spec.shape)}')
     with contextlib.closing(data):
-        for number in range(1, num_batches + 1):
+        for number in range(read + 1, read + skip + num_batches + 1):
             try:
                 batch = data.get_next()
             except EndOfData:
                 print(f'  the set ends after {number - 1} batches')
                 break
+            if number <= read + skip:
+                continue
             print(f'  batch {number}: {describe(batch)}')
             for row in range(min(num_rows, data.batch_size)):
                 for line in spell(data, batch, row):

@@ -30,6 +30,11 @@ class Interrupt:
         return self._signal is not None
 
     @property
+    def number(self) -> int | None:
+        """The number of the signal that has come."""
+        return self._signal
+
+    @property
     def exit_code(self) -> int:
         """What a shell expects of a process that a signal ended: 128 + its number."""
         return 128 + (self._signal or signal.SIGINT)
@@ -50,6 +55,28 @@ class Interrupt:
             os._exit(self.exit_code)
         self._signal = number
         _write(2, b'\nSaving a checkpoint, then stopping; once more to stop at once.\n')
+
+
+@contextlib.contextmanager
+def leaving_at_once(message: str) -> Iterator[None]:
+    """While entered, the first SIGINT or SIGTERM ends the process: 128 + its number, as shells do.
+
+    For commands that lose nothing by that.
+
+    Args:
+        message: a line for the standard error.
+    """
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        _write(2, f'\n{message}\n'.encode())
+        os._exit(128 + number)
+
+    before = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 @contextlib.contextmanager

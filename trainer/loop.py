@@ -11,15 +11,16 @@ import jax
 from absl import logging
 from etils import epath
 
-from trainer import peaks, processes
+from trainer import ending, peaks, processes
 from trainer.checkpoint import Checkpoints, Restored, load_params
 from trainer.costs import static_costs
 from trainer.decode import decode
 from trainer.derived import resolve
 from trainer.directory import write_text
 from trainer.errors import UserError
-from trainer.evaluate import evaluate
+from trainer.evaluate import evaluate, evaluate_next
 from trainer.experiment import Experiment
+from trainer.following import first_needed
 from trainer.inputs.peek import Peekable
 from trainer.metrics import Metrics
 from trainer.names import nearest
@@ -43,7 +44,8 @@ class Measurement:
     Attributes:
         step: optimizer steps done.
         metrics: `train/<metric>` since the last measurement, `<name>/<metric>` of each
-            evaluation set, `decode_<name>/<metric>` of each decode set, the costs of
+            evaluation set, `decode_<name>/<metric>` of each decode set, `eval_train/<metric>`
+            where the loop is to measure it, the costs of
             `trainer.costs`, and how fast it went (`trainer.speed.SPEEDS`), as far as there was
             anything to time: not in the first step of this process. Not finite where training
             diverged.
@@ -90,7 +92,7 @@ def run(
     Raises:
         UserError: the experiment cannot run here (no data, a mesh that does not fit …).
         NonFiniteLossError: the training loss became NaN or infinite.
-        Interrupted: `should_interrupt` said so.
+        Interrupted: `should_interrupt` said so, or JAX's preemption notice came.
         StopTrial, SkipTrial: code of the experiment said so.
         OtherProcessError, LostProcessError: another process failed, or is not there any more.
     """
@@ -98,6 +100,7 @@ def run(
         # What fails here ends the others, too: before they would wait for this one in a save, and
         # once more for what fails last.
         processes.together(),
+        ending.marked(job_log_dir) as marked,
         contextlib.closing(Training(experiment, epath.Path(job_log_dir), profiler)) as training,
         processes.together(),
     ):
@@ -106,6 +109,8 @@ def run(
         except Signal as signal:
             signal.step = training.step
             raise
+        finally:
+            marked.step = training.step
 
 
 class Training:
@@ -132,6 +137,7 @@ class Training:
         self._to_summarize: int | None = None  # A step whose metrics are written once it is done.
         job_log_dir.mkdir(parents=True, exist_ok=True)
         processes.agree()  # Now all have what they need to begin.
+        ending.unmark(job_log_dir)
         with contextlib.ExitStack() as opened:
             for data in inputs_by_path(self._experiment).values():
                 opened.callback(data.close)
@@ -170,7 +176,7 @@ class Training:
             if self._is_due(step, self._loop.eval_interval_steps):
                 yield self._measure(step)
                 self._speed.start()
-            if leaving.after_step() and step < self._loop.num_train_steps:
+            if leaving.after_step(step) and step < self._loop.num_train_steps:
                 self._save(step)
                 self._checkpoints.wait()
                 raise Interrupted(step)
@@ -230,7 +236,7 @@ class Training:
             self._train_metrics.start_interval()
         batch = self._program.put(self._input.get_next_padded())
         train_step = self._program.train_step
-        leaving.before_step()
+        leaving.before_step(step)
         if self._profiler is not None:
             self._profiler.before(step, self._job_log_dir)
         with jax.transfer_guard('disallow'):  # Nothing that nobody sees waits for the host.
@@ -278,10 +284,7 @@ class Training:
         try:
             yield
         except NonFiniteLossError as error:
-            last = 'there is no checkpoint from before that'
-            if self._saved is not None:
-                last = f'the last checkpoint from before that is {self._saved[1]}'
-            raise NonFiniteLossError(f'{error}; {last}') from error
+            raise error.located(self._saved) from error
 
     def _save(self, step: int) -> None:
         if self._saved is not None and self._saved[0] == step:
@@ -299,6 +302,8 @@ class Training:
                 'train_metrics': self._train_metrics.to_json(),
                 'best': self._kept.to_json(),
             }
+            needed = first_needed(self._job_log_dir) if processes.is_first() else None
+            self._kept.needed = processes.broadcast(needed)
             path = self._checkpoints.save(step, self._state, progress)
         self._saved = (step, path)
 
@@ -311,6 +316,8 @@ class Training:
         with self._speed.paused():
             running = self._experiment, self._program, self._state, self._values
             metrics = evaluate(*running)
+            if not self._loop.eval_skip_train:
+                metrics |= evaluate_next(self._input, *running)
             if self._is_due(step, self._loop.decode_interval_steps):
                 metrics |= decode(*running, self._job_log_dir)
             self._write(step, metrics)
@@ -348,12 +355,16 @@ class _Leaving:
         self._should_interrupt = should_interrupt
         self._agreed = False
 
-    def before_step(self) -> None:
+    def before_step(self, step: int) -> None:
         """Of several processes, makes sure that all are about to do the step, and agrees."""
         # One round a step: with it no process can be alone in a step, where it would wait for ever.
         if processes.count() > 1:
-            self._agreed = processes.agree(self._should_interrupt())
+            self._agreed = processes.agree(self._asked(step))
 
-    def after_step(self) -> bool:
+    def after_step(self, step: int) -> bool:
         """What was agreed. One process asks only now."""
-        return self._agreed if processes.count() > 1 else self._should_interrupt()
+        return self._agreed if processes.count() > 1 else self._asked(step)
+
+    def _asked(self, step: int) -> bool:
+        is_preempted = processes.is_preempted(step)  # At every step: JAX counts along.
+        return self._should_interrupt() or is_preempted

@@ -1,11 +1,16 @@
-"""Trains or evaluates one experiment.
+"""Trains one experiment, evaluates its checkpoints, or decodes from them.
 
     python -m trainer.main --exp=lm.C4Small --job_log_dir=runs/c4 --mode=train
     python -m trainer.main --exp=lm.C4Small --job_log_dir=runs/c4 --mode=eval
 
-The same command again resumes from the newest checkpoint. The directory may be in Google Cloud
-Storage, gs://BUCKET/DIRECTORY (pip install 'paxtune[gcs]'); there no lock keeps others out. Several
-processes, or hosts with a common file system, train together: the same command on each, with
+The same command again resumes from the newest checkpoint. --mode=eval follows a run, which need not
+have begun: it evaluates each checkpoint as it appears, and ends when training has; --mode=decode
+decodes from each in the same way, and puts the texts into decode_out/. eval_once and decode_once do
+it with the newest checkpoint alone, or with that of --checkpoint_step.
+
+The directory may be in Google Cloud Storage, gs://BUCKET/DIRECTORY (pip install 'paxtune[gcs]');
+there no lock keeps others out. Several processes, or hosts with a common file system, train
+together: the same command on each, with
 
     --coordinator=HOST:PORT --num_processes=2 --process_id=0     (and 1)
 
@@ -14,6 +19,7 @@ Exit codes: 0 done, 2 bad input, 3 another process was lost, 130 or 143 interrup
 
 import contextlib
 import shlex
+import signal
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,8 +27,11 @@ from trainer import command
 from trainer.errors import UserError
 
 if TYPE_CHECKING:
+    from trainer.checkpoint_jobs import Job
     from trainer.experiment import Experiment
     from trainer.profiling import Profiler
+
+_MODES = ['train', 'eval', 'eval_once', 'decode', 'decode_once']
 
 
 def main(argv: Sequence[str] | None) -> int:
@@ -34,7 +43,10 @@ def main(argv: Sequence[str] | None) -> int:
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags)
     flags.add_argument('--job_log_dir', required=True, help='where everything is written')
-    flags.add_argument('--mode', choices=['train', 'eval'], default='train')
+    flags.add_argument('--mode', choices=_MODES, default='train')
+    flags.add_argument(
+        '--checkpoint_step', type=int, metavar='N', help='of eval_once and decode_once'
+    )
     flags.add_argument(
         '--profile_steps', metavar='A:B', help='profile these steps; TensorBoard shows them'
     )
@@ -47,6 +59,8 @@ def main(argv: Sequence[str] | None) -> int:
 
     if args.profile_steps is not None and args.mode != 'train':
         raise UserError('--profile_steps profiles training: leave out --mode')
+    if args.checkpoint_step is not None and not args.mode.endswith('_once'):
+        raise UserError('--checkpoint_step is for --mode=eval_once and --mode=decode_once')
     profiler = None if args.profile_steps is None else Profiler.parse(args.profile_steps)
     processes.start(args)
     with processes.together():
@@ -54,8 +68,11 @@ def main(argv: Sequence[str] | None) -> int:
         if args.smoke:
             experiment = overrides.smoke(experiment)
         experiment = overrides.override(experiment, args.set)
-        if args.mode == 'eval':
-            return evaluate_newest(experiment, args.job_log_dir)
+        job, _, once = args.mode.partition('_')
+        if job != 'train':
+            return treat_checkpoints(
+                job, experiment, args.job_log_dir, once=bool(once), step=args.checkpoint_step
+            )
         again = ['python', '-m', 'trainer.main', *command.given(argv)]
         return train(experiment, args.job_log_dir, again, profiler)
 
@@ -120,37 +137,38 @@ def _train(
         except Interrupted as stopped:
             again = shlex.join(resume_command)
             _say(f'Stopped at step {stopped.step}. To resume: {again}')
-            return interrupt.exit_code
+            # One of several processes may have been told, and JAX, whose notice is a SIGTERM.
+            numbers = [number for number in processes.gather(interrupt.number) if number]
+            return 128 + (interrupt.number or max(numbers, default=signal.SIGTERM))
         except NonFiniteLossError as error:
             raise UserError(str(error)) from error
     return 0
 
 
-def evaluate_newest(experiment: 'Experiment', job_log_dir: str) -> int:
-    """Evaluates the newest checkpoint and prints its metrics. Returns the exit code.
+def treat_checkpoints(
+    job: 'Job', experiment: 'Experiment', job_log_dir: str, once: bool, step: int | None = None
+) -> int:
+    """Evaluates checkpoints, or decodes from them, and prints metrics. Returns the exit code.
+
+    Args:
+        job: what is done with them.
+        experiment: what the run trains.
+        job_log_dir: of the run.
+        once: one checkpoint, rather than each as it appears until training has ended.
+        step: that of the one; None for the newest.
 
     Raises:
-        UserError: bad input, or there is no checkpoint.
+        UserError: bad input, or one is asked for and it is not there.
     """
-    from trainer.checkpoint import Checkpoints
-    from trainer.directory import job_path
-    from trainer.evaluate import evaluate
-    from trainer.rolling import Rolling
-    from trainer.setup import compiled, inputs_by_path, localized, prepare_inputs
+    from trainer import interrupt
+    from trainer.checkpoint_jobs import treat_each, treat_one
 
-    path = job_path(job_log_dir) / 'checkpoints'
-    if not path.exists():
-        raise UserError(f'--job_log_dir: there are no checkpoints in {path}')
-    experiment = localized(command.concrete(experiment))
-    prepare_inputs(experiment)
     command.enable_compilation_cache()
-    program, values = compiled(experiment)
-    with contextlib.closing(Checkpoints(path)) as checkpoints:
-        restored = checkpoints.restore(program.abstract_state)
-    if restored is None:
-        raise UserError(f'--job_log_dir: there is no checkpoint that can be read in {path}')
-    Rolling(inputs_by_path(experiment)).resume(restored.progress)
-    print_metrics(restored.step, evaluate(experiment, program, restored.state, values))
+    with interrupt.leaving_at_once('Stopped. The same command goes on from here.'):
+        if once:
+            treat_one(job, experiment, job_log_dir, print_metrics, step)
+        else:
+            treat_each(job, experiment, job_log_dir, print_metrics)
     return 0
 
 

@@ -13,17 +13,20 @@ _policies = ocp.training.preservation_policies
 
 
 class Preservation:
-    """The newest, and where asked for one every so often and the best so far.
+    """The newest, where asked for one every so often and the best so far, and what others need.
 
     Attributes:
         policy: what orbax asks.
+        needed: the first step that a job which follows the run still needs, with all after it;
+            None where none does. The same in all processes.
     """
 
     def __init__(self, loop: TrainLoop) -> None:
         """Keeps what the loop says."""
         self._goal = loop.save_best_goal
         self._values: dict[int, float] = {}
-        policies: list[Any] = [_policies.LatestN(loop.save_max_to_keep)]
+        self.needed: int | None = None
+        policies: list[Any] = [_policies.LatestN(loop.save_max_to_keep), _Needed(self)]
         if loop.save_keep_interval_duration is not None:
             policies.append(_policies.EveryNSeconds(seconds(loop.save_keep_interval_duration)))
         if loop.save_best_metric is not None:
@@ -49,6 +52,16 @@ class Preservation:
     def from_json(self, saved: Mapping[str, float]) -> None:
         """Takes note of what `to_json` has returned."""
         self._values |= {int(step): float(value) for step, value in saved.items()}
+
+
+class _Needed:
+    def __init__(self, kept: Preservation) -> None:
+        self._kept = kept
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> Sequence[bool]:
+        """Whether each is to be kept."""
+        needed = self._kept.needed
+        return [needed is not None and each.step >= needed for each in checkpoints]
 
 
 class _Best:

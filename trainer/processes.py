@@ -22,6 +22,7 @@ import jax
 
 # Public JAX has no messages between processes that do without devices. Orbax uses these, too.
 from jax._src import distributed
+from jax.experimental import multihost_utils
 
 from trainer.errors import LostProcessError, OtherProcessError, SaveError, UserError
 from trainer.signals import SkipTrial, StopTrial
@@ -136,6 +137,18 @@ def agree(flag: bool = False) -> bool:
         LostProcessError: another process is not there any more.
     """
     return any('flag' in said for said in _group().round({'flag': True} if flag else None).values())
+
+
+def is_preempted(step: int) -> bool:
+    """Whether JAX's preemption notice came, and all processes are to save after this step.
+
+    JAX takes SIGTERM for such a notice where `jax.distributed.initialize()` was called without
+    `start`, and lets all processes know. Each must ask this at every step.
+    """
+    # `reached_preemption_sync_point` raises where there is nothing that could be reached.
+    if distributed.global_state.preemption_sync_manager is None:
+        return False
+    return bool(multihost_utils.reached_preemption_sync_point(step))
 
 
 def gather(value: Any) -> list[Any]:

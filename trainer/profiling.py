@@ -23,6 +23,7 @@ class Profiler:
         """Prepares to profile the steps from `first` to `last`, both included."""
         self._first, self._last = first, last
         self._is_on = False
+        self._step: Any = None  # What is profiled is shown by steps.
 
     @classmethod
     def parse(cls, window: str) -> 'Profiler':
@@ -52,9 +53,15 @@ class Profiler:
         if self.covers(step) and not self._is_on:
             jax.profiler.start_trace(str(job_log_dir))
             self._is_on = True
+        if self._is_on:
+            self._step = jax.profiler.StepTraceAnnotation('train', step_num=step)
+            self._step.__enter__()
 
     def after(self, step: int, results: Any) -> None:
         """Ends with the last step of the window, once that has been done."""
+        if self._step is not None:
+            self._step.__exit__(None, None, None)
+            self._step = None
         if self._is_on and step >= self._last:
             jax.block_until_ready(results)
             self.close()

@@ -65,7 +65,16 @@ class Summaries:
     from `summaries/`. A resumed run drops what an earlier process wrote beyond its checkpoint.
     """
 
-    def __init__(self, job_log_dir: epath.PathLike, resumed_from: int):
+    def __init__(
+        self, job_log_dir: epath.PathLike, resumed_from: int, scalars: epath.PathLike | None = None
+    ):
+        """Goes on with the metrics of a directory.
+
+        Args:
+            job_log_dir: where `metrics.jsonl` is.
+            resumed_from: the step from which on they are written anew.
+            scalars: where those for TensorBoard are, if not in `summaries/` beside it.
+        """
         root = epath.Path(job_log_dir)
         self._path = root / METRICS
         kept = [r for r in read_metrics(self._path) if _belongs(r, resumed_from)]
@@ -75,7 +84,8 @@ class Summaries:
         if self._whole is not None:
             self._whole.write(text.encode())
         self._flushed = time.monotonic()
-        self._tensorboard = _Scalars(root / 'summaries', resumed_from)
+        directory = root / 'summaries' if scalars is None else epath.Path(scalars)
+        self._tensorboard = _Scalars(directory, resumed_from)
         for record in kept:  # TensorBoard drops the whole step, and later ones.
             if record['step'] == resumed_from:
                 self._add_scalars(record)

@@ -12,7 +12,41 @@ _MOST_SKIPPED = 10
 
 
 class NonFiniteLossError(FloatingPointError):
-    """The training loss, or the norm of its gradients, became NaN or infinite."""
+    """The training loss, or the norm of its gradients, became NaN or infinite.
+
+    Attributes:
+        step: the one whose batch that came of.
+    """
+
+    def __init__(self, message: str, step: int = 0) -> None:
+        super().__init__(message)
+        self.step = step
+
+    def located(self, saved: tuple[int, str] | None) -> 'NonFiniteLossError':
+        """The same with what is needed to look into it: the batch, and the last good checkpoint.
+
+        Args:
+            saved: the step and the path of that checkpoint; None where there is none.
+
+        Example:
+            >>> text = str(NonFiniteLossError('it is nan at step 7', 7).located((5, 'run/5')))
+            >>> text[-40:]
+            '--from_checkpoint=run/5 --skip_batches=1'
+        """
+        # Each step reads one batch, so its number is that of the step.
+        look = ['--input=train_input', '--num_batches=1']
+        last, before = 'there is no checkpoint from before that', 0
+        if saved is not None:
+            before, path = saved
+            last = f'the last checkpoint from before that is {path}'
+            look.append(f'--from_checkpoint={path}')
+        if self.step > before + 1:
+            look.append(f'--skip_batches={self.step - before - 1}')
+        return NonFiniteLossError(
+            f'{self}; {last}. Its batch is number {self.step} of train_input: '
+            f'python -m trainer.inspect_input --exp=… {" ".join(look)}',
+            self.step,
+        )
 
 
 class TrainMetrics:
@@ -76,11 +110,12 @@ class TrainMetrics:
         for name, what in (('loss', 'training loss'), ('gradient_norm', 'norm of the gradients')):
             value = float(metrics[name].total)
             if not math.isfinite(value):
-                raise NonFiniteLossError(f'the {what} is {value} at step {step}')
+                raise NonFiniteLossError(f'the {what} is {value} at step {step}', step)
         skipped = 'skipped_steps' in metrics and float(metrics['skipped_steps'].total) > 0
         self._skipped_in_a_row = self._skipped_in_a_row + 1 if skipped else 0
         if self._skipped_in_a_row >= _MOST_SKIPPED:
             raise NonFiniteLossError(
                 f'the gradients of {_MOST_SKIPPED} steps in a row, up to step {step}, are not '
-                'finite, though the training loss is'
+                'finite, though the training loss is',
+                step,
             )

@@ -19,6 +19,7 @@ from trainer.errors import UserError
 
 AGGREGATORS = get_args(Aggregator)
 FOLDS = {'eval/loss:fold0': 1.0, 'eval/loss:fold1': 3.0, 'train/loss:fold0': 9.0}
+_OTHERS = ('train', 'eval_train')
 PLAIN = {'train/loss': 1.0, 'eval/loss': 2.0, 'test/loss': 3.0, 'eval/loss_2': 4.0, 'num_params': 5}
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -43,16 +44,18 @@ def test_class_functions_escape_what_they_are_given(name, dataset, kind):
     ]
 
 
-@given(names, names.filter(lambda name: '/' not in name and name != 'train'))
+@given(names, names.filter(lambda name: '/' not in name and name not in _OTHERS))
 def test_any_evaluation_set_is_any_but_train(name, dataset):
     metric = Metric.eval(name)
-    assert metric.matches([f'{dataset}/{name}', f'train/{name}']) == [f'{dataset}/{name}']
+    measured = [f'{group}/{name}' for group in (dataset, 'train', 'eval_train')]
+    assert metric.matches(measured) == [f'{dataset}/{name}']
     assert not metric.matches([f'{dataset}/more/{name}', f'{dataset}/{name}x', name])
 
 
 def test_class_functions_name_what_is_measured():
     made = {
         Metric.train('loss'): 'train/loss',
+        Metric.eval_train('loss'): 'eval_train/loss',
         Metric.eval('loss', 'test'): 'test/loss',
         Metric.num_params(): 'num_params',
         Metric.flops_per_token(): 'flops_per_token',

@@ -61,6 +61,21 @@ def test_a_search_ends_with_all_its_trials(tmp_path: Path, capsys: Any) -> None:
     assert '--trial=best' in out
 
 
+def test_what_a_trial_writes_can_be_its_reward(tmp_path: Path) -> None:
+    for trial in run(tmp_path, 'Writing'):
+        steps = {m.step: m.metrics['decode_test/log_prob'] for m in trial.measurements}
+        assert list(steps) == [2, 4, 6]
+        assert trial.reward == steps[6] < 0
+        written = directory_of(tmp_path, trial) / 'decode_out/test/step_000000006.jsonl'
+        assert len(written.read_text().splitlines()) == 24
+
+
+def test_a_reward_of_texts_that_are_not_written_is_refused(tmp_path: Path) -> None:
+    flags = ['search.reward.metric=decode_test/log_prob', 'train.decode_interval_steps=null']
+    with pytest.raises(UserError, match=r"'decode_test/log_prob' is not measured.*train/, eval/"):
+        run(tmp_path, 'Writing', '--set', *flags)
+
+
 def test_a_trial_directory_holds_the_trial(tmp_path: Path) -> None:
     first = run(tmp_path)[0]
     directory = directory_of(tmp_path, first)

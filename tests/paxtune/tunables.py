@@ -6,10 +6,12 @@ import pyglove as pg
 
 from paxtune.algorithms import RegularizedEvolution
 from paxtune.experiment import Tunable
+from paxtune.metrics import Metric
 from paxtune.policies import MedianStopping
 from paxtune.rewards import MetricReward
 from paxtune.searching import Search
 from tests.trainer.tiny import VOCAB, CountingInput, experiment
+from trainer.decoding import Greedy
 from trainer.errors import UserError
 from trainer.layers import (
     Attention,
@@ -36,6 +38,20 @@ def Rates() -> Tunable:
     made = _tunable()
     made.rebind({'task.learner.learning_rate': pg.floatv(1e-4, 1e-1, 'log')})
     made.rebind(smoke={'train.num_train_steps': 1})
+    return made
+
+
+def Writing() -> Tunable:
+    """Judged by what it writes."""
+    made = _tunable(reward=MetricReward('maximize', Metric.decode('log_prob')), num_trials=2)
+    made.rebind(
+        {
+            'task.learner.learning_rate': pg.floatv(1e-4, 1e-1, 'log'),
+            'task.decoder': Greedy(4, prompt_length=2),
+            'decode_inputs': {'test': CountingInput(batch_size=8)},
+            'train.decode_interval_steps': 2,
+        }
+    )
     return made
 
 

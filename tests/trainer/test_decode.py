@@ -8,6 +8,7 @@ import pytest
 
 from tests.jobs import all_passed, job
 from tests.trainer import tiny
+from trainer.checkpoint_jobs import treat_each, treat_one
 from trainer.decoding import BeamSearch, Greedy, Sample
 from trainer.errors import UserError
 from trainer.experiment import Experiment
@@ -90,6 +91,41 @@ def test_a_run_that_resumes_writes_the_same(tmp_path: Path) -> None:
     assert of_steps == {m.step: m.metrics['decode_test/log_prob'] for m in whole}
     assert lines(tmp_path / 'whole', 6) == lines(tmp_path / 'parts', 6)
     assert len(lines(tmp_path / 'whole', 6)[0]['texts']) == 2
+
+
+@pytest.mark.parametrize('step', [None, 4])
+def test_a_checkpoint_can_be_decoded_from_afterwards(tmp_path: Path, step: int | None) -> None:
+    made = decoding()
+    metrics = {m.step: m.metrics for m in run(made, tmp_path)}
+    written = lines(tmp_path, step or 6)
+    (tmp_path / f'decode_out/test/step_{step or 6:09d}.jsonl').unlink()
+    told: dict[int, dict[str, float]] = {}
+    treat_one('decode', made, tmp_path, told.__setitem__, step)
+    assert list(told) == [step or 6]
+    name = 'decode_test/log_prob'
+    assert told[step or 6][name] == metrics[step or 6][name]
+    assert lines(tmp_path, step or 6) == written
+
+
+def test_a_checkpoint_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    list(run(decoding(), tmp_path))
+    with pytest.raises(UserError, match='there is no checkpoint of step 5 that can be read'):
+        treat_one('decode', decoding(), tmp_path, lambda step, metrics: None, step=5)
+    bare = decoding(decode_inputs={})
+    with pytest.raises(UserError, match='decode_inputs: there is nothing to decode'):
+        treat_one('decode', bare, tmp_path, lambda step, metrics: None)
+
+
+def test_a_job_decodes_from_each_checkpoint(tmp_path: Path) -> None:
+    made = decoding(train__decode_interval_steps=None, train__save_max_to_keep=9)
+    list(run(made, tmp_path))
+    told: dict[int, dict[str, float]] = {}
+    treat_each('decode', made, tmp_path, told.__setitem__)
+    assert list(told) == [2, 4, 6]
+    records = read_metrics(tmp_path / 'jobs/decode/metrics.jsonl')
+    name = 'decode_test/log_prob'
+    assert [r[name] for r in records] == [metrics[name] for metrics in told.values()]
+    assert len(lines(tmp_path, 2)) == 16
 
 
 def test_texts_are_those_of_the_averaged_weights(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What `python -m trainer.inspect_input` shows, and what it finds."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from trainer.experiment import Experiment
 from trainer.input_checks import check_hosts
 from trainer.inputs import DigitsInput, JsonShardsInput, StdlibInput
 from trainer.inputs.base import Batch, EndOfData
+from trainer.loop import run
 
 
 class Shared(CountingInput):
@@ -91,6 +93,29 @@ def test_batches_are_shown_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert '  the set ends after 4 batches\n' in out
     assert 'train_input: 2 to 4 hosts read examples of their own (in 4 batches of each)\n' in out
     assert out.endswith('All inputs have one vocabulary: plain bytes\n')
+
+
+def test_batches_are_shown_from_where_a_checkpoint_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    list(run(Stdlib().rebind({'train.num_train_steps': 2}), tmp_path))
+    checkpoints = f'--from_checkpoint={tmp_path / "checkpoints"}'
+    flags = ['--num_batches=1', '--num_host_batches=0', '--input=train_input']
+    out = shown(capsys, 'Stdlib', *flags, checkpoints, '--skip_batches=1')
+    assert 'batch 4: ' in out
+    assert out == shown(capsys, 'Stdlib', *flags, '--skip_batches=3')
+    assert out != shown(capsys, 'Stdlib', *flags, '--skip_batches=2').replace('batch 3', 'batch 4')
+    for given, message in [
+        ([checkpoints], 'add --input=train_input'),
+        ([*flags, '--from_checkpoint=/nowhere'], '--from_checkpoint=/nowhere: there is no'),
+        (
+            [*flags, checkpoints, '--set', 'train_input.batch_size=8'],
+            'checkpoints: the data changed',
+        ),
+        (['--skip_batches=-1'], '--skip_batches must be at least 0'),
+    ]:
+        with pytest.raises(UserError, match=message):
+            inspect_input.main([f'--exp={__name__}.Stdlib', *given])
 
 
 def test_packed_rows_are_shown_by_document(tmp_path: Any, capsys: Any) -> None:

@@ -26,6 +26,21 @@ class Busy:
 
 
 @pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_who_loses_nothing_is_out_at_once(number: int, code: int) -> None:
+    program = f"""
+import os
+from trainer.interrupt import leaving_at_once
+with leaving_at_once('Bye.'):
+    os.kill(os.getpid(), {int(number)})
+    print('still there')
+"""
+    done = subprocess.run(
+        [sys.executable, '-c', program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (code, '', '\nBye.\n')
+
+
+@pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_is_a_request(
     number: int,
     code: int,

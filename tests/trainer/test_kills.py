@@ -79,11 +79,11 @@ def test_ctrl_c_saves_and_says_how_to_resume(tmp_path: Path, cache: Path) -> Non
     assert 'step 12: ' in passed(train('Text', tmp_path, cache))
 
 
-def test_eval_mode_prints_the_metrics_of_the_newest_checkpoint(
+def test_eval_once_prints_the_metrics_of_the_newest_checkpoint(
     tmp_path: Path, cache: Path, undisturbed: Callable[[str], Path]
 ) -> None:
     directory = undisturbed('Text')
-    flags = ['--exp=tests.trainer.killed.Text', f'--job_log_dir={directory}', '--mode=eval']
+    flags = ['--exp=tests.trainer.killed.Text', f'--job_log_dir={directory}', '--mode=eval_once']
     out = passed(command('trainer.main', *flags, cache=cache))
     printed = re.search(r'step 12: .*eval/loss=(\S+)', out)
     assert printed is not None

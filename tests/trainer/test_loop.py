@@ -18,6 +18,7 @@ from trainer.costs import COSTS
 from trainer.directory import JobPath
 from trainer.errors import UserError
 from trainer.experiment import Experiment
+from trainer.inputs.base import Batch, EndOfData
 from trainer.layers import Dropout
 from trainer.loop import Interrupted, Measurement, run
 from trainer.metrics import Metrics
@@ -248,11 +249,11 @@ def test_tensorboard_has_each_scalar_once(tmp_path: Path) -> None:
     assert scalars(tmp_path, 'eval/loss') == [2, 4, 6]
 
 
-def scalars(directory: Path, tag: str) -> list[int]:
+def scalars(directory: Path, tag: str, within: str = 'summaries') -> list[int]:
     """Steps of a scalar as TensorBoard shows them: a restart purges from its step on."""
     events: Any = event_pb2  # Generated code makes its classes when it is imported.
     steps: list[int] = []
-    for file in sorted((directory / 'summaries').iterdir()):
+    for file in sorted((directory / within).iterdir()):
         for data in RecordReader(file):
             event = events.Event.FromString(data)
             if event.session_log.status == events.SessionLog.START:
@@ -304,6 +305,87 @@ def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
     made = experiment(num_steps=20, **{f'task__learner__{k}': v for k, v in learner.items()})
     with pytest.raises(NonFiniteLossError, match='the norm of the gradients is nan at step 2'):
         measured(made, tmp_path)
+
+
+class NanAt(CountingInput):
+    """One batch has weights that are not numbers."""
+
+    at_batch: int = 5
+
+    def get_next(self) -> Batch:
+        batch = super().get_next()
+        if self._batch == self.at_batch:
+            batch['weights'][:] = np.nan
+        return batch
+
+
+@pytest.mark.parametrize('interval', [1, 2, 10])
+def test_where_a_loss_is_not_finite_is_told(interval: int, tmp_path: Path) -> None:
+    made = experiment(train_input=NanAt(batch_size=8, is_training=True))
+    made.rebind({'train.summary_interval_steps': interval})
+    with pytest.raises(NonFiniteLossError) as error:
+        measured(made, tmp_path)
+    saved = tmp_path / 'checkpoints' / '4'
+    assert str(error.value) == (
+        f'the training loss is nan at step 5; the last checkpoint from before that is {saved}. Its '
+        'batch is number 5 of train_input: python -m trainer.inspect_input --exp=… '
+        f'--input=train_input --num_batches=1 --from_checkpoint={saved}'
+    )
+
+
+def test_without_a_checkpoint_the_batch_is_found_from_the_first_on(tmp_path: Path) -> None:
+    made = experiment(
+        train_input=NanAt(batch_size=8, is_training=True), train__save_interval_steps=10
+    )
+    with pytest.raises(NonFiniteLossError, match=r'no checkpoint.*--skip_batches=4$'):
+        measured(made, tmp_path)
+
+
+# --- Evaluation on the next training batch ---
+
+
+def test_the_next_training_batch_is_evaluated_and_then_trained_on(tmp_path: Path) -> None:
+    fields = {'task__model__dropout': Dropout(0.5), 'train__eval_skip_train': False}
+    made = experiment(num_steps=4, **fields)
+    plain = experiment(num_steps=4, task__model__dropout=Dropout(0.5))
+    got, wanted = measured(made, tmp_path / 'with'), measured(plain, tmp_path / 'without')
+    for ours, theirs in zip(got, wanted, strict=True):
+        metrics = without_speed(ours)
+        own = {name for name in metrics if name.startswith('eval_train/')}
+        assert {'eval_train/loss', 'eval_train/accuracy'} < own
+        assert {k: v for k, v in metrics.items() if k not in own} == without_speed(theirs)
+    program, values = compiled(localized(made))
+    data = localized(made).train_input
+    data.set_position({'batch': 4, 'fingerprint': data.fingerprint()})  # That of step 5.
+    restored = Checkpoints(tmp_path / 'with/checkpoints').restore(program.abstract_state)
+    assert restored is not None
+    eval_step = program.eval_step(data.padded_spec())
+    loss = eval_step(restored.state.variables, program.put(data.get_next()), values)['loss']
+    assert got[-1].metrics['eval_train/loss'] == float(loss.total) / float(loss.weight)
+    assert restored.progress['position']['batch'] == 4
+    # A run that resumes there repeats it.
+    (again,) = measured(made, tmp_path / 'with')
+    assert again.metrics['eval_train/loss'] == got[-1].metrics['eval_train/loss']
+    assert scalars(tmp_path / 'with', 'eval_train/loss') == [2, 4]
+
+
+def test_where_no_training_batch_is_left_none_is_evaluated(tmp_path: Path) -> None:
+    class Ending(CountingInput):
+        def get_next(self) -> Batch:
+            if self._batch == 4:
+                raise EndOfData
+            return super().get_next()
+
+    made = experiment(num_steps=4, train_input=Ending(batch_size=8, is_training=True))
+    made.rebind({'train.eval_skip_train': False})
+    asked = ['eval_train/loss' in each.metrics for each in measured(made, tmp_path)]
+    assert asked == [True, False]
+
+
+@pytest.mark.parametrize('name', ['train', 'eval_train'])
+def test_names_of_training_metrics_are_no_names_of_evaluation_sets(name: str) -> None:
+    with pytest.raises(ValueError, match=f"'{name}' is no name for an evaluation set"):
+        experiment(eval_inputs={name: CountingInput(batch_size=8)})
 
 
 def test_inputs_that_cannot_be_read_are_named(tmp_path: Path) -> None:

@@ -223,3 +223,14 @@ def test_a_run_of_two_processes_is_not_resumed_by_one(tmp_path: Path, cache: Pat
     (alone,) = train('Text', tmp_path, cache, processes=1, devices=4)
     assert alone.code == 2
     assert '/3 was written by 2 processes' in alone.err
+
+
+@pytest.mark.slow
+def test_the_preemption_notice_of_jax_makes_all_save_and_leave(tmp_path: Path, cache: Path) -> None:
+    ended = job('tests.trainer.preempted', f'--job_log_dir={tmp_path}', cache=cache)
+    told = all_passed(ended)
+    assert told == ended[1].out
+    found = re.fullmatch(r'stopped at step (\d+)', told)
+    assert found is not None
+    assert 4 <= int(found[1]) < 4000
+    assert (tmp_path / 'checkpoints' / found[1]).is_dir()

@@ -6,10 +6,10 @@ import pytest
 
 from tests.trainer.tiny import CountingInput, experiment
 from trainer.checkpoint import Checkpoints
+from trainer.checkpoint_jobs import treat_one
 from trainer.errors import UserError
 from trainer.experiment import Experiment
 from trainer.loop import Interrupted, run
-from trainer.main import evaluate_newest
 from trainer.setup import compiled, localized
 
 
@@ -85,11 +85,9 @@ def test_a_set_that_is_reset_has_no_position(tmp_path: Path) -> None:
     assert found == [[['eval_inputs.rolls']], []]
 
 
-def test_a_checkpoint_is_evaluated_on_the_batches_of_its_step(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr('trainer.command.enable_compilation_cache', lambda: None)
+def test_a_checkpoint_is_evaluated_on_the_batches_of_its_step(tmp_path: Path) -> None:
     found = losses(rolling(), tmp_path)
     assert found[-2] != found[-1]
-    assert evaluate_newest(rolling(), str(tmp_path)) == 0
-    assert f'rolls/loss={found[-1]!r}' in capsys.readouterr().out
+    evaluated: dict[int, dict[str, float]] = {}
+    treat_one('eval', rolling(), str(tmp_path), evaluated.__setitem__)
+    assert evaluated[6]['rolls/loss'] == found[-1]

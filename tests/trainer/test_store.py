@@ -44,7 +44,7 @@ def test_it_is_killed_and_interrupted_and_ends_as_on_a_disk(
     assert [path.name[:19] for path in (store / 'summaries').iterdir()] == [
         'events.out.tfevents'
     ] * 3
-    assert main([*_EXPERIMENT, f'--job_log_dir={store}', '--mode=eval']) == 0
+    assert main([*_EXPERIMENT, f'--job_log_dir={store}', '--mode=eval_once']) == 0
     assert f'eval/loss={losses(store)[-1][1]!r}' in capsys.readouterr().out
 
 

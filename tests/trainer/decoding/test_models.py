@@ -94,8 +94,9 @@ def test_language_models(model_type: str, decoder: Decoder) -> None:
             padded = np.zeros((1, 10), np.int32)
             padded[0, : len(ids)] = ids
             indicator = (np.arange(10) < length).astype(np.int32)[None]
-            inputs = task.model_inputs({'ids': padded, 'inputs_indicator': indicator})
-            found = task.model.module().apply(variables, *inputs)
+            only: Any = {'ids': padded, 'inputs_indicator': indicator}
+            inputs = task.model_inputs(only)
+            found: Any = task.model.module().apply(variables, *inputs)
             return np.asarray(found[0, len(ids) - 1], np.float64)
 
         check(decoder, output, row, logits, PROMPTS[row, :length].tolist())
@@ -116,9 +117,13 @@ def test_encoder_decoders(scan: str, decoder: Decoder) -> None:
         def logits(ids: list[int], row: int = row) -> np.ndarray:
             padded = np.zeros((1, 7), np.int32)
             padded[0, : len(ids)] = ids
-            only = {'encoder_ids': SOURCES[row : row + 1], 'encoder_weights': weights[row][None]}
-            inputs = task.model_inputs({**only, 'ids': padded})
-            found = task.model.module().apply(variables, *inputs)
+            only: Any = {
+                'encoder_ids': SOURCES[row : row + 1],
+                'encoder_weights': weights[row][None],
+            }
+            only |= {'ids': padded}
+            inputs = task.model_inputs(only)
+            found: Any = task.model.module().apply(variables, *inputs)
             return np.asarray(found[0, len(ids) - 1], np.float64)
 
         check(decoder, output, row, logits, [0])

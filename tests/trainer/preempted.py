@@ -1,0 +1,43 @@
+"""Training from Python, by processes that JAX itself brought together. Run by `tests.jobs`."""
+
+import argparse
+import os
+import signal
+
+import jax
+
+from tests.trainer import joined
+from trainer import command
+from trainer.loop import Interrupted, run
+
+_AT = 4
+
+
+def main() -> None:
+    """Trains; a scheduler tells process 1 before its fourth step that it is about to end."""
+    flags: argparse.ArgumentParser = command.parser(__doc__)
+    command.add_process_flags(flags)
+    flags.add_argument('--job_log_dir')
+    args = flags.parse_args()
+    jax.config.update('jax_cpu_collectives_implementation', 'gloo')
+    jax.distributed.initialize(args.coordinator, args.num_processes, args.process_id)
+    asked = 0
+
+    def told() -> bool:
+        nonlocal asked
+        asked += 1
+        if asked == _AT and args.process_id == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return False
+
+    made = joined.Text()
+    made.rebind({'train.num_train_steps': 4000, 'train.save_interval_steps': 1000})
+    made.rebind({'train.eval_interval_steps': 4000, 'train.summary_interval_steps': 500})
+    try:
+        list(run(made, args.job_log_dir, told))
+    except Interrupted as stopped:
+        print(f'stopped at step {stopped.step}')
+
+
+if __name__ == '__main__':
+    main()
