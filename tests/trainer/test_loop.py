@@ -77,9 +77,12 @@ def test_every_measurement_after_two_steps_has_costs_and_speeds(
         metrics = measurement.metrics
         assert {*COSTS, 'eval_steps_per_second'} < metrics.keys()
         if measurement.step >= measurement.resumed_from + 2:
-            tokens, steps, _ = speeds = [metrics[name] for name in SPEEDS]
-            assert min(speeds) > 0
-            assert math.isclose(tokens, steps * 8 * LENGTH)
+            speeds = {name: metrics[name] for name in SPEEDS if name in metrics}
+            assert min(speeds.values()) > 0
+            # Of this device nobody knows what it can do, and nothing is decoded.
+            assert set(SPEEDS) - set(speeds) == {'train/mfu', 'decode_steps_per_second'}
+            tokens = speeds['train/steps_per_second'] * 8 * LENGTH
+            assert math.isclose(speeds['train/tokens_per_second'], tokens)
 
 
 def test_speeds_leave_out_compiling(tmp_path: Path) -> None:
@@ -384,7 +387,7 @@ def test_where_no_training_batch_is_left_none_is_evaluated(tmp_path: Path) -> No
 
 @pytest.mark.parametrize('name', ['train', 'eval_train'])
 def test_names_of_training_metrics_are_no_names_of_evaluation_sets(name: str) -> None:
-    with pytest.raises(ValueError, match=f"'{name}' is no name for an evaluation set"):
+    with pytest.raises(ValueError, match=f"'{name}' is no name for a set"):
         experiment(eval_inputs={name: CountingInput(batch_size=8)})
 
 
