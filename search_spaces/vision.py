@@ -1,5 +1,7 @@
 """Models of images, and what is uncertain about them."""
 
+from typing import Any
+
 import pyglove as pg
 
 from paxtune.experiment import Tunable
@@ -8,8 +10,23 @@ from paxtune.rewards import MetricReward
 from paxtune.searching import Search
 from trainer.experiment import Experiment, TrainLoop
 from trainer.inputs.digits import NUM_CLASSES, DigitsInput
-from trainer.layers import BatchNorm, GroupNorm, ResNet, SmallStem
-from trainer.learner import AdamW, Cosine, Learner
+from trainer.inputs.images import ImagesInput
+from trainer.layers import (
+    Activate,
+    BatchNorm,
+    BottleneckBlock,
+    Chain,
+    Conv2D,
+    Flatten,
+    GroupNorm,
+    Layer,
+    Linear,
+    Pool2D,
+    ResNet,
+    SmallStem,
+)
+from trainer.learner import SGD, AdamW, Cosine, Learner, PiecewiseConstant
+from trainer.mesh import Mesh
 from trainer.tasks import ClassificationTask
 
 
@@ -82,3 +99,146 @@ def DigitsTunable() -> Tunable:
             early_stopping=MedianStopping(min_trials=4),
         ),
     )
+
+
+def MnistExperiment() -> Experiment:
+    """Pax's MnistExperiment: a convolutional network of 0.8 million parameters, for 1,000 steps.
+
+        python -m trainer.main --exp=vision.MnistExperiment --job_log_dir=runs/mnist \\
+            --set train_input.data_dir=DIR eval_inputs.test.data_dir=DIR
+
+    DIR holds MNIST as `trainer.inputs.ImagesInput` reads it: train_images.npy and so on.
+    """
+    layers = [
+        *_convolution(32),
+        *_convolution(64),
+        Flatten(),
+        Linear(256, bias='zeros'),
+        Activate(),
+        Linear(10, bias='zeros', axes=['mlp', 'classes']),
+    ]
+    return Experiment(
+        task=ClassificationTask(
+            model=Chain(layers),
+            learner=Learner(
+                learning_rate=0.01,
+                optimizer=SGD(momentum=0.1),
+                clip_gradient_norm_to_value=None,
+            ),
+        ),
+        train_input=_images('train', 'mnist', [28, 28, 1], 1024),
+        eval_inputs={'test': _images('test', 'mnist', [28, 28, 1], 1024)},
+        mesh=Mesh(data=1),
+        train=TrainLoop(num_train_steps=1000, summary_interval_steps=100),
+        smoke=_smoke() | {'task.model.layers[0].channels': 8, 'task.model.layers[3].channels': 8},
+    )
+
+
+def MnistTunable() -> Tunable:
+    """`MnistExperiment`, and how fast it learns, how wide it is, and what bends its features.
+
+    python -m paxtune.search --exp=vision.MnistTunable --num_trials=16
+    """
+    base = MnistExperiment()
+    base.rebind(
+        {
+            'task.learner.learning_rate': pg.floatv(1e-3, 1.0, 'log'),
+            'task.learner.optimizer.momentum': pg.floatv(0.0, 0.95),
+            'task.model.layers[0].channels': pg.oneof([16, 32, 64]),
+            'task.model.layers[3].channels': pg.oneof([32, 64, 128]),
+            'task.model.layers[8].activation': pg.oneof(['relu', 'gelu', 'squared_relu']),
+            'train.save_max_to_keep': 1,
+        }
+    )
+    return Tunable(
+        **{**dict(base.sym_init_args), 'smoke': _smoke()},
+        search=Search(
+            reward=MetricReward(goal='maximize', metric='test/accuracy'),
+            num_trials=16,
+            early_stopping=MedianStopping(min_trials=4),
+        ),
+    )
+
+
+def ResNet50Pjit() -> Experiment:
+    """Pax's ResNet50Pjit: 25.6 million parameters, 90 epochs of ImageNet on 8 devices.
+
+        python -m trainer.main --exp=vision.ResNet50Pjit --job_log_dir=runs/resnet50 \\
+            --set train_input.data_dir=DIR eval_inputs.test.data_dir=DIR
+
+    "ImageNet in 1 hour" (Goyal et al. 2017). DIR holds images of 256 × 256 pixels, say, as
+    `trainer.inputs.ImagesInput` reads them; crops of 224 × 224 are taken out of them.
+    """
+    batch_size = 512
+    epoch = 1_281_167 // batch_size
+    return Experiment(
+        task=ClassificationTask(
+            model=ResNet(num_classes=1000, stage_sizes=[3, 4, 6, 3], block=BottleneckBlock()),
+            learner=Learner(
+                learning_rate=0.1 * batch_size / 256,
+                schedule=PiecewiseConstant(
+                    warmup_steps=5 * epoch,
+                    boundaries=[30 * epoch, 60 * epoch, 80 * epoch],
+                    values=[1.0, 0.1, 0.01, 0.001],
+                ),
+                optimizer=SGD(
+                    momentum=0.9,
+                    nesterov=True,
+                    l2_regularizer_weight=1e-4,
+                    skip_lp_1d_vectors=True,
+                ),
+                clip_gradient_norm_to_value=None,
+                var_norm_summary=True,
+            ),
+            fprop_dtype='bfloat16',
+        ),
+        train_input=_images('train', 'imagenet', [224, 224, 3], batch_size, flip=True),
+        eval_inputs={'test': _images('test', 'imagenet', [224, 224, 3], batch_size)},
+        mesh=Mesh(data=8),
+        train=TrainLoop(
+            num_train_steps=90 * epoch,
+            eval_interval_steps=epoch,
+            save_interval_steps=5000,
+            save_max_to_keep=1000,
+            summary_interval_steps=1000,
+        ),
+        smoke=_smoke()
+        | {
+            'task.model.num_classes': NUM_CLASSES,
+            'task.model.stage_sizes': [1, 1],
+            'task.model.width': 4,
+            'task.fprop_dtype': 'float32',
+        },
+    )
+
+
+def _convolution(channels: int) -> list[Layer]:
+    """3×3 pixels with a bias, then the mean of each 2×2."""
+    return [Conv2D(channels, bias='zeros'), Activate(), Pool2D('average')]
+
+
+def _images(
+    split: str, name: str, image_shape: list[int], batch_size: int, flip: bool = False
+) -> ImagesInput:
+    """Images out of `data/<name>`, where no other place is set."""
+    return ImagesInput(
+        data_dir=f'data/{name}',
+        split=split,
+        image_shape=image_shape,
+        batch_size=batch_size,
+        is_training=split == 'train',
+        flip=flip,
+    )
+
+
+def _smoke() -> dict[str, Any]:
+    """A run of two steps on the embedded digits."""
+    return {
+        'train_input': DigitsInput(batch_size=8, is_training=True, split='train'),
+        'eval_inputs.test': DigitsInput(batch_size=120, split='test'),
+        'mesh': Mesh(),
+        'train.num_train_steps': 2,
+        'train.eval_interval_steps': 2,
+        'train.save_interval_steps': 2,
+        'train.summary_interval_steps': 1,
+    }

@@ -137,6 +137,14 @@ def require_positive(component: Component, *names: str) -> None:
             raise ValueError(f'{name} must be at least 1: {value}')
 
 
+def require_above_zero(component: Component, *names: str) -> None:
+    """Raises ValueError unless the named fields are above 0, or None."""
+    for name in names:
+        value = component.sym_getattr(name)
+        if value is not None and value <= 0:
+            raise ValueError(f'{name} must be above 0: {value}')
+
+
 def components(value: Any) -> Iterator[Component]:
     """All components in a symbolic tree, owners before what they own."""
     if isinstance(value, Component):

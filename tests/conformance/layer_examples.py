@@ -28,6 +28,7 @@ from trainer.layers import (
     LargeStem,
     Layer,
     LayerNorm,
+    LearnedPositions,
     Linear,
     LinenAdapter,
     Memory,
@@ -37,6 +38,7 @@ from trainer.layers import (
     Residual,
     ResNet,
     RMSNorm,
+    SinusoidalPositions,
     SmallStem,
     Stack,
     TransformerBlock,
@@ -164,6 +166,9 @@ def resnet(**fields: Any) -> ResNet:
 EXAMPLES = {
     'activate': Example(Activate('gelu'), (X_BTD,)),
     'attention': Example(Attention(2, num_kv_heads=1), (X_BTD,)),
+    'attention with a cap': Example(
+        Attention(2, logit_cap=2.0, per_dim_scale=True, init_std=0.3), (X_BTD,)
+    ),
     'basic block': Example(BasicBlock(), (X_BHWC, 16, 2)),
     'batch norm': Example(BatchNorm(), (X_BHWC,)),
     'bottleneck block': Example(BottleneckBlock(), (X_BHWC, 4, 1)),
@@ -176,6 +181,9 @@ EXAMPLES = {
     'embedding': Example(Embedding(6, 8), (IDS,)),
     'encoder-decoder': Example(encoder_decoder(dropout=Dropout(0.1)), (IDS, IDS), True),
     'feed-forward': Example(FeedForward(8, dropout=Dropout(0.1)), (X_BTD,)),
+    'feed-forward with biases': Example(
+        FeedForward(8, 'squared_relu', bias='zeros', init_std=0.3), (X_BTD,)
+    ),
     'flatten': Example(Flatten(), (X_BHWC,)),
     'gated feed-forward': Example(GatedFeedForward(8), (X_BTD,)),
     'global pool': Example(GlobalPool(), (X_BHWC,)),
@@ -183,6 +191,7 @@ EXAMPLES = {
     'identity': Example(Identity(), (X_BTD,)),
     'large stem': Example(LargeStem(), (IMAGES, 8)),
     'layer norm': Example(LayerNorm(), (X_BTD,)),
+    'learned positions': Example(LearnedPositions(6), (IDS, 8)),
     'linear': Example(Linear(4, bias='zeros'), (X_BTD,)),
     'linen': Example(OfLinen(), (IMAGES,)),
     'mlp': Example(Mlp([8, 8], 4, dropout=Dropout(0.1)), (X_BTD,)),
@@ -191,9 +200,20 @@ EXAMPLES = {
     'residual': Example(Residual(FeedForward(8)), (X_BTD,)),
     'resnet': Example(resnet(block=BottleneckBlock(expansion=2)), (IMAGES,), True),
     'rms norm': Example(RMSNorm(), (X_BTD,)),
+    'sinusoidal positions': Example(SinusoidalPositions(), (IDS, 8)),
     'small stem': Example(SmallStem(norm=GroupNorm(num_groups=4)), (IMAGES, 8)),
     'stack': Example(Stack([block()], repeats=2, scan='always'), (X_BTD,)),
     'transformer block': Example(block(), (X_BTD,)),
     'transformer': Example(TransformerLm(Embedding(6, 8), Stack([block()])), (IDS,), True),
+    'transformer with caps': Example(
+        TransformerLm(
+            Embedding(6, 8, scale_sqrt_depth=False, init_std=0.3),
+            Stack([TransformerBlock(Attention(2, position='none', bias='zeros'), FeedForward(8))]),
+            position_embedding=SinusoidalPositions(),
+            logits_cap=3.0,
+        ),
+        (IDS,),
+        True,
+    ),
     'vision transformer': Example(vision_transformer(pool='class_token'), (IMAGES,), True),
 }

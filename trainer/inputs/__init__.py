@@ -12,6 +12,7 @@ from trainer.inputs.document_sources import ArrayRecordFiles as ArrayRecordFiles
 from trainer.inputs.document_sources import ParquetFiles as ParquetFiles
 from trainer.inputs.document_sources import TextLines as TextLines
 from trainer.inputs.grain_input import GrainInput as GrainInput
+from trainer.inputs.images import ImagesInput as ImagesInput
 from trainer.inputs.indexed import IndexedInput as IndexedInput
 from trainer.inputs.json_shards import JsonShardsInput as JsonShardsInput
 from trainer.inputs.lingvo import LingvoEvalAdaptor as LingvoEvalAdaptor

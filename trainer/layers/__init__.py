@@ -25,6 +25,9 @@ from trainer.layers.normalization import Normalization as Normalization
 from trainer.layers.normalization import RMSNorm as RMSNorm
 from trainer.layers.pooling import GlobalPool as GlobalPool
 from trainer.layers.pooling import Pool2D as Pool2D
+from trainer.layers.position_embedding import LearnedPositions as LearnedPositions
+from trainer.layers.position_embedding import PositionEmbedding as PositionEmbedding
+from trainer.layers.position_embedding import SinusoidalPositions as SinusoidalPositions
 from trainer.layers.positions import Positions as Positions
 from trainer.layers.resnet import BasicBlock as BasicBlock
 from trainer.layers.resnet import BottleneckBlock as BottleneckBlock

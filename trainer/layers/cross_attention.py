@@ -34,12 +34,11 @@ class CrossAttention(MultiHead):
         def of_memory(name: str) -> jax.Array:
             return self._project(name, memory.x_BSD, kv_heads, head_dim)
 
-        out_BTNH = jax.nn.dot_product_attention(
+        out_BTNH = self._product(
             self._project('query', x_BTD, self.num_heads, head_dim),
             self.made_once('keys', lambda: of_memory('key')),
             self.made_once('values', lambda: of_memory('value')),
             mask=_visible(positions, memory),
-            implementation=self.kernel,
         )
         return self._project_out(out_BTNH, dims)
 

@@ -1,10 +1,12 @@
 """Position-wise feed-forward layers."""
 
 import jax
+from flax.linen import initializers
 
-from trainer.component import require_positive
+from trainer.component import require_above_zero, require_positive
 from trainer.layers.base import Layer
 from trainer.layers.dropout import Dropout
+from trainer.layers.initialization import Bias, kernel_init
 from trainer.layers.linear import Activation, activate
 from trainer.layers.positions import Positions
 
@@ -16,14 +18,19 @@ class FeedForward(Layer):
         hidden_dims: width between the two products; None for four times the width of the model.
         activation: applied there.
         dropout: applied to the hidden values.
+        bias: 'zeros' adds biases that start at zero to both products.
+        init_std: standard deviation of new kernels; None for that of their inputs' number.
     """
 
     hidden_dims: int | None = None
     activation: Activation = 'gelu'
     dropout: Dropout | None = None
+    bias: Bias = 'none'
+    init_std: float | None = None
 
     def check(self) -> None:
         require_positive(self, 'hidden_dims')
+        require_above_zero(self, 'init_std')
 
     def forward(self, x_BTD: jax.Array, positions: Positions | None = None) -> jax.Array:
         hidden_BTF = activate(self.project_in('up', x_BTD), self.activation)
@@ -36,14 +43,24 @@ class FeedForward(Layer):
     def project_in(self, name: str, x_BTD: jax.Array) -> jax.Array:
         dims = x_BTD.shape[-1]
         shape = (dims, self.hidden_dims or self.default_hidden_dims(dims))
-        return x_BTD @ self.param(name, shape, ('embed', 'mlp'))
+        return self._multiplied(name, x_BTD, shape, ('embed', 'mlp'))
 
     def project_out(self, hidden_BTF: jax.Array, dims: int) -> jax.Array:
         hidden_BTF = self.constrain(hidden_BTF, ('batch', 'length', 'mlp'))
         if self.dropout is not None:
             hidden_BTF = self.dropout(hidden_BTF)
-        x_BTD = hidden_BTF @ self.param('down', (hidden_BTF.shape[-1], dims), ('mlp', 'embed'))
+        shape = (hidden_BTF.shape[-1], dims)
+        x_BTD = self._multiplied('down', hidden_BTF, shape, ('mlp', 'embed'))
         return self.constrain(x_BTD, ('batch', 'length', 'features'))
+
+    def _multiplied(
+        self, name: str, x: jax.Array, shape: tuple[int, int], axes: tuple[str, str]
+    ) -> jax.Array:
+        y = x @ self.param(name, shape, axes, kernel_init(self.init_std))
+        if self.bias == 'none':
+            return y
+        axis = ('mlp',) if axes[1] == 'mlp' else ('norm',)  # As small as those of norms.
+        return y + self.param(f'{name}_bias', shape[1:], axis, initializers.zeros, decay=False)
 
 
 class GatedFeedForward(FeedForward):

@@ -1,14 +1,17 @@
 """What all multi-head attention has in common: heads, and the way in and out of them."""
 
+import math
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from flax.linen import initializers
 
-from trainer.component import require_positive
+from trainer.component import OptionalNumber, require_above_zero, require_positive
 from trainer.errors import UserError
 from trainer.layers.base import Layer
+from trainer.layers.caps import capped_attention
+from trainer.layers.initialization import Bias, kernel_init
 
 
 class MultiHead(Layer):
@@ -20,15 +23,28 @@ class MultiHead(Layer):
         num_kv_heads: key and value heads, each shared by equally many query heads; None for as
             many as there are query heads.
         implementation: of the attention product; 'auto' leaves the choice to JAX.
+        bias: 'zeros' adds biases that start at zero to queries, keys, values and the result.
+        logit_cap: each logit becomes logit_cap * tanh(logit / logit_cap) (Gemma Team 2024, section
+            2); None leaves them as they are. A fused kernel cannot do it.
+        per_dim_scale: learns how much each feature of a head counts in the logits, as Pax's
+            PerDimScale: queries are multiplied by softplus(p) / log(2), where p starts at zero.
+        init_std: standard deviation of new kernels; None for that of their inputs' number.
     """
 
     num_heads: int
     head_dim: int | None = None
     num_kv_heads: int | None = None
     implementation: Literal['auto', 'xla', 'cudnn'] = 'auto'
+    bias: Bias = 'none'
+    logit_cap: OptionalNumber = None
+    per_dim_scale: bool = False
+    init_std: float | None = None
 
     def check(self) -> None:
         require_positive(self, 'num_heads', 'num_kv_heads', 'head_dim')
+        require_above_zero(self, 'logit_cap', 'init_std')
+        if self.logit_cap is not None and self.implementation == 'cudnn':
+            raise ValueError("logit_cap needs another implementation than 'cudnn': it has no cap")
         if self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
             raise ValueError(
                 f'num_kv_heads ({self.num_kv_heads}) must divide num_heads ({self.num_heads})'
@@ -53,14 +69,47 @@ class MultiHead(Layer):
 
     def _project(self, name: str, x_BTD: jax.Array, heads: int, head_dim: int) -> jax.Array:
         shape = (x_BTD.shape[-1], heads, head_dim)
-        init = initializers.lecun_normal(in_axis=0, out_axis=(1, 2))
+        init = kernel_init(self.init_std, in_axis=0, out_axis=(1, 2))
         kernel = self.param(name, shape, ('embed', 'heads', 'kv'), init)
         y_BTNH = jnp.einsum('btd,dnh->btnh', x_BTD, kernel)
+        if self.bias != 'none':
+            y_BTNH += self._bias(f'{name}_bias', shape[1:], ('heads', 'kv'))
         return self.constrain(y_BTNH, ('batch', 'length', 'heads', 'kv'))
 
     def _project_out(self, out_BTNH: jax.Array, dims: int) -> jax.Array:
         shape = (*out_BTNH.shape[-2:], dims)
-        init = initializers.lecun_normal(in_axis=(0, 1), out_axis=2)
+        init = kernel_init(self.init_std, in_axis=(0, 1), out_axis=2)
         kernel = self.param('output', shape, ('heads', 'kv', 'embed'), init)
         x_BTD = jnp.einsum('btnh,nhd->btd', out_BTNH, kernel)
+        if self.bias != 'none':
+            x_BTD += self._bias('output_bias', (dims,), ('norm',))
         return self.constrain(x_BTD, ('batch', 'length', 'features'))
+
+    def _bias(self, name: str, shape: tuple[int, ...], axes: tuple[str, ...]) -> jax.Array:
+        return self.param(name, shape, axes, initializers.zeros, decay=False)
+
+    def _product(
+        self,
+        q_BTNH: jax.Array,
+        k_BSKH: jax.Array,
+        v_BSKH: jax.Array,
+        mask: jax.Array | None,
+        is_causal: bool = False,
+    ) -> jax.Array:
+        """The mean of values that each query sees, weighted by its logits: [B, T, N, H]."""
+        if self.per_dim_scale:
+            shape = q_BTNH.shape[-1:]
+            scale_H = self.param('per_dim_scale', shape, ('kv',), initializers.zeros, decay=False)
+            wide_H = jax.nn.softplus(scale_H.astype(jnp.float32)) / math.log(2)
+            q_BTNH = q_BTNH * wide_H.astype(q_BTNH.dtype)
+        if self.logit_cap is not None:
+            return capped_attention(q_BTNH, k_BSKH, v_BSKH, self.logit_cap, mask, is_causal)
+        return jax.nn.dot_product_attention(
+            q_BTNH,
+            k_BSKH,
+            v_BSKH,
+            mask=mask,
+            is_causal=is_causal,
+            # cuDNN's kernels are for long sequences: not for one token and what was before it.
+            implementation=self.kernel if self.cache_length is None else None,
+        )

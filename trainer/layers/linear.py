@@ -9,11 +9,11 @@ from flax.linen import initializers
 from trainer.component import require_positive
 from trainer.layers.base import Layer
 
-Activation = Literal['gelu', 'relu', 'silu', 'tanh', 'identity']
+Activation = Literal['gelu', 'relu', 'squared_relu', 'silu', 'tanh', 'identity']
 
 
 def activate(x: jax.Array, activation: Activation) -> jax.Array:
-    """Applies an activation by its name.
+    """Applies an activation by its name; 'squared_relu' is that of Primer (So et al. 2021).
 
     Example:
         >>> activate(jnp.array([-1.0, 2.0]), 'relu').tolist()
@@ -22,6 +22,7 @@ def activate(x: jax.Array, activation: Activation) -> jax.Array:
     functions = {
         'gelu': jax.nn.gelu,
         'relu': jax.nn.relu,
+        'squared_relu': lambda x: jnp.square(jax.nn.relu(x)),
         'silu': jax.nn.silu,
         'tanh': jnp.tanh,
         'identity': lambda x: x,

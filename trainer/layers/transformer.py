@@ -3,13 +3,16 @@
 import jax
 import jax.numpy as jnp
 
+from trainer.component import OptionalNumber, require_above_zero
 from trainer.layers.attention import Attention
 from trainer.layers.base import Layer
+from trainer.layers.caps import soft_cap
 from trainer.layers.dropout import Dropout
 from trainer.layers.embedding import Embedding
 from trainer.layers.feed_forward import FeedForward
 from trainer.layers.linear import Linear
 from trainer.layers.normalization import Normalization, RMSNorm
+from trainer.layers.position_embedding import PositionEmbedding
 from trainer.layers.positions import Positions
 from trainer.layers.stack import Stack
 
@@ -77,6 +80,9 @@ class TransformerLm(Layer):
         final_norm: applied before the logits.
         head: projects to the vocabulary; None shares the table of the embedding.
         dropout: applied to the embedded tokens.
+        position_embedding: what is added to them; None where attention alone knows positions.
+        logits_cap: each logit becomes logits_cap * tanh(logit / logits_cap) (Gemma Team 2024,
+            section 2); None leaves them as they are.
     """
 
     embedding: Embedding
@@ -84,8 +90,11 @@ class TransformerLm(Layer):
     final_norm: Normalization = RMSNorm()
     head: Linear | None = None
     dropout: Dropout | None = None
+    position_embedding: PositionEmbedding | None = None
+    logits_cap: OptionalNumber = None
 
     def check(self) -> None:
+        require_above_zero(self, 'logits_cap')
         if self.head is not None and self.head.output_dims != self.embedding.vocab_size:
             raise ValueError(
                 f'head.output_dims ({self.head.output_dims}) must equal embedding.vocab_size '
@@ -96,9 +105,14 @@ class TransformerLm(Layer):
         if positions is None:
             positions = Positions.unpacked(ids_BT.shape)
         x_BTD = self.embedding(ids_BT)
+        if self.position_embedding is not None:
+            x_BTD = x_BTD + self.position_embedding(positions.index_BT, self.embedding.dims)
         if self.dropout is not None:
             x_BTD = self.dropout(x_BTD)
-        x_BTD = self.final_norm(self.stack(x_BTD, positions))
+        logits_BTV = self._logits(self.final_norm(self.stack(x_BTD, positions)))
+        return logits_BTV if self.logits_cap is None else soft_cap(logits_BTV, self.logits_cap)
+
+    def _logits(self, x_BTD: jax.Array) -> jax.Array:
         if self.head is None:
             return self.embedding.call('attend', x_BTD)
         return self.head(x_BTD).astype(jnp.float32)

@@ -31,12 +31,14 @@ class Optimizer(Component):
         l1_regularizer_weight: adds this times sign(parameter) to the gradient, after clipping.
         l2_regularizer_weight: adds this times the parameter to the gradient, after clipping.
         skip_lp_1d_vectors: exempts all vectors from the L1 and L2 regularizers.
+        weight_decay_on_all: exempts no parameter from `weight_decay`, as Pax's Adam does.
     """
 
     weight_decay: OptionalNumber = None
     l1_regularizer_weight: OptionalNumber = None
     l2_regularizer_weight: OptionalNumber = None
     skip_lp_1d_vectors: bool = False
+    weight_decay_on_all: bool = False
 
     def check(self) -> None:
         given = {name: self.sym_getattr(name) for name in _REGULARIZERS}
@@ -60,7 +62,9 @@ class Optimizer(Component):
             parts.insert(0, optax.stateless(lambda g, p: self._regularized(g, p, decay_mask)))
         if self.weight_decay is not None:
             factor = learning_rate * self.weight_decay
-            parts.append(optax.stateless(lambda u, p: _decayed(u, p, decay_mask, factor)))
+            on_all = self.weight_decay_on_all
+            decays = jax.tree.map(lambda applies: applies or on_all, decay_mask)
+            parts.append(optax.stateless(lambda u, p: _decayed(u, p, decays, factor)))
         return optax.chain(*parts)
 
     def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:

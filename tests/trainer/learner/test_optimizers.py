@@ -116,6 +116,14 @@ def test_optimizers_are_optaxs(ours: Optimizer, theirs: optax.GradientTransforma
     )
 
 
+def test_weight_decay_on_all_spares_nothing() -> None:
+    zeros = jax.tree.map(jnp.zeros_like, PARAMS)
+    made = AdamW(weight_decay=0.5, weight_decay_on_all=True).make(jnp.float32(0.1), MASK)
+    got, _ = made.update(zeros, made.init(PARAMS), PARAMS)
+    wanted = jax.tree.map(lambda param: -0.1 * 0.5 * param, PARAMS)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), got, wanted)
+
+
 def test_regularizers_are_numbers() -> None:
     made = SGD(l2_regularizer_weight=0.5)
 

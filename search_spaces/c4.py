@@ -1,0 +1,120 @@
+"""Pax's language models on C4, with its values: 1B to 32B parameters, on meshes of TPUs.
+
+    python -m trainer.inspect --exp=c4.C4Spmd1BAdam4Replicas
+    python -m trainer.main --exp=c4.C4Spmd1BAdam4Replicas --job_log_dir=runs/c4_1b \\
+        --set train_input.data_dir=DIR eval_inputs.eval.data_dir=DIR \\
+        train_input.vocabulary=MODEL eval_inputs.eval.vocabulary=MODEL
+
+MODEL is a SentencePiece model of at most 32,000 pieces: Pax's own, of 50,257, has more of them
+than these models have token ids. The batch sizes are those of all devices together; several
+processes feed an equal share each (`--set train_input.batch_size=…`).
+"""
+
+import dataclasses
+from typing import Any
+
+from search_spaces.spmd import SpmdLm
+from trainer.experiment import Experiment
+from trainer.inputs.c4 import C4Input
+
+VOCABULARY = 'c4_en_32000.model'
+"""Stands for a SentencePiece model: `--set train_input.vocabulary` says where it is."""
+
+_EVAL_DOCUMENTS = 24_567
+"""As many as Pax evaluates on, of 364,868."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class C4SpmdAdam(SpmdLm):
+    """A model on C4: rows are packed in training; in evaluation each document has its own."""
+
+    checkpoint_every_n_steps: int = 1000
+    summary_interval_steps: int = 10
+
+    def made(self) -> Experiment:
+        """The experiment."""
+        train = self._data('train', is_training=True, packing=True, input_random_seed=9876)
+        held_out = self._data('validation', num_documents=_EVAL_DOCUMENTS)
+        return self.experiment(train, {'eval': held_out})
+
+    def _data(self, split: str, **fields: Any) -> C4Input:
+        return C4Input(
+            split=split,
+            batch_size=self.batch_size,
+            sequence_length=self.max_seq_len,
+            vocabulary=VOCABULARY,
+            **fields,
+        )
+
+
+_1B = C4SpmdAdam(
+    num_layers=13,
+    model_dims=2560,
+    num_heads=20,
+    percore_batch_size=32,
+    ici_mesh_shape=(1, 4, 1),
+)
+_2B = dataclasses.replace(_1B, num_layers=18, model_dims=3072, num_heads=24)
+_16B = C4SpmdAdam(
+    num_layers=36,
+    model_dims=6144,
+    num_heads=48,
+    percore_batch_size=16,
+    ici_mesh_shape=(1, 16, 2),
+)
+_32B = C4SpmdAdam(
+    num_layers=40,
+    model_dims=8192,
+    num_heads=64,
+    percore_batch_size=8,
+    ici_mesh_shape=(1, 16, 4),
+)
+_LIMIT_STEPS = 15_000
+
+
+def C4Spmd1BAdam4Replicas() -> Experiment:
+    """1.1 billion parameters on 4 devices, 128 rows a step.
+
+    python -m trainer.inspect --exp=c4.C4Spmd1BAdam4Replicas
+    """
+    return _1B.made()
+
+
+def C4Spmd1BAdam4ReplicasLimitSteps() -> Experiment:
+    """The same, for 15,000 steps.
+
+    python -m trainer.inspect --exp=c4.C4Spmd1BAdam4ReplicasLimitSteps
+    """
+    return dataclasses.replace(_1B, num_train_steps=_LIMIT_STEPS).made()
+
+
+def C4Spmd2BAdam4Replicas() -> Experiment:
+    """2.1 billion parameters on 4 devices, 128 rows a step.
+
+    python -m trainer.inspect --exp=c4.C4Spmd2BAdam4Replicas
+    """
+    return _2B.made()
+
+
+def C4Spmd2BAdam4ReplicasLimitSteps() -> Experiment:
+    """The same, for 15,000 steps.
+
+    python -m trainer.inspect --exp=c4.C4Spmd2BAdam4ReplicasLimitSteps
+    """
+    return dataclasses.replace(_2B, num_train_steps=_LIMIT_STEPS).made()
+
+
+def C4Spmd16BAdam32Replicas() -> Experiment:
+    """16 billion parameters on 16 × 2 devices, 512 rows a step.
+
+    python -m trainer.inspect --exp=c4.C4Spmd16BAdam32Replicas
+    """
+    return _16B.made()
+
+
+def C4Spmd32BAdam64Replicas() -> Experiment:
+    """32 billion parameters on 16 × 4 devices, 512 rows a step.
+
+    python -m trainer.inspect --exp=c4.C4Spmd32BAdam64Replicas
+    """
+    return _32B.made()

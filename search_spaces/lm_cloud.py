@@ -1,0 +1,93 @@
+"""Pax's language models on random tokens: to try an installation, and for speed."""
+
+import dataclasses
+
+import pyglove as pg
+
+from paxtune.experiment import Tunable
+from paxtune.policies import MedianStopping
+from paxtune.rewards import MetricReward
+from paxtune.searching import Search
+from search_spaces.spmd import SyntheticLm
+from trainer.experiment import Experiment
+from trainer.layers import FeedForward, GatedFeedForward
+
+_TEST = SyntheticLm(
+    num_layers=2,
+    model_dims=64,
+    num_heads=8,
+    dims_per_head=8,
+    percore_batch_size=4,
+    learning_rate=2.5e-4,
+    decay_end=100_000,
+)
+_2B = dataclasses.replace(
+    _TEST,
+    num_layers=18,
+    model_dims=3072,
+    num_heads=24,
+    dims_per_head=128,
+    percore_batch_size=8,
+    ici_mesh_shape=(1, 4, 1),
+)
+
+
+def LmCloudSpmdTest() -> Experiment:
+    """2.1 million parameters, nearly all of them of the vocabulary, on one device.
+
+    python -m trainer.main --exp=lm_cloud.LmCloudSpmdTest --job_log_dir=runs/test
+    """
+    return _TEST.made()
+
+
+def LmCloudSpmd2B() -> Experiment:
+    """2.1 billion parameters on 4 devices, 32 rows a step.
+
+    python -m trainer.inspect --exp=lm_cloud.LmCloudSpmd2B
+    """
+    return _2B.made()
+
+
+def LmCloudSpmd2BLimitSteps() -> Experiment:
+    """The same, for 300 steps.
+
+    python -m trainer.inspect --exp=lm_cloud.LmCloudSpmd2BLimitSteps
+    """
+    return dataclasses.replace(_2B, num_train_steps=300).made()
+
+
+def LmCloudSpmdTestTunable() -> Tunable:
+    """`LmCloudSpmdTest` for 100 steps: its rate, its heads, its feed-forward layers.
+
+        python -m paxtune.search --exp=lm_cloud.LmCloudSpmdTestTunable --num_trials=8
+
+    Random tokens teach nothing but how often each occurs: it tries out a search, no more.
+    """
+    base = LmCloudSpmdTest()
+    steps = 100
+    kinds = [FeedForward(hidden_dims=256), GatedFeedForward(hidden_dims=168)]
+    base.rebind(
+        {
+            'task.learner.learning_rate': pg.floatv(1e-4, 1e-2, 'log'),
+            'task.learner.schedule.warmup_steps': 10,
+            'task.learner.schedule.decay_steps': steps,
+            'task.model.stack.layers[0].attention.num_heads': pg.oneof([4, 8]),
+            'task.model.stack.layers[0].feed_forward': pg.oneof(kinds),
+            'train.num_train_steps': steps,
+            'train.eval_interval_steps': steps // 4,
+            'train.save_interval_steps': steps // 4,
+            'train.save_max_to_keep': 1,
+            'train.summary_interval_steps': 10,
+        }
+    )
+    # The sizes of a smoke run are single values, which a decision has no place for.
+    decided = ('num_heads', 'hidden_dims')
+    small = {path: value for path, value in base.smoke.items() if not path.endswith(decided)}
+    return Tunable(
+        **{**dict(base.sym_init_args), 'smoke': small},
+        search=Search(
+            reward=MetricReward(goal='minimize', metric='eval/log_pplx'),
+            num_trials=8,
+            early_stopping=MedianStopping(min_trials=4),
+        ),
+    )

@@ -1,0 +1,249 @@
+"""What Pax's decoder-only language models have in common, and where they differ, as plain data.
+
+`SpmdLm` has the values of Pax's TransformerLmSpmdAdam; the modules of experiments name those that
+differ: `dataclasses.replace(base, num_layers=13, …)`. A name that does not exist is an error.
+"""
+
+import dataclasses
+import math
+from typing import Literal
+
+from trainer.experiment import Experiment, TrainLoop
+from trainer.inputs.base import Input
+from trainer.inputs.synthetic import SyntheticLmInput
+from trainer.layers import (
+    Attention,
+    Embedding,
+    FeedForward,
+    LayerNorm,
+    LearnedPositions,
+    PositionEmbedding,
+    SinusoidalPositions,
+    Stack,
+    TransformerBlock,
+    TransformerLm,
+)
+from trainer.learner import AdamW, Cosine, Exponential, Learner, Schedule
+from trainer.mesh import Mesh
+from trainer.tasks import LanguageModelTask
+
+_NEVER = 10_000_000
+"""Pax's number of steps where an experiment names none."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SpmdLm:
+    """A pre-norm transformer without biases, its logits capped, on a mesh of devices.
+
+    Attributes:
+        num_layers: blocks, all alike; one is compiled and scanned.
+        model_dims: width of the model.
+        num_heads: heads of the attention.
+        dims_per_head: size of each.
+        hidden_dims: width of the feed-forward layers; None for four times that of the model.
+        vocab_size: token ids; the embedding is the output projection, too.
+        max_seq_len: tokens in a row.
+        percore_batch_size: rows a device.
+        ici_mesh_shape: devices within a slice, as (replica, data, mdl). Parameters are divided
+            over data and mdl: they are the axes `data`, `fsdp` and `tensor` here.
+        num_slices: slices, each of which has all parameters, connected by a slower network.
+        fprop_dtype: what layers compute in.
+        use_repeated_layer: whether the blocks are scanned, and nothing of them is stored for the
+            backward pass but their inputs.
+        use_bias: biases in attention and feed-forward layers.
+        trainable_position_emb: positions are learned; otherwise they are sinusoidal.
+        per_dim_scale: learned scales of the features of queries.
+        atten_logit_cap: in attention; None for none.
+        softmax_cap_logits: of the model's logits; None for none.
+        layernorm_epsilon: of all normalizations.
+        init_std: of all kernels and tables; None for what suits their inputs.
+        scale_sqrt_depth: whether embedded tokens are multiplied by the root of the width.
+        learning_rate: its peak.
+        schedule: 'exponential' or 'cosine': a linear warm-up, then down to a tenth.
+        warmup_steps: its length; the decay starts one step later.
+        decay_end: the step at which the tenth is reached.
+        adam_beta1: decay of the first moment.
+        adam_beta2: decay of the second moment.
+        adam_epsilon: added to the root of the second moment.
+        adam_clip_threshold: of the root mean square of each update; None for none.
+        weight_decay: of all parameters, those of normalizations among them.
+        clip_gradient_norm_to_value: of all gradients together.
+        num_train_steps: steps of the run.
+        checkpoint_every_n_steps: between checkpoints.
+        checkpoint_max_to_keep: of which so many are kept.
+        summary_interval_steps: between summaries.
+        eval_interval_steps: between evaluations.
+    """
+
+    num_layers: int
+    model_dims: int
+    num_heads: int
+    dims_per_head: int = 128
+    hidden_dims: int | None = None
+    vocab_size: int = 32_000
+    max_seq_len: int = 1024
+    percore_batch_size: int = 1
+    ici_mesh_shape: tuple[int, int, int] = (1, 1, 1)
+    num_slices: int = 1
+    fprop_dtype: Literal['float32', 'bfloat16'] = 'bfloat16'
+    use_repeated_layer: bool = True
+    use_bias: bool = False
+    trainable_position_emb: bool = False
+    per_dim_scale: bool = True
+    atten_logit_cap: float | None = 50.0
+    softmax_cap_logits: float | None = 30.0
+    layernorm_epsilon: float = 1e-6
+    init_std: float | None = None
+    scale_sqrt_depth: bool = True
+    learning_rate: float = 1e-3
+    schedule: Literal['exponential', 'cosine'] = 'exponential'
+    warmup_steps: int = 4000
+    decay_end: int = 300_000
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.99
+    adam_epsilon: float = 1e-6
+    adam_clip_threshold: float | None = 1.0
+    weight_decay: float = 1e-3
+    clip_gradient_norm_to_value: float = 5.0
+    num_train_steps: int = _NEVER
+    checkpoint_every_n_steps: int = 5000
+    checkpoint_max_to_keep: int = 10
+    summary_interval_steps: int = 100
+    eval_interval_steps: int = 100
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of all devices together."""
+        return self.percore_batch_size * math.prod(self.ici_mesh_shape) * self.num_slices
+
+    def experiment(self, train_input: Input, eval_inputs: dict[str, Input]) -> Experiment:
+        """An experiment of this model on some data."""
+        return Experiment(
+            task=self.task(),
+            train_input=train_input,
+            eval_inputs=eval_inputs,
+            mesh=self.mesh(),
+            train=TrainLoop(
+                num_train_steps=self.num_train_steps,
+                eval_interval_steps=self.eval_interval_steps,
+                save_interval_steps=self.checkpoint_every_n_steps,
+                save_max_to_keep=self.checkpoint_max_to_keep,
+                summary_interval_steps=self.summary_interval_steps,
+                random_seed=1234,
+            ),
+            smoke=smoke(),
+        )
+
+    def task(self) -> LanguageModelTask:
+        """The model and its learner."""
+        model = TransformerLm(
+            embedding=Embedding(
+                vocab_size=self.vocab_size,
+                dims=self.model_dims,
+                scale_sqrt_depth=self.scale_sqrt_depth,
+                init_std=self.init_std,
+            ),
+            stack=Stack(
+                [self._block()],
+                repeats=self.num_layers,
+                scan='always' if self.use_repeated_layer else 'never',
+            ),
+            final_norm=self._norm(),
+            position_embedding=self._positions(),
+            logits_cap=self.softmax_cap_logits,
+        )
+        learner = Learner(
+            learning_rate=self.learning_rate,
+            schedule=self._schedule(),
+            optimizer=AdamW(
+                b1=self.adam_beta1,
+                b2=self.adam_beta2,
+                epsilon=self.adam_epsilon,
+                clip_threshold=self.adam_clip_threshold,
+                weight_decay=self.weight_decay,
+                weight_decay_on_all=True,
+            ),
+            clip_gradient_norm_to_value=self.clip_gradient_norm_to_value,
+        )
+        return LanguageModelTask(model=model, learner=learner, fprop_dtype=self.fprop_dtype)
+
+    def mesh(self) -> Mesh:
+        """The devices of all slices: parameters are divided within a slice only."""
+        replica, data, mdl = self.ici_mesh_shape
+        # DCN: the one place where slices become part of the mesh (ici × dcn, when it has both).
+        return Mesh(data=replica * self.num_slices, fsdp=data, tensor=mdl)
+
+    def _block(self) -> TransformerBlock:
+        bias = 'zeros' if self.use_bias else 'none'
+        return TransformerBlock(
+            attention=Attention(
+                num_heads=self.num_heads,
+                head_dim=self.dims_per_head,
+                position='none',
+                bias=bias,
+                logit_cap=self.atten_logit_cap,
+                per_dim_scale=self.per_dim_scale,
+                init_std=self.init_std,
+            ),
+            feed_forward=FeedForward(
+                hidden_dims=self.hidden_dims or 4 * self.model_dims,
+                bias=bias,
+                init_std=self.init_std,
+            ),
+            attention_norm=self._norm(),
+            feed_forward_norm=self._norm(),
+        )
+
+    def _norm(self) -> LayerNorm:
+        return LayerNorm(epsilon=self.layernorm_epsilon)
+
+    def _positions(self) -> PositionEmbedding:
+        if not self.trainable_position_emb:
+            return SinusoidalPositions()
+        return LearnedPositions(self.max_seq_len, init_std=self.init_std or 0.02)
+
+    def _schedule(self) -> Schedule:
+        kind = Exponential if self.schedule == 'exponential' else Cosine
+        return kind(
+            warmup_steps=self.warmup_steps,
+            hold_steps=1,
+            decay_steps=self.decay_end,
+            final_factor=0.1,
+        )
+
+
+class SyntheticLm(SpmdLm):
+    """A model on random tokens."""
+
+    def made(self) -> Experiment:
+        """The experiment."""
+        return self.experiment(self._rows(is_training=True), {'eval': self._rows()})
+
+    def _rows(self, is_training: bool = False) -> SyntheticLmInput:
+        return SyntheticLmInput(
+            batch_size=self.batch_size,
+            is_training=is_training,
+            sequence_length=self.max_seq_len,
+            vocab_size=self.vocab_size,
+        )
+
+
+def smoke() -> dict[str, object]:
+    """The tiny size of any of these models: they differ in numbers alone then, mostly."""
+    rows = {'sequence_length': 8, 'vocab_size': 16, 'num_rows': 8}
+    return {
+        'task.model.embedding.vocab_size': 16,
+        'task.model.embedding.dims': 8,
+        'task.model.stack.repeats': 2,
+        'task.model.stack.layers[0].attention.num_heads': 2,
+        'task.model.stack.layers[0].attention.head_dim': 4,
+        'task.model.stack.layers[0].feed_forward.hidden_dims': 16,
+        'task.fprop_dtype': 'float32',
+        'train_input': SyntheticLmInput(batch_size=8, is_training=True, **rows),
+        'eval_inputs.eval': SyntheticLmInput(batch_size=8, **rows),
+        'mesh': Mesh(),
+        'train.num_train_steps': 2,
+        'train.eval_interval_steps': 2,
+        'train.save_interval_steps': 2,
+        'train.summary_interval_steps': 1,
+    }

@@ -1,0 +1,170 @@
+"""Pax's language models: their sizes, their shards, the values that their names stand for."""
+
+import resource
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from search_spaces import c4, c4_multislice, gpt, lm_cloud
+from search_spaces.spmd import SpmdLm
+from trainer import registry
+from trainer.errors import UserError
+from trainer.experiment import Experiment
+from trainer.inspect import layout
+from trainer.setup import prepare_inputs
+
+
+class Size(NamedTuple):
+    """An architecture, and the devices (replicas, fsdp, tensor) that it is stated for."""
+
+    layers: int
+    dims: int
+    heads: int
+    head_dim: int
+    vocab: int
+    mesh: tuple[int, int, int]
+
+    def num_params(self) -> int:
+        """The closed form: attention, feed-forward layers of four times the width, embedding."""
+        attention = 4 * self.dims * self.heads * self.head_dim
+        return self.layers * (attention + 8 * self.dims**2) + self.vocab * self.dims
+
+    def shards(self) -> dict[str, tuple[int, ...]]:
+        """What a device holds of each weight."""
+        _, fsdp, tensor = self.mesh
+        dims, heads, hidden = self.dims // fsdp, self.heads // tensor, 4 * self.dims // tensor
+        into = (self.layers, dims, heads, self.head_dim)
+        return {
+            'embedding.table': (self.vocab // tensor, dims),
+            'attention.query': into,
+            'attention.key': into,
+            'attention.value': into,
+            'attention.output': (self.layers, heads, self.head_dim, dims),
+            'attention.per_dim_scale': (self.layers, self.head_dim),
+            'feed_forward.up': (self.layers, dims, hidden),
+            'feed_forward.down': (self.layers, hidden, dims),
+            'attention_norm.scale': (self.layers, self.dims),
+            'attention_norm.bias': (self.layers, self.dims),
+            'feed_forward_norm.scale': (self.layers, self.dims),
+            'feed_forward_norm.bias': (self.layers, self.dims),
+            'final_norm.scale': (self.dims,),
+            'final_norm.bias': (self.dims,),
+        }
+
+
+_22B = Size(48, 6144, 24, 256, 32_768, (2, 64, 1))
+SIZES = {
+    'c4.C4Spmd1BAdam4Replicas': Size(13, 2560, 20, 128, 32_000, (1, 4, 1)),
+    'c4.C4Spmd2BAdam4Replicas': Size(18, 3072, 24, 128, 32_000, (1, 4, 1)),
+    'c4.C4Spmd16BAdam32Replicas': Size(36, 6144, 48, 128, 32_000, (1, 16, 2)),
+    'c4.C4Spmd32BAdam64Replicas': Size(40, 8192, 64, 128, 32_000, (1, 16, 4)),
+    'c4_multislice.C4Spmd22BAdamMaxText': _22B._replace(mesh=(1, 4, 2)),
+    'c4_multislice.C4Spmd22BAdam2xv4_128': _22B,
+    'c4_multislice.C4Spmd22BAdam2xv4_384': Size(24, 9216, 24, 384, 32_768, (2, 192, 1)),
+    'lm_cloud.LmCloudSpmd2B': Size(18, 3072, 24, 128, 32_000, (1, 4, 1)),
+}
+
+
+@pytest.mark.parametrize('name', SIZES)
+def test_each_has_the_parameters_and_the_shards_of_its_closed_form(name: str) -> None:
+    size, experiment = SIZES[name], registry.find(name, Experiment)
+    found = layout(experiment)
+    assert tuple(found.mesh_shape[axis] for axis in ('data', 'fsdp', 'tensor')) == size.mesh
+    assert found.num_params == pytest.approx(size.num_params(), rel=1e-3)
+    prefix = f'stack.layers_0x{size.layers}.'
+    shards = {each.path.removeprefix(prefix): each.shard_shape for each in found.parameters}
+    assert shards == size.shards()
+    # Adam's two moments lie as the parameters; they have two counters of steps beside them.
+    own = 4 * sum(int(np.prod(shape)) for shape in shards.values())
+    assert (found.gradient_bytes, found.state_bytes) == (own, 3 * own + 8)
+
+
+@pytest.mark.parametrize(
+    ('make', 'batch'),
+    [
+        (c4.C4Spmd1BAdam4Replicas, 128),
+        (c4.C4Spmd2BAdam4Replicas, 128),
+        (c4.C4Spmd16BAdam32Replicas, 512),
+        (c4.C4Spmd32BAdam64Replicas, 512),
+        (c4_multislice.C4Spmd22BAdamMaxText, 128),
+        (c4_multislice.C4Spmd22BAdam1xv4_128, 1024),
+        (c4_multislice.C4Spmd22BAdam2xv4_128, 2048),
+        (c4_multislice.C4Spmd22BAdam4xv4_128, 4096),
+        (c4_multislice.C4Spmd22BAdam1xv4_384, 1920),
+        (c4_multislice.C4Spmd22BAdam2xv4_384, 3840),
+        (lm_cloud.LmCloudSpmdTest, 4),
+        (lm_cloud.LmCloudSpmd2B, 32),
+        (gpt.GPT126M, 256),
+    ],
+)
+def test_global_batches_are_paxs(make: Any, batch: int) -> None:
+    assert make().train_input.batch_size == batch
+
+
+@pytest.mark.parametrize(
+    ('limited', 'plain', 'steps'),
+    [
+        (c4.C4Spmd1BAdam4ReplicasLimitSteps, c4.C4Spmd1BAdam4Replicas, 15_000),
+        (c4.C4Spmd2BAdam4ReplicasLimitSteps, c4.C4Spmd2BAdam4Replicas, 15_000),
+        (lm_cloud.LmCloudSpmd2BLimitSteps, lm_cloud.LmCloudSpmd2B, 300),
+    ],
+)
+def test_limited_steps_are_the_only_difference(limited: Any, plain: Any, steps: int) -> None:
+    assert limited() == plain().rebind({'train.num_train_steps': steps})
+    assert plain().train.num_train_steps != steps
+
+
+def test_the_learning_rate_is_paxs() -> None:
+    learner = c4.C4Spmd1BAdam4Replicas().task.learner
+    steps = np.array([3999, 4001, (4001 + 300_000) // 2, 300_000, 10**7])
+    rates = [float(1e3 * learner.learning_rate * learner.schedule.factor(s)) for s in steps]
+    np.testing.assert_allclose(rates, [1, 1, 10**-0.5, 0.1, 0.1], rtol=1e-3)
+
+
+def test_the_gpu_anchor_has_the_parameters_of_gpt() -> None:
+    dims, hidden, vocab, length = 768, 3072, 50_304, 2048
+    kernels, biases = 4 * dims**2 + 2 * dims * hidden, 4 * dims + hidden + dims
+    norms = 2 * 2 * dims
+    wanted = 12 * (kernels + biases + norms) + 2 * dims + (vocab + length) * dims
+    found = layout(gpt.GPT126M())
+    assert found.num_params == wanted
+    assert found.num_params == pytest.approx(126e6, rel=0.01)
+    assert found.mesh_shape['data'] == 64
+
+
+def test_a_name_that_there_is_not_is_refused() -> None:
+    misspelt: Any = {'percore_batch_siaze': 4}
+    with pytest.raises(TypeError, match='percore_batch_siaze'):
+        SpmdLm(num_layers=1, model_dims=8, num_heads=1, **misspelt)
+
+
+def test_without_a_vocabulary_there_is_one_message() -> None:
+    with pytest.raises(UserError, match=r"^train_input: vocabulary 'c4_en_32000.model': it cannot"):
+        prepare_inputs(c4.C4Spmd1BAdam4Replicas())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    'name',
+    [
+        'c4.C4Spmd1BAdam4Replicas',
+        'c4.C4Spmd16BAdam32Replicas',
+        'c4_multislice.C4Spmd22BAdam2xv4_128',
+    ],
+)
+def test_a_look_at_it_takes_less_than_a_minute_and_4_gb(name: str) -> None:
+    command = [sys.executable, '-m', 'trainer.inspect', f'--exp={name}']
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stderr
+    # Time of processors: that of the clock depends on who else runs.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 60
+    assert after.ru_maxrss * 1024 < 4e9  # The largest of all children so far.
+    printed = done.stdout.replace(',', '')
+    count = next(int(line.split()[1]) for line in printed.splitlines() if line[:10] == 'parameters')
+    assert count == pytest.approx(SIZES[name].num_params(), rel=1e-3)

@@ -1,0 +1,56 @@
+"""Caps on logits: they stay small, smoothly."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+
+def soft_cap(x: jax.Array, cap: jax.Array | float) -> jax.Array:
+    """cap * tanh(x / cap): nearly x where it is small, never beyond plus or minus cap.
+
+    Bello et al. 2016; Gemma Team 2024.
+
+    Example:
+        >>> [round(float(soft_cap(jnp.float32(x), 50.0)), 3) for x in (0.1, 40.0, -1000.0)]
+        [0.1, 33.202, -50.0]
+    """
+    return cap * jnp.tanh(x / cap)
+
+
+def capped_attention(
+    q_BTNH: jax.Array,
+    k_BSKH: jax.Array,
+    v_BSKH: jax.Array,
+    cap: jax.Array | float,
+    mask: jax.Array | None = None,
+    is_causal: bool = False,
+) -> jax.Array:
+    """As `jax.nn.dot_product_attention`, with a cap on the logits: [B, T, N, H].
+
+    Logits and weights are float32. All of them, [B, N, T, S], are in memory at once.
+
+    Args:
+        q_BTNH: queries.
+        k_BSKH: keys; K divides N.
+        v_BSKH: values.
+        cap: see `soft_cap`.
+        mask: True where a key is visible, [B, 1, T, S]; None where all are.
+        is_causal: hides later positions as well.
+    """
+    batch, length, heads, head_dim = q_BTNH.shape
+    kv_heads = k_BSKH.shape[2]
+    q_BTKGH = q_BTNH.reshape(batch, length, kv_heads, heads // kv_heads, head_dim)
+    logits_BKGTS = jnp.einsum(
+        'btkgh,bskh->bkgts', q_BTKGH, k_BSKH, preferred_element_type=jnp.float32
+    )
+    logits_BKGTS = soft_cap(logits_BKGTS / math.sqrt(head_dim), cap)
+    if is_causal:
+        past_TS = jnp.arange(length)[:, None] >= jnp.arange(k_BSKH.shape[1])
+        mask = past_TS[None, None] if mask is None else mask & past_TS
+    if mask is not None:
+        hidden = -0.7 * float(jnp.finfo(jnp.float32).max)
+        logits_BKGTS = jnp.where(mask[:, :, None], logits_BKGTS, hidden)
+    weights_BKGTS = jax.nn.softmax(logits_BKGTS, axis=-1).astype(v_BSKH.dtype)
+    out_BTKGH = jnp.einsum('bkgts,bskh->btkgh', weights_BKGTS, v_BSKH)
+    return out_BTKGH.reshape(q_BTNH.shape)

@@ -1,0 +1,67 @@
+"""Positions that are added to embedded tokens."""
+
+import jax
+import jax.numpy as jnp
+from flax.linen import initializers
+
+from trainer.component import require_above_zero, require_positive
+from trainer.errors import UserError
+from trainer.layers.base import Layer
+
+
+class PositionEmbedding(Layer):
+    """Base: positions [B, T] int, width of the model -> what is added [B, T, dims]."""
+
+    def forward(self, index_BT: jax.Array, dims: int) -> jax.Array:
+        raise NotImplementedError(type(self).__name__)
+
+
+class SinusoidalPositions(PositionEmbedding):
+    """Sines, then cosines, of wavelengths that grow from 2π (Vaswani et al. 2017, section 3.5).
+
+    Attributes:
+        longest: the slowest feature turns by one radian in so many tokens.
+    """
+
+    longest: float = 10_000.0
+
+    def check(self) -> None:
+        require_above_zero(self, 'longest')
+
+    def forward(self, index_BT: jax.Array, dims: int) -> jax.Array:
+        if dims % 2:
+            raise UserError(f'{self.sym_path}: the width of the model must be even: {dims}')
+        half = dims // 2
+        frequency_h = self.longest ** (-jnp.arange(half) / max(half - 1, 1))
+        angle_BTh = index_BT[:, :, None].astype(jnp.float32) * frequency_h
+        added_BTD = jnp.concatenate([jnp.sin(angle_BTh), jnp.cos(angle_BTh)], axis=-1)
+        return self.constrain(added_BTD.astype(self.dtype), ('batch', 'length', 'features'))
+
+
+class LearnedPositions(PositionEmbedding):
+    """A vector for each position (Radford et al. 2018).
+
+    Attributes:
+        max_length: positions that there are.
+        init_std: standard deviation of new vectors.
+    """
+
+    max_length: int
+    init_std: float = 0.02
+
+    def check(self) -> None:
+        require_positive(self, 'max_length')
+        require_above_zero(self, 'init_std')
+
+    def forward(self, index_BT: jax.Array, dims: int) -> jax.Array:
+        longest = self.cache_length or index_BT.shape[1]
+        if longest > self.max_length:
+            raise UserError(
+                f'{self.sym_path}.max_length is {self.max_length}, and rows have {longest} '
+                'positions'
+            )
+        init = initializers.normal(self.init_std)
+        table_PD = self.param('table', (self.max_length, dims), (None, 'embed'), init)
+        table_PD = self.constrain(table_PD, (None, 'features'))
+        added_BTD = jnp.take(table_PD, index_BT, axis=0)
+        return self.constrain(added_BTD, ('batch', 'length', 'features'))
