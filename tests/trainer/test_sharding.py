@@ -25,7 +25,10 @@ model = TransformerLm(Embedding(32, 16), Stack([block], repeats=2, scan='always'
 meshes = {
     'one device': Mesh(data=1), 'data': Mesh(data=8), 'fsdp': Mesh(data=1, fsdp=8),
     'tensor': Mesh(data=2, tensor=4), 'mixed': Mesh(data=2, fsdp=2, tensor=2),
+    'sequence': Mesh(data=2, sequence=4), 'all': Mesh(data=1, fsdp=2, sequence=2, tensor=2),
+    'slices': Mesh(data=1, fsdp=2, sequence=2, dcn_data=2),
     'one device, accumulated': Mesh(data=1), 'mixed, accumulated': Mesh(data=2, fsdp=2, tensor=2),
+    'sequence, accumulated': Mesh(data=2, sequence=4),
 }
 out, programs, states = {}, {}, {}
 for name, mesh in meshes.items():
@@ -39,6 +42,11 @@ for name, mesh in meshes.items():
     state, losses = program.init(key, values), []
     for _ in range(10):
         batch = program.put(made.train_input.get_next())
+        if mesh.sequence > 1:
+            ids = batch['ids']
+            examples, positions = 16 // (mesh.data * mesh.fsdp), 8 // mesh.sequence
+            if name != 'slices':
+                assert ids.sharding.shard_shape(ids.shape) == (examples, positions)
         state, metrics = program.train_step(state, batch, key, values)
         losses.append(float(metrics['loss'].mean))
     up = state.params['stack']['layers_0x2']['feed_forward']['up']

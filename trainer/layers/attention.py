@@ -49,14 +49,7 @@ class Attention(MultiHead):
         mask, is_causal = same_segment(positions.segment_BT), self.mask == 'causal'
         if is_causal and positions.prefix_BT is not None:
             mask, is_causal = causal_but_for_prefix(positions), False
-        out_BTNH = jax.nn.dot_product_attention(
-            q_BTNH,
-            k_BTKH,
-            v_BTKH,
-            mask=mask,
-            is_causal=is_causal,
-            implementation=self.kernel,
-        )
+        out_BTNH = self._product(q_BTNH, k_BTKH, v_BTKH, mask, is_causal)
         return self._project_out(out_BTNH, x_BTD.shape[-1])
 
     def _attend_to_cache(
@@ -76,9 +69,7 @@ class Attention(MultiHead):
         if positions.prefix_BT is not None:
             lengths_B = jnp.sum(positions.prefix_BT, axis=1)
             visible_BTS |= at_S < lengths_B[:, None, None]
-        return jax.nn.dot_product_attention(
-            q_BTNH, k_BSKH, v_BSKH, mask=visible_BTS[:, None], implementation=self.kernel
-        )
+        return self._product(q_BTNH, k_BSKH, v_BSKH, visible_BTS[:, None])
 
     def _with_earlier(self, name: str, new_BTKH: jax.Array, index_BT: jax.Array) -> jax.Array:
         assert self.cache_length is not None

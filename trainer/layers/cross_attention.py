@@ -30,12 +30,11 @@ class CrossAttention(MultiHead):
     def forward(self, x_BTD: jax.Array, positions: Positions, memory: Memory) -> jax.Array:
         dims = x_BTD.shape[-1]
         head_dim, kv_heads = self._head_dim(dims), self.num_kv_heads or self.num_heads
-        out_BTNH = jax.nn.dot_product_attention(
+        out_BTNH = self._product(
             self._project('query', x_BTD, self.num_heads, head_dim),
             self._project('key', memory.x_BSD, kv_heads, head_dim),
             self._project('value', memory.x_BSD, kv_heads, head_dim),
-            mask=_visible(positions, memory),
-            implementation=self.kernel,
+            _visible(positions, memory),
         )
         return self._project_out(out_BTNH, dims)
 

@@ -19,7 +19,8 @@ class MultiHead(Layer):
         head_dim: size of each head; None divides the width of the model by `num_heads`.
         num_kv_heads: key and value heads, each shared by equally many query heads; None for as
             many as there are query heads.
-        implementation: of the attention product; 'auto' leaves the choice to JAX.
+        implementation: of the attention product; 'auto' leaves the choice to JAX. Where the mesh
+            divides positions, 'cudnn' has each device attend from all of them, which is no faster.
     """
 
     num_heads: int
@@ -33,11 +34,6 @@ class MultiHead(Layer):
             raise ValueError(
                 f'num_kv_heads ({self.num_kv_heads}) must divide num_heads ({self.num_heads})'
             )
-
-    @property
-    def kernel(self) -> Literal['xla', 'cudnn'] | None:
-        """The implementation, as JAX takes it."""
-        return None if self.implementation == 'auto' else self.implementation
 
     def _head_dim(self, dims: int, step: int = 1) -> int:
         """The size of a head in a model of width `dims`, which is a multiple of `step`."""
@@ -57,6 +53,30 @@ class MultiHead(Layer):
         kernel = self.param(name, shape, ('embed', 'heads', 'kv'), init)
         y_BTNH = jnp.einsum('btd,dnh->btnh', x_BTD, kernel)
         return self.constrain(y_BTNH, ('batch', 'length', 'heads', 'kv'))
+
+    def _product(
+        self,
+        q_BTNH: jax.Array,
+        k_BSKH: jax.Array,
+        v_BSKH: jax.Array,
+        mask: jax.Array | None,
+        is_causal: bool = False,
+    ) -> jax.Array:
+        """The attention product: [B, T, N, H].
+
+        Where the mesh divides positions, each device attends from its own to all of them.
+        """
+        whole = ('batch', None, 'heads', 'kv')
+        if self.implementation == 'cudnn':  # Its kernels know of no parts of a sequence.
+            q_BTNH = self.constrain(q_BTNH, whole)
+        return jax.nn.dot_product_attention(
+            q_BTNH,
+            self.constrain(k_BSKH, whole),
+            self.constrain(v_BSKH, whole),
+            mask=mask,
+            is_causal=is_causal,
+            implementation=None if self.implementation == 'auto' else self.implementation,
+        )
 
     def _project_out(self, out_BTNH: jax.Array, dims: int) -> jax.Array:
         shape = (*out_BTNH.shape[-2:], dims)
