@@ -27,4 +27,4 @@ def enable() -> None:
 
 def is_enabled() -> bool:
     """Whether JAX does so, be it that $JAX_ENABLE_PGLE says it."""
-    return bool(jax.config.jax_enable_pgle)
+    return bool(jax.config.jax_enable_pgle)  # type: ignore[attr-defined]
