@@ -34,7 +34,7 @@ class CrossAttention(MultiHead):
             self._project('query', x_BTD, self.num_heads, head_dim),
             self._project('key', memory.x_BSD, kv_heads, head_dim),
             self._project('value', memory.x_BSD, kv_heads, head_dim),
-            _visible(positions, memory),
+            mask=_visible(positions, memory),
         )
         return self._project_out(out_BTNH, dims)
 

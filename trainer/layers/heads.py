@@ -35,6 +35,11 @@ class MultiHead(Layer):
                 f'num_kv_heads ({self.num_kv_heads}) must divide num_heads ({self.num_heads})'
             )
 
+    @property
+    def kernel(self) -> Literal['xla', 'cudnn'] | None:
+        """The implementation, as JAX takes it."""
+        return None if self.implementation == 'auto' else self.implementation
+
     def _head_dim(self, dims: int, step: int = 1) -> int:
         """The size of a head in a model of width `dims`, which is a multiple of `step`."""
         if self.head_dim is not None:
@@ -54,6 +59,13 @@ class MultiHead(Layer):
         y_BTNH = jnp.einsum('btd,dnh->btnh', x_BTD, kernel)
         return self.constrain(y_BTNH, ('batch', 'length', 'heads', 'kv'))
 
+    def _project_out(self, out_BTNH: jax.Array, dims: int) -> jax.Array:
+        shape = (*out_BTNH.shape[-2:], dims)
+        init = initializers.lecun_normal(in_axis=(0, 1), out_axis=2)
+        kernel = self.param('output', shape, ('heads', 'kv', 'embed'), init)
+        x_BTD = jnp.einsum('btnh,nhd->btd', out_BTNH, kernel)
+        return self.constrain(x_BTD, ('batch', 'length', 'features'))
+
     def _product(
         self,
         q_BTNH: jax.Array,
@@ -62,25 +74,22 @@ class MultiHead(Layer):
         mask: jax.Array | None,
         is_causal: bool = False,
     ) -> jax.Array:
-        """The attention product: [B, T, N, H].
+        """The mean of values that each query sees, weighted by its logits: [B, T, N, H]."""
+        q_BTNH, k_BSKH, v_BSKH = self._gathered(q_BTNH, k_BSKH, v_BSKH)
+        return jax.nn.dot_product_attention(
+            q_BTNH,
+            k_BSKH,
+            v_BSKH,
+            mask=mask,
+            is_causal=is_causal,
+            implementation=self.kernel,
+        )
 
-        Where the mesh divides positions, each device attends from its own to all of them.
-        """
+    def _gathered(
+        self, q_BTNH: jax.Array, k_BSKH: jax.Array, v_BSKH: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Where the mesh divides positions, each device attends from its own to all of them."""
         whole = ('batch', None, 'heads', 'kv')
         if self.implementation == 'cudnn':  # Its kernels know of no parts of a sequence.
             q_BTNH = self.constrain(q_BTNH, whole)
-        return jax.nn.dot_product_attention(
-            q_BTNH,
-            self.constrain(k_BSKH, whole),
-            self.constrain(v_BSKH, whole),
-            mask=mask,
-            is_causal=is_causal,
-            implementation=None if self.implementation == 'auto' else self.implementation,
-        )
-
-    def _project_out(self, out_BTNH: jax.Array, dims: int) -> jax.Array:
-        shape = (*out_BTNH.shape[-2:], dims)
-        init = initializers.lecun_normal(in_axis=(0, 1), out_axis=2)
-        kernel = self.param('output', shape, ('heads', 'kv', 'embed'), init)
-        x_BTD = jnp.einsum('btnh,nhd->btd', out_BTNH, kernel)
-        return self.constrain(x_BTD, ('batch', 'length', 'features'))
+        return q_BTNH, self.constrain(k_BSKH, whole), self.constrain(v_BSKH, whole)
