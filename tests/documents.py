@@ -19,6 +19,7 @@ _MODULES = (
     'paxtune.space',
     'paxtune.studies',
     'paxtune.train',
+    'trainer.inspect',
     'trainer.main',
 )
 

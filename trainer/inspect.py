@@ -2,6 +2,7 @@
 
     python -m trainer.inspect --exp=lm.C4Small
     python -m trainer.inspect --exp=lm.C4Small --set mesh.fsdp=8 --devices=8
+    python -m trainer.inspect --exp=lm.C4Small --set mesh.data=1 mesh.fsdp=4 mesh.dcn_data=2
     python -m trainer.inspect --exp=lm.C4Small --validate
 
 Prints the experiment; each parameter with its shape, its logical axes and the shard of it that a
@@ -14,7 +15,7 @@ does not fit together is named by its path, and the exit code is 2.
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainer import command
@@ -50,12 +51,14 @@ class Layout(NamedTuple):
 
     Attributes:
         mesh_shape: devices along each axis of the mesh.
+        slices: of these devices, along each axis.
         parameters: in the order of their paths.
         state_bytes: of parameters, optimizer state and averages, on one device.
         gradient_bytes: of the gradients, on one device.
     """
 
     mesh_shape: dict[str, int]
+    slices: dict[str, int]
     parameters: list[Parameter]
     state_bytes: int
     gradient_bytes: int
@@ -131,6 +134,7 @@ def layout(experiment: 'Experiment', num_devices: int | None = None) -> Layout:
     ]
     return Layout(
         dict(mesh.shape),
+        dict(zip(mesh.axis_names, _shapes(experiment, num_devices)[1], strict=True)),
         parameters,
         _bytes(abstract, whole),
         _bytes(abstract.params, shardings),
@@ -147,10 +151,11 @@ def validate(experiment: 'Experiment', found: Layout) -> None:
     Raises:
         UserError: something does not fit together. The message begins with its path.
     """
-    from trainer.setup import check_batch_sizes, check_suits, inputs_by_path
+    from trainer.setup import check_batch_sizes, check_lengths, check_suits, inputs_by_path
 
     parts = math.prod(found.mesh_shape[axis] for axis in ('data', 'fsdp'))
     check_batch_sizes(experiment, parts)
+    check_lengths(experiment, found.mesh_shape['sequence'])
     for path, data in inputs_by_path(experiment).items():
         try:
             check_suits(experiment, path, data)
@@ -165,14 +170,18 @@ def _mesh(experiment: 'Experiment', num_devices: int | None) -> Any:
 
     from trainer.mesh import AXES
 
-    asked = experiment.mesh
-    if num_devices is None:
-        num_devices = math.prod(size for size in asked.sizes if size != -1)
+    shape = tuple(map(math.prod, zip(*_shapes(experiment, num_devices), strict=True)))
+    return AbstractMesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def _shapes(
+    experiment: 'Experiment', num_devices: int | None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shape of the mesh in a slice, and between slices."""
     try:
-        shape = asked.shape(num_devices)
+        return experiment.mesh.shapes(num_devices or experiment.mesh.min_devices())
     except ValueError as error:
         raise UserError(f'mesh: {error}') from error
-    return AbstractMesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
 def _abstract(experiment: 'Experiment') -> tuple[Any, Any]:
@@ -259,8 +268,12 @@ def _print(experiment: 'Experiment', found: Layout, validated: bool) -> None:
 
 
 def _summary(experiment: 'Experiment', found: Layout, flops_per_token: float) -> Iterator[str]:
-    mesh = ' × '.join(f'{name} {size}' for name, size in found.mesh_shape.items())
-    yield f'mesh            {mesh}'
+    yield f'mesh            {_mesh_text(found.mesh_shape)}'
+    num_slices = math.prod(found.slices.values())
+    if num_slices > 1:
+        within = {axis: n // found.slices[axis] for axis, n in found.mesh_shape.items()}
+        yield f'                {num_slices} slices (DCN): {_mesh_text(found.slices)}'
+        yield f'                of each slice (ICI): {_mesh_text(within)}'
     yield f'parameters      {found.num_params:,}'
     yield f'FLOPs a token   {flops_per_token:.4g}, forward and backward'
     yield f'train state     {found.state_bytes / 2**30:.3f} GiB a device'
@@ -291,6 +304,10 @@ def curve(values: Sequence[float]) -> list[str]:
         ''.join(_BLOCKS[min(max(level - 8 * row, 0), 8)] for level in levels)
         for row in reversed(range(_HEIGHT))
     ]
+
+
+def _mesh_text(shape: Mapping[str, int]) -> str:
+    return ' × '.join(f'{axis} {size}' for axis, size in shape.items())
 
 
 def _times(shape: tuple[int, ...]) -> str:

@@ -50,10 +50,15 @@ def main(argv: Sequence[str] | None) -> int:
     flags.add_argument(
         '--profile_steps', metavar='A:B', help='profile these steps; TensorBoard shows them'
     )
+    flags.add_argument(
+        '--pgle',
+        action='store_true',
+        help='on GPUs, schedule steps by how long their parts have taken in the first ones',
+    )
     command.add_process_flags(flags)
     args = flags.parse_args(argv)
 
-    from trainer import overrides, processes, registry
+    from trainer import overrides, pgle, processes, registry
     from trainer.experiment import Experiment
     from trainer.profiling import Profiler
 
@@ -61,9 +66,15 @@ def main(argv: Sequence[str] | None) -> int:
         raise UserError('--profile_steps profiles training: leave out --mode')
     if args.checkpoint_step is not None and not args.mode.endswith('_once'):
         raise UserError('--checkpoint_step is for --mode=eval_once and --mode=decode_once')
+    if args.pgle and args.mode != 'train':
+        raise UserError('--pgle is for training: leave out --mode')
+    if args.pgle and args.profile_steps is not None:
+        raise UserError('--pgle: only one can profile at a time: leave out --profile_steps')
     profiler = None if args.profile_steps is None else Profiler.parse(args.profile_steps)
     processes.start(args)
     with processes.together():
+        if args.pgle:
+            pgle.enable()
         experiment = registry.find(args.exp, Experiment)
         if args.smoke:
             experiment = overrides.smoke(experiment)

@@ -1,15 +1,20 @@
 """Meshes of devices, and the one table that says how arrays are laid out on them."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
+from jax.experimental.mesh_utils import create_hybrid_device_mesh
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from trainer.component import Component
 from trainer.errors import UserError
 
-AXES = ('data', 'fsdp', 'tensor')
+AXES = ('data', 'fsdp', 'sequence', 'tensor')
+"""The axes of a mesh, from the one whose devices say least to each other to the one that says
+most."""
 
 RULES: dict[str, str | tuple[str, ...] | None] = {
     # Parameters.
@@ -23,71 +28,152 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
     'classes': None,
     # Activations.
     'batch': ('data', 'fsdp'),
-    'length': None,
+    'length': 'sequence',
     'features': None,
     'height': None,
     'width': None,
     'channels': None,
 }
-"""Logical axis name to mesh axes. Parameters shard over `fsdp` and `tensor`, batches over both
-data-parallel axes, and the gathered features of an activation over none."""
+"""Logical axis name to mesh axes. Parameters shard over `fsdp` and `tensor`, examples over both
+data-parallel axes, their positions over `sequence`, and the gathered features of an activation
+over none."""
 
 
 class Mesh(Component):
     """Devices arranged by how work is divided between them.
 
-    Attributes:
-        data: replicas of the parameters; each works on its own part of the batch.
-        fsdp: like `data`, but parameters and optimizer state are divided too (ZeRO-3).
-        tensor: devices that share each matrix multiplication (Megatron).
+    Devices come in slices: those within one reach each other fast (ICI; NVLink), slices reach each
+    other over the network of the data center (DCN). Each axis has a size within a slice and, as
+    `dcn_…`, a number of slices; their product is the size of the axis. In Pax these are
+    `ici_mesh_shape` and `dcn_mesh_shape`.
 
-    One of them may be -1: as many as there are devices left.
+    Slices are what JAX calls so (`slice_index`): on TPUs the slices, on GPUs the hosts or NVLink
+    domains. Devices that know of none, such as CPUs, are cut into as many equal parts as `dcn_…`
+    ask for, in the order of their processes: with as many processes, each is a slice.
+
+    Attributes:
+        data: replicas of the parameters; each works on its own part of the batch. With all other
+            axes 1 that is plain replicated training.
+        fsdp: like `data`, but parameters and optimizer state are divided too (ZeRO-3).
+        sequence: devices that share each example, a part of its positions each. Keys and values of
+            attention are gathered; all else stays where it is.
+        tensor: devices that share each matrix multiplication (Megatron).
+        dcn_data: `data` between slices.
+        dcn_fsdp: `fsdp` between slices.
+        dcn_sequence: `sequence` between slices.
+        dcn_tensor: `tensor` between slices.
+
+    One size within a slice may be -1, for as many as there are devices left in it; and one between
+    slices, for as many as there are slices left.
 
     Example:
         >>> Mesh(data=2, fsdp=-1).shape(8)
-        (2, 4, 1)
+        (2, 4, 1, 1)
+        >>> Mesh(data=1, fsdp=64, dcn_data=2).shape(128)
+        (2, 64, 1, 1)
     """
 
     data: int = -1
     fsdp: int = 1
+    sequence: int = 1
     tensor: int = 1
+    dcn_data: int = -1
+    dcn_fsdp: int = 1
+    dcn_sequence: int = 1
+    dcn_tensor: int = 1
 
     def check(self) -> None:
-        sizes = self.sizes
-        if sizes.count(-1) > 1:
-            raise ValueError(f'at most one of data, fsdp and tensor may be -1: {sizes}')
-        for name, size in zip(AXES, sizes, strict=True):
-            if size != -1 and size < 1:
-                raise ValueError(f'{name} must be at least 1, or -1 for the rest: {size}')
+        for prefix, sizes in (('', self.ici_mesh_shape), ('dcn_', self.dcn_mesh_shape)):
+            names = [prefix + axis for axis in AXES]
+            if sizes.count(-1) > 1:
+                raise ValueError(f'at most one of {", ".join(names)} may be -1: {sizes}')
+            for name, size in zip(names, sizes, strict=True):
+                if size != -1 and size < 1:
+                    raise ValueError(f'{name} must be at least 1, or -1 for the rest: {size}')
 
     @property
-    def sizes(self) -> list[int]:
-        """The sizes of the axes, one of which may be -1."""
-        return [self.data, self.fsdp, self.tensor]
+    def ici_mesh_shape(self) -> list[int]:
+        """The sizes of the axes within a slice, one of which may be -1."""
+        return [self.data, self.fsdp, self.sequence, self.tensor]
 
-    def shape(self, num_devices: int) -> tuple[int, ...]:
-        """Sizes of the axes (data, fsdp, tensor) on so many devices.
+    @property
+    def dcn_mesh_shape(self) -> list[int]:
+        """How many slices there are along each axis, one of which may be -1."""
+        return [self.dcn_data, self.dcn_fsdp, self.dcn_sequence, self.dcn_tensor]
+
+    def min_devices(self) -> int:
+        """The devices that the sizes ask for, where -1 stands for 1."""
+        return math.prod(size for size in self.ici_mesh_shape + self.dcn_mesh_shape if size != -1)
+
+    def shape(self, num_devices: int, num_slices: int | None = None) -> tuple[int, ...]:
+        """Sizes of the axes (data, fsdp, sequence, tensor) on so many devices.
+
+        Args:
+            num_devices: all of them.
+            num_slices: that they are in; None for as many as the mesh asks for.
 
         Raises:
             ValueError: that many devices cannot be arranged so.
         """
-        sizes = self.sizes
-        fixed = math.prod(size for size in sizes if size != -1)
-        asked = f'mesh data={self.data} fsdp={self.fsdp} tensor={self.tensor}'
-        if -1 in sizes:
-            if num_devices % fixed:
-                raise ValueError(f'{asked} does not divide {num_devices} devices')
-            return tuple(num_devices // fixed if size == -1 else size for size in sizes)
-        if fixed != num_devices:
-            raise ValueError(f'{asked} needs {fixed} devices, there are {num_devices}')
-        return tuple(sizes)
+        ici, dcn = self.shapes(num_devices, num_slices)
+        return tuple(within * between for within, between in zip(ici, dcn, strict=True))
+
+    def shapes(
+        self, num_devices: int, num_slices: int | None = None
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Like `shape`, within a slice and between slices."""
+        if num_slices is None:
+            num_slices = math.prod(size for size in self.dcn_mesh_shape if size != -1)
+        dcn = _filled('dcn_', self.dcn_mesh_shape, num_slices, 'slices')
+        if num_devices % num_slices:
+            raise ValueError(f'{num_devices} devices are not {num_slices} slices of one size')
+        what = 'devices' if num_slices == 1 else 'devices in a slice'
+        return _filled('', self.ici_mesh_shape, num_devices // num_slices, what), dcn
 
     def make(self, devices: Any = None) -> jax.sharding.Mesh:
         """The mesh of JAX, over `devices` or all of this job's."""
-        devices = jax.devices() if devices is None else devices
-        return jax.make_mesh(
-            self.shape(len(devices)), AXES, axis_types=(AxisType.Auto,) * 3, devices=devices
-        )
+        devices = list(jax.devices() if devices is None else devices)
+        types = (AxisType.Auto,) * len(AXES)
+        ici, dcn = self.shapes(len(devices), _num_slices(devices))
+        if math.prod(dcn) == 1:
+            return jax.make_mesh(ici, AXES, axis_types=types, devices=devices)
+        return jax.sharding.Mesh(arranged(devices, ici, dcn), AXES, axis_types=types)
+
+
+def _filled(prefix: str, sizes: list[int], number: int, what: str) -> tuple[int, ...]:
+    fixed = math.prod(size for size in sizes if size != -1)
+    asked = ' '.join(f'{prefix}{axis}={size}' for axis, size in zip(AXES, sizes, strict=True))
+    if -1 in sizes:
+        if number % fixed:
+            raise ValueError(f'{asked} does not divide {number} {what}')
+        return tuple(number // fixed if size == -1 else size for size in sizes)
+    if fixed != number:
+        raise ValueError(f'{asked} needs {fixed} {what}, there are {number}')
+    return tuple(sizes)
+
+
+def _num_slices(devices: Sequence[Any]) -> int | None:
+    """How many slices JAX knows of; None where it knows nothing of slices."""
+    if not all(hasattr(device, 'slice_index') for device in devices):
+        return None
+    return len({device.slice_index for device in devices})
+
+
+def arranged(
+    devices: Sequence[Any], ici_mesh_shape: Sequence[int], dcn_mesh_shape: Sequence[int]
+) -> np.ndarray:
+    """Devices of several slices as an array whose shape is the product of both shapes.
+
+    Along each axis, the devices of a slice are neighbours.
+    """
+    if _num_slices(devices) is not None:
+        return create_hybrid_device_mesh(ici_mesh_shape, dcn_mesh_shape, devices)
+    ordered = np.empty(len(devices), object)
+    ordered[:] = sorted(devices, key=lambda device: (device.process_index, device.id))
+    axes = len(ici_mesh_shape)
+    blocks = ordered.reshape(*dcn_mesh_shape, *ici_mesh_shape)
+    paired = blocks.transpose([at for axis in range(axes) for at in (axis, axes + axis)])
+    return paired.reshape(np.multiply(dcn_mesh_shape, ici_mesh_shape))
 
 
 def infeed_share(mesh: jax.sharding.Mesh) -> tuple[int, int]:
@@ -132,6 +218,19 @@ def partition_spec(axes: tuple[str | None, ...]) -> PartitionSpec:
     return PartitionSpec(*(None if axis is None else RULES[axis] for axis in axes))
 
 
+def feature_spec(num_axes: int) -> PartitionSpec:
+    """The mesh axes of a feature of a batch with so many axes.
+
+    A feature with two axes is [B, T]: examples and their positions are divided. Of all others,
+    such as images [B, H, W, C] or weights [B], the examples alone.
+
+    Example:
+        >>> tuple(feature_spec(2)), tuple(feature_spec(4))
+        ((('data', 'fsdp'), 'sequence'), (('data', 'fsdp'),))
+    """
+    return partition_spec(('batch', 'length') if num_axes == 2 else ('batch',))
+
+
 def sharding(
     mesh: jax.sharding.Mesh, axes: tuple[str | None, ...], shape: tuple[int, ...], what: str
 ) -> NamedSharding:
@@ -145,8 +244,22 @@ def sharding(
         names = (names,) if isinstance(names, str) else names or ()
         parts = math.prod(mesh.shape[name] for name in names)
         if size % parts:
+            of_mesh = ' × '.join(f'mesh.{name}' for name in names)
             raise UserError(
                 f'{what}: axis {axis!r} of size {size} does not divide evenly over the {parts} '
-                f'devices of mesh axes {names}'
+                f'devices of {of_mesh}; choose a multiple of {parts}, or another {of_mesh}'
             )
     return NamedSharding(mesh, spec)
+
+
+def activation_sharding(
+    mesh: jax.sharding.Mesh, axes: tuple[str | None, ...], shape: tuple[int, ...], what: str
+) -> NamedSharding:
+    """Like `sharding`, but positions that do not divide evenly are not divided.
+
+    Those are few: the one of a decoding step, or one that a model adds to those of its input.
+    """
+    parts = mesh.shape['sequence']
+    kept = zip(axes, shape, strict=True)
+    axes = tuple(None if axis == 'length' and size % parts else axis for axis, size in kept)
+    return sharding(mesh, axes, shape, what)

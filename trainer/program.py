@@ -17,6 +17,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from trainer import mesh as mesh_lib
+from trainer import pgle
 from trainer import state as state_lib
 from trainer.component import bind, key, numbers
 from trainer.decoding.base import DecodeOutput
@@ -67,7 +68,8 @@ class Program:
     """Initialization and steps of one task on one mesh, each compiled once.
 
     The steps are compiled ahead of time, from shapes alone. So what a step costs can be asked
-    before there is any data or state, and what was asked about is what runs.
+    before there is any data or state, and what was asked about is what runs. Where `--pgle` has
+    JAX compile again what it has profiled, JAX compiles them when they are first called.
 
     Attributes:
         mesh: where the program runs.
@@ -92,6 +94,9 @@ class Program:
         self._init_from_jit = jax.jit(
             self._init_from, donate_argnums=0, out_shardings=self._shardings
         )
+        self._train_step_jit = jax.jit(
+            self._train_step, donate_argnums=0, out_shardings=(self._shardings, self._replicated)
+        )
         self._steps: dict[Hashable, Callable[..., Any]] = {}
 
     def values(self, task: Task) -> Values:
@@ -114,12 +119,14 @@ class Program:
     @functools.cached_property
     def train_step(self) -> Callable[..., tuple[TrainState, Metrics]]:
         """(state, batch, random key, values) -> (state, metrics). The state is used up."""
-        jitted = jax.jit(
-            self._train_step, donate_argnums=0, out_shardings=(self._shardings, self._replicated)
-        )
+        return self._train_step_jit if pgle.is_enabled() else self._compiled_train_step
+
+    @functools.cached_property
+    def _compiled_train_step(self) -> Any:
         batch, random_key = self._abstract_batch(self._element_spec), abstract_random_key()
         random_key, values = self._replicate((random_key, abstract_values(self._task)))
-        return jitted.lower(self.abstract_state, batch, random_key, values).compile()
+        lowered = self._train_step_jit.lower(self.abstract_state, batch, random_key, values)
+        return lowered.compile()
 
     def eval_step(self, element_spec: ElementSpec) -> Callable[..., Metrics]:
         """(variables of the state, batch, values) -> metrics, for batches of the given shapes."""
@@ -144,8 +151,8 @@ class Program:
             jitted = jax.jit(traced, out_shardings=self._replicated)
             replicated = self._replicate((abstract_values(self._task), *more))
             batch = self._abstract_batch(element_spec)
-            lowered = jitted.lower(self.abstract_state.variables, batch, *replicated)
-            self._steps[identity] = lowered.compile()
+            shapes = self.abstract_state.variables, batch, *replicated
+            self._steps[identity] = jitted if pgle.is_enabled() else jitted.lower(*shapes).compile()
         return self._steps[identity]
 
     def num_params(self) -> int:
@@ -154,8 +161,7 @@ class Program:
 
     def device_memory_bytes(self) -> int:
         """What the compiled train step takes of the memory of each device."""
-        step: Any = self.train_step
-        memory = step.memory_analysis()
+        memory = self._compiled_train_step.memory_analysis()
         return int(
             memory.argument_size_in_bytes
             + memory.output_size_in_bytes
@@ -176,16 +182,21 @@ class Program:
         return 0 if simulated else 2
 
     def put(self, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
-        """A host's batch as global arrays, examples divided over the data axes of the mesh."""
-        at = NamedSharding(self.mesh, mesh_lib.partition_spec(('batch',)))
-        return {
-            name: jax.make_array_from_process_local_data(at, array) for name, array in batch.items()
-        }
+        """A host's batch as global arrays, divided as `trainer.mesh.feature_spec` says."""
+        return {name: self._put(array) for name, array in batch.items()}
+
+    def _put(self, array: np.ndarray) -> jax.Array:
+        # Each process has all positions of its examples, however the mesh divides them.
+        shape = (array.shape[0] * self._num_shares, *array.shape[1:])
+        return jax.make_array_from_process_local_data(self._of_feature(shape), array, shape)
+
+    def _of_feature(self, shape: tuple[int, ...]) -> NamedSharding:
+        return NamedSharding(self.mesh, mesh_lib.feature_spec(len(shape)))
 
     def _abstract_batch(self, element_spec: ElementSpec) -> dict[str, jax.ShapeDtypeStruct]:
         """What `put` makes of a host's batch."""
-        at = NamedSharding(self.mesh, mesh_lib.partition_spec(('batch',)))
-        return {name: _laid_out(self._of_all_hosts(s), at) for name, s in element_spec.items()}
+        features = {name: self._of_all_hosts(s) for name, s in element_spec.items()}
+        return {name: _laid_out(s, self._of_feature(s.shape)) for name, s in features.items()}
 
     def _of_all_hosts(self, s: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         examples, dtype = s.shape[0] * self._num_shares, jax.dtypes.canonicalize_dtype(s.dtype)
@@ -265,12 +276,12 @@ class Program:
         Returns:
             The last carry, and the sums.
         """
-        at = NamedSharding(self.mesh, PartitionSpec(None, *mesh_lib.partition_spec(('batch',))))
 
         def divide(x: jax.Array) -> jax.Array:
             # Each part takes every parts-th example, so that no example changes its device.
             split = x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
-            return jax.lax.with_sharding_constraint(split, at)
+            spec = PartitionSpec(None, *mesh_lib.feature_spec(x.ndim))
+            return jax.lax.with_sharding_constraint(split, NamedSharding(self.mesh, spec))
 
         def add(carry_and_sums: Any, part_and_index: Any) -> tuple[Any, None]:
             carry, sums = carry_and_sums

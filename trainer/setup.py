@@ -71,6 +71,7 @@ def compiled(experiment: Experiment) -> tuple[Program, Values]:
     mesh = _mesh(experiment)
     num_shares, _ = _infeed_share(mesh)
     check_batch_sizes(experiment, mesh.shape['data'] * mesh.shape['fsdp'], num_shares)
+    check_lengths(experiment, mesh.shape['sequence'])
     program = program_for(experiment.task, mesh, experiment.train_input.padded_spec())
     return program, program.values(experiment.task)
 
@@ -110,3 +111,35 @@ def check_batch_sizes(experiment: Experiment, data_parts: int, num_shares: int =
                 f'{data_parts} devices of the mesh axes data and fsdp; choose a multiple of '
                 f'{microbatches * data_parts}'
             )
+
+
+def check_lengths(experiment: Experiment, sequence_parts: int) -> None:
+    """Checks that the positions of every feature divide evenly.
+
+    Args:
+        experiment: the experiment.
+        sequence_parts: devices over which the mesh divides the positions of an example.
+
+    Raises:
+        UserError: those of one do not, or there are none.
+    """
+    if sequence_parts == 1:
+        return
+    for path, data in inputs_by_path(experiment).items():
+        lengths = {
+            name: spec.shape[1]
+            for name, spec in data.element_spec().items()
+            if len(spec.shape) == 2
+        }
+        if not lengths:
+            raise UserError(
+                f'mesh.sequence: no feature of {path} has positions, [B, T], that '
+                f'{sequence_parts} devices could share; set it to 1'
+            )
+        for name, length in lengths.items():
+            if length % sequence_parts:
+                raise UserError(
+                    f'{path}: {length} positions of {name!r} do not divide evenly over the '
+                    f'{sequence_parts} devices of mesh.sequence; choose a length that is a '
+                    f'multiple of {sequence_parts}, or another mesh.sequence'
+                )

@@ -8,6 +8,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from trainer import mesh as mesh_lib
+from trainer.errors import UserError
 from trainer.layers.base import NON_TRAINABLE, PARAMS, ParameterBox
 
 
@@ -55,12 +56,22 @@ def params_shardings(boxed_params: Any, mesh: jax.sharding.Mesh) -> Any:
     Raises:
         UserError: a dimension does not divide evenly; the message has the parameter's path.
     """
+    uneven: list[UserError] = []
 
-    def of(path: Any, box: ParameterBox) -> NamedSharding:
+    def of(path: Any, box: ParameterBox) -> NamedSharding | None:
         name = 'parameter ' + '.'.join(str(part.key) for part in path)
-        return mesh_lib.sharding(mesh, box.names, box.value.shape, name)
+        try:
+            return mesh_lib.sharding(mesh, box.names, box.value.shape, name)
+        except UserError as error:
+            uneven.append(error)
+            return None
 
-    return jax.tree_util.tree_map_with_path(of, boxed_params, is_leaf=_is_box)
+    found = jax.tree_util.tree_map_with_path(of, boxed_params, is_leaf=_is_box)
+    if len(uneven) > 1:
+        raise UserError(f'{uneven[0]} ({len(uneven) - 1} more parameters do not fit, either)')
+    if uneven:
+        raise uneven[0]
+    return found
 
 
 def state_shardings(abstract: TrainState, params: Any, mesh: jax.sharding.Mesh) -> Any:

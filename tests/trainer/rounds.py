@@ -91,18 +91,27 @@ def _signals_while_waiting() -> None:
 def _shares() -> None:
     devices = jax.devices()
     assert len(devices) == 4
+    own = (2, processes.index())
     wanted = {
-        (4, 1): (2, processes.index()),
-        (1, 4): (1, 0),
-        (2, 2): (2, processes.index()),
+        mesh.Mesh(data=4): own,
+        mesh.Mesh(data=1, tensor=4): (1, 0),
+        mesh.Mesh(data=2, tensor=2): own,
+        mesh.Mesh(data=2, sequence=2): own,
+        mesh.Mesh(data=1, sequence=4): (1, 0),
+        # Each process is a slice.
+        mesh.Mesh(data=1, fsdp=2, dcn_data=2): own,
+        mesh.Mesh(data=2, fsdp=1, dcn_fsdp=2, dcn_data=1): own,
+        mesh.Mesh(data=2, dcn_sequence=2, dcn_data=1): (1, 0),
     }
-    for (data, tensor), share in wanted.items():
-        made = mesh.Mesh(data=data, tensor=tensor).make()
-        assert mesh.infeed_share(made) == share, (data, tensor)
+    for asked, share in wanted.items():
+        made = asked.make()
+        assert mesh.infeed_share(made) == share, asked
+    halves = mesh.Mesh(data=2, dcn_sequence=2, dcn_data=1).make().devices
+    assert [device.process_index for device in halves.flat] == [0, 1, 0, 1]
     # Each process has an example of each group of two.
     mixed = mesh.Mesh(data=2, tensor=2).make([devices[i] for i in (0, 2, 1, 3)])
     assert mesh.infeed_share(mixed) == (1, 0)
-    uneven = jax.sharding.Mesh(np.array(devices)[[0, 1, 2]].reshape(3, 1, 1), mesh.AXES)
+    uneven = jax.sharding.Mesh(np.array(devices)[[0, 1, 2]].reshape(3, 1, 1, 1), mesh.AXES)
     try:
         mesh.infeed_share(uneven)
     except ValueError as error:

@@ -18,7 +18,7 @@ def deep(**overrides: Any) -> Any:
 
 def test_each_parameter_has_its_shard_on_devices_that_are_not_there() -> None:
     found = layout(deep(mesh__data=4, mesh__fsdp=8, mesh__tensor=2))
-    assert found.mesh_shape == {'data': 4, 'fsdp': 8, 'tensor': 2}
+    assert found.mesh_shape == {'data': 4, 'fsdp': 8, 'sequence': 1, 'tensor': 2}
     by_path = {each.path: each for each in found.parameters}
     up = by_path['stack.layers_0x3.feed_forward.up']
     assert (up.shape, up.shard_shape) == ((3, 16, 32), (3, 2, 16))
@@ -40,7 +40,13 @@ def test_averages_are_counted() -> None:
     ('overrides', 'num_devices', 'message'),
     [
         ({'mesh__data': 3}, 4, 'mesh: .*needs 3 devices, there are 4'),
-        ({'mesh__data': 1, 'mesh__fsdp': 7}, None, 'embedding.table: axis .embed. of size 16'),
+        (
+            {'mesh__data': 1, 'mesh__fsdp': 7},
+            None,
+            'parameter embedding.table: axis .embed. of size 16 does not divide evenly over the 7 '
+            'devices of mesh.fsdp; choose a multiple of 7, or another mesh.fsdp .6 more parameters',
+        ),
+        ({'mesh__data': 1, 'mesh__dcn_data': 3}, 8, 'mesh: 8 devices are not 3 slices of one'),
     ],
 )
 def test_a_mesh_that_does_not_fit_is_named(
@@ -59,6 +65,9 @@ def test_what_does_not_fit_is_named_by_its_path() -> None:
         validate(made, layout(made))
     made = deep(mesh__data=16)
     with pytest.raises(UserError, match=r'^train_input.batch_size: 8 examples do not divide'):
+        validate(made, layout(made))
+    made = deep(mesh__data=1, mesh__sequence=3)
+    with pytest.raises(UserError, match=r"^train_input: 8 positions of 'ids' do not divide"):
         validate(made, layout(made))
     made = deep(task__model__stack__layers=[TransformerBlock(Attention(3), FeedForward(32))])
     with pytest.raises(UserError, match='attention: 3 heads do not divide the width 16'):
@@ -88,6 +97,16 @@ def test_the_command_prints_all_of_it(capsys: pytest.CaptureFixture[str]) -> Non
     assert '×96×12×8' in printed
     assert 'learning rate   at most 0.0006' in printed
     assert 'all fits' in printed
+
+
+def test_slices_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    mesh = ['mesh.data=2', 'mesh.fsdp=-1', 'mesh.dcn_data=3']
+    flags = ['--exp=lm.C4Small', '--smoke', '--devices=12']
+    assert inspect.main([*flags, '--set', *mesh]) == 0
+    printed = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert 'mesh            data 6 × fsdp 2 × sequence 1 × tensor 1' in printed
+    assert '3 slices (DCN): data 3 × fsdp 1 × sequence 1 × tensor 1' in printed
+    assert 'of each slice (ICI): data 2 × fsdp 2 × sequence 1 × tensor 1' in printed
 
 
 def test_bad_flags_are_refused() -> None:

@@ -234,3 +234,18 @@ def test_the_preemption_notice_of_jax_makes_all_save_and_leave(tmp_path: Path, c
     assert found is not None
     assert 4 <= int(found[1]) < 4000
     assert (tmp_path / 'checkpoints' / found[1]).is_dir()
+
+
+@pytest.mark.slow
+def test_two_slices_of_four_devices_train_as_one_process(tmp_path: Path, cache: Path) -> None:
+    mesh = ['mesh.data=1', 'mesh.fsdp=2', 'mesh.sequence=2', 'mesh.dcn_data=2']
+    flags = ['--set', *mesh, 'train.num_train_steps=3']
+    two = train('Text', tmp_path / 'two', cache, *flags, devices=4)
+    whole = [f'{path}=8' for path in ('train_input.batch_size', 'eval_inputs.eval.batch_size')]
+    one = train('Text', tmp_path / 'one', cache, *flags, *whole, processes=1, devices=8)
+    all_passed(two)
+    all_passed(one)
+    got, wanted = metrics(tmp_path / 'two'), metrics(tmp_path / 'one')
+    assert got
+    for ours, theirs in zip(got, wanted, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-5)

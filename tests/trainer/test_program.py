@@ -4,13 +4,15 @@ import jax
 import numpy as np
 import pytest
 
+from tests.conformance.layer_examples import resnet
+from tests.trainer import tiny_images
 from tests.trainer.tiny import experiment, model
 from trainer.component import key, numbers
 from trainer.errors import UserError
 from trainer.experiment import Experiment
 from trainer.layers import Dropout
 from trainer.learner import SGD, AdamW, Cosine, Learner
-from trainer.setup import check_batch_sizes, compiled, localized
+from trainer.setup import check_batch_sizes, check_lengths, compiled, localized
 from trainer.tasks import LanguageModelTask
 
 
@@ -170,3 +172,13 @@ def test_a_batch_that_does_not_divide_is_refused_by_its_path() -> None:
     made.rebind({'train_input.batch_size': 9})
     with pytest.raises(UserError, match=r'eval_inputs.eval.batch_size: 8 .* a multiple of 3'):
         check_batch_sizes(made, 3)
+
+
+def test_positions_that_do_not_divide_are_refused_by_their_path() -> None:
+    made = experiment()
+    check_lengths(made, 1)
+    check_lengths(made, 4)
+    with pytest.raises(UserError, match=r"^train_input: 8 positions of 'ids' .* 3 devices of mesh"):
+        check_lengths(made, 3)
+    with pytest.raises(UserError, match=r'^mesh.sequence: no feature of train_input has positions'):
+        check_lengths(tiny_images.experiment(resnet()), 2)

@@ -14,6 +14,7 @@ Runs = dict[str, tuple[list[float], float, int]]
 _SCRIPT = """
 import json
 import jax
+import numpy as np
 from tests.trainer.tiny import experiment, model
 from trainer.layers import Dropout, GatedFeedForward
 from trainer.layers import Attention, Embedding, Stack, TransformerBlock, TransformerLm
@@ -25,7 +26,9 @@ model = TransformerLm(Embedding(32, 16), Stack([block], repeats=2, scan='always'
 meshes = {
     'one device': Mesh(data=1), 'data': Mesh(data=8), 'fsdp': Mesh(data=1, fsdp=8),
     'tensor': Mesh(data=2, tensor=4), 'mixed': Mesh(data=2, fsdp=2, tensor=2),
-    'one device, accumulated': Mesh(data=1), 'mixed, accumulated': Mesh(data=2, fsdp=2, tensor=2),
+    'sequence': Mesh(data=2, sequence=4),
+    'slices': Mesh(data=1, fsdp=1, sequence=2, tensor=2, dcn_data=1, dcn_fsdp=2),
+    'one device, accumulated': Mesh(data=1), 'mixed, accumulated': Mesh(data=2, fsdp=2, sequence=2),
 }
 out, programs, states = {}, {}, {}
 for name, mesh in meshes.items():
@@ -44,13 +47,20 @@ for name, mesh in meshes.items():
     up = state.params['stack']['layers_0x2']['feed_forward']['up']
     moment = state.opt_state[0][0].mu['stack']['layers_0x2']['feed_forward']['up']
     assert up.sharding == moment.sharding
+    if name == 'data':  # Replicated training: all devices have the same, to the last bit.
+        for leaf in jax.tree.leaves(state):
+            first, *others = [np.asarray(shard.data) for shard in leaf.addressable_shards]
+            assert leaf.sharding.is_fully_replicated and len(others) == 7
+            assert all(np.array_equal(first, other) for other in others)
+    parts = batch['ids'].addressable_shards[0].data.shape
+    assert parts == (16 // program.mesh.shape['data'] // program.mesh.shape['fsdp'],
+                     8 // program.mesh.shape['sequence']), parts
     out[name] = [losses, up.addressable_shards[0].data.size / up.size]
     out[name].append(program.device_memory_bytes())
     programs[name], states[name] = program, state
 
 # A warm start, from a run on another mesh.
 import tempfile
-import numpy as np
 from trainer.checkpoint import Checkpoints, load_params, newest_checkpoint
 directory = tempfile.mkdtemp()
 checkpoints = Checkpoints(directory, max_to_keep=1)
@@ -83,19 +93,32 @@ def runs() -> Runs:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize('mesh', ['data', 'fsdp', 'tensor', 'mixed', 'mixed, accumulated'])
+@pytest.mark.parametrize(
+    'mesh',
+    [
+        'data',
+        'fsdp',
+        'tensor',
+        'mixed',
+        'sequence',
+        'slices',
+        'mixed, accumulated',
+    ],
+)
 def test_every_mesh_gives_the_losses_of_one_device(runs: Runs, mesh: str) -> None:
-    alone = runs[mesh.replace('mixed', 'one device') if 'accumulated' in mesh else 'one device']
+    alone = runs['one device, accumulated' if 'accumulated' in mesh else 'one device']
     np.testing.assert_allclose(runs[mesh][0], alone[0], rtol=1e-5)
 
 
 def test_weights_are_divided(runs: Runs) -> None:
     parts = {mesh: part for mesh, (_, part, _) in runs.items() if 'accumulated' not in mesh}
     assert parts == {
-        'one device': 1, 'data': 1, 'fsdp': 1 / 8, 'tensor': 1 / 4, 'mixed': 1 / 4
+        'one device': 1, 'data': 1, 'fsdp': 1 / 8, 'tensor': 1 / 4, 'mixed': 1 / 4,
+        'sequence': 1, 'slices': 1 / 4,
     }  # fmt: skip
 
 
 def test_dividing_the_work_takes_less_memory_of_each_device(runs: Runs) -> None:
     memory = {mesh: needed for mesh, (_, _, needed) in runs.items()}
     assert memory['fsdp'] < memory['data'] < memory['one device']
+    assert memory['sequence'] < memory['one device']

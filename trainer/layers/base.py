@@ -290,12 +290,17 @@ class Layer(Component):
         return current_frame().draw(stream)
 
     def constrain(self, x: jax.Array, axes: tuple[str | None, ...]) -> jax.Array:
-        """Lays an activation out on the mesh by the logical axes of its dimensions."""
+        """Lays an activation out on the mesh by the logical axes of its dimensions.
+
+        Positions (`length`) that do not divide evenly are on all devices.
+        """
         mesh = _run.get().mesh
         if mesh is None:
             return x
         what = f'an activation of {type(self).__name__} at {str(self.sym_path)!r}'
-        return jax.lax.with_sharding_constraint(x, mesh_lib.sharding(mesh, axes, x.shape, what))
+        return jax.lax.with_sharding_constraint(
+            x, mesh_lib.activation_sharding(mesh, axes, x.shape, what)
+        )
 
 
 def run_layer(

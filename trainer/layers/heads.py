@@ -22,7 +22,8 @@ class MultiHead(Layer):
         head_dim: size of each head; None divides the width of the model by `num_heads`.
         num_kv_heads: key and value heads, each shared by equally many query heads; None for as
             many as there are query heads.
-        implementation: of the attention product; 'auto' leaves the choice to JAX.
+        implementation: of the attention product; 'auto' leaves the choice to JAX. Where the mesh
+            divides positions, 'cudnn' has each device attend from all of them, which is no faster.
         bias: 'zeros' adds biases that start at zero to queries, keys, values and the result.
         logit_cap: each logit becomes logit_cap * tanh(logit / logit_cap) (Gemma Team 2024, section
             2); None leaves them as they are. A fused kernel cannot do it.
@@ -102,6 +103,7 @@ class MultiHead(Layer):
             scale_H = self.param('per_dim_scale', shape, ('kv',), initializers.zeros, decay=False)
             wide_H = jax.nn.softplus(scale_H.astype(jnp.float32)) / math.log(2)
             q_BTNH = q_BTNH * wide_H.astype(q_BTNH.dtype)
+        q_BTNH, k_BSKH, v_BSKH = self._gathered(q_BTNH, k_BSKH, v_BSKH)
         if self.logit_cap is not None:
             return capped_attention(q_BTNH, k_BSKH, v_BSKH, self.logit_cap, mask, is_causal)
         return jax.nn.dot_product_attention(
@@ -113,3 +115,12 @@ class MultiHead(Layer):
             # cuDNN's kernels are for long sequences: not for one token and what was before it.
             implementation=self.kernel if self.cache_length is None else None,
         )
+
+    def _gathered(
+        self, q_BTNH: jax.Array, k_BSKH: jax.Array, v_BSKH: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Where the mesh divides positions, each device attends from its own to all of them."""
+        whole = ('batch', None, 'heads', 'kv')
+        if self.implementation == 'cudnn':  # Its kernels know of no parts of a sequence.
+            q_BTNH = self.constrain(q_BTNH, whole)
+        return q_BTNH, self.constrain(k_BSKH, whole), self.constrain(v_BSKH, whole)

@@ -83,6 +83,6 @@ class VisionTransformer(ImageClassifier):
             first_B1D = jnp.broadcast_to(token_D, (len(x_BTD), 1, self.dims))
             x_BTD = jnp.concatenate([first_B1D, x_BTD], axis=1)
         init = initializers.normal(0.02)
-        axes = ('length', 'embed')
+        axes = (None, 'embed')
         positions_TD = self.param('positions', x_BTD.shape[1:], axes, init, decay=False)
         return self.constrain(x_BTD + positions_TD, ('batch', 'length', 'features'))

@@ -1,0 +1,46 @@
+"""What docs/performance.md says is so."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.documents import ROOT, anchors, commands_of, links, parsed
+from trainer import registry
+from trainer.experiment import Experiment
+
+DOCUMENT = (ROOT / 'docs' / 'performance.md').read_text()
+COMMANDS = [words for words in commands_of(DOCUMENT) if words[0] == 'python']
+
+
+@pytest.mark.parametrize('words', COMMANDS, ids=' '.join)
+def test_every_command_takes_its_flags(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.find(parsed(words, monkeypatch).exp, Experiment)
+
+
+def test_links_lead_somewhere() -> None:
+    for link in links(DOCUMENT):
+        target, _, anchor = link.partition('#')
+        assert (ROOT / 'docs' / target).exists(), link
+        assert not anchor or anchor in anchors((ROOT / 'docs' / target).read_text()), link
+
+
+def test_flags_of_xla_are_as_the_document_says() -> None:
+    rows = re.findall(r'^\| `(--xla_gpu_\w+)` \|.*\| (known|gone)\b.*\|$', DOCUMENT, re.MULTILINE)
+    flags = dict(rows)
+    assert len(flags) == 10
+    # Unknown flags end the process, with a list of them.
+    given = ' '.join(f'{flag}={"" if "command_buffer" in flag else 1}' for flag in flags)
+    done = subprocess.run(
+        [sys.executable, '-c', 'import jax; jax.devices()'],
+        env={**os.environ, 'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': given},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode
+    (unknown,) = re.findall(r'Unknown flags in XLA_FLAGS: (.*)', done.stderr)
+    gone = {flag for flag, state in flags.items() if state == 'gone'}
+    assert {word.split('=')[0] for word in unknown.split()} == gone
