@@ -119,6 +119,8 @@ def _train(
                     print_metrics(measurement.step, measurement.metrics)
         except Interrupted as stopped:
             again = shlex.join(resume_command)
+            if not experiment.train.enable_checkpoint_saving:
+                again += ' (from before this run: train.enable_checkpoint_saving is false)'
             _say(f'Stopped at step {stopped.step}. To resume: {again}')
             return interrupt.exit_code
         except NonFiniteLossError as error:

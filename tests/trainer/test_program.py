@@ -170,3 +170,14 @@ def test_a_batch_that_does_not_divide_is_refused_by_its_path() -> None:
     made.rebind({'train_input.batch_size': 9})
     with pytest.raises(UserError, match=r'eval_inputs.eval.batch_size: 8 .* a multiple of 3'):
         check_batch_sizes(made, 3)
+
+
+def test_initial_weights_are_drawn_from_the_seed() -> None:
+    program, values = compiled(localized(experiment()))
+
+    def drawn(seed: int) -> Any:
+        params = program.init(program.random_key(seed), values).params
+        return np.asarray(params['embedding']['table'])
+
+    np.testing.assert_array_equal(drawn(1), drawn(1))
+    assert not np.array_equal(drawn(1), drawn(2))
