@@ -1,27 +1,79 @@
+"""`--profile_steps`: which steps, and what is written where."""
+
 from pathlib import Path
 
+import jax
 import pytest
 
+from tests.processes import command
 from tests.trainer.tiny import experiment
 from trainer.errors import UserError
-from trainer.loop import run
+from trainer.loop import Interrupted, run
 from trainer.profiling import Profiler
 
 
-def test_the_steps_of_the_window_are_written_for_tensorboard(tmp_path: Path) -> None:
-    list(run(experiment(num_steps=4), tmp_path, profiler=Profiler.parse('2:3')))
-    (trace,) = tmp_path.glob('plugins/profile/*/*.xplane.pb')
-    assert trace.stat().st_size > 1000
-
-
-def test_a_run_that_ends_in_the_window_ends_the_profile(tmp_path: Path) -> None:
-    running = run(experiment(num_steps=6), tmp_path, profiler=Profiler(1, 6))
-    next(running)
-    running.close()
-    assert list(tmp_path.glob('plugins/profile/*/*.xplane.pb'))
-
-
-@pytest.mark.parametrize('window', ['', '3', '3:2', '0:2', 'a:b', '1:2:3', '-1:2'])
+@pytest.mark.parametrize(
+    'window', ['', '3', '3:', ':3', '0:3', '4:3', '-1:3', '1:2:3', 'a:b', '1.5:2']
+)
 def test_what_is_no_window_is_refused(window: str) -> None:
-    with pytest.raises(UserError, match=r'--profile_steps=.*expected the first and the last step'):
+    with pytest.raises(UserError, match=f'^--profile_steps={window}: expected the first and the'):
         Profiler.parse(window)
+
+
+def test_both_ends_are_in_a_window() -> None:
+    profiler = Profiler.parse('3:5')
+    assert [step for step in range(1, 8) if profiler.covers(step)] == [3, 4, 5]
+    assert Profiler.parse('7:7').covers(7)
+
+
+def profiles(directory: Path) -> list[Path]:
+    """Where TensorBoard's profile plugin looks for runs."""
+    return sorted(directory.glob('plugins/profile/*/*.xplane.pb'))
+
+
+def steps_in(profile: Path) -> int:
+    """How often the train step ran in a profile."""
+    data = jax.profiler.ProfileData.from_file(str(profile))
+    names = [event.name for plane in data.planes for line in plane.lines for event in line.events]
+    return sum(name == 'PjRtCpuLoadedExecutable::Execute' for name in names)
+
+
+def test_the_steps_of_a_window_are_profiled(tmp_path: Path) -> None:
+    made = experiment(num_steps=5, train__eval_interval_steps=5, train__save_interval_steps=5)
+    list(run(made, tmp_path, profiler=Profiler.parse('2:3')))
+    (profile,) = profiles(tmp_path)
+    assert profile.stat().st_size > 1000
+    assert steps_in(profile) >= 2
+
+
+def test_a_run_that_leaves_within_the_window_writes_what_there_is(tmp_path: Path) -> None:
+    asked = iter([False, True])
+    with pytest.raises(Interrupted):
+        list(run(experiment(), tmp_path, lambda: next(asked), Profiler.parse('2:100')))
+    assert len(profiles(tmp_path)) == 1
+    # Nothing is left on: another profile can begin.
+    list(run(experiment(), tmp_path / 'next', profiler=Profiler.parse('2:2')))
+    assert len(profiles(tmp_path / 'next')) == 1
+
+
+def test_a_window_that_the_run_does_not_reach_is_no_error(tmp_path: Path) -> None:
+    list(run(experiment(num_steps=2), tmp_path, profiler=Profiler.parse('3:4')))
+    assert profiles(tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ('flags', 'message'),
+    [
+        (['--profile_steps=9:3'], '--profile_steps=9:3: expected the first and the last step'),
+        (['--profile_steps=1:2', '--mode=eval'], '--profile_steps profiles training'),
+    ],
+)
+def test_the_command_refuses_with_one_message(
+    flags: list[str], message: str, tmp_path: Path
+) -> None:
+    given = ['--exp=lm.StdlibTunable', f'--job_log_dir={tmp_path}/run', *flags]
+    done = command('trainer.main', *given, cache=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f'error: {message}')
+    assert done.stderr.count('\n') == 1
