@@ -36,6 +36,7 @@ _DOCUMENT = """
 | must, with a test | M | there | `tests/test_parity.py::test_what_is_missing_is_told` |
 | must, without | M | there | It cannot happen. |
 | must, and is not | M | Not there yet. | It is being built. |
+| must, in part | M | half; not there yet | `tests/test_parity.py::test_what_is_missing_is_told` |
 | should, without | S | there | It cannot happen. |
 """
 
@@ -63,11 +64,15 @@ def test_what_must_be_there_and_is_not_is_listed(tmp_path: Path) -> None:
     lines = [
         line for line in _DOCUMENT.splitlines(keepends=True) if 'must' in line or '---' in line
     ]
-    document.write_text(''.join(['| Feature | Imp | Here | Test |\n', *lines[1:3], lines[4]]))
+    document.write_text(''.join(['| Feature | Imp | Here | Test |\n', *lines[1:3], *lines[4:6]]))
     done = check(document)
     assert (done.returncode, done.stdout.splitlines()) == (
         0,
-        ['parity.md: all of its 1 tests exist', 'parity.md: line 4: not there: must, and is not'],
+        [
+            'parity.md: all of its 1 tests exist',
+            'parity.md: line 4: not there: must, and is not',
+            'parity.md: line 5: in part there: must, in part',
+        ],
     )
 
 

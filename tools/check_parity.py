@@ -5,7 +5,8 @@
 
 In a table with the column Test, that column holds tests (`path/to/test_file.py::test_name`) or a
 sentence on why there are none. What must be there (Imp M) has a test, unless it says `Not there`
-under Here; such rows are listed. Exit codes: 0 all is well, 1 something is missing or fails.
+under Here; such rows are listed, and those of which something is `not there yet`. Exit codes: 0 all
+is well, 1 something is missing or fails.
 """
 
 import argparse
@@ -69,8 +70,11 @@ def faults(text: str, gone: Mapping[str, str]) -> Iterator[str]:
 def told(name: str, text: str) -> Iterator[str]:
     """What is to be said of a document in which nothing is wrong."""
     yield f'{name}: all of its {len({*_TEST.findall(text)})} tests exist'
-    for row in filter(_is_absent, rows(text.splitlines())):
-        yield f'{name}: line {row.line}: not there: {next(iter(row.cells.values()))}'
+    for row in filter(_is_must, rows(text.splitlines())):
+        feature, here = next(iter(row.cells.values())), row.cells.get('Here', '')
+        how = 'not' if _is_absent(row) else 'in part'
+        if _is_absent(row) or 'not there yet' in here:
+            yield f'{name}: line {row.line}: {how} there: {feature}'
 
 
 def rows(lines: Sequence[str]) -> Iterator[Row]:

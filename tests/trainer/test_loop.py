@@ -362,7 +362,12 @@ def test_so_many_steps_are_under_way_and_no_more(
     at_most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits, block = [], jax.block_until_ready
-    monkeypatch.setattr(jax, 'block_until_ready', lambda x: waits.append(1) or block(x))
+
+    def wait(results: Any) -> Any:
+        waits.append(results)
+        return block(results)
+
+    monkeypatch.setattr(jax, 'block_until_ready', wait)
     made = experiment(
         num_steps=5, train__max_inflight_steps=at_most, train__enable_checkpoint_saving=False
     )

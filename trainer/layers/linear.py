@@ -1,6 +1,7 @@
 """Linear layers and activations."""
 
 import functools
+from collections.abc import Callable
 from typing import Literal
 
 import jax
@@ -34,7 +35,7 @@ def activate(x: jax.Array, activation: Activation) -> jax.Array:
         >>> activate(jnp.array([-1.0, 2.0]), 'relu').tolist()
         [0.0, 2.0]
     """
-    functions = {
+    functions: dict[Activation, Callable[[jax.Array], jax.Array]] = {
         'gelu': jax.nn.gelu,
         'gelu_exact': functools.partial(jax.nn.gelu, approximate=False),
         'relu': jax.nn.relu,

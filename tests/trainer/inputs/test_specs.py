@@ -52,8 +52,8 @@ def test_so_is_one_of_an_evaluation(tmp_path: Path) -> None:
 def test_wide_numbers_are_as_the_devices_have_them(tmp_path: Path) -> None:
     class Wide(CountingInput):
         def get_next(self) -> Batch:
-            wide: dict[str, Any] = {np.dtype('int32'): np.int64, np.dtype('float32'): np.float64}
-            return {name: x.astype(wide[x.dtype]) for name, x in super().get_next().items()}
+            wide: dict[str, Any] = {'int32': np.int64, 'float32': np.float64}
+            return {name: x.astype(wide[str(x.dtype)]) for name, x in super().get_next().items()}
 
     made = experiment(num_steps=2, train_input=Wide(batch_size=8, is_training=True))
     plain = list(run(experiment(num_steps=2), tmp_path / 'plain'))

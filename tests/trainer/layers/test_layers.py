@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 from typing import Any, get_args
 
 import flax.linen as nn
@@ -262,7 +263,7 @@ def _thirds(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
     return jnp.full(shape, 1 / 3, dtype)
 
 
-_BY_HAND = {
+_BY_HAND: dict[Activation, Callable[[float], float]] = {
     'gelu_exact': lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2))),
     'gelu': lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
     'relu': lambda x: max(x, 0),
