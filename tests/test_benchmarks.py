@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 # Of the others, what is to hold is how long something takes.
-CHECKED = ['chaos']
+CHECKED = ['chaos', 'reference_loss']
 
 
 @pytest.mark.slow

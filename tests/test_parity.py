@@ -30,6 +30,14 @@ _DOCUMENT = """
 | short |
 | no file | there | `tests/test_nothing.py::test_x` |
 | no function | there | `tests/test_parity.py::test_x` |
+
+| Feature | Imp | Here | Test |
+| --- | --- | --- | --- |
+| must, with a test | M | there | `tests/test_parity.py::test_what_is_missing_is_told` |
+| must, without | M | there | It cannot happen. |
+| must, and is not | M | Not there yet. | It is being built. |
+| must, in part | M | half; not there yet | `tests/test_parity.py::test_what_is_missing_is_told` |
+| should, without | S | there | It cannot happen. |
 """
 
 _PROBLEMS = [
@@ -37,6 +45,7 @@ _PROBLEMS = [
     "line 7: nothing stands under 'Test'",
     'line 8: neither a test nor a sentence: later',
     'line 9: there is no column Test, or no cell in it',
+    'line 16: it must be there, and has no test: It cannot happen.',
     'there is no file tests/test_nothing.py',
     'there is no test tests/test_parity.py::test_x',
 ]
@@ -48,6 +57,23 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
     done = check(document)
     assert done.returncode == 1
     assert done.stdout.splitlines() == [f'parity.md: {problem}' for problem in _PROBLEMS]
+
+
+def test_what_must_be_there_and_is_not_is_listed(tmp_path: Path) -> None:
+    document = tmp_path / 'parity.md'
+    lines = [
+        line for line in _DOCUMENT.splitlines(keepends=True) if 'must' in line or '---' in line
+    ]
+    document.write_text(''.join(['| Feature | Imp | Here | Test |\n', *lines[1:3], *lines[4:6]]))
+    done = check(document)
+    assert (done.returncode, done.stdout.splitlines()) == (
+        0,
+        [
+            'parity.md: all of its 1 tests exist',
+            'parity.md: line 4: not there: must, and is not',
+            'parity.md: line 5: in part there: must, in part',
+        ],
+    )
 
 
 def test_a_document_without_tests_is_refused(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
-"""Checks docs/pax-parity.md: no cell of its tables is empty, and each test in it exists and passes.
+"""Checks docs/pax-parity*.md: no cell of a table is empty, and each test exists and passes.
 
     python tools/check_parity.py             # runs the tests that are named
     python tools/check_parity.py --collect   # only looks whether they exist
 
 In a table with the column Test, that column holds tests (`path/to/test_file.py::test_name`) or a
-sentence on why there are none. Exit codes: 0 all is well, 1 something is missing or fails.
+sentence on why there are none. What must be there (Imp M) has a test, unless it says `Not there`
+under Here; such rows are listed, and those of which something is `not there yet`. Exit codes: 0 all
+is well, 1 something is missing or fails.
 """
 
 import argparse
@@ -13,12 +15,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-DOCUMENT = ROOT / 'docs' / 'pax-parity.md'
+DOCUMENTS = sorted((ROOT / 'docs').glob('pax-parity*.md'))
 
 _TEST = re.compile(r'`([\w/.-]+\.py::[^`\s]+)`')
 _CELL_END = re.compile(r'(?<!\\)\|')
@@ -42,22 +44,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    flags.add_argument('document', nargs='?', type=Path, default=DOCUMENT)
+    flags.add_argument('documents', nargs='*', type=Path, default=DOCUMENTS)
     flags.add_argument('--collect', action='store_true', help='only look whether the tests exist')
     args = flags.parse_args(argv)
-    text = args.document.read_text()
-    named = sorted({*_TEST.findall(text)})
-    problems = [*incomplete(rows(text.splitlines())), *missing(named)]
-    if not named:
-        problems.append('no test is named')
-    for problem in problems:
-        print(f'{args.document.name}: {problem}')
+    texts = {document.name: document.read_text() for document in args.documents}
+    everything = sorted({test for text in texts.values() for test in _TEST.findall(text)})
+    gone = dict(missing(everything))
+    problems = [f'{name}: {each}' for name, text in texts.items() for each in faults(text, gone)]
+    for line in problems or [line for each in texts.items() for line in told(*each)]:
+        print(line)
     if problems:
         return 1
-    if not args.collect:
-        return run(named)
-    print(f'{args.document.name}: all of its {len(named)} tests exist')
-    return 0
+    return 0 if args.collect else run(everything)
+
+
+def faults(text: str, gone: Mapping[str, str]) -> Iterator[str]:
+    """What is wrong with a document, of which `gone` says what is wrong with some tests."""
+    named = sorted({*_TEST.findall(text)})
+    yield from incomplete(rows(text.splitlines()))
+    yield from dict.fromkeys(gone[test] for test in named if test in gone)
+    if not named:
+        yield 'no test is named'
+
+
+def told(name: str, text: str) -> Iterator[str]:
+    """What is to be said of a document in which nothing is wrong."""
+    yield f'{name}: all of its {len({*_TEST.findall(text)})} tests exist'
+    for row in filter(_is_must, rows(text.splitlines())):
+        feature, here = next(iter(row.cells.values())), row.cells.get('Here', '')
+        how = 'not' if _is_absent(row) else 'in part'
+        if _is_absent(row) or 'not there yet' in here:
+            yield f'{name}: line {row.line}: {how} there: {feature}'
 
 
 def rows(lines: Sequence[str]) -> Iterator[Row]:
@@ -84,6 +101,17 @@ def incomplete(found: Iterable[Row]) -> Iterator[str]:
             yield f'line {row.line}: there is no column Test, or no cell in it'
         elif not _is_answer(row.cells['Test']):
             yield f'line {row.line}: neither a test nor a sentence: {row.cells["Test"]}'
+        elif _is_must(row) and not _TEST.search(row.cells['Test']) and not _is_absent(row):
+            yield f'line {row.line}: it must be there, and has no test: {row.cells["Test"]}'
+
+
+def _is_must(row: Row) -> bool:
+    return row.cells.get('Imp') == 'M'
+
+
+def _is_absent(row: Row) -> bool:
+    """Whether a row says that something is not there that must be."""
+    return _is_must(row) and row.cells.get('Here', '').startswith('Not there')
 
 
 def _is_answer(cell: str) -> bool:
@@ -91,22 +119,26 @@ def _is_answer(cell: str) -> bool:
     return not cell or bool(_TEST.search(cell)) or (' ' in cell and cell.endswith('.'))
 
 
-def missing(named: Sequence[str]) -> Iterator[str]:
-    """The tests that do not exist."""
-    files = sorted({test.partition('::')[0] for test in named})
-    yield from (f'there is no file {file}' for file in files if not (ROOT / file).is_file())
-    there = [file for file in files if (ROOT / file).is_file()]
+def missing(named: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The tests that do not exist, each with what is wrong."""
+    file_of = {test: test.partition('::')[0] for test in named}
+    for test, file in file_of.items():
+        if not (ROOT / file).is_file():
+            yield test, f'there is no file {file}'
+    there = sorted({file for file in file_of.values() if (ROOT / file).is_file()})
     if not there:
         return
     # Without the options of pyproject.toml: the doctests of other modules are not wanted.
     done = _pytest('--collect-only', '-q', '-o', 'addopts=--import-mode=importlib', *there)
     if done.returncode:
-        yield f'the tests cannot be collected:\n{done.stdout}{done.stderr}'
+        reason = f'the tests cannot be collected:\n{done.stdout}{done.stderr}'
+        yield from ((test, reason) for test in named)
         return
     ids = {line for line in done.stdout.splitlines() if '::' in line}
     ids |= {test.partition('[')[0] for test in ids}
-    here = [test for test in named if test.partition('::')[0] in there]
-    yield from (f'there is no test {test}' for test in here if test not in ids)
+    for test, file in file_of.items():
+        if file in there and test not in ids:
+            yield test, f'there is no test {test}'
 
 
 def run(named: Sequence[str]) -> int:

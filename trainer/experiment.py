@@ -22,6 +22,8 @@ class TrainLoop(Component):
         eval_skip_train: leave it at the evaluation sets. If false, the next training batch is
             evaluated with them, before it is trained on: `eval_train/<metric>`. It costs an
             evaluation step, and to compile it where no evaluation set has batches of that shape.
+        enable_checkpoint_saving: false writes no checkpoint, also when the run is interrupted: it
+            goes on from those that are there, and what it does itself is lost when it ends.
         save_interval_steps: write a checkpoint after every so many steps, and after the last.
         save_max_to_keep: checkpoints to keep, the newest ones.
         save_keep_interval_duration: keep one for good every so often as well: '30m', '12h', '1d'.
@@ -31,6 +33,10 @@ class TrainLoop(Component):
         decode_interval_steps: decode after every so many steps, a multiple of
             `eval_interval_steps`, and after the last; None for never while training.
         summary_interval_steps: write training metrics after every so many steps.
+        max_inflight_steps: steps that may be under way on the devices behind the one that is
+            dispatched; 0 waits for each. On several simulated devices it is always 0.
+        gc_interval_steps: collect Python's garbage after every so many steps, and at no other
+            time, so that all hosts pause together; 0 leaves it to Python.
         random_seed: seeds the initial weights and dropout.
         init_from_checkpoint: start with the parameters of another run: the path of its
             `checkpoints` directory, for the newest, or of a step in there. The optimizer and the
@@ -40,6 +46,7 @@ class TrainLoop(Component):
     num_train_steps: int = 1000
     eval_interval_steps: int = 100
     eval_skip_train: bool = True
+    enable_checkpoint_saving: bool = True
     save_interval_steps: int = 100
     save_max_to_keep: int = 2
     save_keep_interval_duration: str | None = None
@@ -47,6 +54,8 @@ class TrainLoop(Component):
     save_best_goal: Literal['minimize', 'maximize'] = 'minimize'
     decode_interval_steps: int | None = None
     summary_interval_steps: int = 10
+    max_inflight_steps: int = 2
+    gc_interval_steps: int = 0
     random_seed: int = 0
     init_from_checkpoint: str | None = None
 
@@ -66,6 +75,11 @@ class TrainLoop(Component):
                 f'decode_interval_steps ({every}) must be a multiple of eval_interval_steps '
                 f'({self.eval_interval_steps}): what is decoded is measured with an evaluation'
             )
+        for name in ('max_inflight_steps', 'gc_interval_steps'):
+            if self.sym_getattr(name) < 0:
+                raise ValueError(f'{name} must not be negative: {self.sym_getattr(name)}')
+        if self.save_best_metric is not None and not self.enable_checkpoint_saving:
+            raise ValueError('save_best_metric needs enable_checkpoint_saving')
         if self.save_keep_interval_duration is not None:
             try:
                 seconds(self.save_keep_interval_duration)

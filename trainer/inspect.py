@@ -6,8 +6,9 @@
     python -m trainer.inspect --exp=lm.C4Small --validate
 
 Prints the experiment; each parameter with its shape, its logical axes and the shard of it that a
-device holds; what that is in bytes; operations a token; the learning rate over the run. Nothing
-is compiled, no data is read, and the devices of the mesh need not be there.
+device holds; what that is in bytes; operations a token; the features of each input; the learning
+rate over the run. Nothing is compiled, no data is read, and the devices of the mesh need not be
+there.
 
 --validate goes on to one abstract train step and one of each set, on shapes alone. What
 does not fit together is named by its path, and the exit code is 2.
@@ -268,6 +269,8 @@ def _print(experiment: 'Experiment', found: Layout, validated: bool) -> None:
 
 
 def _summary(experiment: 'Experiment', found: Layout, flops_per_token: float) -> Iterator[str]:
+    from trainer.setup import inputs_by_path
+
     yield f'mesh            {_mesh_text(found.mesh_shape)}'
     num_slices = math.prod(found.slices.values())
     if num_slices > 1:
@@ -279,6 +282,9 @@ def _summary(experiment: 'Experiment', found: Layout, flops_per_token: float) ->
     yield f'train state     {found.state_bytes / 2**30:.3f} GiB a device'
     yield f'gradients       {found.gradient_bytes / 2**30:.3f} GiB a device'
     yield '                activations come on top: device_memory_bytes, when it is compiled'
+    for path, data in inputs_by_path(experiment).items():
+        specs = data.padded_spec().items()
+        yield f'{path:15} {", ".join(f"{name} {s.dtype} {_times(s.shape)}" for name, s in specs)}'
     learner = experiment.task.learner
     yield f'learning rate   at most {float(learner.learning_rate):.4g}, over the run:'
 

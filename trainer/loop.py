@@ -21,6 +21,7 @@ from trainer.errors import UserError
 from trainer.evaluate import evaluate, evaluate_next
 from trainer.experiment import Experiment
 from trainer.following import first_needed
+from trainer.garbage import GarbageCollection
 from trainer.inputs.peek import Peekable
 from trainer.metrics import Metrics
 from trainer.names import nearest
@@ -60,7 +61,7 @@ class Measurement:
 
 
 class Interrupted(Exception):
-    """The run was asked to stop; its state up to `step` is in a checkpoint."""
+    """The run was asked to stop; its state up to `step` is in a checkpoint, if any are saved."""
 
     def __init__(self, step: int):
         super().__init__(f'interrupted at step {step}')
@@ -141,6 +142,7 @@ class Training:
         with contextlib.ExitStack() as opened:
             for data in inputs_by_path(self._experiment).values():
                 opened.callback(data.close)
+            self._garbage = opened.enter_context(GarbageCollection(self._loop.gc_interval_steps))
             path = job_log_dir / 'checkpoints'
             self._kept = Preservation(self._loop)
             self._checkpoints = Checkpoints(path, self._kept)
@@ -161,7 +163,7 @@ class Training:
         """Trains to the last step."""
         if self.resumed_from and self._is_due(self.resumed_from, self._loop.eval_interval_steps):
             yield self._measure(self.resumed_from)
-        max_in_flight = self._program.max_in_flight
+        max_in_flight = min(self._program.max_in_flight, self._loop.max_inflight_steps)
         in_flight: collections.deque[Metrics] = collections.deque()
         leaving = _Leaving(should_interrupt)
         for step in range(self.resumed_from + 1, self._loop.num_train_steps + 1):
@@ -169,6 +171,7 @@ class Training:
             self.step = step
             if len(in_flight) > max_in_flight:
                 jax.block_until_ready(in_flight.popleft())
+            self._garbage.after(step)
             if self._is_due(step, self._loop.summary_interval_steps):
                 self._to_summarize = step
             if self._is_due(step, self._loop.save_interval_steps):
@@ -287,7 +290,7 @@ class Training:
             raise error.located(self._saved) from error
 
     def _save(self, step: int) -> None:
-        if self._saved is not None and self._saved[0] == step:
+        if not self._loop.enable_checkpoint_saving or (self._saved and self._saved[0] == step):
             return
         self._summarize()
         with self._speed.paused():

@@ -147,6 +147,8 @@ def _train(
                     print_metrics(measurement.step, measurement.metrics)
         except Interrupted as stopped:
             again = shlex.join(resume_command)
+            if not experiment.train.enable_checkpoint_saving:
+                again += ' (from before this run: train.enable_checkpoint_saving is false)'
             _say(f'Stopped at step {stopped.step}. To resume: {again}')
             # One of several processes may have been told, and JAX, whose notice is a SIGTERM.
             numbers = [number for number in processes.gather(interrupt.number) if number]

@@ -1,7 +1,9 @@
 """Checkpoints that somebody, or a disk, has changed."""
 
 import contextlib
+import datetime
 import shutil
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,8 +16,11 @@ from etils import epath
 from tests.trainer.tiny import experiment
 from trainer.checkpoint import Checkpoints, load_params
 from trainer.checksums import checksums
+from trainer.contents import Contents, DamagedError
 from trainer.errors import UserError
+from trainer.experiment import TrainLoop
 from trainer.loop import run
+from trainer.preservation import Preservation
 from trainer.setup import compiled, localized
 from trainer.state import TrainState
 
@@ -120,7 +125,7 @@ def test_a_checksum_does_not_depend_on_the_mesh() -> None:
         assert one != checksums({'a': array.T.astype(dtype)}) or dtype == jnp.bool_
 
 
-def test_the_best_and_one_every_so_often_are_kept(tmp_path: Path) -> None:
+def test_the_best_is_kept_also_by_a_run_that_resumes(tmp_path: Path) -> None:
     made = experiment(
         num_steps=10,
         train__save_max_to_keep=1,
@@ -134,6 +139,31 @@ def test_the_best_and_one_every_so_often_are_kept(tmp_path: Path) -> None:
     for _ in run(made, tmp_path):  # A run that resumes has not forgotten it.
         pass
     assert steps_in(tmp_path) == [2, 12]
+
+
+def test_one_every_so_often_is_kept_for_good() -> None:
+    loop = TrainLoop(save_max_to_keep=2, save_keep_interval_duration='1h')
+    written = datetime.datetime(2026, 1, 1)
+    kept: list[int] = []  # Minutes at which those that are there were written.
+    for minute in range(0, 200, 20):
+        kept.append(minute)
+        there = [
+            types.SimpleNamespace(step=each, time=written + datetime.timedelta(minutes=each))
+            for each in kept
+        ]
+        preserved = Preservation(loop).policy.should_preserve(there, context=None)
+        kept = [each for each, stays in zip(kept, preserved, strict=True) if stays]
+    assert kept == [0, 60, 120, 160, 180]
+
+
+def test_a_checkpoint_of_another_version_is_refused_and_not_stepped_over() -> None:
+    path = epath.Path('checkpoints/4')
+    with pytest.raises(UserError, match='checkpoints/4 has format 1, and this version'):
+        Contents.from_json(path, {'format': 1, 'progress': {}})
+    data = Contents({'position': 3}, {'step': ([], 'int32', 7)}).to_json()
+    assert Contents.from_json(path, data).progress == {'position': 3}
+    with pytest.raises(DamagedError):
+        Contents.from_json(path, {**data, 'progress': {'position': 4}})
 
 
 def test_a_metric_that_is_not_there_cannot_be_the_best(tmp_path: Path) -> None:

@@ -94,6 +94,8 @@ def test_the_command_prints_all_of_it(capsys: pytest.CaptureFixture[str]) -> Non
     assert inspect.main(['--exp=lm.C4Small', '--smoke', '--validate']) == 0
     printed = capsys.readouterr().out
     assert 'attention.query' in printed
+    assert 'train_input     ids int32 4×32, ' in printed
+    assert 'eval_inputs.eval ids int32 16×32, ' in printed
     assert '×96×12×8' in printed
     assert 'learning rate   at most 0.0006' in printed
     assert 'all fits' in printed

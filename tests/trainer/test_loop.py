@@ -17,6 +17,7 @@ from trainer.checkpoint import Checkpoints
 from trainer.costs import COSTS
 from trainer.directory import JobPath
 from trainer.errors import UserError
+from trainer.evaluate import evaluate
 from trainer.experiment import Experiment
 from trainer.inputs.base import Batch, EndOfData
 from trainer.layers import Dropout
@@ -419,6 +420,57 @@ def test_train_metrics_are_means_over_the_interval(tmp_path: Path) -> None:
     weights = [64 - 1, 64 - 2]
     mean = sum(r['train/loss'] * w for r, w in zip(records, weights, strict=True)) / sum(weights)
     assert math.isclose(got['train/loss'], mean, rel_tol=1e-6)
+
+
+def test_metrics_of_a_step_are_those_of_that_step(tmp_path: Path) -> None:
+    # In Pax they stand one step later.
+    made = experiment(num_steps=4)
+    got = {m.step: m.metrics['eval/loss'] for m in measured(made, tmp_path)}
+    made = localized(made)
+    program, values = compiled(made)
+    key = program.random_key(0)
+    state = program.init(key, values)
+    trained, evaluated = {}, {}
+    for step in range(1, 5):
+        batch = program.put(made.train_input.get_next())
+        state, metrics = program.train_step(state, batch, key, values)
+        trained[step] = float(metrics['loss'].mean)
+        evaluated[step] = evaluate(made, program, state, values)['eval/loss']
+    records = read_metrics(tmp_path / 'metrics.jsonl')
+    written = {r['step']: r['train/loss'] for r in records if 'train/loss' in r}
+    assert written == pytest.approx(trained, rel=1e-6)
+    assert got == pytest.approx({step: evaluated[step] for step in (2, 4)}, rel=1e-6)
+
+
+@pytest.mark.parametrize('at_most', [0, 1, 2, 9])
+def test_so_many_steps_are_under_way_and_no_more(
+    at_most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, block = [], jax.block_until_ready
+
+    def wait(results: Any) -> Any:
+        waits.append(results)
+        return block(results)
+
+    monkeypatch.setattr(jax, 'block_until_ready', wait)
+    made = experiment(
+        num_steps=5, train__max_inflight_steps=at_most, train__enable_checkpoint_saving=False
+    )
+    measured(made, tmp_path)
+    # The first step is waited for in any case; of the rest, all but those under way at the end.
+    assert len(waits) == 1 + 5 - min(at_most, 2)
+
+
+def test_without_checkpoints_a_run_measures_all_and_begins_anew(tmp_path: Path) -> None:
+    made = experiment(train__enable_checkpoint_saving=False)
+    asked = iter([False, False, True])
+    with pytest.raises(Interrupted, match='interrupted at step 3'):
+        measured(made, tmp_path, should_interrupt=lambda: next(asked))
+    assert not list((tmp_path / 'checkpoints').glob('*'))
+    rest = measured(made, tmp_path)
+    assert (rest[0].resumed_from, rest[-1].checkpoint) == (0, None)
+    whole = measured(experiment(), tmp_path / 'whole')
+    assert [without_speed(m) for m in rest] == [without_speed(m) for m in whole]
 
 
 def test_no_temporary_checkpoint_is_left(tmp_path: Path) -> None:

@@ -182,3 +182,14 @@ def test_positions_that_do_not_divide_are_refused_by_their_path() -> None:
         check_lengths(made, 3)
     with pytest.raises(UserError, match=r'^mesh.sequence: no feature of train_input has positions'):
         check_lengths(tiny_images.experiment(resnet()), 2)
+
+
+def test_initial_weights_are_drawn_from_the_seed() -> None:
+    program, values = compiled(localized(experiment()))
+
+    def drawn(seed: int) -> Any:
+        params = program.init(program.random_key(seed), values).params
+        return np.asarray(params['embedding']['table'])
+
+    np.testing.assert_array_equal(drawn(1), drawn(1))
+    assert not np.array_equal(drawn(1), drawn(2))

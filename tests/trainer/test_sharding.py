@@ -62,13 +62,14 @@ for name, mesh in meshes.items():
 # A warm start, from a run on another mesh.
 import tempfile
 from trainer.checkpoint import Checkpoints, load_params, newest_checkpoint
+from trainer.preservation import Preservation
 directory = tempfile.mkdtemp()
-checkpoints = Checkpoints(directory, max_to_keep=1)
+checkpoints = Checkpoints(directory, Preservation(made.train))
 checkpoints.save(10, states['tensor'], {})
 checkpoints.close()
 program, wanted = programs['fsdp'], jax.device_get(states['tensor'].params)
 params = load_params(newest_checkpoint(directory), program.abstract_state.params)
-state = program.init_from(params, program.values(made.task))
+state = program.init_from(params, program.random_key(0), program.values(made.task))
 jax.tree.map(np.testing.assert_array_equal, jax.device_get(state.params), wanted)
 assert jax.tree.map(lambda leaf: leaf.sharding, state) == jax.tree.map(
     lambda leaf: leaf.sharding, program.abstract_state

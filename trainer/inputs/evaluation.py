@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 from trainer.errors import UserError
 from trainer.inputs.base import Batch, EndOfData, Input
+from trainer.inputs.specs import check_batch
 
 
 def check_evaluation(data: Input, path: str) -> None:
@@ -72,8 +73,9 @@ def eval_batches(data: Input) -> Iterator[Batch]:
     """The batches of one evaluation, padded. All hosts get equally many.
 
     Raises:
-        UserError: the set is empty, and is to be repeated.
+        UserError: the set is empty, and is to be repeated, or a batch is not what it should be.
     """
+    spec = data.padded_spec()
     if data.reset_for_eval:
         data.reset()
     repeats = bool(data.repeat) if data.reset_for_eval else True
@@ -87,7 +89,7 @@ def eval_batches(data: Input) -> Iterator[Batch]:
                 return
             data.reset()
             batch = _first(data)
-        yield batch
+        yield check_batch(batch, spec, data)
 
 
 def _first(data: Input) -> Batch:

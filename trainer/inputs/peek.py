@@ -3,6 +3,7 @@
 from typing import Any
 
 from trainer.inputs.base import Batch, Input
+from trainer.inputs.specs import Spec, check_batch
 
 
 class Peekable:
@@ -18,6 +19,7 @@ class Peekable:
 
     def __init__(self, data: Input) -> None:
         self._data = data
+        self._spec: Spec | None = None
         self._ahead: tuple[dict[str, Any], Batch] | None = None  # With the position before it.
 
     def peek_padded(self) -> Batch:
@@ -25,11 +27,12 @@ class Peekable:
 
         Raises:
             EndOfData: there is none.
+            UserError: it is not what the input says it is.
         """
         if self._ahead is None:
             # The batch stays here: to go back in the input could mean to read much again.
             position = self._data.get_position()
-            self._ahead = (position, self._data.get_next_padded())
+            self._ahead = (position, self._read())
         return self._ahead[1]
 
     def get_next_padded(self) -> Batch:
@@ -37,9 +40,10 @@ class Peekable:
 
         Raises:
             EndOfData: there is none.
+            UserError: it is not what the input says it is.
         """
         if self._ahead is None:
-            return self._data.get_next_padded()
+            return self._read()
         (_, batch), self._ahead = self._ahead, None
         return batch
 
@@ -59,3 +63,8 @@ class Peekable:
         """
         self._data.set_position(position)
         self._ahead = None
+
+    def _read(self) -> Batch:
+        if self._spec is None:
+            self._spec = self._data.padded_spec()
+        return check_batch(self._data.get_next_padded(), self._spec, self._data)

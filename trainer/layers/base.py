@@ -210,6 +210,7 @@ class Layer(Component):
         axes: tuple[str | None, ...],
         init: Initializer = nn.initializers.lecun_normal(),  # noqa: B008
         decay: bool = True,
+        keep_float32: bool = False,
     ) -> jax.Array:
         """A float32 parameter of this layer, cast to the dtype that layers compute in.
 
@@ -219,6 +220,7 @@ class Layer(Component):
             axes: the logical axis of each dimension, as in `trainer.mesh.RULES`.
             init: draws the initial value.
             decay: whether weight decay applies to it.
+            keep_float32: whether it is never cast, whatever layers compute in.
         """
         frame = current_frame()
         mesh_lib.partition_spec(axes)  # An unknown axis would be replicated in silence.
@@ -227,7 +229,8 @@ class Layer(Component):
             own = fold(frame.keys['params'], name) if 'params' in frame.keys else key
             return ParameterBox(init(own, shape, jnp.float32), names=axes, decay=decay)
 
-        return jnp.asarray(frame.module.param(name, boxed), self.dtype)
+        value = frame.module.param(name, boxed)
+        return jnp.asarray(value) if keep_float32 else jnp.asarray(value, self.dtype)
 
     def state(
         self, name: str, shape: tuple[int, ...], init: Initializer = nn.initializers.zeros

@@ -1,5 +1,7 @@
 """Linear layers and activations."""
 
+import functools
+from collections.abc import Callable
 from typing import Literal
 
 import jax
@@ -9,7 +11,21 @@ from flax.linen import initializers
 from trainer.component import require_positive
 from trainer.layers.base import Layer
 
-Activation = Literal['gelu', 'relu', 'squared_relu', 'silu', 'tanh', 'identity']
+Activation = Literal[
+    'gelu',
+    'gelu_exact',
+    'relu',
+    'relu6',
+    'leaky_relu',
+    'squared_relu',
+    'silu',
+    'sigmoid',
+    'softplus',
+    'exp',
+    'tanh',
+    'identity',
+]
+"""`gelu` is the approximation by tanh (Hendrycks & Gimpel 2016); `silu` is also called swish."""
 
 
 def activate(x: jax.Array, activation: Activation) -> jax.Array:
@@ -19,11 +35,17 @@ def activate(x: jax.Array, activation: Activation) -> jax.Array:
         >>> activate(jnp.array([-1.0, 2.0]), 'relu').tolist()
         [0.0, 2.0]
     """
-    functions = {
+    functions: dict[Activation, Callable[[jax.Array], jax.Array]] = {
         'gelu': jax.nn.gelu,
+        'gelu_exact': functools.partial(jax.nn.gelu, approximate=False),
         'relu': jax.nn.relu,
+        'relu6': jax.nn.relu6,
+        'leaky_relu': jax.nn.leaky_relu,
         'squared_relu': lambda x: jnp.square(jax.nn.relu(x)),
         'silu': jax.nn.silu,
+        'sigmoid': jax.nn.sigmoid,
+        'softplus': jax.nn.softplus,
+        'exp': jnp.exp,
         'tanh': jnp.tanh,
         'identity': lambda x: x,
     }

@@ -1,4 +1,6 @@
-from typing import Any
+import math
+from collections.abc import Callable
+from typing import Any, get_args
 
 import flax.linen as nn
 import jax
@@ -24,6 +26,7 @@ from trainer.layers import (
 )
 from trainer.layers.attention import rotate
 from trainer.layers.base import Run, running
+from trainer.layers.linear import Activation, activate
 
 X_BTD = jax.random.normal(jax.random.key(7), (2, 6, 8))
 
@@ -241,6 +244,49 @@ def test_bfloat16_stays_bfloat16_and_logits_are_float32() -> None:
         training=True,
     )
     assert hidden.dtype == jnp.bfloat16
+
+
+def test_a_parameter_may_be_left_in_float32() -> None:
+    class Scale(Layer):
+        keep: bool
+
+        def forward(self, x: jax.Array) -> Any:
+            scale = self.param('scale', (8,), ('features',), keep_float32=self.keep, init=_thirds)
+            return scale, x
+
+    for keep, dtype in ((True, 'float32'), (False, 'bfloat16')):
+        scale, _ = apply(Scale(keep), init(Scale(keep), X_BTD), X_BTD, dtype=jnp.bfloat16)
+        assert scale.dtype == dtype
+
+
+def _thirds(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    return jnp.full(shape, 1 / 3, dtype)
+
+
+_BY_HAND: dict[Activation, Callable[[float], float]] = {
+    'gelu_exact': lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2))),
+    'gelu': lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    'relu': lambda x: max(x, 0),
+    'relu6': lambda x: min(max(x, 0), 6),
+    'leaky_relu': lambda x: x if x > 0 else 0.01 * x,
+    'squared_relu': lambda x: max(x, 0) ** 2,
+    'silu': lambda x: x / (1 + math.exp(-x)),
+    'sigmoid': lambda x: 1 / (1 + math.exp(-x)),
+    'softplus': lambda x: math.log1p(math.exp(x)),
+    'exp': math.exp,
+    'tanh': math.tanh,
+    'identity': lambda x: x,
+}
+
+
+def test_activations_are_their_formulas() -> None:
+    assert set(_BY_HAND) == set(get_args(Activation))
+    points = [-7.5, -1.0, -0.1, 0.0, 0.3, 2.0, 7.5]
+    for name, formula in _BY_HAND.items():
+        wanted = [formula(x) for x in points]
+        np.testing.assert_allclose(
+            activate(jnp.array(points), name), wanted, rtol=1e-5, atol=1e-6, err_msg=name
+        )
 
 
 def test_an_own_head_projects_to_the_vocabulary() -> None:

@@ -18,6 +18,7 @@ from trainer.checkpoint import Checkpoints
 from trainer.learner import Adafactor, AdamW, AuxiliaryOptimizer, Learner
 from trainer.learner.paths import keys
 from trainer.mesh import Mesh
+from trainer.preservation import Preservation
 from trainer.program import program_for
 from trainer.setup import localized
 
@@ -61,7 +62,7 @@ for name, mesh in meshes.items():
         state, metrics = program.train_step(state, program.put(batch), key, values)
         losses[name].append(float(metrics['loss'].mean))
         if name == 'mixed' and step == 1:
-            checkpoints = Checkpoints(directory, max_to_keep=1)
+            checkpoints = Checkpoints(directory, Preservation(made.train))
             checkpoints.save(2, state, {})
             checkpoints.close()
             saved = jax.device_get(state)

@@ -1,0 +1,44 @@
+"""Whether batches are what their input says they are."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from trainer.errors import UserError
+from trainer.inputs.base import Batch, Input
+
+Spec = Mapping[str, jax.ShapeDtypeStruct]
+
+
+def check_batch(batch: Batch, spec: Spec, data: Input) -> Batch:
+    """The batch, if it has the features, shapes and dtypes that the step is compiled for.
+
+    Args:
+        batch: what `get_next_padded` of the input has returned.
+        spec: the input's `padded_spec()`.
+        data: the input, for its path.
+
+    Raises:
+        UserError: it has others. The message begins with the path of the input.
+    """
+    wrong = sorted(spec.keys() ^ batch.keys())
+    wrong += [name for name in spec if name in batch and _of(batch[name]) != _of(spec[name])]
+    if not wrong:
+        return batch
+    name = wrong[0]
+    raise UserError(
+        f'{data.sym_path or type(data).__name__}: its batch has {name!r} as '
+        f'{_told(batch.get(name))}, and element_spec() says {_told(spec.get(name))}'
+    )
+
+
+def _of(array: Any) -> tuple[Any, ...]:
+    return tuple(array.shape), jax.dtypes.canonicalize_dtype(array.dtype)
+
+
+def _told(array: Any) -> str:
+    if array is None:
+        return 'nothing'
+    shape, dtype = _of(array)
+    return f'{dtype} {list(shape)}'
