@@ -170,8 +170,8 @@ class SpmdLm:
     def mesh(self) -> Mesh:
         """The devices of all slices: parameters are divided within a slice only."""
         replica, data, mdl = self.ici_mesh_shape
-        # DCN: the one place where slices become part of the mesh (ici × dcn, when it has both).
-        return Mesh(data=replica * self.num_slices, fsdp=data, tensor=mdl)
+        # Gradients alone cross the network of the data center.
+        return Mesh(data=replica, fsdp=data, tensor=mdl, dcn_data=self.num_slices)
 
     def _block(self) -> TransformerBlock:
         bias = 'zeros' if self.use_bias else 'none'

@@ -24,6 +24,7 @@ from search_spaces import lm, nas, vision
 from tests.conformance.layer_examples import EXAMPLES, encoder_decoder
 from tests.paxtune import tunables
 from trainer.component import Component, bind, components, is_number, key, numbers
+from trainer.decoding import BeamSearch, Greedy, Sample
 from trainer.experiment import Experiment
 from trainer.inputs.arrays import NpzInput
 from trainer.inputs.digits import DigitsInput
@@ -135,6 +136,9 @@ _MORE = [
     TunasAbsolute('eval/accuracy', 'num_params', 1e6),
     WeightedLosses(losses={'a': SigmoidCrossEntropy()}, weights={'a': 0.5}),
     WeightedSum('minimize', ['eval/loss', Metric.num_params()], [1.0, 1e-9]),
+    Greedy(4),
+    Sample(4, num_samples=2, k=3),
+    BeamSearch(4, eos_ids=[1]),
     *(example.layer for example in EXAMPLES.values()),
 ]
 _EXPERIMENTS = [
