@@ -96,11 +96,11 @@ def _train(
     from trainer.loop import Interrupted, run
     from trainer.setup import prepare_inputs
     from trainer.train_metrics import NonFiniteLossError
-    from trainer.warm_start import source_of
+    from trainer.warm_start import sources_of
 
     directory.job_path(job_log_dir)  # Before anything is looked for there.
     prepare_inputs(experiment)
-    source_of(experiment, job_log_dir)
+    sources_of(experiment, job_log_dir)
     command.enable_compilation_cache()
     with contextlib.ExitStack() as held:
         if processes.is_first() and directory.is_local(job_log_dir):
@@ -149,7 +149,7 @@ def evaluate_newest(experiment: 'Experiment', job_log_dir: str) -> int:
         restored = checkpoints.restore(program.abstract_state)
     if restored is None:
         raise UserError(f'--job_log_dir: there is no checkpoint that can be read in {path}')
-    Rolling(experiment.eval_inputs).resume(restored.progress)
+    Rolling(experiment.eval_inputs).resume(restored.progress, program.infeed_share)
     print_metrics(restored.step, evaluate(experiment, program, restored.state, values))
     return 0
 

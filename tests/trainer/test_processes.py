@@ -215,11 +215,3 @@ def test_a_lost_process_ends_all_and_the_same_commands_go_on(
     if where == 'step:8':  # The save of step 6 may have been under way.
         assert re.search('resumed from step [36]\n', out)
     assert metrics(tmp_path) == metrics(undisturbed)
-
-
-@pytest.mark.slow
-def test_a_run_of_two_processes_is_not_resumed_by_one(tmp_path: Path, cache: Path) -> None:
-    all_passed(train('Text', tmp_path, cache, '--set', 'train.num_train_steps=3'))
-    (alone,) = train('Text', tmp_path, cache, processes=1, devices=4)
-    assert alone.code == 2
-    assert '/3 was written by 2 processes' in alone.err
