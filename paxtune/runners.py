@@ -20,7 +20,7 @@ from trainer.errors import UserError
 from trainer.loop import Interrupted, run
 from trainer.overrides import replaced
 from trainer.setup import compiled
-from trainer.warm_start import check_source, source_of
+from trainer.warm_start import WarmStarted, sources_of
 
 if TYPE_CHECKING:
     from paxtune.decisions import Decisions
@@ -313,9 +313,8 @@ def settle_warm_start(study: 'Study', trial: 'Trial') -> None:
         return
     try:
         for name, part in parts.items():
-            source = source_of(part, attempts[-1] / name)
-            if source is not None:
-                check_source(source, compiled(part)[0].abstract_state.params)
+            if sources := sources_of(part, attempts[-1] / name):
+                WarmStarted(part, sources, compiled(part)[0])
     except UserError:
         trial.note(warm_start='')
 

@@ -8,15 +8,13 @@ import orbax.checkpoint.experimental.v1 as ocp
 from absl import logging
 from etils import epath
 
-from trainer import contents, processes, saves
+from trainer import processes, saves
 from trainer.contents import Contents, DamagedError
 from trainer.directory import absolute, is_local
 from trainer.errors import SaveError, UserError, shortened
-from trainer.layers.base import PARAMS
 from trainer.preservation import Preservation
 from trainer.state import TrainState
 
-_MOST_NAMED = 3
 _METADATA = '_CHECKPOINT_METADATA'
 
 COMMITTED = 'commit_success.txt'
@@ -167,7 +165,7 @@ class Checkpoints:
         try:
             yield
         except Exception as error:
-            reason = _told(error)
+            reason = told(error)
             message = f'the checkpoint {self._path} could not be written: {reason}'
             raise SaveError(message, self._path) from error
 
@@ -186,7 +184,7 @@ class Checkpoints:
         except UserError:
             raise
         except Exception as error:
-            reason = _told(error)
+            reason = told(error)
         if processes.agree(bool(reason)):
             raise DamagedError(reason or 'by another process')
         found.verify(loaded['state'])
@@ -228,63 +226,7 @@ def saved_progress(checkpoint: epath.Path) -> dict[str, Any]:
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f'{checkpoint} cannot be read ({_told(error)})') from error
-
-
-def check_params(checkpoint: epath.Path, abstract: Any) -> Contents:
-    """Checks that a checkpoint has all of some parameters. It may have others as well.
-
-    Args:
-        checkpoint: of one step.
-        abstract: a tree with the names and the shapes of the parameters.
-
-    Returns:
-        What is in it.
-
-    Raises:
-        UserError: it has not, or cannot be read.
-    """
-    try:
-        metadata = ocp.checkpointables_metadata(checkpoint).custom_metadata
-        found = Contents.from_json(checkpoint, metadata)
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(f'{checkpoint} cannot be read ({_told(error)})') from error
-    stored = found.shapes(PARAMS)
-    wanted = contents.shapes(abstract)
-    differing = [name for name in wanted if stored.get(name) != wanted[name]]
-    if differing:
-        described = [f'{name} ({_versus(stored.get(name), wanted[name])})' for name in differing]
-        more = f' and {len(described) - _MOST_NAMED} more' if len(described) > _MOST_NAMED else ''
-        raise UserError(
-            f'{checkpoint} has other parameters: {", ".join(described[:_MOST_NAMED])}{more}. '
-            'All parameters of the model must be there, with the same shapes.'
-        )
-    return found
-
-
-def load_params(checkpoint: epath.Path, abstract: Any) -> Any:
-    """Reads the parameters in a checkpoint, and nothing else.
-
-    Args:
-        checkpoint: of one step.
-        abstract: a tree with the shapes, the dtypes and the shardings of the parameters. The run
-            that saved them may have had them on another mesh.
-
-    Raises:
-        UserError: as `check_params`, or they are damaged.
-    """
-    found = check_params(checkpoint, abstract)
-    context = ocp.Context()
-    context.pytree.loading.partial_load = True
-    try:
-        with context:
-            loaded = ocp.load_checkpointables(checkpoint, {'state': {PARAMS: abstract}})
-        found.verify(loaded['state'])
-    except Exception as error:
-        raise UserError(f'{checkpoint} cannot be read ({_told(error)})') from error
-    return loaded['state'][PARAMS]
+        raise UserError(f'{checkpoint} cannot be read ({told(error)})') from error
 
 
 def _is_checkpoint(directory: epath.Path) -> bool:
@@ -295,14 +237,10 @@ def _is_checkpoint(directory: epath.Path) -> bool:
     return is_local(directory) or (directory / COMMITTED).exists()
 
 
-def _told(error: Exception) -> str:
+def told(error: Exception) -> str:
     """The reason in an error, in a line."""
     text = str(error) if isinstance(error, DamagedError) else f'{type(error).__name__}: {error}'
     return shortened(text.splitlines()[0], most=300)
-
-
-def _versus(stored: tuple[int, ...] | None, wanted: tuple[int, ...]) -> str:
-    return f'{"missing" if stored is None else f"stored {stored}"}, wanted {wanted}'
 
 
 def _as_dict(state: TrainState) -> dict[str, Any]:

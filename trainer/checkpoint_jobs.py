@@ -111,7 +111,7 @@ def _metrics(
     restored: Restored,
     job_log_dir: epath.PathLike,
 ) -> dict[str, float]:
-    Rolling(inputs_by_path(experiment)).resume(restored.progress)
+    Rolling(inputs_by_path(experiment)).resume(restored.progress, program.infeed_share)
     if job == 'eval':
         return evaluate(experiment, program, restored.state, values)
     return decode(experiment, program, restored.state, values, epath.Path(job_path(job_log_dir)))

@@ -8,6 +8,7 @@ from trainer.durations import seconds
 from trainer.inputs.base import Input
 from trainer.mesh import Mesh
 from trainer.task import Task
+from trainer.warm_start_rules import WarmStart
 
 EVAL_TRAIN = 'eval_train'
 """What the evaluation of the next training batch is called among the metrics."""
@@ -38,9 +39,11 @@ class TrainLoop(Component):
         gc_interval_steps: collect Python's garbage after every so many steps, and at no other
             time, so that all hosts pause together; 0 leaves it to Python.
         random_seed: seeds the initial weights and dropout.
-        init_from_checkpoint: start with the parameters of another run: the path of its
-            `checkpoints` directory, for the newest, or of a step in there. The optimizer and the
-            data start anew, at step 0. A run that resumes goes on from its own checkpoint.
+        init_from_checkpoint: start with what another run has learnt: the path of its
+            `checkpoints` directory, for the newest, or of a step in there. All parameters, and
+            what else layers keep, are loaded; the optimizer and the data start anew, at step 0. Or
+            a list of `WarmStart`, which say by rules what is loaded from where. A run that resumes
+            goes on from its own checkpoint.
     """
 
     num_train_steps: int = 1000
@@ -57,7 +60,7 @@ class TrainLoop(Component):
     max_inflight_steps: int = 2
     gc_interval_steps: int = 0
     random_seed: int = 0
-    init_from_checkpoint: str | None = None
+    init_from_checkpoint: str | list[WarmStart] | None = None
 
     def check(self) -> None:
         require_positive(
@@ -80,6 +83,13 @@ class TrainLoop(Component):
                 raise ValueError(f'{name} must not be negative: {self.sym_getattr(name)}')
         if self.save_best_metric is not None and not self.enable_checkpoint_saving:
             raise ValueError('save_best_metric needs enable_checkpoint_saving')
+        starts = self.init_from_checkpoint
+        if isinstance(starts, list):
+            for field in ('load_optimizer', 'load_step'):
+                if sum(start.sym_getattr(field) for start in starts) > 1:
+                    raise ValueError(
+                        f'init_from_checkpoint: {field} can be true in one source only'
+                    )
         if self.save_keep_interval_duration is not None:
             try:
                 seconds(self.save_keep_interval_duration)

@@ -126,14 +126,14 @@ def go_to_checkpoint(data: 'Input', path: str) -> int:
     checkpoint = newest_checkpoint(path)
     if checkpoint is None:
         raise UserError(f'--from_checkpoint={path}: there is no checkpoint')
-    progress = saved_progress(checkpoint)
-    if 'position' not in progress:
+    positions = saved_progress(checkpoint)['positions']
+    if len(positions) > 1 and not data.positions_are_global:
         raise UserError(
             f'--from_checkpoint={path}: it was written by several processes, each of which had its '
             'own share of the data'
         )
     try:
-        data.set_position(progress['position'])
+        data.set_position(positions[0])
     except UserError as error:
         raise UserError(f'--from_checkpoint={path}: {error}') from error
     return int(checkpoint.name)

@@ -12,7 +12,7 @@ from absl import logging
 from etils import epath
 
 from trainer import ending, peaks, processes
-from trainer.checkpoint import Checkpoints, Restored, load_params
+from trainer.checkpoint import Checkpoints, Restored
 from trainer.costs import static_costs
 from trainer.decode import decode
 from trainer.derived import resolve
@@ -27,7 +27,7 @@ from trainer.metrics import Metrics
 from trainer.names import nearest
 from trainer.preservation import Preservation
 from trainer.profiling import Profiler
-from trainer.rolling import Rolling
+from trainer.rolling import Rolling, by_share
 from trainer.serialization import to_json_text
 from trainer.setup import compiled, inputs_by_path, localized, prepare_inputs
 from trainer.signals import Signal
@@ -35,7 +35,7 @@ from trainer.speed import Speed
 from trainer.state import TrainState
 from trainer.summaries import Summaries
 from trainer.train_metrics import NonFiniteLossError, TrainMetrics
-from trainer.warm_start import check_source, source_of
+from trainer.warm_start import WarmStarted, sources_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,9 +129,8 @@ class Training:
         self._input = Peekable(self._experiment.train_input)
         self._rolling = Rolling(inputs_by_path(self._experiment))
         self._program, self._values = compiled(self._experiment)
-        source = source_of(experiment, job_log_dir)
-        if source is not None:
-            check_source(source, self._program.abstract_state.params)
+        sources = sources_of(experiment, job_log_dir)
+        warm = WarmStarted(experiment, sources, self._program) if sources else None
         self._key = self._program.random_key(self._loop.random_seed)
         self._train_metrics = TrainMetrics()
         self._speed = Speed()
@@ -148,7 +147,7 @@ class Training:
             self._checkpoints = Checkpoints(path, self._kept)
             opened.callback(self._checkpoints.close)
             self._saved: tuple[int, str] | None = None
-            self._state, self.resumed_from = self._restore_or_init(source)
+            self._state, self.resumed_from = self._restore_or_init(warm)
             self.step = self.resumed_from
             self._summaries: Summaries | None = None
             if processes.is_first():
@@ -195,16 +194,16 @@ class Training:
         if not processes.is_lost():
             self._opened.close()
 
-    def _restore_or_init(self, source: epath.Path | None) -> tuple[TrainState, int]:
+    def _restore_or_init(self, warm: WarmStarted | None) -> tuple[TrainState, int]:
         restored = self._checkpoints.restore(self._program.abstract_state)
-        if restored is None and source is not None:
-            params = load_params(source, self._program.abstract_state.params)
-            logging.info('Took the parameters of %s', source)
-            return self._program.init_from(params, self._key, self._values), 0
+        if restored is None and warm is not None:
+            state = warm.load(self._key, self._values)
+            warm.tell(self._job_log_dir)
+            return state, int(state.step)
         if restored is None:
             return self._program.init(self._key, self._values), 0
         self._input.set_position(self._own_position(restored))
-        self._rolling.resume(restored.progress)
+        self._rolling.resume(restored.progress, self._program.infeed_share)
         self._train_metrics = TrainMetrics(restored.progress['train_metrics'])
         self._kept.from_json(restored.progress['best'])
         self._saved = (restored.step, restored.path)
@@ -212,22 +211,32 @@ class Training:
         return restored.state, restored.step
 
     def _positions(self, step: int) -> dict[str, Any]:
-        found = processes.gather(self._input.get_position())
-        positions = {'position': found[0]} if len(found) == 1 else {'positions': found}
+        share = self._program.infeed_share[1]
+        found = by_share(processes.gather([share, self._input.get_position()]))
+        positions: dict[str, Any] = {'positions': found}
         if self._rolling.inputs:
-            positions[Rolling.KEY] = processes.gather(self._rolling.positions(step))
+            rolling = processes.gather([share, self._rolling.positions(step)])
+            positions[Rolling.KEY] = by_share(rolling)
         return positions
 
     def _own_position(self, restored: Restored) -> dict[str, Any]:
-        progress = restored.progress
-        positions = progress['positions'] if 'positions' in progress else [progress['position']]
-        if len(positions) != processes.count():
-            raise UserError(
-                f'{restored.path} was written by {len(positions)} processes, each with its own '
-                f'share of the data, and now there are {processes.count()}: start as many as then, '
-                'or start anew in another --job_log_dir'
-            )
-        return positions[processes.index()]
+        """The position of this process in its training data, in a run that goes on."""
+        positions: list[dict[str, Any]] = restored.progress['positions']
+        count, index = self._program.infeed_share
+        if len(positions) == count:
+            return positions[index]
+        inputs = {'train_input': self._experiment.train_input}
+        inputs |= self._rolling.inputs
+        for path, data in inputs.items():
+            if not data.positions_are_global:
+                raise UserError(
+                    f'{path}: {restored.path} was written by {len(positions)} processes with '
+                    f'shares of the data of their own, and now there are {count}. In '
+                    f'{type(data).__name__} a position holds for the share that it was taken in '
+                    'alone: start as many processes as then, or start anew in another '
+                    '--job_log_dir'
+                )
+        return positions[0]  # All are the same.
 
     def _is_due(self, step: int, interval: int | None) -> bool:
         if interval is None:

@@ -124,11 +124,11 @@ def _train(
     from trainer.loop import Interrupted, run
     from trainer.setup import prepare_inputs
     from trainer.train_metrics import NonFiniteLossError
-    from trainer.warm_start import source_of
+    from trainer.warm_start import sources_of
 
     directory.job_path(job_log_dir)  # Before anything is looked for there.
     prepare_inputs(experiment)
-    source_of(experiment, job_log_dir)
+    sources_of(experiment, job_log_dir)
     command.enable_compilation_cache()
     with contextlib.ExitStack() as held:
         if processes.is_first() and directory.is_local(job_log_dir):

@@ -31,6 +31,7 @@ from trainer.tasks.tokens import TokenTask
 
 ElementSpec = Mapping[str, jax.ShapeDtypeStruct]
 Values = dict[str, jax.Array]
+Fill = Callable[[str, Any, Any, Any], Any]
 
 _KEPT_PROGRAMS = 16
 _programs: 'collections.OrderedDict[object, Program]' = collections.OrderedDict()
@@ -74,6 +75,7 @@ class Program:
     Attributes:
         mesh: where the program runs.
         abstract_state: shapes, dtypes and shardings of the train state.
+        infeed_share: into how many shares processes divide a batch, and which is this one's.
     """
 
     def __init__(self, task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec):
@@ -88,11 +90,11 @@ class Program:
         self._shardings = state_lib.state_shardings(abstract, params, mesh)
         self.abstract_state: TrainState = jax.tree.map(_laid_out, abstract, self._shardings)
         self._replicated = NamedSharding(mesh, PartitionSpec())
-        self._num_shares, _ = mesh_lib.infeed_share(mesh)
+        self.infeed_share = mesh_lib.infeed_share(mesh)
         self._replicate_jit = jax.jit(lambda value: value, out_shardings=self._replicated)
         self._init_jit = jax.jit(self._init, out_shardings=self._shardings)
         self._init_from_jit = jax.jit(
-            self._init_from, donate_argnums=0, out_shardings=self._shardings
+            self._init_from, static_argnums=0, donate_argnums=1, out_shardings=self._shardings
         )
         self._train_step_jit = jax.jit(
             self._train_step, donate_argnums=0, out_shardings=(self._shardings, self._replicated)
@@ -112,9 +114,20 @@ class Program:
         """A new train state, laid out on the mesh as it is drawn."""
         return self._init_jit(random_key, values)
 
-    def init_from(self, params: Any, random_key: jax.Array, values: Values) -> TrainState:
-        """A new train state with the given parameters, which are used up."""
-        return self._init_from_jit(params, random_key, values)
+    def init_from(
+        self, fill: Fill, given: Any, looked_at: Any, random_key: jax.Array, values: Values
+    ) -> TrainState:
+        """A new train state, of what was drawn for it and of other arrays.
+
+        Args:
+            fill: (name of a part of the state, what was drawn for it, given, looked_at) -> the
+                part. It is traced, and must be hashable.
+            given: arrays that become parts of the state; they are used up.
+            looked_at: others.
+            random_key: as for `init`.
+            values: as for `init`.
+        """
+        return self._init_from_jit(fill, given, looked_at, random_key, values)
 
     @functools.cached_property
     def train_step(self) -> Callable[..., tuple[TrainState, Metrics]]:
@@ -187,7 +200,7 @@ class Program:
 
     def _put(self, array: np.ndarray) -> jax.Array:
         # Each process has all positions of its examples, however the mesh divides them.
-        shape = (array.shape[0] * self._num_shares, *array.shape[1:])
+        shape = (array.shape[0] * self.infeed_share[0], *array.shape[1:])
         return jax.make_array_from_process_local_data(self._of_feature(shape), array, shape)
 
     def _of_feature(self, shape: tuple[int, ...]) -> NamedSharding:
@@ -199,7 +212,7 @@ class Program:
         return {name: _laid_out(s, self._of_feature(s.shape)) for name, s in features.items()}
 
     def _of_all_hosts(self, s: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-        examples, dtype = s.shape[0] * self._num_shares, jax.dtypes.canonicalize_dtype(s.dtype)
+        examples, dtype = s.shape[0] * self.infeed_share[0], jax.dtypes.canonicalize_dtype(s.dtype)
         return jax.ShapeDtypeStruct((examples, *s.shape[1:]), dtype)
 
     def _on_all_devices(self, value: Any) -> Any:
@@ -220,9 +233,15 @@ class Program:
     def _init(self, random_key: jax.Array, values: Values) -> TrainState:
         return init_state(bind(self._task, values), self._init_variables(random_key, values))
 
-    def _init_from(self, params: Any, random_key: jax.Array, values: Values) -> TrainState:
+    def _init_from(
+        self, fill: Fill, given: Any, looked_at: Any, random_key: jax.Array, values: Values
+    ) -> TrainState:
+        def filled(part: str, drawn: Any) -> Any:
+            return fill(part, drawn, given, looked_at)
+
         boxed = self._init_variables(random_key, values)
-        return init_state(bind(self._task, values), boxed, params)
+        state = init_state(bind(self._task, values), boxed, filled)
+        return TrainState(**{part: filled(part, drawn) for part, drawn in vars(state).items()})
 
     def _forward(
         self, task: Task, variables: Any, batch: Any, rngs: Any, training: bool
@@ -325,16 +344,18 @@ def init_variables(task: Task, element_spec: ElementSpec, random_key: jax.Array)
     return {name: variables.get(name, {}) for name in (PARAMS, NON_TRAINABLE)}
 
 
-def init_state(task: Task, boxed: Any, params: Any = None) -> TrainState:
+def init_state(
+    task: Task, boxed: Any, filled: Callable[[str, Any], Any] = lambda _, drawn: drawn
+) -> TrainState:
     """The train state that a run begins with.
 
     Args:
         task: its numbers are bound.
         boxed: what `init_variables` has returned.
-        params: parameters to begin with instead.
+        filled: (PARAMS, the parameters) -> those to begin with instead.
     """
     variables = state_lib.unboxed(boxed)
-    params = variables[PARAMS] if params is None else params
+    params = filled(PARAMS, variables[PARAMS])
     return TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,

@@ -1,9 +1,8 @@
 """Evaluation sets that are not reset: where they are goes into the checkpoints of a run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from trainer import processes
 from trainer.errors import UserError
 from trainer.inputs.base import Input
 
@@ -16,7 +15,7 @@ class Rolling:
     """
 
     KEY: ClassVar[str] = 'eval_positions'
-    """Under this name they stand in the progress of a checkpoint, those of each process."""
+    """Under this name they stand in the progress of a checkpoint, those of each share."""
 
     def __init__(self, inputs: Mapping[str, Input]) -> None:
         self.inputs = {path: data for path, data in inputs.items() if not data.reset_for_eval}
@@ -32,20 +31,25 @@ class Rolling:
             return self._before[1]
         return self._now()
 
-    def resume(self, progress: Mapping[str, Any]) -> None:
+    def resume(self, progress: Mapping[str, Any], infeed_share: tuple[int, int]) -> None:
         """Goes where the sets were when a checkpoint was written.
 
-        A set that did not roll then starts with its first batch; all do where there are not as
-        many processes as then.
+        A set that did not roll then starts with its first batch. So does one whose positions hold
+        for one share alone, where the data are not divided into as many as then.
+
+        Args:
+            progress: what was saved with the checkpoint.
+            infeed_share: how many shares there are, and which is this process's.
 
         Raises:
             UserError: a position was taken in other data.
         """
-        of_processes = progress.get(self.KEY, [])
-        if len(of_processes) != processes.count():
-            return
-        positions = of_processes[processes.index()]
+        of_shares = progress.get(self.KEY, [])
+        count, index = infeed_share
+        positions = of_shares[index if len(of_shares) == count else 0] if of_shares else {}
         for path in self.inputs.keys() & positions.keys():
+            if len(of_shares) != count and not self.inputs[path].positions_are_global:
+                continue
             try:
                 self.inputs[path].set_position(positions[path])
             except UserError as error:
@@ -53,3 +57,16 @@ class Rolling:
 
     def _now(self) -> dict[str, Any]:
         return {path: data.get_position() for path, data in self.inputs.items()}
+
+
+def by_share(gathered: Sequence[tuple[int, Any]]) -> list[Any]:
+    """What each share of the data has, of what the processes have that read it.
+
+    Processes that read the same share are at the same place.
+
+    Example:
+        >>> by_share([(0, 'a'), (0, 'a'), (1, 'b')])
+        ['a', 'b']
+    """
+    found = dict(gathered)
+    return [found[share] for share in sorted(found)]

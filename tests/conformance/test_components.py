@@ -62,6 +62,7 @@ from trainer.losses import MeanSquaredError, SigmoidCrossEntropy, WeightedLosses
 from trainer.measures import F1, AccuracyAt, AccuracyStrict, Auc, MeanLoss
 from trainer.serialization import from_json_text, to_json_text
 from trainer.tasks import ClassificationTask, RegressionTask, SequenceTask
+from trainer.warm_start_rules import LoadRule, WarmStart
 
 _LEARNER = Learner(learning_rate=0.01)
 _MORE = [
@@ -134,6 +135,7 @@ _MORE = [
     SyntheticLmInput(batch_size=2, sequence_length=8, vocab_size=9),
     TextInput(batch_size=2, sequence_length=8, paths=['/data/*.txt']),
     TunasAbsolute('eval/accuracy', 'num_params', 1e6),
+    WarmStart('/runs/a/checkpoints', [LoadRule('head.*'), LoadRule(r'(a|b).*')], ignore=['c']),
     WeightedLosses(losses={'a': SigmoidCrossEntropy()}, weights={'a': 0.5}),
     WeightedSum('minimize', ['eval/loss', Metric.num_params()], [1.0, 1e-9]),
     Greedy(4),

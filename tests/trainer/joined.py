@@ -32,8 +32,16 @@ class Shorter(TextInput):
 
     def get_next(self) -> Batch:
         if self.infeed_host_index == 1:
-            self._batch += 1
+            self._num_read += self.num_hosts * self.batch_size
         return super().get_next()
+
+
+class Own(TextInput):
+    """A text whose positions hold for the share of their host alone, as far as anyone knows."""
+
+    @property
+    def positions_are_global(self) -> bool:
+        return False
 
 
 def Text() -> Experiment:
@@ -71,3 +79,7 @@ def StoppedByData() -> Experiment:
 
 def ShorterEvaluationData() -> Experiment:
     return _with_input(Shorter, 'eval_inputs.eval')
+
+
+def OwnPositions() -> Experiment:
+    return _with_input(Own, 'train_input')

@@ -6,6 +6,7 @@ import shutil
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ import pytest
 from etils import epath
 
 from tests.trainer.tiny import experiment
-from trainer.checkpoint import Checkpoints, load_params
+from trainer.checkpoint import Checkpoints
 from trainer.checksums import checksums
 from trainer.contents import Contents, DamagedError
 from trainer.errors import UserError
@@ -23,6 +24,10 @@ from trainer.loop import run
 from trainer.preservation import Preservation
 from trainer.setup import compiled, localized
 from trainer.state import TrainState
+from trainer.stored import Stored
+
+Right = tuple[TrainState, dict[str, Any]]
+"""What a checkpoint is to give: the state, and the progress."""
 
 
 @pytest.fixture(scope='module')
@@ -40,12 +45,20 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope='module')
-def whole(saved: Path, abstract: TrainState) -> dict[int, TrainState]:
+def whole(
+    saved: Path, abstract: TrainState, tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, Right]:
     """What is in them."""
-    with contextlib.closing(Checkpoints(saved)) as reader:
-        newest = reader.restore(abstract)
-    assert newest is not None and newest.step == 4
-    return {4: jax.device_get(newest.state)}
+    found: dict[int, Right] = {}
+    for step in (2, 4):
+        alone = tmp_path_factory.mktemp('alone')
+        shutil.copytree(saved / str(step), alone / str(step))
+        with contextlib.closing(Checkpoints(alone)) as reader:
+            restored = reader.restore(abstract)
+        assert restored is not None and restored.step == step
+        found[step] = (jax.device_get(restored.state), restored.progress)
+    assert not np.array_equal(*(state.params['embedding']['table'] for state, _ in found.values()))
+    return found
 
 
 def truncated(data: bytes) -> Iterator[bytes]:
@@ -59,47 +72,74 @@ def emptied(data: bytes) -> Iterator[bytes]:
 def flipped(data: bytes) -> Iterator[bytes]:
     """A byte flipped at some places, the first and the last among them."""
     rng = np.random.default_rng(len(data))
-    for place in {0, len(data) - 1, *rng.integers(0, len(data), 6).tolist()}:
+    for place in {0, len(data) - 1, *rng.integers(0, len(data), 4).tolist()}:
         yield data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :]
+
+
+def removed(data: bytes) -> Iterator[None]:
+    yield None
 
 
 # Orbax leaves what it has begun to read, and Python says so when that is collected.
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
-@pytest.mark.parametrize('damage', [truncated, emptied, flipped])
+@pytest.mark.parametrize('is_alone', [False, True], ids=['with the one before', 'alone'])
+@pytest.mark.parametrize('damage', [truncated, emptied, flipped, removed])
 def test_no_damage_to_a_file_ends_in_silent_garbage(
-    damage: Callable[[bytes], Iterator[bytes]],
+    damage: Callable[[bytes], Iterator[bytes | None]],
+    is_alone: bool,
     saved: Path,
-    whole: dict[int, TrainState],
+    whole: dict[int, Right],
     abstract: TrainState,
     tmp_path: Path,
 ) -> None:
     shutil.copytree(saved, tmp_path / 'checkpoints')
-    outcomes = []
-    files = [file for file in sorted((tmp_path / 'checkpoints' / '4').rglob('*')) if file.is_file()]
+    if is_alone:
+        shutil.rmtree(tmp_path / 'checkpoints' / '2')
+    outcomes: dict[str, set[str]] = {}
+    newest = tmp_path / 'checkpoints' / '4'
+    files = [file for file in sorted(newest.rglob('*')) if file.is_file()]
     for file in files:
         data = file.read_bytes()
-        for changed in damage(data) if data else ():
-            file.write_bytes(changed)
-            outcomes.append(outcome(tmp_path / 'checkpoints', whole[4], abstract))
+        assert data, file  # So that there is something to damage.
+        for changed in damage(data):
+            if changed is None:
+                file.unlink()
+            else:
+                file.write_bytes(changed)
+            told = outcome(tmp_path / 'checkpoints', whole, abstract)
+            outcomes.setdefault(told, set()).add(str(file.relative_to(newest)))
         file.write_bytes(data)
-    assert len(files) >= 5
-    assert set(outcomes) <= {'fallen back', 'said', 'unharmed'}
-    assert outcomes.count('fallen back') >= 3
+    # All kinds of files are among them: the arrays, what says where they are, and what is in them.
+    assert {'_CHECKPOINT_METADATA', 'state/_METADATA', 'state/manifest.ocdbt'} <= {
+        str(file.relative_to(newest)) for file in files
+    }
+    assert outcomes.keys() <= {'said' if is_alone else 'fallen back', 'unharmed'}, outcomes
+    harmed = outcomes['said' if is_alone else 'fallen back']
+    assert harmed >= {'_CHECKPOINT_METADATA', 'state/manifest.ocdbt'}
+    assert any('/d/' in name for name in harmed)
+    assert outcome(tmp_path / 'checkpoints', whole, abstract) == 'unharmed'
 
 
-def outcome(directory: Path, wanted: TrainState, abstract: TrainState) -> str:
+def outcome(directory: Path, whole: dict[int, Right], abstract: TrainState) -> str:
     """What becomes of a run that would go on from there."""
     try:
         with contextlib.closing(Checkpoints(directory)) as reader:
             restored = reader.restore(abstract)
     except UserError as error:
-        assert str(directory) in str(error)
+        assert str(directory / '4') in str(error)
         return 'said'
-    assert restored is not None
-    if restored.step == 2:
-        return 'fallen back'
-    same = jax.tree.map(np.array_equal, jax.device_get(restored.state), wanted)
-    return 'unharmed' if jax.tree.all(same) else 'garbage'
+    if restored is None:
+        return 'begun anew'
+    state, progress = whole[restored.step]
+    # As they are in memory: NaN and the sign of zero count.
+    same = jax.tree.map(
+        lambda one, other: np.asarray(one).tobytes() == np.asarray(other).tobytes(),
+        jax.device_get(restored.state),
+        state,
+    )
+    if not jax.tree.all(same) or restored.progress != progress:
+        return 'garbage'
+    return 'fallen back' if restored.step == 2 else 'unharmed'
 
 
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
@@ -113,7 +153,9 @@ def test_parameters_that_are_damaged_start_no_run(
     middle = len(data) // 2
     largest.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
     with pytest.raises(UserError, match='cannot be read'):
-        load_params(epath.Path(tmp_path / '4'), abstract.params)
+        stored = Stored(epath.Path(tmp_path / '4'))
+        at = abstract.step.sharding
+        stored.load({name: at for name in stored.shapes if name.startswith('params.')})
 
 
 def test_a_checksum_does_not_depend_on_the_mesh() -> None:

@@ -218,14 +218,6 @@ def test_a_lost_process_ends_all_and_the_same_commands_go_on(
 
 
 @pytest.mark.slow
-def test_a_run_of_two_processes_is_not_resumed_by_one(tmp_path: Path, cache: Path) -> None:
-    all_passed(train('Text', tmp_path, cache, '--set', 'train.num_train_steps=3'))
-    (alone,) = train('Text', tmp_path, cache, processes=1, devices=4)
-    assert alone.code == 2
-    assert '/3 was written by 2 processes' in alone.err
-
-
-@pytest.mark.slow
 def test_the_preemption_notice_of_jax_makes_all_save_and_leave(tmp_path: Path, cache: Path) -> None:
     ended = job('tests.trainer.preempted', f'--job_log_dir={tmp_path}', cache=cache)
     told = all_passed(ended)

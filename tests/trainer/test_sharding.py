@@ -59,23 +59,35 @@ for name, mesh in meshes.items():
     out[name].append(program.device_memory_bytes())
     programs[name], states[name] = program, state
 
-# A warm start, from a run on another mesh.
+# From each mesh to the next one: a run that goes on, and another that begins with its parameters.
 import tempfile
-from trainer.checkpoint import Checkpoints, load_params, newest_checkpoint
+import numpy as np
+from trainer.checkpoint import Checkpoints
+from trainer.experiment import TrainLoop
 from trainer.preservation import Preservation
-directory = tempfile.mkdtemp()
-checkpoints = Checkpoints(directory, Preservation(made.train))
-checkpoints.save(10, states['tensor'], {})
-checkpoints.close()
-program, wanted = programs['fsdp'], jax.device_get(states['tensor'].params)
-params = load_params(newest_checkpoint(directory), program.abstract_state.params)
-state = program.init_from(params, program.random_key(0), program.values(made.task))
-jax.tree.map(np.testing.assert_array_equal, jax.device_get(state.params), wanted)
-assert jax.tree.map(lambda leaf: leaf.sharding, state) == jax.tree.map(
-    lambda leaf: leaf.sharding, program.abstract_state
-)
-batch = program.put(localized(made).train_input.get_next())
-program.train_step(state, batch, program.random_key(0), program.values(made.task))
+from trainer.warm_start import WarmStarted, sources_of
+state = states['data']
+wanted = jax.device_get(state)
+same = np.testing.assert_array_equal
+made = localized(experiment(task__model=model.clone(deep=True)))
+for name in ('fsdp', 'tensor', 'mixed', 'data'):
+    directory = tempfile.mkdtemp()
+    checkpoints = Checkpoints(directory, Preservation(TrainLoop()))
+    checkpoints.save(10, state, {})
+    checkpoints.close()
+    program = programs[name]
+    reader = Checkpoints(directory)
+    state = reader.restore(program.abstract_state).state
+    reader.close()
+    jax.tree.map(same, jax.device_get(state), wanted)
+    made.rebind({'train.init_from_checkpoint': directory})
+    warm = WarmStarted(made, sources_of(made, '/nowhere'), program)
+    begun = warm.load(program.random_key(0), program.values(made.task))
+    jax.tree.map(same, jax.device_get(begun.params), wanted.params)
+    for each in (state, begun):
+        assert jax.tree.map(lambda leaf: leaf.sharding, each) == jax.tree.map(
+            lambda leaf: leaf.sharding, program.abstract_state
+        )
 print(json.dumps(out))
 """
 

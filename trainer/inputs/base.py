@@ -66,6 +66,15 @@ class Input(Component):
         """Hosts that share the data; one where nobody has filled it in."""
         return max(self.num_infeed_hosts, 1)
 
+    @property
+    def positions_are_global(self) -> bool:
+        """Whether a position is one of the whole data, from which each host takes its share.
+
+        Then hosts go on where other hosts were, be they more or fewer. Otherwise a position is one
+        in the share of its host.
+        """
+        return False
+
     def settings(self, field: str) -> list[str]:
         """The paths, in the experiment, of a field of this input and of others of its class.
 

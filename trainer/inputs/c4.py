@@ -84,6 +84,10 @@ class C4Input(Input):
             self._reader = self._find_reader()
         return self._reader
 
+    @property
+    def positions_are_global(self) -> bool:
+        return self.reader().positions_are_global
+
     def prepare(self) -> None:
         self._vocabulary()
         self.reader().prepare()

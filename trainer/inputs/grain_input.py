@@ -129,6 +129,10 @@ class GrainInput(Input):
                 raise UserError(f'sources.{name}: there is no document in its files')
         return self._by_name
 
+    @property
+    def positions_are_global(self) -> bool:
+        return not self.is_training  # Training reads the documents of this host alone.
+
     def prepare(self) -> None:
         self._vocabulary()
         self.documents()

@@ -13,7 +13,8 @@ class IndexedInput(Input):
 
     A training batch is a pure function of the seed and the number of the batch: in each epoch the
     examples are visited in a drawn order, each once; the hosts take turns. Evaluation reads them
-    once, in order. Which examples make a step does not depend on the number of hosts.
+    once, in order. Which examples make a step does not depend on the number of hosts, and a
+    position is a number of examples: so it holds for other hosts and batch sizes, too.
 
     Attributes:
         input_random_seed: draws the order of the examples. Not used in evaluation.
@@ -23,7 +24,11 @@ class IndexedInput(Input):
 
     def _on_bound(self) -> None:
         super()._on_bound()
-        self._batch = 0
+        self._go_to(0, 0)
+
+    @property
+    def positions_are_global(self) -> bool:
+        return True
 
     def num_examples(self) -> int:
         """Examples in an epoch; at least one, or `prepare` raises UserError."""
@@ -46,23 +51,27 @@ class IndexedInput(Input):
         raise NotImplementedError(type(self).__name__)
 
     def get_next(self) -> Batch:
-        first = (self._batch * self.num_hosts + self.infeed_host_index) * self.batch_size
-        index = np.arange(first, first + self.batch_size)
-        if not self.is_training and self._first_of_step() >= self.num_examples():
+        if not self.is_training and self._num_read >= self.num_examples():
             raise EndOfData
+        first = self._num_read + self.infeed_host_index * self.batch_size
+        index = np.arange(first, first + self.batch_size)
         batch = self.train_batch(index) if self.is_training else self.eval_batch(index)
-        self._batch += 1
+        self._go_to(self._batch + 1, self._num_read + self.num_hosts * self.batch_size)
         return batch
 
     def reset(self) -> None:
-        self._batch = 0
+        self._go_to(0, 0)
 
     def get_position(self) -> dict[str, Any]:
-        return {'batch': self._batch, 'fingerprint': self.fingerprint()}
+        return {
+            'batch': self._batch,
+            'examples': self._num_read,
+            'fingerprint': self.fingerprint(),
+        }
 
     def set_position(self, position: dict[str, Any]) -> None:
         self.refuse_other_data(position)
-        self._batch = int(position['batch'])
+        self._go_to(int(position['batch']), int(position['examples']))
 
     def drawn(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The epochs, and the examples in them, of training examples counted over all epochs."""
@@ -73,5 +82,6 @@ class IndexedInput(Input):
             example[epoch == e] = order(place[epoch == e])
         return epoch, example
 
-    def _first_of_step(self) -> int:
-        return self._batch * self.num_hosts * self.batch_size
+    def _go_to(self, batch: int, examples: int) -> None:
+        """Goes on after so many batches, for which all hosts read so many examples."""
+        self._batch, self._num_read = batch, examples

@@ -88,6 +88,10 @@ class JsonShardsInput(Input):
     def vocabulary_name(self) -> str:
         return self._vocabulary().fingerprint
 
+    @property
+    def positions_are_global(self) -> bool:
+        return not self.is_training  # Training reads the documents of this host alone.
+
     def prepare(self) -> None:
         self._vocabulary()
         self.fingerprint()

@@ -48,6 +48,10 @@ class MultiInput(Input):
             if data.num_infeed_hosts:
                 raise ValueError(f'inputs.{name}.num_infeed_hosts must be left 0')
 
+    @property
+    def positions_are_global(self) -> bool:
+        return all(data.positions_are_global for data in self.inputs.values())
+
     def sources(self) -> dict[str, Input]:
         """The inputs as this host reads them, by sorted names."""
         if not self._sources:

@@ -106,7 +106,8 @@ def matching(patterns: Sequence[str], params: Any, field: str) -> set[Path]:
     for index, pattern in enumerate(patterns):
         these = {name for name in known if re.fullmatch(pattern, name)}
         if not these:
-            raise UserError(f'{field}[{index}]: {_unmatched(pattern, known)}')
+            told = unmatched(pattern, known, 'parameter that is trained')
+            raise UserError(f'{field}[{index}]: {told}')
         matched |= these
     for path, each in of.items():
         inside = [name for name in each if name in matched]
@@ -119,9 +120,16 @@ def matching(patterns: Sequence[str], params: Any, field: str) -> set[Path]:
     return {path for path, each in of.items() if each[0] in matched}
 
 
-def _unmatched(pattern: str, known: Sequence[str]) -> str:
+def unmatched(pattern: str, known: Sequence[str], what: str) -> str:
+    """That a pattern matches the whole of no name, and what might be meant.
+
+    Args:
+        pattern: the regular expression.
+        known: the names.
+        what: they are names of.
+    """
     inside = [name for name in known if re.search(pattern, name)]
     hint = f'A pattern matches whole paths: try {pattern + ".*"!r}.' if inside else ''
     hint = hint or nearest(pattern.replace('\\', ''), known)
     shown = ', '.join((inside or list(known))[:_MOST_NAMED])
-    return f'no parameter that is trained is called {pattern!r}. {hint} There are {shown} …'
+    return f'no {what} is called {pattern!r}. {hint} There are {shown} …'

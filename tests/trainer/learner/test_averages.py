@@ -22,7 +22,11 @@ def test_averages_of_a_warm_start_begin_at_its_parameters() -> None:
     drawn = program.init(program.random_key(0), values).params
     source = jax.device_get(jax.tree.map(lambda leaf: leaf + 1, drawn))
     params = jax.device_put(source, jax.tree.map(lambda leaf: leaf.sharding, drawn))
-    state = program.init_from(params, program.random_key(0), values)
+
+    def fill(part: str, drawn_part: Any, given: Any, looked_at: Any) -> Any:
+        return given if part == 'params' else drawn_part
+
+    state = program.init_from(fill, params, {}, program.random_key(0), values)
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(state.ema_params), source)
     # The first step keeps a tenth of them, and is in place: they are copies of their own.
     after = one_step(program, values, state, made.train_input.get_next())
