@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from trainer.experiment import Experiment
     from trainer.profiling import Profiler
 
-_MODES = ['train', 'eval', 'eval_once', 'decode', 'decode_once']
+MODES = ['train', 'eval', 'eval_once', 'decode', 'decode_once']
+"""What can be done with an experiment."""
 
 
 def main(argv: Sequence[str] | None) -> int:
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None) -> int:
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags)
     flags.add_argument('--job_log_dir', required=True, help='where everything is written')
-    flags.add_argument('--mode', choices=_MODES, default='train')
+    flags.add_argument('--mode', choices=MODES, default='train')
     flags.add_argument(
         '--checkpoint_step', type=int, metavar='N', help='of eval_once and decode_once'
     )

@@ -1,0 +1,55 @@
+"""What docs/training.md says is so."""
+
+import json
+from typing import Any
+
+import pytest
+
+import trainer.decoding
+from tests.documents import ROOT, anchors, blocks, commands_of, links, parsed
+from trainer import main, registry
+from trainer.decoding import Decoder
+from trainer.decoding.examples import DecodedExample, Text, measures_of_texts
+from trainer.experiment import Experiment
+
+DOCUMENT = (ROOT / 'docs' / 'training.md').read_text()
+COMMANDS = [words for words in commands_of(DOCUMENT) if words[0] == 'python']
+
+
+@pytest.mark.parametrize('words', COMMANDS, ids=' '.join)
+def test_every_command_takes_its_flags(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.find(parsed(words, monkeypatch).exp, Experiment)
+
+
+def test_links_lead_somewhere() -> None:
+    for link in links(DOCUMENT):
+        target, _, anchor = link.partition('#')
+        assert (ROOT / 'docs' / target).exists(), link
+        assert not anchor or anchor in anchors((ROOT / 'docs' / target).read_text()), link
+
+
+def test_every_piece_of_python_runs() -> None:
+    pieces = [block for block in blocks(DOCUMENT) if block.language == 'python']
+    names: dict[str, Any] = {}
+    for piece in pieces:
+        exec(compile('\n' * (piece.line - 1) + piece.text, 'docs/training.md', 'exec'), names)
+    assert isinstance(names['decoder'], Decoder)
+    assert len(names['starts']) == 2
+
+
+def test_what_is_written_of_a_text_is_there() -> None:
+    (line,) = [block.text for block in blocks(DOCUMENT) if block.language == 'json']
+    found = json.loads(line)
+    texts = [Text(**text) for text in found['texts']]
+    example = DecodedExample(**found | {'texts': texts})
+    assert example.to_json() == found
+    for name in measures_of_texts([example]):
+        assert f'`{name}`' in DOCUMENT, name
+
+
+def test_every_mode_and_every_decoder_is_there() -> None:
+    for mode in main.MODES:
+        assert mode in DOCUMENT, mode
+    for name, kind in vars(trainer.decoding).items():
+        if isinstance(kind, type) and issubclass(kind, Decoder) and kind is not Decoder:
+            assert f'{name}(' in DOCUMENT, name
