@@ -18,6 +18,7 @@ from trainer import processes
 from trainer.checkpoint import COMMITTED, newest_checkpoint, saved_checkpoints
 from trainer.directory import absolute, is_local, write_text
 from trainer.summaries import METRICS, read_metrics
+from trainer.warm_start_rules import FILE as WARM_START
 
 # Orbax ignores what has this in its name, and deletes it when a run begins.
 _TEMPORARY = '.orbax-checkpoint-tmp'
@@ -100,6 +101,7 @@ def _bring(found: Sequence[epath.Path], target: epath.Path) -> None:
             continue
         if not ready:
             _bring_metrics(checkpoint, target)
+            _bring_provenance(checkpoint, target)
         ready.append((partial, final))
         if len(ready) == _MOST_TAKEN:
             break
@@ -172,3 +174,9 @@ def _bring_metrics(checkpoint: epath.Path, target: epath.Path) -> None:
     kept = [json.dumps(record) + '\n' for record in records if record['step'] <= step]
     target.mkdir(parents=True, exist_ok=True)
     write_text(target / METRICS, ''.join(kept))
+
+
+def _bring_provenance(checkpoint: epath.Path, target: epath.Path) -> None:
+    """Writes where an earlier attempt began, if that was a warm start."""
+    with contextlib.suppress(FileNotFoundError):
+        write_text(target / WARM_START, (checkpoint.parent.parent / WARM_START).read_text())

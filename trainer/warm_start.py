@@ -18,10 +18,7 @@ from trainer.program import Program, Values
 from trainer.state import TrainState
 from trainer.stored import Stored
 from trainer.warm_start_plan import Layered, Plan, layered, planned
-from trainer.warm_start_rules import WarmStart
-
-FILE = 'warm_start.json'
-"""In a job's directory: where each array of a warm start comes from."""
+from trainer.warm_start_rules import FILE, WarmStart
 
 _FIELD = 'train.init_from_checkpoint'
 

@@ -5,6 +5,9 @@ import re
 from trainer.component import Component
 from trainer.learner.paths import check_patterns
 
+FILE = 'warm_start.json'
+"""In a job's directory: where each array of a warm start comes from."""
+
 
 class LoadRule(Component):
     r"""Which arrays of the run are loaded, and what they are called in the source.

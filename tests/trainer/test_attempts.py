@@ -28,6 +28,7 @@ from trainer.layers import Dropout
 from trainer.loop import run
 from trainer.setup import compiled, localized
 from trainer.summaries import read_metrics
+from trainer.warm_start_rules import FILE
 
 _PATH = type(epath.Path('/tmp'))
 
@@ -324,3 +325,10 @@ def test_what_is_taken_from_an_attempt_that_goes_on_can_be_read(tmp_path: Path) 
     assert running.returncode == 0
     assert taken == sorted(taken)
     assert len({*taken}) > 2
+
+
+def test_where_a_warm_start_came_from_is_taken_over(undisturbed: Path, tmp_path: Path) -> None:
+    shutil.copytree(undisturbed, tmp_path / 'one')
+    (tmp_path / 'one' / FILE).write_text('{"sources": []}')
+    take_over([tmp_path / 'one'], tmp_path / 'two')
+    assert (tmp_path / 'two' / FILE).read_text() == '{"sources": []}'

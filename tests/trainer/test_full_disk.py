@@ -5,6 +5,7 @@ import errno
 import gc
 import pickle
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,20 @@ def test_a_failed_save_names_the_checkpoint(made: Experiment, disk: SmallDisk) -
     assert is_disk_full(raised.value)
     with pytest.raises(SaveError):
         checkpoints.close()
+
+
+def test_a_directory_that_cannot_be_written_ends_the_run(made: Experiment, tmp_path: Path) -> None:
+    running = run(made, tmp_path)
+    next(running)
+    checkpoints = tmp_path / 'checkpoints'
+    while not saved_checkpoints(epath.Path(checkpoints)):  # The save of step 2 is under way.
+        time.sleep(0.01)
+    checkpoints.rename(tmp_path / 'elsewhere')
+    checkpoints.write_text('no directory')
+    with pytest.raises(SaveError, match=f'checkpoint {checkpoints}/4 could not be written: '):
+        list(running)
+    running.close()
+    gc.collect()
 
 
 def test_scalars_that_do_not_fit_are_an_error_and_no_hang(tmp_path: Path, disk: SmallDisk) -> None:

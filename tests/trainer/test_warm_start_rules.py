@@ -26,9 +26,9 @@ from trainer.setup import compiled, localized
 from trainer.state import TrainState
 from trainer.stored import Stored
 from trainer.summaries import read_metrics
-from trainer.warm_start import FILE, WarmStarted, sources_of
+from trainer.warm_start import WarmStarted, sources_of
 from trainer.warm_start_plan import layered, planned
-from trainer.warm_start_rules import LoadRule, WarmStart
+from trainer.warm_start_rules import FILE, LoadRule, WarmStart
 
 STEP = 7
 
