@@ -48,8 +48,8 @@ class Mesh(Component):
     `ici_mesh_shape` and `dcn_mesh_shape`.
 
     Slices are what JAX calls so (`slice_index`): on TPUs the slices, on GPUs the hosts or NVLink
-    domains. Devices that know of none, such as CPUs, are cut into as many equal parts as `dcn_…`
-    ask for, in the order of their processes: with as many processes, each is a slice.
+    domains. Where it tells none apart, as on CPUs, the devices are cut into as many equal parts as
+    `dcn_…` ask for, in the order of their processes: with as many processes, each is a slice.
 
     Attributes:
         data: replicas of the parameters; each works on its own part of the batch. With all other
@@ -153,10 +153,9 @@ def _filled(prefix: str, sizes: list[int], number: int, what: str) -> tuple[int,
 
 
 def _num_slices(devices: Sequence[Any]) -> int | None:
-    """How many slices JAX knows of; None where it knows nothing of slices."""
-    if not all(hasattr(device, 'slice_index') for device in devices):
-        return None
-    return len({device.slice_index for device in devices})
+    """How many slices JAX tells apart; None where it tells none."""
+    found = {getattr(device, 'slice_index', 0) for device in devices}
+    return len(found) if len(found) > 1 else None
 
 
 def arranged(

@@ -83,6 +83,7 @@ class SliceDevice(Device):
 )
 def test_devices_of_a_slice_are_neighbours(ici: tuple[int, ...], dcn: tuple[int, ...]) -> None:
     plain = [Device(i, process_index=i // 4) for i in range(8)]
+    of_one = [SliceDevice(i, process_index=i // 4) for i in range(8)]
     known = [SliceDevice(i, process_index=0, slice_index=i // 4) for i in range(8)]
     found = arranged(plain[::-1], ici, dcn)
     for index in itertools.product(*map(range, found.shape)):
@@ -91,6 +92,7 @@ def test_devices_of_a_slice_are_neighbours(ici: tuple[int, ...], dcn: tuple[int,
     of_jax = arranged(known, ici, dcn)
     ids = np.vectorize(lambda device: device.id)
     np.testing.assert_array_equal(ids(found), ids(of_jax))
+    np.testing.assert_array_equal(ids(found), ids(arranged(of_one, ici, dcn)))
 
 
 def test_unknown_logical_axes_are_refused() -> None:
