@@ -29,6 +29,7 @@ from trainer.inputs.arrays import NpzInput
 from trainer.inputs.digits import DigitsInput
 from trainer.inputs.document_sources import ArrayRecordFiles, ParquetFiles, TextLines
 from trainer.inputs.grain_input import GrainInput
+from trainer.inputs.images import ImagesInput
 from trainer.inputs.json_shards import JsonShardsInput
 from trainer.inputs.lingvo import LingvoEvalAdaptor, LingvoInputAdaptorNewBatchSize
 from trainer.inputs.mixture import MixtureInput
@@ -79,6 +80,7 @@ _MORE = [
     Exponential(decay_steps=9),
     ErrorPattern('RuntimeError', 'RESOURCE_EXHAUSTED'),
     F1(),
+    ImagesInput(batch_size=2, data_dir='/data', split='test', image_shape=[8, 8, 3]),
     JsonShardsInput(batch_size=2, sequence_length=8, paths=['/data/c4-train.json.gz']),
     LastStep(),
     Limit('num_params', at_most=1000),
