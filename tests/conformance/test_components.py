@@ -82,6 +82,7 @@ _MORE = [
     Exponential(decay_steps=9),
     ErrorPattern('RuntimeError', 'RESOURCE_EXHAUSTED'),
     F1(),
+    ImagesInput(batch_size=2, data_dir='/data', split='test', image_shape=[8, 8, 3]),
     JsonShardsInput(batch_size=2, sequence_length=8, paths=['/data/c4-train.json.gz']),
     LastStep(),
     Limit('num_params', at_most=1000),

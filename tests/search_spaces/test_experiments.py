@@ -20,6 +20,8 @@ from trainer.inputs.stdlib import StdlibInput
 from trainer.setup import compiled, localized
 
 _NAMES = registry.available(Experiment)[0]
+_HEAVY = ('gpt.GPT126M', 'lm_cloud.LmCloudSpmdTestTunable', 'vision.ResNet50Pjit')
+_RUNS = [pytest.param(name, marks=pytest.mark.slow if name in _HEAVY else ()) for name in _NAMES]
 
 
 @pytest.fixture(autouse=True)
@@ -30,10 +32,10 @@ def _no_compilation_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_registered_experiments() -> None:
     names, broken = registry.available(Experiment)
     assert not broken
-    assert {'lm.StdlibTunable', 'lm.C4Tunable', 'lm.C4Small', 'nas.StdlibNas'} <= set(names)
+    assert {'lm.StdlibTunable', 'lm.C4Small', 'c4.C4Spmd1BAdam4Replicas', *_HEAVY} <= set(names)
 
 
-@pytest.mark.parametrize('name', _NAMES)
+@pytest.mark.parametrize('name', _RUNS)
 def test_each_runs_at_its_smoke_size(name: str, tmp_path: Path) -> None:
     flags = [f'--exp={name}', f'--job_log_dir={tmp_path}', '--smoke']
     if isinstance(registry.find(name, Experiment), Tunable):
