@@ -33,6 +33,7 @@ class TrainLoop(Component):
         save_best_goal: what best means.
         decode_interval_steps: decode after every so many steps, a multiple of
             `eval_interval_steps`, and after the last; None for never while training.
+        decode_start_after_n_steps: not before this step.
         summary_interval_steps: write training metrics after every so many steps.
         max_inflight_steps: steps that may be under way on the devices behind the one that is
             dispatched; 0 waits for each. On several simulated devices it is always 0.
@@ -56,6 +57,7 @@ class TrainLoop(Component):
     save_best_metric: str | None = None
     save_best_goal: Literal['minimize', 'maximize'] = 'minimize'
     decode_interval_steps: int | None = None
+    decode_start_after_n_steps: int = 0
     summary_interval_steps: int = 10
     max_inflight_steps: int = 2
     gc_interval_steps: int = 0
@@ -78,7 +80,7 @@ class TrainLoop(Component):
                 f'decode_interval_steps ({every}) must be a multiple of eval_interval_steps '
                 f'({self.eval_interval_steps}): what is decoded is measured with an evaluation'
             )
-        for name in ('max_inflight_steps', 'gc_interval_steps'):
+        for name in ('max_inflight_steps', 'gc_interval_steps', 'decode_start_after_n_steps'):
             if self.sym_getattr(name) < 0:
                 raise ValueError(f'{name} must not be negative: {self.sym_getattr(name)}')
         if self.save_best_metric is not None and not self.enable_checkpoint_saving:

@@ -330,7 +330,8 @@ class Training:
             metrics = evaluate(*running)
             if not self._loop.eval_skip_train:
                 metrics |= evaluate_next(self._input, *running)
-            if self._is_due(step, self._loop.decode_interval_steps):
+            begun = step >= self._loop.decode_start_after_n_steps
+            if begun and self._is_due(step, self._loop.decode_interval_steps):
                 metrics |= decode(*running, self._job_log_dir)
             self._write(step, metrics)
             metrics |= self._costs

@@ -30,6 +30,7 @@ from trainer.inputs.arrays import NpzInput
 from trainer.inputs.digits import DigitsInput
 from trainer.inputs.document_sources import ArrayRecordFiles, ParquetFiles, TextLines
 from trainer.inputs.grain_input import GrainInput
+from trainer.inputs.images import ImagesInput
 from trainer.inputs.json_shards import JsonShardsInput
 from trainer.inputs.lingvo import LingvoEvalAdaptor, LingvoInputAdaptorNewBatchSize
 from trainer.inputs.mixture import MixtureInput
@@ -139,6 +140,7 @@ _MORE = [
     WeightedLosses(losses={'a': SigmoidCrossEntropy()}, weights={'a': 0.5}),
     WeightedSum('minimize', ['eval/loss', Metric.num_params()], [1.0, 1e-9]),
     Greedy(4),
+    ImagesInput(batch_size=2, data_dir='/data', split='test', image_shape=[4, 4, 3]),
     Sample(4, num_samples=2, k=3),
     BeamSearch(4, eos_ids=[1]),
     *(example.layer for example in EXAMPLES.values()),

@@ -175,6 +175,11 @@ def test_several_devices_and_processes_write_the_same(tmp_path: Path) -> None:
     assert {example['prompt'] for example in both} == prompts
 
 
+def test_decoding_begins_when_it_is_told_to(tmp_path: Path) -> None:
+    measurements = run(decoding(train__decode_start_after_n_steps=3), tmp_path)
+    assert [m.step for m in measurements if decoding_in(m.metrics)] == [4, 6]
+
+
 def test_nothing_is_decoded_while_training_unless_asked(tmp_path: Path) -> None:
     measurements = list(run(decoding(train__decode_interval_steps=None), tmp_path))
     assert not any(decoding_in(m.metrics) for m in measurements)

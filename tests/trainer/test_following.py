@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from etils import epath
 
 from tests.trainer.tiny import experiment
 from trainer import following as following_module
@@ -182,6 +183,17 @@ def test_a_job_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             time.sleep(0.01)
         assert json.loads(path.read_text())['alive'] > first
     assert json.loads(path.read_text())['alive'] is None
+
+
+def test_a_job_follows_a_run_in_a_store(store: epath.Path) -> None:
+    made = saving_each_step()
+    with following(store, 'eval') as follower:
+        assert first_needed(store) == 0
+        list(run(made, store))
+        seen = [each.step for each in follower.checkpoints(abstract_state(made))]
+    assert seen == [1, 2, 3, 4, 5, 6]
+    assert first_needed(store) is None
+    assert ended(store) == {'step': 6, 'reason': 'all steps are done'}
 
 
 # --- When a run has ended ---
