@@ -175,10 +175,13 @@ class Metric(Component):
         Example:
             >>> Metric.eval('loss', aggregator='mean').label
             'mean of */loss'
+            >>> Metric.decode('exact_match').label
+            'decode_*/exact_match'
         """
         shown = self.name
-        if self.pattern and shown.startswith(_ANY_EVAL_SET):
-            shown = '*/' + re.sub(r'\\(.)', r'\1', shown.removeprefix(_ANY_EVAL_SET))
+        for any_set, told in ((_ANY_EVAL_SET, '*/'), (_ANY_DECODE_SET, 'decode_*/')):
+            if self.pattern and shown.startswith(any_set):
+                shown = told + re.sub(r'\\(.)', r'\1', shown.removeprefix(any_set))
         if self.sub_experiment is not None:
             shown = join_name(shown, self.sub_experiment)
         return shown if self.aggregator is None else f'{self.aggregator} of {shown}'

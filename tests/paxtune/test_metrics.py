@@ -57,11 +57,13 @@ def test_class_functions_name_what_is_measured():
         Metric.train('loss'): 'train/loss',
         Metric.eval_train('loss'): 'eval_train/loss',
         Metric.eval('loss', 'test'): 'test/loss',
+        Metric.decode('exact_match', 'test'): 'decode_test/exact_match',
         Metric.num_params(): 'num_params',
         Metric.flops_per_token(): 'flops_per_token',
         Metric.device_memory_bytes(): 'device_memory_bytes',
         Metric.train_steps_per_second(): 'train/steps_per_second',
         Metric.eval_steps_per_second(): 'eval_steps_per_second',
+        Metric.decode_steps_per_second(): 'decode_steps_per_second',
     }
     for metric, name in made.items():
         assert metric.label == name
@@ -73,11 +75,13 @@ def test_class_functions_name_what_is_measured():
     [
         lambda **fields: Metric.train('x', **fields),
         lambda **fields: Metric.eval('x', **fields),
+        lambda **fields: Metric.decode('x', **fields),
         Metric.num_params,
         Metric.flops_per_token,
         Metric.device_memory_bytes,
         Metric.train_steps_per_second,
         Metric.eval_steps_per_second,
+        Metric.decode_steps_per_second,
     ],
 )
 def test_class_functions_take_sub_experiment_and_aggregator(make):
