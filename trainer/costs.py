@@ -12,15 +12,14 @@ from trainer.experiment import Experiment
 from trainer.flops import flops
 from trainer.layers.base import PARAMS, Run
 from trainer.layers.heads import MultiHead
-from trainer.program import (
+from trainer.passes import (
     ElementSpec,
-    Values,
     abstract_random_key,
     abstract_values,
     forward,
     init_variables,
-    spec_key,
 )
+from trainer.program import Values, spec_key
 from trainer.setup import compiled
 from trainer.state import unboxed
 from trainer.task import Task

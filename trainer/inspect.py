@@ -190,7 +190,7 @@ def _abstract(experiment: 'Experiment') -> tuple[Any, Any]:
     import jax
 
     from trainer.component import bind
-    from trainer.program import abstract_random_key, abstract_values, init_state, init_variables
+    from trainer.passes import abstract_random_key, abstract_values, init_state, init_variables
 
     task, spec = experiment.task, experiment.train_input.element_spec()
 
@@ -211,7 +211,7 @@ def _trace(experiment: 'Experiment', element_spec: Any, step: str) -> None:
 
     from trainer.component import bind
     from trainer.layers.base import Run
-    from trainer.program import abstract_random_key, abstract_values, decode, forward
+    from trainer.passes import abstract_random_key, abstract_values, decode, forward
 
     _, state = _abstract(experiment)
     task = experiment.task

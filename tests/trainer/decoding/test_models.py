@@ -23,7 +23,7 @@ from trainer.layers import (
 )
 from trainer.layers.base import Run
 from trainer.learner import Learner
-from trainer.program import decode, init_variables
+from trainer.passes import decode, init_variables
 from trainer.state import unboxed
 from trainer.task import Task
 from trainer.tasks import LanguageModelTask, SequenceTask
