@@ -223,18 +223,3 @@ def test_a_run_of_two_processes_is_not_resumed_by_one(tmp_path: Path, cache: Pat
     (alone,) = train('Text', tmp_path, cache, processes=1, devices=4)
     assert alone.code == 2
     assert '/3 was written by 2 processes' in alone.err
-
-
-@pytest.mark.slow
-def test_two_slices_of_four_devices_train_as_one_process(tmp_path: Path, cache: Path) -> None:
-    mesh = ['mesh.data=1', 'mesh.fsdp=2', 'mesh.sequence=2', 'mesh.dcn_data=2']
-    flags = ['--set', *mesh, 'train.num_train_steps=3']
-    two = train('Text', tmp_path / 'two', cache, *flags, devices=4)
-    whole = [f'{path}=8' for path in ('train_input.batch_size', 'eval_inputs.eval.batch_size')]
-    one = train('Text', tmp_path / 'one', cache, *flags, *whole, processes=1, devices=8)
-    all_passed(two)
-    all_passed(one)
-    got, wanted = metrics(tmp_path / 'two'), metrics(tmp_path / 'one')
-    assert got
-    for ours, theirs in zip(got, wanted, strict=True):
-        assert ours == pytest.approx(theirs, rel=1e-5)
