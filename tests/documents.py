@@ -20,6 +20,7 @@ _MODULES = (
     'paxtune.studies',
     'paxtune.train',
     'trainer.inspect',
+    'trainer.inspect_input',
     'trainer.main',
 )
 

@@ -67,5 +67,6 @@ def ended(job_log_dir: epath.PathLike) -> dict[str, Any] | None:
 
 
 def _mark(job_log_dir: epath.PathLike, step: int, reason: str) -> None:
-    if processes.is_first():
+    # There is no directory where the run ended before it began.
+    if processes.is_first() and epath.Path(job_log_dir).exists():
         write_json(epath.Path(job_log_dir) / ENDED, {'step': step, 'reason': reason})

@@ -366,7 +366,7 @@ def test_the_next_training_batch_is_evaluated_and_then_trained_on(tmp_path: Path
     eval_step = program.eval_step(data.padded_spec())
     loss = eval_step(restored.state.variables, program.put(data.get_next()), values)['loss']
     assert got[-1].metrics['eval_train/loss'] == float(loss.total) / float(loss.weight)
-    assert restored.progress['position']['batch'] == 4
+    assert restored.progress['positions'][0]['batch'] == 4
     # A run that resumes there repeats it.
     (again,) = measured(made, tmp_path / 'with')
     assert again.metrics['eval_train/loss'] == got[-1].metrics['eval_train/loss']
@@ -404,7 +404,7 @@ def test_inputs_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 
 def test_a_mesh_that_does_not_fit_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match='mesh: mesh data=7'):
+    with pytest.raises(UserError, match='mesh: data=7'):
         measured(experiment(mesh__data=7), tmp_path)
 
 
