@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 TOOL = ROOT / 'tools' / 'check_parity.py'
 
@@ -14,6 +16,7 @@ def check(*args: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow
 def test_each_test_that_is_named_exists() -> None:
     done = check()
     assert done.returncode == 0, done.stdout

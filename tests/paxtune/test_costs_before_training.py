@@ -91,7 +91,10 @@ def test_costs_can_be_the_reward(tmp_path: Path) -> None:
         assert study.best.decisions[HIDDEN] == 32
 
 
-def test_where_every_experiment_is_too_large_the_user_is_told(tmp_path: Path) -> None:
+def test_where_every_experiment_is_too_large_the_user_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr('paxtune.algorithms.sampling._MAX_INFEASIBLE', 100)  # For a quick end.
     made = widths(limits=[Limit(metric='num_params', at_most=10)])
     made.rebind({'task.learner.learning_rate': pg.floatv(1e-3, 1e-1)})
     with pytest.raises(UserError, match='num_params is'):

@@ -8,6 +8,8 @@ import sys
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow
+
 Runs = dict[str, tuple[list[float], float, int]]
 """By mesh: losses, the part of a weight that a device has, the memory that each device needs."""
 
