@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import gc
 import shutil
 import types
 from collections.abc import Callable, Iterator
@@ -80,7 +81,14 @@ def removed(data: bytes) -> Iterator[None]:
     yield None
 
 
-# Orbax leaves what it has begun to read, and Python says so when that is collected.
+@pytest.fixture
+def _collected() -> Iterator[None]:
+    """Orbax leaves what it has begun to read, and Python says so when that is collected: here."""
+    yield
+    gc.collect()
+
+
+@pytest.mark.usefixtures('_collected')
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
 @pytest.mark.parametrize('is_alone', [False, True], ids=['with the one before', 'alone'])
 @pytest.mark.parametrize('damage', [truncated, emptied, flipped, removed])
@@ -142,6 +150,7 @@ def outcome(directory: Path, whole: dict[int, Right], abstract: TrainState) -> s
     return 'fallen back' if restored.step == 2 else 'unharmed'
 
 
+@pytest.mark.usefixtures('_collected')
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
 def test_parameters_that_are_damaged_start_no_run(
     saved: Path, abstract: TrainState, tmp_path: Path
