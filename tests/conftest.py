@@ -23,15 +23,6 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile('paxtune')
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """The fast suite compiles without most optimizations, in its processes as well.
-
-    Most of its time is compiling. The slow suite compiles as users do.
-    """
-    if 'not slow' in config.option.markexpr:
-        os.environ.setdefault('JAX_DISABLE_MOST_OPTIMIZATIONS', '1')
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield

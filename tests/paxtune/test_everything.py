@@ -61,6 +61,7 @@ def test_each_kind_of_decision_was_searched(directory: Path) -> None:
         assert len({json.dumps(decisions[path]) for decisions in tried}) > 1, path
 
 
+@pytest.mark.slow
 def test_what_the_limits_forbid_is_never_suggested() -> None:
     """The limits matter: without them the same algorithm suggests what they forbid."""
     free = Everything()

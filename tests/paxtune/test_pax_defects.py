@@ -67,6 +67,7 @@ def states(study: Study) -> list[str]:
 # --- Every trial that is handed out ends, once ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('is_reported', [False, True])
 def test_a_trial_that_was_trained_to_its_end_completes_after_a_kill(
     tmp_path: Path, is_reported: bool
@@ -307,6 +308,7 @@ class Breaking(CountingInput):
         return super().get_next()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('kind', [CountingInput, Breaking])
 def test_trials_leave_no_arrays_files_or_threads_behind(
     kind: type[CountingInput], tmp_path: Path

@@ -100,6 +100,7 @@ class Process:
 ACTIONS = ['begin', 'done', 'done', 'done', 'skip', 'restart']
 
 
+@pytest.mark.slow
 @settings(max_examples=3)
 @given(
     st.lists(

@@ -199,6 +199,7 @@ def test_a_trial_is_not_trained_on_other_data(
     assert not target.exists()
 
 
+@pytest.mark.slow
 def test_data_that_a_trial_chose_are_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +270,7 @@ def test_a_study_without_a_completed_trial_says_so(tmp_path: Path, capsys: Any) 
     assert 'No trial was completed' in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_stopped_trials_are_marked_and_never_best(tmp_path: Path) -> None:
     trials = run(tmp_path, 'Kinds')
     stopped = [trial for trial in trials if trial.stop_reason is not None]
@@ -282,6 +284,7 @@ def test_stopped_trials_are_marked_and_never_best(tmp_path: Path) -> None:
         assert study.best.stop_reason is None
 
 
+@pytest.mark.slow
 def test_evolution_names_parents(tmp_path: Path) -> None:
     trials = {trial.id: trial for trial in run(tmp_path, 'Kinds')}
     children = [trial for trial in trials.values() if trial.parent is not None]
@@ -296,6 +299,7 @@ def test_evolution_names_parents(tmp_path: Path) -> None:
         assert len(roots) == 1
 
 
+@pytest.mark.slow
 def test_a_search_may_begin_with_what_is_known(tmp_path: Path) -> None:
     rate = 'task.learner.learning_rate'
     first = run(tmp_path / 'first', 'Rates', '--num_trials=2')
@@ -333,6 +337,7 @@ def test_a_directory_in_use_is_refused_with_the_holder(tmp_path: Path) -> None:
             run(tmp_path)
 
 
+@pytest.mark.slow
 def test_hours_end_the_study_until_there_are_more(tmp_path: Path, capsys: Any) -> None:
     run(tmp_path, 'Rates', '--num_trials=1')
     capsys.readouterr()

@@ -135,6 +135,7 @@ def rates(**search: Any) -> Tunable:
     return made
 
 
+@pytest.mark.slow
 def test_children_begin_with_their_parents_weights(tmp_path: Path) -> None:
     evolution = RegularizedEvolution(population_size=2, tournament_size=1)
     made = rates(algorithm=evolution, warm_start='parent', num_trials=5)
@@ -149,6 +150,7 @@ def test_children_begin_with_their_parents_weights(tmp_path: Path) -> None:
             assert child.measurements[0].rewards[0] < parent.measurements[0].rewards[0]
 
 
+@pytest.mark.slow
 def test_weights_that_do_not_fit_are_left_and_the_trial_begins_afresh(tmp_path: Path) -> None:
     evolution = RegularizedEvolution(population_size=1, tournament_size=1)
     made = rates(algorithm=evolution, warm_start='parent', num_trials=3)

@@ -91,7 +91,9 @@ def _collected() -> Iterator[None]:
 @pytest.mark.usefixtures('_collected')
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
 @pytest.mark.parametrize('is_alone', [False, True], ids=['with the one before', 'alone'])
-@pytest.mark.parametrize('damage', [truncated, emptied, flipped, removed])
+@pytest.mark.parametrize(
+    'damage', [truncated, emptied, pytest.param(flipped, marks=pytest.mark.slow), removed]
+)
 def test_no_damage_to_a_file_ends_in_silent_garbage(
     damage: Callable[[bytes], Iterator[bytes | None]],
     is_alone: bool,

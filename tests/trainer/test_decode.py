@@ -43,6 +43,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
     return job_log_dir, list(run(experiment, job_log_dir))
 
 
+@pytest.mark.slow
 def test_texts_are_written_down_with_what_is_known_of_them(learned: Any) -> None:
     job_log_dir, _ = learned
     examples = lines(job_log_dir, 150)
@@ -58,6 +59,7 @@ def test_texts_are_written_down_with_what_is_known_of_them(learned: Any) -> None
         assert text['log_prob'] == text['score'] < 0
 
 
+@pytest.mark.slow
 def test_decoding_is_measured_where_it_is_due_and_at_the_end(learned: Any) -> None:
     job_log_dir, measurements = learned
     decoded = {m.step: m.metrics for m in measurements if 'decode_test/exact_match' in m.metrics}

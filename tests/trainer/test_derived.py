@@ -329,6 +329,7 @@ def test_commands_say_where_a_derived_value_does_not_fit(value, message):
         command.concrete(made)
 
 
+@pytest.mark.slow
 def test_training_resolves(tmp_path):
     made = experiment()
     made.rebind(

@@ -185,6 +185,7 @@ def test_a_job_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert json.loads(path.read_text())['alive'] is None
 
 
+@pytest.mark.slow
 def test_a_job_follows_a_run_in_a_store(store: epath.Path) -> None:
     made = saving_each_step()
     with following(store, 'eval') as follower:

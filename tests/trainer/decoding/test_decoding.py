@@ -34,7 +34,7 @@ def model(scan: str) -> TransformerLm:
     return TransformerLm(Embedding(VOCAB, 16), Stack([block], repeats=2, scan=scan))
 
 
-@pytest.fixture(scope='module', params=['never', 'always'])
+@pytest.fixture(scope='module', params=['never', pytest.param('always', marks=pytest.mark.slow)])
 def written(request: pytest.FixtureRequest) -> tuple[TransformerLm, Any]:
     """A model and its parameters, which are large, so that it is sure of what it writes."""
     made = model(request.param)
