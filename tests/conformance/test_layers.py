@@ -51,12 +51,22 @@ def is_narrowed(x: Any) -> Any:
     return x.astype(jnp.bfloat16) if jnp.issubdtype(x.dtype, jnp.floating) else x
 
 
+# Each layer is compiled once and run once.
+jit = functools.partial(
+    jax.jit,
+    compiler_options={
+        'xla_backend_optimization_level': 0,
+        'xla_llvm_disable_expensive_passes': True,
+    },
+)
+
+
 @functools.cache
 def passes(name: str) -> Passes:
     example = EXAMPLES[name]
     module, positional = example.layer.module(), [a for a in example.args if isinstance(a, int)]
     arrays = tuple(arg for arg in example.args if not isinstance(arg, int))
-    boxed = jax.jit(lambda *arrays: module.init(jax.random.key(0), *arrays, *positional))(*arrays)
+    boxed = jit(lambda *arrays: module.init(jax.random.key(0), *arrays, *positional))(*arrays)
 
     def run(variables: Any, arrays: Any, training: bool = False, dtype: Any = jnp.float32) -> Any:
         rngs = {'dropout': jax.random.key(1)} if training else {}
@@ -68,7 +78,7 @@ def passes(name: str) -> Passes:
         out, left = run(variables | {PARAMS: params}, arrays, training=True)
         return jnp.sum(out * jax.random.normal(jax.random.key(2), out.shape)), left
 
-    @jax.jit
+    @jit
     def all_passes(variables: Any, arrays: Any) -> Any:
         gradients, left = jax.grad(loss, has_aux=True)(variables[PARAMS], variables, arrays)
         narrow, _ = run(variables, jax.tree.map(is_narrowed, arrays), True, jnp.bfloat16)
