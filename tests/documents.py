@@ -58,6 +58,17 @@ def commands_of(document: str) -> list[list[str]]:
     return [each for b in blocks(document) if b.language == 'sh' for each in commands(b.text)]
 
 
+def dead_links(path: Path) -> list[str]:
+    """The links of a document that lead nowhere."""
+    found = []
+    for link in links(path.read_text()):
+        name, _, anchor = link.partition('#')
+        target = path.parent / name if name else path
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text())):
+            found.append(link)
+    return found
+
+
 def parsed(command: list[str], monkeypatch: pytest.MonkeyPatch) -> argparse.Namespace:
     """The flags of a command, which must be one of ours and take them all. It does nothing else."""
     python, m, module, *flags = command

@@ -1,5 +1,6 @@
 """Jobs of several processes, each with simulated devices of its own."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -68,6 +69,21 @@ def job(
         Ended(process.returncode, _without_gloo(out), err, ended[i] - min(ended.values()))
         for i, (process, (out, err)) in enumerate(zip(running, texts, strict=True))
     ]
+
+
+def on_devices(script: str, devices: int = 8) -> str:
+    """What a script printed that ran with so many simulated devices; it must have succeeded."""
+    flags = f'--xla_force_host_platform_device_count={devices}'
+    done = subprocess.run(
+        [sys.executable, '-c', script],
+        env={**os.environ, 'XLA_FLAGS': flags, 'JAX_PLATFORMS': 'cpu'},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def all_passed(ended: Sequence[Ended]) -> str:

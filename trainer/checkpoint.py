@@ -214,21 +214,6 @@ def saved_checkpoints(directory: epath.Path) -> list[epath.Path]:
     return [step for step in steps if _is_checkpoint(step)]
 
 
-def saved_progress(checkpoint: epath.Path) -> dict[str, Any]:
-    """What was saved with a checkpoint besides arrays.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    try:
-        metadata = ocp.checkpointables_metadata(checkpoint).custom_metadata
-        return Contents.from_json(checkpoint, metadata).progress
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(f'{checkpoint} cannot be read ({told(error)})') from error
-
-
 def _is_checkpoint(directory: epath.Path) -> bool:
     # Orbax's own `is_orbax_checkpoint` takes any directory with directories in it for one. On a
     # local disk a checkpoint gets its name when it is complete, in a remote store its last file.

@@ -121,12 +121,13 @@ def go_to_checkpoint(data: 'Input', path: str) -> int:
     Raises:
         UserError: there is no checkpoint that says so, or it is of other data.
     """
-    from trainer.checkpoint import newest_checkpoint, saved_progress
+    from trainer.checkpoint import newest_checkpoint
+    from trainer.stored import Stored
 
     checkpoint = newest_checkpoint(path)
     if checkpoint is None:
         raise UserError(f'--from_checkpoint={path}: there is no checkpoint')
-    positions = saved_progress(checkpoint)['positions']
+    positions = Stored(checkpoint).progress['positions']
     if len(positions) > 1 and not data.positions_are_global:
         raise UserError(
             f'--from_checkpoint={path}: it was written by several processes, each of which had its '

@@ -20,6 +20,7 @@ class Stored:
         checkpoint: where it is.
         shapes: of its arrays, by their names in the state.
         dtypes: likewise.
+        progress: what was saved besides arrays.
     """
 
     def __init__(self, checkpoint: epath.Path) -> None:
@@ -37,6 +38,7 @@ class Stored:
             raise
         except Exception as error:
             raise self._unreadable(error) from error
+        self.progress = self._contents.progress
         arrays = self._contents.arrays
         self.shapes = {name: tuple(shape) for name, (shape, _, _) in arrays.items()}
         self.dtypes = {name: dtype for name, (_, dtype, _) in arrays.items()}

@@ -5,7 +5,6 @@ from typing import Any
 import jax
 import pytest
 
-from tests.trainer.test_program import compilations  # noqa: F401
 from tests.trainer.tiny import experiment
 from trainer import main, pgle
 from trainer.errors import UserError
@@ -27,9 +26,7 @@ def as_on_a_gpu() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.filterwarnings('ignore:PGLE collected an empty trace:RuntimeWarning')
 @pytest.mark.usefixtures('as_on_a_gpu')
-def test_a_step_is_compiled_again_once_it_has_been_profiled(
-    compilations: list[str],  # noqa: F811
-) -> None:
+def test_a_step_is_compiled_again_once_it_has_been_profiled(compilations: list[str]) -> None:
     made = localized(experiment())
     program = Program(made.task, made.mesh.make(jax.devices()[:1]), made.train_input.element_spec())
     values, key = program.values(made.task), program.random_key(0)

@@ -45,20 +45,6 @@ def all_numbers(**changes: float) -> Experiment:
 NUMBERS = sorted(numbers(all_numbers().task))
 
 
-@pytest.fixture
-def compilations() -> Any:
-    """Counts what XLA compiles."""
-    counted: list[str] = []
-
-    def listen(event: str, duration_secs: float, **_: Any) -> None:
-        if event == '/jax/core/compile/backend_compile_duration':
-            counted.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    yield counted
-    jax.monitoring.unregister_event_duration_listener(listen)
-
-
 def test_the_numbers_of_a_language_model_task() -> None:
     assert {path.split('.')[-1] for path in NUMBERS} == {
         'learning_rate', 'warmup_steps', 'decay_steps', 'final_factor', 'b1', 'b2', 'epsilon',

@@ -1,13 +1,12 @@
 """Models of images on 8 simulated devices, in a process of their own."""
 
 import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
+
+from tests.jobs import on_devices
 
 pytestmark = pytest.mark.slow
 
@@ -46,16 +45,8 @@ print(json.dumps(out))
 
 @pytest.fixture(scope='module')
 def runs() -> Any:
-    flags = '--xla_force_host_platform_device_count=8'
-    done = subprocess.run(
-        [sys.executable, '-c', _SCRIPT],
-        env={**os.environ, 'XLA_FLAGS': flags, 'JAX_PLATFORMS': 'cpu'},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    printed = on_devices(_SCRIPT)
+    return json.loads(printed)
 
 
 @pytest.mark.parametrize('kind', ['resnet', 'linen', 'nnx'])

@@ -1,12 +1,11 @@
 """What optimizers keep, on meshes of 8 simulated devices, in a process of their own."""
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+
+from tests.jobs import on_devices
 
 _SCRIPT = """
 import json
@@ -82,15 +81,7 @@ print(json.dumps(losses))
 
 @pytest.mark.slow
 def test_state_of_all_kinds_is_sharded_saved_and_restored() -> None:
-    flags = '--xla_force_host_platform_device_count=8'
-    done = subprocess.run(
-        [sys.executable, '-c', _SCRIPT],
-        env={**os.environ, 'XLA_FLAGS': flags, 'JAX_PLATFORMS': 'cpu'},
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    assert done.returncode == 0, done.stderr
-    losses = json.loads(done.stdout.splitlines()[-1])
+    printed = on_devices(_SCRIPT)
+    losses = json.loads(printed.splitlines()[-1])
     np.testing.assert_allclose(losses['mixed'], losses['one'], rtol=1e-4)
     np.testing.assert_allclose(losses['fsdp'], losses['mixed'][2:], rtol=1e-4)

@@ -1,12 +1,11 @@
 """Packed pairs of sequences whose positions 4 simulated devices share, in their own process."""
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+
+from tests.jobs import on_devices
 
 _SCRIPT = """
 import json
@@ -59,14 +58,6 @@ print(json.dumps(out))
 
 @pytest.mark.slow
 def test_packed_pairs_have_the_losses_of_one_device() -> None:
-    flags = '--xla_force_host_platform_device_count=4'
-    done = subprocess.run(
-        [sys.executable, '-c', _SCRIPT],
-        env={**os.environ, 'XLA_FLAGS': flags, 'JAX_PLATFORMS': 'cpu'},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    alone, divided = json.loads(done.stdout)
+    printed = on_devices(_SCRIPT, devices=4)
+    alone, divided = json.loads(printed)
     np.testing.assert_allclose(divided, alone, rtol=1e-5)
