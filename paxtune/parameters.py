@@ -55,7 +55,7 @@ def _range(point: pg.geno.Float) -> ParameterSpec:
 
 def _choice(choice: pg.geno.Choices) -> ParameterSpec:
     parameter = ParameterSpec(parameter_id=_name(choice))
-    if numbers := _numbers(choice):
+    if numbers := numeric_candidates(choice):
         parameter.discrete_value_spec.values.extend(sorted(numbers))
         return parameter
     for index, candidate in enumerate(choice.candidates):
@@ -76,7 +76,7 @@ def to_parameters(spec: pg.DNASpec, decisions: Decisions) -> dict[str, str | flo
             continue
         for place in places(point):
             index = int(decisions[place.id.path])
-            numbers = _numbers(place)
+            numbers = numeric_candidates(place)
             parameters[_name(place)] = numbers[index] if numbers else _category(place, index)
     return parameters
 
@@ -133,7 +133,7 @@ def _plan(spec: pg.DNASpec) -> list[_Place]:
     found = []
     for place in places(spec):
         opened = [_plan(candidate) for candidate in place.candidates]
-        numbers: Sequence[str | float] = _numbers(place)
+        numbers: Sequence[str | float] = numeric_candidates(place)
         values = numbers or [_category(place, index) for index in range(len(opened))]
         indices = {value: index for index, value in enumerate(values)}
         found.append(_Place(place.id.path, _name(place), False, indices, opened))
@@ -182,7 +182,7 @@ def _name(point: Point) -> str:
     return point.id.path or _ROOT
 
 
-def _numbers(choice: pg.geno.Choices) -> list[float]:
+def numeric_candidates(choice: pg.geno.Choices) -> list[float]:
     """The candidates as Vizier's discrete values; empty where they are not distinct numbers."""
     literals = choice.literal_values or []
     if not all(type(literal) in (int, float) for literal in literals):

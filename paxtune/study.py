@@ -22,7 +22,7 @@ from paxtune.searching import Search
 from paxtune.store import TrialProto, database, notes
 from paxtune.study_record import StudyRecord, refuse_changes, searched
 from paxtune.suggestions import Suggestions
-from paxtune.trial import Trial
+from paxtune.trial import MEMO, Trial
 from trainer.directory import JobPath, job_path
 from trainer.errors import UserError
 
@@ -361,6 +361,7 @@ class Study:
             self.store.write_study_notes({'exhausted': str(len(trials))})
             self._exhausted_at = len(trials)
             return None
+        notes = notes | {f'{MEMO}{key}': value for key, value in suggestion.memo.items()}
         if suggestion.parent is not None and suggestion.parent > 0:
             notes = notes | {'parent': str(suggestion.parent)}
             if self.search.warm_start == 'parent':

@@ -2,7 +2,7 @@
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from paxtune.algorithms import Exhausted, PastTrial, Request, Suggestion
 from paxtune.algorithms.sampling import complete
@@ -173,7 +173,7 @@ class Suggestions:
 
 def _past(trial: Trial) -> PastTrial:
     if trial.state == 'COMPLETED':
-        return PastTrial(trial.id, trial.by_id, 'completed', trial.scores)
-    if trial.state == 'INFEASIBLE':
-        return PastTrial(trial.id, trial.by_id, 'infeasible')
-    return PastTrial(trial.id, trial.by_id, 'pending')
+        return PastTrial(trial.id, trial.by_id, 'completed', trial.scores, trial.memo)
+    state: Literal['infeasible', 'pending']
+    state = 'infeasible' if trial.state == 'INFEASIBLE' else 'pending'
+    return PastTrial(trial.id, trial.by_id, state, memo=trial.memo)

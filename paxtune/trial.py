@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from paxtune.study import Study
 
 
+MEMO = 'memo:'
+"""What begins the names of notes that the algorithm made."""
+
+
 class Trial:
     """A trial as it stands in the study, and the ways to move it on.
 
@@ -245,6 +249,15 @@ class Trial:
             key.removeprefix('user:'): value
             for key, value in stored.items()
             if key.startswith('user:')
+        }
+
+    @property
+    def memo(self) -> dict[str, str]:
+        """What the algorithm noted when it suggested the trial."""
+        return {
+            key.removeprefix(MEMO): value
+            for key, value in notes(self._proto).items()
+            if key.startswith(MEMO)
         }
 
     def set_metadata(self, values: Mapping[str, str]) -> None:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import pyglove as pg
@@ -30,12 +30,14 @@ class PastTrial:
         state: 'pending' until it is 'completed' or found to be 'infeasible'.
         scores: its rewards, one for each objective, signed such that more is better, where it was
             completed (stopped early included). Empty otherwise: infeasible is no bad reward.
+        memo: what the algorithm noted when it suggested the trial.
     """
 
     id: int
     decisions: Decisions
     state: Literal['pending', 'completed', 'infeasible']
     scores: tuple[float, ...] = ()
+    memo: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def score(self) -> float | None:
@@ -45,10 +47,18 @@ class PastTrial:
 
 @dataclasses.dataclass(frozen=True)
 class Suggestion:
-    """The decisions of a new trial, and the trial that they were derived from."""
+    """The next trial.
+
+    Attributes:
+        decisions: its decisions.
+        parent: the trial that they were derived from.
+        memo: what the algorithm wants to read when it looks at the trial again. An algorithm keeps
+            no state but this.
+    """
 
     decisions: Decisions
     parent: int | None = None
+    memo: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 class Exhausted(Exception):
@@ -69,6 +79,7 @@ class Request:
         spec: the search space.
         seed: the study's seed.
         number: the number of the trial that is asked for.
+        prior: decisions, not all of them perhaps, that somebody believes to be good ones.
     """
 
     def __init__(
@@ -78,6 +89,7 @@ class Request:
         number: int,
         read_history: Callable[[], Sequence[PastTrial]],
         infeasible: Callable[[Decisions], str | None] = _all_feasible,
+        prior: Decisions | None = None,
     ) -> None:
         """Makes a request.
 
@@ -87,10 +99,12 @@ class Request:
             number: the number of the trial that is asked for.
             read_history: gives all earlier trials, those of earlier studies included.
             infeasible: says why decisions make no experiment that may be tried; None if they do.
+            prior: decisions that somebody believes to be good.
         """
         self.spec = spec
         self.seed = seed
         self.number = number
+        self.prior = prior or {}
         self._read_history = read_history
         self._why_infeasible = infeasible
         self._answers: dict[_Key, str | None] = {}
@@ -158,6 +172,14 @@ class Algorithm(Component):
             UserError: none were found, though there may be some.
         """
         raise NotImplementedError(type(self).__name__)
+
+    @property
+    def asks_ahead(self) -> bool:
+        """Whether it takes so long that the next suggestion is made while trials run.
+
+        It is made of the trials that had ended when the one before it began.
+        """
+        return False
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         """Called before the first trial of a study.

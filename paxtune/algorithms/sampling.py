@@ -1,6 +1,5 @@
 """Random draws from a search space, and small random changes."""
 
-import math
 import random
 import re
 from collections import Counter
@@ -9,6 +8,7 @@ from collections.abc import Sequence
 import pyglove as pg
 
 from paxtune.algorithms.base import Exhausted, Request
+from paxtune.algorithms.scales import from_share
 from paxtune.decisions import (
     Decisions,
     Point,
@@ -36,38 +36,9 @@ def draw(spec: pg.DNASpec, rng: random.Random) -> Decisions:
 def draw_point(point: Point, rng: random.Random) -> list[int] | float:
     """A decision at one point."""
     if isinstance(point, pg.geno.Float):
-        return _draw_number(point, rng)
+        return from_share(point, rng.random())
     chosen = _draw_indices(point, range(len(point.candidates)), point.num_choices, rng)
     return sorted(chosen) if point.sorted else chosen
-
-
-def _draw_number(point: pg.geno.Float, rng: random.Random) -> int | float:
-    if is_integer(point):
-        return _draw_integer(point, rng)
-    low, high, share = point.min_value, point.max_value, rng.random()
-    if point.scale in ('log', 'rlog'):
-        number = math.exp((1 - share) * math.log(low) + share * math.log(high))
-        if point.scale == 'rlog':
-            number = low + high - number
-    else:
-        number = (1 - share) * low + share * high
-    return float(min(max(number, low), high))
-
-
-def _draw_integer(point: pg.geno.Float, rng: random.Random) -> int:
-    """A whole number of a range: each has the share of the scale from i - ½ to i + ½.
-
-    So on a logarithmic scale the probability of i is proportional to log((i + ½) / (i - ½)),
-    also at the bounds.
-    """
-    low, high = int(point.min_value), int(point.max_value)
-    if point.scale not in ('log', 'rlog'):
-        return rng.randint(low, high)
-    share = rng.random()
-    bounds = math.log(low - 0.5), math.log(high + 0.5)
-    number = round(math.exp((1 - share) * bounds[0] + share * bounds[1]))
-    number = min(max(number, low), high)
-    return low + high - number if point.scale == 'rlog' else number
 
 
 def draw_open(request: Request, rng: random.Random) -> Decisions:
@@ -250,7 +221,7 @@ def _can_change(point: Point) -> bool:
 
 def _another_number(point: pg.geno.Float, number: float, rng: random.Random) -> int | float:
     for _ in range(_MAX_DRAWS):
-        drawn = _draw_number(point, rng)
+        drawn = from_share(point, rng.random())
         if drawn != number:
             return drawn
     # The range is a few units in the last place wide.
