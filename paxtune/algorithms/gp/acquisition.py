@@ -24,11 +24,15 @@ class Wish(NamedTuple):
         best: what is to be improved upon.
         prior: where good decisions are believed to lie: a row [features].
         prior_weight: [features], how strongly; 0 where nothing is believed.
+        center: the middle of the region that is searched: a row [features].
+        reach: how far it reaches to each side [features]; 1 for the whole range.
     """
 
     best: jax.Array
     prior: jax.Array
     prior_weight: jax.Array
+    center: jax.Array
+    reach: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +93,8 @@ def merits(
     else:
         short = jnp.maximum(wish.best - (mean + 0.5 * deviation), 0.0)
         merit = deviation - 10.0 * short - 3.0 * (1.0 - feasible)
-    return merit + belief, rows
+    outside = jnp.maximum(jnp.abs(rows - wish.center) - wish.reach, 0.0)
+    return merit + belief - 1e4 * jnp.sum(outside, axis=1), rows
 
 
 @functools.lru_cache(maxsize=64)

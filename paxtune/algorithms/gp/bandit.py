@@ -53,6 +53,10 @@ class GPBandit(Algorithm):
     def asks_ahead(self) -> bool:
         return True
 
+    @property
+    def uses_prior(self) -> bool:
+        return True
+
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         others = 'Use RegularizedEvolution or RandomSearch.'
         if num_objectives != 1:

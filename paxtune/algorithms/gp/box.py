@@ -21,11 +21,13 @@ class Box:
     """What compiled code has to know of a space. Two spaces that look alike to it are equal.
 
     Attributes:
-        counts: how many cells each feature has; 0 for a number of a range.
+        counts: how many candidates each feature has; 0 for a number.
         are_categories: of each feature, whether its cells have no order.
         owners: of each feature, the index of the one that opens it; -1 where it is always open.
         opened_by: of each feature, the cell of its owner that opens it.
         groups: features, by their indices, whose cells must differ, be in order, or both.
+        wholes: features of whole numbers: index, least, most, and whether they are on a logarithmic
+            scale.
     """
 
     counts: tuple[int, ...]
@@ -33,6 +35,7 @@ class Box:
     owners: tuple[int, ...]
     opened_by: tuple[int, ...]
     groups: tuple[tuple[tuple[int, ...], bool, bool], ...]
+    wholes: tuple[tuple[int, int, int, bool], ...]
 
     @property
     def columns(self) -> np.ndarray:
@@ -56,11 +59,12 @@ def box_of(space: FlatSpace) -> Box:
     """The box of a flat space."""
     index = {feature.id: i for i, feature in enumerate(space.features)}
     counts = [len(feature.order) for feature in space.features]
-    groups = []
+    groups, wholes = [], []
     for point in decisions.points(space.spec):
         if isinstance(point, pg.geno.Float):
             if decisions.is_integer(point):
-                counts[index[point.id.path]] = int(point.max_value) - int(point.min_value) + 1
+                ends = int(point.min_value), int(point.max_value)
+                wholes.append((index[point.id.path], *ends, point.scale in ('log', 'rlog')))
         elif point.num_choices > 1 and (point.distinct or point.sorted):
             members = tuple(index[id_] for id_ in decisions.ids(point))
             groups.append((members, bool(point.distinct), bool(point.sorted)))
@@ -70,6 +74,7 @@ def box_of(space: FlatSpace) -> Box:
         tuple(feature.owner for feature in space.features),
         tuple(feature.opened_by for feature in space.features),
         tuple(groups),
+        tuple(wholes),
     )
 
 
@@ -93,6 +98,8 @@ def embedding(box: Box) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
                 _repaired(chosen[:, members], int(counts[members[0]]), distinct, is_sorted)
             )
         rows = jnp.where(counts > 0, (chosen + 0.5) / cells, rows)
+        for i, low, high, is_log in box.wholes:
+            rows = rows.at[:, i].set(_rounded(rows[:, i], low, high, is_log))
         is_open = jnp.ones(rows.shape, bool)
         for level in range(1, max(depth, default=0) + 1):
             of_level = np.flatnonzero(np.array(depth) == level)
@@ -130,6 +137,17 @@ def _repaired(chosen: jax.Array, count: int, distinct: bool, is_sorted: bool) ->
             found.append(cell)
         chosen = jnp.stack(found, axis=1).astype(chosen.dtype)
     return jnp.sort(chosen, axis=1) if is_sorted else chosen
+
+
+def _rounded(shares: jax.Array, low: int, high: int, is_log: bool) -> jax.Array:
+    """Shares of a range where its whole numbers stand: see `paxtune.algorithms.scales`."""
+    ends = np.array([low - 0.5, high + 0.5])
+    ends = np.log(ends) if is_log else ends
+    at = ends[0] + shares * (ends[1] - ends[0])
+    whole = jnp.clip(jnp.round(jnp.exp(at) if is_log else at), low, high)
+    rounded = ((jnp.log(whole) if is_log else whole) - ends[0]) / (ends[1] - ends[0])
+    # Slopes pass as if nothing was rounded: else nothing would climb them.
+    return shares + jax.lax.stop_gradient(rounded - shares)
 
 
 def _columns(box: Box, rows: jax.Array, chosen: jax.Array, is_open: jax.Array) -> jax.Array:

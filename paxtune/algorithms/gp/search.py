@@ -53,7 +53,8 @@ def best(
         expected = np.asarray(model.mean(posterior, observed.points))
         threshold = np.max(expected[observed.has_value])
         prior = _prior(request.prior, space, prior_strength / len(completed))
-        wish = Wish(threshold, *prior)
+        region = _region(request.number, completed, theta, space, box)
+        wish = Wish(threshold, *prior, *region)
         known = np.resize(_rows(leaders, space), (_NUM_KNOWN, len(space)))
         key = jax.random.key(int(rng.integers(2**31)))
         rows, _ = optimizer(kind, box, Effort())(key, posterior, wish, known)
@@ -118,6 +119,31 @@ def _prior(prior: Decisions, space: FlatSpace, strength: float) -> tuple[np.ndar
             row[i] = space.share(feature.id, prior[feature.id])
             weight[i] = strength / (2 * _PRIOR_WIDTH**2)
     return row, weight
+
+
+def _region(
+    number: int, completed: Sequence[PastTrial], theta: np.ndarray, space: FlatSpace, box: Box
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where to search: everywhere, and each second time around the best trial.
+
+    In large boxes all is far from everything that was tried, and a model that knows little likes
+    its corners best. The region is longer where scores change slowly, and shrinks while nothing
+    better is found (as in Eriksson et al. 2019).
+
+    Returns:
+        Its middle [features], and how far it reaches to each side [features].
+    """
+    best = max(completed, key=lambda trial: trial.scores)
+    center = _rows([best.decisions], space)[0]
+    reach = np.ones(len(space))
+    if number % 2 == 0:
+        stalled = sum(trial.id > best.id for trial in completed)
+        width = max(0.4 * 0.5 ** (stalled / max(4, len(space))), 0.01)
+        lengths = np.exp(theta[2:])
+        relative = lengths / np.exp(np.mean(np.log(lengths)))
+        is_choice = np.array(box.counts) > 0
+        reach = np.where(is_choice, 1.0, np.clip(width * relative, width / 4, 1.0))
+    return center, reach
 
 
 def _first_open(request: Request, candidates: Sequence[Decisions]) -> Decisions | None:
