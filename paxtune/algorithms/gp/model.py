@@ -15,6 +15,8 @@ import numpy as np
 import scipy.optimize
 
 _JITTER = 1e-8
+_LABEL_NOISE = 0.01
+_LABEL_WIDTH = 0.3  # How sure a label of 1 is: what is there is feasible at 999 to 1.
 
 # Mean and standard deviation of the logarithms, before anything is known. Lengths are about the
 # whole range, also in large boxes, where few points are near each other then: what is far from all
@@ -167,7 +169,7 @@ def _posterior(columns: tuple[int, ...]) -> Callable[..., Posterior]:
         whitener = jnp.where(observed.is_there[None, :], whitener, 0.0)
         amplitude = jnp.exp(theta[0])
         ended = observed.has_value | observed.is_infeasible
-        feasibility = jnp.linalg.cholesky(_only(matrix / amplitude, ended, jnp.array(0.1)))
+        feasibility = jnp.linalg.cholesky(_only(matrix / amplitude, ended, jnp.array(_LABEL_NOISE)))
         refused = jnp.where(observed.is_infeasible, -2.0, 0.0)
         return Posterior(
             scaled,
@@ -195,13 +197,15 @@ def predict(posterior: Posterior, points: jax.Array) -> tuple[jax.Array, jax.Arr
 
     Returns:
         The mean [B]; the standard deviation [B], which is smaller around trials that run, too; the
-        probability that it is feasible [B].
+        logarithm of the probability that it is feasible [B].
     """
     like = correlations(points / posterior.lengths, posterior.points)
     mean = posterior.amplitude * like @ posterior.weights
     explained = jnp.sum((posterior.amplitude * like @ posterior.whitener.T) ** 2, axis=1)
     variance = jnp.maximum(posterior.amplitude - explained, 1e-12)
-    feasible = jnp.clip(1.0 + like @ posterior.feasibility_weights / 2, 1e-3, 1.0)
+    # Labels of 1 and -1, regressed; 1 where nothing is known.
+    label = 1.0 + like @ posterior.feasibility_weights
+    feasible = jax.scipy.stats.norm.logcdf(label / _LABEL_WIDTH)
     return mean, jnp.sqrt(variance), feasible
 
 
