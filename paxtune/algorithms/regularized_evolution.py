@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, PastTrial, Request, Suggestion
-from paxtune.algorithms.sampling import can_mutate, draw_open, mutate
+from paxtune.algorithms.sampling import draw_open, mutate, num_changeable
 from paxtune.pareto import crowding, ranks
 from trainer.errors import UserError
 
@@ -46,7 +46,7 @@ class RegularizedEvolution(Algorithm):
         completed = [trial for trial in request.history if trial.scores]
         population = completed[-self.population_size :]
         grown = len(population) == self.population_size
-        if grown and can_mutate(request.spec, population[0].decisions):
+        if grown and num_changeable(request.spec, population[0].decisions):
             fitness = _fitness(population)
             for _ in range(_MAX_TRIES):
                 drawn = rng.sample(range(len(population)), self.tournament_size)
