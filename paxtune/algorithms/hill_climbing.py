@@ -31,7 +31,7 @@ class HillClimbing(Algorithm):
     """
 
     starts: int = 5
-    step: float = 0.1
+    step: float = 0.15
     patience: int = 30
 
     def check(self) -> None:

@@ -41,7 +41,7 @@ class NSGA2(Algorithm):
             on its scale. None where it is drawn anew.
     """
 
-    population_size: int = 30
+    population_size: int = 20
     crossover_rate: float = 0.9
     step: float | None = 0.1
 

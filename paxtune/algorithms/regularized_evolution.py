@@ -25,10 +25,13 @@ class RegularizedEvolution(Algorithm):
     Attributes:
         population_size: how many trials, the youngest ones, are the population.
         tournament_size: how many of them are drawn to find a parent.
+        step: how far a number moves when it changes: a standard deviation, as a share of the range
+            on its scale. None where it is drawn anew.
     """
 
     population_size: int = 50
     tournament_size: int = 10
+    step: float | None = None
 
     def check(self) -> None:
         if not 1 <= self.tournament_size <= self.population_size:
@@ -36,6 +39,8 @@ class RegularizedEvolution(Algorithm):
                 f'tournament_size ({self.tournament_size}) must lie between 1 and '
                 f'population_size ({self.population_size})'
             )
+        if self.step is not None and self.step <= 0.0:
+            raise ValueError(f'step must be greater than 0: {self.step}')
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         if not num_objectives:
@@ -52,7 +57,7 @@ class RegularizedEvolution(Algorithm):
                 drawn = rng.sample(range(len(population)), self.tournament_size)
                 # Of equals the oldest wins, in whatever order they were drawn.
                 parent = population[max(drawn, key=lambda index: (fitness[index], -index))]
-                child = mutate(request.spec, parent.decisions, rng)
+                child = mutate(request.spec, parent.decisions, rng, self.step)
                 if request.is_open(child):
                     return Suggestion(child, parent.id if parent.id > 0 else None)
         # The population is small, or all around it was tried.
