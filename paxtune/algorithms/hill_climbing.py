@@ -36,8 +36,8 @@ class HillClimbing(Algorithm):
 
     def check(self) -> None:
         for name in ('starts', 'step', 'patience'):
-            if not self.sym_getattr(name) > 0:
-                raise ValueError(f'{name} must be greater than 0: {self.sym_getattr(name)}')
+            if not getattr(self, name) > 0:
+                raise ValueError(f'{name} must be greater than 0: {getattr(self, name)}')
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         if num_objectives != 1:

@@ -47,9 +47,7 @@ def test_goes_in_order_and_leaves_out_what_is_infeasible_or_was_tried():
 
 
 def test_ranges_are_cut_evenly_on_their_scale():
-    value = pg.Dict(
-        rate=pg.floatv(1e-4, 1.0, 'log'), width=intv(1, 1000, 'log'), depth=intv(1, 3)
-    )
+    value = pg.Dict(rate=pg.floatv(1e-4, 1.0, 'log'), width=intv(1, 1000, 'log'), depth=intv(1, 3))
     spec = pg.dna_spec(value)
     trials = run(Grid(points_per_range=3), spec, 99, infeasible=0.0)
     found = {id_: sorted({trial.decisions[id_] for trial in trials}) for id_ in spec.decision_ids}

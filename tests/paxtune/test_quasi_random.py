@@ -28,7 +28,9 @@ def test_points_fill_a_logarithmic_space_more_evenly_than_chance(seed):
     spec = pg.dna_spec(pg.Dict(numbers, width=pg.floatv(1.0, 9.0, 'rlog')))
     space = FlatSpace(spec)
     found = [
-        qmc.discrepancy(np.array([space.encode(each) for each in _first(algorithm, spec, 50, seed)]))
+        qmc.discrepancy(
+            np.array([space.encode(each) for each in _first(algorithm, spec, 50, seed)])
+        )
         for algorithm in (QuasiRandom(), RandomSearch())
     ]
     assert found[0] < 0.5 * found[1]
