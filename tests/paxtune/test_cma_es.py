@@ -159,14 +159,14 @@ def test_it_is_better_than_random_search():
 
 @pytest.mark.parametrize('num_objectives', [0, 2])
 def test_it_needs_one_reward(num_objectives):
-    with pytest.raises(UserError, match='CMAES needs one reward.*RandomSearch'):
+    with pytest.raises(UserError, match=r'CMAES needs one reward.*RandomSearch'):
         CMAES().check_space(BOX, num_objectives)
     CMAES().check_space(BOX, 1)
 
 
 def test_too_many_decisions_are_refused():
     spec = pg.dna_spec(pg.Dict(x=pg.manyof(301, list('ab'), distinct=False)))
-    with pytest.raises(UserError, match='301 are too many.*HillClimbing'):
+    with pytest.raises(UserError, match=r'301 are too many.*HillClimbing'):
         CMAES().check_space(spec, 1)
 
 

@@ -109,7 +109,7 @@ def test_with_one_reward_it_is_better_than_random_search():
 
 
 def test_it_needs_a_reward():
-    with pytest.raises(UserError, match='NSGA2 needs a reward.*RandomSearch'):
+    with pytest.raises(UserError, match=r'NSGA2 needs a reward.*RandomSearch'):
         NSGA2().check_space(pg.dna_spec(conditional()), 0)
     NSGA2().check_space(pg.dna_spec(conditional()), 4)
 
