@@ -183,9 +183,16 @@ class Study:
             raise
 
     def close(self) -> None:
-        """Closes the database, once a suggestion that is being made is there."""
-        self._ahead.close()
+        """Closes the database."""
+        self.stop_asking()
         self.store.close()
+
+    def stop_asking(self) -> None:
+        """Waits for a suggestion that is being made ahead; the next is made when one is asked for.
+
+        Until then this process may write to the study.
+        """
+        self._ahead.close()
 
     def __enter__(self) -> 'Study':
         return self
