@@ -4,7 +4,6 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pyglove as pg
@@ -12,11 +11,9 @@ import pyglove as pg
 from paxtune.algorithms import Algorithm, Request, Suggestion
 from paxtune.algorithms.sampling import draw_open
 from paxtune.rewards import MetricReward
-from paxtune.runners import FunctionRunner
 from paxtune.searching import Search
 from paxtune.study import Study
-from paxtune.tuner import Tuner
-from trainer.signals import SkipTrial
+from paxtune.trial import Trial
 
 
 class Digest(Algorithm):
@@ -58,20 +55,23 @@ def space() -> Any:
     return pg.Dict(x=pg.floatv(-1.0, 1.0), kind=pg.oneof(['a', pg.oneof([1, 2])]))
 
 
-def measured(value: Any) -> Iterator[dict[str, float]]:
-    """Two measurements; some trials are infeasible."""
+def finish(study: Study, trial: Trial) -> None:
+    """Ends a trial as it always ends: by what its decisions are."""
+    x = trial.materialize().x
+    if x > 0.8:
+        study.tell(trial, infeasible='too large')
+        return
     for step in (1, 2):
-        time.sleep(0.02)
-        if value.x > 0.8:
-            raise SkipTrial('too large')
-        yield {'y': value.x**2 / step}
+        trial.report(step, {'y': x**2 / step})
+    study.tell(trial)
 
 
 def main(directory: str) -> None:
     """Ten trials, in a process of their own."""
     search = Search(MetricReward('minimize', 'y'), num_trials=10, algorithm=Digest(seconds=0.02))
     with Study.open(directory, space(), search=search) as study:
-        Tuner(study, FunctionRunner(measured)).run()
+        while (trial := study.ask()) is not None:
+            finish(study, trial)
 
 
 if __name__ == '__main__':
