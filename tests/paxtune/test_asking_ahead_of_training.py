@@ -1,6 +1,7 @@
 """Suggestions that are made beside training, which traces models in the same process."""
 
 import random
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,30 +12,43 @@ import pytest
 from paxtune.algorithms.sampling import draw
 from paxtune.limits import Limit
 from paxtune.rewards import MetricReward
-from paxtune.runners import ExperimentRunner, FunctionRunner
+from paxtune.runners import FunctionRunner
 from paxtune.search_space import Space
 from paxtune.searching import Search
 from paxtune.study import Study
 from paxtune.suggestions import Suggestions
 from paxtune.tuner import Tuner
 from tests.paxtune import asking
+from tests.processes import command, passed
+
+
+def search(directory: Path, cache: Path, kill: str | None = None) -> Any:
+    flags = ['--exp=tests.paxtune.asking.Ahead', f'--job_log_dir={directory}']
+    return command('paxtune.search', *flags, cache=cache, kill=kill)
+
+
+def told(directory: Path) -> list[Any]:
+    """What a kill must not change, once it is known that each suggestion is what it has to be."""
+    with Study.load(directory) as study:
+        for trial in study.trials:
+            assert study.suggestions.next(trial.id)[0].decisions == trial.by_id
+        return [
+            (trial.decisions, trial.state, [(m.step, m.reward) for m in trial.measurements])
+            for trial in study.trials
+        ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('at_once', [False, True])
-def test_models_are_traced_beside_training(tmp_path: Path, at_once: bool) -> None:
-    """Neither thread sees anything of the other: each trial can be suggested again alone."""
-    data = {'train_input': 'counting'}
-    with Study.open(tmp_path, asking.Ahead(), data) as study:
-        if at_once:
-            begin = study._ahead.begin
-            study._ahead.begin = lambda: (begin(), study._ahead.wait())[0]  # type: ignore
-        Tuner(study, ExperimentRunner()).run()
-        trials = study.trials
-        assert {trial.state for trial in trials} == {'COMPLETED'}
-        assert all(trial.memo['by'].startswith('suggestions') for trial in trials[1:])
-        for trial in trials:
-            assert study.suggestions.next(trial.id)[0].decisions == trial.by_id
+def test_models_are_traced_beside_training_which_is_killed(tmp_path: Path) -> None:
+    """Neither thread sees anything of the other."""
+    passed(search(tmp_path / 'undisturbed', tmp_path))
+    expected = told(tmp_path / 'undisturbed')
+    assert [state for _, state, _ in expected] == ['COMPLETED'] * 5
+    for where in ('suggested:2', 'step:9'):
+        done = search(tmp_path / 'killed', tmp_path, where)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+    passed(search(tmp_path / 'killed', tmp_path))
+    assert told(tmp_path / 'killed') == expected
 
 
 def test_several_threads_look_at_the_costs_of_models(monkeypatch: pytest.MonkeyPatch) -> None:
