@@ -18,8 +18,10 @@ from paxtune.searching import Search
 from paxtune.study import Study
 from paxtune.suggestions import Suggestions
 from paxtune.tuner import Tuner
-from tests.paxtune import asking
+from tests.paxtune import asking, tunables
 from tests.processes import command, passed
+
+assert tunables.__name__  # Importing it makes its classes known to `Study.load`.
 
 
 def search(directory: Path, cache: Path, kill: str | None = None) -> Any:
