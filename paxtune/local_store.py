@@ -1,10 +1,10 @@
 """A study in a database of this process's own, and the trials that it gives out to itself."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from paxtune import attempts
-from paxtune.attempts import Loss
+from paxtune import asking_ahead, attempts
+from paxtune.attempts import Loss, TurnLostError
 from paxtune.database import Database
 from paxtune.store import STATES, Store, TrialProto
 
@@ -30,20 +30,29 @@ class LocalStore(Store):
 
         One that was given out before and has not ended comes first: whoever had it is gone.
         """
-        open_ = [trial for trial in self.trials() if STATES[trial.state] in ('ACTIVE', 'REQUESTED')]
-        for state in ('ACTIVE', 'REQUESTED'):
-            for trial in open_:
-                if STATES[trial.state] == state:
-                    return self.update_trial(int(trial.id), self._take)
+        with self.database.transaction():
+            open_ = {int(each.id): STATES[each.state] for each in self.trials()}
+            open_ = {id_: each for id_, each in open_.items() if each in ('ACTIVE', 'REQUESTED')}
+            for state in ('ACTIVE', 'REQUESTED'):
+                for id_, each in open_.items():
+                    if each == state:
+                        return self.update_trial(id_, lambda trial: self._take(trial, open_))
         return None
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[Callable[[TrialProto], TrialProto]]:
-        """The turn to suggest. What it yields adds the trial that was suggested."""
+        """The turn to suggest. What it yields adds the trial that was suggested.
+
+        That raises `TurnLostError` where its number was taken in the meantime.
+        """
 
         def add(trial: TrialProto) -> TrialProto:
-            attempts.hand_out(trial, self.worker)
-            return self.add_trial(trial)
+            if STATES[trial.state] == 'ACTIVE':
+                attempts.hand_out(trial, self.worker)
+            with self.database.transaction():
+                if int(trial.id) != self.max_id() + 1:
+                    raise TurnLostError('trials were added in the meantime')
+                return self.add_trial(trial)
 
         yield add
 
@@ -51,7 +60,8 @@ class LocalStore(Store):
         """Gives back a trial: see `paxtune.attempts.lose`."""
         return self.update_trial(id_, lambda trial: attempts.lose(trial, loss, max_attempts, step))
 
-    def _take(self, trial: TrialProto) -> None:
+    def _take(self, trial: TrialProto, unended: Iterable[int]) -> None:
+        asking_ahead.note_start(trial, unended)
         if attempts.holder(trial) not in ('', self.worker):
             # It is never given up for that: somebody starts the search again each time.
             attempts.record(

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -9,6 +10,7 @@ import pyglove as pg
 
 from paxtune import attempts, budgets, pareto, protos, stops, study_checks, transfer
 from paxtune.algorithms import Exhausted
+from paxtune.asking_ahead import AskingAhead, note_start
 from paxtune.database import Database
 from paxtune.decisions import Decisions
 from paxtune.exchange import EndedTrial
@@ -83,6 +85,8 @@ class Study:
         priors = transfer.past_trials(record.priors)
         self.suggestions = Suggestions(space, search, priors, lambda: self.trials)
         self._terminal: dict[int, Trial] = {}
+        self._reading = threading.RLock()
+        self._ahead = AskingAhead(self._suggest_ahead)
         self._exhausted_at = int(self.notes.get('exhausted', -1))
 
     @classmethod
@@ -180,7 +184,15 @@ class Study:
 
     def close(self) -> None:
         """Closes the database."""
+        self.stop_asking()
         self.store.close()
+
+    def stop_asking(self) -> None:
+        """Waits for a suggestion that is being made ahead; the next is made when one is asked for.
+
+        Until then this process may write to the study.
+        """
+        self._ahead.close()
 
     def __enter__(self) -> 'Study':
         return self
@@ -211,6 +223,10 @@ class Study:
     @property
     def trials(self) -> list[Trial]:
         """All trials, by id, as they stand now."""
+        with self._reading:
+            return self._read()
+
+    def _read(self) -> list[Trial]:
         # What is terminal stays as it is, and is not read again.
         found = self._terminal
         with collected_later():
@@ -228,15 +244,15 @@ class Study:
         Raises:
             UserError: there is none of that number.
         """
-        if number in self._terminal:
-            return self._terminal[number]
+        if (known := self._terminal.get(number)) is not None:
+            return known
         try:
             return Trial(self.store.trial(number), self)
         except KeyError:
             newest = self.store.max_id()
-            known = f'it has 1 to {newest}' if newest else 'it has none'
+            there = f'it has 1 to {newest}' if newest else 'it has none'
             where = self.directory or 'the study'
-            raise UserError(f'{where} has no trial {number}: {known}') from None
+            raise UserError(f'{where} has no trial {number}: {there}') from None
 
     @property
     def candidates(self) -> list[Trial]:
@@ -302,13 +318,16 @@ class Study:
     def _done_reason(self, trials: list[Trial]) -> str | None:
         if reason := budgets.used_up(self.search, trials, self.signs[0] if self.signs else 1.0):
             return reason
-        if len(trials) >= self.num_trials:
-            reason = f'it has all of its {len(trials)} trials'
+        # What was suggested ahead is left alone where the study was told to be shorter since.
+        wanted = [trial for trial in trials if not trial.is_ahead]
+        if len(wanted) >= self.num_trials:
+            reason = f'it has all of its {len(wanted)} trials'
         elif self._is_exhausted(trials):
             reason = f'there are no more than {len(trials)} different experiments in its space'
+            wanted = trials
         else:
             return None
-        return reason if all(trial.is_terminal for trial in trials) else None
+        return reason if all(trial.is_terminal for trial in wanted) else None
 
     def _is_exhausted(self, trials: list[Trial]) -> bool:
         # What the algorithm found holds until a trial is deleted.
@@ -323,7 +342,8 @@ class Study:
         """The next trial to run.
 
         A trial that was handed out before and not finished comes first, marked as `resumed`; then
-        those that were added; then a new one.
+        those that were added; then a new one. Where the algorithm asks ahead, the one after it is
+        made from now on, in a thread.
 
         Returns:
             The trial; None when the study is done.
@@ -332,26 +352,44 @@ class Study:
             SuggestionError: the algorithm raised.
             UserError: nothing in the space satisfies its constraints.
         """
-        trials = self.trials
-        if self._done_reason(trials) is not None:
-            return None
-        if self.store.is_shared or not all(trial.is_terminal for trial in trials):
-            claimed = self.store.claim()
-            if claimed is not None:
-                return Trial(claimed, self, resumed=attempts.times_claimed(claimed) > 1)
-        if len(trials) >= self.num_trials:
-            return None
-        while True:
-            with contextlib.suppress(attempts.TurnLostError), self.store.turn() as add:
-                return self._suggest_new(add)
+        trial = self._suggest()
+        if trial is not None and self.suggestions.algorithm.asks_ahead:
+            self._ahead.begin()
+        return trial
 
     ask = suggest
 
-    def _suggest_new(self, add: Callable[[TrialProto], TrialProto]) -> Trial | None:
+    def _suggest(self) -> Trial | None:
+        while True:
+            trials = self.trials
+            if self._done_reason(trials) is not None:
+                return None
+            if self.store.is_shared or not all(trial.is_terminal for trial in trials):
+                claimed = self.store.claim()
+                if claimed is not None:
+                    return Trial(claimed, self, resumed=attempts.times_claimed(claimed) > 1)
+            if self._ahead.wait():
+                continue  # It is not made twice.
+            if len(trials) >= self.num_trials:
+                return None
+            with contextlib.suppress(attempts.TurnLostError), self.store.turn() as add:
+                return self._suggest_new(add, TrialProto.State.ACTIVE)
+
+    def _suggest_ahead(self) -> None:
+        while not stops.is_paused(self.store):
+            with contextlib.suppress(attempts.TurnLostError), self.store.turn() as add:
+                self._suggest_new(add, TrialProto.State.REQUESTED)
+                return
+
+    def _suggest_new(self, add: Callable[[TrialProto], TrialProto], state: int) -> Trial | None:
         # As they stand now: others may have had their turns before this one.
         trials = self.trials
         if self._done_reason(trials) is not None or len(trials) >= self.num_trials:
             return None
+        if any(trial.state == 'REQUESTED' for trial in trials):
+            if state == TrialProto.State.REQUESTED:
+                return None
+            raise attempts.TurnLostError('a trial waits to be run')
         number = trials[-1].id + 1 if trials else 1
         try:
             suggestion, notes = self.suggestions.next(number)
@@ -366,9 +404,10 @@ class Study:
             notes = notes | {'parent': str(suggestion.parent)}
             if self.search.warm_start == 'parent':
                 notes |= {'warm_start': str(suggestion.parent)}
-        active = TrialProto.State.ACTIVE
-        proto = protos.new_trial(self.space.spec, suggestion.decisions, notes, active)
+        proto = protos.new_trial(self.space.spec, suggestion.decisions, notes, state)
         proto.id = str(number)
+        if state == TrialProto.State.ACTIVE:
+            note_start(proto, [trial.id for trial in trials if not trial.is_terminal])
         return Trial(add(proto), self)
 
     def start(self, decisions: Decisions, notes: Mapping[str, str]) -> Trial:
@@ -509,7 +548,8 @@ class Study:
         self.trial(number)
         self.store.delete_trial(number)
         stops.forget(self.store, number)
-        self._terminal.pop(number, None)
+        with self._reading:
+            self._terminal.pop(number, None)
 
     def to_pandas(self) -> 'pandas.DataFrame':
         """A row for each trial, by id.

@@ -2,8 +2,9 @@
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
+from paxtune import asking_ahead
 from paxtune.algorithms import Exhausted, PastTrial, Request, Suggestion
 from paxtune.algorithms.sampling import complete
 from paxtune.decisions import Decisions
@@ -67,7 +68,7 @@ class Suggestions:
             UserError: nothing in the space satisfies its constraints.
         """
         if self._search.seeds:
-            sown = sum(trial.origin == 'seed' for trial in self._read_trials())
+            sown = sum(t.origin == 'seed' for t in self._read_trials() if t.id < number)
             if sown < len(self._search.seeds):
                 seed = self._search.seeds[sown]
                 return Suggestion(self.completed(seed, number)), {'origin': 'seed'}
@@ -105,7 +106,8 @@ class Suggestions:
     @property
     def commonest_reason(self) -> str | None:
         """The commonest of the reasons for which decisions were infeasible; None without any."""
-        found = commonest(filter(None, self._reasons.values()))
+        # A copy: another thread may be adding to them.
+        found = commonest(filter(None, list(self._reasons.values())))
         return found[0][1] if found else None
 
     def why_infeasible(self, decisions: Decisions) -> str | None:
@@ -164,14 +166,21 @@ class Suggestions:
             self._space.spec,
             self._search.seed,
             number,
-            self._history,
+            lambda: self._history(number),
             self.why_infeasible,
             self._prior,
         )
 
-    def _history(self) -> list[PastTrial]:
+    def _history(self, number: int) -> list[PastTrial]:
         with collected_later():
-            return [*self._priors, *map(self._remember, self._read_trials())]
+            trials = self._read_trials()
+            if not self.algorithm.asks_ahead:
+                return [*self._priors, *map(self._remember, trials)]
+            # As they were when the trial before it began, whenever this is asked.
+            trials = [trial for trial in trials if trial.id < number]
+            pending = asking_ahead.running(trials)
+            own = [_pending(t) if t.id in pending else self._remember(t) for t in trials]
+            return [*self._priors, *own]
 
     def _remember(self, trial: Trial) -> PastTrial:
         known = self._past.get(trial.id)
@@ -184,6 +193,10 @@ class Suggestions:
 def _past(trial: Trial) -> PastTrial:
     if trial.state == 'COMPLETED':
         return PastTrial(trial.id, trial.by_id, 'completed', trial.scores, trial.memo)
-    state: Literal['infeasible', 'pending']
-    state = 'infeasible' if trial.state == 'INFEASIBLE' else 'pending'
-    return PastTrial(trial.id, trial.by_id, state, memo=trial.memo)
+    if trial.state == 'INFEASIBLE':
+        return PastTrial(trial.id, trial.by_id, 'infeasible', memo=trial.memo)
+    return _pending(trial)
+
+
+def _pending(trial: Trial) -> PastTrial:
+    return PastTrial(trial.id, trial.by_id, 'pending', memo=trial.memo)

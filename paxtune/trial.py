@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyglove as pg
 
-from paxtune import attempts
+from paxtune import asking_ahead, attempts
 from paxtune.cross_step import LastStep, NothingMeasuredError, final_metrics
 from paxtune.decisions import Decisions, to_dna
 from paxtune.limits import violation
@@ -235,6 +235,16 @@ class Trial:
         """Gives the trial back: for another attempt, or as infeasible after the last one."""
         most = self._study.search.max_attempts
         self._set(self._study.store.lose(self.id, loss, most, self.step))
+
+    @property
+    def open_at_start(self) -> frozenset[int] | None:
+        """The earlier trials that had not ended when it began; None where that is not noted."""
+        return asking_ahead.open_at_start(self._proto)
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether it is a suggestion that was made ahead, and nobody has begun."""
+        return self.state == 'REQUESTED' and self.origin in ('algorithm', 'seed')
 
     @property
     def non_finite_metrics(self) -> list[str]:

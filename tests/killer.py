@@ -82,8 +82,9 @@ def arm(where: str) -> None:
             _before(each, 'finalize', count, _die)
     elif kind == 'suggestion':
         from paxtune.algorithms import RandomSearch, RegularizedEvolution
+        from tests.paxtune.asking import Digest
 
-        for algorithm in (RandomSearch, RegularizedEvolution):
+        for algorithm in (RandomSearch, RegularizedEvolution, Digest):
             _before(algorithm, 'suggest', count, _die)
     elif kind in ('suggested', 'moved'):
         from paxtune.store import Store

@@ -15,7 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from paxtune import attempts
+from paxtune import asking_ahead, attempts
 from paxtune.attempts import Loss
 from paxtune.service.rows import Rows
 from paxtune.service.wire import Refused
@@ -31,7 +31,15 @@ _MAX_WAITING = 8  # Each of them takes a thread of the server.
 _KEPT_REQUESTS = 1000
 
 # What the service alone says of a trial.
-_OWN_NOTES = ('holder', 'attempt', 'faults', 'losses', 'furthest', 'request')
+_OWN_NOTES = (
+    'holder',
+    'attempt',
+    'faults',
+    'losses',
+    'furthest',
+    'request',
+    asking_ahead.OPEN,
+)
 
 
 @dataclasses.dataclass
@@ -188,7 +196,7 @@ class Hub:
                 if STATES[proto.state] == 'ACTIVE':
                     if not turn:
                         raise Refused('invalid', 'only a suggested trial begins to run at once')
-                    attempts.hand_out(proto, worker)
+                    self._hand_out(proto, worker)
             self._store.add_trials(protos)
             for proto in protos:
                 self._rows.put(proto)
@@ -314,7 +322,7 @@ class Hub:
             for state in (TrialProto.State.ACTIVE, TrialProto.State.REQUESTED):
                 for id_ in self._rows.unended(state):
                     if id_ not in self._leases:
-                        changed = self._change(id_, lambda each: attempts.hand_out(each, worker))
+                        changed = self._change(id_, lambda each: self._hand_out(each, worker))
                         self._grant(changed, terms)
                         return {'trial': self._rows[id_]}
             return {'trial': None}
@@ -411,6 +419,10 @@ class Hub:
     def num_leases(self) -> int:
         """How many trials are held."""
         return len(self._leases)
+
+    def _hand_out(self, proto: TrialProto, worker: str) -> None:
+        asking_ahead.note_start(proto, self._rows.all_unended)
+        attempts.hand_out(proto, worker)
 
     def _take_up(self, workers_may_live: bool) -> None:
         for id_ in self._rows.unended(TrialProto.State.ACTIVE):

@@ -53,6 +53,11 @@ class Rows:
         """The numbers of the trials that are ACTIVE, or REQUESTED, in order."""
         return sorted(id_ for id_, each in self._unended.items() if each == state)
 
+    @property
+    def all_unended(self) -> list[int]:
+        """The numbers of all trials that have not ended, in no order."""
+        return list(self._unended)
+
     def put(self, proto: TrialProto) -> None:
         """Takes note of a trial that was written."""
         self._put(proto, proto.SerializeToString())

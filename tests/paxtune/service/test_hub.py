@@ -10,6 +10,7 @@ import pytest
 from paxtune import attempts
 from paxtune.attempts import MAX_LOSSES, LeaseLostError, Loss
 from paxtune.database import Database
+from paxtune.exchange import EndedTrial
 from paxtune.local_store import LocalStore
 from paxtune.service.client import Client
 from paxtune.service.hub import Hub, digest
@@ -328,17 +329,23 @@ def test_a_suggestion_that_was_overtaken_is_made_again(
 ) -> None:
     study, other = service.study('a'), service.study('')
     original = study.suggestions.next
-    added: list[object] = []
+    calls: list[int] = []
 
-    def overtaken(number: int) -> object:
-        suggested = original(number)
-        if not added:
-            added.append(other.add({}))
-        return suggested
+    def overtaken(number: int) -> Any:
+        calls.append(number)
+        made = original(number)
+        if number == 1:
+            other.add_ended([EndedTrial(made[0].decisions, [], None, 'elsewhere')])
+        elif number == 2:
+            other.add({})
+        return made
 
     monkeypatch.setattr(study.suggestions, 'next', overtaken)
-    assert ask(study).id == 2
-    assert other.trial(1).state == 'REQUESTED'
+    trial = ask(study)
+    assert (trial.id, trial.origin) == (2, 'added')  # It comes before what would have been tried.
+    finish(trial)
+    assert ask(study).id == 3
+    assert calls == [1, 2, 3]
 
 
 def test_what_others_write_into_the_file_is_seen(service: Service, tmp_path: Path) -> None:

@@ -1,0 +1,96 @@
+"""The next suggestion, made while trials run, and the history that it is made of.
+
+What suggestion n is made of is settled when trial n - 1 begins: which trials had not ended then is
+noted on that trial, in the transaction that hands it out. So the suggestion is the same whether it
+is made at once, beside the trial, or after a kill.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from paxtune.store import TrialProto, note, write_notes
+
+if TYPE_CHECKING:
+    from paxtune.trial import Trial
+
+OPEN = 'open'
+"""The note of a trial that says which earlier ones had not ended when it began."""
+
+
+def note_start(proto: TrialProto, unended: Iterable[int]) -> None:
+    """Notes which earlier trials have not ended, where a trial begins for the first time.
+
+    Args:
+        proto: the trial, with its number.
+        unended: the numbers of all trials that have not ended.
+    """
+    if note(proto, OPEN) is None:
+        earlier = sorted(number for number in unended if number < int(proto.id))
+        write_notes(proto, {OPEN: ','.join(map(str, earlier))})
+
+
+def open_at_start(proto: TrialProto) -> frozenset[int] | None:
+    """The earlier trials that had not ended when a trial began; None where that is not noted."""
+    text = note(proto, OPEN)
+    return None if text is None else frozenset(int(number) for number in text.split(',') if number)
+
+
+def running(trials: Sequence['Trial']) -> frozenset[int]:
+    """The trials that had not ended when the newest of those that have begun did, itself included.
+
+    Trials that never began here (they are imported, or from a fork), or that began before that
+    was noted, count as they stand.
+
+    Args:
+        trials: those below a number, by id.
+    """
+    for trial in reversed(trials):
+        if (then := trial.open_at_start) is not None:
+            return then | {trial.id}
+    return frozenset()
+
+
+class AskingAhead:
+    """A thread in which suggestions are made ahead, one after another; there is none before."""
+
+    def __init__(self, ask: Callable[[], None]) -> None:
+        """Begins nothing yet.
+
+        Args:
+            ask: makes a suggestion unless one waits already, or none is needed.
+        """
+        self._ask = ask
+        self._pool: ThreadPoolExecutor | None = None
+        self._last: Future[None] | None = None
+
+    def begin(self) -> None:
+        """Has the next suggestion made, and returns at once."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, 'suggestions')
+        # After what is under way, which may have looked before the reason for this was there.
+        self._last = self._pool.submit(self._ask)
+
+    def wait(self) -> bool:
+        """Waits until all that was begun is done.
+
+        Returns:
+            Whether there was anything.
+
+        Raises:
+            Exception: what making it has raised.
+        """
+        if self._last is None:
+            return False
+        try:
+            self._last.result()
+        finally:
+            if self._last.done():
+                self._last = None
+        return True
+
+    def close(self) -> None:
+        """Waits for what is under way, whatever comes of it, and begins nothing more."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool, self._last = None, None

@@ -1,0 +1,81 @@
+"""An algorithm that asks ahead, and shows in what it suggests all that it knew."""
+
+import random
+import sys
+import threading
+import time
+from typing import Any
+
+import pyglove as pg
+
+from paxtune.algorithms import Algorithm, Request, Suggestion
+from paxtune.algorithms.sampling import draw_open
+from paxtune.rewards import MetricReward
+from paxtune.searching import Search
+from paxtune.study import Study
+from paxtune.trial import Trial
+
+
+class Digest(Algorithm):
+    """Draws with all that it is told of earlier trials as the seed of its random numbers.
+
+    Attributes:
+        seconds: how long that takes.
+        breaks_at: the number of the trial at which it raises.
+    """
+
+    seconds: float = 0.0
+    breaks_at: int | None = None
+
+    @property
+    def asks_ahead(self) -> bool:
+        return True
+
+    def suggest(self, request: Request) -> Suggestion:
+        time.sleep(self.seconds)
+        if request.number == self.breaks_at:
+            raise RuntimeError('this algorithm breaks')
+        told = [(t.id, dict(t.decisions), t.state, t.scores) for t in request.history]
+        decisions = draw_open(request, random.Random(repr((request.seed, request.number, told))))
+        seen = ' '.join(f'{trial.id}:{trial.state}' for trial in request.history)
+        return Suggestion(decisions, memo={'seen': seen, 'by': threading.current_thread().name})
+
+
+def Ahead() -> Any:
+    """Five small trials of two structures; each is traced before it is suggested."""
+    # Imported here: it imports JAX.
+    from tests.paxtune import tunables
+
+    fields = {'search.num_trials': 5, 'search.algorithm': Digest(), 'search.early_stopping': None}
+    return tunables.Kinds().rebind(fields)
+
+
+def space() -> Any:
+    """A range, and choices inside of a choice."""
+    return pg.Dict(x=pg.floatv(-1.0, 1.0), kind=pg.oneof(['a', pg.oneof([1, 2])]))
+
+
+def finish(study: Study, trial: Trial) -> None:
+    """Ends a trial as it always ends: by what its decisions are."""
+    x = trial.materialize().x
+    if x > 0.8:
+        study.tell(trial, infeasible='too large')
+        return
+    for step in (1, 2):
+        trial.report(step, {'y': x**2 / step})
+    study.tell(trial)
+
+
+def main(directory: str) -> None:
+    """Ten trials, in a process of their own."""
+    search = Search(MetricReward('minimize', 'y'), num_trials=10, algorithm=Digest(seconds=0.02))
+    with Study.open(directory, space(), search=search) as study:
+        while (trial := study.ask()) is not None:
+            finish(study, trial)
+
+
+if __name__ == '__main__':
+    # The classes by the name under which others know them.
+    from tests.paxtune import asking
+
+    asking.main(sys.argv[1])
