@@ -4,6 +4,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from paxtune import repeats
 from paxtune.algorithms import Exhausted, PastTrial, Request, Suggestion
 from paxtune.algorithms.sampling import complete
 from paxtune.decisions import Decisions
@@ -61,6 +62,11 @@ class Suggestions:
             SuggestionError: the algorithm raised.
             UserError: nothing in the space satisfies its constraints.
         """
+        if self._search.repeats > 1:
+            trials = self._read_trials()
+            if (due := repeats.due(trials, self._search.repeats)) is not None:
+                return Suggestion(due[0].by_id), repeats.notes_of(*due)
+            number = repeats.ordinal(trials, number)
         if self._search.seeds:
             sown = sum(trial.origin == 'seed' for trial in self._read_trials())
             if sown < len(self._search.seeds):
@@ -161,7 +167,9 @@ class Suggestions:
 
     def _history(self) -> list[PastTrial]:
         with collected_later():
-            return [*self._priors, *map(self._remember, self._read_trials())]
+            trials = self._read_trials()
+            past = list(map(self._remember, trials))
+            return [*self._priors, *repeats.as_one(trials, past, self._search.repeats)]
 
     def _remember(self, trial: Trial) -> PastTrial:
         known = self._past.get(trial.id)
