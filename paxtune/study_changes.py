@@ -28,8 +28,7 @@ def confirmed(trials: Sequence[Trial]) -> str:
     if not trials:
         return 'Nothing was added: the best decisions have been tried so often.'
     told = [f'  trial {each.id}: repeat {each.repeat} of trial {each.repeat_of}' for each in trials]
-    count = len(trials)
-    return '\n'.join([f'{count} trials will run when the search goes on, before others:', *told])
+    return '\n'.join(['To run when the search goes on, before new suggestions:', *told])
 
 
 def import_file(study: Study, path: str) -> str:
