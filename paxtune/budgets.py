@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from paxtune import repeats
+
 if TYPE_CHECKING:
     from paxtune.trial import Trial
 
@@ -15,6 +17,7 @@ class Budgets(Protocol):
     max_hours: float | None
     max_device_hours: float | None
     target_reward: float | None
+    repeats: int
 
 
 def hours(trials: Sequence['Trial']) -> float:
@@ -38,9 +41,11 @@ def used_up(budgets: Budgets, trials: Sequence['Trial'], sign: float) -> str | N
     """
     target = budgets.target_reward
     if target is not None:
-        for trial in trials:
-            if trial.scores and trial.scores[0] >= sign * target and trial.stop_reason is None:
-                return f'trial {trial.id} has reached the target reward {target}'
+        for each in repeats.standings(trials, budgets.repeats):
+            if each.is_whole and each.rewards and sign * each.rewards[0] >= sign * target:
+                count = len(each.trials)
+                how = f' in the mean of {count} trials' if count > 1 else ''
+                return f'trial {each.trial.id} has reached the target reward {target}{how}'
     if budgets.max_hours is not None and hours(trials) >= budgets.max_hours:
         return f'its {budgets.max_hours:g} hours are used up'
     if budgets.max_device_hours is not None and device_hours(trials) >= budgets.max_device_hours:

@@ -56,6 +56,7 @@ class Progress(Callback):
         self._console = console or Console(highlight=False)
         self._rows: dict[int, Row] = {}
         self._best: tuple[int, Rewards] | None = None
+        self._repeats = ''
         self._done_before = 0
         self._started = time.monotonic()
         self._live = (
@@ -75,10 +76,10 @@ class Progress(Callback):
             why = chooses.why(study.space.spec, len(study.rewards))
             self.say(f'algorithm: {name} (default for {why})')
         done = sum(trial.is_terminal for trial in study.trials)
-        self.already_done(done, _best(study))
+        self.already_done(done, self._best_of(study))
 
     def on_trial_start(self, study: 'Study', trial: 'Trial') -> None:
-        self.start(trial.id, trial.decisions)
+        self.start(trial.id, trial.decisions, trial.repeat)
 
     def on_trial_resume(self, study: 'Study', trial: 'Trial', step: int) -> None:
         self.resume(trial.id, step)
@@ -90,7 +91,7 @@ class Progress(Callback):
         self.measure(trial.id, measurement.step, measurement.rewards)
 
     def on_trial_end(self, study: 'Study', trial: 'Trial') -> None:
-        self.end(trial.id, trial.outcome, trial.reason or '', _best(study))
+        self.end(trial.id, trial.outcome, trial.reason or '', self._best_of(study))
 
     def on_study_end(self, study: 'Study') -> None:
         if self._live is not None:
@@ -102,10 +103,11 @@ class Progress(Callback):
         if count:
             self.say(f'{count} of {self.num_trials} trials are done')
 
-    def start(self, number: int, decisions: dict[str, Any]) -> None:
+    def start(self, number: int, decisions: dict[str, Any], repeat: int = 1) -> None:
         """A trial begins."""
         names = zip(short_names(list(decisions)), decisions.values(), strict=True)
         shown = ' '.join(f'{name}={_short(value)}' for name, value in names)
+        shown += f' (repeat {repeat})' if repeat > 1 else ''
         self._rows[number] = Row(number, shown)
         self._say_plain(f'trial {number}/{self.num_trials}: {shown}')
 
@@ -126,7 +128,7 @@ class Progress(Callback):
         row.state, self._best = state, best
         text = f'trial {number}: {state}' + (f' ({reason})' if reason else '')
         if best is not None:
-            text += f'; best is trial {best[0]} with {self._told(best[1])}'
+            text += f'; best is trial {best[0]} with {self._told(best[1])}{self._repeats}'
         self._say_plain(f'{text}; {self._time_left()}')
 
     def say(self, text: str) -> None:
@@ -169,8 +171,19 @@ class Progress(Callback):
             cells = [str(row.number), row.state, str(row.step), *rewards, row.decisions]
             table.add_row(*cells, style=style)
         if self._best is not None:
-            table.caption = f'best: trial {self._best[0]}, {self._told(self._best[1])}'
+            table.caption = (
+                f'best: trial {self._best[0]}, {self._told(self._best[1])}{self._repeats}'
+            )
         return table
+
+    def _best_of(self, study: 'Study') -> tuple[int, Rewards] | None:
+        """The best trial, and the mean of its repeats, how sure that is being noted."""
+        found = study.standings[:1] if len(study.rewards) == 1 else []
+        for best in found:
+            count, error = len(best.trials), best.standard_errors[0]
+            self._repeats = '' if error is None else f' ± {error:.2g}, the mean of {count} trials'
+            return best.trial.id, best.rewards
+        return None
 
     def _told(self, rewards: Rewards) -> str:
         if not rewards:
@@ -181,9 +194,3 @@ class Progress(Callback):
 
 def _short(value: Any) -> str:
     return f'{value:.3g}' if isinstance(value, float) else str(value)
-
-
-def _best(study: 'Study') -> tuple[int, Rewards] | None:
-    if len(study.search.rewards) != 1 or study.best is None:
-        return None
-    return study.best.id, study.best.rewards

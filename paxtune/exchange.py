@@ -56,6 +56,8 @@ def content(trial: 'Trial') -> dict[str, Any]:
         'origin': trial.origin,
         'parent': trial.parent,
         'retry_of': trial.retry_of,
+        'repeat': trial.repeat,
+        'repeat_of': trial.repeat_of,
         'warm_start': trial.warm_start,
         'created': trial.created.isoformat(),
         'ended': trial.completed.isoformat() if trial.completed else None,
@@ -163,6 +165,7 @@ def _ended(study: 'Study', each: Mapping[str, Any], origin: str) -> EndedTrial |
         'seconds': repr(_duration(each['seconds'])),
         'devices': str(_whole(each['devices'])),
         **({'stopped': _text(each['reason'] or '')} if is_stopped else {}),
+        **_repeat(each),
     }
     if each['state'] == 'INFEASIBLE':
         return EndedTrial(decisions, measurements, None, _text(each['reason'] or ''), notes)
@@ -174,6 +177,14 @@ def _ended(study: 'Study', each: Mapping[str, Any], origin: str) -> EndedTrial |
         return None
     step = max((m.step for m in measurements), default=0)
     return EndedTrial(decisions, measurements, Measurement(step, metrics, made), notes=notes)
+
+
+def _repeat(each: Mapping[str, Any]) -> dict[str, str]:
+    """Which repeat of what it is, in the numbers of the study that it is from."""
+    repeat, first = each.get('repeat') or 1, each.get('repeat_of')
+    if repeat == 1 or first is None:
+        return {}
+    return {'repeat': str(_whole(repeat)), 'repeat_of': str(_whole(first))}
 
 
 def _whole(value: Any) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paxtune import budgets, pareto
+from paxtune import budgets, pareto, repeats
 from paxtune.database import Database
 from paxtune.decisions import size, spec_from_json
 from paxtune.printing import Document, Table
@@ -34,7 +34,8 @@ class Overview:
         experiment: the class of what is searched.
         num_trials: how many trials it is to have; None where that cannot be said.
         counts: the trials by outcome.
-        best: the best reward; None where there is none, or more than one objective.
+        best: the best reward, or mean of repeats; None where there is none, or more than one
+            objective.
         best_trial: the trial that has it.
         front: how many trials no other is better than; None with one objective.
         created: when it was made.
@@ -90,23 +91,27 @@ class Overview:
         search = json.loads(record.search) if record.search else value['search']
         trials = bare_trials(spec, protos)
         signs = _signs(spec)
-        candidates = [trial for trial in trials if trial.rewards and trial.stop_reason is None]
-        best = max(candidates, key=lambda trial: trial.scores, default=None)
+        times = search.get('repeats') or 1  # An older version knew of none.
+        standings = [each for each in repeats.standings(trials, times) if each.scores]
+        best = standings[0] if standings and len(signs) == 1 else None
         num_trials = search.get('num_trials')
-        if num_trials is None:
-            num_trials = size(spec_from_json(record.spec))
+        if num_trials is None and (space_size := size(spec_from_json(record.spec))) is not None:
+            num_trials = space_size * times
         return cls(
             experiment=value.get('_type', 'Dict'),
             num_trials=num_trials,
             counts=Counter(trial.outcome for trial in trials),
-            best=best.reward if best is not None and len(signs) == 1 else None,
-            best_trial=best.id if best is not None and len(signs) == 1 else None,
-            front=_size_of_front(candidates) if len(signs) > 1 else None,
+            best=best.rewards[0] if best is not None else None,
+            best_trial=best.trial.id if best is not None else None,
+            front=_size_of_front(standings) if len(signs) > 1 else None,
             created=created,
             is_done=_budget_used(search, trials, signs)
             or (
                 all(trial.is_terminal for trial in trials)
-                and (len(trials) >= num_trials or _is_exhausted(spec, record, protos))
+                and (
+                    len(trials) >= num_trials
+                    or (repeats.due(trials, times) is None and _is_exhausted(spec, record, protos))
+                )
             ),
         )
 
@@ -175,8 +180,9 @@ def _ratio(row: Mapping[str, Any]) -> dict[str, str]:
     return {'trials': f'{row["trials"]}/{row["num_trials"] or "?"}'} if known else {}
 
 
-def _size_of_front(candidates: Sequence[Trial]) -> int:
-    return len(pareto.front([trial.scores for trial in candidates]))
+def _size_of_front(standings: Sequence[repeats.Standing]) -> int:
+    found = [each for each in standings if each.is_whole] or standings
+    return len(pareto.front([each.scores for each in found]))
 
 
 def _budget_used(
@@ -184,6 +190,7 @@ def _budget_used(
 ) -> bool:
     names = ('max_hours', 'max_device_hours', 'target_reward')
     limits: Any = types.SimpleNamespace(**{name: search.get(name) for name in names})
+    limits.repeats = search.get('repeats') or 1
     return budgets.used_up(limits, trials, signs[0] if signs else 1.0) is not None
 
 

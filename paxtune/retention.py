@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from absl import logging
 from etils import epath
 
-from paxtune import pareto
+from paxtune import pareto, repeats
 from trainer.directory import JobPath, is_local
 from trainer.errors import UserError
 
@@ -215,8 +215,10 @@ def _kept(study: 'Study', trials: Sequence['Trial']) -> set[int]:
     if search.warm_start == 'parent' or not search.rewards:
         # Any of them may become a parent; or nothing says which of them are good.
         return {trial.id for trial in trials if trial.state == 'COMPLETED'} | _sources(trials)
-    candidates = [trial for trial in trials if _is_candidate(trial)]
-    best = list(itertools.islice(_best_first(study, candidates), search.keep_checkpoints))
+    candidates = (trial for trial in _best_first(study, trials) if _is_candidate(trial))
+    best = list(itertools.islice(candidates, search.keep_checkpoints))
+    # Which of them stands for its decisions is open.
+    best += repeats.unsettled(trials, search.repeats)
     # A trial can be trained once more only with the weights that it began with.
     origins = {trial.warm_start for trial in best if trial.warm_start}
     return {trial.id for trial in best} | origins | _sources(trials)
@@ -230,29 +232,37 @@ def _best_first(study: 'Study', trials: Sequence['Trial']) -> Iterator['Trial']:
     """The trials that have ended: the best ones, then those stopped early, then the others.
 
     With several objectives those on the front come first, the most different ones of them first,
-    then those on the front of the rest, and so on. Without any, later ones are better.
+    then those on the front of the rest, and so on. Without any, later ones are better. Of each
+    decision the trial that stands for it comes first (`Study.best`); its repeats come after all
+    decisions.
     """
     candidates = [trial for trial in trials if _is_candidate(trial)]
-    if len(study.rewards) > 1:
-        yield from _by_fronts(candidates)
-    elif study.rewards:
-        # Stable: of equal ones the first comes first, as in `Study.top`.
-        yield from sorted(candidates, key=lambda trial: trial.scores, reverse=True)
+    if study.rewards:
+        found = repeats.standings(trials, study.search.repeats)
+        standings = list(_by_fronts(found)) if len(study.rewards) > 1 else found
+        yield from (each.trial for each in standings)
+        yield from (t for each in standings for t in each.trials if t is not each.trial)
+        counted = {trial.id for each in standings for trial in each.trials}
+        yield from (trial for trial in candidates if trial.id not in counted)  # Were retried.
     else:
         yield from reversed(candidates)
     others = [trial for trial in trials if trial.is_terminal and not _is_candidate(trial)]
     yield from sorted(others, key=lambda trial: trial.state)  # COMPLETED, then INFEASIBLE.
 
 
-def _by_fronts(trials: Sequence['Trial']) -> Iterator['Trial']:
-    left = list(trials)
+def _by_fronts(standings: Sequence[repeats.Standing]) -> Iterator[repeats.Standing]:
+    for is_whole in (True, False):
+        yield from _fronts([each for each in standings if each.is_whole == is_whole])
+
+
+def _fronts(left: Sequence[repeats.Standing]) -> Iterator[repeats.Standing]:
     while left:
-        front = set(pareto.front([trial.scores for trial in left]))
+        front = set(pareto.front([each.scores for each in left]))
         members = [left[index] for index in sorted(front)]
-        spread = pareto.crowding([trial.scores for trial in members])
+        spread = pareto.crowding([each.scores for each in members])
         order = sorted(range(len(members)), key=lambda index: -spread[index])
         yield from (members[index] for index in order)
-        left = [trial for index, trial in enumerate(left) if index not in front]
+        left = [each for index, each in enumerate(left) if index not in front]
 
 
 def _remove(part: JobPath) -> bool | None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from paxtune.experiment import Tunable
 from paxtune.limits import Limit, violation
 from paxtune.metrics import join_name
+from paxtune.repeats import ORIGIN
+from paxtune.reseeding import reseeded
 from paxtune.store import TRIALS
 from trainer import processes
 from trainer.attempts import take_over
@@ -123,6 +125,7 @@ class Assignment:
         directory: of this attempt.
         earlier: the directories of the attempts before it.
         warm_start: the number and the directory of the trial whose weights it begins with.
+        repeat: which of the trials of its decisions it is.
     """
 
     trial: int
@@ -130,6 +133,7 @@ class Assignment:
     directory: str
     earlier: Sequence[str] = ()
     warm_start: tuple[int, str] | None = None
+    repeat: int = 1
 
     @classmethod
     def of(cls, study: 'Study', trial: 'Trial') -> 'Assignment':
@@ -140,7 +144,7 @@ class Assignment:
         """
         numbers = range(1, trial.attempt + 1)
         *earlier, own = (str(attempt_directory(study, trial, n)) for n in numbers)
-        return cls(trial.id, trial.by_id, own, earlier, _warm_start(study, trial))
+        return cls(trial.id, trial.by_id, own, earlier, _warm_start(study, trial), trial.repeat)
 
     def experiments(self, space: 'Space') -> dict[str, Tunable]:
         """What it trains, in order, by the name of the sub-experiment ('' without any).
@@ -149,7 +153,7 @@ class Assignment:
             ValueError: the decisions do not fit together.
             UserError: a sub-experiment names a path that is not there.
         """
-        return _warm_started(parts_of(space, self.decisions), self.warm_start)
+        return _begun(parts_of(space, self.decisions), self.warm_start, self.repeat)
 
     def refusal(self, space: 'Space', limits: list[Limit]) -> str | None:
         """Why it is infeasible before it begins, by what it costs; None if it is not.
@@ -215,7 +219,7 @@ def experiments(study: 'Study', trial: 'Trial') -> dict[str, Tunable]:
         ValueError: the decisions do not fit together.
         UserError: a sub-experiment names a path that is not there.
     """
-    return _warm_started(parts_of(study.space, trial.by_id), _warm_start(study, trial))
+    return _begun(parts_of(study.space, trial.by_id), _warm_start(study, trial), trial.repeat)
 
 
 def _warm_start(study: 'Study', trial: 'Trial') -> tuple[int, str] | None:
@@ -225,9 +229,11 @@ def _warm_start(study: 'Study', trial: 'Trial') -> tuple[int, str] | None:
     return parent.id, str(absolute(attempt_directory(study, parent)))
 
 
-def _warm_started(
-    parts: dict[str, Tunable], warm_start: tuple[int, str] | None
+def _begun(
+    parts: dict[str, Tunable], warm_start: tuple[int, str] | None, repeat: int
 ) -> dict[str, Tunable]:
+    """With what a trial begins: the seeds of its repeat, and the weights of another trial."""
+    parts = {name: reseeded(part, repeat) for name, part in parts.items()}
     if warm_start is None:
         return parts
     trial, source = warm_start
@@ -305,7 +311,7 @@ def settle_warm_start(study: 'Study', trial: 'Trial') -> None:
 
     That is found out before the first step, so that it holds for each attempt.
     """
-    if trial.warm_start is None or trial.origin != 'algorithm':
+    if trial.warm_start is None or trial.origin not in ('algorithm', ORIGIN):
         return
     parts = experiments(study, trial)
     attempts = [attempt_directory(study, trial, n + 1) for n in range(trial.attempt)]

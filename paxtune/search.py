@@ -111,6 +111,11 @@ def _flags() -> 'argparse.ArgumentParser':
         '--algorithm', help="random_search, regularized_evolution, or 'RandomSearch()'"
     )
     flags.add_argument('--seed', type=int, help='what the algorithm draws from')
+    flags.add_argument(
+        '--repeats',
+        type=int,
+        help='try each decision so often, each time with other training seeds',
+    )
     for name, (kind, told) in _BUDGETS.items():
         flags.add_argument(f'--{name}', type=kind, help=told)
     flags.add_argument(
@@ -177,7 +182,7 @@ def tunable_for(args: 'argparse.Namespace') -> 'Tunable':
         tunable = overrides.smoke(tunable)
     base = overrides.override(tunable, args.set)
     tunable = overrides.tune(base, args.tune)
-    names = (*_BUDGETS, 'seed')
+    names = (*_BUDGETS, 'seed', 'repeats')
     given = {name: getattr(args, name) for name in names}
     changes = [f'search.{name}={value}' for name, value in given.items() if value is not None]
     tunable = overrides.override(tunable, changes)
@@ -273,8 +278,13 @@ def summary(study: 'Study', exp: str) -> str:
         where = study.store.flags or [str(study.directory)]
         show = shlex.join(['python', '-m', 'paxtune.studies', 'trials', *where])
         return '\n'.join([*lines, 'To compare them:', f'  {show}'])
-    best = study.top(1)[0]
+    standing = study.standings[0]
+    best = standing.trial
     lines.append(f'Best trial: {best.id}, {rewards[0].label}={best.reward!r}')
+    if len(standing.trials) > 1:
+        told = ', '.join(str(trial.id) for trial in standing.trials)
+        mean, error = standing.rewards[0], standing.standard_errors[0]
+        lines.append(f'Mean of its repeats (trials {told}): {mean:.6g} ± {error:.2g}')
     lines += [f'  {path} = {value}' for path, value in best.decisions.items()]
     return '\n'.join([*lines, 'To train it:', f'  {train_command(study, best, exp)}'])
 

@@ -48,6 +48,8 @@ class Search(Component):
             ended; None for all. Those of the others are removed as the study runs.
         max_disk_gb: what trials may hold on disk, in 10⁹ bytes. Beyond it the checkpoints of
             trials that have ended are removed, those of the worst first.
+        repeats: how often each decision is tried, each time with another training seed: for rewards
+            that are noisy. All of these are trials; decisions are compared by their means.
     """
 
     reward: Reward | Objectives | None
@@ -72,6 +74,7 @@ class Search(Component):
     target_reward: float | None = None
     keep_checkpoints: int | None = 10
     max_disk_gb: float | None = None
+    repeats: int = 1
 
     def check(self) -> None:
         counts = (
@@ -80,6 +83,7 @@ class Search(Component):
             ('max_consecutive_failures', 1),
             ('max_attempts', 1),
             ('keep_checkpoints', 0),
+            ('repeats', 1),
         )
         for name, least in counts:
             value = self.sym_getattr(name)

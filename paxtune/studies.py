@@ -2,7 +2,7 @@
 
     python -m paxtune.studies list [ROOT]
     python -m paxtune.studies show|trials|best|diff|export DIR …
-    python -m paxtune.studies add|import|retry|delete DIR …
+    python -m paxtune.studies add|confirm|import|retry|delete DIR …
     python -m paxtune.studies stop DIR [TRIAL …]
 
 DIR is the --job_log_dir of a search. While a search works there, it can be looked at, and `stop`
@@ -135,6 +135,11 @@ def _flags(is_in_service: bool) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         '--warm_start', type=int, metavar='TRIAL', help='begin with the weights of this trial'
+    )
+    parser = add('confirm', _confirm, 'adds repeats of the best trials, with other training seeds')
+    parser.add_argument('--top', type=_count, metavar='N', default=5, help='of how many; 5')
+    parser.add_argument(
+        '--repeats', type=_count, metavar='N', default=3, help='trials of each, all in all; 3'
     )
     parser = add('stop', _stop, 'asks the search to stop trials, or to pause')
     parser.add_argument('trials', type=int, nargs='*', metavar='TRIAL')
@@ -279,6 +284,13 @@ def _retry(args: Args) -> None:
 
     with _held(args) as study:
         print(added(study.retry(args.trial)))
+
+
+def _confirm(args: Args) -> None:
+    from paxtune.study_changes import confirmed
+
+    with _held(args) as study:
+        print(confirmed(study.confirm(args.top, args.repeats)))
 
 
 def _stop(args: Args) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyglove as pg
 
-from paxtune import attempts, budgets, pareto, protos, stops, study_checks, transfer
+from paxtune import attempts, budgets, pareto, protos, repeats, stops, study_checks, transfer
 from paxtune.algorithms import Exhausted
 from paxtune.asking_ahead import AskingAhead, note_start
 from paxtune.database import Database
@@ -212,7 +212,7 @@ class Study:
         wanted = self.search.num_trials
         if wanted is None:
             assert self.space.size is not None
-            return self.space.size
+            return self.space.size * self.search.repeats
         return wanted
 
     @property
@@ -267,7 +267,8 @@ class Study:
     def best(self) -> Trial | None:
         """The trial with the best reward, the first of equals; None where none was completed.
 
-        Trials that were stopped early are not candidates, nor are infeasible ones.
+        Trials that were stopped early are not candidates, nor are infeasible ones. In a study with
+        repeats it is a trial of the best decision: see `standings`.
 
         Raises:
             UserError: the study has several objectives: see `pareto_front`.
@@ -276,7 +277,7 @@ class Study:
         return best[0] if best else None
 
     def top(self, count: int) -> list[Trial]:
-        """The best trials, best first.
+        """The best trials, best first; in a study with repeats one for each decision.
 
         Raises:
             UserError: the study has several objectives: see `pareto_front`.
@@ -287,18 +288,28 @@ class Study:
             raise UserError(f'no trial is the best in several objectives ({labels}): see the front')
         if not rewards:
             return []
-        # Stable: of equal ones the first comes first.
-        return sorted(self.candidates, key=lambda trial: trial.scores, reverse=True)[:count]
+        return [each.trial for each in self.standings[:count]]
+
+    @property
+    def standings(self) -> list[repeats.Standing]:
+        """How good decisions are, best first; by id with several objectives.
+
+        Decisions with all of the search's repeats come first. In a study with repeats what counts
+        is the mean, shrunk, so that a lucky trial does not pass for the best.
+        """
+        return repeats.standings(self.trials, self.search.repeats)
 
     @property
     def pareto_front(self) -> list[Trial]:
         """The trials that no other is better than in all objectives, by id.
 
-        With one objective these are the trials with the best reward.
+        With one objective these are the trials with the best reward. In a study with repeats one
+        trial stands for each decision: see `standings`.
         """
-        candidates = self.candidates if self.search.rewards else []
-        scores = [trial.scores for trial in candidates]
-        return [candidates[index] for index in sorted(pareto.front(scores))]
+        found = self.standings if self.search.rewards else []
+        found = [each for each in found if each.is_whole] or found
+        front = [found[index].trial for index in pareto.front([each.scores for each in found])]
+        return sorted(front, key=lambda trial: trial.id)
 
     @property
     def exhausted(self) -> bool:
@@ -330,6 +341,8 @@ class Study:
         return reason if all(trial.is_terminal for trial in wanted) else None
 
     def _is_exhausted(self, trials: list[Trial]) -> bool:
+        if repeats.due(trials, self.search.repeats) is not None:
+            return False
         # What the algorithm found holds until a trial is deleted.
         if 0 <= self._exhausted_at <= len(trials):
             return True
@@ -430,6 +443,7 @@ class Study:
         retry_of: int | None = None,
         warm_start: int | None = None,
         origin: str = 'added',
+        repeat: Mapping[str, str] | None = None,
     ) -> Trial:
         """Adds a trial with given decisions, which will run before new suggestions.
 
@@ -438,13 +452,14 @@ class Study:
             retry_of: the trial that it repeats.
             warm_start: the trial whose weights it begins with.
             origin: where the decisions are from.
+            repeat: notes of which repeat of what it is, if it is one.
 
         Raises:
             UserError: the decisions are none of the space, or what they make is infeasible.
         """
         number = self.store.max_id() + 1
         drawn = self.suggestions.completed(decisions, number)
-        notes = {'origin': origin}
+        notes = {'origin': origin, **(repeat or {})}
         for name, value in (('retry_of', retry_of), ('warm_start', warm_start)):
             if value is not None:
                 other = self.trial(value)
@@ -482,7 +497,45 @@ class Study:
             raise UserError(
                 f'trial {number} is {old.state}: only one that has ended can be retried'
             )
-        return self.add(old.decisions, retry_of=number, warm_start=old.warm_start, origin='retry')
+        again = {'repeat_of': str(old.repeat_of or ''), 'repeat': str(old.repeat)}
+        return self.add(
+            old.decisions,
+            retry_of=number,
+            warm_start=old.warm_start,
+            origin='retry',
+            repeat=again if old.repeat > 1 else None,
+        )
+
+    def confirm(self, count: int = 5, times: int = 3) -> list[Trial]:
+        """Adds repeats of the best decisions, which will run before new suggestions.
+
+        Args:
+            count: how many decisions; with several objectives all of the front are meant.
+            times: how often each is to be tried, all in all.
+
+        Returns:
+            The trials that were added; none where these decisions have been tried so often.
+
+        Raises:
+            UserError: there is no reward, nothing was completed, or weights are gone that a trial
+                would begin with.
+        """
+        if not self.rewards:
+            raise UserError('no reward says which trials are the best: there is none to confirm')
+        best = self.standings[:count]
+        if len(self.rewards) > 1:
+            front = {trial.id for trial in self.pareto_front}
+            best = [each for each in self.standings if each.trial.id in front]
+        if not best:
+            raise UserError(f'no trial of {self.directory or "the study"} was completed')
+        missing = [each for standing in best for each in standing.decision.missing(times)]
+        for first, _ in missing:
+            if first.warm_start is not None:
+                require_weights(self, self.trial(first.warm_start))
+        return [
+            self._add(first.by_id, repeats.notes_of(first, repeat), TrialProto.State.REQUESTED)
+            for first, repeat in missing
+        ]
 
     def tell(
         self,
@@ -556,8 +609,8 @@ class Study:
 
         Returns:
             Columns: state, rewards by their labels, `decisions.<path>`, `metrics.<name>` (final
-            ones), attempt, origin, parent, reason, created, completed, seconds. Decisions that a
-            trial does not have are missing.
+            ones), attempt, origin, parent, repeat, repeat_of, reason, created, completed, seconds.
+            Decisions that a trial does not have are missing.
         """
         from paxtune.tables import trials_frame
 

@@ -23,6 +23,14 @@ def added(trial: Trial) -> str:
     return '\n'.join([told, *decisions])
 
 
+def confirmed(trials: Sequence[Trial]) -> str:
+    """What there is to say of repeats that were added."""
+    if not trials:
+        return 'Nothing was added: the best decisions have been tried so often.'
+    told = [f'  trial {each.id}: repeat {each.repeat} of trial {each.repeat_of}' for each in trials]
+    return '\n'.join(['To run when the search goes on, before new suggestions:', *told])
+
+
 def import_file(study: Study, path: str) -> str:
     """Adds the trials of an exported study to another one.
 

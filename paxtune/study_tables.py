@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paxtune import budgets, exchange
+from paxtune import budgets, exchange, repeats
 from paxtune.differences import differences, shown
 from paxtune.labels import label
 from paxtune.printing import Document, Row, Table
@@ -45,7 +45,10 @@ def summary(study: Study) -> Document:
         'trials': {how: counts[how] for how in OUTCOMES},
         'budgets': limits,
         'decisions': decisions,
-        'best': _rows(study, front),
+        'best': [
+            {**row, **more}
+            for row, more in zip(_rows(study, front), _repeats(study, front), strict=True)
+        ],
         'infeasible': reasons,
     }
     told = facts | {
@@ -105,6 +108,7 @@ def history_of(study: Study, number: int) -> Document:
         'attempt': trial.attempt,
         'worker': trial.holder or None,
         'measured at step': last,
+        'repeat_of': trial.repeat_of,
         **{name: row[name] for name in ('origin', 'created', 'completed', 'seconds')},
         **trial.decisions,
     }
@@ -135,8 +139,33 @@ def best_of(study: Study, trials: Sequence[Trial], train_command: str) -> Docume
     remark = '' if trials else 'No trial was completed yet.'
     if train_command:
         remark = f'To train trial {trials[0].id}:\n  {train_command}'
+    repeated = _repeats(study, trials)
+    rows = [{**row, **more} for row, more in zip(rows, repeated, strict=True)]
     data = {'trials': rows, 'train': train_command or None}
-    return Document(data, rows, trial_columns(study, trials), [_compact(study, trials)], remark)
+    table = _compact(study, trials)
+    if any(repeated):
+        table = dataclasses.replace(
+            table,
+            rows=[{**row, **more} for row, more in zip(table.rows, repeated, strict=True)],
+            columns=[*table.columns, *repeated[0]],
+        )
+    columns = [*trial_columns(study, trials), *(repeated[0] if repeated else [])]
+    return Document(data, rows, columns, [table], remark)
+
+
+def _repeats(study: Study, trials: Sequence[Trial]) -> list[Row]:
+    """Of trials that stand for decisions, what their repeats say; nothing in a study without."""
+    standings = {each.trial.id: each for each in study.standings}
+    found = [standings[trial.id] for trial in trials]
+    if not repeats.has_repeats(study.trials, study.search.repeats):
+        return [{} for _ in found]
+    columns = reward_columns(study)
+    return [
+        {'num_repeats': len(each.trials)}
+        | {f'mean {name}': mean for name, mean in zip(columns, each.rewards, strict=True)}
+        | {f'± {name}': e for name, e in zip(columns, each.standard_errors, strict=True)}
+        for each in found
+    ]
 
 
 def best_trials(study: Study, count: int | None = None) -> list[Trial]:
@@ -232,12 +261,13 @@ def _best_tables(study: Study, best: Sequence[Trial]) -> list[Table]:
         _upright(
             {
                 study.rewards[0].label: repr(trial.reward),
+                **{name: _exact(value) for name, value in repeated.items()},
                 **{path: _exact(value) for path, value in trial.decisions.items()},
             },
             f'best: trial {trial.id}',
             'value',
         )
-        for trial in best
+        for trial, repeated in zip(best, _repeats(study, best), strict=True)
     ]
 
 
@@ -264,7 +294,8 @@ def _budgets(study: Study, trials: Sequence[Trial]) -> list[dict[str, Any]]:
         {'budget': 'failures', 'used': failures, 'limit': search.max_failures},
     ]
     if search.target_reward is not None:
-        reached = study.best.reward if study.best else None
+        best = study.standings[:1]
+        reached = best[0].rewards[0] if best else None
         rows.append({'budget': 'reward', 'used': reached, 'limit': search.target_reward})
     return rows
 

@@ -4,7 +4,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from paxtune import asking_ahead
+from paxtune import asking_ahead, repeats
 from paxtune.algorithms import Exhausted, PastTrial, Request, Suggestion
 from paxtune.algorithms.sampling import complete
 from paxtune.decisions import Decisions
@@ -67,13 +67,19 @@ class Suggestions:
             SuggestionError: the algorithm raised.
             UserError: nothing in the space satisfies its constraints.
         """
+        ordinal = number
+        if self._search.repeats > 1:
+            trials, running = self._earlier(number)
+            if (due := repeats.due(trials, self._search.repeats, running)) is not None:
+                return Suggestion(due[0].by_id), repeats.notes_of(*due)
+            ordinal = repeats.ordinal(trials, number)
         if self._search.seeds:
             sown = sum(t.origin == 'seed' for t in self._read_trials() if t.id < number)
             if sown < len(self._search.seeds):
                 seed = self._search.seeds[sown]
-                return Suggestion(self.completed(seed, number)), {'origin': 'seed'}
+                return Suggestion(self.completed(seed, ordinal)), {'origin': 'seed'}
         try:
-            suggestion = self.algorithm.suggest(self._request(number))
+            suggestion = self.algorithm.suggest(self._request(number, ordinal))
             to_parameters(self._space.spec, suggestion.decisions)
         except (UserError, Exhausted):
             raise
@@ -92,7 +98,7 @@ class Suggestions:
             UserError: they are none of the space, do not fit together, or make nothing feasible.
         """
         made = self._space.parse(dict(given), partial=True)
-        rng, reason = self._request(number).rng(), None
+        rng, reason = self._request(number, number).rng(), None
         for _ in range(_MAX_DRAWS):
             try:
                 drawn = complete(self._space.spec, made, rng)
@@ -161,11 +167,12 @@ class Suggestions:
             # A bug, or a signal, that came up while the model was traced: the trial will tell.
             return None
 
-    def _request(self, number: int) -> Request:
+    def _request(self, number: int, ordinal: int) -> Request:
+        """What is asked for the trial of a number, which is the ordinal-th without repeats."""
         return Request(
             self._space.spec,
             self._search.seed,
-            number,
+            ordinal,
             lambda: self._history(number),
             self.why_infeasible,
             self._prior,
@@ -173,14 +180,17 @@ class Suggestions:
 
     def _history(self, number: int) -> list[PastTrial]:
         with collected_later():
-            trials = self._read_trials()
-            if not self.algorithm.asks_ahead:
-                return [*self._priors, *map(self._remember, trials)]
-            # As they were when the trial before it began, whenever this is asked.
-            trials = [trial for trial in trials if trial.id < number]
-            pending = asking_ahead.running(trials)
-            own = [_pending(t) if t.id in pending else self._remember(t) for t in trials]
-            return [*self._priors, *own]
+            trials, running = self._earlier(number)
+            past = [_pending(t) if t.id in running else self._remember(t) for t in trials]
+            return [*self._priors, *repeats.as_one(trials, past, self._search.repeats)]
+
+    def _earlier(self, number: int) -> tuple[list[Trial], frozenset[int]]:
+        """The trials below a number, and those that count as running though they may have ended."""
+        trials = [trial for trial in self._read_trials() if trial.id < number]
+        if not self.algorithm.asks_ahead:
+            return trials, frozenset()
+        # As they were when the trial before it began, whenever this is asked.
+        return trials, asking_ahead.running(trials)
 
     def _remember(self, trial: Trial) -> PastTrial:
         known = self._past.get(trial.id)

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from paxtune.trial import Trial
 
 _ABOUT = (
-    'stopped', 'reason', 'attempt', 'origin', 'parent', 'created', 'completed', 'seconds',
+    'stopped', 'reason', 'attempt', 'origin', 'parent', 'repeat', 'repeat_of', 'created',
+    'completed', 'seconds',
 )  # fmt: skip
 
 
@@ -46,6 +47,8 @@ def trial_row(trial: 'Trial', rewards: list[str]) -> dict[str, Any]:
         'attempt': trial.attempt,
         'origin': trial.origin,
         'parent': trial.parent,
+        'repeat': trial.repeat,
+        'repeat_of': trial.repeat_of,
         'created': trial.created,
         'completed': trial.completed,
         'seconds': trial.seconds,

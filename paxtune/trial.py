@@ -88,12 +88,18 @@ class Trial:
         return to_dna(self._study.space.spec, self.by_id)
 
     def materialize(self) -> Any:
-        """The trial's experiment: the study's, with every decision made.
+        """The trial's experiment: the study's, with every decision made, and its own seeds.
 
         Raises:
             ValueError: the decisions do not fit together, says a component's `check`.
         """
-        return self._study.space.materialize(self.by_id)
+        made = self._study.space.materialize(self.by_id)
+        if self.repeat == 1 or not self._study.space.is_tunable:
+            return made
+        # Imported here: a study of a function has no use for what trains.
+        from paxtune.reseeding import reseeded
+
+        return reseeded(made, self.repeat)
 
     @functools.cached_property
     def measurements(self) -> list[Measurement]:
@@ -142,10 +148,26 @@ class Trial:
         """The number of the trial that the algorithm derived this one from."""
         return self._number('parent')
 
-    @property
+    @functools.cached_property
     def retry_of(self) -> int | None:
-        """The number of the trial that this one repeats."""
+        """The number of the trial that this one does again, with the same seeds."""
         return self._number('retry_of')
+
+    @functools.cached_property
+    def repeat(self) -> int:
+        """Which of the trials of its decisions it is, from 1: each trains with other seeds."""
+        return self._number('repeat') or 1
+
+    @functools.cached_property
+    def repeat_of(self) -> int | None:
+        """The number of the trial whose decisions this one tries with other seeds."""
+        return None if self.is_imported else self._number('repeat_of')
+
+    @property
+    def repeat_of_imported(self) -> str | None:
+        """The same of a trial that ran in another study: the origin of that trial."""
+        number = self._number('repeat_of') if self.is_imported else None
+        return None if number is None else f'{self.origin.rpartition("#")[0]}#{number}'
 
     @property
     def warm_start(self) -> int | None:
@@ -154,7 +176,10 @@ class Trial:
 
     @property
     def origin(self) -> str:
-        """Where the decisions are from: 'algorithm', 'seed', 'added', 'retry', or a study."""
+        """Where the decisions are from.
+
+        That is 'algorithm', 'seed', 'added', 'retry', 'repeat', or a study.
+        """
         return self._note('origin') or 'algorithm'
 
     @property
