@@ -1,12 +1,14 @@
 """Algorithms that search."""
 
 from paxtune.algorithms.base import Algorithm, Exhausted, PastTrial, Request, Suggestion
+from paxtune.algorithms.dna_generator import DnaGenerator
 from paxtune.algorithms.random_search import RandomSearch
 from paxtune.algorithms.regularized_evolution import RegularizedEvolution
 from paxtune.algorithms.sweeping import Sweeping
 
 __all__ = [
     'Algorithm',
+    'DnaGenerator',
     'Exhausted',
     'PastTrial',
     'RandomSearch',

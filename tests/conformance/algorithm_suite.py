@@ -71,9 +71,9 @@ def past(
     """A trial that has ended."""
     decisions = suggestion.decisions
     if infeasible:
-        return PastTrial(number, decisions, 'infeasible')
+        return PastTrial(number, decisions, 'infeasible', memo=suggestion.memo)
     scores = (merit(decisions), -merit(decisions), math.cos(merit(decisions)))[:num_objectives]
-    return PastTrial(number, decisions, 'completed', scores)
+    return PastTrial(number, decisions, 'completed', scores, suggestion.memo)
 
 
 def forbidden(decisions: Decisions) -> str | None:
