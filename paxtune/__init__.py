@@ -11,9 +11,12 @@ Example:
 from etils import epy
 
 with epy.lazy_api_imports(globals()):
+    from paxtune.algorithms import DnaGenerator as DnaGenerator
+    from paxtune.algorithms import Eagle as Eagle
     from paxtune.algorithms import RandomSearch as RandomSearch
     from paxtune.algorithms import RegularizedEvolution as RegularizedEvolution
     from paxtune.algorithms import Sweeping as Sweeping
+    from paxtune.algorithms import VizierDesigner as VizierDesigner
     from paxtune.api import load_study as load_study
     from paxtune.api import tune as tune
     from paxtune.callbacks import Callback as Callback

@@ -59,6 +59,11 @@ class DnaGenerator(Algorithm):
     generator: str
     kwargs: dict[str, Any] = {}
 
+    @property
+    def maker(self) -> str:
+        """The dotted path of what is used."""
+        return str(self.generator)
+
     def check(self) -> None:
         dotted.plain(self.kwargs, 'kwargs')
 

@@ -9,7 +9,7 @@ what the algorithm asks for, and nothing besides:
   a program that makes the algorithm.
 - A class must be of the kind that is asked for; a function must say in its signature that it
   returns one (`-> pg.DNAGenerator`). This is looked at before anything is called, so a path to
-  `os.system` is refused. A class method of such a class counts as the class.
+  `os.system` is refused, and so is a method of a class (PyGlove's `from_json` runs what it reads).
 - Arguments are plain data: numbers, strings, lists, dictionaries.
 """
 
@@ -44,7 +44,7 @@ def find(path: str, base: type, field: str) -> Callable[..., Any]:
     """The class or function that a path names, which makes objects of a class.
 
     Args:
-        path: `module.Class`, `module.Class.class_method` or `module.function`.
+        path: `module.Class` or `module.function`.
         base: the class of what it makes.
         field: where the path stands, for messages.
 
@@ -64,9 +64,8 @@ def find(path: str, base: type, field: str) -> Callable[..., Any]:
     if len(parts) < 2 or not all(part.isidentifier() and part[:2] != '__' for part in parts):
         raise UserError(f'{field}: expected the dotted path of a class or function: {path!r}')
     found, rest = _module(parts, where)
-    for i, part in enumerate(rest):
-        is_last_of_class = isinstance(found, type) and i == len(rest) - 1
-        if not (isinstance(found, ModuleType) or is_last_of_class) or not hasattr(found, part):
+    for part in rest:
+        if not isinstance(found, ModuleType) or not hasattr(found, part):
             raise UserError(f'{where} is not there: {_name(found)} has no {part}')
         found = getattr(found, part)
     if not _makes(found, base):
@@ -78,12 +77,13 @@ def find(path: str, base: type, field: str) -> Callable[..., Any]:
 
 
 def import_named(path: str) -> None:
-    """Imports what a person has named, such as in a flag.
+    """Imports the module of what a person has named, such as in a flag.
 
-    What goes wrong inside the module is raised as it is.
+    What is wrong with the path, `find` says. What goes wrong inside the module is raised as it is.
     """
     parts = path.split('.')
-    if all(part.isidentifier() and part[:2] != '__' for part in parts):
+    legal = all(part.isidentifier() and part[:2] != '__' for part in parts)
+    if legal and importlib.util.find_spec(parts[0]) is not None:
         _import(parts)
 
 
@@ -103,7 +103,7 @@ def _module(parts: list[str], where: str) -> tuple[Any, list[str]]:
             raise UserError(f'{where} cannot be imported: {error}') from error
     known = module('.'.join(parts))
     rest = parts[known.count('.') + 1 :] if known else parts
-    # More than a class and its method after it: these are modules that are not imported.
+    # What follows may be modules that are not imported.
     if known is None or (rest and not hasattr(sys.modules[known], rest[0])):
         raise UserError(
             f'{where}: its module is not imported. Let the module of --exp import it, or name it '
@@ -134,8 +134,6 @@ def _name(found: Any) -> str:
 
 
 def _makes(found: Any, base: type) -> bool:
-    if inspect.ismethod(found):
-        found = found.__self__
     if isinstance(found, type):
         return issubclass(found, base) and not inspect.isabstract(found)
     if not inspect.isfunction(found):
@@ -160,7 +158,7 @@ def plain(value: Any, path: str) -> Any:
     Raises:
         ValueError: it is something else.
     """
-    if isinstance(value, dict):
+    if isinstance(value, dict) and '_type' not in value:  # PyGlove would make an object of it.
         return {name: plain(child, f'{path}.{name}') for name, child in value.items()}
     if isinstance(value, list):
         return [plain(child, f'{path}[{i}]') for i, child in enumerate(value)]
