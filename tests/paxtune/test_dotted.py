@@ -45,13 +45,13 @@ def test_a_study_is_shown_without_an_import(tmp_path, alarm, path):
     plain = Search(paxtune.MetricReward('maximize', 'reward'), num_trials=2)
     named = plain.clone(override={'algorithm': DnaGenerator(path, {'command': 'touch x'})})
     before = set(sys.modules)
-    with pytest.raises(UserError, match='is no DNAGenerator|not imported'):
+    with pytest.raises(UserError, match=r'is no DNAGenerator|not imported'):
         Study.open(folder, value, search=named)
     Study.open(folder, value, search=plain).close()
     _put(folder, 'paxtune.algorithms.random_search.RandomSearch', path)
     with Study.load(folder, read_only=False) as study:
         assert study.search.algorithm.generator == path
-        with pytest.raises(UserError, match='is no DNAGenerator|not imported'):
+        with pytest.raises(UserError, match=r'is no DNAGenerator|not imported'):
             study.search.algorithm.suggest(Request(Space(value).spec, 0, 1, list))
     assert not {name for name in set(sys.modules) - before if name.startswith(alarm)}
 

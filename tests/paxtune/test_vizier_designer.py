@@ -51,6 +51,13 @@ class Recorder(vza.Designer):
         return [suggestion]
 
 
+class Picky(Recorder):
+    """A designer that says no."""
+
+    def update(self, completed: vza.CompletedTrials, all_active: vza.ActiveTrials) -> None:
+        raise ValueError('too many categories')
+
+
 def recorder(problem: vz.ProblemStatement) -> Recorder:
     return Recorder(problem, 0)
 
@@ -143,7 +150,8 @@ def test_a_function_that_returns_a_designer_will_do():
         ('vizier._src.algorithms.nothing.X', 'has no nothing'),
         (f'{__name__}.unsaid', 'nor a function that says'),
         ('my_designers.Mine', 'its module is not imported'),
-        ('vizier._src.algorithms.designers.bocs.BOCSDesigner', r'cannot search this.*RandomSearch'),
+        ('vizier._src.algorithms.designers.bocs.BOCSDesigner', 'cannot be imported'),  # No cvxpy.
+        (f'{__name__}.Picky', 'cannot search this: ValueError: too many categories. RandomSearch'),
     ],
 )
 def test_what_is_no_designer_is_refused_before_the_first_trial(designer, message):
