@@ -165,11 +165,11 @@ class _Swarm:
     def suggest(self) -> tuple[Decisions, str]:
         """Decisions, and the firefly that they are from."""
         (suggestion,) = self._designer.suggest(1)
-        fly = suggestion.metadata.ns('eagle')['parent_fly_id']
+        fly = str(suggestion.metadata.ns('eagle')['parent_fly_id'])
         return self._problem.decisions(suggestion.parameters.as_dict()), fly
 
     def _dumped(self) -> dict[str, Any]:
-        dumped: dict[str, Any] = json.loads(self._designer.dump().ns('eagle')['firefly_pool'])
+        dumped: dict[str, Any] = json.loads(str(self._designer.dump().ns('eagle')['firefly_pool']))
         return dumped
 
     def dump(self) -> str:

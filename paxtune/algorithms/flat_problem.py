@@ -141,7 +141,8 @@ class FlatProblem:
         """
         first = min((trial.id for trial in history), default=1)
         offset = min(first - 1, 0)
-        ended, active = [], []
+        ended: list[Any] = []
+        active: list[Any] = []
         for trial in history:
             made = self.trial(trial, trial.id - offset)
             (active if trial.state == 'pending' else ended).append(made)

@@ -108,7 +108,7 @@ def test_a_new_process_goes_on_as_the_old_one_would_have(name):
     spec, algorithm = pg.dna_spec(conditional()), evolution(name)
 
     def study(forgets: bool) -> list[PastTrial]:
-        rng, trials = random.Random(1), []
+        rng, trials = random.Random(1), list[PastTrial]()
         for number in range(1, 16):
             if forgets:
                 dna_generator._replays.clear()
@@ -130,7 +130,7 @@ def test_a_new_process_goes_on_as_the_old_one_would_have(name):
 
 def test_evolution_climbs():
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-4, 1.0, 'log'), y=intv(1, 100)))
-    algorithm, history = evolution('hill_climb'), []
+    algorithm, history = evolution('hill_climb'), list[PastTrial]()
     for number in range(1, 60):
         suggestion = ask(algorithm, spec, history)
         score = -abs(suggestion.decisions['y'] - 50) - abs(suggestion.decisions['x'] - 1e-2)
@@ -209,7 +209,7 @@ def test_the_state_of_random_is_left_alone():
 
 def test_a_suggestion_is_quick_at_a_hundred_trials():
     spec = pg.dna_spec(pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(5)}))
-    algorithm, history = evolution('regularized_evolution'), []
+    algorithm, history = evolution('regularized_evolution'), list[PastTrial]()
     for number in range(1, 101):
         suggestion = ask(algorithm, spec, history)
         history.append(past(number, suggestion))
