@@ -213,6 +213,7 @@ def _with_seeds(tunable: 'Tunable', base: 'Tunable', args: 'argparse.Namespace')
 def _with_algorithm(tunable: 'Tunable', text: str) -> 'Tunable':
     """The experiment with the algorithm of --algorithm; of its own class, it keeps its own."""
     import paxtune.algorithms as algorithms
+    from paxtune.algorithms import dotted
     from trainer import overrides
 
     classes = {
@@ -227,7 +228,12 @@ def _with_algorithm(tunable: 'Tunable', text: str) -> 'Tunable':
         if type(tunable.search.algorithm).__name__ == classes[text]:
             return tunable
         text = f'{classes[text]}()'
-    return overrides.override(tunable, [f'search.algorithm={text}'])
+    tunable = overrides.override(tunable, [f'search.algorithm={text}'])
+    named = tunable.search.algorithm
+    if isinstance(named, algorithms.DnaGenerator | algorithms.VizierDesigner):
+        # As --exp: a person has named it. Of what a study names, nothing is imported.
+        dotted.import_named(named.maker)
+    return tunable
 
 
 def _check_metrics(tunable: 'Tunable') -> None:

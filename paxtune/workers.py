@@ -309,15 +309,19 @@ def wait_for_the_last(directory: Path, seconds: float = 20.0) -> None:
 
 
 def modules_of(value: Any) -> list[str]:
-    """The modules of the classes that a value is built of, which workers must import.
+    """The modules of the classes that a value is built of, or names, which workers must import.
 
     Raises:
         UserError: a class is defined in the script that was started.
     """
     import pyglove as pg
 
+    from paxtune.algorithms import DnaGenerator, VizierDesigner, dotted
+
     objects = pg.query(value, where=lambda part: isinstance(part, pg.Object), enter_selected=True)
     found = {type(each).__module__ for each in objects.values()}
+    named = [each for each in objects.values() if isinstance(each, DnaGenerator | VizierDesigner)]
+    found |= set(filter(None, (dotted.module(each.maker) for each in named)))
     if '__main__' in found:
         raise UserError(
             'workers are processes of their own, which cannot import what is defined in the '

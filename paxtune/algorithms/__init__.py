@@ -3,6 +3,8 @@
 from paxtune.algorithms.base import Algorithm, Exhausted, PastTrial, Request, Suggestion
 from paxtune.algorithms.cma_es import CMAES
 from paxtune.algorithms.default import Default
+from paxtune.algorithms.dna_generator import DnaGenerator
+from paxtune.algorithms.eagle import Eagle
 from paxtune.algorithms.gp.bandit import GPBandit
 from paxtune.algorithms.grid import Grid
 from paxtune.algorithms.hill_climbing import HillClimbing
@@ -10,12 +12,15 @@ from paxtune.algorithms.nsga2 import NSGA2
 from paxtune.algorithms.quasi_random import QuasiRandom
 from paxtune.algorithms.random_search import RandomSearch
 from paxtune.algorithms.regularized_evolution import RegularizedEvolution
+from paxtune.algorithms.vizier_designer import VizierDesigner
 
 __all__ = [
     'CMAES',
     'NSGA2',
     'Algorithm',
     'Default',
+    'DnaGenerator',
+    'Eagle',
     'Exhausted',
     'GPBandit',
     'Grid',
@@ -26,4 +31,5 @@ __all__ = [
     'RegularizedEvolution',
     'Request',
     'Suggestion',
+    'VizierDesigner',
 ]

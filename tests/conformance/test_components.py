@@ -11,7 +11,7 @@ import pytest
 import paxtune
 import search_spaces
 import trainer
-from paxtune.algorithms import CMAES, NSGA2, Grid, HillClimbing
+from paxtune.algorithms import CMAES, NSGA2, DnaGenerator, Eagle, Grid, HillClimbing, VizierDesigner
 from paxtune.constraints import Requires
 from paxtune.cross_step import BestStep, LastStep, MeanOfSteps
 from paxtune.failures import ErrorPattern
@@ -79,6 +79,8 @@ _MORE = [
     Constant(warmup_steps=3),
     Cycle(schedules=[LinearDecay(decay_steps=9)], steps=[9]),
     DigitsInput(batch_size=2, split='test'),
+    DnaGenerator('pyglove.evolution.neat', {'population_size': 9}),
+    Eagle(),
     Exponential(decay_steps=9),
     ErrorPattern('RuntimeError', 'RESOURCE_EXHAUSTED'),
     F1(),
@@ -140,6 +142,7 @@ _MORE = [
     SyntheticLmInput(batch_size=2, sequence_length=8, vocab_size=9),
     TextInput(batch_size=2, sequence_length=8, paths=['/data/*.txt']),
     TunasAbsolute('eval/accuracy', 'num_params', 1e6),
+    VizierDesigner('my.designers.Mine', {'seed': 1}),
     WarmStart('/runs/a/checkpoints', [LoadRule('head.*'), LoadRule(r'(a|b).*')], ignore=['c']),
     WeightedLosses(losses={'a': SigmoidCrossEntropy()}, weights={'a': 0.5}),
     WeightedSum('minimize', ['eval/loss', Metric.num_params()], [1.0, 1e-9]),
