@@ -135,7 +135,9 @@ class Adapting:
         self._optimizer = kept[key]
 
     def _first(self) -> Any:
-        from cmaes import CatCMAwM  # Imported here: it imports scipy.stats, which takes a second.
+        from cmaes._catcmawm import (
+            CatCMAwM,
+        )  # Imported here: it imports scipy.stats, which takes a second.
 
         layout = self._layout
         population_size, step, _, _ = self._made_of
@@ -181,7 +183,7 @@ class Adapting:
             optimizer.tell(ranked)
 
     def _solution(self, point: str) -> Any:
-        from cmaes import CatCMAwM
+        from cmaes._catcmawm import CatCMAwM
 
         normal, chosen = json.loads(point)
         layout, one_hot = self._layout, None

@@ -31,7 +31,7 @@ class HillClimbing(Algorithm):
     """
 
     starts: int = 5
-    step: float = 0.15
+    step: float = 0.2
     patience: int = 30
 
     def check(self) -> None:

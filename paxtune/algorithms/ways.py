@@ -95,7 +95,14 @@ def _values(point: pg.geno.Float, count: int | None) -> Sequence[int | float]:
     if count is None:
         raise ValueError(f'{point.id.path}: a range of floats has countless values')
     shares = [i / (count - 1) for i in range(count)] if count > 1 else [0.5]
-    return sorted({from_share(point, share) for share in shares})
+    return sorted({_readable(point, from_share(point, share)) for share in shares})
+
+
+def _readable(point: pg.geno.Float, number: int | float) -> int | float:
+    """0.01 where the logarithms made 0.010000000000000004."""
+    if isinstance(number, int):
+        return number
+    return min(max(float(f'{number:.12g}'), float(point.min_value)), float(point.max_value))
 
 
 class _Choice:

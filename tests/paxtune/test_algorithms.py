@@ -17,6 +17,7 @@ from paxtune.algorithms import (
     Request,
 )
 from paxtune.algorithms.sampling import draw, mutate
+from paxtune.algorithms.scales import from_share, to_share
 from paxtune.decisions import Decisions, active_points, ids, to_dna
 from tests.conformance.algorithm_suite import ask, check_algorithm, conditional, past, run
 from tests.paxtune.spaces import values
@@ -286,6 +287,27 @@ def test_mutation_changes_an_integer_on_its_scale():
     assert mutate(narrow, {'x': 8}, rng) == {'x': 7}
 
 
+@pytest.mark.parametrize('scale', ['log', 'rlog'])
+def test_local_mutation_moves_a_step_on_the_scale(scale):
+    point = pg.dna_spec(pg.Dict(x=pg.floatv(1e-4, 1.0, scale))).elements[0]
+    rng = random.Random(0)
+    spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-4, 1.0, scale)))
+    at = from_share(point, 0.4)
+    moves = [to_share(point, mutate(spec, {'x': at}, rng, 0.1)['x']) - 0.4 for _ in range(400)]
+    assert abs(sum(moves) / 400) < 0.02
+    assert abs(math.sqrt(sum(move**2 for move in moves) / 400) - 0.1) < 0.02
+    # From an end, inwards only.
+    ends = [mutate(spec, {'x': 1.0}, rng, 0.1)['x'] for _ in range(50)]
+    assert all(from_share(point, 0.4) < end < 1.0 for end in ends)
+
+
+def test_local_mutation_changes_a_whole_number_however_small_the_step():
+    spec = pg.dna_spec(pg.Dict(x=intv(1, 3)))
+    rng = random.Random(0)
+    assert {mutate(spec, {'x': 2}, rng, 1e-6)['x'] for _ in range(20)} == {1, 3}
+    assert mutate(spec, {'x': 3}, rng, 1e-6) == {'x': 2}
+
+
 def test_mutated_permutation_swaps_two_and_keeps_what_is_inside():
     spec = pg.dna_spec(pg.Dict(x=pg.permutate([pg.Dict(y=pg.oneof([1, 2, 3])), 'b', 'c'])))
     parent: Decisions = {'x[0]': 0, 'x[0][=0/3].y': 2, 'x[1]': 1, 'x[2]': 2}
@@ -433,6 +455,16 @@ def test_evolution_finds_the_better_half_more_often_than_chance():
         history.append(PastTrial(number, trial.decisions, 'completed', (score,)))
     mean = sum(t.score or 0.0 for t in history[-20:]) / 20
     assert mean > 8.5
+
+
+def test_evolution_with_a_step_changes_numbers_locally():
+    spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-6, 1.0, 'log')))
+    history = [PastTrial(1, {'x': 1e-3}, 'completed', (1.0,))]
+    algorithm = RegularizedEvolution(1, tournament_size=1, step=0.01)
+    children = [ask(algorithm, spec, history, seed).decisions['x'] for seed in range(20)]
+    assert all(5e-4 < child < 2e-3 for child in children)
+    with pytest.raises(ValueError, match='step must be greater than 0'):
+        RegularizedEvolution(step=0.0)
 
 
 @pytest.mark.parametrize('sizes', [(4, 5), (4, 0), (0, 0)])

@@ -53,7 +53,7 @@ def test_ranges_are_cut_evenly_on_their_scale():
     found = {id_: sorted({trial.decisions[id_] for trial in trials}) for id_ in spec.decision_ids}
     assert len(trials) == 27
     assert found == {
-        'rate': pytest.approx([1e-4, 1e-2, 1.0]),
+        'rate': [1e-4, 1e-2, 1.0],
         'width': [1, 22, 1000],
         'depth': [1, 2, 3],
     }
@@ -85,12 +85,12 @@ def test_all_of_a_finite_space_in_order(make):
     assert [found.at(index) for index in range(len(first))] == first
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=20)
 @given(values())
 def test_ways_are_all_different_and_legal(value):
     spec = pg.dna_spec(value)
     found = ways(spec, 2)
-    indices = range(found.size) if found.size < 200 else range(0, found.size, found.size // 99)
+    indices = range(found.size) if found.size < 60 else range(0, found.size, found.size // 30)
     made = [found.at(index) for index in indices]
     assert len({tuple(decisions.items()) for decisions in made}) == len(indices)
     for decisions in made[:20]:
@@ -104,7 +104,7 @@ def test_shuffled_it_is_the_same_grid_in_another_order_of_each_seed():
         [trial.decisions for trial in run(Grid(shuffle=True), spec, 999, seed=seed)]
         for seed in range(2)
     ]
-    assert len(grid) == (3 * 5 + 8 + 1) * 5
+    assert len(grid) == (3 * 5 + 10 + 1) * 5
     for order in orders:
         assert order != grid
         assert sorted(map(repr, order)) == sorted(map(repr, grid))

@@ -4,7 +4,15 @@ import pyglove as pg
 import pytest
 from vizier.service import pyvizier as svz
 
-from paxtune.algorithms import RandomSearch, RegularizedEvolution
+from paxtune.algorithms import (
+    CMAES,
+    NSGA2,
+    Grid,
+    HillClimbing,
+    QuasiRandom,
+    RandomSearch,
+    RegularizedEvolution,
+)
 from paxtune.policies import MedianStopping
 from paxtune.rewards import MetricReward, NonFiniteRewardError
 from paxtune.study import Study
@@ -33,22 +41,33 @@ def test_an_open_study_sees_a_larger_number_of_trials(tmp_path):
         assert study.suggest() is None
 
 
-def test_the_same_seed_gives_the_same_trials_in_one_go_or_in_several(tmp_path):
-    for algorithm in (RandomSearch(), RegularizedEvolution(3, 2)):
-        tunable = toy(search=search(algorithm=algorithm, num_trials=5, seed=7))
-        name = type(algorithm).__name__
-        with Study.open(tmp_path / name / 'whole', tunable) as whole:
-            run(whole)
-            expected = decisions(whole)
-        for number in range(5):
-            with Study.open(tmp_path / name / 'parts', tunable) as part:
-                assert len(part.trials) == number
-                finish(ask(part))
-        with Study.load(tmp_path / name / 'parts') as part:
-            assert decisions(part) == expected
-        other = toy(search=search(algorithm=algorithm, num_trials=5, seed=8))
-        with Study.open(tmp_path / name / 'other', other) as study:
-            assert ask(study).decisions != expected[0]
+@pytest.mark.parametrize(
+    'algorithm',
+    [
+        RandomSearch(),
+        QuasiRandom(),
+        Grid(shuffle=True),
+        HillClimbing(starts=2),
+        RegularizedEvolution(3, 2),
+        NSGA2(population_size=2),
+        CMAES(population_size=4),
+    ],
+    ids=lambda algorithm: type(algorithm).__name__,
+)
+def test_the_same_seed_gives_the_same_trials_in_one_go_or_in_several(tmp_path, algorithm):
+    tunable = toy(search=search(algorithm=algorithm, num_trials=5, seed=7))
+    with Study.open(tmp_path / 'whole', tunable) as whole:
+        run(whole)
+        expected = decisions(whole)
+    for number in range(5):
+        with Study.open(tmp_path / 'parts', tunable) as part:
+            assert len(part.trials) == number
+            finish(ask(part))
+    with Study.load(tmp_path / 'parts') as part:
+        assert decisions(part) == expected
+    other = toy(search=search(algorithm=algorithm, num_trials=5, seed=8))
+    with Study.open(tmp_path / 'other', other) as study:
+        assert ask(study).decisions != expected[0]
 
 
 def test_studies_in_one_process_do_not_touch_each_other(tmp_path):
