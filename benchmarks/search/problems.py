@@ -61,11 +61,11 @@ class Parameter:
 
 
 def opened(parameters: Sequence[Parameter], values: dict[str, Value]) -> Iterator[Parameter]:
-    """The parameters that have a value, while those that are given already are put into `values`.
+    """The parameters that have a value, one after the other.
 
     Args:
         parameters: owners before what they open.
-        values: of those before, by name; the caller adds each.
+        values: where the caller puts the value of each before it asks for the next.
     """
     for each in parameters:
         if each.opened_by is None or values.get(each.opened_by[0]) == each.opened_by[1]:
