@@ -33,6 +33,7 @@ seeds and 15 trials; `--check` exits with 1 where the goal is missed.
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -109,7 +110,10 @@ def run_missing(plan: Sequence[tuple[Method, Cell]], data_dir: Path, cache_dir: 
             minutes = (time.time() - began) / 60
             print(f'{count} of {len(todo)} after {minutes:.1f} min', file=sys.stderr, flush=True)
 
-    python = {'own': lambda: Path(sys.executable), 'peers': lambda: python_of('search')}
+    def own() -> Path:
+        return Path(sys.executable)
+
+    python = {'own': own, 'stock': own, 'peers': lambda: python_of('search')}
     Crew(python, data_dir, cache_dir).run(todo, done)
     return len(failures)
 
@@ -195,6 +199,7 @@ def main() -> int:
     flags.add_argument('--only', help='methods, with commas between them')
     flags.add_argument('--problems', help='problems, with commas between them')
     args = flags.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     cache_dir = args.cache_dir.expanduser().resolve()
     cache_dir.mkdir(parents=True, exist_ok=True)
     for name in tables.missing(args.data_dir):

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -36,10 +35,13 @@ class Crew:
             # Two processes have two cores.
             'OMP_NUM_THREADS': '1',
             'JAX_PLATFORMS': 'cpu',
+            # What libraries say of themselves and of each other.
             'TF_CPP_MIN_LOG_LEVEL': '3',
+            'PYTHONWARNINGS': 'ignore',
             'JAX_COMPILATION_CACHE_DIR': str(cache_dir / 'compiled'),
         }
         self._lock = threading.Lock()
+        self._running: list[subprocess.Popen[str]] = []
 
     def run(
         self,
@@ -77,10 +79,14 @@ class Crew:
                         errors.append(error)
 
         threads = [threading.Thread(target=work, daemon=True) for _ in range(processes)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:  # Also where this is ended from outside, in the middle of a cell.
+            for process in self._running:
+                process.kill()
         if errors:
             raise errors[0]
 
@@ -91,12 +97,12 @@ class Crew:
         process = subprocess.Popen(
             [str(python), str(WORKER), *self._folders],
             cwd=ROOT,
-            env=self._environment,
+            env=self._environment | ({'JAX_ENABLE_X64': 'True'} if where == 'stock' else {}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=sys.stderr,
             text=True,
         )
+        self._running.append(process)
         try:
             yield process
         finally:

@@ -28,6 +28,9 @@ class Searcher(Protocol):
     def tell(self, value: float | None) -> None:
         """What came of it; None where it was infeasible."""
 
+    def add(self, values: Mapping[str, Value], value: float | None) -> None:
+        """Tells of a trial that the method has not suggested."""
+
 
 class Refused(Exception):
     """The method says that it cannot search the problem."""
@@ -39,7 +42,8 @@ class Method:
 
     Attributes:
         name: for people.
-        where: 'own' for what runs with paxtune, 'peers' for an environment of its own.
+        where: 'own' for what runs with paxtune; 'peers' in an environment of their own; 'stock' in
+            paxtune's, in processes with double precision, which Vizier's service turns on.
         module: of `benchmarks.search`, whose `make(name, problem, seed)` begins a run.
         trials: in a run.
         seeds: how many runs of a problem there are.
@@ -47,7 +51,7 @@ class Method:
     """
 
     name: str
-    where: Literal['own', 'peers']
+    where: Literal['own', 'peers', 'stock']
     module: str
     trials: int
     seeds: int
@@ -67,7 +71,9 @@ METHODS: Sequence[Method] = (
     Method('optuna_tpe', 'peers', 'optuna_samplers', 100, 20),
     Method('optuna_gp', 'peers', 'optuna_samplers', 50, 5),
     # 8 s a suggestion: some problems, and half as many trials.
-    Method('stock_vizier', 'own', 'stock_vizier', 25, 3, ('rastrigin_4', 'schaffers_20', 'mixed')),
+    Method(
+        'stock_vizier', 'stock', 'stock_vizier', 25, 3, ('rastrigin_4', 'schaffers_20', 'mixed')
+    ),
 )
 
 

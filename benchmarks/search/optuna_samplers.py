@@ -54,6 +54,33 @@ class Study:
         else:
             self.study.tell(self._trial, value)
 
+    def add(self, values: Mapping[str, Value], value: float | None) -> None:
+        """Tells of a trial that the sampler has not suggested."""
+        params: dict[str, Any] = {}
+        distributions = {}
+        for each in self._problem.parameters:
+            if each.name in values:
+                is_place = each.kind == 'ordered'
+                own = values[each.name]
+                params[each.name] = each.values.index(own) if is_place else own
+                distributions[each.name] = _distribution(each)
+        state = optuna.trial.TrialState.FAIL if value is None else None
+        made = optuna.trial.create_trial(
+            params=params, distributions=distributions, value=value, state=state
+        )
+        self.study.add_trial(made)
+
+
+def _distribution(parameter: Parameter) -> Any:
+    low, high, log = parameter.low, parameter.high, parameter.log
+    if parameter.kind == 'number':
+        return optuna.distributions.FloatDistribution(low, high, log=log)
+    if parameter.kind == 'integer':
+        return optuna.distributions.IntDistribution(int(low), int(high), log=log)
+    if parameter.kind == 'ordered':
+        return optuna.distributions.IntDistribution(0, len(parameter.values) - 1)
+    return optuna.distributions.CategoricalDistribution(parameter.values)
+
 
 def make(name: str, problem: Problem, seed: int) -> Searcher:
     """A run of the sampler with that name."""

@@ -7,8 +7,8 @@ import pyglove as pg
 
 from benchmarks.search.methods import Refused, Searcher, own_algorithm
 from benchmarks.search.problems import Parameter, Problem, Value
-from paxtune.algorithms import PastTrial, Request
-from paxtune.decisions import Decisions
+from paxtune.algorithms import PastTrial, Request, Suggestion
+from paxtune.decisions import Decisions, decide
 from trainer.errors import UserError
 from trainer.ranges import intv
 
@@ -47,6 +47,18 @@ def values_of(problem: Problem, decisions: Decisions) -> dict[str, Value]:
     }
 
 
+def decisions_of(problem: Problem, spec: pg.DNASpec, values: Mapping[str, Value]) -> Decisions:
+    """The inverse of `values_of`."""
+    parameters = {each.name: each for each in problem.parameters}
+
+    def choose(point: Any) -> Any:
+        name = point.id.path.rpartition('.')[2]
+        candidates = parameters[name].values
+        return [candidates.index(values[name])] if candidates else values[name]
+
+    return decide(spec, choose)
+
+
 class Study:
     """A run of an algorithm, each suggestion with the whole history and nothing else."""
 
@@ -71,8 +83,14 @@ class Study:
         return values_of(self._problem, self._suggestion.decisions)
 
     def tell(self, value: float | None) -> None:
-        number, suggestion = len(self.history) + 1, self._suggestion
-        made = (number, suggestion.decisions)
+        self._append(self._suggestion, value)
+
+    def add(self, values: Mapping[str, Value], value: float | None) -> None:
+        """Tells of a trial that the algorithm has not suggested."""
+        self._append(Suggestion(decisions_of(self._problem, self.spec, values)), value)
+
+    def _append(self, suggestion: Suggestion, value: float | None) -> None:
+        made = (len(self.history) + 1, suggestion.decisions)
         if value is None:
             trial = PastTrial(*made, 'infeasible', memo=suggestion.memo)
         else:

@@ -80,11 +80,13 @@ class Instance:
         start: begins a run: gives its objective, which may remember what was asked.
         best: the smallest value that there is.
         median: of the values of random draws, of those that are feasible.
+        optimum: what has the smallest value, where it is known.
     """
 
     start: Callable[[], Objective]
     best: float
     median: float
+    optimum: Values | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +137,9 @@ def bbob_problem(name: str, dimension: int) -> Problem:
 
         shape = (_DRAWS, dimension)
         points = np.random.default_rng(seed).uniform(-bbob.BOUND, bbob.BOUND, shape)
-        return Instance(lambda: objective, 0.0, float(np.median(function.of(points))))
+        median = float(np.median(function.of(points)))
+        optimum = dict(zip(names, map(float, function.optimum), strict=True))
+        return Instance(lambda: objective, 0.0, median, optimum)
 
     return Problem(f'{name}_{dimension}', parameters, instance)
 
@@ -186,7 +190,17 @@ def mixed() -> Problem:
                 + 0.03 * (float(values['depth']) - best_depth) ** 2
             )
 
-        return Instance(lambda: objective, 0.0, _median(parameters, objective, seed))
+        optimum: dict[str, Value] = {
+            'rate': 10**best_rate,
+            'dropout': best_dropout,
+            'width': best_width,
+            'depth': best_depth,
+            'batch': best_batch,
+            'activation': next(name for name in activations if not costs[name]),
+            'optimizer': order[0],
+        }
+        median = _median(parameters, objective, seed)
+        return Instance(lambda: objective, 0.0, median, optimum)
 
     return Problem('mixed', parameters, instance)
 
@@ -253,7 +267,15 @@ def conditional() -> Problem:
                 cost += 0.7 * off['adam_rate'] ** 2 + 0.02 * off['epsilon'] ** 2
             return cost + costs[str(values['optimizer'])]
 
-        return Instance(lambda: objective, 0.0, _median(parameters, objective, seed))
+        chosen: dict[str, Value] = {
+            'model': 'network',
+            'optimizer': next(name for name, cost in costs.items() if not cost),
+        }
+        optimum: dict[str, Value] = {}
+        for each in opened(parameters, optimum):
+            optimum[each.name] = chosen[each.name] if each.values else best[each.name]
+        median = _median(parameters, objective, seed)
+        return Instance(lambda: objective, 0.0, median, optimum)
 
     return Problem('conditional', parameters, instance)
 

@@ -63,11 +63,9 @@ def over_problems(of_method: Logs) -> Interval:
     """The geometric mean over problems; problems and seeds are drawn again."""
     rng = np.random.default_rng(0)
     problems = sorted(of_method)
-    drawn = [
-        np.mean([_again(of_method[name], rng) for name in rng.choice(problems, len(problems))])
-        for _ in range(_REPLICATES)
-    ]
-    return _interval(_mean(of_method, problems), np.array(drawn))
+    exact = np.array([[of_method[name].mean() for name in problems]])
+    drawn = _again(of_method, problems, _problems_again(problems, rng), rng)
+    return _interval(float(exact.mean()), drawn.mean(-1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,20 +88,24 @@ def ratios(ours: Logs, rivals: Sequence[Logs]) -> Ratios:
     """
     rng = np.random.default_rng(0)
     problems, methods = sorted(set(ours).intersection(*rivals)), [ours, *rivals]
-    exact = _compared([[each[name].mean() for name in problems] for each in methods])
-    drawn = []
-    for _ in range(_REPLICATES):
-        names = [str(name) for name in rng.choice(problems, len(problems))]
-        drawn.append(_compared([[_again(m[name], rng) for name in names] for m in methods]))
-    overall, each = np.array(drawn).T
-    return Ratios(_interval(exact[0], overall), _interval(exact[1], each))
+    exact = np.array([[[each[name].mean() for name in problems]] for each in methods])
+    which = _problems_again(problems, rng)
+    drawn = np.stack([_again(each, problems, which, rng) for each in methods])
+    overall, each = (
+        _interval(float(compared(exact)[0]), compared(drawn)) for compared in (_overall, _on_each)
+    )
+    return Ratios(overall, each)
 
 
-def _compared(means: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Logarithms of both ratios, of the means [methods, problems], ours first."""
-    table = np.array(means)
-    own, others = table[0], table[1:]
-    return float(own.mean() - others.mean(1).min()), float((own - others.min(0)).mean())
+def _overall(means: np.ndarray) -> np.ndarray:
+    """Logarithms of ratios [replicates], of the means [methods, replicates, problems]."""
+    over = means.mean(-1)
+    return np.asarray(over[0] - over[1:].min(0))
+
+
+def _on_each(means: np.ndarray) -> np.ndarray:
+    """The same, by the better one of each problem."""
+    return np.asarray((means[0] - means[1:].min(0)).mean(-1))
 
 
 def behind(ours: Logs, rivals: Sequence[Logs]) -> list[str]:
@@ -115,13 +117,21 @@ def behind(ours: Logs, rivals: Sequence[Logs]) -> list[str]:
     return [name for name, each in zip(problems, found, strict=True) if each.overall.low > 1]
 
 
-def _again(values: np.ndarray, rng: np.random.Generator) -> float:
-    """The mean of values that are drawn again."""
-    return float(values[rng.integers(len(values), size=len(values))].mean())
+def _problems_again(problems: Sequence[str], rng: np.random.Generator) -> np.ndarray:
+    """Problems drawn again: their indices [replicates, problems]."""
+    return rng.integers(len(problems), size=(_REPLICATES, len(problems)))
 
 
-def _mean(of_method: Logs, problems: Sequence[str]) -> float:
-    return float(np.mean([of_method[name].mean() for name in problems]))
+def _again(
+    of_method: Logs, problems: Sequence[str], which: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Means over seeds drawn again, of problems that were: [replicates, problems]."""
+    means = np.zeros(which.shape)
+    for index, name in enumerate(problems):
+        values, places = of_method[name], which == index
+        drawn = rng.integers(len(values), size=(int(places.sum()), len(values)))
+        means[places] = values[drawn].mean(-1)
+    return means
 
 
 def _interval(value: float, drawn: np.ndarray) -> Interval:

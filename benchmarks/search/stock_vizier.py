@@ -60,15 +60,15 @@ class Study:
         return self._suggestion.parameters.as_dict()
 
     def tell(self, value: float | None) -> None:
-        self.add(dict(self._suggestion.parameters.as_dict()), value)
+        self.add(self._suggestion.parameters.as_dict(), value)
 
-    def add(self, values: dict[str, Value], value: float | None) -> None:
-        """Tells of a trial, of whoever has suggested it."""
+    def add(self, values: Mapping[str, Value], value: float | None) -> None:
+        """Tells of a trial that the designer need not have suggested."""
         from vizier import algorithms as vza
         from vizier import pyvizier as vz
 
         self._count += 1
-        trial = vz.Trial(id=self._count, parameters=values)
+        trial = vz.Trial(id=self._count, parameters=dict(values))
         if value is None:
             trial.complete(vz.Measurement(), infeasibility_reason='infeasible')
         else:
