@@ -4,19 +4,19 @@
 
 There are 10, 25, 50, 100 and 1,000 trials before, drawn at random, of a space of five ranges and
 one choice. All of paxtune's algorithms that can search it, Optuna's TPE and Gaussian process, and
-Vizier's default designer as it comes, all with their defaults, are asked for a suggestion: the first
-one with so many trials, with what is compiled for it, and some later ones, each after another
-trial, of which the median is given. Gaussian processes and the default have processes of their own,
-one after another; compiled programs are kept on disk as always, in a directory that is empty at
-first, and the Gaussian process has a second process that finds them there. Vizier takes 8 s a
-suggestion, so it is asked less often, and not with 1,000 trials.
+Vizier's default designer, all with their defaults, are asked for a suggestion: a first one with so
+many trials, with what is compiled for it, and some later ones, each after another trial, of which
+the median is given. The Gaussian process and the default have processes of their own, one after
+another. Compiled programs are kept on disk, in a directory that is empty at first, and the Gaussian
+process has a second process that finds them there. Vizier takes 8 s a suggestion, so it is asked
+less often, and not with 1,000 trials.
 
-What XLA compiles is counted: with 17, 20, 24, 28 and 32 trials before, the Gaussian process compiles
-for the first alone. And a study of it runs with trials of 3 s: what lies between the end of one and
-the beginning of the next is what a worker waits for.
+What XLA compiles is counted: with 17, 20, 24, 28 and 32 trials before, the Gaussian process
+compiles for the first alone. And a study of it runs with trials of 3 s: what lies between the end
+of one and the beginning of the next is what a worker waits for.
 
-Goals: the Gaussian process at least 4 times as fast as stock Vizier with 10 and 25 trials, 2.5 times
-with 100; nothing compiled between two padded sizes; no worker waits for 0.2 s.
+Goals: the Gaussian process at least 4 times as fast as stock Vizier with 10 and 25 trials, 2.5
+times with 100; nothing compiled between two padded sizes; no worker waits for 0.2 s.
 
 Optuna is installed into `.venv-search` when this is first run. `--quick` has 10 and 25 trials only;
 `--check` exits with 1 where a goal is missed.

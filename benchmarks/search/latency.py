@@ -4,6 +4,7 @@ A line of JSON is printed for each figure.
 """
 
 import importlib
+import itertools
 import json
 import math
 import os
@@ -135,8 +136,7 @@ def waits(num_trials: int, seconds: float) -> list[float]:
         run(0.0, f'{folder}/first')
         times.clear()
         run(seconds, f'{folder}/second')
-    # The last two trials are the algorithm's own for sure, whatever it begins with.
-    return [after[0] - before[1] for before, after in zip(times, times[1:], strict=False)]
+    return [after[0] - before[1] for before, after in itertools.pairwise(times)]
 
 
 def main() -> None:
