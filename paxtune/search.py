@@ -122,6 +122,11 @@ def _flags() -> 'argparse.ArgumentParser':
         help="let the first trial be the experiment's own defaults",
     )
     flags.add_argument(
+        '--prior_defaults',
+        action='store_true',
+        help="believe that good decisions lie around the experiment's own defaults",
+    )
+    flags.add_argument(
         '--prior_studies',
         nargs='+',
         action='extend',
@@ -188,8 +193,13 @@ def _with_seeds(tunable: 'Tunable', base: 'Tunable', args: 'argparse.Namespace')
     from paxtune.search_space import Space
 
     given = seeds.read(args.seed_trials) if args.seed_trials else []
-    if args.seed_defaults:
-        given = [seeds.defaults(Space(tunable), base), *given]
+    wants_defaults = [name for name in ('seed_defaults', 'prior_defaults') if getattr(args, name)]
+    if wants_defaults:
+        defaults = seeds.defaults(Space(tunable), base, f'--{wants_defaults[0]}')
+        if args.seed_defaults:
+            given = [defaults, *given]
+        if args.prior_defaults:
+            tunable.rebind({'search.prior': {**defaults, **tunable.search.prior}})
     if given:
         tunable.rebind({'search.seeds': [*tunable.search.seeds, *given]})
     return tunable

@@ -28,6 +28,8 @@ class Search(Component):
         limits: bounds on metrics. A trial beyond one is infeasible: before its first step where
             the metric is a cost, such as `num_params`, that is known by then.
         seeds: the decisions of the first trials, by path. What one leaves out is drawn at random.
+        prior: decisions, by path, that are believed to be good ones: an algorithm that can make use
+            of that looks around them first. Decisions that are left out may be anything.
         warm_start: 'parent' starts a trial from the weights of the trial that the algorithm
             derived it from.
         errors_to_skip: errors that make a trial infeasible; None for all. Others stop the study.
@@ -57,6 +59,7 @@ class Search(Component):
     constraints: list[Constraint] = []
     limits: list[Limit] = []
     seeds: list[dict[str, Any]] = []
+    prior: dict[str, Any] = {}
     warm_start: Literal['parent'] | None = None
     errors_to_skip: list[ErrorPattern] | None = None
     errors_to_stop_study: list[ErrorPattern] = []

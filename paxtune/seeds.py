@@ -46,7 +46,7 @@ def _is_path(name: str) -> bool:
     return True
 
 
-def defaults(space: Space, base: Any) -> dict[str, Any]:
+def defaults(space: Space, base: Any, flag: str) -> dict[str, Any]:
     """What stands at the decisions of a space when nobody searches.
 
     Looked up in the experiment before its decisions were opened (`--tune`), then in the classes
@@ -55,6 +55,7 @@ def defaults(space: Space, base: Any) -> dict[str, Any]:
     Args:
         space: of the experiment.
         base: the experiment before `--tune`.
+        flag: what asks for them, for messages.
 
     Returns:
         {path: value}, of the decisions that have such a value.
@@ -76,7 +77,7 @@ def defaults(space: Space, base: Any) -> dict[str, Any]:
             found[path] = label(value)
             break
     if not found:
-        raise UserError('--seed_defaults: no decision has a default among its legal values')
+        raise UserError(f'{flag}: no decision has a default among its legal values')
     return found
 
 

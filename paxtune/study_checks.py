@@ -4,6 +4,7 @@ import contextlib
 import random
 from typing import Any
 
+from paxtune.algorithms import Algorithm
 from paxtune.algorithms.sampling import draw
 from paxtune.constraints import Constraint
 from paxtune.search_space import Space
@@ -34,7 +35,9 @@ def _check_search(search: Search, space: Space) -> None:
             'search.num_trials: a range has countless values, so a number of trials must be given '
             '(--num_trials)'
         )
-    search.algorithm.check_space(space.spec, len(search.rewards))
+    algorithm = search.algorithm.resolved(space.spec, len(search.rewards))
+    algorithm.check_space(space.spec, len(search.rewards))
+    _refuse_prior(search, space, algorithm)
     suggestions = Suggestions(space, search, [], list)
     _refuse_constraints(search, space, suggestions)
     for i, seed in enumerate(search.seeds):
@@ -42,6 +45,18 @@ def _check_search(search: Search, space: Space) -> None:
             suggestions.completed(seed, i + 1)
         except UserError as error:
             raise UserError(f'search.seeds[{i}]: {error}') from error
+
+
+def _refuse_prior(search: Search, space: Space, algorithm: Algorithm) -> None:
+    if search.prior and not algorithm.uses_prior:
+        raise UserError(
+            f'search.prior: {type(algorithm).__name__} has no use for what is believed to be good. '
+            'Use GPBandit, or make it the first trial (search.seeds, --seed_defaults).'
+        )
+    try:
+        space.parse(dict(search.prior), partial=True)
+    except UserError as error:
+        raise UserError(f'search.prior: {error}') from error
 
 
 def _refuse_search_decisions(space: Space) -> None:

@@ -31,6 +31,9 @@ class Suggestions:
     """What a study suggests: a function of its space, its search and its trials.
 
     Trials that have ended are looked at once, and decisions are checked once.
+
+    Attributes:
+        algorithm: what proposes them.
     """
 
     def __init__(
@@ -49,6 +52,8 @@ class Suggestions:
             read_trials: the study's trials as they stand.
         """
         self._space, self._search, self._priors = space, search, priors
+        self.algorithm = search.algorithm.resolved(space.spec, len(search.rewards))
+        self._prior = space.parse(dict(search.prior), partial=True)
         self._read_trials = read_trials
         self._past: dict[int, PastTrial] = {}
         self._reasons: dict[object, str | None] = {}
@@ -67,7 +72,7 @@ class Suggestions:
                 seed = self._search.seeds[sown]
                 return Suggestion(self.completed(seed, number)), {'origin': 'seed'}
         try:
-            suggestion = self._search.algorithm.suggest(self._request(number))
+            suggestion = self.algorithm.suggest(self._request(number))
             to_parameters(self._space.spec, suggestion.decisions)
         except (UserError, Exhausted):
             raise
@@ -156,7 +161,12 @@ class Suggestions:
 
     def _request(self, number: int) -> Request:
         return Request(
-            self._space.spec, self._search.seed, number, self._history, self.why_infeasible
+            self._space.spec,
+            self._search.seed,
+            number,
+            self._history,
+            self.why_infeasible,
+            self._prior,
         )
 
     def _history(self) -> list[PastTrial]:

@@ -64,3 +64,20 @@ def _fail_where_skipped(report: Any) -> None:
     if report.skipped and os.environ.get('CI') == 'true':
         report.outcome = 'failed'
         report.longrepr = f'skipped in CI: {report.longrepr}'
+
+
+@pytest.fixture
+def compilations() -> Iterator[list[str]]:
+    """Counts what XLA compiles."""
+    # Imported here: most tests of commands have no use for JAX.
+    import jax
+
+    counted: list[str] = []
+
+    def listen(event: str, duration_secs: float, **_: Any) -> None:
+        if event == '/jax/core/compile/backend_compile_duration':
+            counted.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield counted
+    jax.monitoring.unregister_event_duration_listener(listen)

@@ -181,6 +181,15 @@ class Algorithm(Component):
         """
         return False
 
+    @property
+    def uses_prior(self) -> bool:
+        """Whether it makes use of a belief about where good decisions lie."""
+        return False
+
+    def resolved(self, spec: pg.DNASpec, num_objectives: int) -> 'Algorithm':
+        """The algorithm that searches a space: itself, unless it only chooses one."""
+        return self
+
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         """Called before the first trial of a study.
 

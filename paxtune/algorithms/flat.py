@@ -80,7 +80,9 @@ class FlatSpace:
             self.features.append(Feature(spec.id.path, 'number', (), owner, opened_by))
         else:
             for place in places(spec):
-                numbers = numeric_candidates(place)
+                # Of several that must differ or be in order, the number alone says little.
+                alone = not (spec.num_choices > 1 and (spec.distinct or spec.sorted))
+                numbers = numeric_candidates(place) if alone else []
                 count = len(place.candidates)
                 order = sorted(range(count), key=numbers.__getitem__) if numbers else range(count)
                 kind: Literal['ordinal', 'category'] = 'ordinal' if numbers else 'category'
@@ -97,10 +99,11 @@ class FlatSpace:
         """The row of decisions: [len(self)], float64, NaN for what they do not open."""
         row = np.full(len(self), math.nan)
         for id_, value in decisions.items():
-            row[self._index[id_]] = self._share(id_, value)
+            row[self._index[id_]] = self.share(id_, value)
         return row
 
-    def _share(self, id_: str, value: int | float) -> float:
+    def share(self, id_: str, value: int | float) -> float:
+        """What stands in a row for one decision."""
         if id_ in self._points:
             return to_share(self._points[id_], value)
         ranks = self._ranks[id_]

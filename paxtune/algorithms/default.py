@@ -1,0 +1,76 @@
+"""The algorithm that is chosen by the space."""
+
+import pyglove as pg
+
+from paxtune.algorithms.base import Algorithm, Request, Suggestion
+from paxtune.algorithms.flat import FlatSpace
+from paxtune.algorithms.gp.bandit import GPBandit
+from paxtune.algorithms.grid import Grid
+from paxtune.algorithms.nsga2 import NSGA2
+from paxtune.algorithms.quasi_random import QuasiRandom
+from paxtune.algorithms.regularized_evolution import RegularizedEvolution
+from paxtune.decisions import size
+
+_SMALL = 32  # Experiments: hardly more than the quasi-random trials before a model knows anything.
+_MOST_DECISIONS = 50
+_DEEPEST = 2
+
+
+class Default(Algorithm):
+    """Chooses an algorithm by the space.
+
+    | space | algorithm |
+    | --- | --- |
+    | at most 32 experiments | all of them, in a random order (`Grid`) |
+    | trials are only measured | quasi-random points (`QuasiRandom`) |
+    | several rewards | `NSGA2` |
+    | more than 50 decisions, or decisions inside decisions inside decisions | `RegularizedEvolution` |
+    | any other | a Gaussian process (`GPBandit`) |
+
+    Example:
+        >>> spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-4, 1e-2, 'log')))
+        >>> Default().resolved(spec, 1)
+        GPBandit(acquisition='log_ei', num_initial=None, prior_strength=10.0)
+        >>> Default().why(spec, 1)
+        'one reward, 1 decision'
+    """
+
+    def resolved(self, spec: pg.DNASpec, num_objectives: int) -> Algorithm:
+        return _chosen(spec, num_objectives)[0]
+
+    def why(self, spec: pg.DNASpec, num_objectives: int) -> str:
+        """What the choice was made by, in a few words."""
+        return _chosen(spec, num_objectives)[1]
+
+    def suggest(self, request: Request) -> Suggestion:
+        return self.resolved(request.spec, 1).suggest(request)
+
+
+def _chosen(spec: pg.DNASpec, num_objectives: int) -> tuple[Algorithm, str]:
+    count = size(spec)
+    if count is not None and count <= _SMALL:
+        return Grid(shuffle=True), f'{count} experiments'
+    if num_objectives == 0:
+        return QuasiRandom(), 'no reward'
+    space = FlatSpace(spec)
+    decisions = f'{len(space)} decision{"s" if len(space) > 1 else ""}'
+    if num_objectives > 1:
+        return NSGA2(), f'{num_objectives} rewards'
+    if len(space) > _MOST_DECISIONS:
+        return _evolution(), decisions
+    if (depth := _depth(space)) > _DEEPEST:
+        return _evolution(), f'{decisions}, in {depth} levels'
+    return GPBandit(), f'one reward, {decisions}'
+
+
+def _evolution() -> Algorithm:
+    # A population that a study of some dozens of trials can grow.
+    return RegularizedEvolution(population_size=20, tournament_size=5)
+
+
+def _depth(space: FlatSpace) -> int:
+    """In how many levels decisions open others; 1 where none does."""
+    depths: list[int] = []
+    for feature in space.features:
+        depths.append(1 if feature.owner < 0 else depths[feature.owner] + 1)
+    return max(depths)

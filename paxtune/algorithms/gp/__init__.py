@@ -1,0 +1,1 @@
+"""Bayesian optimization with a Gaussian process."""
