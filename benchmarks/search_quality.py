@@ -72,18 +72,29 @@ def planned(args: argparse.Namespace, all_: Mapping[str, Problem]) -> list[tuple
     if args.quick:
         names = [name for name in names if name in QUICK or args.problems]
         chosen = [each for each in chosen if each.name != 'stock_vizier' or args.only]
-    problems_key = methods.problems_fingerprint()
     made = []
     for method in chosen:
         seeds = min(method.seeds, 2) if args.quick else method.seeds
-        trials = min(method.trials, 15) if args.quick else method.trials
-        key = f'{methods.fingerprint(method)}{problems_key}'
         for name in names:
             if not method.problems or name in method.problems:
+                runs = _method_that_runs(method, all_[name])
+                key = f'{methods.fingerprint(runs)}{methods.problems_fingerprint()}'
+                trials = min(method.trials, 15) if args.quick else method.trials
                 made += [
-                    (method, Cell(method.name, name, seed, trials, key)) for seed in range(seeds)
+                    (method, Cell(runs.name, name, seed, trials, key)) for seed in range(seeds)
                 ]
     return sorted(made, key=lambda each: each[1].seed)
+
+
+def _method_that_runs(method: Method, problem: Problem) -> Method:
+    """The method itself; for the default, what it is on the problem, so that it runs once."""
+    if method.name != 'default':
+        return method
+    from benchmarks.search import ours
+
+    others = {each.name: each for each in METHODS if each.module == 'ours' and each != method}
+    there = [name for name, each in others.items() if methods.is_there(each)]
+    return others.get(ours.twin(problem, there) or '', method)
 
 
 def _named(flag: str, things: Mapping[str, Any]) -> list[Any]:
@@ -95,10 +106,11 @@ def _named(flag: str, things: Mapping[str, Any]) -> list[Any]:
 
 def run_missing(plan: Sequence[tuple[Method, Cell]], data_dir: Path, cache_dir: Path) -> int:
     """Runs the cells that are not kept yet. Returns how many have failed."""
-    todo = [(method.where, cell) for method, cell in plan if cell.read(cache_dir) is None]
+    missing = [(method.where, cell) for method, cell in plan if cell.read(cache_dir) is None]
+    todo = list(dict.fromkeys(missing))  # What the default is on a problem may be there itself.
     failures: list[Cell] = []
     began, count = time.time(), 0
-    print(f'{len(plan)} cells, {len(plan) - len(todo)} of them kept from earlier', flush=True)
+    print(f'{len({cell for _, cell in plan})} cells, {len(todo)} of them to be run', flush=True)
 
     def done(cell: Cell, error: str | None) -> None:
         nonlocal count
@@ -121,13 +133,13 @@ def run_missing(plan: Sequence[tuple[Method, Cell]], data_dir: Path, cache_dir: 
 def read(plan: Sequence[tuple[Method, Cell]], cache_dir: Path) -> Found:
     """What is kept of the cells; prints what was refused."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for _, cell in plan:
+    for method, cell in plan:
         kept = cell.read(cache_dir)
         if kept is not None and 'refused' in kept:
             if cell.seed == 0:
-                print(f'refused: {cell.problem} by {cell.method}: {kept["refused"]}')
+                print(f'refused: {cell.problem} by {method.name}: {kept["refused"]}')
         elif kept is not None:
-            found.setdefault((cell.method, cell.problem), []).append(kept | {'seed': cell.seed})
+            found.setdefault((method.name, cell.problem), []).append(kept | {'seed': cell.seed})
     return found
 
 

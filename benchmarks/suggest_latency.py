@@ -53,22 +53,23 @@ class Bench:
         Args:
             compiled: an empty directory.
         """
+        self._compiled = compiled
         self._environment = os.environ | {
             'JAX_PLATFORMS': 'cpu',
-            'JAX_COMPILATION_CACHE_DIR': compiled,
             'PYTHONWARNINGS': 'ignore',
             'TF_CPP_MIN_LOG_LEVEL': '3',
         }
 
     def ask(self, kind: str, python: Path | None = None, **arguments: Any) -> list[Any]:
         """The figures that a process gives."""
-        environment = self._environment
         if kind == 'stock_vizier':  # As its service does.
-            environment = environment | {'JAX_ENABLE_X64': 'True'}
+            changed = {'JAX_ENABLE_X64': 'True'}
+        else:
+            changed = {'JAX_COMPILATION_CACHE_DIR': self._compiled}
         done = subprocess.run(
             [str(python or sys.executable), str(WORKER), kind, json.dumps(arguments)],
             cwd=ROOT,
-            env=environment,
+            env=self._environment | changed,
             stdout=subprocess.PIPE,
             text=True,
             check=True,

@@ -95,7 +95,7 @@ class Crew:
         with self._lock:  # An environment is made once.
             python = self._python_of[where]()
         process = subprocess.Popen(
-            [str(python), str(WORKER), *self._folders],
+            [str(python), str(WORKER), where, *self._folders],
             cwd=ROOT,
             env=self._environment | ({'JAX_ENABLE_X64': 'True'} if where == 'stock' else {}),
             stdin=subprocess.PIPE,

@@ -99,6 +99,7 @@ def is_there(method: Method) -> bool:
     return method.module != 'ours' or method.name.replace('_', '') in own_algorithms()
 
 
+@functools.cache
 def fingerprint(method: Method) -> str:
     """What tells the method from what it was, or from what other versions make of it.
 
@@ -134,6 +135,7 @@ def _version(library: str) -> str:
         return ''
 
 
+@functools.cache
 def problems_fingerprint() -> str:
     """What tells the problems from what they were."""
     names = ('bbob.py', 'problems.py', 'tables.py', 'cells.py')

@@ -1,6 +1,6 @@
 """Algorithms of paxtune, asked for one trial after another."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyglove as pg
@@ -97,6 +97,12 @@ class Study:
             trial = PastTrial(*made, 'completed', (-value,), suggestion.memo)
         # Another list, since a request may be read when the next trial has been told.
         self.history = [*self.history, trial]
+
+
+def twin(problem: Problem, others: Sequence[str]) -> str | None:
+    """What the default is on a problem, of some methods; None where it is none of them."""
+    chosen = own_algorithm('default').resolved(pg.dna_spec(space(problem)), 1)
+    return next((name for name in others if pg.eq(own_algorithm(name), chosen)), None)
 
 
 def make(name: str, problem: Problem, seed: int) -> Searcher:
