@@ -79,7 +79,7 @@ def planned(args: argparse.Namespace, all_: Mapping[str, Problem]) -> list[tuple
             if not method.problems or name in method.problems:
                 runs = _method_that_runs(method, all_[name])
                 key = f'{methods.fingerprint(runs)}{methods.problems_fingerprint()}'
-                trials = min(method.trials, 15) if args.quick else method.trials
+                trials = min(runs.trials, 15) if args.quick else runs.trials
                 made += [
                     (method, Cell(runs.name, name, seed, trials, key)) for seed in range(seeds)
                 ]

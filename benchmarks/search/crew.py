@@ -42,6 +42,7 @@ class Crew:
         }
         self._lock = threading.Lock()
         self._running: list[subprocess.Popen[str]] = []
+        self._is_over = False
 
     def run(
         self,
@@ -62,7 +63,7 @@ class Crew:
         def work() -> None:
             with contextlib.ExitStack() as stack:
                 started: dict[str, subprocess.Popen[str]] = {}
-                while not errors:
+                while not errors and not self._is_over:
                     with self._lock:
                         where, cell = next(todo, ('', None))
                     if cell is None:
@@ -85,6 +86,7 @@ class Crew:
             for thread in threads:
                 thread.join()
         finally:  # Also where this is ended from outside, in the middle of a cell.
+            self._is_over = True
             for process in self._running:
                 process.kill()
         if errors:
