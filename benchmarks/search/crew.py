@@ -38,7 +38,10 @@ class Crew:
             # What libraries say of themselves and of each other.
             'TF_CPP_MIN_LOG_LEVEL': '3',
             'PYTHONWARNINGS': 'ignore',
+            # All that is compiled is kept, as a study does.
             'JAX_COMPILATION_CACHE_DIR': str(cache_dir / 'compiled'),
+            'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
+            'JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES': '-1',
         }
         self._lock = threading.Lock()
         self._running: list[subprocess.Popen[str]] = []
@@ -97,7 +100,7 @@ class Crew:
         with self._lock:  # An environment is made once.
             python = self._python_of[where]()
         process = subprocess.Popen(
-            [str(python), str(WORKER), where, *self._folders],
+            [str(python), str(WORKER), *self._folders],
             cwd=ROOT,
             env=self._environment | ({'JAX_ENABLE_X64': 'True'} if where == 'stock' else {}),
             stdin=subprocess.PIPE,

@@ -64,7 +64,8 @@ class Study:
                 own = values[each.name]
                 params[each.name] = each.values.index(own) if is_place else own
                 distributions[each.name] = _distribution(each)
-        state = optuna.trial.TrialState.FAIL if value is None else None
+        states = optuna.trial.TrialState
+        state = states.FAIL if value is None else states.COMPLETE
         made = optuna.trial.create_trial(
             params=params, distributions=distributions, value=value, state=state
         )

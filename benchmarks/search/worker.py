@@ -45,12 +45,7 @@ def main() -> None:
     # What libraries print must not stand between the answers.
     answers = os.fdopen(os.dup(1), 'w')
     os.dup2(2, 1)
-    where, *folders = sys.argv[1:]
-    data_dir, cache_dir = map(Path, folders)
-    if where == 'own':
-        from trainer.command import enable_compilation_cache
-
-        enable_compilation_cache()  # As a study does.
+    data_dir, cache_dir = map(Path, sys.argv[1:])
     for line in sys.stdin:
         found = answer(Cell(**json.loads(line)), data_dir, cache_dir)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
