@@ -11,9 +11,13 @@ Example:
 from etils import epy
 
 with epy.lazy_api_imports(globals()):
+    from paxtune.algorithms import CMAES as CMAES
+    from paxtune.algorithms import NSGA2 as NSGA2
+    from paxtune.algorithms import Grid as Grid
+    from paxtune.algorithms import HillClimbing as HillClimbing
+    from paxtune.algorithms import QuasiRandom as QuasiRandom
     from paxtune.algorithms import RandomSearch as RandomSearch
     from paxtune.algorithms import RegularizedEvolution as RegularizedEvolution
-    from paxtune.algorithms import Sweeping as Sweeping
     from paxtune.api import load_study as load_study
     from paxtune.api import tune as tune
     from paxtune.callbacks import Callback as Callback

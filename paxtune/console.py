@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from paxtune.algorithms import Default
 from paxtune.callbacks import Callback
 from trainer.directory import short_names
 
@@ -68,6 +69,11 @@ class Progress(Callback):
         self.num_trials = study.num_trials
         if self._live is not None:
             self._live.start()
+        chooses = study.search.algorithm
+        if isinstance(chooses, Default):
+            name = type(study.suggestions.algorithm).__name__
+            why = chooses.why(study.space.spec, len(study.rewards))
+            self.say(f'algorithm: {name} (default for {why})')
         done = sum(trial.is_terminal for trial in study.trials)
         self.already_done(done, _best(study))
 

@@ -211,7 +211,7 @@ def _with_algorithm(tunable: 'Tunable', text: str) -> 'Tunable':
     from trainer import overrides
 
     classes = {
-        re.sub(r'(?<!^)(?=[A-Z])', '_', name).lower(): name
+        re.sub(r'(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])', '_', name).lower(): name
         for name, kind in vars(algorithms).items()
         if isinstance(kind, type) and issubclass(kind, algorithms.Algorithm)
     }

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyglove as pg
 
-from paxtune.algorithms import Sweeping
+from paxtune.algorithms import Grid
 from paxtune.decisions import is_integer, points
 from paxtune.experiment import Tunable
 from paxtune.labels import path as path_of
@@ -63,7 +63,8 @@ def parameter_sweep(
 
 def _searched(experiment: Experiment, search: dict[str, Any]) -> Tunable:
     """The experiment with a search over all of its space."""
-    changes = {'algorithm': Sweeping(), 'early_stopping': None, 'num_trials': None} | search
+    everything = Grid(points_per_range=None)
+    changes = {'algorithm': everything, 'early_stopping': None, 'num_trials': None} | search
     if isinstance(experiment, Tunable):
         kept = dict(experiment.search.clone(deep=True).sym_init_args)
         return experiment.clone(deep=True, override={'search': Search(**(kept | changes))})

@@ -24,7 +24,7 @@ class Default(Algorithm):
     | at most 32 experiments | all of them, in a random order (`Grid`) |
     | trials are only measured | quasi-random points (`QuasiRandom`) |
     | several rewards | `NSGA2` |
-    | more than 50 decisions, or decisions inside decisions inside decisions | `RegularizedEvolution` |
+    | more than 50 decisions, or more than two levels of them | `RegularizedEvolution` |
     | any other | a Gaussian process (`GPBandit`) |
 
     Example:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, PastTrial, Request, Suggestion
-from paxtune.algorithms.sampling import can_mutate, draw_open, mutate
+from paxtune.algorithms.sampling import draw_open, mutate, num_changeable
 from paxtune.pareto import crowding, ranks
 from trainer.errors import UserError
 
@@ -25,10 +25,13 @@ class RegularizedEvolution(Algorithm):
     Attributes:
         population_size: how many trials, the youngest ones, are the population.
         tournament_size: how many of them are drawn to find a parent.
+        step: how far a number moves when it changes: a standard deviation, as a share of the range
+            on its scale. None where it is drawn anew.
     """
 
     population_size: int = 50
     tournament_size: int = 10
+    step: float | None = None
 
     def check(self) -> None:
         if not 1 <= self.tournament_size <= self.population_size:
@@ -36,6 +39,8 @@ class RegularizedEvolution(Algorithm):
                 f'tournament_size ({self.tournament_size}) must lie between 1 and '
                 f'population_size ({self.population_size})'
             )
+        if self.step is not None and self.step <= 0.0:
+            raise ValueError(f'step must be greater than 0: {self.step}')
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         if not num_objectives:
@@ -46,13 +51,13 @@ class RegularizedEvolution(Algorithm):
         completed = [trial for trial in request.history if trial.scores]
         population = completed[-self.population_size :]
         grown = len(population) == self.population_size
-        if grown and can_mutate(request.spec, population[0].decisions):
+        if grown and num_changeable(request.spec, population[0].decisions):
             fitness = _fitness(population)
             for _ in range(_MAX_TRIES):
                 drawn = rng.sample(range(len(population)), self.tournament_size)
                 # Of equals the oldest wins, in whatever order they were drawn.
                 parent = population[max(drawn, key=lambda index: (fitness[index], -index))]
-                child = mutate(request.spec, parent.decisions, rng)
+                child = mutate(request.spec, parent.decisions, rng, self.step)
                 if request.is_open(child):
                     return Suggestion(child, parent.id if parent.id > 0 else None)
         # The population is small, or all around it was tried.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyglove as pg
 
 from paxtune.algorithms.base import Exhausted, Request
-from paxtune.algorithms.scales import from_share
+from paxtune.algorithms.scales import from_share, to_share
 from paxtune.decisions import (
     Decisions,
     Point,
@@ -22,6 +22,7 @@ from paxtune.decisions import (
 from trainer.errors import UserError
 
 _MAX_DRAWS = 3000
+_MAX_MOVES = 50
 _MAX_INFEASIBLE = 2500  # Draws until one gives up, or looks at each experiment of a small space.
 _MAX_LOOKED_AT = 10_000  # Infeasible experiments: making one may take some hundredths of a second.
 
@@ -174,21 +175,30 @@ def _draw_indices(
     return rng.sample(free, count) if point.distinct else rng.choices(free, k=count)
 
 
-def can_mutate(spec: pg.DNASpec, parent: Decisions) -> bool:
-    """Whether a decision can change. If not, the space holds nothing else."""
-    return bool(_changeable(spec, parent))
+def num_changeable(spec: pg.DNASpec, parent: Decisions) -> int:
+    """How many decisions can change. If none can, the space holds nothing else."""
+    return len(_changeable(spec, parent))
 
 
 def _changeable(spec: pg.DNASpec, parent: Decisions) -> list[Point]:
     return [point for point in active_points(spec, parent) if _can_change(point)]
 
 
-def mutate(spec: pg.DNASpec, parent: Decisions, rng: random.Random) -> Decisions:
+def mutate(
+    spec: pg.DNASpec, parent: Decisions, rng: random.Random, step: float | None = None
+) -> Decisions:
     """Changes exactly one decision, drawn uniformly from those that can change.
 
     What the changed decision opens is drawn anew; all else stays. A choice of several candidates
     is one decision: one of them is replaced, or, where all candidates are chosen, two change
     places.
+
+    Args:
+        spec: the space.
+        parent: what is changed.
+        rng: what the change is drawn from.
+        step: how far numbers move: the standard deviation of a normal distribution, as a share of
+            the range on its scale, cut off at its ends. None where they are drawn anew.
 
     Raises:
         ValueError: no decision can change.
@@ -198,7 +208,7 @@ def mutate(spec: pg.DNASpec, parent: Decisions, rng: random.Random) -> Decisions
         raise ValueError('no decision can change')
     point = rng.choice(points)
     if isinstance(point, pg.geno.Float):
-        kept = parent | {point.id.path: _another_number(point, parent[point.id.path], rng)}
+        kept = parent | {point.id.path: _another_number(point, parent[point.id.path], rng, step)}
     else:
         kept = _change_choice(point, parent, rng)
 
@@ -219,7 +229,18 @@ def _can_change(point: Point) -> bool:
     return len(point.candidates) > 1
 
 
-def _another_number(point: pg.geno.Float, number: float, rng: random.Random) -> int | float:
+def _another_number(
+    point: pg.geno.Float, number: float, rng: random.Random, step: float | None
+) -> int | float:
+    if step is not None:
+        share = to_share(point, number)
+        for _ in range(_MAX_MOVES):
+            moved = rng.gauss(share, step)
+            if 0.0 <= moved <= 1.0 and (drawn := from_share(point, moved)) != number:
+                return drawn
+        if is_integer(point):  # All within a few steps rounds to the same number.
+            beside = (int(number) - 1, int(number) + 1)
+            return rng.choice([n for n in beside if point.min_value <= n <= point.max_value])
     for _ in range(_MAX_DRAWS):
         drawn = from_share(point, rng.random())
         if drawn != number:
@@ -232,7 +253,7 @@ def _another_number(point: pg.geno.Float, number: float, rng: random.Random) -> 
 def _change_choice(point: pg.geno.Choices, parent: Decisions, rng: random.Random) -> Decisions:
     """The parent's decisions with one choice changed, and without what the old one opened."""
     names = ids(point)
-    items = [(int(parent[name]), _opened(parent, name)) for name in names]
+    items = [(int(parent[name]), opened_by(parent, name)) for name in names]
     chosen = [index for index, _ in items]
     place = rng.randrange(len(items))
     taken = chosen if point.distinct else [chosen[place]]
@@ -252,7 +273,7 @@ def _change_choice(point: pg.geno.Choices, parent: Decisions, rng: random.Random
     return kept
 
 
-def _opened(decisions: Decisions, name: str) -> Decisions:
+def opened_by(decisions: Decisions, name: str) -> Decisions:
     """What the choice `name` opens, by what follows its name."""
     return {
         id_[len(name) :]: value for id_, value in decisions.items() if id_.startswith(f'{name}[=')

@@ -11,7 +11,7 @@ import pytest
 import paxtune
 import search_spaces
 import trainer
-from paxtune.algorithms import Sweeping
+from paxtune.algorithms import CMAES, NSGA2, Grid, HillClimbing
 from paxtune.constraints import Requires
 from paxtune.cross_step import BestStep, LastStep, MeanOfSteps
 from paxtune.failures import ErrorPattern
@@ -117,6 +117,10 @@ _MORE = [
         weights={'a': 1.0, 'b': 0.5},
     ),
     Noam(warmup_steps=4),
+    CMAES(population_size=8),
+    Grid(points_per_range=None, shuffle=True),
+    HillClimbing(starts=2),
+    NSGA2(step=None),
     MultiInput(batch_size=2, inputs={'a': DigitsInput(batch_size=2, split='test')}),
     Optax(name='lion', hyperparameters={'b1': 0.9}),
     Piecewise(schedules=[Constant(), SqrtDecay()], boundaries=[5]),
@@ -133,7 +137,6 @@ _MORE = [
     SequenceTask(model=encoder_decoder(), learner=_LEARNER),
     SigmoidCrossEntropy(),
     SequenceModelFeatures(),
-    Sweeping(),
     SyntheticLmInput(batch_size=2, sequence_length=8, vocab_size=9),
     TextInput(batch_size=2, sequence_length=8, paths=['/data/*.txt']),
     TunasAbsolute('eval/accuracy', 'num_params', 1e6),

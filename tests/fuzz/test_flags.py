@@ -105,7 +105,7 @@ def test_algorithm(share: int) -> None:
     names = [
         'RandomSearch',
         'RegularizedEvolution',
-        'Sweeping',
+        'Grid',
         'random_search',
         'Algorithm',
         'eval',

@@ -15,7 +15,6 @@ from paxtune.algorithms import (
     RandomSearch,
     RegularizedEvolution,
     Request,
-    Sweeping,
 )
 from paxtune.algorithms.sampling import draw, mutate
 from paxtune.decisions import Decisions, active_points, ids, to_dna
@@ -29,7 +28,6 @@ from trainer.ranges import intv
     'algorithm',
     [
         RandomSearch(),
-        Sweeping(),
         RegularizedEvolution(),
         RegularizedEvolution(population_size=3, tournament_size=2),
         RegularizedEvolution(population_size=1, tournament_size=1),
@@ -199,30 +197,6 @@ def test_trials_of_earlier_studies_were_not_seen(number, seen):
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0)))
     history = [PastTrial(number, {'x': 0.5}, 'completed', (1.0,))]
     assert Request(spec, 0, 2, lambda: history).seen({'x': 0.5}) == seen
-
-
-def test_sweeping_goes_in_order_and_leaves_out_what_is_infeasible_or_was_tried():
-    spec = pg.dna_spec(pg.Dict(x=pg.oneof(['a', 'b', 'c']), y=intv(1, 2)))
-    history = [PastTrial(1, {'x': 1, 'y': 1}, 'completed', (0.0,))]
-
-    def infeasible(decisions: Decisions) -> str | None:
-        return 'b2' if decisions == {'x': 1, 'y': 2} else None
-
-    for number in range(2, 6):
-        history.append(past(number, ask(Sweeping(), spec, history, infeasible=infeasible)))
-    with pytest.raises(Exhausted):
-        ask(Sweeping(), spec, history, infeasible=infeasible)
-    found = [tuple(trial.decisions.values()) for trial in history]
-    assert found == [(1, 1), (0, 1), (0, 2), (2, 1), (2, 2)]
-
-
-def test_sweeping_refuses_a_range_of_floats_before_the_first_trial():
-    block = pg.oneof([pg.Dict(rate=pg.floatv(0.0, 0.5)), None])
-    with pytest.raises(
-        UserError, match=r'^block\.rate: Sweeping .* from 0\.0 to 0\.5\..*pg\.oneof'
-    ):
-        Sweeping().check_space(pg.dna_spec(pg.Dict(width=intv(1, 8), block=block)), 1)
-    Sweeping().check_space(pg.dna_spec(pg.Dict(width=intv(1, 8))), 0)
 
 
 def test_random_search_does_not_repeat_the_finite_part_of_an_infinite_space():

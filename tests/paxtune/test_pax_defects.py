@@ -19,7 +19,7 @@ import jax
 import pyglove as pg
 import pytest
 
-from paxtune.algorithms import RandomSearch, RegularizedEvolution, Sweeping
+from paxtune.algorithms import Grid, RandomSearch, RegularizedEvolution
 from paxtune.api import prepared_data, tune
 from paxtune.callbacks import Callback
 from paxtune.cross_step import MeanOfSteps
@@ -482,7 +482,7 @@ def test_a_policy_stops_trials_at_its_gate(policy: EarlyStopping) -> None:
         measured,
         space={'x': pg.oneof([0, 1, 2])},
         reward='minimize',
-        algorithm=Sweeping(),
+        algorithm=Grid(),
         early_stopping=policy,
     ) as study:
         assert [trial.outcome for trial in study.trials] == ['completed', 'stopped', 'stopped']

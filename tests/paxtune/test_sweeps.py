@@ -1,7 +1,7 @@
 import pyglove as pg
 import pytest
 
-from paxtune.algorithms import Sweeping
+from paxtune.algorithms import Grid
 from paxtune.decisions import enumerate_decisions
 from paxtune.experiment import Tunable
 from paxtune.policies import MedianStopping
@@ -40,7 +40,7 @@ def test_all_combinations():
 
 def test_the_search_is_a_sweep_and_keeps_the_rest():
     sweep = parameter_sweep(Kinds(), [RATE, LAYER], [[0.1, FeedForward(8)]], seed=3)
-    assert sweep.search.algorithm == Sweeping()
+    assert sweep.search.algorithm == Grid(points_per_range=None)
     assert sweep.search.early_stopping is None
     assert sweep.search.num_trials is None
     assert (sweep.search.reward, sweep.search.seed) == (REWARD, 3)

@@ -4,7 +4,8 @@ from typing import Any
 
 import pyglove as pg
 
-from paxtune.algorithms import RegularizedEvolution
+from paxtune.algorithms import GPBandit, RegularizedEvolution
+from paxtune.constraints import Requires
 from paxtune.experiment import Tunable
 from paxtune.metrics import Metric
 from paxtune.policies import MedianStopping
@@ -68,6 +69,23 @@ def Kinds() -> Tunable:
                 [FeedForward(32), GatedFeedForward(pg.oneof([16, 24]))]
             ),
             'task.learner.learning_rate': pg.floatv(1e-4, 1e-1, 'log'),
+        }
+    )
+    return made
+
+
+def Modelled() -> Tunable:
+    """An architecture search with a constraint, by a Gaussian process; 9 trials."""
+    made = Kinds()
+    made.rebind(
+        {
+            'task.model.stack.layers[0].attention.num_heads': pg.oneof([1, 2, 4]),
+            'search.algorithm': GPBandit(num_initial=3),
+            'search.early_stopping': None,
+            'search.num_trials': 9,
+            'search.constraints': [
+                Requires('task.learner.learning_rate < 0.05', 'the learning rate is too large')
+            ],
         }
     )
     return made

@@ -87,12 +87,12 @@ def merits(
     away = jnp.where(np.array(box.are_categories), jnp.where(jnp.abs(away) > 1e-6, 0.5, 0.0), away)
     belief = -jnp.sum(wish.prior_weight * away**2, axis=1)
     if kind == 'log_ei':
-        merit = log_expected_improvement(mean, deviation, wish.best) + jnp.log(feasible)
+        merit = log_expected_improvement(mean, deviation, wish.best) + feasible
     elif kind == 'ucb':
-        merit = mean + 1.8 * deviation - 3.0 * (1.0 - feasible)
+        merit = mean + 1.8 * deviation - 3.0 * (1.0 - jnp.exp(feasible))
     else:
         short = jnp.maximum(wish.best - (mean + 0.5 * deviation), 0.0)
-        merit = deviation - 10.0 * short - 3.0 * (1.0 - feasible)
+        merit = deviation - 10.0 * short - 3.0 * (1.0 - jnp.exp(feasible))
     outside = jnp.maximum(jnp.abs(rows - wish.center) - wish.reach, 0.0)
     return merit + belief - 1e4 * jnp.sum(outside, axis=1), rows
 

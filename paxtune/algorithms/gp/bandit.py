@@ -2,11 +2,13 @@
 
 from typing import Literal
 
+import numpy as np
 import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, Request, Suggestion
 from paxtune.algorithms.flat import FlatSpace
-from paxtune.algorithms.sampling import draw_open
+from paxtune.algorithms.sampling import draw, draw_open
+from paxtune.decisions import Decisions
 from paxtune.labels import path
 from trainer.errors import UserError
 
@@ -83,9 +85,20 @@ class GPBandit(Algorithm):
         begun = [trial for trial in request.history if trial.state != 'infeasible']
         initial = self.num_initial or min(max(len(space) + 1, 5), 10)
         if len(begun) < initial or len(completed) < 2:
-            return Suggestion(draw_open(request, request.rng()))
+            return Suggestion(_initial(request, space))
         # Imported here: it imports JAX, and a search that only draws has no use for it.
         from paxtune.algorithms.gp.search import best
 
         decisions = best(request, space, self.acquisition, self.prior_strength)
         return Suggestion(draw_open(request, request.rng()) if decisions is None else decisions)
+
+
+def _initial(request: Request, space: FlatSpace) -> Decisions:
+    """Quasi-random decisions; the numbers of the first trial are in the middle of their ranges."""
+    if request.number == 1:
+        row = np.nan_to_num(space.encode(draw(request.spec, request.rng())), nan=0.5)
+        is_number = [feature.kind != 'category' for feature in space.features]
+        middle = space.decode(np.where(is_number, 0.5, row))
+        if request.is_open(middle):
+            return middle
+    return draw_open(request, request.rng())

@@ -15,6 +15,15 @@ import numpy as np
 import scipy.optimize
 
 _JITTER = 1e-8
+_LABEL_NOISE = 0.01
+_LABEL_WIDTH = 0.3  # How sure a label of 1 is: what is there is feasible at 999 to 1.
+
+# Mean and standard deviation of the logarithms, before anything is known. Lengths are about the
+# whole range, also in large boxes, where few points are near each other then: what is far from all
+# that was tried promises little, and a search with few trials stays near good ones.
+_LOG_AMPLITUDE = (0.0, 1.0)
+_LOG_NOISE = (-6.0, 2.0)
+_LOG_LENGTH = (0.0, 1.0)
 _NOISE = (1e-6, 1.0)
 _AMPLITUDE = (5e-2, 20.0)
 _LENGTH = (5e-3, 1e3)
@@ -85,21 +94,16 @@ def _only(matrix: jax.Array, which: jax.Array, noise: jax.Array) -> jax.Array:
     return jnp.where(both, matrix, 0.0) + jnp.diag(diagonal)
 
 
-def log_lengths(num_features: int) -> tuple[float, float]:
-    """Mean and standard deviation of the logarithm of a length, before anything is known.
-
-    They grow with the root of the number of features: else all points of a large box are equally
-    far from each other (Hvarfner, Hellsten and Nardi 2024).
-    """
-    return math.sqrt(2.0) + math.log(num_features) / 2, math.sqrt(3.0)
+def _belief(num_features: int) -> tuple[np.ndarray, np.ndarray]:
+    """Means and standard deviations of the parameters, before anything is known."""
+    both = np.array([_LOG_AMPLITUDE, _LOG_NOISE, *[_LOG_LENGTH] * num_features])
+    return both[:, 0], both[:, 1]
 
 
 def _surprise(theta: jax.Array) -> jax.Array:
     """Minus the logarithm of the prior density of the parameters."""
-    mean, deviation = log_lengths(theta.shape[0] - 2)
-    lengths = jnp.sum(((theta[2:] - mean) / deviation) ** 2) / 2
-    noise = ((theta[1] + 6.0) / 2.0) ** 2 / 2
-    return lengths + noise + (theta[0] / 1.0) ** 2 / 2
+    mean, width = _belief(theta.shape[0] - 2)
+    return jnp.sum(((theta - mean) / width) ** 2) / 2
 
 
 @functools.lru_cache(maxsize=32)
@@ -124,7 +128,6 @@ def fit(observed: Observations, columns: np.ndarray, rng: np.random.Generator) -
         rng: where the search for them begins, besides at the prior's mean.
     """
     num_features = int(columns.max()) + 1
-    mean, deviation = log_lengths(num_features)
     compiled = _loss(tuple(columns.tolist()))
 
     def value(theta: np.ndarray) -> tuple[float, np.ndarray]:
@@ -133,11 +136,9 @@ def fit(observed: Observations, columns: np.ndarray, rng: np.random.Generator) -
             return 1e10, np.zeros_like(theta)
         return float(loss), np.asarray(slope, np.float64)
 
-    first = np.concatenate([[0.0, -6.0], np.full(num_features, mean)])
-    width = np.concatenate([[0.5, 2.0], np.full(num_features, deviation)])
-    short = np.concatenate([[0.0, -2.0], np.full(num_features, 0.0)])
-    drawn = first + rng.normal(size=(2, len(first))) * width
-    starts = [first, short, *drawn]
+    mean, width = _belief(num_features)
+    drawn = mean + rng.normal(size=(3, len(mean))) * width
+    starts = [mean, *drawn]
     ends = [tuple(map(math.log, each)) for each in (_AMPLITUDE, _NOISE, *[_LENGTH] * num_features)]
     low, high = np.array(ends).T
     found = [
@@ -168,7 +169,7 @@ def _posterior(columns: tuple[int, ...]) -> Callable[..., Posterior]:
         whitener = jnp.where(observed.is_there[None, :], whitener, 0.0)
         amplitude = jnp.exp(theta[0])
         ended = observed.has_value | observed.is_infeasible
-        feasibility = jnp.linalg.cholesky(_only(matrix / amplitude, ended, jnp.array(0.1)))
+        feasibility = jnp.linalg.cholesky(_only(matrix / amplitude, ended, jnp.array(_LABEL_NOISE)))
         refused = jnp.where(observed.is_infeasible, -2.0, 0.0)
         return Posterior(
             scaled,
@@ -196,13 +197,15 @@ def predict(posterior: Posterior, points: jax.Array) -> tuple[jax.Array, jax.Arr
 
     Returns:
         The mean [B]; the standard deviation [B], which is smaller around trials that run, too; the
-        probability that it is feasible [B].
+        logarithm of the probability that it is feasible [B].
     """
     like = correlations(points / posterior.lengths, posterior.points)
     mean = posterior.amplitude * like @ posterior.weights
     explained = jnp.sum((posterior.amplitude * like @ posterior.whitener.T) ** 2, axis=1)
     variance = jnp.maximum(posterior.amplitude - explained, 1e-12)
-    feasible = jnp.clip(1.0 + like @ posterior.feasibility_weights / 2, 1e-3, 1.0)
+    # Labels of 1 and -1, regressed; 1 where nothing is known.
+    label = 1.0 + like @ posterior.feasibility_weights
+    feasible = jax.scipy.stats.norm.logcdf(label / _LABEL_WIDTH)
     return mean, jnp.sqrt(variance), feasible
 
 

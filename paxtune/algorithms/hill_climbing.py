@@ -1,0 +1,81 @@
+"""Hill climbing."""
+
+from collections.abc import Sequence
+
+import pyglove as pg
+
+from paxtune.algorithms.base import Algorithm, PastTrial, Request, Suggestion
+from paxtune.algorithms.quasi_random import spread_open
+from paxtune.algorithms.sampling import mutate, num_changeable
+from trainer.errors import UserError
+
+_MAX_TRIES = 100
+
+
+class HillClimbing(Algorithm):
+    """Small changes of the best trial so far; a new climb elsewhere when none of them is better.
+
+    A climb begins with a few trials that are spread over the space. From then on, each trial
+    differs from the best of its climb in one decision: a number moves a step, a choice changes to
+    another candidate. Trials that run at the same time have the same parent and differ from each
+    other. The first climb also begins with the trials of earlier studies and those that people
+    added.
+
+    S. Russell, P. Norvig, "Artificial Intelligence: A Modern Approach", 4th edition, §4.1.1
+    (stochastic hill climbing with random restarts).
+
+    Attributes:
+        starts: how many trials a climb begins with.
+        step: how far numbers move: a standard deviation, as a share of the range on its scale.
+        patience: how many children of one trial end before it is believed to be a summit.
+    """
+
+    starts: int = 5
+    step: float = 0.15
+    patience: int = 30
+
+    def check(self) -> None:
+        for name in ('starts', 'step', 'patience'):
+            if not getattr(self, name) > 0:
+                raise ValueError(f'{name} must be greater than 0: {getattr(self, name)}')
+
+    def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
+        if num_objectives != 1:
+            raise UserError(
+                f'HillClimbing needs one reward, and there are {num_objectives}. With several, '
+                'NSGA2 and RegularizedEvolution search for the Pareto front; without any, '
+                'RandomSearch, QuasiRandom and Grid can be used.'
+            )
+
+    def suggest(self, request: Request) -> Suggestion:
+        rng = request.rng()
+        climb = max(map(_climb, request.history), default=0)
+        trials = [trial for trial in request.history if _climb(trial) == climb]
+        begun = sum(trial.state != 'infeasible' for trial in trials)
+        completed = [trial for trial in trials if trial.scores]
+        if completed and begun >= self.starts:
+            # Of equals the oldest.
+            best = max(completed, key=lambda trial: (trial.scores, -trial.id))
+            memo = {'climb': str(climb), 'from': str(best.id)}
+            if _num_children(trials, best) < self.patience and num_changeable(
+                request.spec, best.decisions
+            ):
+                for _ in range(_MAX_TRIES):
+                    child = mutate(request.spec, best.decisions, rng, self.step)
+                    if request.is_open(child):
+                        return Suggestion(child, best.id if best.id > 0 else None, memo)
+            climb += 1  # It is a summit, or all around it was tried.
+        return Suggestion(spread_open(request), memo={'climb': str(climb)})
+
+
+def _climb(trial: PastTrial) -> int:
+    return int(trial.memo.get('climb', 0)) if trial.id > 0 else 0
+
+
+def _num_children(trials: Sequence[PastTrial], parent: PastTrial) -> int:
+    """How many children of a trial have ended."""
+    name = str(parent.id)
+    return sum(
+        trial.id > 0 and trial.state != 'pending' and trial.memo.get('from') == name
+        for trial in trials
+    )

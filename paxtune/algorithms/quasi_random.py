@@ -1,0 +1,96 @@
+"""Points that fill a space more evenly than chance."""
+
+import random
+from collections.abc import Mapping, Sequence
+
+import pyglove as pg
+
+from paxtune.algorithms.base import Algorithm, Request, Suggestion
+from paxtune.algorithms.flat import FlatSpace
+from paxtune.algorithms.per_spec import per_spec
+from paxtune.algorithms.sampling import draw_open
+from paxtune.algorithms.scales import from_share
+from paxtune.decisions import Decisions, Point, decide, ids
+
+_MAX_SEQUENCES = 20
+
+
+class QuasiRandom(Algorithm):
+    """Trial n is point n of a scrambled Sobol sequence.
+
+    Each decision has a dimension of its own, those that only some decisions open included; numbers
+    are spread on their scale, candidates come equally often. Where the point was tried or is
+    infeasible, point n of further sequences is taken, then one at random.
+
+    A. B. Owen, "Scrambling Sobol' and Niederreiter-Xing points", Journal of Complexity 14(4), 1998.
+
+    Example:
+        >>> spec = pg.dna_spec(pg.Dict(x=pg.oneof(['a', 'b'])))
+        >>> algorithm, found = QuasiRandom(), []
+        >>> for number in (1, 2):
+        ...     found += algorithm.suggest(Request(spec, 0, number, list)).decisions.values()
+        >>> sorted(found)
+        [0, 1]
+    """
+
+    def suggest(self, request: Request) -> Suggestion:
+        return Suggestion(spread_open(request))
+
+
+def spread_open(request: Request) -> Decisions:
+    """Decisions that are open, evenly spread with those of other trial numbers.
+
+    Raises:
+        Exhausted: there are none.
+        UserError: none were found, though there may be some.
+    """
+    columns = _columns(request.spec)
+    for sequence in range(_MAX_SEQUENCES if columns else 0):
+        row = _point(len(columns), request.number - 1, f'{request.seed}/sobol/{sequence}')
+        decisions = _decode(request.spec, columns, row)
+        if request.is_open(decisions):
+            return decisions
+    return draw_open(request, request.rng())
+
+
+@per_spec
+def _columns(spec: pg.DNASpec) -> dict[str, tuple[int, tuple[int, ...]]]:
+    """The column of each decision, and the order of its candidates."""
+    features = FlatSpace(spec).features
+    return {feature.id: (column, feature.order) for column, feature in enumerate(features)}
+
+
+def _point(dimensions: int, index: int, seed: str) -> list[float]:
+    """A point of a scrambled Sobol sequence: [dimensions], from 0 to 1."""
+    # Imported here: it takes a second.
+    import numpy as np
+    from scipy.stats import qmc
+
+    words = random.Random(seed).getrandbits(64)
+    engine = qmc.Sobol(dimensions, scramble=True, rng=np.random.default_rng(words))
+    if index:
+        engine.fast_forward(index)
+    point: list[float] = engine.random(1)[0].tolist()
+    return point
+
+
+def _decode(
+    spec: pg.DNASpec, columns: Mapping[str, tuple[int, tuple[int, ...]]], row: Sequence[float]
+) -> Decisions:
+    """The decisions that a row means, such that rows uniform in the box are so in the space.
+
+    `FlatSpace.decode` differs where candidates must differ: nothing here depends on what stands
+    beside the candidate that is taken.
+    """
+
+    def choose(point: Point) -> Sequence[int] | float:
+        if isinstance(point, pg.geno.Float):
+            return from_share(point, row[columns[point.id.path][0]])
+        chosen: list[int] = []
+        for id_ in ids(point):
+            column, order = columns[id_]
+            free = [each for each in order if not (point.distinct and each in chosen)]
+            chosen.append(free[min(int(row[column] * len(free)), len(free) - 1)])
+        return sorted(chosen) if point.sorted else chosen
+
+    return decide(spec, choose)
