@@ -49,7 +49,7 @@ class Default(Algorithm):
 def _chosen(spec: pg.DNASpec, num_objectives: int) -> tuple[Algorithm, str]:
     count = size(spec)
     if count is not None and count <= _SMALL:
-        return Grid(shuffle=True), f'{count} experiments'
+        return Grid(points_per_range=None, shuffle=True), f'{count} experiments'
     if num_objectives == 0:
         return QuasiRandom(), 'no reward'
     space = FlatSpace(spec)

@@ -100,7 +100,7 @@ def test_predictions_are_those_of_the_textbook():
     np.testing.assert_allclose(mean, like @ inverse @ values, rtol=1e-5)
     variance = np.exp(theta[0]) - np.einsum('ij,jk,ik->i', like, inverse, like)
     np.testing.assert_allclose(deviation, np.sqrt(variance), rtol=1e-5)
-    assert np.all(np.exp(feasible) > 0.999)
+    assert np.all(np.exp(feasible) > 0.99)
 
 
 @pytest.mark.usefixtures('_exactly')
@@ -223,15 +223,15 @@ def test_it_keeps_away_from_what_turned_out_to_be_infeasible():
     spec = pg.dna_spec(BRANIN)
 
     def merit(decisions: Decisions) -> float:
-        return decisions['x']
+        return min(decisions['x'], 4.0) + 0.1 * math.sin(decisions['y'])
 
     def too_large(decisions: Decisions) -> bool:
         return decisions['x'] > 5
 
     trials = _searched(GPBandit(num_initial=6), spec, merit, 24, too_large)
-    late = trials[12:]
-    assert sum(trial.state == 'infeasible' for trial in late) <= len(late) / 2
-    assert max(t.scores[0] for t in trials if t.scores) > 4.5
+    assert any(trial.state == 'infeasible' for trial in trials[:12])
+    assert sum(trial.state == 'infeasible' for trial in trials[12:]) <= 3
+    assert max(t.scores[0] for t in trials if t.scores) > 4.05
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, Request, Suggestion
 from paxtune.algorithms.flat import FlatSpace
+from paxtune.algorithms.quasi_random import spread_open
 from paxtune.algorithms.sampling import draw, draw_open
 from paxtune.decisions import Decisions
 from paxtune.labels import path
@@ -101,4 +102,4 @@ def _initial(request: Request, space: FlatSpace) -> Decisions:
         middle = space.decode(np.where(is_number, 0.5, row))
         if request.is_open(middle):
             return middle
-    return draw_open(request, request.rng())
+    return spread_open(request)

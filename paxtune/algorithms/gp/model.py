@@ -16,7 +16,7 @@ import scipy.optimize
 
 _JITTER = 1e-8
 _LABEL_NOISE = 0.01
-_LABEL_WIDTH = 0.3  # How sure a label of 1 is: what is there is feasible at 999 to 1.
+_LEAST_LABEL, _LABEL_WIDTH = 0.5, 0.2
 
 # Mean and standard deviation of the logarithms, before anything is known. Lengths are about the
 # whole range, also in large boxes, where few points are near each other then: what is far from all
@@ -203,9 +203,10 @@ def predict(posterior: Posterior, points: jax.Array) -> tuple[jax.Array, jax.Arr
     mean = posterior.amplitude * like @ posterior.weights
     explained = jnp.sum((posterior.amplitude * like @ posterior.whitener.T) ** 2, axis=1)
     variance = jnp.maximum(posterior.amplitude - explained, 1e-12)
-    # Labels of 1 and -1, regressed; 1 where nothing is known.
+    # Labels of 1 and -1, regressed; 1 where nothing is known. Half way to one of -1 is too far: a
+    # search that follows a slope would go on and on along the border.
     label = 1.0 + like @ posterior.feasibility_weights
-    feasible = jax.scipy.stats.norm.logcdf(label / _LABEL_WIDTH)
+    feasible = jax.scipy.stats.norm.logcdf((label - _LEAST_LABEL) / _LABEL_WIDTH)
     return mean, jnp.sqrt(variance), feasible
 
 

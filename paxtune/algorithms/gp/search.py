@@ -13,7 +13,7 @@ from paxtune.algorithms.gp import model
 from paxtune.algorithms.gp.acquisition import Effort, Kind, Wish, merit, optimizer
 from paxtune.algorithms.gp.box import Box, box_of, points
 from paxtune.algorithms.gp.warping import warp
-from paxtune.algorithms.sampling import can_mutate, mutate
+from paxtune.algorithms.sampling import mutate, num_changeable
 from paxtune.decisions import Decisions
 
 SIZES = (16, 32, 64, 128, 256, 512)
@@ -162,9 +162,13 @@ def _first_open(request: Request, candidates: Sequence[Decisions]) -> Decisions 
 def _mutants(request: Request, parents: Sequence[Decisions]) -> list[Decisions]:
     """Experiments near good ones, which were feasible."""
     rng = request.rng()
-    if not can_mutate(request.spec, parents[0]):
+    parents = [parent for parent in parents if num_changeable(request.spec, parent)]
+    if not parents:
         return []
-    made = [mutate(request.spec, parents[i % len(parents)], rng) for i in range(_NUM_MUTANTS)]
+    made = [
+        mutate(request.spec, parents[i % len(parents)], rng, step=(0.02, 0.1, None)[i % 3])
+        for i in range(_NUM_MUTANTS)
+    ]
     return [each for each in made if not request.seen(each)]
 
 
