@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import hashlib
 import importlib.metadata
-import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -115,17 +115,23 @@ def fingerprint(method: Method) -> str:
         from trainer.serialization import to_json_text
 
         parts.append(to_json_text(own_algorithm(method.name)))
-        sources += _sources(own_algorithms()[method.name.replace('_', '')])
+        sources += sources_of(own_algorithms()[method.name.replace('_', '')])
     return _digest(parts, sources)
 
 
-def _sources(kind: type[Any]) -> list[Path]:
-    """What an algorithm is made of: its module, or its package; of the default, all algorithms."""
-    folder, file = ROOT / 'paxtune' / 'algorithms', Path(inspect.getfile(kind))
-    if kind.__name__ == 'Default':
-        return sorted(folder.rglob('*.py'))
-    own = [file] if file.parent == folder else sorted(file.parent.rglob('*.py'))
-    return [*own, *(folder / name for name in ('flat.py', 'sampling.py', 'scales.py'))]
+def sources_of(kind: type[Any]) -> list[Path]:
+    """The module of an algorithm, and all those of `paxtune.algorithms` that it names."""
+    found: list[Path] = []
+    todo = [kind.__module__]
+    while todo:
+        file = ROOT.joinpath(*todo.pop().split('.')).with_suffix('.py')
+        if file.exists() and file not in found:
+            found.append(file)
+            text = file.read_text()
+            todo += re.findall(r'paxtune\.algorithms(?:\.\w+)+', text)
+            for package, names in re.findall(r'from (paxtune\.algorithms\S*) import (.*)', text):
+                todo += [f'{package}.{name}' for name in re.findall(r'\w+', names)]
+    return sorted(found)
 
 
 def _version(library: str) -> str:

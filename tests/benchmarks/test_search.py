@@ -11,9 +11,9 @@ import pytest
 
 from benchmarks import search_quality
 from benchmarks.search import bbob, cells, ours, regret, tables
-from benchmarks.search.methods import METHODS, fingerprint, is_there
+from benchmarks.search.methods import METHODS, fingerprint, is_there, sources_of
 from benchmarks.search.problems import Problem, Value, drawn, problems
-from paxtune import RandomSearch
+from paxtune.algorithms import Default, RandomSearch
 
 NOWHERE = Path('/nowhere')
 PROBLEMS = problems(NOWHERE)
@@ -159,6 +159,18 @@ def test_a_cell_is_kept_for_the_key_and_the_trials_that_it_has(tmp_path: Path) -
 def test_methods_are_told_apart() -> None:
     there = [each for each in METHODS if is_there(each)]
     assert len({fingerprint(each) for each in there}) == len(there) > 3
+
+
+def test_an_algorithm_is_told_by_all_modules_that_it_is_made_of() -> None:
+    assert {file.name for file in sources_of(RandomSearch)} < {
+        file.name for file in sources_of(Default)
+    }
+    assert 'acquisition.py' in [file.name for file in sources_of(Default)]
+
+
+def test_the_default_runs_as_what_it_is() -> None:
+    assert ours.twin(PROBLEMS['mixed'], ['random_search', 'gp_bandit']) == 'gp_bandit'
+    assert ours.twin(PROBLEMS['mixed'], ['random_search']) is None
 
 
 def test_an_interrupted_run_goes_on(
