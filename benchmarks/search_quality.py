@@ -34,6 +34,7 @@ seeds and 15 trials; `--check` exits with 1 where the goal is missed.
 import argparse
 import json
 import signal
+import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -169,14 +170,13 @@ def show(found: Found, by_count: Mapping[int, Mapping[str, regret.Logs]]) -> Non
     print('\ngeometric means over problems')
     for method in dict.fromkeys(method for method, _ in found):
         cells = [cell for (name, _), each in found.items() if name == method for cell in each]
-        seconds = sum(sum(cell['seconds']) for cell in cells)
-        each_takes = 1000 * seconds / sum(len(cell['seconds']) for cell in cells)
+        takes = 1000 * statistics.median(each for cell in cells for each in cell['seconds'])
         intervals = [
             f'{regret.over_problems(logs[method])} of {len(logs[method])}' if method in logs else ''
             for logs in by_count.values()
         ]
         columns = ''.join(f'{each:>30}' for each in intervals)
-        print(f'{method:22}{columns}  {each_takes:7.0f} ms a suggestion')
+        print(f'{method:22}{columns}  {takes:7.1f} ms a suggestion')
 
 
 def result(by_count: Mapping[int, Mapping[str, regret.Logs]]) -> dict[str, float]:

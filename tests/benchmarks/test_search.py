@@ -162,10 +162,12 @@ def test_methods_are_told_apart() -> None:
 
 
 def test_an_algorithm_is_told_by_all_modules_that_it_is_made_of() -> None:
-    assert {file.name for file in sources_of(RandomSearch)} < {
-        file.name for file in sources_of(Default)
-    }
-    assert 'acquisition.py' in [file.name for file in sources_of(Default)]
+    of_random, of_default = (
+        {file.name for file in sources_of(kind)} for kind in (RandomSearch, Default)
+    )
+    assert {'random_search.py', 'sampling.py'} < of_random
+    assert {'default.py', 'bandit.py', 'acquisition.py', 'sampling.py'} < of_default
+    assert 'default.py' not in of_random
 
 
 def test_the_default_runs_as_what_it_is() -> None:
