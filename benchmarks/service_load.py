@@ -34,7 +34,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -42,8 +41,6 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 WORKERS = ROOT / 'benchmarks' / 'load' / 'workers.py'
-REQUIREMENTS = ROOT / 'benchmarks' / 'requirements' / 'service_load.txt'
-PEERS = ROOT / '.venv-service_load'
 OPEN_GOAL = 5.0
 ENOUGH_SECONDS = 30.0
 PARTS = ('suggest', 'report', 'complete')
@@ -171,9 +168,10 @@ def contenders() -> Iterator[list[Contender]]:
     """All of them, their databases empty."""
     import psycopg
 
+    from benchmarks.common.environments import python_of
     from tests.postgres import PostgresServer
 
-    peers, own = peers_python(), Path(sys.executable)
+    peers, own = python_of('service_load', 300), Path(sys.executable)
     with (
         tempfile.TemporaryDirectory(prefix='service_load') as folder,
         PostgresServer.started(is_durable=True) as server,
@@ -205,19 +203,6 @@ def database_bytes(url: str) -> int:
 def file_bytes(path: Path) -> int:
     """How long a file is; 0 where there is none."""
     return path.stat().st_size if path.exists() else 0
-
-
-def peers_python() -> Path:
-    """The interpreter of the environment with Optuna, which is made where it is missing."""
-    python, stamp = PEERS / 'bin' / 'python', PEERS / 'installed'
-    wanted = f'{ROOT}\n{sys.version}\n{REQUIREMENTS.read_text()}'
-    if not stamp.exists() or stamp.read_text() != wanted:
-        venv.create(PEERS, clear=True, with_pip=True)
-        pip = [str(python), '-m', 'pip', 'install', '-q', '--disable-pip-version-check']
-        subprocess.run([*pip, '-r', str(REQUIREMENTS)], check=True, timeout=300, stdout=sys.stderr)
-        # Written last, so that an install that was interrupted begins again.
-        stamp.write_text(wanted)
-    return python
 
 
 def measure(all_: list[Contender], count: int, processes: int, threads: int, rounds: int) -> None:

@@ -1,0 +1,159 @@
+"""What searches: names, how many trials and seeds each gets, and how each is told apart.
+
+Nothing heavy is imported before a method is made.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from benchmarks.search.problems import Problem, Value
+
+ROOT = Path(__file__).parents[2]
+OPTUNA = ('optuna_tpe', 'optuna_gp')
+_LIBRARIES = ('numpy', 'scipy', 'jax', 'jaxlib', 'pyglove', 'google-vizier', 'cmaes')
+
+
+class Searcher(Protocol):
+    """One run of a method."""
+
+    def ask(self) -> Mapping[str, Value]:
+        """The values of the next trial, by the names of the parameters."""
+
+    def tell(self, value: float | None) -> None:
+        """What came of it; None where it was infeasible."""
+
+    def add(self, values: Mapping[str, Value], value: float | None) -> None:
+        """Tells of a trial that the method has not suggested."""
+
+
+class Refused(Exception):
+    """The method says that it cannot search the problem."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """One of the contenders.
+
+    Attributes:
+        name: for people.
+        where: 'own' for what runs with paxtune; 'peers' in an environment of their own; 'stock' in
+            paxtune's, in processes with double precision, which Vizier's service turns on.
+        module: of `benchmarks.search`, whose `make(name, problem, seed)` begins a run.
+        trials: in a run.
+        seeds: how many runs of a problem there are.
+        problems: those that it is run on; none for all.
+    """
+
+    name: str
+    where: Literal['own', 'peers', 'stock']
+    module: str
+    trials: int
+    seeds: int
+    problems: tuple[str, ...] = ()
+
+
+# Those of ours are found by name in `paxtune.algorithms`; what is not there is left out. A GP's
+# runs are short and few: a suggestion takes a second.
+METHODS: Sequence[Method] = (
+    Method('random_search', 'own', 'ours', 100, 20),
+    Method('quasi_random', 'own', 'ours', 100, 20),
+    Method('regularized_evolution', 'own', 'ours', 100, 20),
+    Method('cma_es', 'own', 'ours', 100, 20),
+    Method('eagle', 'own', 'ours', 100, 20),
+    Method('gp_bandit', 'own', 'ours', 50, 5),
+    Method('default', 'own', 'ours', 50, 5),
+    Method('optuna_tpe', 'peers', 'optuna_samplers', 100, 20),
+    Method('optuna_gp', 'peers', 'optuna_samplers', 50, 5),
+    # 8 s a suggestion: some problems, and half as many trials.
+    Method(
+        'stock_vizier', 'stock', 'stock_vizier', 25, 3, ('rastrigin_4', 'schaffers_20', 'mixed')
+    ),
+)
+
+
+@functools.cache
+def own_algorithms() -> Mapping[str, type[Any]]:
+    """Algorithms of paxtune, by their names in lower case, without underscores."""
+    from paxtune import algorithms
+
+    return {
+        name.lower(): kind
+        for name, kind in vars(algorithms).items()
+        if isinstance(kind, type) and issubclass(kind, algorithms.Algorithm)
+    }
+
+
+def own_algorithm(name: str) -> Any:
+    """One of paxtune's algorithms, with its defaults."""
+    return own_algorithms()[name.replace('_', '')]()
+
+
+def is_there(method: Method) -> bool:
+    """Whether the method can be made; False for an algorithm that paxtune does not have."""
+    return method.module != 'ours' or method.name.replace('_', '') in own_algorithms()
+
+
+@functools.cache
+def fingerprint(method: Method) -> str:
+    """What tells the method from what it was, or from what other versions make of it.
+
+    That is its settings, its source, and the versions of the libraries.
+    """
+    sources = [ROOT / 'benchmarks' / 'search' / f'{method.module}.py']
+    parts = [method.name]
+    if method.where == 'peers':
+        sources.append(ROOT / 'benchmarks' / 'requirements' / 'search.txt')
+    else:
+        parts += [f'{name}=={_version(name)}' for name in _LIBRARIES]
+    if method.module == 'ours':
+        from trainer.serialization import to_json_text
+
+        parts.append(to_json_text(own_algorithm(method.name)))
+        sources += sources_of(own_algorithms()[method.name.replace('_', '')])
+    return _digest(parts, sources)
+
+
+def sources_of(kind: type[Any]) -> list[Path]:
+    """The module of an algorithm, and all those of `paxtune.algorithms` that it names."""
+    found: list[Path] = []
+    todo = [kind.__module__]
+    while todo:
+        file = ROOT.joinpath(*todo.pop().split('.')).with_suffix('.py')
+        if file.exists() and file not in found:
+            found.append(file)
+            text = file.read_text()
+            todo += re.findall(r'paxtune\.algorithms(?:\.\w+)+', text)
+            for package, names in re.findall(r'from (paxtune\.algorithms\S*) import (.*)', text):
+                todo += [f'{package}.{name}' for name in re.findall(r'\w+', names)]
+    return sorted(found)
+
+
+def _version(library: str) -> str:
+    try:
+        return importlib.metadata.version(library)
+    except importlib.metadata.PackageNotFoundError:
+        return ''
+
+
+@functools.cache
+def problems_fingerprint() -> str:
+    """What tells the problems from what they were."""
+    names = ('bbob.py', 'problems.py', 'tables.py', 'cells.py')
+    return _digest([], [ROOT / 'benchmarks' / 'search' / name for name in names])
+
+
+def _digest(parts: Sequence[str], files: Sequence[Path]) -> str:
+    digest = hashlib.sha256('\n'.join(parts).encode())
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+Make = Callable[[str, Problem, int], Searcher]
+"""Begins a run: the name of the method, the problem, the seed. Raises `Refused`."""

@@ -1,0 +1,110 @@
+"""Algorithms of paxtune, asked for one trial after another."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyglove as pg
+
+from benchmarks.search.methods import Refused, Searcher, own_algorithm
+from benchmarks.search.problems import Parameter, Problem, Value
+from paxtune.algorithms import PastTrial, Request, Suggestion
+from paxtune.decisions import Decisions, decide
+from trainer.errors import UserError
+from trainer.ranges import intv
+
+
+def space(problem: Problem) -> Any:
+    """The decisions of a problem, as they would stand in an experiment."""
+    return _group(problem, None)
+
+
+def _group(problem: Problem, opened_by: tuple[str, str] | None) -> Any:
+    parts = [each for each in problem.parameters if each.opened_by == opened_by]
+    return pg.Dict({each.name: _decision(problem, each) for each in parts})
+
+
+def _decision(problem: Problem, parameter: Parameter) -> Any:
+    scale = 'log' if parameter.log else 'linear'
+    if parameter.kind == 'number':
+        return pg.floatv(parameter.low, parameter.high, scale)
+    if parameter.kind == 'integer':
+        return intv(int(parameter.low), int(parameter.high), scale)
+    owners = [each.opened_by for each in problem.parameters]
+    candidates = []
+    for value in parameter.values:
+        opened_by = (parameter.name, str(value))
+        candidates.append(_group(problem, opened_by) if opened_by in owners else value)
+    return pg.oneof(candidates)
+
+
+def values_of(problem: Problem, decisions: Decisions) -> dict[str, Value]:
+    """Decisions by the names of the parameters: the last part of each id."""
+    by_name = {id_.rpartition('.')[2]: value for id_, value in decisions.items()}
+    return {
+        each.name: each.values[int(by_name[each.name])] if each.values else by_name[each.name]
+        for each in problem.parameters
+        if each.name in by_name
+    }
+
+
+def decisions_of(problem: Problem, spec: pg.DNASpec, values: Mapping[str, Value]) -> Decisions:
+    """The inverse of `values_of`."""
+    parameters = {each.name: each for each in problem.parameters}
+
+    def choose(point: Any) -> Any:
+        name = point.id.path.rpartition('.')[2]
+        candidates = parameters[name].values
+        return [candidates.index(values[name])] if candidates else values[name]
+
+    return decide(spec, choose)
+
+
+class Study:
+    """A run of an algorithm, each suggestion with the whole history and nothing else."""
+
+    def __init__(self, algorithm: Any, problem: Problem, seed: int) -> None:
+        """Begins a run.
+
+        Raises:
+            Refused: the algorithm cannot search the problem.
+        """
+        self._algorithm, self._problem, self._seed = algorithm, problem, seed
+        self.spec = pg.dna_spec(space(problem))
+        self.history: list[PastTrial] = []
+        try:
+            algorithm.check_space(self.spec, 1)
+        except UserError as error:
+            raise Refused(str(error)) from error
+
+    def ask(self) -> Mapping[str, Value]:
+        number = len(self.history) + 1
+        request = Request(self.spec, self._seed, number, lambda: self.history)
+        self._suggestion = self._algorithm.suggest(request)
+        return values_of(self._problem, self._suggestion.decisions)
+
+    def tell(self, value: float | None) -> None:
+        self._append(self._suggestion, value)
+
+    def add(self, values: Mapping[str, Value], value: float | None) -> None:
+        """Tells of a trial that the algorithm has not suggested."""
+        self._append(Suggestion(decisions_of(self._problem, self.spec, values)), value)
+
+    def _append(self, suggestion: Suggestion, value: float | None) -> None:
+        made = (len(self.history) + 1, suggestion.decisions)
+        if value is None:
+            trial = PastTrial(*made, 'infeasible', memo=suggestion.memo)
+        else:
+            trial = PastTrial(*made, 'completed', (-value,), suggestion.memo)
+        # Another list, since a request may be read when the next trial has been told.
+        self.history = [*self.history, trial]
+
+
+def twin(problem: Problem, others: Sequence[str]) -> str | None:
+    """What the default is on a problem, of some methods; None where it is none of them."""
+    chosen = own_algorithm('default').resolved(pg.dna_spec(space(problem)), 1)
+    return next((name for name in others if pg.eq(own_algorithm(name), chosen)), None)
+
+
+def make(name: str, problem: Problem, seed: int) -> Searcher:
+    """A run of the algorithm with that name, its settings as they come."""
+    return Study(own_algorithm(name), problem, seed)

@@ -1,0 +1,56 @@
+"""A process that runs cells: one line of JSON for each on its standard input, and an answer.
+
+It runs in the environment of the methods that it is asked for.
+"""
+
+import importlib
+import json
+import os
+import resource
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.search.cells import Cell, run
+from benchmarks.search.methods import METHODS, Refused
+from benchmarks.search.problems import problems
+
+_MODULES = {method.name: method.module for method in METHODS}
+
+
+def answer(cell: Cell, data_dir: Path, cache_dir: Path) -> dict[str, Any]:
+    """Runs a cell, and keeps it.
+
+    Returns:
+        'error', a traceback, where it went wrong; nothing else is wrong with it otherwise.
+    """
+    try:
+        problem = problems(data_dir)[cell.problem]
+        module: Any = importlib.import_module(f'benchmarks.search.{_MODULES[cell.method]}')
+        try:
+            searcher = module.make(cell.method, problem, cell.seed)
+        except Refused as refused:
+            cell.write(cache_dir, {'refused': str(refused)})
+        else:
+            cell.write(cache_dir, run(searcher, problem.instance(cell.seed), cell.trials))
+    except Exception:
+        return {'error': traceback.format_exc()}
+    return {}
+
+
+def main() -> None:
+    # What libraries print must not stand between the answers.
+    answers = os.fdopen(os.dup(1), 'w')
+    os.dup2(2, 1)
+    data_dir, cache_dir = map(Path, sys.argv[1:])
+    for line in sys.stdin:
+        found = answer(Cell(**json.loads(line)), data_dir, cache_dir)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(json.dumps({'peak_bytes': peak, **found}), file=answers, flush=True)
+
+
+if __name__ == '__main__':
+    main()

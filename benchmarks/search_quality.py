@@ -1,0 +1,234 @@
+"""How good a search algorithm's trials are, beside Optuna's samplers and stock Vizier.
+
+    python benchmarks/search_quality.py --check
+
+Problems: six functions of BBOB in 4 and 20 dimensions (`benchmarks/search/bbob.py`), shifted and
+rotated anew for each seed; one of ranges, whole numbers and categories, and one with conditional
+decisions of which some turn out infeasible (`problems.py`), new for each seed; and eight tables of
+TaskSet (`tables.py`), from `--data_dir`. The public finds them in the repository of DPL,
+https://github.com/releaunifreiburg/DPL, as <data_dir>/taskset/FixedTextRNNClassification_*.npz with
+`hp_names`, `hp` [1000, 8] and `valid_loss` [1000, 51]; what is not there is left out, and a line
+says so. A row whose training diverged to NaN is an infeasible trial; losses beyond all reason, up
+to 6e18, are told as they are.
+
+Methods: paxtune's algorithms, Optuna's TPE and Gaussian process, all with their defaults, one trial
+after another (`methods.py`). Cheap ones have 20 seeds and 100 trials; Gaussian processes and the
+default have the first 5 seeds and 50 trials. Stock Vizier takes 8 s for a suggestion, so it has
+three problems, 3 seeds and 25 trials. A method that refuses a problem is left out there, and a line
+says so.
+
+Normalized regret is (best so far - optimum) / (median of random draws - optimum): 1 is no better
+than one random draw, 0 perfect. Means are geometric, a regret below 0.001 counts as 0.001, and
+intervals hold 95 % of what comes of drawing seeds, and problems where several are averaged, again.
+
+Goal: the default is at least as good as the better of Optuna's two in the mean over all problems
+at 50 trials: the interval of the ratio of regrets holds 1 or lies below.
+
+Cells (method, problem, seed) are kept in `--cache_dir`, told apart by settings, sources and the
+versions of libraries: a run that was interrupted goes on, and only what was changed runs again.
+Optuna is installed into `.venv-search` when this is first run. A full run takes under two hours on
+two cores. `--only=METHOD,...` and `--problems=PROBLEM,...` run a part. `--quick` has 3 problems, 2
+seeds and 15 trials; `--check` exits with 1 where the goal is missed.
+"""
+
+import argparse
+import json
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.common.environments import python_of
+from benchmarks.search import methods, regret, tables
+from benchmarks.search.cells import Cell
+from benchmarks.search.crew import Crew
+from benchmarks.search.methods import METHODS, OPTUNA, Method
+from benchmarks.search.problems import Problem, problems
+
+ROOT = Path(__file__).parents[1]
+QUICK = ('rastrigin_4', 'conditional', 'patch32_GRU64_avg_bs128')
+BUDGETS = (25, 50, 100)
+GOAL_AT = 50
+
+Found = Mapping[tuple[str, str], list[dict[str, Any]]]
+"""What was kept of the cells of a method and a problem, by seed."""
+
+
+def planned(args: argparse.Namespace, all_: Mapping[str, Problem]) -> list[tuple[Method, Cell]]:
+    """The cells of this run, the first seeds first."""
+    chosen = [each for each in METHODS if methods.is_there(each)]
+    for method in METHODS:
+        if method not in chosen:
+            print(f'left out: {method.name}, which paxtune does not have')
+    if args.only:
+        chosen = _named(args.only, {each.name: each for each in chosen})
+    names = list(all_)
+    if args.problems:
+        names = _named(args.problems, {name: name for name in names})
+    if args.quick:
+        names = [name for name in names if name in QUICK or args.problems]
+        chosen = [each for each in chosen if each.name != 'stock_vizier' or args.only]
+    made = []
+    for method in chosen:
+        seeds = min(method.seeds, 2) if args.quick else method.seeds
+        for name in names:
+            if not method.problems or name in method.problems:
+                runs = _method_that_runs(method, all_[name])
+                key = f'{methods.fingerprint(runs)}{methods.problems_fingerprint()}'
+                trials = min(runs.trials, 15) if args.quick else runs.trials
+                made += [
+                    (method, Cell(runs.name, name, seed, trials, key)) for seed in range(seeds)
+                ]
+    return sorted(made, key=lambda each: each[1].seed)
+
+
+def _method_that_runs(method: Method, problem: Problem) -> Method:
+    """The method itself; for the default, what it is on the problem, so that it runs once."""
+    if method.name != 'default':
+        return method
+    from benchmarks.search import ours
+
+    others = {each.name: each for each in METHODS if each.module == 'ours' and each != method}
+    there = [name for name, each in others.items() if methods.is_there(each)]
+    return others.get(ours.twin(problem, there) or '', method)
+
+
+def _named(flag: str, things: Mapping[str, Any]) -> list[Any]:
+    unknown = [name for name in flag.split(',') if name not in things]
+    if unknown:
+        sys.exit(f'not there: {", ".join(unknown)}; there are {", ".join(things)}')
+    return [things[name] for name in flag.split(',')]
+
+
+def run_missing(plan: Sequence[tuple[Method, Cell]], data_dir: Path, cache_dir: Path) -> int:
+    """Runs the cells that are not kept yet. Returns how many have failed."""
+    missing = [(method.where, cell) for method, cell in plan if cell.read(cache_dir) is None]
+    todo = list(dict.fromkeys(missing))  # What the default is on a problem may be there itself.
+    failures: list[Cell] = []
+    began, count = time.time(), 0
+    print(f'{len({cell for _, cell in plan})} cells, {len(todo)} of them to be run', flush=True)
+
+    def done(cell: Cell, error: str | None) -> None:
+        nonlocal count
+        count += 1
+        if error is not None:
+            failures.append(cell)
+            print(f'failed: {cell.method} on {cell.problem}, seed {cell.seed}\n{error}', flush=True)
+        if count % 25 == 0:
+            minutes = (time.time() - began) / 60
+            print(f'{count} of {len(todo)} after {minutes:.1f} min', file=sys.stderr, flush=True)
+
+    def own() -> Path:
+        return Path(sys.executable)
+
+    python = {'own': own, 'stock': own, 'peers': lambda: python_of('search')}
+    Crew(python, data_dir, cache_dir).run(todo, done)
+    return len(failures)
+
+
+def read(plan: Sequence[tuple[Method, Cell]], cache_dir: Path) -> Found:
+    """What is kept of the cells; prints what was refused."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for method, cell in plan:
+        kept = cell.read(cache_dir)
+        if kept is not None and 'refused' in kept:
+            if cell.seed == 0:
+                print(f'refused: {cell.problem} by {method.name}: {kept["refused"]}')
+        elif kept is not None:
+            found.setdefault((method.name, cell.problem), []).append(kept | {'seed': cell.seed})
+    return found
+
+
+def regrets(found: Found, all_: Mapping[str, Problem], count: int) -> dict[str, regret.Logs]:
+    """Logarithms of regrets after so many trials, by method and problem."""
+    logs: dict[str, dict[str, Any]] = {}
+    for (method, problem), cells in found.items():
+        values = [
+            regret.regret(cell['values'], all_[problem].instance(cell['seed']), count)
+            for cell in cells
+            if len(cell['values']) >= count
+        ]
+        if values:
+            logs.setdefault(method, {})[problem] = regret.logs(values)
+    return dict(logs)
+
+
+def show(found: Found, by_count: Mapping[int, Mapping[str, regret.Logs]]) -> None:
+    """The tables."""
+    print('\nnormalized regret' + ''.join(f'{f"after {count}":>28}' for count in by_count))
+    for method, problem in sorted(found, key=lambda each: each[::-1]):
+        intervals = [
+            str(regret.over_seeds(logs[method][problem])) if problem in logs.get(method, {}) else ''
+            for logs in by_count.values()
+        ]
+        print(f'{problem:30} {method:22}' + ''.join(f'{each:>28}' for each in intervals))
+    print('\ngeometric means over problems')
+    for method in dict.fromkeys(method for method, _ in found):
+        cells = [cell for (name, _), each in found.items() if name == method for cell in each]
+        takes = 1000 * statistics.median(each for cell in cells for each in cell['seconds'])
+        intervals = [
+            f'{regret.over_problems(logs[method])} of {len(logs[method])}' if method in logs else ''
+            for logs in by_count.values()
+        ]
+        columns = ''.join(f'{each:>30}' for each in intervals)
+        print(f'{method:22}{columns}  {takes:7.1f} ms a suggestion')
+
+
+def result(by_count: Mapping[int, Mapping[str, regret.Logs]]) -> dict[str, float]:
+    """The ratios to Optuna, and the means at the budget of the goal."""
+    found: dict[str, float] = {}
+    for count, logs in by_count.items():
+        rivals = [logs[name] for name in OPTUNA if name in logs]
+        ours = [name for name in logs if name not in (*OPTUNA, 'stock_vizier')]
+        for name in ours if len(rivals) == len(OPTUNA) else ():
+            ratios = regret.ratios(logs[name], rivals)
+            print(
+                f"after {count}: {name} by the better of Optuna's two overall {ratios.overall}, "
+                f'on each problem {ratios.each}'
+            )
+            if name == 'default':
+                print(f'  behind on: {", ".join(regret.behind(logs[name], rivals)) or "none"}')
+                found[f'default_to_optuna_{count}'] = ratios.overall.value
+                found[f'default_to_optuna_{count}_low'] = ratios.overall.low
+                found[f'default_to_optuna_{count}_high'] = ratios.overall.high
+                found[f'default_to_each_better_{count}'] = ratios.each.value
+        for name, of_method in logs.items():
+            found[f'{name}_{count}'] = regret.over_problems(of_method).value
+    return found
+
+
+def main() -> int:
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument('--quick', action='store_true')
+    flags.add_argument('--check', action='store_true')
+    flags.add_argument('--data_dir', type=Path, default=ROOT.parent / 'shared' / 'data')
+    flags.add_argument('--cache_dir', type=Path, default=Path('~/.cache/paxtune/search_quality'))
+    flags.add_argument('--only', help='methods, with commas between them')
+    flags.add_argument('--problems', help='problems, with commas between them')
+    args = flags.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    cache_dir = args.cache_dir.expanduser().resolve()
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    for name in tables.missing(args.data_dir):
+        print(f'left out: {name}, which is not in {args.data_dir / "taskset"}')
+    all_ = problems(args.data_dir.resolve())
+    plan = planned(args, all_)
+    num_failed = run_missing(plan, args.data_dir.resolve(), cache_dir)
+    found = read(plan, cache_dir)
+    budgets, goal_at = ((10, 15), 15) if args.quick else (BUDGETS, GOAL_AT)
+    by_count = {count: regrets(found, all_, count) for count in budgets}
+    by_count = {count: logs for count, logs in by_count.items() if logs}
+    show(found, by_count)
+    ratios = result(by_count)
+    print('RESULT ' + json.dumps({name: round(value, 4) for name, value in ratios.items()}))
+    is_met = ratios.get(f'default_to_optuna_{goal_at}_low', 2.0) <= 1
+    return int(num_failed > 0 or (args.check and not is_met))
+
+
+if __name__ == '__main__':
+    sys.exit(main())

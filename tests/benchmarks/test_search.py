@@ -1,0 +1,216 @@
+"""The problems, cells and figures of `benchmarks/search_quality.py`."""
+
+import math
+import random
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import search_quality
+from benchmarks.search import bbob, cells, ours, regret, tables
+from benchmarks.search.methods import METHODS, fingerprint, is_there, sources_of
+from benchmarks.search.problems import Problem, Value, drawn, problems
+from paxtune.algorithms import Default, RandomSearch
+
+NOWHERE = Path('/nowhere')
+PROBLEMS = problems(NOWHERE)
+
+
+def small_table() -> Problem:
+    hp = np.array([[1e-4, 0.9], [1e-3, 0.99], [1e-2, 0.999]])
+    return tables.table_problem('small', ['rate', 'beta1'], hp, np.array([3.0, math.nan, 1.0]))
+
+
+@pytest.mark.parametrize('name', bbob.NAMES)
+@pytest.mark.parametrize('dimension', [4, 20])
+def test_functions_are_smallest_at_their_optimum(name: str, dimension: int) -> None:
+    function = bbob.function(name, dimension, seed=3)
+    optimum, rng = function.optimum, np.random.default_rng(0)
+    assert np.abs(optimum).max() <= bbob.BOUND
+    assert function.of(optimum[None]) == pytest.approx(0, abs=1e-9)
+    anywhere = rng.uniform(-bbob.BOUND, bbob.BOUND, (200, dimension))
+    near = optimum + rng.normal(0, 0.01, (200, dimension))
+    assert function.of(np.concatenate([anywhere, near])).min() > 0
+
+
+def test_functions_have_the_values_of_their_definition() -> None:
+    # Of a rotated function only what rotations leave alone can be told by hand.
+    rastrigin = bbob.function('rastrigin', 4, 0)
+    step = np.array([1.0, 0.0, 0.0, 0.0])
+    assert rastrigin.of((rastrigin.optimum - step)[None]) == pytest.approx(1.0)
+    rosenbrock = bbob.function('rosenbrock', 4, 0)
+    # The origin is z = (½, ½, ½, ½): three times 100 · (¼ - ½)² + ¼.
+    assert rosenbrock.of(np.zeros((1, 4))) == pytest.approx(3 * 6.5)
+
+
+def test_each_seed_has_an_instance_of_its_own_that_stays() -> None:
+    first, again = (bbob.function('gallagher', 4, 1).optimum for _ in range(2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, bbob.function('gallagher', 4, 2).optimum)
+
+
+@pytest.mark.parametrize('name', ['rastrigin_4', 'mixed', 'conditional'])
+@pytest.mark.parametrize('seed', range(5))
+def test_the_known_optimum_is_the_best(name: str, seed: int) -> None:
+    problem = PROBLEMS[name]
+    instance, rng = problem.instance(seed), random.Random(seed)
+    objective = instance.start()
+    assert instance.optimum is not None
+    assert objective(instance.optimum) == pytest.approx(instance.best, abs=1e-9)
+    values = [objective(drawn(problem.parameters, rng)) for _ in range(500)]
+    assert all(value is None or instance.best < value for value in values)
+    assert np.median([value for value in values if value is not None]) == pytest.approx(
+        instance.median, rel=0.3
+    )
+
+
+def test_some_conditional_trials_are_infeasible() -> None:
+    problem = PROBLEMS['conditional']
+    objective, rng = problem.instance(0).start(), random.Random(0)
+    values = [objective(drawn(problem.parameters, rng)) for _ in range(500)]
+    assert 0 < values.count(None) < 100
+
+
+def test_a_table_answers_with_the_nearest_row_that_was_not_used() -> None:
+    problem = small_table()
+    assert [each.name for each in problem.parameters] == ['rate', 'one_minus_beta1']
+    instance = problem.instance(0)
+    assert (instance.best, instance.median) == (1.0, 2.0)
+    asked = {'rate': 1.1e-2, 'one_minus_beta1': 1.2e-3}
+    objective = instance.start()
+    assert [objective(asked) for _ in range(3)] == [1.0, None, 3.0]
+    assert instance.start()(asked) == 1.0, 'another run has used none'
+
+
+def test_tables_that_are_not_there_are_named() -> None:
+    assert tables.missing(NOWHERE) == list(tables.NAMES)
+    assert not any(name in PROBLEMS for name in tables.NAMES)
+
+
+@pytest.mark.parametrize('name', ['mixed', 'conditional'])
+def test_suggestions_of_ours_have_the_values_that_are_open(name: str) -> None:
+    problem = PROBLEMS[name]
+    study = ours.Study(RandomSearch(), problem, 0)
+    for trial in range(20):
+        values = study.ask()
+        _check_values(problem, values)
+        study.tell(None if trial % 3 else 1.0)
+    states = [each.state for each in study.history[:3]]
+    assert states == ['completed', 'infeasible', 'infeasible']
+    assert study.history[0].scores == (-1.0,), 'more is better'
+
+
+@pytest.mark.parametrize('name', ['mixed', 'conditional'])
+def test_values_that_are_told_are_decisions(name: str) -> None:
+    problem, rng = PROBLEMS[name], random.Random(0)
+    study = ours.Study(RandomSearch(), problem, 0)
+    told = [drawn(problem.parameters, rng) for _ in range(10)]
+    for values in told:
+        study.add(values, 1.0)
+    read = [ours.values_of(problem, trial.decisions) for trial in study.history]
+    assert read == told
+
+
+def _check_values(problem: Problem, values: Mapping[str, Value]) -> None:
+    for each in problem.parameters:
+        is_open = each.opened_by is None or values.get(each.opened_by[0]) == each.opened_by[1]
+        assert (each.name in values) == is_open
+        if is_open:
+            value = values[each.name]
+            assert value in each.values if each.values else each.low <= float(value) <= each.high
+
+
+class Infeasible:
+    """A method whose trials are all infeasible."""
+
+    def __init__(self) -> None:
+        self.told: list[float | None] = []
+
+    def ask(self) -> Mapping[str, Value]:
+        return {'rate': 1e-3, 'one_minus_beta1': 1e-2}
+
+    def tell(self, value: float | None) -> None:
+        self.told.append(value)
+
+    def add(self, values: Mapping[str, Value], value: float | None) -> None:
+        raise NotImplementedError
+
+
+def test_infeasible_trials_are_told_as_such() -> None:
+    searcher = Infeasible()
+    found = cells.run(searcher, small_table().instance(0), 1)
+    assert found['values'] == searcher.told == [None]
+    assert regret.regret(found['values'], small_table().instance(0), 1) == 1.0
+
+
+def test_a_cell_is_kept_for_the_key_and_the_trials_that_it_has(tmp_path: Path) -> None:
+    cell = cells.Cell('random_search', 'mixed', 0, 2, 'key')
+    assert cell.read(tmp_path) is None
+    cell.write(tmp_path, {'values': [1.0, None], 'seconds': [0.1, 0.1]})
+    assert cell.read(tmp_path) == {'values': [1.0, None], 'seconds': [0.1, 0.1]}
+    assert cells.Cell('random_search', 'mixed', 0, 1, 'key').read(tmp_path) is not None
+    assert cells.Cell('random_search', 'mixed', 0, 3, 'key').read(tmp_path) is None
+    assert cells.Cell('random_search', 'mixed', 0, 2, 'other').read(tmp_path) is None
+
+
+def test_methods_are_told_apart() -> None:
+    there = [each for each in METHODS if is_there(each)]
+    assert len({fingerprint(each) for each in there}) == len(there) > 3
+
+
+def test_an_algorithm_is_told_by_all_modules_that_it_is_made_of() -> None:
+    of_random, of_default = (
+        {file.name for file in sources_of(kind)} for kind in (RandomSearch, Default)
+    )
+    assert {'random_search.py', 'sampling.py'} < of_random
+    assert {'default.py', 'bandit.py', 'acquisition.py', 'sampling.py'} < of_default
+    assert 'default.py' not in of_random
+
+
+def test_the_default_runs_as_what_it_is() -> None:
+    assert ours.twin(PROBLEMS['mixed'], ['random_search', 'gp_bandit']) == 'gp_bandit'
+    assert ours.twin(PROBLEMS['mixed'], ['random_search']) is None
+
+
+def test_an_interrupted_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ['--quick', '--only=random_search', '--problems=conditional', f'--data_dir={NOWHERE}']
+    monkeypatch.setattr(sys, 'argv', ['search_quality', f'--cache_dir={tmp_path}', *flags])
+    assert search_quality.main() == 0
+    first = capsys.readouterr().out.splitlines()
+    assert '2 cells, 2 of them to be run' in first
+    kept = sorted((tmp_path / 'random_search' / 'conditional').iterdir())
+    kept[0].unlink()
+    before = kept[1].stat().st_mtime_ns
+    assert search_quality.main() == 0
+    second = capsys.readouterr().out.splitlines()
+    assert '2 cells, 1 of them to be run' in second
+    assert second[-1] == first[-1], 'the same run again'
+    assert kept[1].stat().st_mtime_ns == before
+
+
+def test_ratios() -> None:
+    rng = np.random.default_rng(0)
+    ours_, rival = ({str(i): rng.normal(size=5) for i in range(8)} for _ in range(2))
+    twice = {name: values + math.log(2) for name, values in ours_.items()}
+    found = regret.ratios(ours_, [twice, twice])
+    assert found.overall.value == pytest.approx(0.5)
+    assert found.each.value == pytest.approx(0.5)
+    assert found.overall.low < 0.5 < found.overall.high
+    assert (
+        regret.ratios(ours_, [rival, twice]).each.value
+        >= regret.ratios(ours_, [rival, twice]).overall.value
+    )
+    worse = {name: values + math.log(100) for name, values in ours_.items()}
+    assert regret.behind(worse, [ours_, twice]) == sorted(ours_)
+    assert regret.behind(ours_, [worse, twice]) == []
+
+
+def test_the_interval_of_what_does_not_vary_is_a_point() -> None:
+    found = regret.over_seeds(regret.logs([0.1] * 5))
+    assert (found.low, found.value, found.high) == pytest.approx((0.1, 0.1, 0.1))
+    assert regret.over_seeds(regret.logs([0.0])).value == pytest.approx(regret.FLOOR)
