@@ -96,10 +96,10 @@ def _draw(
 class _Past:
     """What the trials of a study say of the runs so far.
 
-    A trial's memo holds its `cma_generation` ('run.generation'), its `point`, and of which trials the
-    distribution was made that it was drawn from: `told`, those of the generation before, or, in the
-    first generation, the trial at which the run began. So what is told later of a trial that ran
-    for long does not change what was made of the others.
+    A trial's memo holds its `cma_generation` ('run.generation'), its `point`, and `told`: of which
+    trials the distribution was made that it was drawn from, those of the generation before, or, in
+    the first generation, the trial at which the run began. So what is told later of a trial that
+    ran for long does not change what was made of the others.
     """
 
     def __init__(self, request: Request, algorithm: CMAES) -> None:
