@@ -96,10 +96,10 @@ def _draw(
 class _Past:
     """What the trials of a study say of the runs so far.
 
-    A trial's memo holds its `generation` ('run.generation'), its `point`, and of which trials the
-    distribution was made that it was drawn from: `told`, those of the generation before, or, in the
-    first generation, the trial at which the run began. So what is told later of a trial that ran
-    for long does not change what was made of the others.
+    A trial's memo holds its `cma_generation` ('run.generation'), its `point`, and `told`: of which
+    trials the distribution was made that it was drawn from, those of the generation before, or, in
+    the first generation, the trial at which the run began. So what is told later of a trial that
+    ran for long does not change what was made of the others.
     """
 
     def __init__(self, request: Request, algorithm: CMAES) -> None:
@@ -107,7 +107,7 @@ class _Past:
         self._by_id = {trial.id: trial for trial in request.history}
         self._members: dict[_Generation, list[PastTrial]] = {}
         for trial in request.history:
-            if trial.id > 0 and 'generation' in trial.memo:
+            if trial.id > 0 and 'cma_generation' in trial.memo:
                 self._members.setdefault(_generation(trial), []).append(trial)
         self._run, self._last = max(self._members, default=(0, 0))
 
@@ -164,11 +164,11 @@ def _result(trial: PastTrial) -> Told:
 
 
 def _memo(run: int, number: int, told: Sequence[int]) -> dict[str, str]:
-    return {'generation': f'{run}.{number}', 'told': ' '.join(map(str, told))}
+    return {'cma_generation': f'{run}.{number}', 'told': ' '.join(map(str, told))}
 
 
 def _generation(trial: PastTrial) -> _Generation:
-    run, number = trial.memo['generation'].split('.')
+    run, number = trial.memo['cma_generation'].split('.')
     return int(run), int(number)
 
 

@@ -11,7 +11,16 @@ import pytest
 import paxtune
 import search_spaces
 import trainer
-from paxtune.algorithms import CMAES, NSGA2, DnaGenerator, Eagle, Grid, HillClimbing, VizierDesigner
+from paxtune.algorithms import (
+    CMAES,
+    NSGA2,
+    DnaGenerator,
+    Eagle,
+    Grid,
+    HillClimbing,
+    QuasiRandom,
+    VizierDesigner,
+)
 from paxtune.constraints import Requires
 from paxtune.cross_step import BestStep, LastStep, MeanOfSteps
 from paxtune.failures import ErrorPattern
@@ -129,6 +138,7 @@ _MORE = [
     PiecewiseConstant(boundaries=[5, 9], values=[1.0, 0.5, 0.1]),
     Polynomial(decay_steps=9, power=2.0),
     PyGloveAlgorithm(),
+    QuasiRandom(),
     Requires(condition='task.model.dims % 4 == 0', reason='dims must be a multiple of 4'),
     RegressionTask(model=Linear(1), learner=_LEARNER),
     SGD(momentum=0.9),

@@ -22,7 +22,7 @@ def test_conforms(algorithm):
 
 
 def _generations(history: list[PastTrial]) -> list[str]:
-    return [trial.memo['generation'] for trial in history]
+    return [trial.memo['cma_generation'] for trial in history]
 
 
 def test_a_generation_is_told_when_as_many_have_ended_as_the_population_holds():
@@ -37,11 +37,11 @@ def test_while_trials_run_more_are_drawn_from_the_same_distribution():
     history = run(algorithm, BOX, 4, infeasible=0.0)
     history[2] = dataclasses.replace(history[2], state='pending', scores=())
     fifth = ask(algorithm, BOX, history)
-    assert fifth.memo['generation'] == '0.0'
+    assert fifth.memo['cma_generation'] == '0.0'
     assert fifth.decisions not in [trial.decisions for trial in history]
     history.append(PastTrial(5, fifth.decisions, 'completed', (0.0,), fifth.memo))
     sixth = ask(algorithm, BOX, history)
-    assert (sixth.memo['generation'], sixth.memo['told']) == ('0.1', '1 2 4 5')
+    assert (sixth.memo['cma_generation'], sixth.memo['told']) == ('0.1', '1 2 4 5')
     # Trial 3 ends now. What was made of the others stays.
     history.append(PastTrial(6, sixth.decisions, 'pending', (), sixth.memo))
     before = ask(algorithm, BOX, history)
@@ -56,7 +56,7 @@ def test_infeasible_trials_are_the_worst_of_their_generation():
     infeasible = [*history[:3], dataclasses.replace(history[3], state='infeasible', scores=())]
     assert ask(algorithm, BOX, bad) == ask(algorithm, BOX, infeasible)
     none = [dataclasses.replace(trial, state='infeasible', scores=()) for trial in history]
-    assert ask(algorithm, BOX, none).memo['generation'] == '0.0'  # Nothing can be learned.
+    assert ask(algorithm, BOX, none).memo['cma_generation'] == '0.0'  # Nothing can be learned.
 
 
 def test_it_begins_at_the_best_trial_that_is_known():
@@ -88,7 +88,7 @@ def test_a_plateau_or_nothing_new_begins_another_run_with_twice_the_population()
 
 def test_a_trial_that_is_missing_begins_another_run():
     history = run(CMAES(population_size=4), BOX, 6, infeasible=0.0)
-    assert ask(CMAES(population_size=4), BOX, history[1:]).memo['generation'] == '1.0'
+    assert ask(CMAES(population_size=4), BOX, history[1:]).memo['cma_generation'] == '1.0'
 
 
 def test_the_distribution_does_not_depend_on_what_was_kept():
@@ -138,7 +138,11 @@ def test_a_thousand_trials_are_replayed_in_no_time():
         generation, place = divmod(number - 1, 9)
         told = ' '.join(str(9 * (generation - 1) + i + 1) for i in range(9)) if generation else ''
         normal = [0.5 + 0.1 * ((7 * number + 3 * i) % 11 - 5) / 5 for i in range(6)]
-        memo = {'generation': f'0.{generation}', 'told': told, 'point': json.dumps([normal, []])}
+        memo = {
+            'cma_generation': f'0.{generation}',
+            'told': told,
+            'point': json.dumps([normal, []]),
+        }
         decisions: Decisions = {f'x{i}': each for i, each in enumerate(normal)}
         scores = (-float(sum(normal)) - place,)
         history.append(PastTrial(number, decisions, 'completed', scores, memo))
@@ -146,7 +150,7 @@ def test_a_thousand_trials_are_replayed_in_no_time():
     before = time.process_time()
     suggestion = ask(CMAES(), spec, history)
     assert time.process_time() - before < 0.1
-    assert suggestion.memo['generation'] == '0.111'
+    assert suggestion.memo['cma_generation'] == '0.111'
 
 
 def test_it_is_better_than_random_search():

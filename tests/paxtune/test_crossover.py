@@ -12,7 +12,7 @@ from tests.conformance.algorithm_suite import conditional
 from tests.paxtune.spaces import values
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(values(), st.integers(0, 2**32))
 def test_children_are_legal_and_have_only_what_a_parent_has(value, seed):
     spec = pg.dna_spec(value)
@@ -28,7 +28,7 @@ def test_children_are_legal_and_have_only_what_a_parent_has(value, seed):
             assert child[point.id.path] in known
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(values(), st.integers(0, 2**32))
 def test_the_child_of_equal_parents_is_like_them(value, seed):
     spec = pg.dna_spec(value)
