@@ -6,6 +6,8 @@ import inspect
 import io
 import json
 import re
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,8 @@ def test_every_piece_of_python_runs_and_prints_what_stands_below_it(
     monkeypatch.setattr('examples.tunable_lm.Tiny', lambda: small.clone(deep=True))
     monkeypatch.setattr('paxtune.api.enable_compilation_cache', lambda: None)
     monkeypatch.chdir(tmp_path)
+    # A component's fields are looked up in its module.
+    monkeypatch.setitem(sys.modules, 'guide', types.ModuleType('guide'))
     names: dict[str, Any] = {'__name__': 'guide'}
     printed = None
     for block in blocks(GUIDE):
