@@ -8,7 +8,7 @@ from typing import Any
 
 import pyglove as pg
 
-from paxtune.algorithms.sampling import can_mutate, draw, mutate
+from paxtune.algorithms.sampling import draw, mutate, num_changeable
 from paxtune.decisions import from_dna, to_dna
 
 
@@ -55,7 +55,7 @@ class ScaledMutator(pg.evolution.Mutator):
     def mutate(self, dna: pg.DNA, step: int = 0) -> pg.DNA:
         spec = dna.spec
         decisions = from_dna(spec, dna)
-        if can_mutate(spec, decisions):
+        if num_changeable(spec, decisions):
             decisions = mutate(spec, decisions, self._rng)
         return to_dna(spec, decisions)
 
