@@ -78,7 +78,7 @@ def tune(
             in Google Cloud Storage, `gs://…`. A study of a function needs none: it is in memory
             then.
         reward: for a function, 'minimize' and 'maximize' mean the number that it returns.
-        algorithm: what proposes trials; random search by default.
+        algorithm: what proposes trials; chosen by the space, by default.
         early_stopping: what ends trials early.
         seed: what the algorithm draws from.
         callbacks: what listens, such as `paxtune.Progress()`.

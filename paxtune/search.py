@@ -108,7 +108,7 @@ def _flags() -> 'argparse.ArgumentParser':
         help='where everything is written; runs/<exp> by default; with a service also gs://…',
     )
     flags.add_argument(
-        '--algorithm', help="random_search, regularized_evolution, or 'RandomSearch()'"
+        '--algorithm', help="default, gp_bandit, random_search, …, or 'GPBandit(num_initial=8)'"
     )
     flags.add_argument('--seed', type=int, help='what the algorithm draws from')
     flags.add_argument(

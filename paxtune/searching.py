@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from paxtune.algorithms import Algorithm, RandomSearch
+from paxtune.algorithms import Algorithm, Default
 from paxtune.constraints import Constraint
 from paxtune.cross_step import CrossStep, LastStep
 from paxtune.failures import ErrorPattern
@@ -20,7 +20,7 @@ class Search(Component):
         reward: what makes one trial better than another; `Objectives` for several goals at once;
             None where trials are only measured, as in a sweep.
         num_trials: trials in the study, all in all; None for all that a finite space has.
-        algorithm: what proposes the decisions of a trial.
+        algorithm: what proposes the decisions of a trial; chosen by the space, by default.
         early_stopping: what ends trials that are not worth going on with.
         seed: what the algorithm draws from.
         cross_step: how a trial's measurements become its final metrics.
@@ -54,7 +54,7 @@ class Search(Component):
 
     reward: Reward | Objectives | None
     num_trials: int | None = None
-    algorithm: Algorithm = RandomSearch()
+    algorithm: Algorithm = Default()
     early_stopping: EarlyStopping | None = None
     seed: int = 0
     cross_step: CrossStep = LastStep()

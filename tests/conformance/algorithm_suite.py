@@ -246,6 +246,9 @@ def check_scales(algorithm: Algorithm) -> None:
     if not _searches(algorithm, spec):
         return
     drawn = [ask(algorithm, spec, [], seed).decisions for seed in range(64)]
+    if all(decisions == drawn[0] for decisions in drawn):  # It begins in the middle.
+        first = PastTrial(1, drawn[0], 'pending')
+        drawn = [ask(algorithm, spec, [first], seed).decisions for seed in range(64)]
     if all(decisions == drawn[0] for decisions in drawn):  # It draws nothing, as a grid.
         drawn = [trial.decisions for trial in run(algorithm, spec, 64)]
     for id_, middle in (('rate', 1e-3), ('width', 64)):

@@ -100,14 +100,14 @@ def test_defaults_are_those_of_the_experiment_before_its_decisions_and_of_its_cl
         layer=pg.oneof([Dense(8), Dense(16)]),
         widths=pg.oneof([Block(pg.oneof([1, 2])), None]),
     )
-    assert seeds.defaults(Space(made), Default()) == {
+    assert seeds.defaults(Space(made), Default(), '--seed_defaults') == {
         'rate': 0.1,
         'layer': 'Dense(width=16)',
         'widths': None,
     }
     no_default = Default(rate=pg.floatv(10.0, 20.0))
     with pytest.raises(UserError, match='no decision has a default'):
-        seeds.defaults(Space(no_default), no_default)
+        seeds.defaults(Space(no_default), no_default, '--seed_defaults')
 
 
 class NotDense(Constraint):

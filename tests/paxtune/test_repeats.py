@@ -212,10 +212,10 @@ def test_a_decision_is_pending_until_a_trial_of_it_was_completed() -> None:
         one = study.start(*_next(study))
         two = study.start(*_next(study))
         two.fail('no memory')
-        history = study.suggestions._history()
+        history = study.suggestions._history(3)
         assert [(each.id, each.state) for each in history] == [(1, 'pending')]
         finish(one, 1.0)
-        history = study.suggestions._history()
+        history = study.suggestions._history(3)
         assert [(each.id, each.state, each.scores) for each in history] == [
             (1, 'completed', (-1.0,))
         ]

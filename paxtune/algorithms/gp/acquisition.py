@@ -12,7 +12,7 @@ import numpy as np
 from jax.scipy import stats
 
 from paxtune.algorithms.gp.box import Box, embedding
-from paxtune.algorithms.gp.model import Posterior, predict
+from paxtune.algorithms.gp.model import Array, Posterior, predict
 
 Kind = Literal['log_ei', 'ucb', 'pe']
 
@@ -28,11 +28,11 @@ class Wish(NamedTuple):
         reach: how far it reaches to each side [features]; 1 for the whole range.
     """
 
-    best: jax.Array
-    prior: jax.Array
-    prior_weight: jax.Array
-    center: jax.Array
-    reach: jax.Array
+    best: Array
+    prior: Array
+    prior_weight: Array
+    center: Array
+    reach: Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Effort:
     num_steps: int = 50
 
 
-def log_expected_improvement(mean: jax.Array, deviation: jax.Array, best: jax.Array) -> jax.Array:
+def log_expected_improvement(mean: Array, deviation: Array, best: Array | float) -> jax.Array:
     """The logarithm of the expected improvement, exact also where that is tiny.
 
     See Ament et al. 2023 (arXiv 2310.20708).
@@ -71,7 +71,7 @@ def log_expected_improvement(mean: jax.Array, deviation: jax.Array, best: jax.Ar
 
 
 @functools.lru_cache(maxsize=32)
-def merit(kind: Kind, box: Box) -> Callable[[Posterior, Wish, jax.Array], jax.Array]:
+def merit(kind: Kind, box: Box) -> Callable[[Posterior, Wish, Array], jax.Array]:
     """The compiled function of what rows [B, features] promise: [B]."""
     return jax.jit(lambda posterior, wish, rows: merits(kind, box, posterior, wish, rows)[0])
 

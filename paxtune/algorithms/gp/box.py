@@ -112,7 +112,7 @@ def embedding(box: Box) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
 
 
 @functools.lru_cache(maxsize=32)
-def points(box: Box) -> Callable[[jax.Array], jax.Array]:
+def points(box: Box) -> Callable[[np.ndarray], jax.Array]:
     """The compiled function from rows [B, features] to points [B, columns]."""
     embed = embedding(box)
     return jax.jit(lambda rows: embed(rows)[1])

@@ -7,12 +7,14 @@ padding has no effect on any result.
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
+
+Array: TypeAlias = jax.Array | np.ndarray
 
 _JITTER = 1e-8
 _LABEL_NOISE = 0.01
@@ -40,11 +42,11 @@ class Observations(NamedTuple):
         is_infeasible: [N], bool.
     """
 
-    points: jax.Array
-    values: jax.Array
-    has_value: jax.Array
-    is_there: jax.Array
-    is_infeasible: jax.Array
+    points: Array
+    values: Array
+    has_value: Array
+    is_there: Array
+    is_infeasible: Array
 
 
 class Posterior(NamedTuple):
@@ -67,7 +69,7 @@ class Posterior(NamedTuple):
     feasibility_weights: jax.Array
 
 
-def correlations(ones: jax.Array, others: jax.Array) -> jax.Array:
+def correlations(ones: Array, others: Array) -> jax.Array:
     """Matérn-5/2 correlations of points [A, columns] and [B, columns]: [A, B]."""
     squares = (
         jnp.sum(ones**2, axis=1)[:, None]
@@ -80,14 +82,14 @@ def correlations(ones: jax.Array, others: jax.Array) -> jax.Array:
 
 
 def _covariance(
-    theta: jax.Array, points: jax.Array, columns: np.ndarray
+    theta: Array, points: Array, columns: np.ndarray
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     amplitude, noise = jnp.exp(theta[0]), jnp.exp(theta[1])
-    scaled = points / jnp.exp(theta[2:])[columns]
+    scaled = jnp.asarray(points / jnp.exp(theta[2:])[columns])
     return amplitude * correlations(scaled, scaled), noise, scaled
 
 
-def _only(matrix: jax.Array, which: jax.Array, noise: jax.Array) -> jax.Array:
+def _only(matrix: jax.Array, which: Array, noise: jax.Array) -> jax.Array:
     """The matrix of some points, with those of unit variance and no correlation for the others."""
     both = which[:, None] & which[None, :]
     diagonal = jnp.where(which, noise + _JITTER, 1.0)
@@ -188,7 +190,7 @@ def posterior(theta: np.ndarray, observed: Observations, columns: np.ndarray) ->
     return _posterior(tuple(columns.tolist()))(theta, observed)
 
 
-def predict(posterior: Posterior, points: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def predict(posterior: Posterior, points: Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """What is expected of points.
 
     Args:
@@ -211,6 +213,6 @@ def predict(posterior: Posterior, points: jax.Array) -> tuple[jax.Array, jax.Arr
 
 
 @jax.jit
-def mean(posterior: Posterior, points: jax.Array) -> jax.Array:
+def mean(posterior: Posterior, points: Array) -> jax.Array:
     """What is expected of points [B, columns]: [B]."""
     return predict(posterior, points)[0]

@@ -1,6 +1,7 @@
 """Scores as a Gaussian process likes them."""
 
 import numpy as np
+import scipy.special
 import scipy.stats
 
 _FEW = 4  # Values of which no distribution can be told.
@@ -46,7 +47,7 @@ def _with_better_half(values: np.ndarray) -> np.ndarray:
         # The standard deviation of the normal distribution whose upper half this is.
         width = float(np.sqrt(np.mean((values[better] - median) ** 2)))
     shares = (scipy.stats.rankdata(values) - 0.5) / len(values)
-    ranked = median + width * scipy.stats.norm.ppf(shares)
+    ranked = median + width * scipy.special.ndtri(shares)
     return _normalized(np.where(worse, ranked, values))
 
 
