@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 OPEN = 'open'
 """The note of a trial that says which earlier ones had not ended when it began."""
 
+AHEAD = 'ahead'
+"""The note of a trial that was suggested before anybody asked for it."""
+
 
 def note_start(proto: TrialProto, unended: Iterable[int]) -> None:
     """Notes which earlier trials have not ended, where a trial begins for the first time.

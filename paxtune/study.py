@@ -10,7 +10,7 @@ import pyglove as pg
 
 from paxtune import attempts, budgets, pareto, protos, repeats, stops, study_checks, transfer
 from paxtune.algorithms import Exhausted
-from paxtune.asking_ahead import AskingAhead, note_start
+from paxtune.asking_ahead import AHEAD, AskingAhead, note_start
 from paxtune.database import Database
 from paxtune.decisions import Decisions
 from paxtune.exchange import EndedTrial
@@ -341,7 +341,7 @@ class Study:
         return reason if all(trial.is_terminal for trial in wanted) else None
 
     def _is_exhausted(self, trials: list[Trial]) -> bool:
-        if repeats.due(trials, self.search.repeats) is not None:
+        if self.suggestions.repeat_due(trials) is not None:
             return False
         # What the algorithm found holds until a trial is deleted.
         if 0 <= self._exhausted_at <= len(trials):
@@ -417,6 +417,8 @@ class Study:
             notes = notes | {'parent': str(suggestion.parent)}
             if self.search.warm_start == 'parent':
                 notes |= {'warm_start': str(suggestion.parent)}
+        if state == TrialProto.State.REQUESTED:
+            notes |= {AHEAD: 'true'}
         proto = protos.new_trial(self.space.spec, suggestion.decisions, notes, state)
         proto.id = str(number)
         if state == TrialProto.State.ACTIVE:

@@ -69,8 +69,8 @@ class Suggestions:
         """
         ordinal = number
         if self._search.repeats > 1:
-            trials, running = self._earlier(number)
-            if (due := repeats.due(trials, self._search.repeats, running)) is not None:
+            trials, _ = self._earlier(number)
+            if (due := self.repeat_due(trials)) is not None:
                 return Suggestion(due[0].by_id), repeats.notes_of(*due)
             ordinal = repeats.ordinal(trials, number)
         if self._search.seeds:
@@ -184,13 +184,18 @@ class Suggestions:
             past = [_pending(t) if t.id in running else self._remember(t) for t in trials]
             return [*self._priors, *repeats.as_one(trials, past, self._search.repeats)]
 
+    def repeat_due(self, trials: Sequence[Trial]) -> tuple[Trial, int] | None:
+        """The repeat that is to come after some trials: of which trial, and its number."""
+        return repeats.due(trials, self._search.repeats, self._running(trials))
+
     def _earlier(self, number: int) -> tuple[list[Trial], frozenset[int]]:
         """The trials below a number, and those that count as running though they may have ended."""
         trials = [trial for trial in self._read_trials() if trial.id < number]
-        if not self.algorithm.asks_ahead:
-            return trials, frozenset()
-        # As they were when the trial before it began, whenever this is asked.
-        return trials, asking_ahead.running(trials)
+        return trials, self._running(trials)
+
+    def _running(self, trials: Sequence[Trial]) -> frozenset[int]:
+        # As they were when the last of them began, whenever this is asked.
+        return asking_ahead.running(trials) if self.algorithm.asks_ahead else frozenset()
 
     def _remember(self, trial: Trial) -> PastTrial:
         known = self._past.get(trial.id)

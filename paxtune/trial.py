@@ -269,7 +269,7 @@ class Trial:
     @property
     def is_ahead(self) -> bool:
         """Whether it is a suggestion that was made ahead, and nobody has begun."""
-        return self.state == 'REQUESTED' and self.origin in ('algorithm', 'seed')
+        return self.state == 'REQUESTED' and self._note(asking_ahead.AHEAD) is not None
 
     @property
     def non_finite_metrics(self) -> list[str]:

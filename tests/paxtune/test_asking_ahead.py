@@ -229,6 +229,17 @@ def test_kills_change_nothing_that_is_suggested(tmp_path: Path) -> None:
     assert ended(tmp_path / 'killed', tmp_path) == expected
 
 
+@pytest.mark.parametrize('drops', [False, True])
+def test_a_repeat_is_due_whatever_has_become_of_the_trial_before_it(drops: bool) -> None:
+    """What is not known when the trial before it begins does not count at the end either."""
+    with opened(value=pg.Dict(x=pg.oneof([0.1, 0.9])), num_trials=8, repeats=2) as study:
+        while (trial := study.ask()) is not None:
+            if drops:
+                _drop(study)
+            finish(study, trial)
+        assert [t.repeat for t in study.trials] == [1, 2, 1, 2]
+
+
 def test_a_later_attempt_leaves_what_was_noted() -> None:
     with opened() as study:
         trial = ask(study)
