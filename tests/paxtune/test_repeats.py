@@ -34,7 +34,8 @@ LOSS = MetricReward('minimize', 'loss')
 
 
 def opened(directory: Path | None = None, space: Any = None, **fields: Any) -> Study:
-    search = Search(**{'reward': LOSS, 'num_trials': 99} | fields)
+    given = {'reward': LOSS, 'num_trials': 99, 'algorithm': RandomSearch()} | fields
+    search = Search(**given)
     return Study.open(directory, space or pg.Dict(x=pg.floatv(0.0, 100.0)), search=search)
 
 
