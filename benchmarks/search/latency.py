@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.search.methods import Refused, own_algorithm, own_algorithms
+from benchmarks.search.methods import Refused, own_algorithms
 from benchmarks.search.problems import Instance, Parameter, Problem, Value, Values, drawn
 
 PARAMETERS = (
@@ -112,8 +112,7 @@ def waits(num_trials: int, seconds: float) -> list[float]:
     from benchmarks.search import ours
 
     space = ours.space(PROBLEM)
-    algorithm = own_algorithm('gp_bandit')
-    algorithm.rebind(num_initial=2)
+    algorithm = own_algorithms()['gpbandit'](num_initial=2)
     times: list[tuple[float, float]] = []
 
     def run(lasts: float, folder: str) -> None:
