@@ -13,7 +13,7 @@ from paxtune.decisions import size
 
 _SMALL = 32  # Experiments: hardly more than the quasi-random trials before a model knows anything.
 _MOST_DECISIONS = 50
-_DEEPEST = 2
+_DEEPEST = 3
 
 
 class Default(Algorithm):
@@ -24,7 +24,7 @@ class Default(Algorithm):
     | at most 32 experiments | all of them, in a random order (`Grid`) |
     | trials are only measured | quasi-random points (`QuasiRandom`) |
     | several rewards | `NSGA2` |
-    | more than 50 decisions, or more than two levels of them | `RegularizedEvolution` |
+    | more than 50 decisions, or more than three levels of them | `RegularizedEvolution` |
     | any other | a Gaussian process (`GPBandit`) |
 
     Example:
