@@ -210,18 +210,25 @@ def _with_seeds(tunable: 'Tunable', base: 'Tunable', args: 'argparse.Namespace')
     return tunable
 
 
+def algorithm_names() -> dict[str, str]:
+    """The classes of paxtune's algorithms by what --algorithm calls them."""
+    import paxtune.algorithms as algorithms
+
+    return {
+        re.sub(r'(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])', '_', name).lower(): name
+        for name, kind in vars(algorithms).items()
+        if isinstance(kind, type) and issubclass(kind, algorithms.Algorithm)
+        if kind is not algorithms.Algorithm
+    }
+
+
 def _with_algorithm(tunable: 'Tunable', text: str) -> 'Tunable':
     """The experiment with the algorithm of --algorithm; of its own class, it keeps its own."""
     import paxtune.algorithms as algorithms
     from paxtune.algorithms import dotted
     from trainer import overrides
 
-    classes = {
-        re.sub(r'(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])', '_', name).lower(): name
-        for name, kind in vars(algorithms).items()
-        if isinstance(kind, type) and issubclass(kind, algorithms.Algorithm)
-    }
-    del classes['algorithm']
+    classes = algorithm_names()
     if '(' not in text:
         if text not in classes:
             raise UserError(f'--algorithm={text}: expected one of {", ".join(sorted(classes))}')

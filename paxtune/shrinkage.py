@@ -55,7 +55,8 @@ class Shrinkage:
             return None
 
         def scaled(value: float) -> float:
-            return max((value - middle) / reach, -1.0)
+            # The upper end is for a spread that rounding has made next to nothing.
+            return min(max((value - middle) / reach, -1.0), 1e100)
 
         squares = 0.0
         for group in repeated:

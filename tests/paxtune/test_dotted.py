@@ -48,7 +48,7 @@ def test_a_study_is_shown_without_an_import(tmp_path, alarm, path):
     with pytest.raises(UserError, match=r'is no DNAGenerator|not imported'):
         Study.open(folder, value, search=named)
     Study.open(folder, value, search=plain).close()
-    _put(folder, 'paxtune.algorithms.random_search.RandomSearch', path)
+    _put(folder, 'paxtune.algorithms.default.Default', path)
     with Study.load(folder, read_only=False) as study:
         assert study.search.algorithm.generator == path
         with pytest.raises(UserError, match=r'is no DNAGenerator|not imported'):

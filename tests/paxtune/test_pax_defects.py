@@ -348,7 +348,7 @@ def test_a_range_is_searched_by_default() -> None:
     # 7
     reward = MetricReward('minimize', 'objective')
     space = pg.Dict(x=pg.floatv(0.0, 1.0), y=pg.floatv(1e-6, 1.0, 'log'))
-    assert isinstance(Search(reward, 3).algorithm, RandomSearch)
+    Search(reward, 3).algorithm.resolved(pg.dna_spec(space), 1).check_space(pg.dna_spec(space), 1)
     with tune(lambda v: v.x + v.y, space=space, num_trials=3, reward='minimize') as study:
         assert states(study) == ['COMPLETED'] * 3
 

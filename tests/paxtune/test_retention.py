@@ -11,7 +11,7 @@ import pyglove as pg
 import pytest
 from etils import epath
 
-from paxtune.algorithms import RegularizedEvolution
+from paxtune.algorithms import RandomSearch, RegularizedEvolution
 from paxtune.api import tune
 from paxtune.attempts import Loss
 from paxtune.database import Database
@@ -35,7 +35,10 @@ SIZE = 1000
 
 def opened(directory: Path | None, **fields: Any) -> Study:
     """A study that minimizes x, among whole numbers."""
-    search = Search(**{'reward': LOSS, 'num_trials': 99, 'keep_checkpoints': 2} | fields)
+    search = Search(
+        **{'reward': LOSS, 'num_trials': 99, 'keep_checkpoints': 2, 'algorithm': RandomSearch()}
+        | fields
+    )
     return Study.open(directory, pg.Dict(x=pg.floatv(0.0, 100.0)), search=search)
 
 
@@ -308,7 +311,10 @@ def test_those_in_a_store_go_too_and_a_kill_leaves_nothing_that_counts(
         raise Killed
 
     kept = LocalStore(Database(None))
-    value, how = pg.Dict(x=pg.floatv(0.0, 100.0)), Search(LOSS, 99, keep_checkpoints=1)
+    value, how = (
+        pg.Dict(x=pg.floatv(0.0, 100.0)),
+        Search(LOSS, 99, RandomSearch(), keep_checkpoints=1),
+    )
     with Study.open(store, value, search=how, store=kept) as study:
         for loss in (2.0, 1.0):
             add(study, loss)

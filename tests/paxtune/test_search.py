@@ -371,7 +371,7 @@ def test_a_signal_pauses_the_study(
         (['--set', 'task.learner.lerning_rate=1'], 'learning_rate'),
         (['--set', 'train.num_train_steps=true'], 'train.num_train_steps'),
         (['--tune', 'task.learner.learning_rate=oneof('], 'task.learner.learning_rate'),
-        (['--algorithm=gradient_descent'], 'cmaes, grid, hill_climbing, nsga2, quasi_random'),
+        (['--algorithm=gradient_descent'], 'cmaes, default, dna_generator, eagle, gp_bandit, grid'),
         (['--num_trials=0'], 'num_trials must be at least 1'),
         (['--set', 'task.learner.learning_rate=0.1'], 'nothing to search|no decision'),
         (['--set', 'search.reward.metric=evl/loss'], 'begin with train/, eval/'),

@@ -4,6 +4,7 @@ from typing import Any
 
 import pyglove as pg
 
+from paxtune.algorithms import RandomSearch
 from paxtune.rewards import MetricReward
 from paxtune.searching import Search
 from trainer.component import Component
@@ -36,7 +37,7 @@ LOSS = MetricReward(metric='loss', goal='minimize')
 
 def search(**fields: Any) -> Search:
     """A search over the toy's loss."""
-    return Search(**({'reward': LOSS, 'num_trials': 5} | fields))
+    return Search(**({'reward': LOSS, 'num_trials': 5, 'algorithm': RandomSearch()} | fields))
 
 
 def toy(**fields: Any) -> Toy:

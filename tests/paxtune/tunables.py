@@ -4,7 +4,7 @@ from typing import Any
 
 import pyglove as pg
 
-from paxtune.algorithms import GPBandit, RegularizedEvolution
+from paxtune.algorithms import GPBandit, RandomSearch, RegularizedEvolution
 from paxtune.constraints import Requires
 from paxtune.experiment import Tunable
 from paxtune.metrics import Metric
@@ -30,7 +30,7 @@ REWARD = MetricReward(goal='minimize', metric='eval/log_pplx')
 
 def _tunable(**search: Any) -> Tunable:
     base = experiment(num_steps=6)
-    fields = {'reward': REWARD, 'num_trials': 4} | search
+    fields = {'reward': REWARD, 'num_trials': 4, 'algorithm': RandomSearch()} | search
     return Tunable(**dict(base.sym_init_args), search=Search(**fields))
 
 
