@@ -81,10 +81,10 @@ def arm(where: str) -> None:
         for each in (atomicity.AtomicRenameTemporaryPath, atomicity.CommitFileTemporaryPath):
             _before(each, 'finalize', count, _die)
     elif kind == 'suggestion':
-        from paxtune.algorithms import RandomSearch, RegularizedEvolution
+        from paxtune.algorithms import GPBandit, RandomSearch, RegularizedEvolution
         from tests.paxtune.asking import Digest
 
-        for algorithm in (RandomSearch, RegularizedEvolution, Digest):
+        for algorithm in (GPBandit, RandomSearch, RegularizedEvolution, Digest):
             _before(algorithm, 'suggest', count, _die)
     elif kind in ('suggested', 'moved'):
         from paxtune.store import Store

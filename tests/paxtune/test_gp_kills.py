@@ -50,9 +50,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> list[A
     return told(trials)
 
 
-@pytest.mark.parametrize(
-    'where', ['step:9', 'saved:11', 'suggestion:5', 'suggested:7', 'moved:20', 'moved:31']
-)
+@pytest.mark.parametrize('where', ['step:9', 'suggestion:6', 'suggested:7', 'moved:31'])
 def test_a_killed_study_goes_on_with_the_suggestions_of_the_undisturbed_one(
     tmp_path: Path, cache: Path, undisturbed: list[Any], where: str
 ) -> None:
