@@ -10,8 +10,9 @@ import numpy as np
 from paxtune.algorithms.base import PastTrial, Request
 from paxtune.algorithms.flat import FlatSpace
 from paxtune.algorithms.gp import model
-from paxtune.algorithms.gp.acquisition import Effort, Kind, Wish, merit, optimizer
+from paxtune.algorithms.gp.acquisition import Kind, Wish, promises
 from paxtune.algorithms.gp.box import Box, box_of, points
+from paxtune.algorithms.gp.optimizer import optimizer
 from paxtune.algorithms.gp.warping import warp
 from paxtune.algorithms.sampling import mutate, num_changeable
 from paxtune.decisions import Decisions
@@ -57,11 +58,11 @@ def best(
         wish = Wish(threshold, *prior, *region)
         known = np.resize(_rows(leaders, space), (_NUM_KNOWN, len(space)))
         key = jax.random.key(int(rng.integers(2**31)))
-        rows, _ = optimizer(kind, box, Effort())(key, posterior, wish, known)
+        rows, _ = optimizer(kind, box)(key, posterior, wish, known)
         found = _first_open(request, [space.decode(row) for row in np.asarray(rows)])
         if found is None and (near := _mutants(request, leaders)):
             padded = _padded(_rows(near, space), _NUM_MUTANTS)
-            promised = np.asarray(merit(kind, box)(posterior, wish, padded))[: len(near)]
+            promised = np.asarray(promises(kind, box)(posterior, wish, padded))[: len(near)]
             order = np.argsort(-promised, kind='stable')
             found = _first_open(request, [near[i] for i in order])
     return found
@@ -147,14 +148,14 @@ def _region(
 
 
 def _first_open(request: Request, candidates: Sequence[Decisions]) -> Decisions | None:
-    refused = 0
+    refused: list[Decisions] = []
     for decisions in candidates:
-        if request.seen(decisions):
+        if request.seen(decisions) or decisions in refused:
             continue
         if request.infeasible(decisions) is None:
             return decisions
-        refused += 1
-        if refused == _MOST_CHECKED:
+        refused.append(decisions)
+        if len(refused) == _MOST_CHECKED:
             break
     return None
 
