@@ -101,11 +101,13 @@ def _attractive_sector(dimension: int, rng: _Rng) -> Function:
 
 
 def _rosenbrock(dimension: int, rng: _Rng) -> Function:
+    # Rotated as f9, whose optimum is near the middle of the box, where a search may well begin; so
+    # it is moved, as that of f8.
     rotation, factor = _rotation(dimension, rng), max(1.0, dimension**0.5 / 8)
-    optimum = rotation.T @ np.full(dimension, 0.5 / factor)
+    optimum = 0.75 * _shift(dimension, rng)
 
     def of(x: np.ndarray) -> np.ndarray:
-        z = factor * x @ rotation.T + 0.5
+        z = factor * (x - optimum) @ rotation.T + 1.0
         here, after = z[:, :-1], z[:, 1:]
         return (100 * (here**2 - after) ** 2 + (here - 1) ** 2).sum(-1)
 
