@@ -41,9 +41,10 @@ def test_functions_have_the_values_of_their_definition() -> None:
     rastrigin = bbob.function('rastrigin', 4, 0)
     step = np.array([1.0, 0.0, 0.0, 0.0])
     assert rastrigin.of((rastrigin.optimum - step)[None]) == pytest.approx(1.0)
-    rosenbrock = bbob.function('rosenbrock', 4, 0)
-    # The origin is z = (½, ½, ½, ½): three times 100 · (¼ - ½)² + ¼.
-    assert rosenbrock.of(np.zeros((1, 4))) == pytest.approx(3 * 6.5)
+    # The sum of the second derivatives at the optimum: 802, 1002 for each in between, 200.
+    rosenbrock, h = bbob.function('rosenbrock', 4, 0), 1e-4
+    around = rosenbrock.optimum + h * np.concatenate([np.eye(4), -np.eye(4)])
+    assert rosenbrock.of(around).sum() / h**2 == pytest.approx(3006, rel=1e-4)
 
 
 def test_each_seed_has_an_instance_of_its_own_that_stays() -> None:
