@@ -1,21 +1,19 @@
 """A study: its trials, on disk, and the next one."""
 
-import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyglove as pg
 
-from paxtune import attempts, budgets, pareto, protos, repeats, stops, study_checks, transfer
-from paxtune.algorithms import Exhausted
-from paxtune.asking_ahead import AHEAD, AskingAhead, note_start
+from paxtune import pareto, protos, repeats, stops, study_checks, transfer
 from paxtune.database import Database
 from paxtune.decisions import Decisions
 from paxtune.exchange import EndedTrial
 from paxtune.garbage import collected_later
 from paxtune.local_store import LocalStore
+from paxtune.next_trial import NextTrial
 from paxtune.parameters import reader
 from paxtune.retention import require_weights
 from paxtune.rewards import NonFiniteRewardError
@@ -24,7 +22,7 @@ from paxtune.searching import Search
 from paxtune.store import TrialProto, database, notes
 from paxtune.study_record import StudyRecord, refuse_changes, searched
 from paxtune.suggestions import Suggestions
-from paxtune.trial import MEMO, Trial
+from paxtune.trial import Trial
 from trainer.directory import JobPath, job_path
 from trainer.errors import UserError
 
@@ -86,8 +84,7 @@ class Study:
         self.suggestions = Suggestions(space, search, priors, lambda: self.trials)
         self._terminal: dict[int, Trial] = {}
         self._reading = threading.RLock()
-        self._ahead = AskingAhead(self._suggest_ahead)
-        self._exhausted_at = int(self.notes.get('exhausted', -1))
+        self._next = NextTrial(self)
 
     @classmethod
     def open(
@@ -192,7 +189,7 @@ class Study:
 
         Until then this process may write to the study.
         """
-        self._ahead.close()
+        self._next.stop_asking()
 
     def __enter__(self) -> 'Study':
         return self
@@ -314,7 +311,7 @@ class Study:
     @property
     def exhausted(self) -> bool:
         """Whether nothing is left in the space that was not tried and could be."""
-        return self._is_exhausted(self.trials)
+        return self._next.is_exhausted(self.trials)
 
     @property
     def is_done(self) -> bool:
@@ -324,32 +321,7 @@ class Study:
     @property
     def done_reason(self) -> str | None:
         """Why the study needs no more trials; None while it does."""
-        return self._done_reason(self.trials)
-
-    def _done_reason(self, trials: list[Trial]) -> str | None:
-        if reason := budgets.used_up(self.search, trials, self.signs[0] if self.signs else 1.0):
-            return reason
-        # What was suggested ahead is left alone where the study was told to be shorter since.
-        wanted = [trial for trial in trials if not trial.is_ahead]
-        if len(wanted) >= self.num_trials:
-            reason = f'it has all of its {len(wanted)} trials'
-        elif self._is_exhausted(trials):
-            reason = f'there are no more than {len(trials)} different experiments in its space'
-            wanted = trials
-        else:
-            return None
-        return reason if all(trial.is_terminal for trial in wanted) else None
-
-    def _is_exhausted(self, trials: list[Trial]) -> bool:
-        if self.suggestions.repeat_due(trials) is not None:
-            return False
-        # What the algorithm found holds until a trial is deleted.
-        if 0 <= self._exhausted_at <= len(trials):
-            return True
-        size = self.space.size
-        if size is None or len(trials) < size:
-            return False
-        return len({tuple(trial.by_id.items()) for trial in trials}) >= size
+        return self._next.done_reason(self.trials)
 
     def suggest(self) -> Trial | None:
         """The next trial to run.
@@ -365,65 +337,9 @@ class Study:
             SuggestionError: the algorithm raised.
             UserError: nothing in the space satisfies its constraints.
         """
-        trial = self._suggest()
-        if trial is not None and self.suggestions.algorithm.asks_ahead:
-            self._ahead.begin()
-        return trial
+        return self._next.take()
 
     ask = suggest
-
-    def _suggest(self) -> Trial | None:
-        while True:
-            trials = self.trials
-            if self._done_reason(trials) is not None:
-                return None
-            if self.store.is_shared or not all(trial.is_terminal for trial in trials):
-                claimed = self.store.claim()
-                if claimed is not None:
-                    return Trial(claimed, self, resumed=attempts.times_claimed(claimed) > 1)
-            if self._ahead.wait():
-                continue  # It is not made twice.
-            if len(trials) >= self.num_trials:
-                return None
-            with contextlib.suppress(attempts.TurnLostError), self.store.turn() as add:
-                return self._suggest_new(add, TrialProto.State.ACTIVE)
-
-    def _suggest_ahead(self) -> None:
-        while not stops.is_paused(self.store):
-            with contextlib.suppress(attempts.TurnLostError), self.store.turn() as add:
-                self._suggest_new(add, TrialProto.State.REQUESTED)
-                return
-
-    def _suggest_new(self, add: Callable[[TrialProto], TrialProto], state: int) -> Trial | None:
-        # As they stand now: others may have had their turns before this one.
-        trials = self.trials
-        if self._done_reason(trials) is not None or len(trials) >= self.num_trials:
-            return None
-        if any(trial.state == 'REQUESTED' for trial in trials):
-            if state == TrialProto.State.REQUESTED:
-                return None
-            raise attempts.TurnLostError('a trial waits to be run')
-        number = trials[-1].id + 1 if trials else 1
-        try:
-            suggestion, notes = self.suggestions.next(number)
-        except Exhausted:
-            if not trials and (reason := self.suggestions.commonest_reason):
-                raise UserError(f'nothing in the search space is feasible: {reason}') from None
-            self.store.write_study_notes({'exhausted': str(len(trials))})
-            self._exhausted_at = len(trials)
-            return None
-        notes = notes | {f'{MEMO}{key}': value for key, value in suggestion.memo.items()}
-        if suggestion.parent is not None and suggestion.parent > 0:
-            notes = notes | {'parent': str(suggestion.parent)}
-            if self.search.warm_start == 'parent':
-                notes |= {'warm_start': str(suggestion.parent)}
-        if state == TrialProto.State.REQUESTED:
-            notes |= {AHEAD: 'true'}
-        proto = protos.new_trial(self.space.spec, suggestion.decisions, notes, state)
-        proto.id = str(number)
-        if state == TrialProto.State.ACTIVE:
-            note_start(proto, [trial.id for trial in trials if not trial.is_terminal])
-        return Trial(add(proto), self)
 
     def start(self, decisions: Decisions, notes: Mapping[str, str]) -> Trial:
         """Adds a trial that something else than the study's algorithm has proposed. It is ACTIVE.

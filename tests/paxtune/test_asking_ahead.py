@@ -43,7 +43,7 @@ def opened(
 
 def settle(study: Study) -> None:
     """Waits until what is made ahead is there."""
-    study._ahead.wait()
+    study._next.wait()
 
 
 def run(study: Study) -> list[Trial]:
@@ -287,7 +287,7 @@ def test_what_the_algorithm_raises_is_raised_when_it_is_asked_again() -> None:
 
 
 def settle_quietly(study: Study) -> None:
-    until(lambda: study._ahead._last is None or study._ahead._last.done(), 10)
+    until(lambda: study._next._thread._last is None or study._next._thread._last.done(), 10)
 
 
 def test_a_done_study_does_not_raise_what_it_did_not_need() -> None:
