@@ -71,8 +71,15 @@ def best(
 @contextlib.contextmanager
 def _exactly() -> Iterator[None]:
     """Double precision, on the CPU; outside of it all is as it was."""
-    with jax.enable_x64(True), jax.default_device(jax.local_devices(backend='cpu')[0]):
+    with jax.enable_x64(True), jax.default_device(_device()):
         yield
+
+
+def _device() -> jax.Device:
+    try:
+        return jax.local_devices(backend='cpu')[0]
+    except RuntimeError:  # $JAX_PLATFORMS leaves it out.
+        return jax.local_devices()[0]
 
 
 def _chosen(history: Sequence[PastTrial]) -> list[PastTrial]:
