@@ -322,6 +322,14 @@ def test_a_search_may_begin_with_what_is_known(tmp_path: Path) -> None:
     assert [trial.reward for trial in again] == [trial.reward for trial in trials]
 
 
+def test_a_search_may_believe_in_the_defaults() -> None:
+    flags = [f'--exp={MODULE}.Rates', '--tune', 'train.random_seed=intv(0, 100)']
+    args = search._flags().parse_args([*flags, '--prior_defaults', '--algorithm=gp_bandit'])
+    tunable = search.tunable_for(args)
+    assert tunable.search.prior['train.random_seed'] == 0
+    assert not tunable.search.seeds
+
+
 def test_a_changed_experiment_is_refused_with_the_difference(tmp_path: Path) -> None:
     run(tmp_path)
     with pytest.raises(UserError, match=r'num_train_steps: 6 → 8'):
