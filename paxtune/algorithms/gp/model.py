@@ -17,6 +17,7 @@ import scipy.optimize
 Array: TypeAlias = jax.Array | np.ndarray
 
 _JITTER = 1e-8
+_MANY = 256
 _LABEL_NOISE = 0.01
 _LEAST_LABEL, _LABEL_WIDTH = 0.5, 0.2
 
@@ -139,8 +140,9 @@ def fit(observed: Observations, columns: np.ndarray, rng: np.random.Generator) -
         return float(loss), np.asarray(slope, np.float64)
 
     mean, width = _belief(num_features)
-    drawn = mean + rng.normal(size=(3, len(mean))) * width
-    starts = [mean, *drawn]
+    # With many trials, which take their time, wherever one begins leads to the same.
+    num_drawn = 3 if len(observed.values) < _MANY else 1
+    starts = [mean, *mean + rng.normal(size=(num_drawn, len(mean))) * width]
     ends = [tuple(map(math.log, each)) for each in (_AMPLITUDE, _NOISE, *[_LENGTH] * num_features)]
     low, high = np.array(ends).T
     found = [
