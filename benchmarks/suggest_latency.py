@@ -38,7 +38,7 @@ from benchmarks.common.environments import python_of
 
 ROOT = Path(__file__).parents[1]
 WORKER = ROOT / 'benchmarks' / 'search' / 'latency.py'
-GP = 'gpbandit'
+GP = 'gp_bandit'
 GOALS = {10: 4.0, 25: 4.0, 100: 2.5}
 WAIT_GOAL = 0.2
 BETWEEN = (17, 20, 24, 28, 32)

@@ -93,9 +93,8 @@ def own_names() -> list[str]:
     found = []
     for name, kind in own_algorithms().items():
         try:
-            if name != 'algorithm':
-                ours.make(name, PROBLEM, 0)
-                found.append(name)
+            ours.make(name, PROBLEM, 0)
+            found.append(name)
         except (Refused, TypeError):
             print(f'left out: {kind.__name__}', file=sys.stderr)
     return found
@@ -112,7 +111,7 @@ def waits(num_trials: int, seconds: float) -> list[float]:
     from benchmarks.search import ours
 
     space = ours.space(PROBLEM)
-    algorithm = own_algorithms()['gpbandit'](num_initial=2)
+    algorithm = own_algorithms()['gp_bandit'](num_initial=2)
     times: list[tuple[float, float]] = []
 
     def run(lasts: float, folder: str) -> None:

@@ -64,7 +64,7 @@ METHODS: Sequence[Method] = (
     Method('random_search', 'own', 'ours', 100, 20),
     Method('quasi_random', 'own', 'ours', 100, 20),
     Method('regularized_evolution', 'own', 'ours', 100, 20),
-    Method('cma_es', 'own', 'ours', 100, 20),
+    Method('cmaes', 'own', 'ours', 100, 20),
     Method('eagle', 'own', 'ours', 100, 20),
     Method('gp_bandit', 'own', 'ours', 50, 5),
     Method('default', 'own', 'ours', 50, 5),
@@ -79,24 +79,21 @@ METHODS: Sequence[Method] = (
 
 @functools.cache
 def own_algorithms() -> Mapping[str, type[Any]]:
-    """Algorithms of paxtune, by their names in lower case, without underscores."""
+    """Algorithms of paxtune, by their names in `--algorithm`."""
     from paxtune import algorithms
+    from paxtune.search import algorithm_names
 
-    return {
-        name.lower(): kind
-        for name, kind in vars(algorithms).items()
-        if isinstance(kind, type) and issubclass(kind, algorithms.Algorithm)
-    }
+    return {name: getattr(algorithms, kind) for name, kind in algorithm_names().items()}
 
 
 def own_algorithm(name: str) -> Any:
     """One of paxtune's algorithms, with its defaults."""
-    return own_algorithms()[name.replace('_', '')]()
+    return own_algorithms()[name]()
 
 
 def is_there(method: Method) -> bool:
     """Whether the method can be made; False for an algorithm that paxtune does not have."""
-    return method.module != 'ours' or method.name.replace('_', '') in own_algorithms()
+    return method.module != 'ours' or method.name in own_algorithms()
 
 
 @functools.cache
@@ -115,7 +112,7 @@ def fingerprint(method: Method) -> str:
         from trainer.serialization import to_json_text
 
         parts.append(to_json_text(own_algorithm(method.name)))
-        sources += sources_of(own_algorithms()[method.name.replace('_', '')])
+        sources += sources_of(own_algorithms()[method.name])
     return _digest(parts, sources)
 
 
