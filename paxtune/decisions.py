@@ -84,6 +84,19 @@ def places(point: pg.geno.Choices) -> list[pg.geno.Choices]:
     return [point.subchoice(place) for place in range(point.num_choices)]
 
 
+def numeric_candidates(choice: pg.geno.Choices) -> list[float]:
+    """The numbers that a choice is between; empty where its candidates are not distinct numbers."""
+    literals = choice.literal_values or []
+    if not all(type(literal) in (int, float) for literal in literals):
+        return []
+    try:
+        values = [float(literal) for literal in literals]
+    except OverflowError:
+        return []
+    distinct = len(set(values)) == len(values) and all(map(math.isfinite, values))
+    return values if distinct else []
+
+
 def ids(point: Point) -> list[str]:
     """The ids of what is decided at a point: one, or one for each of several candidates."""
     if isinstance(point, pg.geno.Float):

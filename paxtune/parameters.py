@@ -9,14 +9,20 @@ only.)
 """
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import pyglove as pg
 from vizier._src.service import study_pb2
 
-from paxtune.decisions import Decisions, Point, active_points, is_integer, places
+from paxtune.decisions import (
+    Decisions,
+    Point,
+    active_points,
+    is_integer,
+    numeric_candidates,
+    places,
+)
 
 ParameterSpec: TypeAlias = study_pb2.StudySpec.ParameterSpec
 
@@ -180,19 +186,6 @@ def _index(place: _Place, value: str | float) -> int:
 
 def _name(point: Point) -> str:
     return point.id.path or _ROOT
-
-
-def numeric_candidates(choice: pg.geno.Choices) -> list[float]:
-    """The candidates as Vizier's discrete values; empty where they are not distinct numbers."""
-    literals = choice.literal_values or []
-    if not all(type(literal) in (int, float) for literal in literals):
-        return []
-    try:
-        values = [float(literal) for literal in literals]
-    except OverflowError:
-        return []
-    distinct = len(set(values)) == len(values) and all(map(math.isfinite, values))
-    return values if distinct else []
 
 
 def _category(choice: pg.geno.Choices, index: int) -> str:

@@ -14,8 +14,7 @@ import numpy as np
 import pyglove as pg
 
 from paxtune.algorithms.scales import from_share, to_share
-from paxtune.decisions import Decisions, Point, decide, places
-from paxtune.parameters import numeric_candidates
+from paxtune.decisions import Decisions, Point, decide, numeric_candidates, places
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,8 +13,7 @@ import pyglove as pg
 from paxtune.algorithms.base import PastTrial
 from paxtune.algorithms.flat import Feature, FlatSpace
 from paxtune.algorithms.scales import from_share, to_share
-from paxtune.decisions import Decisions, is_integer, places, points
-from paxtune.parameters import numeric_candidates
+from paxtune.decisions import Decisions, is_integer, numeric_candidates, places, points
 
 METADATA = 'metadata'
 """The note of what a designer has noted of a trial."""

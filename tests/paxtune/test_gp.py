@@ -37,6 +37,7 @@ def test_it_conforms(acquisition):
     check_algorithm(GPBandit(acquisition, num_initial=2))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('_exactly')
 @settings(deadline=None, max_examples=10)
 @given(values(), st.integers(0, 2**32))
