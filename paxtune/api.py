@@ -15,7 +15,7 @@ from paxtune.algorithms import Algorithm
 from paxtune.algorithms.sampling import draw
 from paxtune.callbacks import Callback
 from paxtune.experiment import Tunable
-from paxtune.policies import EarlyStopping
+from paxtune.policies import Policy
 from paxtune.rewards import MetricReward, Objectives, Reward
 from paxtune.runners import ExperimentRunner, FunctionRunner, Runner, parts_of
 from paxtune.search_space import Space
@@ -51,7 +51,7 @@ def tune(
     job_log_dir: PathLike | None = None,
     reward: Reward | Objectives | Literal['minimize', 'maximize'] | None = None,
     algorithm: Algorithm | None = None,
-    early_stopping: EarlyStopping | None = None,
+    policy: Policy | None = None,
     seed: int | None = None,
     workers: int | Workers | None = None,
     service: Service | None = None,
@@ -79,7 +79,7 @@ def tune(
             then.
         reward: for a function, 'minimize' and 'maximize' mean the number that it returns.
         algorithm: what proposes trials; chosen by the space, by default.
-        early_stopping: what ends trials early.
+        policy: what ends trials early.
         seed: what the algorithm draws from.
         callbacks: what listens, such as `paxtune.Progress()`.
         prior_studies: directories of studies that the algorithm learns from, as they are when this
@@ -116,7 +116,7 @@ def tune(
         'reward': reward,
         'num_trials': num_trials,
         'algorithm': algorithm,
-        'early_stopping': early_stopping,
+        'policy': policy,
         'seed': seed,
     }
     changes = search | {name: value for name, value in changes.items() if value is not None}

@@ -8,7 +8,7 @@ from paxtune.cross_step import CrossStep, LastStep
 from paxtune.failures import ErrorPattern
 from paxtune.limits import Limit
 from paxtune.metrics import Metric, as_metric
-from paxtune.policies import EarlyStopping
+from paxtune.policies import Policy
 from paxtune.rewards import Objectives, Reward, search_rewards
 from trainer.component import Component
 
@@ -21,7 +21,7 @@ class Search(Component):
             None where trials are only measured, as in a sweep.
         num_trials: trials in the study, all in all; None for all that a finite space has.
         algorithm: what proposes the decisions of a trial; chosen by the space, by default.
-        early_stopping: what ends trials that are not worth going on with.
+        policy: what ends trials that are not worth going on with.
         seed: what the algorithm draws from.
         cross_step: how a trial's measurements become its final metrics.
         constraints: what an experiment must satisfy to be suggested.
@@ -55,7 +55,7 @@ class Search(Component):
     reward: Reward | Objectives | None
     num_trials: int | None = None
     algorithm: Algorithm = Default()
-    early_stopping: EarlyStopping | None = None
+    policy: Policy | None = None
     seed: int = 0
     cross_step: CrossStep = LastStep()
     constraints: list[Constraint] = []
@@ -96,7 +96,7 @@ class Search(Component):
         if len(self.rewards) != 1:
             needing = [
                 name
-                for name in ('early_stopping', 'cross_step')
+                for name in ('policy', 'cross_step')
                 if (part := self.sym_getattr(name)) is not None and part.needs_reward
             ]
             needing += ['target_reward'] if self.target_reward is not None else []
@@ -112,7 +112,7 @@ class Search(Component):
     def metrics(self) -> dict[str, list[Metric]]:
         """The metrics that it asks for, by the path of what asks."""
         asked = {'reward': [metric for reward in self.rewards for metric in reward.metrics]}
-        for name in ('early_stopping', 'cross_step'):
+        for name in ('policy', 'cross_step'):
             metric = getattr(self.sym_getattr(name), 'metric', None)
             asked[name] = [] if metric is None else [as_metric(metric)]
         return asked | {f'limits[{i}]': [each.selector] for i, each in enumerate(self.limits)}

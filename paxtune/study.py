@@ -497,7 +497,7 @@ class Study:
             The reason, for `Trial.stop`; None if the trial goes on.
         """
         search = self.search
-        if search.early_stopping is None:
+        if search.policy is None:
             return None
         own = [each for each in trial.measurements if each.step <= trial.step]
         if not own:
@@ -508,7 +508,7 @@ class Study:
             if other.id != trial.id and other.state != 'INFEASIBLE'
         ]
         reward = search.rewards[0] if len(search.rewards) == 1 else None
-        return search.early_stopping.should_stop(own, others, reward)
+        return search.policy.should_stop(own, others, reward)
 
     def delete_trial(self, number: int) -> None:
         """Deletes a trial from the study, whatever its state. Its directory is left alone.

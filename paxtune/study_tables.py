@@ -34,7 +34,7 @@ def summary(study: Study) -> Document:
         'directory': None if study.directory is None else str(study.directory),
         'experiment': f'{type(study.value).__module__}.{type(study.value).__qualname__}',
         'algorithm': label(study.search.algorithm),
-        'early_stopping': label(study.search.early_stopping),
+        'policy': label(study.search.policy),
         'created': study.store.created(),
         'done': study.done_reason,
     }

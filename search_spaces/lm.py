@@ -64,7 +64,7 @@ def StdlibTunable() -> Tunable:
             summary_interval_steps=10,
         ),
         search=Search(
-            reward=BITS_PER_BYTE, num_trials=16, early_stopping=MedianStopping(min_trials=4)
+            reward=BITS_PER_BYTE, num_trials=16, policy=MedianStopping(min_trials=4)
         ),
         smoke={
             'task.model.embedding.dims': 16,
@@ -152,6 +152,6 @@ def C4Tunable() -> Tunable:
         search=Search(
             reward=BITS_PER_BYTE,
             num_trials=64,
-            early_stopping=MedianStopping(warmup_steps=2000, min_trials=5),
+            policy=MedianStopping(warmup_steps=2000, min_trials=5),
         ),
     )

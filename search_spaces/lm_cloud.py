@@ -88,6 +88,6 @@ def LmCloudSpmdTestTunable() -> Tunable:
         search=Search(
             reward=MetricReward(goal='minimize', metric='eval/log_pplx'),
             num_trials=8,
-            early_stopping=MedianStopping(min_trials=4),
+            policy=MedianStopping(min_trials=4),
         ),
     )

@@ -44,7 +44,7 @@ def StdlibNas() -> Tunable:
                 reward=BITS_PER_BYTE,
                 num_trials=12,
                 algorithm=RegularizedEvolution(population_size=4, tournament_size=2),
-                early_stopping=MedianStopping(min_trials=4),
+                policy=MedianStopping(min_trials=4),
             ),
         }
     )

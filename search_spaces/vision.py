@@ -102,7 +102,7 @@ def _search() -> Search:
     return Search(
         reward=MetricReward(goal='maximize', metric='test/accuracy'),
         num_trials=16,
-        early_stopping=MedianStopping(min_trials=4),
+        policy=MedianStopping(min_trials=4),
     )
 
 

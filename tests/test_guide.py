@@ -17,7 +17,7 @@ import paxtune
 from examples.tunable_lm import Tiny
 from paxtune import search, serve, studies
 from paxtune.algorithms import Algorithm
-from paxtune.policies import EarlyStopping
+from paxtune.policies import Policy
 from paxtune.rewards import Reward
 from paxtune.service.monitoring import Metrics
 from tests.documents import ROOT, blocks, commands_of, dead_links, parsed
@@ -85,7 +85,7 @@ def public(base: type) -> list[str]:
     return [each.__name__ for each in found if isinstance(each, type) and issubclass(each, base)]
 
 
-@pytest.mark.parametrize('base', [Reward, EarlyStopping, paxtune.LastStep.__base__])
+@pytest.mark.parametrize('base', [Reward, Policy, paxtune.LastStep.__base__])
 def test_every_reward_policy_and_aggregator_is_in_the_guide(base: type) -> None:
     names = public(base)
     assert len(names) > 2

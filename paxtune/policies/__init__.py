@@ -1,8 +1,19 @@
-"""Policies that stop trials early."""
+"""Policies that decide how far trials are trained."""
 
-from paxtune.policies.base import EarlyStopping
+from paxtune.policies.base import Curve, Fork, Pause, Policy, Promote, Stop, Wait
 from paxtune.policies.by_median import MedianStopping
 from paxtune.policies.by_rank import ByRank
 from paxtune.policies.by_value import ByValue
 
-__all__ = ['ByRank', 'ByValue', 'EarlyStopping', 'MedianStopping']
+__all__ = [
+    'ByRank',
+    'ByValue',
+    'Curve',
+    'Fork',
+    'MedianStopping',
+    'Pause',
+    'Policy',
+    'Promote',
+    'Stop',
+    'Wait',
+]

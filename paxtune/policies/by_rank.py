@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Sequence
 
-from paxtune.measurement import Measurement
+from paxtune.policies.base import Curve, Stop
 from paxtune.policies.gated import Gated, passes_now
 from paxtune.rewards import Reward
 
@@ -21,11 +21,14 @@ class ByRank(Gated):
             not as many as the rank.
 
     Example:
+        >>> from paxtune.measurement import Measurement
         >>> from paxtune.rewards import MetricReward
         >>> policy = ByRank(gates=[[100, 2, 3]])
         >>> loss = MetricReward('minimize', 'loss')
-        >>> others = [[Measurement(100, {}, (value,))] for value in (1.0, 2.0, 3.0)]
-        >>> policy.should_stop([Measurement(100, {}, (2.5,))], others, loss)
+        >>> def curve(id: int, value: float) -> Curve:
+        ...     return Curve(id, 'running', [Measurement(100, {}, (value,))], [100.0])
+        >>> others = [curve(id, value) for id, value in enumerate((1.0, 2.0, 3.0), start=1)]
+        >>> policy.judge(curve(4, 2.5), others, loss).reason
         'reward 2.5 at step 100 is worse than 2, number 2 of 3 trials at the gate of step 100'
     """
 
@@ -41,15 +44,10 @@ class ByRank(Gated):
             if min_others < 0 or min_others != int(min_others):
                 raise ValueError(f'min_others must be a whole number from 0: {min_others}')
 
-    def should_stop(
-        self,
-        measurements: Sequence[Measurement],
-        others: Sequence[Sequence[Measurement]],
-        reward: Reward | None,
-    ) -> str | None:
+    def judge(self, curve: Curve, others: Sequence[Curve], reward: Reward | None) -> Stop | None:
         score = self.score(reward)
-        (own,) = self.passages([measurements])
-        if not passes_now(own, measurements):
+        (own,) = self.passages([curve])
+        if not passes_now(own, curve):
             return None
         now = own[-1]
         step, rank, min_others = self.gates[now.gate]
@@ -62,7 +60,7 @@ class ByRank(Gated):
         worst = sorted(rivals, key=score, reverse=True)[number - 1]
         if score(now.value) >= score(worst):
             return None
-        return (
+        return Stop(
             f'{self.subject} {now.value:.6g} at step {now.step} is worse than {worst:.6g}, '
             f'number {number} of {len(rivals)} trials at the gate of step {int(step)}'
         )

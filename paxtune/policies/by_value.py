@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from paxtune.measurement import Measurement
+from paxtune.policies.base import Curve, Stop
 from paxtune.policies.gated import Gated, passes_now
 from paxtune.rewards import Reward
 
@@ -14,30 +14,27 @@ class ByValue(Gated):
         gates: rows [step, threshold], by step.
 
     Example:
+        >>> from paxtune.measurement import Measurement
         >>> from paxtune.rewards import MetricReward
         >>> policy = ByValue(gates=[[100, 3.0], [200, 2.5]])
         >>> loss = MetricReward('minimize', 'loss')
-        >>> policy.should_stop([Measurement(100, {}, (3.5,))], [], loss)
+        >>> curve = Curve(1, 'running', [Measurement(100, {}, (3.5,))], [100.0])
+        >>> policy.judge(curve, [], loss).reason
         'reward 3.5 at step 100 is worse than 3.0, the threshold from step 100'
     """
 
     ROW = ('step', 'threshold')
 
-    def should_stop(
-        self,
-        measurements: Sequence[Measurement],
-        others: Sequence[Sequence[Measurement]],
-        reward: Reward | None,
-    ) -> str | None:
+    def judge(self, curve: Curve, others: Sequence[Curve], reward: Reward | None) -> Stop | None:
         score = self.score(reward)
-        (own,) = self.passages([measurements])
-        if not passes_now(own, measurements):
+        (own,) = self.passages([curve])
+        if not passes_now(own, curve):
             return None
         now = own[-1]
         step, threshold = self.gates[now.gate]
         if score(now.value) >= score(threshold):
             return None
-        return (
+        return Stop(
             f'{self.subject} {now.value:.6g} at step {now.step} is worse than {threshold}, '
             f'the threshold from step {int(step)}'
         )

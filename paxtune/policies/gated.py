@@ -9,7 +9,7 @@ import pyglove as pg
 
 from paxtune.measurement import Measurement
 from paxtune.metrics import Metric, as_metric
-from paxtune.policies.base import EarlyStopping, reward_score
+from paxtune.policies.base import Curve, Policy, reward_score
 from paxtune.rewards import Reward
 
 
@@ -27,7 +27,7 @@ class Passage(NamedTuple):
     value: float
 
 
-class Gated(EarlyStopping):
+class Gated(Policy):
     """Judges a trial when it passes a gate, by its reward or by a metric.
 
     As in Pax, a trial is judged once at each gate, at its first measurement from there on; of
@@ -46,6 +46,7 @@ class Gated(EarlyStopping):
     goal: Literal['minimize', 'maximize'] | None = None
 
     def check(self) -> None:
+        super().check()
         row = f'rows [{", ".join(self.ROW)}]'
         if not self.gates or any(len(gate) != len(self.ROW) for gate in self.gates):
             raise ValueError(f'gates must be {row}, at least one: {self.gates}')
@@ -76,7 +77,7 @@ class Gated(EarlyStopping):
             return reward_score(self, reward)
         return operator.pos if self.goal == 'maximize' else operator.neg
 
-    def passages(self, trials: Sequence[Sequence[Measurement]]) -> list[list[Passage]]:
+    def passages(self, curves: Sequence[Curve]) -> list[list[Passage]]:
         """The gates that each trial has passed, by step.
 
         Raises:
@@ -84,7 +85,7 @@ class Gated(EarlyStopping):
         """
         # Read once: a study may have thousands of trials.
         steps, value = [row[0] for row in self.gates], self._reader()
-        return [_passages(trial, steps, value) for trial in trials]
+        return [_passages(curve, steps, value) for curve in curves]
 
     def _reader(self) -> Callable[[Measurement], float | None]:
         """What reads the value of a measurement; None where it has none."""
@@ -100,19 +101,17 @@ class Gated(EarlyStopping):
         return read
 
 
-def passes_now(passed: Sequence[Passage], measurements: Sequence[Measurement]) -> bool:
+def passes_now(passed: Sequence[Passage], curve: Curve) -> bool:
     """Whether the last of these gates is passed with the last measurement."""
-    return bool(passed) and passed[-1].step == measurements[-1].step
+    return bool(passed) and passed[-1].step == curve.measurements[-1].step
 
 
 def _passages(
-    measurements: Sequence[Measurement],
-    steps: Sequence[float],
-    value: Callable[[Measurement], float | None],
+    curve: Curve, steps: Sequence[float], value: Callable[[Measurement], float | None]
 ) -> list[Passage]:
     passed: list[Passage] = []
-    for measurement in measurements:
-        gate = bisect.bisect_right(steps, measurement.step) - 1
+    for measurement, spent in zip(curve.measurements, curve.spent, strict=True):
+        gate = bisect.bisect_right(steps, spent) - 1
         if gate > (passed[-1].gate if passed else -1):
             read = value(measurement)
             if read is not None:

@@ -46,7 +46,7 @@ def Ahead() -> Any:
     # Imported here: it imports JAX.
     from tests.paxtune import tunables
 
-    fields = {'search.num_trials': 5, 'search.algorithm': Digest(), 'search.early_stopping': None}
+    fields = {'search.num_trials': 5, 'search.algorithm': Digest(), 'search.policy': None}
     return tunables.Kinds().rebind(fields)
 
 

@@ -42,7 +42,7 @@ def Search() -> Tunable:
             ),
             'search.num_trials': len(trials),
             'search.seeds': [{_RATE: rate, _BROKEN: broken} for rate, broken in trials],
-            'search.early_stopping': MedianStopping(min_trials=2),
+            'search.policy': MedianStopping(min_trials=2),
         }
     )
     return made

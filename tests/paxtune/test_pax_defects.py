@@ -26,7 +26,7 @@ from paxtune.cross_step import MeanOfSteps
 from paxtune.experiment import Tunable
 from paxtune.measurement import Measurement
 from paxtune.metrics import Metric
-from paxtune.policies import ByRank, ByValue, EarlyStopping
+from paxtune.policies import ByRank, ByValue, Policy
 from paxtune.rewards import MetricReward, Reward
 from paxtune.runners import experiments, parts_of, trial_directory
 from paxtune.search_space import Space
@@ -473,7 +473,7 @@ def test_what_is_not_finite_is_infeasible_and_never_the_best(value: float, goal:
     ],
     ids=['value', 'metric', 'rank'],
 )
-def test_a_policy_stops_trials_at_its_gate(policy: EarlyStopping) -> None:
+def test_a_policy_stops_trials_at_its_gate(policy: Policy) -> None:
     def measured(values: Any) -> Iterator[dict[str, float]]:
         for step in range(1, 5):
             yield {'objective': values.x + 4 - step, 'y': values.x + 4 - step}
@@ -483,7 +483,7 @@ def test_a_policy_stops_trials_at_its_gate(policy: EarlyStopping) -> None:
         space={'x': pg.oneof([0, 1, 2])},
         reward='minimize',
         algorithm=Grid(),
-        early_stopping=policy,
+        policy=policy,
     ) as study:
         assert [trial.outcome for trial in study.trials] == ['completed', 'stopped', 'stopped']
         assert [len(trial.measurements) for trial in study.trials] == [4, 2, 2]

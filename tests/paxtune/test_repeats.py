@@ -412,7 +412,7 @@ def test_tables_tell_of_repeats(study: Study) -> None:
 
 def test_early_stopping_compares_all_trials() -> None:
     policy = MedianStopping(min_trials=2)
-    with opened(repeats=2, early_stopping=policy) as study:
+    with opened(repeats=2, policy=policy) as study:
         ran(study, 1.0, 1.2)
         trial = ask(study)
         trial.report(1, {'loss': 5.0})

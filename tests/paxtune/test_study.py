@@ -298,7 +298,7 @@ def test_metadata_of_trials(study):
 
 def test_early_stopping_compares_with_completed_and_stopped_trials_only(tmp_path):
     stopping = MedianStopping(min_trials=2)
-    with Study.open(tmp_path, toy(search=search(early_stopping=stopping))) as study:
+    with Study.open(tmp_path, toy(search=search(policy=stopping))) as study:
         _measured(study, 1.0).complete()
         _measured(study, 0.0).fail('because')
         _measured(study, 1.0).stop('because')
@@ -318,7 +318,7 @@ def _measured(study: Study, loss: float) -> Trial:
 
 
 def test_a_resumed_trial_is_judged_at_the_step_that_it_reports_again(tmp_path):
-    tunable = toy(search=search(early_stopping=MedianStopping(min_trials=1)))
+    tunable = toy(search=search(policy=MedianStopping(min_trials=1)))
     with Study.open(tmp_path, tunable) as study:
         trial = ask(study)
         trial.report(10, {'loss': 1.0})

@@ -7,7 +7,7 @@ import pyglove as pg
 import pytest
 
 from paxtune.measurement import Measurement
-from paxtune.policies import EarlyStopping
+from paxtune.policies import Policy
 from paxtune.rewards import MetricReward, Reward
 from trainer.serialization import from_json_text, to_json_text
 
@@ -41,7 +41,7 @@ def with_gaps(measurements: Sequence[Measurement]) -> list[Measurement]:
 
 
 def stops_at(
-    policy: EarlyStopping,
+    policy: Policy,
     own: Sequence[Measurement],
     others: Sequence[Sequence[Measurement]],
     reward: Reward | None,
@@ -53,7 +53,7 @@ def stops_at(
     return None
 
 
-def check_policy(policy: EarlyStopping) -> None:
+def check_policy(policy: Policy) -> None:
     """Everything below."""
     check_json(policy)
     check_says_whether_it_needs_a_reward(policy)
@@ -66,12 +66,12 @@ def check_policy(policy: EarlyStopping) -> None:
         check_gives_reasons(policy, reward)
 
 
-def check_json(policy: EarlyStopping) -> None:
+def check_json(policy: Policy) -> None:
     text = to_json_text(policy)
-    assert pg.eq(from_json_text(text, EarlyStopping, source='text'), policy)
+    assert pg.eq(from_json_text(text, Policy, source='text'), policy)
 
 
-def check_says_whether_it_needs_a_reward(policy: EarlyStopping) -> None:
+def check_says_whether_it_needs_a_reward(policy: Policy) -> None:
     own, others = curve(-1000.0, REWARDS[0]), crowd(REWARDS[0])
     if policy.needs_reward:
         with pytest.raises(ValueError, match='exactly one reward'):
@@ -82,21 +82,21 @@ def check_says_whether_it_needs_a_reward(policy: EarlyStopping) -> None:
         assert all(stops_at(policy, own, others, reward) == stops for reward in REWARDS)
 
 
-def check_the_best_goes_on(policy: EarlyStopping, reward: Reward) -> None:
+def check_the_best_goes_on(policy: Policy, reward: Reward) -> None:
     assert stops_at(policy, curve(1000.0, reward), crowd(reward), reward) is None
 
 
-def check_answers_are_repeatable(policy: EarlyStopping, reward: Reward) -> None:
+def check_answers_are_repeatable(policy: Policy, reward: Reward) -> None:
     """A trial that is judged again after a kill, by another process, is judged the same."""
     for level in (-1000.0, 0.3, 0.6):
         own, others = curve(level, reward), crowd(reward)
-        again = from_json_text(to_json_text(policy), EarlyStopping, source='text')
+        again = from_json_text(to_json_text(policy), Policy, source='text')
         assert [policy.should_stop(own[:n], others, reward) for n in range(1, len(own) + 1)] == [
             again.should_stop(own[:n], others, reward) for n in range(1, len(own) + 1)
         ]
 
 
-def check_the_order_of_others_is_no_matter(policy: EarlyStopping, reward: Reward) -> None:
+def check_the_order_of_others_is_no_matter(policy: Policy, reward: Reward) -> None:
     others = crowd(reward)
     shuffled = random.Random(1).sample(others, len(others))
     for level in (-1000.0, 0.1, 0.3, 0.6):
@@ -105,7 +105,7 @@ def check_the_order_of_others_is_no_matter(policy: EarlyStopping, reward: Reward
 
 
 def check_measurements_with_nothing_to_go_by_are_no_matter(
-    policy: EarlyStopping, reward: Reward
+    policy: Policy, reward: Reward
 ) -> None:
     others = crowd(reward)
     gaps = [with_gaps(other) for other in others]
@@ -115,7 +115,7 @@ def check_measurements_with_nothing_to_go_by_are_no_matter(
         assert stops_at(policy, with_gaps(own), gaps, reward) == stops
 
 
-def check_the_worse_stop_no_later(policy: EarlyStopping, reward: Reward) -> None:
+def check_the_worse_stop_no_later(policy: Policy, reward: Reward) -> None:
     ends = [
         stops_at(policy, curve(level, reward), crowd(reward), reward) or max(STEPS) + 1
         for level in (-1000.0, -1.0, 0.2, 0.4, 0.6, 0.8, 1000.0)
@@ -124,7 +124,7 @@ def check_the_worse_stop_no_later(policy: EarlyStopping, reward: Reward) -> None
     assert ends[0] < ends[-1], 'the worst trial is never stopped'
 
 
-def check_gives_reasons(policy: EarlyStopping, reward: Reward) -> None:
+def check_gives_reasons(policy: Policy, reward: Reward) -> None:
     own = curve(-1000.0, reward)
     step = stops_at(policy, own, crowd(reward), reward)
     reason = policy.should_stop([m for m in own if m.step <= (step or 0)], crowd(reward), reward)
