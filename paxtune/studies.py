@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Args: TypeAlias = argparse.Namespace
 
 # As `paxtune.protos.OUTCOMES`, which takes a second to import.
-STATES = ('completed', 'stopped', 'infeasible', 'active', 'requested')
+STATES = ('completed', 'stopped', 'infeasible', 'active', 'paused', 'requested')
 
 _INTERVAL = 2.0
 
