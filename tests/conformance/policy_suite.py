@@ -104,9 +104,7 @@ def check_the_order_of_others_is_no_matter(policy: Policy, reward: Reward) -> No
         assert stops_at(policy, own, others, reward) == stops_at(policy, own, shuffled, reward)
 
 
-def check_measurements_with_nothing_to_go_by_are_no_matter(
-    policy: Policy, reward: Reward
-) -> None:
+def check_measurements_with_nothing_to_go_by_are_no_matter(policy: Policy, reward: Reward) -> None:
     others = crowd(reward)
     gaps = [with_gaps(other) for other in others]
     for level in (-1000.0, 0.1, 0.3, 0.6):
