@@ -111,7 +111,7 @@ def test_with_the_same_numbers_a_branch_is_its_parent(whole: Path, tmp_path: Pat
     got = measured(made(), tmp_path)
     assert [(each.step, each.resumed_from) for each in got] == [(3, 3), (6, 3), (8, 3)]
     assert metrics(got) == metrics(measured(made(), whole.parent / 'undisturbed'))
-    assert [r['step'] for r in read_metrics(tmp_path / 'metrics.jsonl')][0] == 3
+    assert min(r['step'] for r in read_metrics(tmp_path / 'metrics.jsonl')) == 3
     assert digests(whole) == before
 
 
