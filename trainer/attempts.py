@@ -32,7 +32,7 @@ _MOST_TAKEN = 2  # One to fall back upon, should the newest turn out to be damag
 
 _LOOKS = 10  # An earlier attempt that goes on may delete what was found.
 
-_IS_THERE = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
+_IS_THERE = (errno.EEXIST, errno.ENOTEMPTY)
 
 _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS)
 
@@ -116,7 +116,7 @@ def _branch(checkpoint: epath.Path, target: epath.Path) -> None:
         if partial == final:
             _commit(partial, final)
         else:
-            partial.rename(final)
+            os.rename(partial, final)  # Fails where another process was faster.
     except OSError as error:
         _remove(partial)
         if not _has_vanished(error) and error.errno not in _IS_THERE:

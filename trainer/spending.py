@@ -13,8 +13,8 @@ class Spending:
     """Tokens and seconds of all steps that led to the weights.
 
     It is kept in checkpoints, so who goes on from one goes on counting: a new process, a new
-    attempt, a run that branched off another (`trainer.attempts.branch_off`), and a warm start that counts the
-    steps of its source (`load_step`). Other warm starts begin at 0.
+    attempt, a run that branched off another (`trainer.attempts.branch_off`), and a warm start that
+    counts the steps of its source (`load_step`). Other warm starts begin at 0.
 
     Tokens are those that the task counts, padding included, of the batches of all processes.
     Seconds are those between the first step of a process and the next evaluation, between
