@@ -128,6 +128,16 @@ class Policy(Component):
         """Whether it pauses trials, so that they must be able to go on from a checkpoint."""
         return False
 
+    @property
+    def forks(self) -> bool:
+        """Whether it forks trials, each of which must be one run."""
+        return False
+
+    @property
+    def needs_budget(self) -> bool:
+        """Whether it must know what a trial spends if it is trained to its end."""
+        return self.grace > 0.0
+
     def verdict(
         self, curve: Curve, others: Sequence[Curve], reward: Reward | None
     ) -> Stop | Pause | None:
