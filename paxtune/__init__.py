@@ -39,6 +39,7 @@ with epy.lazy_api_imports(globals()):
     from paxtune.metrics import Metric as Metric
     from paxtune.policies import ByRank as ByRank
     from paxtune.policies import ByValue as ByValue
+    from paxtune.policies import CurveExtrapolation as CurveExtrapolation
     from paxtune.policies import MedianStopping as MedianStopping
     from paxtune.rewards import MetricReward as MetricReward
     from paxtune.rewards import MnasHard as MnasHard

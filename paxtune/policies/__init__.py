@@ -4,11 +4,13 @@ from paxtune.policies.base import Curve, Fork, Pause, Policy, Promote, Stop, Wai
 from paxtune.policies.by_median import MedianStopping
 from paxtune.policies.by_rank import ByRank
 from paxtune.policies.by_value import ByValue
+from paxtune.policies.curve_extrapolation import CurveExtrapolation
 
 __all__ = [
     'ByRank',
     'ByValue',
     'Curve',
+    'CurveExtrapolation',
     'Fork',
     'MedianStopping',
     'Pause',
