@@ -169,12 +169,24 @@ def _passages(curve: Curve, rungs: Sequence[float]) -> dict[float, Passage]:
     ]
     if curve.state == 'completed':
         measured = measured[:-1]
+    inherited = _inherited(curve)
     passages = {}
     for rung in rungs:
+        if rung <= inherited:
+            continue
         there = next((passage for spent, passage in measured if spent >= rung), None)
         if there is not None:
             passages[rung] = there
     return passages
+
+
+def _inherited(curve: Curve) -> float:
+    """What had been spent on the weights that a trial was forked with."""
+    if curve.forked_from is None or not curve.measurements:
+        return 0.0
+    # In steps that is exact; else, the steps up to its first measurement cost about the same.
+    step = curve.measurements[0].step
+    return curve.spent[0] * min(1.0, curve.forked_from[1] / max(step, 1))
 
 
 def _end(curve: Curve) -> float | None:

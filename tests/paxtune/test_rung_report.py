@@ -1,5 +1,6 @@
 """How well rungs predicted ends."""
 
+import dataclasses
 import random
 import statistics
 from collections.abc import Sequence
@@ -51,6 +52,15 @@ def test_rewards_that_come_late_and_rungs_between_two_measurements() -> None:
     low, high = rung_report(curves, policy)
     # Both are passed at step 30; what comes next is the end, not the same reward once more.
     assert low.next == high.next == low.end == pytest.approx(-1.0)
+
+
+def test_a_fork_passes_no_rung_that_its_parent_has_passed() -> None:
+    own = curve(7, [None, 1.0, 2.0, 3.0])
+    fork = dataclasses.replace(
+        own, measurements=own.measurements[1:], spent=own.spent[1:], forked_from=(1, 10)
+    )
+    assert [rung.budget for rung in rung_report([own], GATES)] == [10.0, 30.0]
+    assert [rung.budget for rung in rung_report([fork], GATES)] == [30.0]
 
 
 def test_an_end_is_no_rung() -> None:
