@@ -138,6 +138,13 @@ class Policy(Component):
         """Whether it must know what a trial spends if it is trained to its end."""
         return self.grace > 0.0
 
+    def rungs(self, curve: Curve) -> Sequence[float]:
+        """The budgets at which it compares a trial with others, in its unit, from the lowest.
+
+        Empty where it has no such rungs: it judges a trial after every measurement.
+        """
+        return ()
+
     def verdict(
         self, curve: Curve, others: Sequence[Curve], reward: Reward | None
     ) -> Stop | Pause | None:
