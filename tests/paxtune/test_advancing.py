@@ -31,7 +31,8 @@ def search(**fields: Any) -> Search:
 def run_until_paused(study: Study, trial: Trial, end: int = 9) -> None:
     """Does what a tuner does: the smaller x, the better."""
     loss = trial.materialize().x
-    for step in range(trial.paused_at or trial.step + 1, end + 1):
+    begun = [*trial.pauses, *(trial.forked_from or ())[1:]]
+    for step in range(max(begun, default=1), end + 1):
         trial.report(step, {'loss': loss + 1 / step})
         verdict = study.judge(trial) if step < end else None
         if isinstance(verdict, Pause):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from etils import epath
 
 from paxtune import search, tune
 from paxtune.policies import PopulationBasedTraining, PromotingAsha
@@ -13,7 +14,6 @@ from paxtune.study import Study
 from paxtune.trial import Trial
 from tests.paxtune.tunables import Rates
 from trainer.checkpoint import saved_checkpoints
-from trainer.directory import job_path
 from trainer.loop import run
 from trainer.speed import SPEEDS
 
@@ -124,7 +124,7 @@ def test_workers_pause_promote_and_fork_likewise(exp: str, tmp_path: Path) -> No
     with Study.load(tmp_path) as study:
         for trial in trials:
             if trial.outcome == 'completed':
-                checkpoints = job_path(trial_directory(study, trial)) / 'checkpoints'
+                checkpoints = epath.Path(trial_directory(study, trial)) / 'checkpoints'
                 assert saved_checkpoints(checkpoints)
 
 
