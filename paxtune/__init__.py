@@ -37,9 +37,13 @@ with epy.lazy_api_imports(globals()):
     from paxtune.failures import ErrorPattern as ErrorPattern
     from paxtune.limits import Limit as Limit
     from paxtune.metrics import Metric as Metric
+    from paxtune.policies import Asha as Asha
     from paxtune.policies import ByRank as ByRank
     from paxtune.policies import ByValue as ByValue
+    from paxtune.policies import Hyperband as Hyperband
     from paxtune.policies import MedianStopping as MedianStopping
+    from paxtune.policies import PopulationBasedTraining as PopulationBasedTraining
+    from paxtune.policies import PromotingAsha as PromotingAsha
     from paxtune.rewards import MetricReward as MetricReward
     from paxtune.rewards import MnasHard as MnasHard
     from paxtune.rewards import MnasSoft as MnasSoft

@@ -1,0 +1,98 @@
+"""Pauses trials at rungs, and promotes the best."""
+
+from collections.abc import Sequence
+
+from paxtune.algorithms.base import Request
+from paxtune.policies.base import Curve, Pause, Promote, reward_score
+from paxtune.policies.rungs import Rungs
+from paxtune.rewards import Reward
+
+
+class PromotingAsha(Rungs):
+    """Asynchronous successive halving (Li et al. 2020): paused at every rung, the best go on.
+
+    Whoever has nothing to do promotes, from the highest rung down, a paused trial that is among
+    the best 1 / reduction_factor of those that have passed its rung; where there is none, a new
+    trial begins. Few trials go far because they came early, as with `Asha`, and none is lost
+    because it came late. When the study has no room for more, and no trial has completed, the best
+    one of the highest rung goes on until one has.
+
+    Example:
+        >>> import pyglove as pg
+        >>> from paxtune.measurement import Measurement
+        >>> from paxtune.rewards import MetricReward
+        >>> loss = MetricReward('minimize', 'loss')
+        >>> def curve(id: int, value: float) -> Curve:
+        ...     measured = [Measurement(10, {}, (value,))]
+        ...     return Curve(id, 'paused', measured, [10.0], budget=100.0, pauses=[10])
+        >>> curves = [curve(id, value) for id, value in enumerate((2.0, 1.0, 3.0), start=1)]
+        >>> request = Request(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0))), 0, 4, list)
+        >>> PromotingAsha(min_budget=10).next(curves, loss, request, may_begin=True)
+        Promote(trial=2, reason='number 1 of 3 trials at the rung of 10 steps')
+    """
+
+    @property
+    def pauses(self) -> bool:
+        return True
+
+    def judge(self, curve: Curve, others: Sequence[Curve], reward: Reward | None) -> Pause | None:
+        reward_score(self, reward)
+        rung = self.passed_now(curve)
+        if rung is None:
+            return None
+        last = curve.measurements[-1]
+        return Pause(f'reward {last.reward:.6g} at step {last.step}, at {self.named(rung)}')
+
+    def next(
+        self, curves: Sequence[Curve], reward: Reward | None, request: Request, may_begin: bool
+    ) -> Promote | None:
+        brackets = self.brackets(curves)
+        ladders = [self._ladder(rivals, reward) for rivals in brackets]
+        for ladder in ladders:
+            if (promotion := self._among_the_best(ladder)) is not None:
+                return promotion
+        if may_begin or any(curve.state in ('waiting', 'running') for curve in curves):
+            return None
+        for rivals, ladder in zip(brackets, ladders, strict=True):
+            if not any(curve.state == 'completed' for curve in rivals):
+                if (promotion := self._to_the_end(ladder)) is not None:
+                    return promotion
+        return None
+
+    def brackets(self, curves: Sequence[Curve]) -> list[Sequence[Curve]]:
+        """Trials by whom they are compared with."""
+        return [curves]
+
+    def _ladder(
+        self, rivals: Sequence[Curve], reward: Reward | None
+    ) -> list[tuple[float, list[Curve]]]:
+        """The rungs from the highest down, each with those that have passed it, best first."""
+        score = reward_score(self, reward)
+        passed: dict[float, list[tuple[float, int, Curve]]] = {}
+        for curve in rivals:
+            for rung, value in self.values(curve).items():
+                passed.setdefault(rung, []).append((-score(value), curve.id, curve))
+        return [
+            (rung, [curve for *_, curve in sorted(passed[rung], key=lambda each: each[:2])])
+            for rung in sorted(passed, reverse=True)
+        ]
+
+    def _among_the_best(self, ladder: Sequence[tuple[float, list[Curve]]]) -> Promote | None:
+        for rung, ranked in ladder:
+            best = ranked[: len(ranked) // self.reduction_factor]
+            for number, curve in enumerate(best, 1):
+                if self._waits_at(curve, rung):
+                    told = f'number {number} of {len(ranked)} trials at {self.named(rung)}'
+                    return Promote(curve.id, told)
+        return None
+
+    def _to_the_end(self, ladder: Sequence[tuple[float, list[Curve]]]) -> Promote | None:
+        for rung, ranked in ladder:
+            for curve in ranked:
+                if self._waits_at(curve, rung):
+                    told = f'the best at {self.named(rung)}, and no trial has completed'
+                    return Promote(curve.id, told)
+        return None
+
+    def _waits_at(self, curve: Curve, rung: float) -> bool:
+        return curve.state == 'paused' and self.rung_of_pause(curve) == rung

@@ -1,0 +1,117 @@
+"""What policies have in common that judge trials at rungs of a ladder of budgets."""
+
+import bisect
+import functools
+import math
+import operator
+from collections.abc import Sequence
+
+from paxtune.policies.base import Curve, Policy
+
+_step = operator.attrgetter('step')
+
+
+class Rungs(Policy):
+    """Compares trials at rungs: at budgets of which each is a multiple of the one before.
+
+    A trial passes a rung at its first measurement with a reward from there on, and that reward is
+    what it is worth there. Within the grace there are no rungs.
+
+    Attributes:
+        min_budget: the lowest rung, in `unit`.
+        max_budget: all rungs lie below this; None for the trial's own budget. Needed where nobody
+            knows that, as with seconds.
+        reduction_factor: each rung is so many times the one below it.
+    """
+
+    min_budget: float
+    max_budget: float | None = None
+    reduction_factor: int = 3
+
+    def check(self) -> None:
+        super().check()
+        if not 0.0 < self.min_budget < math.inf:
+            raise ValueError(f'min_budget must be greater than 0: {self.min_budget}')
+        if self.max_budget is not None and not self.min_budget < self.max_budget < math.inf:
+            raise ValueError(
+                f'max_budget ({self.max_budget}) must be above min_budget ({self.min_budget})'
+            )
+        if self.reduction_factor < 2:
+            raise ValueError(f'reduction_factor must be at least 2: {self.reduction_factor}')
+        if self.unit == 'seconds' and self.max_budget is None:
+            raise ValueError('max_budget must be given in seconds: no trial knows its own')
+
+    def rungs(self, curve: Curve) -> Sequence[float]:
+        """The rungs of a trial, from the lowest.
+
+        Raises:
+            ValueError: nobody knows the trial's budget, and `max_budget` is not given.
+        """
+        budget = curve.budget if self.max_budget is None else self.max_budget
+        if budget is None:
+            raise ValueError('max_budget must be given where nobody knows the budget of a trial')
+        least = self.grace * (curve.budget or 0.0)
+        return _rungs(self.min_budget, budget, self.reduction_factor, least)
+
+    def values(self, curve: Curve) -> dict[float, float]:
+        """The reward of a trial at each rung that it has passed."""
+        values: dict[float, float] = {}
+        for rung in self.rungs(curve):
+            there = range(bisect.bisect_left(curve.spent, rung), len(curve.spent))
+            rewards = (curve.measurements[index].reward for index in there)
+            value = next((reward for reward in rewards if reward is not None), None)
+            if value is None:
+                break
+            values[rung] = value
+        return values
+
+    def passed_now(self, curve: Curve) -> float | None:
+        """The highest rung that a trial passes with its last measurement; None if it passes none.
+
+        Once it was paused, only rungs above that one count.
+        """
+        last = curve.measurements[-1]
+        # One that was promoted is measured again up to where it was paused.
+        if last.reward is None or (curve.pauses and last.step <= curve.pauses[-1]):
+            return None
+        rung = self.rung_at(curve, last.step)
+        if rung is None or rung <= (self.rung_of_pause(curve) or 0.0):
+            return None
+        return rung
+
+    def rung_of_pause(self, curve: Curve) -> float | None:
+        """The rung at which a trial was paused last; None if it never was."""
+        return self.rung_at(curve, curve.pauses[-1]) if curve.pauses else None
+
+    def rung_at(self, curve: Curve, step: int) -> float | None:
+        """The highest rung that a trial has come to at a step; None below the first."""
+        rungs = self.rungs(curve)
+        count = bisect.bisect_right(rungs, spent_at(curve, step))
+        return rungs[count - 1] if count else None
+
+    def named(self, rung: float) -> str:
+        """A rung, for people."""
+        return f'the rung of {rung:.6g} {self.unit}'
+
+
+def spent_at(curve: Curve, step: int) -> float:
+    """What a trial had spent at its last measurement up to a step; 0 before the first.
+
+    Example:
+        >>> from paxtune.measurement import Measurement
+        >>> curve = Curve(1, 'running', [Measurement(10, {}), Measurement(20, {})], [80.0, 160.0])
+        >>> [spent_at(curve, step) for step in (9, 10, 30)]
+        [0.0, 80.0, 160.0]
+    """
+    count = bisect.bisect_right(curve.measurements, step, key=_step)
+    return curve.spent[count - 1] if count else 0.0
+
+
+@functools.lru_cache(maxsize=1024)
+def _rungs(lowest: float, budget: float, factor: int, least: float) -> tuple[float, ...]:
+    """The rungs below a budget, without those below `least`."""
+    found = []
+    while lowest < budget:
+        found.append(lowest)
+        lowest *= factor
+    return tuple(rung for rung in found if rung >= least)
