@@ -14,7 +14,6 @@ was lost, 130 or 143 interrupted.
 """
 
 import collections
-import re
 import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -25,6 +24,8 @@ from trainer.errors import UserError
 
 if TYPE_CHECKING:
     import argparse
+
+    import pyglove as pg
 
     from paxtune.experiment import Tunable
     from paxtune.study import Study
@@ -110,6 +111,9 @@ def _flags() -> 'argparse.ArgumentParser':
     flags.add_argument(
         '--algorithm', help="default, gp_bandit, random_search, …, or 'GPBandit(num_initial=8)'"
     )
+    flags.add_argument(
+        '--policy', help="how far trials are trained: none, median_stopping, 'Asha(min_budget=10)'"
+    )
     flags.add_argument('--seed', type=int, help='what the algorithm draws from')
     flags.add_argument(
         '--repeats',
@@ -188,6 +192,8 @@ def tunable_for(args: 'argparse.Namespace') -> 'Tunable':
     tunable = overrides.override(tunable, changes)
     if args.algorithm is not None:
         tunable = _with_algorithm(tunable, args.algorithm)
+    if args.policy is not None:
+        tunable = _with_policy(tunable, args.policy)
     tunable = _with_seeds(tunable, base, args)
     _check_metrics(tunable)
     return tunable
@@ -212,35 +218,55 @@ def _with_seeds(tunable: 'Tunable', base: 'Tunable', args: 'argparse.Namespace')
 
 def algorithm_names() -> dict[str, str]:
     """The classes of paxtune's algorithms by what --algorithm calls them."""
-    import paxtune.algorithms as algorithms
+    return {name: kind.__name__ for name, kind in _classes('algorithm').items()}
 
-    return {
-        re.sub(r'(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])', '_', name).lower(): name
-        for name, kind in vars(algorithms).items()
-        if isinstance(kind, type) and issubclass(kind, algorithms.Algorithm)
-        if kind is not algorithms.Algorithm
-    }
+
+def policy_names() -> dict[str, str]:
+    """The classes of paxtune's policies by what --policy calls them; `none` is not among them."""
+    return {name: kind.__name__ for name, kind in _classes('policy').items()}
+
+
+def _classes(part: str) -> 'dict[str, type[pg.Object]]':
+    """The classes of a part of a search, by what its flag calls them."""
+    from paxtune import algorithms, policies
+    from paxtune.named_parts import classes_by_name
+
+    if part == 'algorithm':
+        return classes_by_name(algorithms, algorithms.Algorithm)
+    return classes_by_name(policies, policies.Policy)
 
 
 def _with_algorithm(tunable: 'Tunable', text: str) -> 'Tunable':
-    """The experiment with the algorithm of --algorithm; of its own class, it keeps its own."""
+    """The experiment with the algorithm of --algorithm."""
     import paxtune.algorithms as algorithms
     from paxtune.algorithms import dotted
-    from trainer import overrides
 
-    classes = algorithm_names()
-    if '(' not in text:
-        if text not in classes:
-            raise UserError(f'--algorithm={text}: expected one of {", ".join(sorted(classes))}')
-        if type(tunable.search.algorithm).__name__ == classes[text]:
-            return tunable
-        text = f'{classes[text]}()'
-    tunable = overrides.override(tunable, [f'search.algorithm={text}'])
+    tunable = _with_part(tunable, 'algorithm', text)
     named = tunable.search.algorithm
-    if isinstance(named, algorithms.DnaGenerator | algorithms.VizierDesigner):
+    if '(' in text and isinstance(named, algorithms.DnaGenerator | algorithms.VizierDesigner):
         # As --exp: a person has named it. Of what a study names, nothing is imported.
         dotted.import_named(named.maker)
     return tunable
+
+
+def _with_policy(tunable: 'Tunable', text: str) -> 'Tunable':
+    """The experiment with the policy of --policy, or without any."""
+    from trainer import overrides
+
+    if text == 'none':
+        return overrides.override(tunable, ['search.policy=null'])
+    return _with_part(tunable, 'policy', text)
+
+
+def _with_part(tunable: 'Tunable', part: str, text: str) -> 'Tunable':
+    """The experiment with what a flag names; where that is of its own class, it keeps its own."""
+    from paxtune.named_parts import spelled
+    from trainer import overrides
+
+    classes = _classes(part)
+    if text in classes and type(tunable.search.sym_getattr(part)) is classes[text]:
+        return tunable
+    return overrides.override(tunable, [f'search.{part}={spelled(f"--{part}", text, classes)}'])
 
 
 def _check_metrics(tunable: 'Tunable') -> None:

@@ -121,6 +121,7 @@ def test_every_algorithm_flag_function_and_field_of_a_search_is_there() -> None:
     for name, cls in names.items():
         # Those that take another's path stand there with one.
         assert f'| `{name}` |' in GUIDE or f"| `'{cls}(" in GUIDE, name
+    assert set(search.policy_names().values()) == set(public(Policy))
     for flag in flags_of(search._flags()) - flags_of(command.parser('')):
         assert flag in GUIDE, flag
     for name in _FUNCTIONS:

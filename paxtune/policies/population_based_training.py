@@ -156,7 +156,7 @@ class PopulationBasedTraining(Policy):
         rng = request.rng()
         parent, child = rng.choice(best), worst[-1]
         told = (
-            f'trial {child} was number {ranked.index(child) + 1 + num_forks} of {size} in '
+            f'trial {child} was number {ranked.index(child) + 1} of {size} in '
             f'generation {generation}, trial {parent.id} number {ranked.index(parent.id) + 1}'
         )
         decisions = self._perturbed(parent.decisions, request, rng)

@@ -54,9 +54,9 @@ class PromotingAsha(Rungs):
         if may_begin or any(curve.state in ('waiting', 'running') for curve in curves):
             return None
         for rivals, ladder in zip(brackets, ladders, strict=True):
-            if not any(curve.state == 'completed' for curve in rivals):
-                if (promotion := self._to_the_end(ladder)) is not None:
-                    return promotion
+            completed = any(curve.state == 'completed' for curve in rivals)
+            if not completed and (promotion := self._to_the_end(ladder)) is not None:
+                return promotion
         return None
 
     def brackets(self, curves: Sequence[Curve]) -> list[Sequence[Curve]]:

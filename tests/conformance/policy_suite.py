@@ -1,4 +1,8 @@
-"""What any early stopping policy must do. Use: `check_policy(policy)`, in a test of the policy."""
+"""What any policy must do. Use, in a test of the policy:
+
+- `check_stops(policy)` for one that stops trials, and pauses none.
+- `check_study(policy)` for any: whole studies in memory, of several workers, with kills.
+"""
 
 import random
 from collections.abc import Sequence
@@ -7,8 +11,9 @@ import pyglove as pg
 import pytest
 
 from paxtune.measurement import Measurement
-from paxtune.policies import Policy
+from paxtune.policies import Curve, Policy, Stop
 from paxtune.rewards import MetricReward, Reward
+from tests.conformance.toy_study import Toy, crossing, in_unit, ran
 from trainer.serialization import from_json_text, to_json_text
 
 REWARDS = (
@@ -40,6 +45,29 @@ def with_gaps(measurements: Sequence[Measurement]) -> list[Measurement]:
     return sorted([*measurements, *gaps], key=lambda each: each.step)
 
 
+def seen(id: int, measurements: Sequence[Measurement], state: str = 'running') -> Curve:
+    """A trial as a policy sees it."""
+    steps = [float(each.step) for each in measurements]
+    return Curve(id, state, measurements, steps)  # type: ignore[arg-type]
+
+
+def verdict(
+    policy: Policy,
+    own: Sequence[Measurement],
+    others: Sequence[Sequence[Measurement]],
+    reward: Reward | None,
+) -> str | None:
+    """Why a trial is stopped; None if it goes on."""
+    curves = [seen(id, other, 'completed') for id, other in enumerate(others, start=1)]
+    found = policy.verdict(
+        in_unit(seen(len(curves) + 1, own), policy),
+        [in_unit(each, policy) for each in curves],
+        reward,
+    )
+    assert found is None or isinstance(found, Stop)
+    return None if found is None else found.reason
+
+
 def stops_at(
     policy: Policy,
     own: Sequence[Measurement],
@@ -48,13 +76,13 @@ def stops_at(
 ) -> int | None:
     """The step at which a trial is stopped that is judged after each measurement."""
     for count in range(1, len(own) + 1):
-        if policy.should_stop(own[:count], others, reward) is not None:
+        if verdict(policy, own[:count], others, reward) is not None:
             return own[count - 1].step
     return None
 
 
-def check_policy(policy: Policy) -> None:
-    """Everything below."""
+def check_stops(policy: Policy) -> None:
+    """What must hold of each verdict."""
     check_json(policy)
     check_says_whether_it_needs_a_reward(policy)
     for reward in REWARDS:
@@ -75,7 +103,7 @@ def check_says_whether_it_needs_a_reward(policy: Policy) -> None:
     own, others = curve(-1000.0, REWARDS[0]), crowd(REWARDS[0])
     if policy.needs_reward:
         with pytest.raises(ValueError, match='exactly one reward'):
-            policy.should_stop(own, others, None)
+            verdict(policy, own, others, None)
     else:
         stops = stops_at(policy, own, others, None)
         assert stops is not None
@@ -91,8 +119,9 @@ def check_answers_are_repeatable(policy: Policy, reward: Reward) -> None:
     for level in (-1000.0, 0.3, 0.6):
         own, others = curve(level, reward), crowd(reward)
         again = from_json_text(to_json_text(policy), Policy, source='text')
-        assert [policy.should_stop(own[:n], others, reward) for n in range(1, len(own) + 1)] == [
-            again.should_stop(own[:n], others, reward) for n in range(1, len(own) + 1)
+        counts = range(1, len(own) + 1)
+        assert [verdict(policy, own[:n], others, reward) for n in counts] == [
+            verdict(again, own[:n], others, reward) for n in counts
         ]
 
 
@@ -104,9 +133,7 @@ def check_the_order_of_others_is_no_matter(policy: Policy, reward: Reward) -> No
         assert stops_at(policy, own, others, reward) == stops_at(policy, own, shuffled, reward)
 
 
-def check_measurements_with_nothing_to_go_by_are_no_matter(
-    policy: Policy, reward: Reward
-) -> None:
+def check_measurements_with_nothing_to_go_by_are_no_matter(policy: Policy, reward: Reward) -> None:
     others = crowd(reward)
     gaps = [with_gaps(other) for other in others]
     for level in (-1000.0, 0.1, 0.3, 0.6):
@@ -127,5 +154,37 @@ def check_the_worse_stop_no_later(policy: Policy, reward: Reward) -> None:
 def check_gives_reasons(policy: Policy, reward: Reward) -> None:
     own = curve(-1000.0, reward)
     step = stops_at(policy, own, crowd(reward), reward)
-    reason = policy.should_stop([m for m in own if m.step <= (step or 0)], crowd(reward), reward)
+    reason = verdict(policy, [m for m in own if m.step <= (step or 0)], crowd(reward), reward)
     assert reason and str(step) in reason
+
+
+def check_study(policy: Policy) -> None:
+    """What must hold of studies, whoever runs them; much of it is checked at each answer."""
+    check_json(policy)
+    for reward in REWARDS:
+        for fields in ({}, {'workers': 4}, {'workers': 4, 'stride': 5}, {'infeasible': {3, 6}}):
+            check_the_best_completes(ran(policy, reward, **fields))
+        check_each_ends_once(ran(policy, reward, workers=3, value=crossing))
+        for seed in range(4):
+            kills = random.Random(seed)
+            check_the_best_completes(ran(policy, reward, workers=seed + 1, kills=kills))
+    if policy.pauses:
+        check_a_small_study_completes_a_trial(policy)
+
+
+def check_each_ends_once(trials: Sequence[Toy]) -> None:
+    assert all(trial.num_ends == 1 for trial in trials)
+
+
+def check_the_best_completes(trials: Sequence[Toy]) -> None:
+    check_each_ends_once(trials)
+    feasible = [trial for trial in trials if trial.state != 'infeasible']
+    assert max(feasible, key=lambda trial: trial.decisions['x']).state == 'completed'
+    assert any(trial.state == 'stopped' for trial in feasible)
+
+
+def check_a_small_study_completes_a_trial(policy: Policy) -> None:
+    for count in (1, 2, 3):
+        trials = ran(policy, REWARDS[0], num_trials=count, workers=2)
+        check_each_ends_once(trials)
+        assert any(trial.state == 'completed' for trial in trials)

@@ -29,7 +29,14 @@ from paxtune.cross_step import BestStep, LastStep, MeanOfSteps
 from paxtune.failures import ErrorPattern
 from paxtune.limits import Limit
 from paxtune.metrics import Metric
-from paxtune.policies import ByRank, ByValue
+from paxtune.policies import (
+    Asha,
+    ByRank,
+    ByValue,
+    Hyperband,
+    PopulationBasedTraining,
+    PromotingAsha,
+)
 from paxtune.pyglove_loop import PyGloveAlgorithm
 from paxtune.rewards import MetricReward, MnasHard, MnasSoft, Objectives, TunasAbsolute, WeightedSum
 from search_spaces import lm, nas, vision
@@ -83,6 +90,7 @@ _MORE = [
     AuxiliaryOptimizer(patterns=['embedding.*'], learning_rate=0.1),
     AccuracyAt(),
     AccuracyStrict(),
+    Asha(min_budget=10),
     Auc(),
     BestStep('eval/loss', 'min'),
     ByRank(gates=[[10, 3, 5], [20, 0.5, 5]]),
@@ -99,6 +107,7 @@ _MORE = [
     F1(),
     RandomSearch(),
     GPBandit(),
+    Hyperband(min_budget=60.0, max_budget=3600.0, unit='seconds'),
     ImagesInput(batch_size=2, data_dir='/data', split='test', image_shape=[8, 8, 3]),
     JsonShardsInput(batch_size=2, sequence_length=8, paths=['/data/c4-train.json.gz']),
     LastStep(),
@@ -143,6 +152,8 @@ _MORE = [
     Piecewise(schedules=[Constant(), SqrtDecay()], boundaries=[5]),
     PiecewiseConstant(boundaries=[5, 9], values=[1.0, 0.5, 0.1]),
     Polynomial(decay_steps=9, power=2.0),
+    PopulationBasedTraining(population_size=8, interval=100, decisions=['learning_rate']),
+    PromotingAsha(min_budget=1e8, unit='tokens'),
     PyGloveAlgorithm(),
     QuasiRandom(),
     Requires(condition='task.model.dims % 4 == 0', reason='dims must be a multiple of 4'),

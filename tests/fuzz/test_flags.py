@@ -1,4 +1,4 @@
-"""Whatever stands in `--set`, `--tune`, `--algorithm`, `derived(…)` and `--decisions`."""
+"""Whatever stands in `--set`, `--tune`, `--algorithm`, `--policy`, `derived(…)` and `--decisions`."""
 
 import argparse
 import functools
@@ -110,6 +110,18 @@ def test_algorithm(share: int) -> None:
         'Algorithm',
         'eval',
     ]
+    calls = st.builds('{}({})'.format, st.sampled_from(names), texts.values())
+    watch.for_all(40 * share, check, st.one_of(st.sampled_from(names), calls, texts.values()))
+
+
+@FEW_OR_MANY
+def test_policy(share: int) -> None:
+    tunable = Kinds()
+
+    def check(text: str) -> None:
+        watch.refused_or_taken(lambda: paxtune.search._with_policy(tunable, text))
+
+    names = ['Asha', 'ByValue', 'median_stopping', 'asha', 'none', 'Rungs', 'eval']
     calls = st.builds('{}({})'.format, st.sampled_from(names), texts.values())
     watch.for_all(40 * share, check, st.one_of(st.sampled_from(names), calls, texts.values()))
 

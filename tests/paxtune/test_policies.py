@@ -7,7 +7,7 @@ from paxtune.measurement import Measurement
 from paxtune.metrics import Metric
 from paxtune.policies import ByRank, ByValue, MedianStopping
 from paxtune.rewards import MetricReward
-from tests.conformance.early_stopping_suite import check_policy
+from tests.conformance.policy_suite import check_stops, check_study, verdict
 from trainer.component import Component
 from trainer.errors import UserError
 
@@ -33,25 +33,26 @@ def measured(*rows: tuple[int, float]) -> list[Measurement]:
     ],
 )
 def test_policies_conform(policy):
-    check_policy(policy)
+    check_stops(policy)
+    check_study(policy)
 
 
 def test_by_value_judges_once_a_gate():
     policy = ByValue(gates=[[100, 3.0], [200, 2.0]])
     curve = measured((50, 9.0), (120, 3.0), (150, 9.0), (190, 9.0), (200, 2.5))
-    stops = [policy.should_stop(curve[:n], [], LOSS) is not None for n in range(1, 6)]
+    stops = [verdict(policy, curve[:n], [], LOSS) is not None for n in range(1, 6)]
     assert stops == [False, False, False, False, True]
 
 
 def test_by_value_skips_gates_between_two_measurements():
     policy = ByValue(gates=[[100, 1.0], [200, 5.0]])
-    assert policy.should_stop(measured((50, 9.0), (250, 4.0)), [], LOSS) is None
+    assert verdict(policy, measured((50, 9.0), (250, 4.0)), [], LOSS) is None
 
 
 def test_by_value_maximizes():
     policy = ByValue(gates=[[100, 0.5]])
-    assert policy.should_stop(measured((100, 0.4)), [], ACCURACY) is not None
-    assert policy.should_stop(measured((100, 0.5)), [], ACCURACY) is None
+    assert verdict(policy, measured((100, 0.4)), [], ACCURACY) is not None
+    assert verdict(policy, measured((100, 0.5)), [], ACCURACY) is None
 
 
 @pytest.mark.parametrize(
@@ -79,35 +80,35 @@ def test_median_compares_at_the_same_step_only():
         measured((10, 0.0), (30, 0.0)),
     ]
     policy = MedianStopping(min_trials=3)
-    assert policy.should_stop(measured((10, 9.0), (20, 2.1)), others, LOSS) == (
+    assert verdict(policy, measured((10, 9.0), (20, 2.1)), others, LOSS) == (
         'best reward 2.1 up to step 20 is worse than 2, the median of 3 trials there'
     )
-    assert policy.should_stop(measured((10, 9.0), (20, 2.0)), others, LOSS) is None
-    assert policy.should_stop(measured((20, 2.1)), others[:2], LOSS) is None
+    assert verdict(policy, measured((10, 9.0), (20, 2.0)), others, LOSS) is None
+    assert verdict(policy, measured((20, 2.1)), others[:2], LOSS) is None
 
 
 def test_median_takes_the_best_so_far_of_the_trial():
     others = [measured((10, 1.0), (20, 1.0))] * 5
     policy = MedianStopping()
-    assert policy.should_stop(measured((10, 0.9), (20, 5.0)), others, LOSS) is None
-    assert policy.should_stop(measured((10, 1.1), (20, 5.0)), others, LOSS) is not None
+    assert verdict(policy, measured((10, 0.9), (20, 5.0)), others, LOSS) is None
+    assert verdict(policy, measured((10, 1.1), (20, 5.0)), others, LOSS) is not None
 
 
 def test_median_of_averages_is_viziers_rule():
     others = [measured((10, 4.0), (20, 1.0))] * 5
     own = measured((10, 9.0), (20, 2.4))
-    assert MedianStopping(compare='averages').should_stop(own, others, LOSS) is None
-    assert MedianStopping(compare='values').should_stop(own, others, LOSS) is not None
+    assert verdict(MedianStopping(compare='averages'), own, others, LOSS) is None
+    assert verdict(MedianStopping(compare='values'), own, others, LOSS) is not None
     worse = measured((10, 9.0), (20, 2.6))
-    assert MedianStopping(compare='averages').should_stop(worse, others, LOSS) is not None
+    assert verdict(MedianStopping(compare='averages'), worse, others, LOSS) is not None
 
 
 def test_median_waits():
     others = [measured((10, 1.0), (20, 1.0))] * 5
     policy = MedianStopping(warmup_steps=20)
-    assert policy.should_stop(measured((10, 5.0)), others, LOSS) is None
-    assert policy.should_stop(measured((10, 5.0), (20, 5.0)), others, LOSS) is not None
-    assert policy.should_stop(measured((20, 5.0)), others[:4], LOSS) is None
+    assert verdict(policy, measured((10, 5.0)), others, LOSS) is None
+    assert verdict(policy, measured((10, 5.0), (20, 5.0)), others, LOSS) is not None
+    assert verdict(policy, measured((20, 5.0)), others[:4], LOSS) is None
 
 
 @pytest.mark.parametrize('fields', [{'warmup_steps': -1}, {'min_trials': 0}])
@@ -136,12 +137,12 @@ def test_by_rank_checks_its_gates(gates, message):
 def test_by_rank_counts_from_the_best():
     policy = ByRank(gates=[[10, 2, 0]])
     others = [measured((10, value)) for value in (3.0, 1.0, 2.0)]
-    assert policy.should_stop(measured((10, 2.0)), others, LOSS) is None
-    assert policy.should_stop(measured((10, 2.1)), others, LOSS) == (
+    assert verdict(policy, measured((10, 2.0)), others, LOSS) is None
+    assert verdict(policy, measured((10, 2.1)), others, LOSS) == (
         'reward 2.1 at step 10 is worse than 2, number 2 of 3 trials at the gate of step 10'
     )
-    assert policy.should_stop(measured((10, 2.0)), others, ACCURACY) is None
-    assert policy.should_stop(measured((10, 1.9)), others, ACCURACY) is not None
+    assert verdict(policy, measured((10, 2.0)), others, ACCURACY) is None
+    assert verdict(policy, measured((10, 1.9)), others, ACCURACY) is not None
 
 
 @pytest.mark.parametrize(
@@ -151,18 +152,18 @@ def test_by_rank_takes_shares(share, number):
     # Of the way from the best of the four to the worst, rounded towards the best.
     others = [measured((10, value)) for value in (4.0, 3.0, 2.0, 1.0)]
     policy = ByRank(gates=[[10, share, 0]])
-    assert policy.should_stop(measured((10, number)), others, LOSS) is None
-    reason = policy.should_stop(measured((10, number + 0.5)), others, LOSS)
+    assert verdict(policy, measured((10, number)), others, LOSS) is None
+    reason = verdict(policy, measured((10, number + 0.5)), others, LOSS)
     assert f'number {number} of 4 trials' in str(reason)
 
 
 def test_by_rank_waits_for_others():
     others = [measured((10, value)) for value in (1.0, 2.0, 3.0)]
     worst = measured((10, 9.0))
-    assert ByRank(gates=[[10, 1, 3]]).should_stop(worst, others, LOSS) is not None
-    assert ByRank(gates=[[10, 1, 4]]).should_stop(worst, others, LOSS) is None
-    assert ByRank(gates=[[10, 4, 0]]).should_stop(worst, others, LOSS) is None
-    assert ByRank(gates=[[10, 0.5, 0]]).should_stop(worst, [], LOSS) is None
+    assert verdict(ByRank(gates=[[10, 1, 3]]), worst, others, LOSS) is not None
+    assert verdict(ByRank(gates=[[10, 1, 4]]), worst, others, LOSS) is None
+    assert verdict(ByRank(gates=[[10, 4, 0]]), worst, others, LOSS) is None
+    assert verdict(ByRank(gates=[[10, 0.5, 0]]), worst, [], LOSS) is None
 
 
 def test_by_rank_compares_at_the_gate():
@@ -173,9 +174,9 @@ def test_by_rank_compares_at_the_gate():
         measured((5, 0.0), (30, 0.0)),
     ]
     policy = ByRank(gates=[[10, 2, 2], [30, 1, 0]])
-    assert policy.should_stop(measured((5, 9.0), (12, 3.0)), others, LOSS) is None
-    assert policy.should_stop(measured((5, 9.0), (12, 3.1)), others, LOSS) is not None
-    assert policy.should_stop(measured((12, 1.0), (13, 9.0)), others, LOSS) is None
+    assert verdict(policy, measured((5, 9.0), (12, 3.0)), others, LOSS) is None
+    assert verdict(policy, measured((5, 9.0), (12, 3.1)), others, LOSS) is not None
+    assert verdict(policy, measured((12, 1.0), (13, 9.0)), others, LOSS) is None
 
 
 @settings(max_examples=30)
@@ -198,7 +199,7 @@ def test_by_rank_stops_whom_pyglove_stops(curves, rank, min_others, is_loss):
             trial.measurements.append(
                 pg.tuning.Measurement(step=step, elapse_secs=0.0, reward=value)
             )
-            stops = ours.should_stop(own, before, LOSS if is_loss else ACCURACY) is not None
+            stops = verdict(ours, own, before, LOSS if is_loss else ACCURACY) is not None
             # Ours judges once at a gate; theirs repeats what it said there.
             if step in (2, 4):
                 assert stops == theirs.should_stop_early(trial)
@@ -211,12 +212,12 @@ def test_a_metric_takes_the_place_of_the_reward():
     own = measured((10, 5.0))
     others = [measured((10, value)) for value in (1.0, 2.0, 3.0)]
     rank = ByRank(gates=[[10, 1, 0]], metric='opposite', goal='minimize')
-    assert rank.should_stop(own, others, LOSS) is None
-    assert rank.should_stop(measured((10, 2.9)), others, None) == (
+    assert verdict(rank, own, others, LOSS) is None
+    assert verdict(rank, measured((10, 2.9)), others, None) == (
         'opposite -2.9 at step 10 is worse than -3, number 1 of 3 trials at the gate of step 10'
     )
     value = ByValue(gates=[[10, -6]], metric=Metric('opposite'), goal='minimize')
-    assert value.should_stop(own, [], LOSS) == (
+    assert verdict(value, own, [], LOSS) == (
         'opposite -5 at step 10 is worse than -6, the threshold from step 10'
     )
 
@@ -235,9 +236,9 @@ def test_an_ambiguous_metric_is_reported_at_its_path():
     policy = Holder(ByValue(gates=[[10, 1.0]], metric=metric, goal='minimize')).early_stopping
     own = [Measurement(10, {'loss:a': 0.0, 'loss:b': 3.0})]
     with pytest.raises(UserError, match=r"^early_stopping\.metric: 'loss' may be loss:a, loss:b"):
-        policy.should_stop(own, [], None)
+        verdict(policy, own, [], None)
     policy.rebind({'metric.aggregator': 'max'})
-    assert policy.should_stop(own, [], None) == (
+    assert verdict(policy, own, [], None) == (
         'max of loss 3 at step 10 is worse than 1.0, the threshold from step 10'
     )
 
@@ -245,15 +246,15 @@ def test_an_ambiguous_metric_is_reported_at_its_path():
 def test_a_gate_is_passed_where_there_is_something_to_go_by():
     policy = ByValue(gates=[[10, 1.0]])
     own = [Measurement(10, {}), Measurement(20, {}, (2.0,)), Measurement(30, {}, (2.0,))]
-    stops = [policy.should_stop(own[:n], [], LOSS) is not None for n in (1, 2, 3)]
+    stops = [verdict(policy, own[:n], [], LOSS) is not None for n in (1, 2, 3)]
     assert stops == [False, True, False]
 
 
 def test_median_passes_over_measurements_without_a_reward():
     others = [[Measurement(10, {}, (1.0,)), Measurement(20, {})] for _ in range(5)]
     policy = MedianStopping()
-    assert policy.should_stop(measured((10, 5.0)), others, LOSS) is not None
-    assert policy.should_stop(measured((20, 5.0)), others, LOSS) is None
+    assert verdict(policy, measured((10, 5.0)), others, LOSS) is not None
+    assert verdict(policy, measured((20, 5.0)), others, LOSS) is None
     others = [measured((10, 9.0), (20, 1.0))] * 5
-    assert policy.should_stop([*measured((10, 5.0)), Measurement(20, {})], others, LOSS) is None
-    assert policy.should_stop(measured((10, 5.0), (20, 5.0)), others, LOSS) is not None
+    assert verdict(policy, [*measured((10, 5.0)), Measurement(20, {})], others, LOSS) is None
+    assert verdict(policy, measured((10, 5.0), (20, 5.0)), others, LOSS) is not None

@@ -14,10 +14,12 @@ import pytest
 from etils import epath
 
 from paxtune import search, train
+from paxtune.policies import ByValue, Hyperband, MedianStopping, Policy
 from paxtune.runners import trial_directory
 from paxtune.study import Study
 from paxtune.trial import Trial
 from paxtune.tuner import Tuner
+from tests.paxtune import tunables
 from tests.processes import command, passed
 from tests.trainer.tiny import CountingInput
 from trainer.errors import UserError
@@ -380,6 +382,9 @@ def test_a_signal_pauses_the_study(
         (['--set', 'train.num_train_steps=true'], 'train.num_train_steps'),
         (['--tune', 'task.learner.learning_rate=oneof('], 'task.learner.learning_rate'),
         (['--algorithm=gradient_descent'], 'cmaes, default, dna_generator, eagle, gp_bandit, grid'),
+        (['--policy=patience'], 'asha, by_rank, by_value, '),
+        (['--policy=asha'], r"--policy=asha: write 'Asha\(min_budget=…\)'"),
+        (['--policy=Asha(min_budget=0)'], 'min_budget must be greater than 0'),
         (['--num_trials=0'], 'num_trials must be at least 1'),
         (['--set', 'task.learner.learning_rate=0.1'], 'nothing to search|no decision'),
         (['--set', 'search.reward.metric=evl/loss'], 'begin with train/, eval/'),
@@ -393,6 +398,27 @@ def test_bad_input_is_refused(tmp_path: Path, flags: list[str], message: str) ->
     with pytest.raises(UserError, match=message):
         search.main([f'--exp={MODULE}.Rates', f'--job_log_dir={target}', *flags])
     assert not (target / 'study.db').exists()
+
+
+@pytest.mark.parametrize(
+    ('flag', 'policy'),
+    [
+        ('none', None),
+        ('median_stopping', MedianStopping()),
+        ('Hyperband(min_budget=10, unit="tokens")', Hyperband(min_budget=10, unit='tokens')),
+    ],
+)
+def test_policies_have_names(flag: str, policy: Policy | None) -> None:
+    args = search._flags().parse_args([f'--exp={MODULE}.Rates', '--policy', flag])
+    assert pg.eq(search.tunable_for(args).search.policy, policy)
+
+
+def test_an_experiment_keeps_its_own_policy_of_the_class_that_is_named() -> None:
+    own = ByValue(gates=[[10, 0.5]])
+    tunable = tunables.Rates()
+    tunable.rebind({'search.policy': own})
+    assert pg.eq(search._with_policy(tunable, 'by_value').search.policy, own)
+    assert search._with_policy(tunable, 'none').search.policy is None
 
 
 def test_a_metric_that_is_not_measured_ends_the_study(tmp_path: Path) -> None:
