@@ -40,6 +40,7 @@ with epy.lazy_api_imports(globals()):
     from paxtune.policies import Asha as Asha
     from paxtune.policies import ByRank as ByRank
     from paxtune.policies import ByValue as ByValue
+    from paxtune.policies import CurveExtrapolation as CurveExtrapolation
     from paxtune.policies import Hyperband as Hyperband
     from paxtune.policies import MedianStopping as MedianStopping
     from paxtune.policies import PopulationBasedTraining as PopulationBasedTraining

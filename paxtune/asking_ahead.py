@@ -5,7 +5,7 @@ noted on that trial, in the transaction that hands it out. So the suggestion is 
 is made at once, beside the trial, or after a kill.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -21,25 +21,34 @@ AHEAD = 'ahead'
 """The note of a trial that was suggested before anybody asked for it."""
 
 
-def note_start(proto: TrialProto, unended: Iterable[int]) -> None:
+def note_start(proto: TrialProto, unended: Mapping[int, int | None]) -> None:
     """Notes which earlier trials have not ended, where a trial begins for the first time.
 
     Args:
         proto: the trial, with its number.
-        unended: the numbers of all trials that have not ended.
+        unended: all trials that have not ended, each with the step at which it is paused; None
+            where it is not.
     """
     if note(proto, OPEN) is None:
-        earlier = sorted(number for number in unended if number < int(proto.id))
-        write_notes(proto, {OPEN: ','.join(map(str, earlier))})
+        earlier = [(id_, step) for id_, step in sorted(unended.items()) if id_ < int(proto.id)]
+        told = (str(id_) if step is None else f'{id_}@{step}' for id_, step in earlier)
+        write_notes(proto, {OPEN: ','.join(told)})
 
 
-def open_at_start(proto: TrialProto) -> frozenset[int] | None:
-    """The earlier trials that had not ended when a trial began; None where that is not noted."""
+def open_at_start(proto: TrialProto) -> dict[int, int | None] | None:
+    """The earlier trials that had not ended when a trial began; None where that is not noted.
+
+    Returns:
+        As `note_start` was given them.
+    """
     text = note(proto, OPEN)
-    return None if text is None else frozenset(int(number) for number in text.split(',') if number)
+    if text is None:
+        return None
+    parts = (each.partition('@') for each in text.split(',') if each)
+    return {int(id_): int(step) if step else None for id_, _, step in parts}
 
 
-def running(trials: Sequence['Trial']) -> frozenset[int]:
+def open_then(trials: Sequence['Trial']) -> dict[int, int | None]:
     """The trials that had not ended when the newest of those that have begun did, itself included.
 
     Trials that never began here (they are imported, or from a fork), or that began before that
@@ -47,11 +56,14 @@ def running(trials: Sequence['Trial']) -> frozenset[int]:
 
     Args:
         trials: those below a number, by id.
+
+    Returns:
+        As `open_at_start`.
     """
     for trial in reversed(trials):
         if (then := trial.open_at_start) is not None:
-            return then | {trial.id}
-    return frozenset()
+            return then | {trial.id: None}
+    return {}
 
 
 class AskingAhead:

@@ -1,5 +1,7 @@
 """Attempts at a trial: who holds it, how it was lost, when it is given up, and its history.
 
+A trial that a policy has paused is in nobody's hands.
+
 A trial is tried again from its last checkpoint when its worker was lost. The number of the attempt
 is what keeps a worker out that was only thought to be dead: it grows whenever that is possible, and
 whenever the loss counts. What a trial's own code raises is no loss: it makes the trial infeasible.
@@ -12,7 +14,7 @@ import socket
 import uuid
 from typing import Any
 
-from paxtune.store import TrialProto, note, write_notes
+from paxtune.store import STATES, TrialProto, note, write_notes
 
 MAX_LOSSES = 8
 """So often in a row can a trial lose its worker, without one more step, before that counts."""
@@ -72,8 +74,37 @@ def hand_out(proto: TrialProto, worker: str) -> None:
 
 def release(proto: TrialProto, why: str) -> None:
     """Gives a trial back that is to go on later."""
-    record(proto, 'paused', worker=holder(proto), detail=why)
+    record(proto, 'released', worker=holder(proto), detail=why)
     write_notes(proto, {'holder': ''})
+
+
+def pause(proto: TrialProto, step: int, why: str) -> None:
+    """Puts a trial aside after a step: nobody is given it until it is promoted."""
+    record(proto, 'paused', worker=holder(proto), step=str(step), detail=why)
+    steps = json.dumps(sorted({*pauses(proto), step}))
+    write_notes(proto, {'holder': '', 'waits': 'true', 'pauses': steps})
+
+
+def promote(proto: TrialProto, why: str) -> None:
+    """Ends a pause: the next worker that asks is given the trial."""
+    record(proto, 'promoted', detail=why)
+    write_notes(proto, {'waits': ''})
+
+
+def is_paused(proto: TrialProto) -> bool:
+    """Whether the trial is put aside."""
+    return STATES[proto.state] == 'ACTIVE' and bool(note(proto, 'waits'))
+
+
+def paused_at(proto: TrialProto) -> int | None:
+    """The step at which the trial is paused; None where it is not."""
+    return pauses(proto)[-1] if is_paused(proto) else None
+
+
+def pauses(proto: TrialProto) -> list[int]:
+    """The steps at which the trial was paused, by step; that of now is among them."""
+    steps: list[int] = json.loads(note(proto, 'pauses') or '[]')
+    return steps
 
 
 def lose(proto: TrialProto, loss: Loss, max_attempts: int, step: int = 0) -> None:

@@ -46,6 +46,11 @@ def used_up(budgets: Budgets, trials: Sequence['Trial'], sign: float) -> str | N
                 count = len(each.trials)
                 how = f' in the mean of {count} trials' if count > 1 else ''
                 return f'trial {each.trial.id} has reached the target reward {target}{how}'
+    return hours_used_up(budgets, trials)
+
+
+def hours_used_up(budgets: Budgets, trials: Sequence['Trial']) -> str | None:
+    """Which budget of hours is used up; None if none is."""
     if budgets.max_hours is not None and hours(trials) >= budgets.max_hours:
         return f'its {budgets.max_hours:g} hours are used up'
     if budgets.max_device_hours is not None and device_hours(trials) >= budgets.max_device_hours:

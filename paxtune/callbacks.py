@@ -29,6 +29,9 @@ class Callback:
     def on_trial_resume(self, study: 'Study', trial: 'Trial', step: int) -> None:
         """A trial goes on from the checkpoint of a step."""
 
+    def on_trial_pause(self, study: 'Study', trial: 'Trial', reason: str) -> None:
+        """A policy has put a trial aside, until it is promoted or the study ends."""
+
     def on_trial_lost(self, study: 'Study', trial: 'Trial', reason: str) -> None:
         """The worker of a trial was lost; the trial is tried again, unless it has ended by that."""
 

@@ -30,7 +30,7 @@ class Row:
     Attributes:
         number: of the trial.
         decisions: of the trial, by short names.
-        state: 'running', 'completed', 'stopped' or 'infeasible'.
+        state: 'running', 'paused', 'completed', 'stopped' or 'infeasible'.
         step: of the last measurement.
         rewards: those of that measurement.
     """
@@ -84,6 +84,9 @@ class Progress(Callback):
     def on_trial_resume(self, study: 'Study', trial: 'Trial', step: int) -> None:
         self.resume(trial.id, step)
 
+    def on_trial_pause(self, study: 'Study', trial: 'Trial', reason: str) -> None:
+        self.pause(trial.id, reason)
+
     def on_trial_lost(self, study: 'Study', trial: 'Trial', reason: str) -> None:
         self.say(f'trial {trial.id}: {reason}')
 
@@ -122,9 +125,15 @@ class Progress(Callback):
         row.step, row.rewards = step, rewards
         self._say_plain(f'trial {number}: step {step} {self._told(rewards)}')
 
+    def pause(self, number: int, reason: str) -> None:
+        """A trial is put aside."""
+        self._rows[number].state = 'paused'
+        self._say_plain(f'trial {number}: paused ({reason})')
+
     def end(self, number: int, state: str, reason: str, best: tuple[int, Rewards] | None) -> None:
         """A trial is over; `best` is (number, rewards) of the study's best so far."""
-        row = self._rows[number]
+        # It may have been paused before this process began.
+        row = self._rows.setdefault(number, Row(number, ''))
         row.state, self._best = state, best
         text = f'trial {number}: {state}' + (f' ({reason})' if reason else '')
         if best is not None:
@@ -144,7 +153,7 @@ class Progress(Callback):
         return list(self._rows.values())
 
     def _ended(self) -> int:
-        return sum(row.state != 'running' for row in self._copied())
+        return sum(row.state not in ('running', 'paused') for row in self._copied())
 
     def _time_left(self) -> str:
         ended = self._ended()

@@ -1,7 +1,7 @@
 """A study in a database of this process's own, and the trials that it gives out to itself."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from paxtune import asking_ahead, attempts
 from paxtune.attempts import Loss, TurnLostError
@@ -28,14 +28,17 @@ class LocalStore(Store):
     def claim(self) -> TrialProto | None:
         """A trial to run that is there already; None where there is none.
 
-        One that was given out before and has not ended comes first: whoever had it is gone.
+        One that was given out before and has not ended comes first: whoever had it is gone. Those
+        that are paused are left alone.
         """
         with self.database.transaction():
-            open_ = {int(each.id): STATES[each.state] for each in self.trials()}
-            open_ = {id_: each for id_, each in open_.items() if each in ('ACTIVE', 'REQUESTED')}
-            for state in ('ACTIVE', 'REQUESTED'):
-                for id_, each in open_.items():
-                    if each == state:
+            states = ('ACTIVE', 'REQUESTED')
+            unended = [each for each in self.trials() if STATES[each.state] in states]
+            open_ = {int(each.id): attempts.paused_at(each) for each in unended}
+            for state in states:
+                for each in unended:
+                    id_ = int(each.id)
+                    if STATES[each.state] == state and open_[id_] is None:
                         return self.update_trial(id_, lambda trial: self._take(trial, open_))
         return None
 
@@ -60,7 +63,7 @@ class LocalStore(Store):
         """Gives back a trial: see `paxtune.attempts.lose`."""
         return self.update_trial(id_, lambda trial: attempts.lose(trial, loss, max_attempts, step))
 
-    def _take(self, trial: TrialProto, unended: Iterable[int]) -> None:
+    def _take(self, trial: TrialProto, unended: Mapping[int, int | None]) -> None:
         asking_ahead.note_start(trial, unended)
         if attempts.holder(trial) not in ('', self.worker):
             # It is never given up for that: somebody starts the search again each time.

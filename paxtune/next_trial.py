@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from paxtune import attempts, budgets, protos, stops
 from paxtune.algorithms import Exhausted
 from paxtune.asking_ahead import AHEAD, AskingAhead, note_start
+from paxtune.policies import Fork, Promote, Wait
 from paxtune.store import TrialProto
 from paxtune.trial import MEMO, Trial
 from trainer.errors import UserError
@@ -46,14 +47,18 @@ class NextTrial:
             return reason
         # What was suggested ahead is left alone where the study was told to be shorter since.
         wanted: Sequence[Trial] = [trial for trial in trials if not trial.is_ahead]
+        action = self._action(trials)
         if len(wanted) >= self._study.num_trials:
             reason = f'it has all of its {len(wanted)} trials'
         elif self.is_exhausted(trials):
             reason = f'there are no more than {len(trials)} different experiments in its space'
             wanted = trials
+        elif isinstance(action, Wait):
+            reason = action.reason
         else:
             return None
-        return reason if all(trial.is_terminal for trial in wanted) else None
+        are_over = all(trial.is_terminal or trial.is_paused for trial in wanted)
+        return reason if are_over and not isinstance(action, Promote | Fork) else None
 
     def is_exhausted(self, trials: Sequence[Trial]) -> bool:
         """Whether nothing is left in the space that none of these has tried and could be."""
@@ -71,17 +76,51 @@ class NextTrial:
         while True:
             trials = self._study.trials
             if self.done_reason(trials) is not None:
+                self._end_paused(trials)
                 return None
+            action = self._action(trials)
+            if isinstance(action, Promote | Fork) and not self._is_any_adrift(trials):
+                self._act()
+                continue
             if self._study.store.is_shared or not all(trial.is_terminal for trial in trials):
                 claimed = self._study.store.claim()
                 if claimed is not None:
                     return Trial(claimed, self._study, resumed=attempts.times_claimed(claimed) > 1)
             if self._thread.wait():
                 continue  # It is not made twice.
-            if len(trials) >= self._study.num_trials:
+            if len(trials) >= self._study.num_trials or isinstance(action, Wait):
                 return None
             with contextlib.suppress(attempts.TurnLostError), self._study.store.turn() as add:
                 return self._suggest(add, TrialProto.State.ACTIVE)
+
+    def _action(self, trials: Sequence[Trial]) -> Promote | Fork | Wait | None:
+        """What the policy wants to be done before anything new is suggested."""
+        advancing = self._study.advancing
+        return None if advancing is None else advancing.next(trials)
+
+    def _is_any_adrift(self, trials: Sequence[Trial]) -> bool:
+        """Whether a trial is under way that nobody runs: it is taken up first."""
+        store = self._study.store
+        under_way = [each for each in trials if each.state == 'ACTIVE' and not each.is_paused]
+        return any(not store.is_shared or not each.holder for each in under_way)
+
+    def _act(self) -> None:
+        """Does what the policy wants, if it wants it still when this worker has the turn."""
+        advancing = self._study.advancing
+        assert advancing is not None
+        with contextlib.suppress(attempts.TurnLostError), self._study.store.turn() as add:
+            trials = self._study.trials
+            advancing.end_replaced(trials)
+            action = advancing.next(self._study.trials)
+            if isinstance(action, Promote | Fork):
+                advancing.act(action, add)
+
+    def _end_paused(self, trials: Sequence[Trial]) -> None:
+        """Ends what is paused, unless the study has only run out of hours: it may get more."""
+        study = self._study
+        if study.advancing is not None and not budgets.hours_used_up(study.search, trials):
+            study.advancing.end_replaced(trials)
+            study.advancing.end_paused(self._study.trials)
 
     def _ask_ahead(self) -> None:
         while not stops.is_paused(self._study.store):
@@ -94,6 +133,10 @@ class NextTrial:
         trials = self._study.trials
         if self.done_reason(trials) is not None or len(trials) >= self._study.num_trials:
             return None
+        if self._action(trials) is not None:
+            if state == TrialProto.State.REQUESTED:
+                return None
+            raise attempts.TurnLostError('the policy wants something else')
         if any(trial.state == 'REQUESTED' for trial in trials):
             if state == TrialProto.State.REQUESTED:
                 return None
@@ -117,5 +160,6 @@ class NextTrial:
         proto = protos.new_trial(self._study.space.spec, suggestion.decisions, notes, state)
         proto.id = str(number)
         if state == TrialProto.State.ACTIVE:
-            note_start(proto, [trial.id for trial in trials if not trial.is_terminal])
+            open_ = [trial for trial in trials if not trial.is_terminal]
+            note_start(proto, {trial.id: trial.paused_at for trial in open_})
         return Trial(add(proto), self._study)

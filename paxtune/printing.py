@@ -14,6 +14,7 @@ FORMATS = ('table', 'json', 'csv')
 
 Row: TypeAlias = Mapping[str, Any]
 
+_WIDEST = 10_000  # Columns of a tree, whose lines are not broken.
 _MOST_DRAWN = 1000  # Rows of a table with lines around them: drawing takes 1 ms a row.
 
 
@@ -49,6 +50,14 @@ class Document:
     columns: Sequence[str]
     tables: Sequence[Table]
     remark: str = ''
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """A line of a tree, and what hangs below it."""
+
+    text: str
+    children: 'Sequence[Node]' = ()
 
 
 def plain(rows: Sequence[Row], columns: Sequence[str], title: str = '') -> Document:
@@ -149,6 +158,32 @@ def drawn(table: Table) -> Any:
         # As text, so that brackets in it are no markup.
         drawn.add_row(*(Text(_cell(row.get(column))) for column in columns))
     return drawn
+
+
+def branches(roots: Sequence[Node]) -> str:
+    """Trees for people, one below the other, each line as long as it is.
+
+    Example:
+        >>> print(branches([Node('1', [Node('2', [Node('4')]), Node('3')]), Node('5')]))
+        1
+        ├── 2
+        │   └── 4
+        └── 3
+        5
+    """
+    from rich.console import Console
+    from rich.text import Text
+    from rich.tree import Tree
+
+    drawn = [Tree(Text(_cell(root.text))) for root in roots]
+    left = list(zip(drawn, roots, strict=True))
+    for tree, node in left:  # Grows; a chain of trials may be longer than calls can be deep.
+        left += [(tree.add(Text(_cell(each.text))), each) for each in node.children]
+    console = Console(width=_WIDEST, no_color=True, highlight=False)
+    with console.capture() as capture:
+        for tree in drawn:
+            console.print(tree)
+    return '\n'.join(line.rstrip() for line in capture.get().splitlines())
 
 
 def _columns(table: Table) -> list[str]:

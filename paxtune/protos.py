@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 import pyglove as pg
 from vizier._src.service import study_pb2
 
+from paxtune import attempts
 from paxtune.decisions import Decisions
 from paxtune.measurement import Measurement
 from paxtune.parameters import to_parameters, to_search_space
 from paxtune.rewards import Reward
 from paxtune.store import STATES, StudySpec, TrialProto, note, write_notes
 
-OUTCOMES = ('completed', 'stopped', 'infeasible', 'active', 'requested')
+OUTCOMES = ('completed', 'stopped', 'infeasible', 'active', 'paused', 'requested')
 
 _REWARD = '$reward'
 
@@ -28,7 +29,9 @@ def is_reward(name: str) -> bool:
 
 def outcome(proto: TrialProto) -> str:
     """The state of a trial in one of the words of `OUTCOMES`."""
-    return 'stopped' if note(proto, 'stopped') is not None else STATES[proto.state].lower()
+    if note(proto, 'stopped') is not None:
+        return 'stopped'
+    return 'paused' if attempts.is_paused(proto) else STATES[proto.state].lower()
 
 
 def study_spec(

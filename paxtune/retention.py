@@ -204,7 +204,8 @@ def disk_bytes(directory: JobPath) -> int:
 
 def _sources(trials: Sequence['Trial']) -> set[int]:
     """The trials whose weights others are to begin with."""
-    return {trial.warm_start for trial in trials if not trial.is_terminal and trial.warm_start}
+    begun = (trial.weights_from for trial in trials if not trial.is_terminal)
+    return {source[0] for source in begun if source is not None}
 
 
 def _kept(study: 'Study', trials: Sequence['Trial']) -> set[int]:

@@ -15,7 +15,8 @@ from paxtune.repeats import ORIGIN
 from paxtune.reseeding import reseeded
 from paxtune.store import TRIALS
 from trainer import processes
-from trainer.attempts import take_over
+from trainer.attempts import branch_off, take_over
+from trainer.checkpoint import newest_checkpoint
 from trainer.derived import resolve
 from trainer.directory import JobPath, absolute, job_path, trial_directory_name
 from trainer.errors import UserError
@@ -126,6 +127,9 @@ class Assignment:
         earlier: the directories of the attempts before it.
         warm_start: the number and the directory of the trial whose weights it begins with.
         repeat: which of the trials of its decisions it is.
+        trunk: where it was forked from: the directories of that trial's attempts, the newest first,
+            and the step.
+        forks: those that were forked from it and may not have begun: their directories and steps.
     """
 
     trial: int
@@ -134,6 +138,8 @@ class Assignment:
     earlier: Sequence[str] = ()
     warm_start: tuple[int, str] | None = None
     repeat: int = 1
+    trunk: tuple[Sequence[str], int] | None = None
+    forks: Sequence[tuple[str, int]] = ()
 
     @classmethod
     def of(cls, study: 'Study', trial: 'Trial') -> 'Assignment':
@@ -142,9 +148,19 @@ class Assignment:
         Raises:
             ValueError: the study is in memory.
         """
-        numbers = range(1, trial.attempt + 1)
-        *earlier, own = (str(attempt_directory(study, trial, n)) for n in numbers)
-        return cls(trial.id, trial.by_id, own, earlier, _warm_start(study, trial), trial.repeat)
+        *earlier, own = attempt_directories(study, trial)
+        trunk = None
+        if trial.forked_from is not None:
+            parent, step = trial.forked_from
+            trunk = attempt_directories(study, study.trial(parent))[::-1], step
+        forks = [
+            (attempt_directories(study, other)[-1], other.forked_from[1])
+            for other in (study.trials if trial.pauses else ())
+            if other.forked_from is not None and other.forked_from[0] == trial.id
+            if not other.is_terminal
+        ]
+        warm_start, repeat = _warm_start(study, trial), trial.repeat
+        return cls(trial.id, trial.by_id, own, earlier, warm_start, repeat, trunk, forks)
 
     def experiments(self, space: 'Space') -> dict[str, Tunable]:
         """What it trains, in order, by the name of the sub-experiment ('' without any).
@@ -197,19 +213,35 @@ class Assignment:
             steps = experiment.train.num_train_steps
             folder = job_path(self.directory) / name
             if self.earlier:
-                if processes.is_first():
-                    take_over([job_path(each) / name for each in self.earlier], folder)
-                processes.agree()  # Nobody looks for checkpoints before they are there.
+                take_over([job_path(each) / name for each in self.earlier], folder)
+            self._branch_off()
             with contextlib.closing(run(experiment, folder, should_interrupt)) as measurements:
-                for each in measurements:
-                    yield Report(
-                        before + each.step,
-                        suffixed(each.metrics, name),
-                        each.checkpoint,
-                        before + each.resumed_from if each.resumed_from else 0,
-                        is_last=not left and each.step == steps,
-                    )
+                try:
+                    for each in measurements:
+                        yield Report(
+                            before + each.step,
+                            suffixed(each.metrics, name),
+                            each.checkpoint,
+                            before + each.resumed_from if each.resumed_from else 0,
+                            is_last=not left and each.step == steps,
+                        )
+                except Interrupted as interrupted:
+                    raise Interrupted(before + interrupted.step) from interrupted
             before += steps
+
+    def _branch_off(self) -> None:
+        """Brings the checkpoint that the trial begins with, and those that its own forks do.
+
+        Once it goes on, it may delete what they were to begin with.
+        """
+        with processes.together():
+            if processes.is_first():
+                own = [self.directory, *reversed(self.earlier)]
+                for directory, step in self.forks:
+                    branch_off(own, step, directory)
+                if self.trunk is not None:
+                    branch_off(*self.trunk, self.directory)
+            processes.agree()  # Nobody looks for checkpoints before they are there.
 
 
 def experiments(study: 'Study', trial: 'Trial') -> dict[str, Tunable]:
@@ -287,6 +319,12 @@ def attempt_directory(study: 'Study', trial: 'Trial', attempt: int | None = None
     return directory if number == 1 else directory / f'attempt_{number}'
 
 
+def attempt_directories(study: 'Study', trial: 'Trial') -> list[str]:
+    """The directories of all attempts at a trial, in their order."""
+    numbers = range(1, trial.attempt + 1)
+    return [str(absolute(attempt_directory(study, trial, number))) for number in numbers]
+
+
 def static_costs(parts: Mapping[str, Tunable]) -> dict[str, float]:
     """The costs of sub-experiments that are known without compiling, as metrics of the trial.
 
@@ -323,6 +361,11 @@ def settle_warm_start(study: 'Study', trial: 'Trial') -> None:
                 WarmStarted(part, sources, compiled(part)[0])
     except UserError:
         trial.note(warm_start='')
+        return
+    parent = study.trial(trial.warm_start)
+    newest = newest_checkpoint(attempt_directory(study, parent) / next(iter(parts)) / 'checkpoints')
+    if newest is not None:
+        trial.note(warm_start_step=newest.name)
 
 
 class FunctionRunner(Runner):

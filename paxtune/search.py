@@ -302,6 +302,8 @@ def summary(study: 'Study', exp: str) -> str:
         study: the study.
         exp: the experiment as --exp names it.
     """
+    from paxtune.study_tables import rungs_text
+
     counts = collections.Counter(trial.outcome for trial in study.trials)
     counted = ', '.join(f'{count} {state}' for state, count in sorted(counts.items()))
     lines = [f'The study is done: {study.done_reason} ({counted}): {study.directory}']
@@ -310,6 +312,7 @@ def summary(study: 'Study', exp: str) -> str:
         failed = any(trial.is_failed for trial in study.trials)
         hint = ': see error.txt in their directories' if failed else ''
         return '\n'.join([*lines, f'No trial was completed{hint}.'])
+    rungs = rungs_text(study)
     if len(rewards) != 1:
         if rewards:
             front = ', '.join(str(trial.id) for trial in study.pareto_front)
@@ -325,6 +328,7 @@ def summary(study: 'Study', exp: str) -> str:
         mean, error = standing.rewards[0], standing.standard_errors[0]
         lines.append(f'Mean of its repeats (trials {told}): {mean:.6g} ± {error:.2g}')
     lines += [f'  {path} = {value}' for path, value in best.decisions.items()]
+    lines += [rungs] if rungs else []
     return '\n'.join([*lines, 'To train it:', f'  {train_command(study, best, exp)}'])
 
 

@@ -1,7 +1,7 @@
 """Looks at studies, and changes them.
 
     python -m paxtune.studies list [ROOT]
-    python -m paxtune.studies show|trials|best|diff|export|curves DIR …
+    python -m paxtune.studies show|trials|best|diff|lineage|export|curves DIR …
     python -m paxtune.studies add|confirm|import|retry|delete DIR …
     python -m paxtune.studies stop DIR [TRIAL …]
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Args: TypeAlias = argparse.Namespace
 
 # As `paxtune.protos.OUTCOMES`, which takes a second to import.
-STATES = ('completed', 'stopped', 'infeasible', 'active', 'requested')
+STATES = ('completed', 'stopped', 'infeasible', 'active', 'paused', 'requested')
 
 _INTERVAL = 2.0
 
@@ -125,6 +125,7 @@ def _flags(is_in_service: bool) -> argparse.ArgumentParser:
     parser = add('diff', _diff, 'shows what differs between two trials', is_view=True)
     parser.add_argument('left', type=int, metavar='TRIAL')
     parser.add_argument('right', type=int, metavar='TRIAL')
+    add('lineage', _lineage, 'draws which trial has its weights from which', is_view=True)
     parser = add('export', _export, 'writes a whole study as JSON')
     parser.add_argument('--out', metavar='FILE', help='standard output by default')
     parser = add('curves', _curves, 'writes the learning curves, for python -m paxtune.simulate')
@@ -228,6 +229,14 @@ def _diff(args: Args) -> None:
 
     with _opened(args) as study:
         write(difference(study, args.left, args.right), args.format)
+
+
+def _lineage(args: Args) -> None:
+    from paxtune.lineage import lineage
+    from paxtune.printing import write
+
+    with _opened(args) as study:
+        write(lineage(study), args.format)
 
 
 def _export(args: Args) -> None:

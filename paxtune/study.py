@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyglove as pg
 
 from paxtune import pareto, protos, repeats, stops, study_checks, transfer
+from paxtune.advancing import Advancing
 from paxtune.database import Database
 from paxtune.decisions import Decisions
 from paxtune.exchange import EndedTrial
@@ -15,6 +16,7 @@ from paxtune.garbage import collected_later
 from paxtune.local_store import LocalStore
 from paxtune.next_trial import NextTrial
 from paxtune.parameters import reader
+from paxtune.policies import Curve, Pause, Stop
 from paxtune.retention import require_weights
 from paxtune.rewards import NonFiniteRewardError
 from paxtune.search_space import Space
@@ -46,6 +48,7 @@ class Study:
         space: the search space.
         from_parameters: reads the decisions of its trials.
         data: fingerprints of the data that its trials see, by input.
+        advancing: what its policy makes of its trials; None where it has no policy.
         store: where it is kept.
 
     Example:
@@ -84,6 +87,8 @@ class Study:
         self.suggestions = Suggestions(space, search, priors, lambda: self.trials)
         self._terminal: dict[int, Trial] = {}
         self._reading = threading.RLock()
+        policy = search.policy
+        self.advancing = None if policy is None else Advancing(self, policy)
         self._next = NextTrial(self)
 
     @classmethod
@@ -327,8 +332,8 @@ class Study:
         """The next trial to run.
 
         A trial that was handed out before and not finished comes first, marked as `resumed`; then
-        those that were added; then a new one. Where the algorithm asks ahead, the one after it is
-        made from now on, in a thread.
+        one that the policy promotes or forks; then those that were added; then a new one. Where
+        the algorithm asks ahead, the one after it is made from now on, in a thread.
 
         Returns:
             The trial; None when the study is done.
@@ -490,25 +495,24 @@ class Study:
         except NonFiniteRewardError as error:
             trial.fail(str(error))
 
-    def should_stop(self, trial: Trial) -> str | None:
-        """Whether early stopping ends a trial, judged at the step that it reported last.
+    def judge(self, trial: Trial) -> Stop | Pause | None:
+        """What the policy makes of a trial, judged at the step that it reported last.
 
         Returns:
-            The reason, for `Trial.stop`; None if the trial goes on.
+            What is to be done, with the reason for `Trial.stop` or `Trial.pause`; None if the
+            trial goes on.
         """
-        search = self.search
-        if search.policy is None:
-            return None
-        own = [each for each in trial.measurements if each.step <= trial.step]
-        if not own:
-            return None
-        others = [
-            other.measurements
-            for other in self.trials
-            if other.id != trial.id and other.state != 'INFEASIBLE'
-        ]
-        reward = search.rewards[0] if len(search.rewards) == 1 else None
-        return search.policy.should_stop(own, others, reward)
+        return None if self.advancing is None else self.advancing.judge(trial)
+
+    def curves(self) -> list[Curve]:
+        """What the policy may know of the trials, those that are infeasible left out.
+
+        Raises:
+            ValueError: the study has no policy.
+        """
+        if self.advancing is None:
+            raise ValueError('the study has no policy')
+        return self.advancing.curves(self.trials)
 
     def delete_trial(self, number: int) -> None:
         """Deletes a trial from the study, whatever its state. Its directory is left alone.

@@ -6,10 +6,10 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paxtune import budgets, exchange, repeats
+from paxtune import budgets, exchange, repeats, rung_report
 from paxtune.differences import differences, shown
 from paxtune.labels import label
-from paxtune.printing import Document, Row, Table
+from paxtune.printing import Document, Row, Table, to_text
 from paxtune.protos import OUTCOMES
 from paxtune.reasons import commonest
 from paxtune.space import rows as decision_rows
@@ -22,6 +22,8 @@ from trainer.errors import UserError
 from trainer.names import nearest
 
 _MOST_REASONS = 5
+
+_RUNGS = 'Rungs, and the rank correlation of rewards there with later ones'
 
 
 def summary(study: Study) -> Document:
@@ -51,6 +53,9 @@ def summary(study: Study) -> Document:
         ],
         'infeasible': reasons,
     }
+    passed, remark = rungs_of(study)
+    if study.search.policy is not None:
+        data['rungs'] = passed
     told = facts | {
         'done': facts['done'] or 'no',
         'rewards': ', '.join(f'{each.label} ({each.goal})' for each in study.rewards),
@@ -63,9 +68,30 @@ def summary(study: Study) -> Document:
         Table(decisions, ['path', 'legal', 'scale', 'condition'], 'Decisions'),
         *_best_tables(study, front),
         Table(reasons, ['count', 'reason'], 'Commonest reasons of infeasible trials'),
+        Table(passed, rung_report.COLUMNS, _RUNGS),
     ]
     fields = [{'field': name, 'value': value} for name, value in data.items()]
-    return Document(data, fields, ['field', 'value'], tables)
+    return Document(data, fields, ['field', 'value'], tables, remark)
+
+
+def rungs_of(study: Study) -> tuple[list[dict[str, Any]], str]:
+    """How well the rungs of a study's policy predicted its ends, and a warning where they did not.
+
+    Nothing of a study without a policy, or with another number of rewards than one.
+    """
+    policy = study.search.policy
+    if policy is None or len(study.rewards) != 1:
+        return [], ''
+    found = rung_report.rung_report(study.curves(), policy)
+    return [dataclasses.asdict(rung) for rung in found], rung_report.warning(found, policy.unit)
+
+
+def rungs_text(study: Study) -> str:
+    """The same as text; empty where there is nothing to say."""
+    passed, remark = rungs_of(study)
+    if not passed:
+        return ''
+    return '\n'.join([to_text(Table(passed, rung_report.COLUMNS, _RUNGS)), *filter(None, [remark])])
 
 
 def trials_of(
@@ -83,13 +109,28 @@ def trials_of(
     Raises:
         UserError: there is no such column.
     """
+    rungs = _rungs_reached(study)
     trials = [trial for trial in study.trials if outcome in (None, trial.outcome)]
     if sort is not None:
-        trials = _sorted(study, trials, sort)
+        trials = _sorted(study, trials, sort, rungs)
     trials = trials[:limit]
     remark = '' if trials else 'There are no such trials.'
-    rows = _rows(study, trials)
-    return Document(rows, rows, trial_columns(study, trials), [_compact(study, trials)], remark)
+    rows, columns = _rows(study, trials), trial_columns(study, trials)
+    if rungs is not None:
+        rows = [{**row, 'rung': rungs.get(row['trial'])} for row in rows]
+        columns.append('rung')
+    return Document(rows, rows, columns, [_compact(study, trials, rungs=rungs)], remark)
+
+
+def _rungs_reached(study: Study) -> dict[int, float] | None:
+    """The highest rung that each trial has passed; None where the policy has none."""
+    policy = study.search.policy
+    if policy is None:
+        return None
+    curves = study.curves()
+    if curves and not any(map(policy.rungs, curves)):
+        return None
+    return rung_report.rungs_reached(curves, policy)
 
 
 def history_of(study: Study, number: int) -> Document:
@@ -232,16 +273,24 @@ def _rows(study: Study, trials: Sequence[Trial]) -> list[Row]:
     return [trial_row(trial, columns) for trial in trials]
 
 
-def _compact(study: Study, trials: Sequence[Trial], title: str = '') -> Table:
+def _compact(
+    study: Study,
+    trials: Sequence[Trial],
+    title: str = '',
+    rungs: Mapping[int, float] | None = None,
+) -> Table:
     """Trials for people: without metrics, and decisions by short names."""
     rewards = reward_columns(study)
-    names = _short_names(study, ['trial', 'state', 'attempt', 'reason', 'seconds', *rewards])
+    taken = ['trial', 'state', 'attempt', 'rung', 'reason', 'seconds', *rewards]
+    names, rungs = _short_names(study, taken), rungs or {}
     rows = []
     for trial in trials:
-        row = trial_row(trial, rewards) | {'state': trial.outcome}
+        row = trial_row(trial, rewards) | {'state': trial.outcome, 'rung': rungs.get(trial.id)}
         rows.append(row | {names[path]: value for path, value in trial.decisions.items()})
     several = ['attempt'] if any(trial.attempt > 1 for trial in trials) else []
-    columns = ['trial', 'state', *several, *rewards, *names.values(), 'reason', 'seconds']
+    reached = ['rung'] if rungs else []
+    about = ['trial', 'state', *several, *reached]
+    columns = [*about, *rewards, *names.values(), 'reason', 'seconds']
     return Table(rows, columns, title)
 
 
@@ -306,9 +355,12 @@ def _reasons(trials: Sequence[Trial]) -> list[dict[str, Any]]:
     return [{'count': count, 'reason': reason} for count, reason in found[:_MOST_REASONS]]
 
 
-def _sorted(study: Study, trials: Sequence[Trial], sort: str) -> list[Trial]:
+def _sorted(
+    study: Study, trials: Sequence[Trial], sort: str, rungs: Mapping[int, float] | None
+) -> list[Trial]:
     name = sort.removeprefix('-')
     columns, rewards = trial_columns(study, trials), reward_columns(study)
+    columns += [] if rungs is None else ['rung']
     if name == 'reward' and len(rewards) == 1:
         name = rewards[0]
     meant = [each for each in (name, f'decisions.{name}', f'metrics.{name}') if each in columns]
@@ -320,7 +372,10 @@ def _sorted(study: Study, trials: Sequence[Trial], sort: str) -> list[Trial]:
     backwards = sort.startswith('-')
     if column in rewards and study.rewards[rewards.index(column)].goal == 'maximize':
         backwards = not backwards
-    pairs = [(trial, trial_row(trial, rewards).get(column)) for trial in trials]
+    if column == 'rung':
+        pairs = [(trial, (rungs or {}).get(trial.id)) for trial in trials]
+    else:
+        pairs = [(trial, trial_row(trial, rewards).get(column)) for trial in trials]
     there = [(trial, value) for trial, value in pairs if value is not None]
     there.sort(key=lambda pair: (isinstance(pair[1], str), pair[1]), reverse=backwards)
     return [trial for trial, _ in there] + [trial for trial, value in pairs if value is None]

@@ -79,7 +79,7 @@ class Suggestions:
                 seed = self._search.seeds[sown]
                 return Suggestion(self.completed(seed, ordinal)), {'origin': 'seed'}
         try:
-            suggestion = self.algorithm.suggest(self._request(number, ordinal))
+            suggestion = self.algorithm.suggest(self.request(number, ordinal))
             to_parameters(self._space.spec, suggestion.decisions)
         except (UserError, Exhausted):
             raise
@@ -98,7 +98,7 @@ class Suggestions:
             UserError: they are none of the space, do not fit together, or make nothing feasible.
         """
         made = self._space.parse(dict(given), partial=True)
-        rng, reason = self._request(number, number).rng(), None
+        rng, reason = self.request(number).rng(), None
         for _ in range(_MAX_DRAWS):
             try:
                 drawn = complete(self._space.spec, made, rng)
@@ -167,12 +167,12 @@ class Suggestions:
             # A bug, or a signal, that came up while the model was traced: the trial will tell.
             return None
 
-    def _request(self, number: int, ordinal: int) -> Request:
+    def request(self, number: int, ordinal: int | None = None) -> Request:
         """What is asked for the trial of a number, which is the ordinal-th without repeats."""
         return Request(
             self._space.spec,
             self._search.seed,
-            ordinal,
+            number if ordinal is None else ordinal,
             lambda: self._history(number),
             self.why_infeasible,
             self._prior,
@@ -180,22 +180,22 @@ class Suggestions:
 
     def _history(self, number: int) -> list[PastTrial]:
         with collected_later():
-            trials, running = self._earlier(number)
-            past = [_pending(t) if t.id in running else self._remember(t) for t in trials]
+            trials, then = self._earlier(number)
+            past = [_as_of(t, then[t.id]) if t.id in then else self._remember(t) for t in trials]
             return [*self._priors, *repeats.as_one(trials, past, self._search.repeats)]
 
     def repeat_due(self, trials: Sequence[Trial]) -> tuple[Trial, int] | None:
         """The repeat that is to come after some trials: of which trial, and its number."""
-        return repeats.due(trials, self._search.repeats, self._running(trials))
+        return repeats.due(trials, self._search.repeats, frozenset(self._open_then(trials)))
 
-    def _earlier(self, number: int) -> tuple[list[Trial], frozenset[int]]:
-        """The trials below a number, and those that count as running though they may have ended."""
+    def _earlier(self, number: int) -> tuple[list[Trial], dict[int, int | None]]:
+        """The trials below a number, and those that count as open though they may have ended."""
         trials = [trial for trial in self._read_trials() if trial.id < number]
-        return trials, self._running(trials)
+        return trials, self._open_then(trials)
 
-    def _running(self, trials: Sequence[Trial]) -> frozenset[int]:
+    def _open_then(self, trials: Sequence[Trial]) -> dict[int, int | None]:
         # As they were when the last of them began, whenever this is asked.
-        return asking_ahead.running(trials) if self.algorithm.asks_ahead else frozenset()
+        return asking_ahead.open_then(trials) if self.algorithm.asks_ahead else {}
 
     def _remember(self, trial: Trial) -> PastTrial:
         known = self._past.get(trial.id)
@@ -210,8 +210,11 @@ def _past(trial: Trial) -> PastTrial:
         return PastTrial(trial.id, trial.by_id, 'completed', trial.scores, trial.memo)
     if trial.state == 'INFEASIBLE':
         return PastTrial(trial.id, trial.by_id, 'infeasible', memo=trial.memo)
-    return _pending(trial)
+    return _as_of(trial, trial.paused_at)
 
 
-def _pending(trial: Trial) -> PastTrial:
+def _as_of(trial: Trial, paused_at: int | None) -> PastTrial:
+    """A trial that had not ended; one that is paused counts with what it has come to."""
+    if paused_at is not None and (scores := trial.scores_at(paused_at)):
+        return PastTrial(trial.id, trial.by_id, 'completed', scores, trial.memo)
     return PastTrial(trial.id, trial.by_id, 'pending', memo=trial.memo)

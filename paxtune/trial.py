@@ -32,8 +32,8 @@ class Trial:
     """A trial as it stands in the study, and the ways to move it on.
 
     It leaves the state ACTIVE exactly once: by `complete`, `stop`, `conclude` or `fail`. Each of
-    them is one transaction. One whose final metrics are beyond a limit of the search is INFEASIBLE,
-    however it ends.
+    them is one transaction. Until then it may be paused, and promoted, several times. One whose
+    final metrics are beyond a limit of the search is INFEASIBLE, however it ends.
 
     Attributes:
         id: the trial's number in the study, from 1.
@@ -54,7 +54,7 @@ class Trial:
 
     @property
     def state(self) -> State:
-        """Where the trial stands. One that was stopped early is COMPLETED."""
+        """Where the trial stands. One that was stopped early is COMPLETED, a paused one ACTIVE."""
         return STATES[self._proto.state]
 
     @property
@@ -64,7 +64,7 @@ class Trial:
 
     @property
     def outcome(self) -> str:
-        """Its state in one word, where one that was stopped early is 'stopped'."""
+        """Its state in one word; 'stopped' where it was stopped early, or 'paused'."""
         return outcome(self._proto)
 
     @functools.cached_property
@@ -143,6 +143,11 @@ class Trial:
         """The rewards, signed such that more is better."""
         return tuple(map(operator.mul, self.rewards, self._study.signs))
 
+    def scores_at(self, step: int) -> tuple[float, ...]:
+        """The scores that it had come to at a step; none where it had no rewards by then."""
+        known = [each for each in self._rewarded() if each.step <= step]
+        return tuple(map(operator.mul, known[-1].rewards, self._study.signs)) if known else ()
+
     @property
     def parent(self) -> int | None:
         """The number of the trial that the algorithm derived this one from."""
@@ -174,11 +179,50 @@ class Trial:
         """The number of the trial whose weights this one begins with."""
         return self._number('warm_start')
 
+    @functools.cached_property
+    def forked_from(self) -> tuple[int, int] | None:
+        """The trial, and the step, that this one was forked from by a policy; None if it was not.
+
+        It began with all that trial had come to: weights, optimizer, and position in the data.
+        """
+        trial, _, step = (self._note('forked_from') or '').partition('@')
+        return (int(trial), int(step)) if trial else None
+
+    @property
+    def replaces(self) -> int | None:
+        """The number of the trial whose place in a population this one took."""
+        return self._number('replaces')
+
+    @property
+    def weights_from(self) -> tuple[int, int | None] | None:
+        """The trial, and the step, that its weights came from; None where it began afresh.
+
+        The step is None where the trial has not begun.
+        """
+        if self.forked_from is not None or self.warm_start is None:
+            return self.forked_from
+        return self.warm_start, self._number('warm_start_step')
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether a policy has put it aside, until it is promoted or the study ends."""
+        return attempts.is_paused(self._proto)
+
+    @property
+    def paused_at(self) -> int | None:
+        """The step at which a policy has put it aside; None where it is not."""
+        return attempts.paused_at(self._proto)
+
+    @functools.cached_property
+    def pauses(self) -> list[int]:
+        """The steps at which a policy has paused it, by step; that of now is among them."""
+        return attempts.pauses(self._proto)
+
     @property
     def origin(self) -> str:
         """Where the decisions are from.
 
-        That is 'algorithm', 'seed', 'added', 'retry', 'repeat', or a study.
+        That is 'algorithm', 'policy', 'seed', 'added', 'retry', 'repeat', or a study.
         """
         return self._note('origin') or 'algorithm'
 
@@ -252,6 +296,37 @@ class Trial:
             lambda proto: attempts.record(proto, event, worker=attempts.holder(proto), **details)
         )
 
+    def pause(self, step: int, why: str) -> None:
+        """Puts the trial aside: see `paxtune.policies`.
+
+        Args:
+            step: the step that it has saved.
+            why: for people.
+
+        Raises:
+            RuntimeError: the trial is not ACTIVE.
+        """
+
+        def change(proto: TrialProto) -> None:
+            self._require_active(proto)
+            attempts.pause(proto, step, why)
+
+        self._update(change)
+
+    def promote(self, why: str) -> None:
+        """Ends a pause: whoever asks for a trial next is given this one.
+
+        Raises:
+            RuntimeError: the trial is not paused, or not any more.
+        """
+
+        def change(proto: TrialProto) -> None:
+            if not attempts.is_paused(proto):
+                raise RuntimeError(f'trial {self.id} is {outcome(proto)}: it is not paused')
+            attempts.promote(proto, why)
+
+        self._update(change)
+
     def release(self, why: str) -> None:
         """Gives the trial back, which is to go on later."""
         self._update(lambda proto: attempts.release(proto, why))
@@ -262,8 +337,11 @@ class Trial:
         self._set(self._study.store.lose(self.id, loss, most, self.step))
 
     @property
-    def open_at_start(self) -> frozenset[int] | None:
-        """The earlier trials that had not ended when it began; None where that is not noted."""
+    def open_at_start(self) -> dict[int, int | None] | None:
+        """The earlier trials that had not ended when it began; None where that is not noted.
+
+        With each, the step at which it was paused then; None where it was not.
+        """
         return asking_ahead.open_at_start(self._proto)
 
     @property
@@ -406,6 +484,17 @@ class Trial:
         known = with_carried(self.measurements, last.metrics)
         self._end(Measurement(last.step, known, last.rewards), stopped=reason)
 
+    def end_early(self, reason: str) -> None:
+        """Stops the trial; it is infeasible where nothing was measured that has a reward.
+
+        Raises:
+            RuntimeError: the trial is not ACTIVE.
+        """
+        if self.is_rewarded:
+            self.stop(reason)
+        else:
+            self.fail(f'{reason} (before a reward was measured)')
+
     @property
     def is_rewarded(self) -> bool:
         """Whether something was measured that has a reward, so that the trial can be stopped."""
@@ -463,6 +552,8 @@ class Trial:
 
         def change(proto: TrialProto) -> None:
             self._require_active(proto)
+            if attempts.is_paused(proto):
+                write_notes(proto, {'waits': ''})
             proto.state = TrialProto.State.INFEASIBLE
             proto.infeasible_reason = reason
             proto.end_time.GetCurrentTime()
@@ -482,7 +573,7 @@ class Trial:
 
         def change(proto: TrialProto) -> None:
             self._require_active(proto)
-            write_notes(proto, why)
+            write_notes(proto, {'waits': '', **why} if attempts.is_paused(proto) else why)
             proto.final_measurement.CopyFrom(to_proto(final))
             proto.state = TrialProto.State.SUCCEEDED
             proto.end_time.GetCurrentTime()
@@ -511,7 +602,7 @@ class Trial:
 
     def _set(self, proto: TrialProto) -> None:
         self._proto = proto
-        for name in ('measurements', 'final'):
+        for name in ('measurements', 'final', 'pauses'):
             self.__dict__.pop(name, None)
 
 

@@ -15,6 +15,7 @@ from paxtune.callbacks import Callback
 from paxtune.constraints import Infeasible
 from paxtune.database import DatabaseUnavailableError
 from paxtune.metrics import split_name
+from paxtune.policies import Pause, Stop
 from paxtune.reasons import commonest
 from paxtune.records import TrialRecord, settle
 from paxtune.retention import Retention, disk_bytes
@@ -103,6 +104,8 @@ class Tuner:
         self._began = time.monotonic()
         self._seconds_left: float | None = None
         self._asked_to_pause = False
+        self._pausing: Pause | None = None  # What the policy makes of the trial that runs.
+        self._aside = {trial.id for trial in study.trials if trial.is_paused}
         self._is_detached = False
         self._retention = Retention(study)
 
@@ -129,11 +132,25 @@ class Tuner:
 
     def _next(self) -> Trial | None:
         while (trial := self.study.suggest()) is None:
+            self._tell_of_aside()
             # There is nothing to do now; a trial that another worker loses may come.
             if not self.study.store.is_shared or self.study.is_done or not self._may_begin():
                 return None
             time.sleep(_POLL_SECONDS)
+        self._tell_of_aside()
         return trial
+
+    def _tell_of_aside(self) -> None:
+        """Tells of trials that have ended while they were paused."""
+        for number in sorted(self._aside):
+            trial = self.study.trial(number)
+            if not trial.is_paused:
+                self._aside.remove(number)
+            if trial.is_terminal:
+                if self.study.directory is not None:
+                    settle(trial_directory(self.study, trial), trial)
+                for callback in self._callbacks:
+                    callback.on_trial_end(self.study, trial)
 
     def _may_begin(self) -> bool:
         self._refuse_failures()
@@ -150,7 +167,7 @@ class Tuner:
             self._lose_to_full_disk(trial, error)
             return
         record = TrialRecord(directory, trial, self.study.data, self._runner.num_devices)
-        self._began = time.monotonic()
+        self._began, self._pausing = time.monotonic(), None
         self._seconds_left = self._left(record)
         for callback in self._callbacks:
             callback.on_trial_start(self.study, trial)
@@ -169,7 +186,7 @@ class Tuner:
         ):
             raise
         except Interrupted as interrupted:
-            trial.release(f'after step {interrupted.step}')
+            self._put_back(trial, interrupted.step)
         except Exception as error:
             self._fail(trial, directory, error)
         finally:
@@ -201,14 +218,14 @@ class Tuner:
         elif signal is not None:
             _conclude(trial, signal)
         elif reason is not None:
-            _stop(trial, reason)
+            trial.end_early(reason)
         else:
             self._require_rewards(trial)
             trial.complete()
 
     def _listen(self, trial: Trial, directory: JobPath | None, record: TrialRecord) -> str | None:
         """Runs a trial. Returns why it is to be stopped early; None if it came to its end."""
-        running = self._runner.run(self.study, trial, directory, self._should_pause)
+        running = self._runner.run(self.study, trial, directory, self._should_leave)
         with contextlib.closing(running) as reports:
             for report in reports:
                 if trial.resumed and not trial.step:
@@ -225,10 +242,21 @@ class Tuner:
                 if trial.id in stops.stopped_trials(self.study.store):
                     return 'stopped by request'
                 self._asked_to_pause = stops.is_paused(self.study.store)
-                reason = None if report.is_last else self.study.should_stop(trial)
-                if reason is not None:
-                    return reason
+                verdict = None if report.is_last else self.study.judge(trial)
+                if isinstance(verdict, Stop):
+                    return verdict.reason
+                self._pausing = verdict
         return None
+
+    def _put_back(self, trial: Trial, step: int) -> None:
+        """Lets go of a trial that is in a checkpoint: it is paused, or goes on in a later call."""
+        if self._pausing is None:
+            trial.release(f'after step {step}')
+            return
+        trial.pause(step, self._pausing.reason)
+        self._aside.add(trial.id)
+        for callback in self._callbacks:
+            callback.on_trial_pause(self.study, trial, self._pausing.reason)
 
     def _report(self, trial: Trial, report: Report) -> None:
         with _about_rewards():
@@ -333,6 +361,10 @@ class Tuner:
         left = self._seconds_left
         return left is not None and time.monotonic() - self._began > left
 
+    def _should_leave(self) -> bool:
+        """Whether the trial that runs is to save itself now."""
+        return self._should_pause() or self._pausing is not None
+
     def _should_pause(self) -> bool:
         return self._interrupted() or self._is_late() or self._asked_to_pause
 
@@ -373,14 +405,7 @@ def _conclude(trial: Trial, signal: StopTrial) -> None:
     if signal.reward is not None or signal.metrics is not None:
         trial.conclude(signal.reason, signal.reward, signal.metrics)
     else:
-        _stop(trial, signal.reason)
-
-
-def _stop(trial: Trial, reason: str) -> None:
-    if trial.is_rewarded:
-        trial.stop(reason)
-    else:
-        trial.fail(f'{reason} (before a reward was measured)')
+        trial.end_early(signal.reason)
 
 
 def _stops_study(search: Search, error: Exception) -> bool:

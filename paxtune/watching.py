@@ -55,6 +55,8 @@ class Watcher:
             for callback in self._callbacks:
                 if event['event'] == 'resumed':
                     callback.on_trial_resume(self._study, trial, int(event['step']))
+                elif event['event'] == 'paused':
+                    callback.on_trial_pause(self._study, trial, event['detail'])
                 elif event['event'] in ('lost', 'failed'):
                     callback.on_trial_lost(self._study, trial, event['detail'])
         self._happened[trial.id] = len(events)

@@ -174,10 +174,17 @@ class Logged(Callback):
         fields = {'step': measurement.step, 'rewards': rewards, 'metrics': metrics}
         _LOG.info('step %d: %s', measurement.step, rewards, extra={'fields': fields})
 
+    def on_trial_pause(self, study: 'Study', trial: 'Trial', reason: str) -> None:
+        _LOG.info('paused: %s', reason)
+        self._forget()
+
     def on_trial_end(self, study: 'Study', trial: 'Trial') -> None:
         fields = {'outcome': trial.outcome, 'rewards': trial.rewards}
         reason = f': {trial.reason}' if trial.reason else ''
         _LOG.info('%s%s', trial.outcome, reason, extra={'fields': fields})
+        self._forget()
+
+    def _forget(self) -> None:
         for name in ('trial', 'attempt'):
             self._log.context.pop(name, None)
 

@@ -1,14 +1,15 @@
-"""Attempts at a run: a new one goes on where an earlier one left off, in a directory of its own.
+"""Checkpoints that go from one run's directory into another's, where training goes on.
 
-The process of the earlier attempt may still be there (a machine that was only thought to be lost),
-and go on writing: it writes in its own directory, and nothing that it does there, or deletes,
-changes what was taken over.
+That is a new attempt at the same run, or a run that branches off. The process of the earlier one
+may still be there (a machine that was only thought to be lost), and go on writing: it writes in its
+own directory, and nothing that it does there, or deletes, changes what was brought over.
 """
 
 import contextlib
 import errno
 import json
 import os
+import uuid
 from collections.abc import Iterator, Sequence
 
 from absl import logging
@@ -16,9 +17,13 @@ from etils import epath
 
 from trainer import processes
 from trainer.checkpoint import COMMITTED, newest_checkpoint, saved_checkpoints
-from trainer.directory import absolute, is_local, write_text
+from trainer.directory import absolute, is_local, write_json, write_text
+from trainer.errors import CheckpointGoneError
 from trainer.summaries import METRICS, read_metrics
 from trainer.warm_start_rules import FILE as WARM_START
+
+BRANCHED_FROM = 'branched_from.json'
+"""In a run's directory: of which other run it goes on from a checkpoint, and of which step."""
 
 # Orbax ignores what has this in its name, and deletes it when a run begins.
 _TEMPORARY = '.orbax-checkpoint-tmp'
@@ -26,6 +31,8 @@ _TEMPORARY = '.orbax-checkpoint-tmp'
 _MOST_TAKEN = 2  # One to fall back upon, should the newest turn out to be damaged.
 
 _LOOKS = 10  # An earlier attempt that goes on may delete what was found.
+
+_IS_THERE = (errno.EEXIST, errno.ENOTEMPTY)
 
 _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS)
 
@@ -53,6 +60,67 @@ def take_over(earlier: Sequence[epath.PathLike], run_dir: epath.PathLike) -> int
     with processes.together():
         step = _take_over(earlier, _absolute(run_dir)) if processes.is_first() else None
         return processes.broadcast(step) or 0
+
+
+def branch_off(sources: Sequence[epath.PathLike], step: int, run_dir: epath.PathLike) -> None:
+    """Has a fresh run begin with the checkpoint of a certain step of another run.
+
+    `trainer.loop.run` then goes on from there as a resumed run does, with the state of the
+    optimizer, random numbers and the position in the data, and counts on what was spent; its
+    experiment may differ from the other one's in numbers and in what is measured or saved. No
+    metrics are brought. `branched_from.json` says where it began.
+
+    Checkpoints are hard links where the file system has them, so this costs next to nothing.
+    Nothing happens where the run has a checkpoint already: after a kill at any time it may be
+    called again. On local disks two processes may call it at once, such as that of the other run
+    before it goes on and deletes the checkpoint, and that which is to train. In a remote store,
+    which renames no directory in one go, they must not.
+
+    Of several processes that train together, one calls it, inside `processes.together`.
+
+    Args:
+        sources: the directories of the attempts at the other run, the newest first. They may be
+            missing, and may change meanwhile.
+        step: of the checkpoint.
+        run_dir: that of the fresh run.
+
+    Raises:
+        CheckpointGoneError: none of them has it (any more), and neither has the run.
+        OSError: what was found cannot be read, or not be written. The same call goes on.
+    """
+    target = _absolute(run_dir)
+    directories = [_absolute(source) for source in sources]
+    for directory in directories:
+        if newest_checkpoint(target / 'checkpoints') is not None:
+            return
+        checkpoint = directory / 'checkpoints' / str(step)
+        if newest_checkpoint(checkpoint) == checkpoint:
+            _branch(checkpoint, target)
+    if newest_checkpoint(target / 'checkpoints') is None:
+        raise CheckpointGoneError(
+            f'{target}: there is no checkpoint of step {step} to branch off from in '
+            f'{", ".join(map(str, directories)) or "no directory"}: the run that wrote it has gone '
+            'on and deleted it, or never saved there. Keep more of them '
+            '(train.save_max_to_keep), or branch off before it goes on'
+        )
+
+
+def _branch(checkpoint: epath.Path, target: epath.Path) -> None:
+    """Brings a checkpoint, unless it vanishes meanwhile, or another process has brought one."""
+    final = target / 'checkpoints' / checkpoint.name
+    partial = _partial(final, f'-{uuid.uuid4().hex}')
+    try:
+        _copy_tree(checkpoint, partial)
+        provenance = {'run': str(checkpoint.parent.parent), 'step': int(checkpoint.name)}
+        write_json(target / BRANCHED_FROM, provenance)
+        if partial == final:
+            _commit(partial, final)
+        else:
+            os.rename(partial, final)  # Fails where another process was faster.
+    except OSError as error:
+        _remove(partial)
+        if not _has_vanished(error) and error.errno not in _IS_THERE:
+            raise
 
 
 def _take_over(earlier: Sequence[epath.PathLike], target: epath.Path) -> int:
@@ -93,10 +161,9 @@ def _bring(found: Sequence[epath.Path], target: epath.Path) -> None:
         try:
             _copy_tree(checkpoint, partial)
         except OSError as error:
-            if not isinstance(error, FileNotFoundError) and error.errno != errno.ESTALE:
+            if not _has_vanished(error):
                 raise
-            # Its attempt goes on and has deleted it; ESTALE says so on network file systems. What
-            # is there of it does not count.
+            # Its attempt goes on and has deleted it. What is there of it does not count.
             _remove(partial)
             continue
         if not ready:
@@ -110,9 +177,14 @@ def _bring(found: Sequence[epath.Path], target: epath.Path) -> None:
         _commit(partial, final)
 
 
-def _partial(final: epath.Path) -> epath.Path:
+def _has_vanished(error: OSError) -> bool:
+    # ESTALE says so on network file systems.
+    return isinstance(error, FileNotFoundError) or error.errno == errno.ESTALE
+
+
+def _partial(final: epath.Path, own: str = '') -> epath.Path:
     """Where a checkpoint is put together: a remote store renames no directory in one go."""
-    partial = final.with_name(final.name + _TEMPORARY) if is_local(final) else final
+    partial = final.with_name(final.name + _TEMPORARY + own) if is_local(final) else final
     _remove(partial)
     return partial
 
@@ -177,6 +249,7 @@ def _bring_metrics(checkpoint: epath.Path, target: epath.Path) -> None:
 
 
 def _bring_provenance(checkpoint: epath.Path, target: epath.Path) -> None:
-    """Writes where an earlier attempt began, if that was a warm start."""
-    with contextlib.suppress(FileNotFoundError):
-        write_text(target / WARM_START, (checkpoint.parent.parent / WARM_START).read_text())
+    """Writes where an earlier attempt began, if that was not at the very beginning."""
+    for name in (WARM_START, BRANCHED_FROM):
+        with contextlib.suppress(FileNotFoundError):
+            write_text(target / name, (checkpoint.parent.parent / name).read_text())

@@ -11,7 +11,7 @@ from etils import epath
 from trainer.checksums import checksums, name_of
 from trainer.errors import UserError
 
-_FORMAT = 3
+_FORMAT = 4
 
 
 class DamagedError(Exception):

@@ -20,7 +20,7 @@ from trainer.passes import (
     init_variables,
 )
 from trainer.program import Values, spec_key
-from trainer.setup import compiled
+from trainer.setup import compiled, shares
 from trainer.state import unboxed
 from trainer.task import Task
 
@@ -55,6 +55,24 @@ def static_costs(experiment: Experiment) -> dict[str, float]:
     if identity not in _static:
         _static[identity] = _traced(experiment.task, element_spec)
     return dict(_static[identity])
+
+
+def tokens_per_step(experiment: Experiment) -> float:
+    """What each training step adds to `spent_tokens`, on the devices of this process and others.
+
+    Args:
+        experiment: every decision in it is made.
+
+    Returns:
+        Tokens (examples, where the task does not count tokens) of a batch, padding included, of
+        all processes together.
+
+    Raises:
+        UserError: of several processes, the mesh does not fit their devices.
+    """
+    experiment = resolve(experiment)
+    batch: Any = experiment.train_input.padded_spec()
+    return float(experiment.task.num_tokens(batch) * shares(experiment)[0])
 
 
 def memory_cost(experiment: Experiment) -> dict[str, float]:

@@ -16,6 +16,10 @@ class UserError(Exception):
         return '\n'.join(map(shortened, super().__str__().split('\n')))
 
 
+class CheckpointGoneError(UserError):
+    """A checkpoint that was asked for by its step is not there, or not any more."""
+
+
 class SaveError(RuntimeError):
     """A checkpoint could not be written. It is not there, and the one before it is.
 

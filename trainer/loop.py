@@ -32,6 +32,7 @@ from trainer.serialization import to_json_text
 from trainer.setup import compiled, inputs_by_path, localized, prepare_inputs
 from trainer.signals import Signal
 from trainer.speed import Speed
+from trainer.spending import Spending
 from trainer.state import TrainState
 from trainer.summaries import Summaries
 from trainer.train_metrics import NonFiniteLossError, TrainMetrics
@@ -47,9 +48,9 @@ class Measurement:
         metrics: `train/<metric>` since the last measurement, `<name>/<metric>` of each
             evaluation set, `decode_<name>/<metric>` of each decode set, `eval_train/<metric>`
             where the loop is to measure it, the costs of
-            `trainer.costs`, and how fast it went (`trainer.speed.SPEEDS`), as far as there was
-            anything to time: not in the first step of this process. Not finite where training
-            diverged.
+            `trainer.costs`, what was spent since step 0 (`trainer.spending`), and how fast it went
+            (`trainer.speed.SPEEDS`), as far as there was anything to time: not in the first step
+            of this process. Not finite where training diverged.
         checkpoint: the path of the checkpoint of this very step, where there is one.
         resumed_from: the step that this process started from; 0 for a fresh run.
     """
@@ -86,8 +87,10 @@ def run(
     Args:
         experiment: what to train; every decision in it is made.
         job_log_dir: where experiment.json, metrics.jsonl, summaries/ and checkpoints/ are.
-        should_interrupt: asked after every step; on True the run saves and raises. With several
-            processes it is asked before the step, after which all of them save and raise.
+        should_interrupt: asked after every step, and after the measurement of that step where
+            there is one; on True the run saves that very step and raises. With several processes
+            it is asked before the step, after which all of them save and raise, and once more
+            after a measurement.
         profiler: profiles some steps.
 
     Raises:
@@ -134,6 +137,7 @@ class Training:
         self._key = self._program.random_key(self._loop.random_seed)
         self._train_metrics = TrainMetrics()
         self._speed = Speed()
+        self._spending = Spending(self._speed)
         self._to_summarize: int | None = None  # A step whose metrics are written once it is done.
         job_log_dir.mkdir(parents=True, exist_ok=True)
         processes.agree()  # Now all have what they need to begin.
@@ -160,11 +164,13 @@ class Training:
 
     def measurements(self, should_interrupt: Callable[[], bool]) -> Iterator[Measurement]:
         """Trains to the last step."""
+        leaving = _Leaving(should_interrupt)
         if self.resumed_from and self._is_due(self.resumed_from, self._loop.eval_interval_steps):
             yield self._measure(self.resumed_from)
+            if leaving.before_training() and self.resumed_from < self._loop.num_train_steps:
+                raise Interrupted(self.resumed_from)  # Nothing is new since that checkpoint.
         max_in_flight = min(self._program.max_in_flight, self._loop.max_inflight_steps)
         in_flight: collections.deque[Metrics] = collections.deque()
-        leaving = _Leaving(should_interrupt)
         for step in range(self.resumed_from + 1, self._loop.num_train_steps + 1):
             in_flight.append(self._step(step, leaving))
             self.step = step
@@ -175,10 +181,13 @@ class Training:
                 self._to_summarize = step
             if self._is_due(step, self._loop.save_interval_steps):
                 self._save(step)
-            if self._is_due(step, self._loop.eval_interval_steps):
-                yield self._measure(step)
+            is_measured = self._is_due(step, self._loop.eval_interval_steps)
+            if is_measured:
+                measurement = self._measure(step)
+                with self._speed.paused():
+                    yield measurement
                 self._speed.start()
-            if leaving.after_step(step) and step < self._loop.num_train_steps:
+            if leaving.after_step(step, is_measured) and step < self._loop.num_train_steps:
                 self._save(step)
                 self._checkpoints.wait()
                 raise Interrupted(step)
@@ -199,6 +208,7 @@ class Training:
         if restored is None and warm is not None:
             state = warm.load(self._key, self._values)
             warm.tell(self._job_log_dir)
+            self._spending = Spending(self._speed, warm.spent())
             return state, int(state.step)
         if restored is None:
             return self._program.init(self._key, self._values), 0
@@ -206,6 +216,7 @@ class Training:
         self._rolling.resume(restored.progress, self._program.infeed_share)
         self._train_metrics = TrainMetrics(restored.progress['train_metrics'])
         self._kept.from_json(restored.progress['best'])
+        self._spending = Spending(self._speed, restored.progress['spent'])
         self._saved = (restored.step, restored.path)
         logging.info('Resumed from step %d', restored.step)
         return restored.state, restored.step
@@ -257,12 +268,14 @@ class Training:
             self._profiler.after(step, metrics)
         self._summarize()  # That of an earlier step, while this one is under way.
         self._train_metrics.add(step, metrics)
+        tokens = self._experiment.task.num_tokens(batch)
+        self._spending.count(tokens)
         if step == self.resumed_from + 1:
             jax.block_until_ready(metrics)  # Compiled and warm; what follows is the step's own.
             self._tell_of_peak()
             self._speed.start()
         else:
-            self._speed.count(self._experiment.task.num_tokens(batch))
+            self._speed.count(tokens)
         return metrics
 
     def _summarize(self) -> None:
@@ -302,10 +315,12 @@ class Training:
         if not self._loop.enable_checkpoint_saving or (self._saved and self._saved[0] == step):
             return
         self._summarize()
+        with self._telling_where():
+            # A state that is not finite must not take the place of one that is. The steps that are
+            # still under way are waited for here, while the clock runs.
+            self._train_metrics.since_evaluation()
+        spent = self._spending.to_json()
         with self._speed.paused():
-            with self._telling_where():
-                # A state that is not finite must not take the place of one that is.
-                self._train_metrics.since_evaluation()
             if self._summaries is not None:
                 self._summaries.flush()
             self._checkpoints.wait()  # So that no process begins a save while another's failed.
@@ -313,6 +328,7 @@ class Training:
                 **self._positions(step),
                 'train_metrics': self._train_metrics.to_json(),
                 'best': self._kept.to_json(),
+                'spent': spent,
             }
             needed = first_needed(self._job_log_dir) if processes.is_first() else None
             self._kept.needed = processes.broadcast(needed)
@@ -324,6 +340,7 @@ class Training:
         with self._telling_where():
             train = self._train_metrics.since_evaluation()
         train |= processes.broadcast(self._rates())
+        spent = self._spending.metrics(self._costs['flops_per_token'])
         self._rolling.start(step)
         with self._speed.paused():
             running = self._experiment, self._program, self._state, self._values
@@ -334,7 +351,7 @@ class Training:
             if begun and self._is_due(step, self._loop.decode_interval_steps):
                 metrics |= decode(*running, self._job_log_dir)
             self._write(step, metrics)
-            metrics |= self._costs
+            metrics |= self._costs | spent
         metrics |= {f'train/{name}': value for name, value in train.items()}
         self._note_best(step, metrics)
         saved = self._saved[1] if self._saved and self._saved[0] == step else None
@@ -374,9 +391,17 @@ class _Leaving:
         if processes.count() > 1:
             self._agreed = processes.agree(self._asked(step))
 
-    def after_step(self, step: int) -> bool:
+    def after_step(self, step: int, is_measured: bool) -> bool:
         """What was agreed. One process asks only now."""
-        return self._agreed if processes.count() > 1 else self._asked(step)
+        if processes.count() == 1:
+            return self._asked(step)
+        if is_measured:  # Whoever heard the measurement may have had enough.
+            self._agreed = processes.agree(self._agreed or self._should_interrupt())
+        return self._agreed
+
+    def before_training(self) -> bool:
+        """Whether whoever heard the measurement of the step that was resumed from has enough."""
+        return processes.agree(self._should_interrupt())
 
     def _asked(self, step: int) -> bool:
         is_preempted = processes.is_preempted(step)  # At every step: JAX counts along.

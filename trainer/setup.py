@@ -17,12 +17,21 @@ def localized(experiment: Experiment) -> Experiment:
         UserError: the mesh does not fit the devices, or the processes.
     """
     experiment = experiment.clone(deep=True)
-    num_shares, share = _infeed_share(_mesh(experiment)) if jax.process_count() > 1 else (1, 0)
+    num_shares, share = shares(experiment)
     hosts = {'num_infeed_hosts': num_shares, 'infeed_host_index': share}
     for data in inputs_by_path(experiment).values():
         if data.num_infeed_hosts == 0:
             data.rebind(hosts)
     return experiment
+
+
+def shares(experiment: Experiment) -> tuple[int, int]:
+    """Into how many shares processes divide a batch, and which is this one's.
+
+    Raises:
+        UserError: the mesh does not fit the devices, or the processes.
+    """
+    return _infeed_share(_mesh(experiment)) if jax.process_count() > 1 else (1, 0)
 
 
 def inputs_by_path(experiment: Experiment) -> dict[str, Input]:

@@ -10,6 +10,7 @@ SPEEDS = (
     'train/mfu',
     'eval_steps_per_second',
     'decode_steps_per_second',
+    'spent_seconds',
 )
 """The metrics that measure the machine as well as the trial: no two runs have the same."""
 
@@ -28,10 +29,13 @@ class Speed:
     """
 
     def __init__(self) -> None:
+        self._before, self._steps = 0.0, 0
         self.start()
 
     def start(self) -> None:
         """Starts the clock anew, after the first step has been done."""
+        if self._steps:
+            self._before += self._elapsed()
         self._started, self._paused = time.perf_counter(), 0.0
         self._steps = self._tokens = 0
 
@@ -42,9 +46,13 @@ class Speed:
 
     def rates(self) -> dict[str, float]:
         """Each of what was counted since the start, a second; nothing where nothing was."""
-        seconds = max(time.perf_counter() - self._started - self._paused, 1e-9)
+        seconds = max(self._elapsed(), 1e-9)
         counted = {'steps': self._steps, 'tokens': self._tokens}
         return {f'{name}_per_second': n / seconds for name, n in counted.items() if n}
+
+    def total_seconds(self) -> float:
+        """Those of all steps that were ever counted. Not to be asked while paused."""
+        return self._before + (self._elapsed() if self._steps else 0.0)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -54,3 +62,6 @@ class Speed:
             yield
         finally:
             self._paused += time.perf_counter() - entered
+
+    def _elapsed(self) -> float:
+        return time.perf_counter() - self._started - self._paused

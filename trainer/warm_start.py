@@ -1,6 +1,7 @@
 """Warm starts: a fresh run that begins with what others have learnt. What is taken, rules say."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -107,6 +108,14 @@ class WarmStarted:
             if source.start.load_step:
                 self._check_step(source, int(state.step))
         return state
+
+    def spent(self) -> Mapping[str, float] | None:
+        """What the source had spent whose steps the run goes on counting; None without one."""
+        for source, stored in zip(self._sources, self._stored, strict=True):
+            if source.start.load_step:
+                spent: Mapping[str, float] = stored.progress['spent']
+                return spent
+        return None
 
     def tell(self, job_log_dir: epath.Path) -> None:
         """Writes where everything comes from into the job's directory, and sums it up in the log.

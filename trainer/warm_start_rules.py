@@ -61,7 +61,7 @@ class WarmStart(Component):
         load_ema: load the averages of the parameters which are loaded, too. Otherwise they begin
             at the parameters.
         load_step: go on counting steps where the source was, as the learning rate's schedule and
-            `num_train_steps` do. The data start anew in any case.
+            `num_train_steps` do, and what was spent. The data start anew in any case.
     """
 
     checkpoint: str

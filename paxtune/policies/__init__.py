@@ -5,6 +5,7 @@ from paxtune.policies.base import Curve, Fork, Pause, Policy, Promote, Stop, Wai
 from paxtune.policies.by_median import MedianStopping
 from paxtune.policies.by_rank import ByRank
 from paxtune.policies.by_value import ByValue
+from paxtune.policies.curve_extrapolation import CurveExtrapolation
 from paxtune.policies.hyperband import Hyperband
 from paxtune.policies.population_based_training import PopulationBasedTraining
 from paxtune.policies.promoting_asha import PromotingAsha
@@ -14,6 +15,7 @@ __all__ = [
     'ByRank',
     'ByValue',
     'Curve',
+    'CurveExtrapolation',
     'Fork',
     'Hyperband',
     'MedianStopping',

@@ -128,6 +128,13 @@ class Policy(Component):
         """Whether it pauses trials, so that they must be able to go on from a checkpoint."""
         return False
 
+    def rungs(self, curve: Curve) -> Sequence[float]:
+        """The budgets at which it compares a trial with others, in its unit, from the lowest.
+
+        None where it has no such rungs: it judges a trial after every measurement.
+        """
+        return ()
+
     def verdict(
         self, curve: Curve, others: Sequence[Curve], reward: Reward | None
     ) -> Stop | Pause | None:

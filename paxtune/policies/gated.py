@@ -62,6 +62,9 @@ class Gated(Policy):
     def needs_reward(self) -> bool:
         return self.metric is None
 
+    def rungs(self, curve: Curve) -> Sequence[float]:
+        return [float(gate[0]) for gate in self.gates]
+
     @property
     def subject(self) -> str:
         """What a trial is judged by, for people."""

@@ -321,7 +321,7 @@ class Hub:
                     return {'trial': self._rows[id_]}
             for state in (TrialProto.State.ACTIVE, TrialProto.State.REQUESTED):
                 for id_ in self._rows.unended(state):
-                    if id_ not in self._leases:
+                    if id_ not in self._leases and not self._rows.is_paused(id_):
                         changed = self._change(id_, lambda each: self._hand_out(each, worker))
                         self._grant(changed, terms)
                         return {'trial': self._rows[id_]}

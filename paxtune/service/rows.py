@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
+from paxtune import attempts
 from paxtune.store import STATES, Store, TrialProto
 
 _PAGE_BYTES = 4 * 2**20
@@ -26,6 +27,7 @@ class Rows:
         self._rows: dict[int, tuple[int, bytes]] = {}
         self._deleted: list[tuple[int, int]] = []
         self._unended: dict[int, int] = {}
+        self._paused: dict[int, int] = {}
         self._database_version: int | None = None
         self.refresh()
 
@@ -54,9 +56,13 @@ class Rows:
         return sorted(id_ for id_, each in self._unended.items() if each == state)
 
     @property
-    def all_unended(self) -> list[int]:
-        """The numbers of all trials that have not ended, in no order."""
-        return list(self._unended)
+    def all_unended(self) -> dict[int, int | None]:
+        """All trials that have not ended, each with the step at which it is paused, or None."""
+        return {id_: self._paused.get(id_) for id_ in self._unended}
+
+    def is_paused(self, id_: int) -> bool:
+        """Whether a trial is put aside until it is promoted."""
+        return id_ in self._paused
 
     def put(self, proto: TrialProto) -> None:
         """Takes note of a trial that was written."""
@@ -66,6 +72,7 @@ class Rows:
         """Takes note of a trial that was deleted."""
         self._rows.pop(id_, None)
         self._unended.pop(id_, None)
+        self._paused.pop(id_, None)
         self._revision += 1
         self._deleted = [*self._deleted, (self._revision, id_)][-_KEPT_DELETIONS:]
 
@@ -122,6 +129,9 @@ class Rows:
         self._revision += 1
         self._rows.pop(id_, None)  # It becomes the last one.
         self._rows[id_] = (self._revision, content)
+        self._paused.pop(id_, None)
+        if (step := attempts.paused_at(proto)) is not None:
+            self._paused[id_] = step
         if STATES[proto.state] in ('ACTIVE', 'REQUESTED'):
             self._unended[id_] = proto.state
         else:

@@ -78,7 +78,7 @@ def test_the_trial_before_is_pending_even_where_it_has_ended() -> None:
         trials = run(study)
     assert [seen(trial) for trial in trials] == ['', '1:pending', '1:completed 2:pending']
     assert [was_ahead(trial) for trial in trials] == [False, True, True]
-    assert [trial.open_at_start for trial in trials] == [frozenset()] * 3
+    assert [trial.open_at_start for trial in trials] == [{}] * 3
 
 
 def test_others_see_all_trials_as_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +245,7 @@ def test_a_later_attempt_leaves_what_was_noted() -> None:
         trial = ask(study)
         trial.lose(Loss('it crashed', counts=True))
         again = ask(study)
-        assert (again.id, again.attempt, again.open_at_start) == (1, 2, frozenset())
+        assert (again.id, again.attempt, again.open_at_start) == (1, 2, {})
         settle(study)
         assert [each.state for each in study.trials] == ['ACTIVE', 'REQUESTED']
 
@@ -419,7 +419,7 @@ def test_a_service_notes_what_was_open_when_a_trial_began() -> None:
         assert seen(four) == '1:completed 2:pending 3:pending'
         # Nobody but the service says so.
         four.note(open='1,3')
-        assert a.trial(4).open_at_start == frozenset({2})
+        assert a.trial(4).open_at_start == {2: None}
 
 
 @pytest.mark.usefixtures('anywhere')
@@ -450,4 +450,4 @@ def test_workers_do_not_wait_for_suggestions() -> None:
         then = trials[trial.id - 2].open_at_start
         assert then is not None
         pending = {int(id_) for id_, state in states.items() if state == 'pending'}
-        assert pending == then | {trial.id - 1}
+        assert pending == {*then, trial.id - 1}

@@ -98,7 +98,7 @@ def _two() -> list[Reward]:
 def test_a_belief_needs_an_algorithm_that_makes_use_of_it() -> None:
     believed = {'rate': 0.01}
     with Study.open(None, RATE, search=Search(LOSS, 5, prior=believed)) as study:
-        assert study.suggestions._request(1, 1).prior == {'rate': 0.01}
+        assert study.suggestions.request(1).prior == {'rate': 0.01}
     for search in (
         Search(LOSS, 5, RandomSearch(), prior=believed),
         Search(Objectives(_two()), 5, prior=believed),

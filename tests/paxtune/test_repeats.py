@@ -416,7 +416,7 @@ def test_early_stopping_compares_all_trials() -> None:
         ran(study, 1.0, 1.2)
         trial = ask(study)
         trial.report(1, {'loss': 5.0})
-        assert study.should_stop(trial) is not None
+        assert study.judge(trial) is not None
 
 
 def test_checkpoints_stay_until_it_is_clear_which_trial_stands_for_a_decision(

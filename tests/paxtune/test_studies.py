@@ -94,7 +94,8 @@ def test_list_tells_of_every_study_below(made: Path, shown: Callable[..., str]) 
     assert (done['trials'], done['completed'], done['done']) == (5, 5, True)
     assert (some['trials'], some['num_trials'], some['best'], some['done']) == (8, 9, 0.1, False)
     assert {how: some[how] for how in OUTCOMES} == {
-        'completed': 3, 'stopped': 1, 'infeasible': 2, 'active': 1, 'requested': 1,
+        'completed': 3, 'stopped': 1, 'infeasible': 2, 'active': 1, 'paused': 0,
+        'requested': 1,
     }  # fmt: skip
     assert (front['front'], front['best']) == (2, None)
     assert (measured['front'], measured['best']) == (None, None)

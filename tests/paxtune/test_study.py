@@ -13,7 +13,7 @@ from paxtune.algorithms import (
     RandomSearch,
     RegularizedEvolution,
 )
-from paxtune.policies import MedianStopping
+from paxtune.policies import MedianStopping, Stop
 from paxtune.rewards import MetricReward, NonFiniteRewardError
 from paxtune.study import Study
 from paxtune.trial import Trial
@@ -303,9 +303,9 @@ def test_early_stopping_compares_with_completed_and_stopped_trials_only(tmp_path
         _measured(study, 0.0).fail('because')
         _measured(study, 1.0).stop('because')
         trial = ask(study)
-        assert study.should_stop(trial) is None
+        assert study.judge(trial) is None
         trial.report(10, {'loss': 1.1})
-        assert study.should_stop(trial) == (
+        assert study.judge(trial) == Stop(
             'best reward 1.1 up to step 10 is worse than 1, the median of 2 trials there'
         )
 
@@ -313,7 +313,7 @@ def test_early_stopping_compares_with_completed_and_stopped_trials_only(tmp_path
 def _measured(study: Study, loss: float) -> Trial:
     trial = ask(study)
     trial.report(10, {'loss': loss})
-    assert study.should_stop(trial) is None
+    assert study.judge(trial) is None
     return trial
 
 
@@ -329,11 +329,11 @@ def test_a_resumed_trial_is_judged_at_the_step_that_it_reports_again(tmp_path):
         trial.report(20, {'loss': 2.0})
     with Study.open(tmp_path, tunable) as study:
         trial = ask(study)
-        assert study.should_stop(trial) is None
+        assert study.judge(trial) is None
         trial.report(10, {'loss': 1.0})
-        assert study.should_stop(trial) is None
+        assert study.judge(trial) is None
         trial.report(20, {'loss': 2.0})
-        assert study.should_stop(trial) is not None
+        assert study.judge(trial) is not None
         assert len(trial.measurements) == 2
 
 
@@ -341,7 +341,7 @@ def test_no_early_stopping_stops_nothing(study):
     for _ in range(5):
         trial = ask(study)
         trial.report(10, {'loss': float(trial.id)})
-        assert study.should_stop(trial) is None
+        assert study.judge(trial) is None
         trial.complete()
 
 

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from paxtune.console import Progress
+from paxtune.policies import Stop
 from paxtune.runners import ExperimentRunner, trial_directory
 from paxtune.study import Study
 from paxtune.trial import Trial
@@ -76,7 +77,7 @@ def test_a_kill_at_the_end_of_a_trial_leaves_no_record_behind(
     with monkeypatch.context() as kill:
         kill.setattr(Trial, end, killed)
         if end == 'stop':
-            kill.setattr(Study, 'should_stop', lambda *args: 'worse than the median')
+            kill.setattr(Study, 'judge', lambda *args: Stop('worse than the median'))
         with pytest.raises(KeyboardInterrupt):
             tune(study)
     train(whole)
@@ -110,7 +111,7 @@ def test_a_last_save_that_fails_makes_the_trial_infeasible(
             raise OSError('no space left on device')
 
     train(run)
-    monkeypatch.setattr(Study, 'should_stop', lambda *args: 'worse than the median')
+    monkeypatch.setattr(Study, 'judge', lambda *args: Stop('worse than the median'))
     tune(study)
     for trial in study.trials:
         assert trial.infeasible_reason == 'OSError: no space left on device'

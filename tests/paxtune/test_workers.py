@@ -168,7 +168,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(
         assert 'To resume: python -m paxtune.search' in out
         assert not running(study)
         last = [trial.history[-1]['event'] for trial in study.trials if not trial.is_terminal]
-        assert last == ['paused', 'paused']
+        assert last == ['released', 'released']
         ended(search(tmp_path, '--workers=2', cache=cache))
         assert told(study.trials) == undisturbed
 

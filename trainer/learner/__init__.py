@@ -12,6 +12,7 @@ from trainer.learner.pieces import Cycle as Cycle
 from trainer.learner.pieces import Piecewise as Piecewise
 from trainer.learner.pieces import PiecewiseConstant as PiecewiseConstant
 from trainer.learner.pieces import Scaled as Scaled
+from trainer.learner.rungs import DecayAtRungs as DecayAtRungs
 from trainer.learner.schedules import Constant as Constant
 from trainer.learner.schedules import Cosine as Cosine
 from trainer.learner.schedules import Exponential as Exponential

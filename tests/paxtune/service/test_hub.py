@@ -205,7 +205,7 @@ def test_a_trial_that_was_given_back_is_there_for_all(service: Service) -> None:
     ask(first).release('after step 3')
     trial = ask(second)
     assert (trial.id, trial.attempt) == (1, 1)
-    assert [event['event'] for event in trial.history] == ['claimed', 'paused', 'claimed']
+    assert [event['event'] for event in trial.history] == ['claimed', 'released', 'claimed']
 
 
 def test_what_is_sent_again_is_done_once(service: Service) -> None:

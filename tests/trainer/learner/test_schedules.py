@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conformance.schedule_suite import check_schedule
+from trainer.component import key, numbers
 from trainer.learner import (
     Constant,
     Cosine,
     Cycle,
+    DecayAtRungs,
     Exponential,
     Linear,
     Noam,
@@ -32,6 +34,10 @@ SCHEDULES = [
     Cycle(
         schedules=[Linear(hold_steps=4, decay_steps=20), Scaled(schedule=Constant(), scale=0.1)],
         steps=[20, 9],
+    ),
+    DecayAtRungs(ends=[20, 50], final_factor=0.1),
+    DecayAtRungs(
+        ends=[20, 30, 50], decay_share=0.5, final_factor=0.2, shape='cosine', rewarm_steps=3
     ),
     Exponential(decay_steps=50),
     Linear(decay_steps=50, final_factor=0.2),
@@ -176,9 +182,62 @@ def test_warm_up_stable_decay() -> None:
     assert set(got[10:31]) == {1.0} and got[35] == 0.5 and got[40:] == [0.0] * 5
 
 
+@pytest.mark.parametrize(('shape', 'decay'), [('linear', Linear), ('cosine', Cosine)])
+@given(
+    warmup=st.integers(0, 9),
+    length=st.integers(1, 30),
+    share=st.sampled_from([0.2, 0.5, 1.0]),
+    final=st.floats(0, 1),
+    step=st.integers(0, 99),
+)
+def test_to_the_first_rung_it_is_training_that_ends_there(
+    shape: Any, decay: Any, warmup: int, length: int, share: float, final: float, step: int
+) -> None:
+    end = warmup + 10 * length
+    fields: dict[str, Any] = {'warmup_steps': warmup, 'final_factor': final}
+    hold = 10 * length - round(share * 10 * length)
+    ends_there = decay(decay_steps=end, hold_steps=hold, **fields)
+    several, one = (
+        DecayAtRungs(ends=ends, decay_share=share, shape=shape, **fields)
+        for ends in ([end, end + 7], [end])
+    )
+    for at in {min(step, end - 1), end - 1}:
+        wanted = float(ends_there.factor(jnp.int32(at)))
+        assert float(several.factor(jnp.int32(at))) == pytest.approx(wanted, rel=1e-4, abs=1e-5)
+    # With the last rung training ends.
+    wanted = float(ends_there.factor(jnp.int32(step)))
+    assert float(one.factor(jnp.int32(step))) == pytest.approx(wanted, rel=1e-4, abs=1e-5)
+
+
+def test_after_a_rung_it_goes_on_where_it_was_before_the_decay() -> None:
+    schedule = DecayAtRungs(
+        warmup_steps=4, ends=[10, 20], decay_share=0.5, final_factor=0.1, rewarm_steps=2
+    )
+    first = [0.25, 0.5, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 0.7, 0.4]
+    second = [0.55, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.775, 0.55, 0.325]
+    np.testing.assert_allclose(factors(schedule), [*first, *second, *[0.1] * 20], rtol=1e-5)
+
+
+def test_rungs_share_a_program() -> None:
+    fields: dict[str, Any] = {'final_factor': 0.1, 'rewarm_steps': 1, 'decay_share': 0.3}
+    one, other = DecayAtRungs(ends=[4, 8]), DecayAtRungs(ends=[5, 25], **fields)
+    assert key(one) == key(other)
+    assert {'ends[0]', 'ends[1]', *fields} < numbers(one).keys()
+    assert key(one) != key(DecayAtRungs(ends=[4, 8, 12]))
+
+
 @pytest.mark.parametrize(
     'make',
     [
+        lambda: DecayAtRungs(ends=[]),
+        lambda: DecayAtRungs(ends=[0]),
+        lambda: DecayAtRungs(ends=[5, 5]),
+        lambda: DecayAtRungs(ends=[5], warmup_steps=5),
+        lambda: DecayAtRungs(ends=[5, 8], rewarm_steps=3),
+        lambda: DecayAtRungs(ends=[5, 8], rewarm_steps=-1),
+        lambda: DecayAtRungs(ends=[5], decay_share=0.0),
+        lambda: DecayAtRungs(ends=[5], decay_share=1.1),
+        lambda: DecayAtRungs(ends=[5], final_factor=-0.1),
         lambda: Linear(decay_steps=5, hold_steps=5),
         lambda: Linear(decay_steps=5, hold_steps=-1),
         lambda: Exponential(decay_steps=5, final_factor=0.0),

@@ -1,0 +1,159 @@
+"""What a policy makes of the trials of a study: it judges, pauses, promotes and forks them."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from paxtune import protos, spending
+from paxtune.policies import Curve, Fork, Pause, Policy, Promote, Stop, Wait
+from paxtune.rewards import Reward
+from paxtune.store import TrialProto
+from trainer.errors import UserError
+from trainer.experiment import TrainLoop
+
+if TYPE_CHECKING:
+    from paxtune.study import Study
+    from paxtune.trial import Trial
+
+ORIGIN = 'policy'
+"""The origin of a trial that a policy has forked from another one."""
+
+
+class Advancing:
+    """The policy of a study, asked with what is recorded of its trials."""
+
+    def __init__(self, study: 'Study', policy: Policy) -> None:
+        """Asks nothing yet."""
+        self._study, self._policy = study, policy
+        self._ended: dict[int, tuple[object, Curve]] = {}
+        self._budgets: dict[int, float | None] = {}
+
+    def curves(self, trials: Sequence['Trial']) -> list[Curve]:
+        """What the policy may know of trials: of those that are not infeasible."""
+        return [self._curve(trial) for trial in trials if trial.state != 'INFEASIBLE']
+
+    def judge(self, trial: 'Trial') -> Stop | Pause | None:
+        """What becomes of a trial, judged at the step that it reported last; None if it goes on."""
+        own = self._read(trial, until=trial.step)
+        if not own.measurements:
+            return None
+        others = self.curves([other for other in self._study.trials if other.id != trial.id])
+        return self._policy.verdict(own, others, self._reward)
+
+    def next(self, trials: Sequence['Trial']) -> Promote | Fork | Wait | None:
+        """What somebody who has nothing to do is to do, before anything new is suggested."""
+        if not self._policy.pauses:
+            return None
+        study = self._study
+        number = trials[-1].id + 1 if trials else 1
+        return self._policy.next(
+            self.curves([trial for trial in trials if not trial.is_imported]),
+            self._reward,
+            study.suggestions.request(number),
+            len(trials) < study.num_trials,
+        )
+
+    def act(self, action: Promote | Fork, add: Callable[[TrialProto], TrialProto]) -> None:
+        """Does what comes next.
+
+        A kill in between leaves a trial that is replaced and has not ended: see `end_replaced`.
+
+        Args:
+            action: what to do.
+            add: adds a trial, whose turn it is.
+
+        Raises:
+            TurnLostError: trials were added in the meantime.
+        """
+        study = self._study
+        if isinstance(action, Promote):
+            study.trial(action.trial).promote(action.reason)
+            return
+        notes = {
+            'origin': ORIGIN,
+            'parent': str(action.trial),
+            'forked_from': f'{action.trial}@{action.step}',
+            'replaces': str(action.replaces),
+        }
+        requested = TrialProto.State.REQUESTED
+        proto = protos.new_trial(study.space.spec, action.decisions, notes, requested)
+        proto.id = str(study.store.max_id() + 1)
+        add(proto)
+        self.end_replaced(study.trials)
+
+    def end_replaced(self, trials: Sequence['Trial']) -> None:
+        """Ends the paused trials whose place others have taken."""
+        takers = {trial.replaces: trial.id for trial in trials if trial.replaces is not None}
+        for trial in trials:
+            if trial.is_paused and trial.id in takers:
+                self._end(trial, f'replaced by trial {takers[trial.id]}')
+
+    def end_paused(self, trials: Sequence['Trial']) -> None:
+        """Ends the trials that are paused still when the study is done."""
+        for trial in trials:
+            if trial.is_paused:
+                self._end(trial, f'not promoted from step {trial.pauses[-1]}')
+
+    def _end(self, trial: 'Trial', reason: str) -> None:
+        # Other workers may do the same.
+        with contextlib.suppress(RuntimeError):
+            trial.end_early(reason)
+
+    @property
+    def _reward(self) -> Reward | None:
+        rewards = self._study.rewards
+        return rewards[0] if len(rewards) == 1 else None
+
+    def _curve(self, trial: 'Trial') -> Curve:
+        if not trial.is_terminal:
+            return self._read(trial)
+        known = self._ended.get(trial.id)
+        # Another trial may have got the number of one that was deleted.
+        if known is None or known[0] is not trial.by_id:
+            known = self._ended[trial.id] = (trial.by_id, self._read(trial))
+        return known[1]
+
+    def _read(self, trial: 'Trial', until: int | None = None) -> Curve:
+        measured = [each for each in trial.measurements if until is None or each.step <= until]
+        return Curve(
+            id=trial.id,
+            state=_state(trial),
+            measurements=measured,
+            spent=spending.spent(measured, self._policy.unit),
+            budget=self._budget(trial),
+            pauses=trial.pauses,
+            decisions=trial.by_id,
+            forked_from=trial.forked_from,
+            replaces=trial.replaces,
+        )
+
+    def _budget(self, trial: 'Trial') -> float | None:
+        if trial.id not in self._budgets:
+            self._budgets[trial.id] = self._find_budget(trial)
+        return self._budgets[trial.id]
+
+    def _find_budget(self, trial: 'Trial') -> float | None:
+        space, unit = self._study.space, self._policy.unit
+        if not space.is_tunable:
+            return None
+        train = self._study.value.sym_getattr('train')
+        if unit == 'steps' and isinstance(train, TrainLoop) and not space.sub_experiments:
+            steps = train.sym_getattr('num_train_steps')
+            if isinstance(steps, int):
+                return float(steps)  # To make thousands of experiments takes a while.
+        from paxtune.runners import parts_of
+
+        try:
+            return spending.budget(parts_of(space, trial.by_id), unit)
+        except (UserError, ValueError):
+            return None  # It will turn out to be infeasible.
+
+
+def _state(
+    trial: 'Trial',
+) -> Literal['waiting', 'running', 'paused', 'completed', 'stopped']:
+    if trial.is_terminal:
+        return 'completed' if trial.stop_reason is None else 'stopped'
+    if trial.state == 'REQUESTED':
+        return 'waiting'
+    return 'paused' if trial.is_paused else 'running'
