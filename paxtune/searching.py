@@ -93,6 +93,11 @@ class Search(Component):
             value = self.sym_getattr(name)
             if value is not None and not value > 0:
                 raise ValueError(f'{name} must be above 0: {value}')
+        if self.repeats > 1 and self.policy is not None and self.policy.pauses:
+            raise ValueError(
+                f'repeats ({self.repeats}) compare trials that were trained to their ends: '
+                f'{type(self.policy).__name__} pauses trials'
+            )
         if len(self.rewards) != 1:
             needing = [
                 name

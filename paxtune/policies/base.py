@@ -128,10 +128,20 @@ class Policy(Component):
         """Whether it pauses trials, so that they must be able to go on from a checkpoint."""
         return False
 
+    @property
+    def forks(self) -> bool:
+        """Whether it forks trials, each of which must be one run."""
+        return False
+
+    @property
+    def needs_budget(self) -> bool:
+        """Whether it must know what a trial spends if it is trained to its end."""
+        return self.grace > 0.0
+
     def rungs(self, curve: Curve) -> Sequence[float]:
         """The budgets at which it compares a trial with others, in its unit, from the lowest.
 
-        None where it has no such rungs: it judges a trial after every measurement.
+        Empty where it has no such rungs: it judges a trial after every measurement.
         """
         return ()
 

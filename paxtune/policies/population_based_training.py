@@ -82,6 +82,10 @@ class PopulationBasedTraining(Policy):
     def pauses(self) -> bool:
         return True
 
+    @property
+    def forks(self) -> bool:
+        return True
+
     def judge(self, curve: Curve, others: Sequence[Curve], reward: Reward | None) -> Pause | None:
         reward_score(self, reward)
         last = curve.measurements[-1]

@@ -47,6 +47,10 @@ class Rungs(Policy):
         if self.unit == 'seconds' and self.max_budget is None:
             raise ValueError('max_budget must be given in seconds: no trial knows its own')
 
+    @property
+    def needs_budget(self) -> bool:
+        return super().needs_budget or self.max_budget is None
+
     def rungs(self, curve: Curve) -> Sequence[float]:
         """The rungs of a trial, from the lowest.
 

@@ -1,4 +1,4 @@
-"""Whatever stands in `--set`, `--tune`, `--algorithm`, `--policy`, `derived(…)` and `--decisions`."""
+"""Whatever stands in the flags that take a value: overrides, parts, `derived(…)`, decisions."""
 
 import argparse
 import functools

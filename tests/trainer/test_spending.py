@@ -1,12 +1,14 @@
 """What a run has spent: the same however often it was interrupted."""
 
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.trainer.test_loop import measured
 from tests.trainer.tiny import LENGTH, CountingInput, experiment
+from trainer import speed
+from trainer.checkpoint import Checkpoints
 from trainer.costs import static_costs, tokens_per_step
 from trainer.inputs.base import Batch
 from trainer.loop import Interrupted, Measurement, run
@@ -42,32 +44,52 @@ def test_interruptions_change_nothing_of_it(tmp_path: Path) -> None:
     assert spent(got[-1]) == spent(whole[-1])
 
 
-def test_seconds_go_on_where_they_were(tmp_path: Path) -> None:
-    class Slow(CountingInput):
-        def get_next(self) -> Batch:
-            time.sleep(0.1)
-            return super().get_next()
+class Timed(CountingInput):
+    """Takes a second for a batch of training, and 100 for one of an evaluation."""
 
-    made = experiment(num_steps=4, train_input=Slow(batch_size=8, is_training=True))
-    running = run(made, tmp_path)
-    first = next(running).metrics['spent_seconds']
-    # That of the first step does not count, nor does what whoever listens takes.
-    assert 0.1 <= first < 0.9
-    time.sleep(1)
-    assert first + 0.2 <= next(running).metrics['spent_seconds'] < first + 1
-    running.close()
-    (again,) = measured(made, tmp_path)
-    assert first + 0.2 <= again.metrics['spent_seconds'] < first + 1
+    def get_next(self) -> Batch:
+        CLOCK.seconds += 1 if self.is_training else 100
+        return super().get_next()
 
 
-def test_evaluation_and_saves_take_none(tmp_path: Path) -> None:
-    class SlowEvaluation(CountingInput):
-        def get_next(self) -> Batch:
-            time.sleep(0 if self.is_training else 0.3)
-            return super().get_next()
+class Clock:
+    """A clock that only those move who are said to take time."""
 
-    made = experiment(num_steps=4, eval_inputs={'eval': SlowEvaluation(batch_size=8)})
-    assert measured(made, tmp_path)[-1].metrics['spent_seconds'] < 0.9
+    seconds = 0.0
+
+    def perf_counter(self) -> float:
+        return self.seconds
+
+
+CLOCK = Clock()
+
+
+def test_seconds_are_those_of_steps_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save = Checkpoints.save
+
+    def slow(*args: Any) -> str:
+        CLOCK.seconds += 10_000
+        return save(*args)
+
+    monkeypatch.setattr(speed, 'time', CLOCK)
+    monkeypatch.setattr(Checkpoints, 'save', slow)
+    made = experiment(
+        train_input=Timed(batch_size=8, is_training=True),
+        eval_inputs={'eval': Timed(batch_size=8)},
+    )
+    whole = []
+    for each in run(made, tmp_path / 'whole'):
+        whole.append(each.metrics['spent_seconds'])
+        CLOCK.seconds += 1_000_000
+    assert whole == [1, 3, 5]  # Without the first step.
+    asked = iter([False, False, True])
+    with pytest.raises(Interrupted, match='at step 3'):
+        measured(made, tmp_path / 'parts', should_interrupt=asked.__next__)
+    parts = measured(made, tmp_path / 'parts')
+    # The fourth step was the first of its process.
+    assert [each.metrics['spent_seconds'] for each in parts] == [2, 4]
+    (again,) = measured(made, tmp_path / 'parts')
+    assert again.metrics['spent_seconds'] == 4
 
 
 def test_what_each_step_adds_is_known_before(tmp_path: Path) -> None:
@@ -91,14 +113,14 @@ def test_a_warm_start_spends_its_own_unless_it_counts_the_steps_of_its_source(
 
 
 def test_the_clock_stands_still_before_the_first_step() -> None:
-    speed = Speed()
-    spending = Spending(speed)
+    clock = Speed()
+    spending = Spending(clock)
     assert spending.metrics(2.0) == dict.fromkeys(SPENT, 0.0)
-    speed.start()
-    speed.count(8)
+    clock.start()
+    clock.count(8)
     spending.count(8)
-    speed.start()
-    seconds = speed.total_seconds()
-    assert 0 < seconds == speed.total_seconds()
+    clock.start()
+    seconds = clock.total_seconds()
+    assert 0 < seconds == clock.total_seconds()
     again = Spending(Speed(), spending.to_json())
     assert again.metrics(2.0) == dict(zip(SPENT, (8.0, 16.0, seconds), strict=True))
