@@ -28,9 +28,9 @@ def simulate(
     """Runs a study on recorded curves. The same arguments give the same run.
 
     With one worker it makes the decisions that a study makes in the same place. Who has nothing to
-    do asks the policy until that has nothing more to promote or to fork; then a trial is taken that
-    waits, a promoted one first; then one is suggested, unless the policy says to wait. Somebody
-    who has to wait asks again whenever something was measured.
+    do asks the policy: a trial that is promoted goes on at once, those that are forked wait. Where
+    there is nothing to promote, the first trial is taken that waits; then one is suggested, unless
+    the policy says to wait. Somebody who has to wait asks again whenever something was measured.
 
     Training takes as long as it took, or a unit of time for each step where the table has no
     seconds. Compilation, evaluation and saving take no time.
@@ -216,7 +216,7 @@ class _Study:
                 self._begin_all(workers)
         for trial in self.trials.values():
             if trial.state == 'paused' and not self.is_over:
-                trial.to('stopped', 'it was not promoted')
+                trial.to('stopped', f'not promoted from step {trial.pauses[-1]}')
         return self._result()
 
     def _result(self) -> Run:
@@ -332,11 +332,15 @@ class _Study:
 
     def _next(self) -> _Trial | None:
         """What somebody who has nothing to do is to do next."""
-        may_suggest = self._ask_policy()
-        waiting = [each for each in self.trials.values() if each.state == 'waiting']
-        if waiting:
-            return min(waiting, key=lambda each: (not each.pauses, each.id))
-        return self._suggested() if may_suggest and self._has_room else None
+        action = self._ask_policy()
+        if isinstance(action, Promote):
+            promoted = self._paused(action.trial)
+            promoted.reason = action.reason
+            return promoted
+        waiting = (each for each in self.trials.values() if each.state == 'waiting')
+        if (first := next(waiting, None)) is not None:
+            return first
+        return None if isinstance(action, Wait) or not self._has_room else self._suggested()
 
     @property
     def _has_room(self) -> bool:
@@ -344,20 +348,17 @@ class _Study:
             len(self.trials) < self.num_trials and self.answers.left > 0 and not self.is_exhausted
         )
 
-    def _ask_policy(self) -> bool:
-        """Carries out what the policy wants. Returns whether a trial may be suggested."""
-        if self.policy is None:
-            return True
+    def _ask_policy(self) -> Promote | Wait | None:
+        """What the policy wants, once it has made its forks."""
+        policy = self.policy
+        if policy is None or not policy.pauses:
+            return None
         while True:
-            action = self.policy.next(
-                list(self.curves.values()), self.table.reward, self._request(), self._has_room
-            )
-            if isinstance(action, Promote):
-                self._to(self._paused(action.trial), 'waiting', action.reason)
-            elif isinstance(action, Fork):
-                self._fork(action)
-            else:
-                return not isinstance(action, Wait)
+            curves, may_begin = list(self.curves.values()), len(self.trials) < self.num_trials
+            action = policy.next(curves, self.table.reward, self._request(), may_begin)
+            if not isinstance(action, Fork):
+                return action
+            self._fork(action)
 
     def _paused(self, id_: int) -> _Trial:
         trial = self.trials.get(id_)
@@ -377,8 +378,8 @@ class _Study:
             raise UserError(
                 'the table has not enough rows for the trials that the policy forks'
             ) from None
-        self._to(replaced, 'stopped', f'replaced: {fork.reason}')
-        self._add(row, Suggestion(fork.decisions), fork)
+        child = self._add(row, Suggestion(fork.decisions), fork)
+        self._to(replaced, 'stopped', f'replaced by trial {child.id}')
 
     def _suggested(self) -> _Trial | None:
         try:
