@@ -28,6 +28,11 @@ class Reward(Component):
     goal: Literal['minimize', 'maximize']
     reward_for_nan: float | None = None
 
+    def _on_bound(self) -> None:
+        super()._on_bound()
+        # To look a field up takes PyGlove microseconds, and scores are compared by thousands.
+        self._maximizes = self.sym_init_args.get('goal') == 'maximize'
+
     def check(self) -> None:
         if self.reward_for_nan is not None and not math.isfinite(self.reward_for_nan):
             raise ValueError(f'reward_for_nan must be finite: {self.reward_for_nan}')
@@ -72,7 +77,7 @@ class Reward(Component):
 
     def score(self, reward: float) -> float:
         """A reward with its sign such that more is better."""
-        return reward if self.goal == 'maximize' else -reward
+        return reward if self._maximizes else -reward
 
     def _measured(
         self, metric: str | Metric, metrics: Mapping[str, float], *field: str | int

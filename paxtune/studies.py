@@ -1,7 +1,7 @@
 """Looks at studies, and changes them.
 
     python -m paxtune.studies list [ROOT]
-    python -m paxtune.studies show|trials|best|diff|lineage|export DIR …
+    python -m paxtune.studies show|trials|best|diff|lineage|export|curves DIR …
     python -m paxtune.studies add|confirm|import|retry|delete DIR …
     python -m paxtune.studies stop DIR [TRIAL …]
 
@@ -128,6 +128,8 @@ def _flags(is_in_service: bool) -> argparse.ArgumentParser:
     add('lineage', _lineage, 'draws which trial has its weights from which', is_view=True)
     parser = add('export', _export, 'writes a whole study as JSON')
     parser.add_argument('--out', metavar='FILE', help='standard output by default')
+    parser = add('curves', _curves, 'writes the learning curves, for python -m paxtune.simulate')
+    parser.add_argument('--out', metavar='FILE', help='.json; standard output by default')
     parser = add('import', _import, 'adds the ended trials that `export` wrote, where they fit')
     parser.add_argument('file', metavar='FILE')
     parser = add('add', _add, 'adds a trial, which will run before new suggestions')
@@ -239,18 +241,34 @@ def _lineage(args: Args) -> None:
 
 def _export(args: Args) -> None:
     from paxtune import exchange
-    from paxtune.printing import say
-    from trainer.directory import write_text
 
     with _opened(args) as study:
         text = json.dumps(exchange.export(study), indent=2, allow_nan=False)
-    if args.out is None:
+    _put(args.out, text + '\n')
+
+
+def _curves(args: Args) -> None:
+    from paxtune.simulation.export import curves
+
+    if args.out is not None and not args.out.endswith('.json'):
+        raise UserError(f'--out={args.out}: curves are written as JSON: name it FILE.json')
+    with _opened(args) as study:
+        text = curves(study)
+    _put(args.out, text)
+
+
+def _put(out: str | None, text: str) -> None:
+    """Writes a text to the file of --out; to standard output without one."""
+    from paxtune.printing import say
+    from trainer.directory import write_text
+
+    if out is None:
         say(text)
         return
     try:
-        write_text(args.out, text + '\n')
+        write_text(out, text)
     except OSError as error:
-        raise UserError(f'--out={args.out}: cannot be written: {error.strerror}') from error
+        raise UserError(f'--out={out}: cannot be written: {error.strerror}') from error
 
 
 @contextlib.contextmanager

@@ -142,7 +142,8 @@ def _version(library: str) -> str:
 def problems_fingerprint() -> str:
     """What tells the problems from what they were."""
     names = ('bbob.py', 'problems.py', 'tables.py', 'cells.py')
-    return _digest([], [ROOT / 'benchmarks' / 'search' / name for name in names])
+    sources = [ROOT / 'benchmarks' / 'search' / name for name in names]
+    return _digest([], [*sources, ROOT / 'paxtune' / 'simulation' / 'nearest.py'])
 
 
 def _digest(parts: Sequence[str], files: Sequence[Path]) -> str:

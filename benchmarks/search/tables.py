@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.search.problems import Instance, Objective, Parameter, Problem, Values
+from paxtune.simulation.nearest import Box, Unused, one_minus_betas
 
 NAMES = (
     'imdb_patch128_LSTM128_avg_bs64',
@@ -61,30 +62,20 @@ def table_problem(name: str, names: Sequence[str], hp: np.ndarray, losses: np.nd
         hp: [n, columns], above 0; below 1 in columns whose name begins with 'beta'.
         losses: [n].
     """
-    is_beta = [each.startswith('beta') for each in names]
-    columns = np.where(is_beta, 1 - hp, hp)
+    labels, columns = one_minus_betas(names, hp)
     low, high = columns.min(0), columns.max(0)
-    labels = [
-        f'one_minus_{each}' if is_ else each for each, is_ in zip(names, is_beta, strict=True)
-    ]
     parameters = tuple(
         Parameter(label, 'number', float(first), float(last), log=True)
         for label, first, last in zip(labels, low, high, strict=True)
     )
-
-    def shares(numbers: np.ndarray) -> np.ndarray:
-        return (np.log(numbers) - np.log(low)) / (np.log(high) - np.log(low))
-
-    rows = shares(columns)
+    box = Box(low, high, [True] * len(labels))
+    rows = box.shares(columns)
 
     def start() -> Objective:
-        used = np.zeros(len(rows), bool)
+        unused = Unused(rows)
 
         def objective(values: Values) -> float | None:
-            point = shares(np.array([values[label] for label in labels], float))
-            distances = np.where(used, np.inf, ((rows - point) ** 2).sum(-1))
-            row = int(distances.argmin())
-            used[row] = True
+            row = unused.take(box.shares(np.array([values[label] for label in labels], float)))
             return float(losses[row]) if np.isfinite(losses[row]) else None
 
         return objective

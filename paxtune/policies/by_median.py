@@ -1,5 +1,6 @@
 """Stops trials that lag behind the others."""
 
+import bisect
 import statistics
 from collections.abc import Sequence
 from typing import Literal
@@ -51,12 +52,16 @@ class MedianStopping(Policy):
         step, reached = last.step, curve.spent[-1]
         if step < self.warmup_steps or last.reward is None:
             return None
-        rivals = [self._stand(other, reached) for other in others]
+        # Read once: a study may have thousands of trials.
+        exactly, average = self.unit == 'steps', self.compare == 'averages'
+        rivals = [_stand(other, reached, exactly, average) for other in others]
         known = [rival for rival in rivals if rival is not None]
         if len(known) < self.min_trials:
             return None
         median = statistics.median(known)
-        best = max((value for _, value in _rewards(curve)), key=score)
+        best = max(
+            (each.reward for each in curve.measurements if each.reward is not None), key=score
+        )
         if score(best) >= score(median):
             return None
         return Stop(
@@ -64,19 +69,24 @@ class MedianStopping(Policy):
             f'the median of {len(known)} trials there'
         )
 
-    def _stand(self, other: Curve, reached: float) -> float | None:
-        """What stands for another trial where it had spent as much; None if it never had."""
-        if not other.spent or other.spent[-1] < reached:
-            return None
-        rewards = [(at, value) for at, value in _rewards(other) if at <= reached]
-        # Evaluations come every so many steps: only there can trials be met exactly.
-        if not rewards or (self.unit == 'steps' and rewards[-1][0] != reached):
-            return None
-        values = [value for _, value in rewards]
-        return statistics.fmean(values) if self.compare == 'averages' else values[-1]
 
+def _stand(other: Curve, reached: float, exactly: bool, average: bool) -> float | None:
+    """What stands for another trial where it had spent as much; None if it never had.
 
-def _rewards(curve: Curve) -> list[tuple[float, float]]:
-    """What a trial had spent where it has a reward, and the rewards."""
-    found = zip(curve.spent, curve.measurements, strict=True)
-    return [(at, each.reward) for at, each in found if each.reward is not None]
+    Args:
+        other: the other trial.
+        reached: what had been spent.
+        exactly: it must have a reward at exactly that, since evaluations come every so many steps.
+        average: whether that is the average of its rewards up to there, or the last of them.
+    """
+    if not other.spent or other.spent[-1] < reached:
+        return None
+    last = bisect.bisect_right(other.spent, reached) - 1
+    while last >= 0 and other.measurements[last].reward is None:
+        last -= 1
+    if last < 0 or (exactly and other.spent[last] != reached):
+        return None
+    if not average:
+        return other.measurements[last].reward
+    rewards = (each.reward for each in other.measurements[: last + 1])
+    return statistics.fmean(each for each in rewards if each is not None)

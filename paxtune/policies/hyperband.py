@@ -29,13 +29,13 @@ class Hyperband(PromotingAsha):
 
     def rungs(self, curve: Curve) -> Sequence[float]:
         rungs = super().rungs(curve)
-        return rungs[_bracket(curve.id, len(rungs), self.reduction_factor) :]
+        return rungs[_bracket(curve.id, len(rungs), self._fields[2]) :]
 
     def brackets(self, curves: Sequence[Curve]) -> list[Sequence[Curve]]:
         brackets: dict[int, list[Curve]] = {}
         for curve in curves:
             count = len(super().rungs(curve))
-            number = _bracket(curve.id, count, self.reduction_factor)
+            number = _bracket(curve.id, count, self._fields[2])
             brackets.setdefault(number, []).append(curve)
         return [brackets[number] for number in sorted(brackets)]
 

@@ -28,6 +28,12 @@ class Rungs(Policy):
     max_budget: float | None = None
     reduction_factor: int = 3
 
+    def _on_bound(self) -> None:
+        super()._on_bound()
+        # To look a field up takes PyGlove microseconds, and trials are judged by thousands.
+        names = ('min_budget', 'max_budget', 'reduction_factor', 'grace')
+        self._fields = tuple(self.sym_init_args.get(name) for name in names)
+
     def check(self) -> None:
         super().check()
         if not 0.0 < self.min_budget < math.inf:
@@ -51,22 +57,23 @@ class Rungs(Policy):
         Raises:
             ValueError: nobody knows the trial's budget, and `max_budget` is not given.
         """
-        budget = curve.budget if self.max_budget is None else self.max_budget
+        lowest, most, factor, grace = self._fields
+        budget = curve.budget if most is None else most
         if budget is None:
             raise ValueError('max_budget must be given where nobody knows the budget of a trial')
-        least = self.grace * (curve.budget or 0.0)
-        return _rungs(self.min_budget, budget, self.reduction_factor, least)
+        return _rungs(lowest, budget, factor, grace * (curve.budget or 0.0))
 
     def values(self, curve: Curve) -> dict[float, float]:
         """The reward of a trial at each rung that it has passed."""
         values: dict[float, float] = {}
+        spent, measurements = curve.spent, curve.measurements
         for rung in self.rungs(curve):
-            there = range(bisect.bisect_left(curve.spent, rung), len(curve.spent))
-            rewards = (curve.measurements[index].reward for index in there)
-            value = next((reward for reward in rewards if reward is not None), None)
-            if value is None:
+            index = bisect.bisect_left(spent, rung)
+            while index < len(spent) and not measurements[index].rewards:
+                index += 1
+            if index == len(spent):
                 break
-            values[rung] = value
+            (values[rung],) = measurements[index].rewards
         return values
 
     def passed_now(self, curve: Curve) -> float | None:

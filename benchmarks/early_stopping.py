@@ -1,0 +1,306 @@
+"""How much less compute policies need than full runs, for a result that is as good.
+
+    python benchmarks/early_stopping.py --check
+
+Part 1, in paxtune's simulator: eight tables of TaskSet (`benchmarks/search/tables.py`), from
+`--data_dir`. The public finds them in the repository of DPL,
+https://github.com/releaunifreiburg/DPL, as <data_dir>/taskset/FixedTextRNNClassification_*.npz with
+`hp_names`, `hp` [1000, 8] and `valid_loss` [1000, 51]; what is not there is left out, and a line
+says so. Trials are drawn at random, the same ones for every policy, 100 seeds, one worker. Compute
+is counted in evaluations: a full trial is trained for 51, one that diverges until it does.
+
+The target of a table is the median over the seeds of the best of 64 full trials. A run ends when a
+trial that was trained to its end is as good; it may begin as many trials as it needs, until all
+1,000 rows are used. What a policy saves is the median over seeds of the compute that full runs need
+by the median of what it needs itself; over tables, the geometric mean. A run that never gets there,
+because the policy ended all rows that are as good, counts as having needed all that it spent,
+which is too little; how many did get there stands beside it. Intervals hold 95 % of what comes of
+drawing seeds and tables again.
+
+Beside that: what 64 trials cost by full runs, and their normalized regret, (best - best of the
+table) / (median of the table - best of the table), both in the mean.
+
+Goals: ASHA needs 3.5 times less than full runs, promoting ASHA 4.5 times, the median rule 1.4.
+
+Part 2, with `--real`: `lm.StdlibTunable` is really trained, the same trials without a policy, with
+ASHA, and with promoting ASHA, one after another in --work_dir. Steps, the best reward, and how well
+the rungs told the ends are told as they come out.
+
+`--quick` has 2 tables and 8 seeds; `--check` exits with 1 where a goal is missed.
+"""
+
+import argparse
+import dataclasses
+import functools
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+
+from benchmarks.search import tables
+from paxtune.algorithms import RandomSearch, Request, Suggestion
+from paxtune.policies import (
+    Asha,
+    CurveExtrapolation,
+    Hyperband,
+    MedianStopping,
+    Policy,
+    PromotingAsha,
+)
+from paxtune.simulation.files import read
+from paxtune.simulation.simulator import simulate
+
+ROOT = Path(__file__).parents[1]
+TRIALS, SEEDS = 64, 100
+FULL = 'full'
+GOALS = {'asha': 3.5, 'promoting_asha': 4.5, 'median': 1.4}
+_REPLICATES = 2000
+_SUGGESTIONS: dict[tuple[int, int], Suggestion] = {}
+
+
+def policies() -> dict[str, Policy | None]:
+    """What is compared, by name."""
+    return {
+        FULL: None,
+        'median': MedianStopping(),
+        'asha': Asha(min_budget=3, reduction_factor=3),
+        'promoting_asha': PromotingAsha(min_budget=3, reduction_factor=3),
+        'hyperband': Hyperband(min_budget=3, reduction_factor=3),
+        'extrapolation': CurveExtrapolation(),
+    }
+
+
+class Remembered(RandomSearch):
+    """Random search that draws the trials of a seed once: all policies are given the same."""
+
+    def suggest(self, request: Request) -> Suggestion:
+        key = request.seed, request.number
+        if key not in _SUGGESTIONS:
+            _SUGGESTIONS[key] = super().suggest(request)
+        return _SUGGESTIONS[key]
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What a policy did on a table, a value for each seed.
+
+    Attributes:
+        needed: the compute until a trial was as good as the target; all of it where none was.
+        reached: whether one was.
+        compute: of 64 trials, by that of full runs.
+        regret: of their best.
+        seconds: that it took to simulate all of this.
+    """
+
+    needed: list[float]
+    reached: list[bool]
+    compute: list[float]
+    regret: list[float]
+    seconds: float
+
+
+def of_table(file: Path, seeds: int, names: Sequence[str]) -> dict[str, Found]:
+    """What the policies did on one table."""
+    table = read(str(file), 'valid_loss', 'minimize')
+    _SUGGESTIONS.clear()  # They are of another table's space.
+    run = functools.partial(simulate, table, algorithm=Remembered())
+    full = [run(None, num_trials=TRIALS, seed=seed) for seed in range(seeds)]
+    target = statistics.median(each.best for each in full if each.best is not None)
+    found = {}
+    for name in names:
+        policy, began = policies()[name], time.process_time()
+        short = [run(policy, num_trials=TRIALS, seed=seed) for seed in range(seeds)]
+        long = [
+            run(policy, num_trials=len(table.rows), seed=seed, target=target)
+            for seed in range(seeds)
+        ]
+        needed = [each.compute_to(target) for each in long]
+        found[name] = Found(
+            [each.compute if at is None else at for at, each in zip(needed, long, strict=True)],
+            [each is not None for each in needed],
+            [own.compute / other.compute for own, other in zip(short, full, strict=True)],
+            [each.regret for each in short],
+            time.process_time() - began,
+        )
+    return found
+
+
+def saving(found: Mapping[str, Mapping[str, Found]], name: str) -> tuple[float, float, float]:
+    """By how much a policy's runs need less than full ones, and the interval around it.
+
+    Args:
+        found: by table and policy.
+        name: of the policy.
+    """
+    pairs = [
+        np.array([of[FULL].needed, of[name].needed], float) for of in found.values() if name in of
+    ]
+    exact = [np.median(each, -1) for each in pairs]
+    rng, count = np.random.default_rng(0), len(pairs)
+    logs = np.empty((_REPLICATES, count))
+    for i, pair in enumerate(pairs):
+        seeds = rng.integers(pair.shape[1], size=(_REPLICATES, pair.shape[1]))
+        full, own = np.median(pair[:, seeds], -1)
+        logs[:, i] = np.log(full / own)
+    again = np.take_along_axis(logs, rng.integers(count, size=(_REPLICATES, count)), 1).mean(-1)
+    low, high = np.exp(np.quantile(again, [0.025, 0.975]))
+    value = math.exp(statistics.fmean(math.log(full / own) for full, own in exact))
+    return value, float(low), float(high)
+
+
+def show(found: Mapping[str, Mapping[str, Found]], names: Sequence[str]) -> dict[str, float]:
+    """Prints the tables. Returns the savings."""
+    print(f'{"times less compute to the target":34}' + ''.join(f'{name:>16}' for name in names))
+    for table, of in found.items():
+        full = statistics.median(of[FULL].needed)
+        ratios = [full / statistics.median(of[name].needed) for name in names]
+        reached = [statistics.fmean(of[name].reached) for name in names]
+        cells = [f'{ratio:.2f} ({share:.0%})' for ratio, share in zip(ratios, reached, strict=True)]
+        print(f'{table:34}' + ''.join(f'{each:>16}' for each in cells))
+    print('in brackets: the share of the runs that reached the target\n')
+    print(f'{"policy":16}{"times less":>24}{"64 trials: compute":>22}{"regret":>10}{"CPU s":>10}')
+    savings = {}
+    for name in names:
+        value, low, high = saving(found, name)
+        savings[name] = value
+        cost, regret = (
+            statistics.fmean(statistics.fmean(getattr(of[name], field)) for of in found.values())
+            for field in ('compute', 'regret')
+        )
+        seconds = sum(of[name].seconds for of in found.values())
+        interval = f'{value:.2f} ({low:.2f}–{high:.2f})'
+        print(f'{name:16}{interval:>24}{cost:>22.3f}{regret:>10.3f}{seconds:>10.1f}')
+    return savings
+
+
+def simulated(args: argparse.Namespace) -> dict[str, float]:
+    """Part 1. Returns the savings by policy; nothing where there are no tables."""
+    for name in tables.missing(args.data_dir):
+        print(f'left out: {name}, which is not in {args.data_dir / "taskset"}')
+    there = [name for name in tables.NAMES if name not in tables.missing(args.data_dir)]
+    there, seeds = (there[2:4], 8) if args.quick else (there, SEEDS)
+    names = list(policies())
+    if args.only:
+        names = [FULL, *(name for name in args.only.split(',') if name != FULL)]
+        if unknown := sorted({*names} - {*policies()}):
+            sys.exit(f'not there: {", ".join(unknown)}; there are {", ".join(policies())}')
+    if not there:
+        return {}
+    files = [tables.path(args.data_dir, name) for name in there]
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        jobs = [pool.submit(of_table, file, seeds, names) for file in files]
+        found = {
+            name.removeprefix('imdb_'): job.result() for name, job in zip(there, jobs, strict=True)
+        }
+    return show(found, names)
+
+
+# --- Real training ---
+
+
+def real(args: argparse.Namespace) -> dict[str, float]:
+    """Part 2. Returns the steps by those of full runs, and the best rewards."""
+    trials, steps, every = (4, 30, 5) if args.quick else (27, 270, 15)
+    lowest = every * (1 if args.quick else 2)
+    asked = {
+        FULL: 'none',
+        'asha': f'Asha(min_budget={lowest})',
+        'promoting_asha': f'PromotingAsha(min_budget={lowest})',
+    }
+    result: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, policy in asked.items():
+            directory = (args.work_dir or Path(scratch)).resolve() / name
+            began = time.perf_counter()
+            _search(directory, policy, trials, steps, every)
+            told = _read(directory, Asha(min_budget=lowest))
+            minutes = (time.perf_counter() - began) / 60
+            print(
+                f'{name}: {told["steps"]:.0f} steps, best {told["best"]:.5f}, '
+                f'{told["completed"]} of {trials} trials completed, {minutes:.1f} min'
+            )
+            for rung in told['rungs']:
+                print(f'  {rung}')
+            if told['warning']:
+                print(f'  {told["warning"]}')
+            result[f'real_{name}_steps'] = told['steps']
+            result[f'real_{name}_best'] = round(told['best'], 5)
+    for name in asked:
+        if name != FULL:
+            full = result[f'real_{FULL}_steps']
+            result[f'real_{name}_times_less'] = round(full / result[f'real_{name}_steps'], 3)
+    return result
+
+
+def _search(directory: Path, policy: str, trials: int, steps: int, every: int) -> None:
+    command = [
+        *[sys.executable, '-m', 'paxtune.search', '--exp=lm.StdlibTunable'],
+        *[f'--policy={policy}', f'--num_trials={trials}', '--algorithm=random_search'],
+        *[f'--job_log_dir={directory}', '--set', f'train.num_train_steps={steps}'],
+        f'train.eval_interval_steps={every}',
+    ]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
+def _read(directory: Path, rungs_of: Policy) -> dict[str, Any]:
+    """What came of a study.
+
+    Args:
+        directory: of the study.
+        rungs_of: whose rungs are looked at, where the study had no policy.
+    """
+    import paxtune
+    from paxtune.advancing import Advancing
+    from paxtune.rung_report import rung_report, warning
+
+    with paxtune.load_study(str(directory)) as study:
+        policy = study.search.policy or rungs_of
+        best = study.best
+        assert best is not None and best.reward is not None
+        rungs = rung_report(Advancing(study, policy).curves(study.trials), policy)
+        return {
+            'steps': float(sum(max((m.step for m in t.measurements), default=0)
+                               for t in study.trials)),
+            'best': best.reward,
+            'completed': len(study.candidates),
+            'rungs': rungs,
+            'warning': warning(rungs, policy.unit),
+        }  # fmt: skip
+
+
+def main() -> int:
+    flags = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    flags.add_argument('--quick', action='store_true')
+    flags.add_argument('--check', action='store_true')
+    flags.add_argument('--data_dir', type=Path, default=ROOT.parent / 'shared' / 'data')
+    flags.add_argument('--only', help='policies, with commas between them')
+    flags.add_argument('--real', action='store_true', help='part 2, instead of part 1')
+    flags.add_argument('--work_dir', type=Path, help='where --real keeps its studies')
+    args = flags.parse_args()
+    if args.real:
+        print('RESULT ' + json.dumps(real(args)))
+        return 0
+    savings = simulated(args)
+    missed = {name: goal for name, goal in GOALS.items() if savings.get(name, 0.0) < goal}
+    for name, goal in missed.items():
+        print(f'goal missed: {name} {savings.get(name, 0.0):.2f} times less, {goal} was wanted')
+    print('RESULT ' + json.dumps({name: round(value, 3) for name, value in savings.items()}))
+    return int(args.check and bool(missed))
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Policies and algorithms on recorded learning curves, without any training."""

@@ -1,0 +1,58 @@
+"""The learning curves of a study, as a table for simulations."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from paxtune import spending
+from paxtune.simulation import files
+from paxtune.simulation.table import UNITS
+from trainer.errors import UserError
+
+if TYPE_CHECKING:
+    from paxtune.study import Study
+    from paxtune.trial import Trial
+
+
+def curves(study: 'Study') -> str:
+    """The text of a file with the curves of a study's ended trials, which `files.read` reads.
+
+    Raises:
+        UserError: the study has another number of rewards than one, or no trial has ended.
+    """
+    if len(study.rewards) != 1:
+        raise UserError(
+            f'a table of curves is of one reward: the study has {len(study.rewards)} of them'
+        )
+    reward = study.rewards[0]
+    # What ran elsewhere has been recorded there.
+    ended = [trial for trial in study.trials if trial.is_terminal and not trial.is_imported]
+    rows = [_row(trial) for trial in ended if trial.measurements or trial.outcome == 'infeasible']
+    if not rows:
+        raise UserError(f'{study.directory or "the study"}: no trial has ended that ran there')
+    return files.write(rows, reward.goal, reward.label)
+
+
+def _row(trial: 'Trial') -> Mapping[str, Any]:
+    measurements = trial.measurements
+    row = {
+        'trial': trial.id,
+        'ended': trial.outcome,
+        'end': trial.reward if trial.outcome == 'completed' else None,
+        'reason': trial.reason,
+        'decisions': trial.decisions,
+        'rewards': [each.reward for each in measurements],
+    }
+    diverges = trial.outcome == 'infeasible'
+    for unit in UNITS:
+        spent = spending.spent(measurements, unit)
+        # One that was never measured has spent nothing that is known.
+        if unit == 'steps' or not measurements or any(spent):
+            row[unit] = [*spent, _next(spent)] if diverges else spent
+    return row
+
+
+def _next(spent: list[float]) -> float:
+    """What a trial had spent when it failed: as much as to the next measurement, more or less."""
+    if len(spent) < 2:
+        return 2 * spent[0] if spent else 0.0
+    return spent[-1] + spent[-1] - spent[-2]

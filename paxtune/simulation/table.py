@@ -1,0 +1,217 @@
+"""Recorded learning curves: what became of trials, evaluation by evaluation."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import pyglove as pg
+
+from paxtune.decisions import Decisions
+from paxtune.measurement import Measurement
+from paxtune.policies.base import Unit
+from paxtune.rewards import MetricReward
+from paxtune.simulation.nearest import Box, Floats, Unused, is_logarithmic
+from trainer.errors import UserError
+
+Goal: TypeAlias = Literal['minimize', 'maximize']
+Value: TypeAlias = bool | int | float | str | None
+
+UNITS: tuple[Unit, ...] = ('steps', 'tokens', 'flops', 'seconds')
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One recorded trial, trained to its end.
+
+    Attributes:
+        decisions: by name.
+        measurements: by step, each with a reward where it has one.
+        spent: by unit, what had been spent at each of them; one more where the trial diverged: what
+            it had spent by then.
+        end: the reward that it was completed with; None where it diverged, and was infeasible, by
+            the evaluation after its last.
+    """
+
+    decisions: Mapping[str, Value]
+    measurements: Sequence[Measurement]
+    spent: Mapping[Unit, Sequence[float]]
+    end: float | None
+
+    @property
+    def steps(self) -> float:
+        """How many steps it takes to its end, or until it diverges."""
+        return self.spent['steps'][-1]
+
+
+class CurveTable:
+    """Recorded trials of one search space, as what a simulated study is answered with.
+
+    The space is made of what differs between the rows: numbers become ranges, on a logarithmic
+    scale where they are positive and span more than two decades; all else becomes a choice. A
+    suggestion is answered by the row next to it that the run has not used yet: by the distance in
+    the box of these ranges, where different categories are as far apart as the ends of a range, and
+    a number that a row does not have counts as the middle.
+
+    Attributes:
+        rows: the trials.
+        goal: whether small or large rewards are good.
+        metric: what people call the reward.
+        left_out: how many trials of the file were no whole ones: stopped early, for example.
+        reward: what says which rewards are better.
+        spec: the search space.
+        units: what was measured of all rows.
+        unit: what compute and time are counted in here: seconds where these were measured, else
+            steps.
+
+    Example:
+        >>> def row(rate: float, loss: float) -> Row:
+        ...     return Row({'rate': rate}, [Measurement(1, {}, (loss,))], {'steps': [1.0]}, loss)
+        >>> table = CurveTable([row(1e-4, 3.0), row(1e-2, 1.0)], 'minimize', 'loss')
+        >>> table.spec.elements[0].id.path, table.best, table.start().take({'rate': 2e-2})
+        ('rate', 1.0, 1)
+    """
+
+    def __init__(
+        self, rows: Sequence[Row], goal: Goal, metric: str, source: str = '', left_out: int = 0
+    ) -> None:
+        """Makes a table.
+
+        Args:
+            rows: the trials.
+            goal: whether small or large rewards are good.
+            metric: what people call the reward.
+            source: where it is from, for messages.
+            left_out: how many trials are not among the rows.
+
+        Raises:
+            UserError: fewer than two trials went to their ends, or nothing differs between them.
+        """
+        if sum(row.end is not None for row in rows) < 2:
+            others = f'; {left_out} were not, and are left out' if left_out else ''
+            raise UserError(
+                f'{source}: expected at least two trials that were trained to their ends{others}'
+            )
+        self.rows, self.goal, self.metric, self.left_out = rows, goal, metric, left_out
+        self.reward = MetricReward(goal, 'reward')
+        self.units = [unit for unit in UNITS if all(unit in row.spent for row in rows)]
+        self.unit: Literal['seconds', 'steps'] = 'seconds' if 'seconds' in self.units else 'steps'
+        self._columns = _columns(rows)
+        if not self._columns:
+            raise UserError(f'{source}: the decisions of all trials are the same')
+        self.spec: pg.DNASpec = pg.dna_spec(
+            pg.Dict({column.name: column.decision() for column in self._columns})
+        )
+        # A name with a dot in it stands in brackets in an id.
+        self._ids = [point.id.path for point in self.spec.elements]
+        self._points = np.concatenate([each.points for each in self._columns], axis=1)
+        self._steps = np.array([row.steps for row in rows])
+
+    @functools.cached_property
+    def scores(self) -> list[float]:
+        """The rewards at the ends of rows that have one, signed such that more is better."""
+        return [self.reward.score(row.end) for row in self.rows if row.end is not None]
+
+    @property
+    def best(self) -> float:
+        """The best reward at the end of a row."""
+        return self.reward.score(max(self.scores))
+
+    @property
+    def median(self) -> float:
+        """The median of the rewards at the ends of rows."""
+        return self.reward.score(float(np.median(self.scores)))
+
+    def start(self) -> 'Answers':
+        """What answers the suggestions of one run, which has used no row yet."""
+        return Answers(self, Unused(self._points))
+
+    def point(self, decisions: Decisions) -> Floats:
+        """Where decisions stand in the box of the rows."""
+        made = zip(self._columns, self._ids, strict=True)
+        return np.concatenate([column.point(decisions[id_]) for column, id_ in made])
+
+    def goes_on_after(self, step: int) -> Floats:
+        """Which rows were trained beyond a step: [rows]."""
+        return np.asarray(self._steps > step)
+
+
+class Answers:
+    """Answers the suggestions of one run with rows, each of them once."""
+
+    def __init__(self, table: CurveTable, unused: Unused) -> None:
+        self._table, self._unused = table, unused
+
+    @property
+    def left(self) -> int:
+        """How many rows have not been used."""
+        return self._unused.left
+
+    def take(self, decisions: Decisions, after: int | None = None) -> int:
+        """The number of the row next to these decisions, which is used from now on.
+
+        Args:
+            decisions: of the table's space.
+            after: only rows that were trained beyond this step.
+
+        Raises:
+            LookupError: all of them are used.
+        """
+        among = None if after is None else self._table.goes_on_after(after)
+        return self._unused.take(self._table.point(decisions), among)
+
+
+class _Range:
+    """A column of numbers."""
+
+    def __init__(self, name: str, numbers: Floats) -> None:
+        """Makes a column of numbers that are not all the same, NaN for what a row does not have."""
+        self.name = name
+        self._low, self._high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
+        self._is_log = is_logarithmic(self._low, self._high)
+        self._box = Box([self._low], [self._high], [self._is_log])
+        shares = self._box.shares(numbers[:, None])
+        self.points = np.where(np.isnan(shares), 0.5, shares)
+
+    def decision(self) -> Any:
+        return pg.floatv(self._low, self._high, 'log' if self._is_log else 'linear')
+
+    def point(self, value: int | float) -> Floats:
+        return self._box.shares(np.array([value], float))
+
+
+class _Category:
+    """A column of anything else."""
+
+    def __init__(self, name: str, values: Sequence[Value]) -> None:
+        self.name = name
+        keys = [(type(each).__name__, each) for each in values]
+        known = sorted(set(keys), key=repr)
+        self._values = [value for _, value in known]
+        # Squared, the distance of two of them is 1.
+        self._corners = np.eye(len(known)) / math.sqrt(2)
+        self.points = self._corners[[known.index(key) for key in keys]]
+
+    def decision(self) -> Any:
+        return pg.oneof(self._values)
+
+    def point(self, value: int | float) -> Floats:
+        return np.asarray(self._corners[int(value)])
+
+
+def _columns(rows: Sequence[Row]) -> list[_Range | _Category]:
+    """The columns that differ between the rows."""
+    found: list[_Range | _Category] = []
+    for name in dict.fromkeys(name for row in rows for name in row.decisions):
+        values = [row.decisions.get(name) for row in rows]
+        if len({(type(each), each) for each in values}) == 1:
+            continue
+        given = [each for each in values if each is not None]
+        if any(type(each) not in (int, float) for each in given):
+            found.append(_Category(name, values))
+        elif len(set(given)) > 1:
+            numbers = np.array([math.nan if each is None else each for each in values], float)
+            found.append(_Range(name, numbers))
+    return found
