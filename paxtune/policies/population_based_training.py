@@ -206,10 +206,9 @@ class PopulationBasedTraining(Policy):
             return 0
         parent, step = curve.forked_from
         # What trials have spent is known where they were measured: not of a fork at its beginning.
-        if parent in known:
-            return self._generation_at(known[parent], step)
-        if curve.replaces in known:
-            return self._generation_at(known[curve.replaces], step)
+        for each in (known.get(parent), known.get(curve.replaces or 0)):
+            if each is not None:
+                return self._generation_at(each, step)
         # Both turned out infeasible.
         return int((step if self.unit == 'steps' else min(curve.spent, default=0)) // self.interval)
 

@@ -13,7 +13,7 @@ import pytest
 from paxtune.measurement import Measurement
 from paxtune.policies import Curve, Policy, Stop
 from paxtune.rewards import MetricReward, Reward
-from tests.conformance.toy_study import Toy, crossing, in_unit, ran
+from tests.conformance.toy_study import END, PER_STEP, Toy, crossing, ran
 from trainer.serialization import from_json_text, to_json_text
 
 REWARDS = (
@@ -45,10 +45,12 @@ def with_gaps(measurements: Sequence[Measurement]) -> list[Measurement]:
     return sorted([*measurements, *gaps], key=lambda each: each.step)
 
 
-def seen(id: int, measurements: Sequence[Measurement], state: str = 'running') -> Curve:
-    """A trial as a policy sees it."""
-    steps = [float(each.step) for each in measurements]
-    return Curve(id, state, measurements, steps)  # type: ignore[arg-type]
+def seen(policy: Policy, id: int, measurements: Sequence[Measurement]) -> Curve:
+    """A trial as a policy sees it, in its unit."""
+    per_step = PER_STEP[policy.unit]
+    spent = [per_step * each.step for each in measurements]
+    budget = None if policy.unit == 'seconds' else END * per_step
+    return Curve(id, 'running', measurements, spent, budget)
 
 
 def verdict(
@@ -58,12 +60,8 @@ def verdict(
     reward: Reward | None,
 ) -> str | None:
     """Why a trial is stopped; None if it goes on."""
-    curves = [seen(id, other, 'completed') for id, other in enumerate(others, start=1)]
-    found = policy.verdict(
-        in_unit(seen(len(curves) + 1, own), policy),
-        [in_unit(each, policy) for each in curves],
-        reward,
-    )
+    curves = [seen(policy, id, other) for id, other in enumerate(others, start=1)]
+    found = policy.verdict(seen(policy, len(curves) + 1, own), curves, reward)
     assert found is None or isinstance(found, Stop)
     return None if found is None else found.reason
 
@@ -161,13 +159,14 @@ def check_gives_reasons(policy: Policy, reward: Reward) -> None:
 def check_study(policy: Policy) -> None:
     """What must hold of studies, whoever runs them; much of it is checked at each answer."""
     check_json(policy)
-    for reward in REWARDS:
-        for fields in ({}, {'workers': 4}, {'workers': 4, 'stride': 5}, {'infeasible': {3, 6}}):
-            check_the_best_completes(ran(policy, reward, **fields))
+    for reward, workers in zip(REWARDS, (1, 4), strict=True):
+        check_the_best_completes(ran(policy, reward, workers=workers))
         check_each_ends_once(ran(policy, reward, workers=3, value=crossing))
-        for seed in range(4):
-            kills = random.Random(seed)
-            check_the_best_completes(ran(policy, reward, workers=seed + 1, kills=kills))
+        kills = random.Random(workers)
+        check_the_best_completes(ran(policy, reward, workers=workers, kills=kills))
+    check_the_best_completes(ran(policy, reward, stride=5, infeasible={3, 6}))
+    kills = random.Random(0)
+    check_the_best_completes(ran(policy, reward, workers=3, infeasible={5, 6}, kills=kills))
     if policy.pauses:
         check_a_small_study_completes_a_trial(policy)
 

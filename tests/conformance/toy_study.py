@@ -36,15 +36,6 @@ def crossing(decisions: Decisions, step: int) -> float:
     return decisions['x'] * (1 - 2 * step / END) + step / END
 
 
-def in_unit(curve: Curve, policy: Policy) -> Curve:
-    """A trial in the unit of a policy; it had been measured in steps."""
-    return dataclasses.replace(
-        curve,
-        spent=[PER_STEP[policy.unit] * at for at in curve.spent],
-        budget=None if policy.unit == 'seconds' else END * PER_STEP[policy.unit],
-    )
-
-
 class Died(Exception):
     """A worker's process was killed."""
 
@@ -102,6 +93,8 @@ class ToyStudy:
         self.workers, self.num_trials, self.stride = workers, num_trials, stride
         self.infeasible, self.kills = infeasible, kills
         self.forks: list[Fork] = []
+        self._per_step = PER_STEP[policy.unit]
+        self._budget = None if policy.unit == 'seconds' else END * self._per_step
         self._held: dict[int, Toy] = {}
         self._shuffle = random.Random(0)
 
@@ -126,17 +119,17 @@ class ToyStudy:
 
     def _curve(self, trial: Toy, until: float = math.inf) -> Curve:
         measured = [each for step, each in sorted(trial.measured.items()) if step <= until]
-        curve = Curve(
+        return Curve(
             trial.id,
             trial.state,  # type: ignore[arg-type]
             measured,
-            [float(each.step) for each in measured],
+            [self._per_step * each.step for each in measured],
+            self._budget,
             pauses=list(trial.pauses),
             decisions=dict(trial.decisions),
             forked_from=trial.forked_from,
             replaces=trial.replaces,
         )
-        return in_unit(curve, self.policy)
 
     def _turn(self, worker: int) -> bool:
         """Whether a worker had something to do."""

@@ -134,6 +134,10 @@ def paused(id: int, *rewards: float) -> Curve:
     return trial(id, *rewards, state='paused', pauses=1)
 
 
+def promoted(answer: object) -> int | None:
+    return answer.trial if isinstance(answer, Promote) else None
+
+
 def test_the_highest_rung_promotes_first():
     policy = PromotingAsha(min_budget=10)
     low = [paused(id, 1.0) for id in (1, 2, 3)]
@@ -142,14 +146,14 @@ def test_the_highest_rung_promotes_first():
         5, 'number 1 of 3 trials at the rung of 30 steps'
     )
     # Those above were better than none below; of equals the oldest.
-    assert policy.next([*low, *high[:2]], LOSS, REQUEST, True).trial == 1
+    assert promoted(policy.next([*low, *high[:2]], LOSS, REQUEST, True)) == 1
     assert policy.next(low[:2], LOSS, REQUEST, True) is None
 
 
 def test_without_room_the_best_of_the_highest_rung_goes_on_until_one_completes():
     policy = PromotingAsha(min_budget=10)
     two = [paused(1, 1.0), paused(2, 2.0, 2.0, 2.0)]
-    assert policy.next(two, LOSS, REQUEST, False).trial == 2
+    assert promoted(policy.next(two, LOSS, REQUEST, False)) == 2
     for state in ('waiting', 'running', 'completed'):
         assert policy.next([*two, trial(3, state=state)], LOSS, REQUEST, False) is None
     assert policy.next(two, LOSS, REQUEST, True) is None
@@ -167,8 +171,8 @@ def test_rivals_are_those_of_the_bracket():
     policy = Hyperband(min_budget=10)
     ids = [id for id in range(1, 30) if min(policy.rungs(trial(id)), default=100) == 10]
     assert policy.next([paused(id, 1.0) for id in ids[:2]], LOSS, REQUEST, True) is None
-    promotion = policy.next([paused(id, 1.0) for id in ids[:3]], LOSS, REQUEST, True)
-    assert promotion.trial == ids[0]
+    three = [paused(id, 1.0) for id in ids[:3]]
+    assert promoted(policy.next(three, LOSS, REQUEST, True)) == ids[0]
     other = next(id for id in range(1, 30) if id not in ids)
     assert policy.next([paused(id, 1.0) for id in (*ids[:2], other)], LOSS, REQUEST, True) is None
 
