@@ -23,20 +23,24 @@ def lineage(study: 'Study') -> Document:
     names = dict(zip(study.space.paths, short_names(study.space.paths), strict=True))
     rows = {number: _row(trial, trials, rewards) for number, trial in trials.items()}
     below: dict[int, list[int]] = collections.defaultdict(list)
+    roots = []
     for number, row in rows.items():
-        if row['parent'] in trials:
+        # Who made the study may have written anything: a parent comes before its children.
+        if row['parent'] in trials and row['parent'] < number:
             below[row['parent']].append(number)
+        else:
+            roots.append(number)
 
-    def node(number: int) -> Node:
-        return Node(_told(rows[number], rewards, names), [node(each) for each in below[number]])
-
-    roots = [number for number, row in rows.items() if row['parent'] not in trials]
+    nodes: dict[int, Node] = {}
+    for number in sorted(rows, reverse=True):  # Those below a trial have higher numbers.
+        hanging = [nodes[each] for each in below[number]]
+        nodes[number] = Node(_told(rows[number], rewards, names), hanging)
     drawn = [each for each in roots if below[each] or rows[each]['parent'] is not None]
     alone = len(roots) - len(drawn)
-    remarks = [branches([node(number) for number in drawn])] if drawn else []
+    remarks = [branches([nodes[number] for number in drawn])] if drawn else []
     if alone:
-        others = 'other trials' if drawn else 'trials'
-        remarks.append(f'{alone} {others} began afresh, and no trial has their weights.')
+        others = ('other ' if drawn else '') + ('trial' if alone == 1 else 'trials')
+        remarks.append(f'Began afresh, and gave no trial their weights: {alone} {others}.')
     columns = ['trial', 'state', *rewards, 'parent', 'from_step', 'replaces', 'changes']
     data = list(rows.values())
     return Document(data, data, columns, [], '\n\n'.join(remarks or ['There are no trials yet.']))

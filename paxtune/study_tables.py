@@ -123,9 +123,9 @@ def trials_of(
 
 
 def _rungs_reached(study: Study) -> dict[int, float] | None:
-    """The highest rung that each trial has passed; None where the policy has none."""
+    """The highest rung that each trial has passed; None where there are none, as in `rungs_of`."""
     policy = study.search.policy
-    if policy is None:
+    if policy is None or len(study.rewards) != 1:
         return None
     curves = study.curves()
     if curves and not any(map(policy.rungs, curves)):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from paxtune.measurement import Measurement
 from paxtune.metrics import Metric
-from paxtune.policies import ByRank, ByValue, MedianStopping
+from paxtune.policies import ByRank, ByValue, CurveExtrapolation, MedianStopping
 from paxtune.rewards import MetricReward
 from tests.conformance.policy_suite import check_stops, check_study, verdict
 from trainer.component import Component
@@ -30,6 +30,7 @@ def measured(*rows: tuple[int, float]) -> list[Measurement]:
         MedianStopping(),
         MedianStopping(warmup_steps=30, min_trials=2),
         MedianStopping(compare='averages'),
+        CurveExtrapolation(budget=200.0),
     ],
 )
 def test_policies_conform(policy):
