@@ -229,6 +229,19 @@ def test_the_preemption_notice_of_jax_makes_all_save_and_leave(tmp_path: Path, c
 
 
 @pytest.mark.slow
+def test_several_processes_pause_at_a_measurement_of_which_one_has_had_enough(
+    tmp_path: Path, cache: Path, undisturbed: Path
+) -> None:
+    first, other = job('tests.trainer.paused', f'--job_log_dir={tmp_path}', cache=cache)
+    told = all_passed([first, other])
+    # Tokens of both, and seconds by the clock of the first.
+    spent = f'{12 * 8 * 16}.0, '
+    assert told.startswith(f'paused at 4, paused at 4, paused at 8, ended at 12, {spent}')
+    assert other.out == told
+    assert metrics(tmp_path) == metrics(undisturbed)
+
+
+@pytest.mark.slow
 def test_two_slices_of_four_devices_train_as_one_process(tmp_path: Path, cache: Path) -> None:
     mesh = ['mesh.data=1', 'mesh.fsdp=2', 'mesh.sequence=2', 'mesh.dcn_data=2']
     flags = ['--set', *mesh, 'train.num_train_steps=3']
