@@ -25,8 +25,8 @@ class Advancing:
     def __init__(self, study: 'Study', policy: Policy) -> None:
         """Asks nothing yet."""
         self._study, self._policy = study, policy
-        self._ended: dict[int, tuple[object, Curve]] = {}
-        self._budgets: dict[int, float | None] = {}
+        self._curves: dict[int, tuple[object, Curve]] = {}
+        self._budgets: dict[object, float | None] = {}
 
     def curves(self, trials: Sequence['Trial']) -> list[Curve]:
         """What the policy may know of trials: of those that are not infeasible."""
@@ -105,12 +105,12 @@ class Advancing:
         return rewards[0] if len(rewards) == 1 else None
 
     def _curve(self, trial: 'Trial') -> Curve:
-        if not trial.is_terminal:
-            return self._read(trial)
-        known = self._ended.get(trial.id)
-        # Another trial may have got the number of one that was deleted.
-        if known is None or known[0] is not trial.by_id:
-            known = self._ended[trial.id] = (trial.by_id, self._read(trial))
+        # To read what hundreds of paused trials were measured at takes a while. When it was made
+        # tells a trial from one that was deleted, and had its number.
+        stands = (trial.created, trial.outcome, trial.num_measurements, len(trial.pauses))
+        known = self._curves.get(trial.id)
+        if known is None or known[0] != stands:
+            known = self._curves[trial.id] = (stands, self._read(trial))
         return known[1]
 
     def _read(self, trial: 'Trial', until: int | None = None) -> Curve:
@@ -128,9 +128,10 @@ class Advancing:
         )
 
     def _budget(self, trial: 'Trial') -> float | None:
-        if trial.id not in self._budgets:
-            self._budgets[trial.id] = self._find_budget(trial)
-        return self._budgets[trial.id]
+        key = (trial.id, trial.created)
+        if key not in self._budgets:
+            self._budgets[key] = self._find_budget(trial)
+        return self._budgets[key]
 
     def _find_budget(self, trial: 'Trial') -> float | None:
         space, unit = self._study.space, self._policy.unit
