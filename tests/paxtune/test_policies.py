@@ -30,7 +30,7 @@ def measured(*rows: tuple[int, float]) -> list[Measurement]:
         MedianStopping(),
         MedianStopping(warmup_steps=30, min_trials=2),
         MedianStopping(compare='averages'),
-        ByValue(gates=[[160, 0.0]], unit='tokens', grace=0.3),
+        ByValue(gates=[[160, 0.0], [400, 0.0]], unit='tokens', grace=0.3),
         ByRank(gates=[[10, 5, 10], [30, 0.5, 0]], unit='seconds'),
         MedianStopping(unit='flops', grace=0.2),
     ],
