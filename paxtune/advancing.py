@@ -40,8 +40,13 @@ class Advancing:
         others = self.curves([other for other in self._study.trials if other.id != trial.id])
         return self._policy.verdict(own, others, self._reward)
 
-    def next(self, trials: Sequence['Trial']) -> Promote | Fork | Wait | None:
-        """What somebody who has nothing to do is to do, before anything new is suggested."""
+    def next(self, trials: Sequence['Trial'], may_begin: bool) -> Promote | Fork | Wait | None:
+        """What somebody who has nothing to do is to do, before anything new is suggested.
+
+        Args:
+            trials: all of the study.
+            may_begin: whether one more may begin.
+        """
         if not self._policy.pauses:
             return None
         study = self._study
@@ -50,7 +55,7 @@ class Advancing:
             self.curves([trial for trial in trials if not trial.is_imported]),
             self._reward,
             study.suggestions.request(number),
-            len(trials) < study.num_trials,
+            may_begin,
         )
 
     def act(self, action: Promote | Fork, add: Callable[[TrialProto], TrialProto]) -> None:

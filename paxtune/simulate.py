@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
     C = TypeVar('C', bound=Component)
 
-_LOWEST = 27
-"""The lowest rung of a policy that is only named: this part of the longest trial."""
-
 
 def main(argv: Sequence[str] | None) -> int:
     """Runs the command.
@@ -113,23 +110,15 @@ def _policy(text: str, table: 'CurveTable') -> 'Policy | None':
     """The policy of that name, its lowest rung chosen by the table; None for 'none'."""
     from paxtune import policies
     from paxtune.named_parts import classes_by_name, spelled
+    from paxtune.policies.rungs import first_rung
 
     if text == 'none':
         return None
     classes = classes_by_name(policies, policies.Policy)
-    close = [name for name in classes if name.startswith(text)]
-    if text not in classes and len(close) == 1:
-        text = close[0]  # 'median' for 'median_stopping'.
-    kind = classes.get(text)
-    needed = [] if kind is None else [
-        name for name, field in kind.__schema__.items() if not field.value.has_default
-    ]  # fmt: skip
-    if kind is not None and needed == ['min_budget']:
-        longest = max(row.steps for row in table.rows)
-        steps = (step for row in table.rows for step in row.spent['steps'])
-        lowest = min(step for step in steps if step * _LOWEST >= longest)
-        text = f'{kind.__name__}(min_budget={lowest})'
-    return _component('--policy', spelled('--policy', text, classes), policies.Policy)
+    longest = max(row.steps for row in table.rows)
+    steps = (step for row in table.rows for step in row.spent['steps'])
+    known = {'min_budget': first_rung(steps, longest)}
+    return _component('--policy', spelled('--policy', text, classes, known), policies.Policy)
 
 
 def _algorithm(text: str, table: 'CurveTable') -> 'Algorithm':

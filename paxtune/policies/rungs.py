@@ -4,7 +4,7 @@ import bisect
 import functools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from paxtune.policies.base import Curve, Policy
 
@@ -88,6 +88,20 @@ class Rungs(Policy):
     def named(self, rung: float) -> str:
         """A rung, for people."""
         return f'the rung of {rung:.6g} {self.unit}'
+
+
+def first_rung(evaluated: Iterable[float], budget: float) -> float:
+    """A lowest rung, where nobody names one: the first evaluation from a 27th of the budget on.
+
+    Args:
+        evaluated: what trials will have spent at their evaluations.
+        budget: all that they spend.
+
+    Example:
+        >>> first_rung(range(100, 10001, 100), 10000)
+        400
+    """
+    return min(spent for spent in evaluated if spent * 27 >= budget)
 
 
 def spent_at(curve: Curve, step: int) -> float:
