@@ -209,7 +209,8 @@ def test_a_promoted_trial_is_paid_for_once() -> None:
     promoted = [trial for trial in run.trials if len(trial.pauses) == 2]
     assert any(trial.state == 'completed' for trial in promoted)
     for trial in promoted:
-        assert trial.compute == pytest.approx(0.5 * trial.measurements[-1].step)
+        if trial.state != 'infeasible':
+            assert trial.compute == pytest.approx(0.5 * trial.measurements[-1].step)
 
 
 def test_a_fork_goes_on_where_its_parent_was() -> None:
