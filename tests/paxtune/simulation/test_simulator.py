@@ -21,7 +21,7 @@ from paxtune.policies import (
     Stop,
 )
 from paxtune.searching import Search
-from paxtune.simulation.outcome import Run, rank_correlation
+from paxtune.simulation.outcome import Run
 from paxtune.simulation.simulator import simulate
 from paxtune.simulation.table import Answers, CurveTable
 from paxtune.study import Study
@@ -85,7 +85,7 @@ def _train(
     if trial.id not in rows:
         rows[trial.id] = answers.take(trial.by_id, after=None if parent is None else begins)
     row = made.rows[rows[trial.id]]
-    measured = {each.step: each.reward for each in row.measurements}
+    measured: dict[int, Any] = {each.step: each.reward for each in row.measurements}
     if parent is not None:
         known = study.trial(parent).measurements
         measured[begins] = next(each.reward for each in known if each.step == begins)
@@ -257,13 +257,6 @@ def test_rungs_tell_how_the_ends_were_known_there() -> None:
     assert {rung.step: rung.cut for rung in rungs} == by_step
     assert rungs[0].trials == 35, 'the ends of those that were stopped are known, too'
     assert rungs[0].correlation is not None and rungs[0].correlation > 0.9
-
-
-def test_rank_correlations() -> None:
-    assert rank_correlation([(1, 3), (2, 2), (3, 1)]) == -1.0
-    assert rank_correlation([(1, 1), (2, 2)]) is None
-    assert rank_correlation([(1, 1), (1, 2), (1, 3)]) is None
-    assert rank_correlation([(1, 1), (1, 2), (2, 3)]) == pytest.approx(3**0.5 / 2)
 
 
 def test_what_the_table_cannot_tell_is_refused() -> None:

@@ -64,7 +64,7 @@ def test_forks_are_answered_by_rows_that_go_on() -> None:
 
 def test_names_of_any_kind_are_decisions() -> None:
     name = 'task.learner[0].learning_rate'
-    made = table(row(1.0, **{name: 1.0}), row(2.0, **{name: 2.0}))
+    made = table(row(1.0, 1, **{name: 1.0}), row(2.0, 1, **{name: 2.0}))
     assert made.start().take({made.spec.elements[0].id.path: 1.9}) == 1
 
 
