@@ -106,7 +106,7 @@ def tune(
         >>> study = tune(
         ...     lambda values: (values.x - 3) ** 2,
         ...     space={'x': pg.floatv(0.0, 10.0)},
-        ...     num_trials=30,
+        ...     num_trials=5,
         ...     reward='minimize',
         ... )
         >>> abs(study.best.decisions['x'] - 3) < 1

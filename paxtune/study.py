@@ -55,7 +55,7 @@ class Study:
         >>> import pyglove as pg
         >>> from paxtune import MetricReward, Search, Study
         >>> space = pg.Dict(x=pg.floatv(-1.0, 1.0))
-        >>> study = Study.open(None, space, search=Search(MetricReward('minimize', 'y'), 20))
+        >>> study = Study.open(None, space, search=Search(MetricReward('minimize', 'y'), 5))
         >>> while (trial := study.ask()) is not None:
         ...     study.tell(trial, {'y': trial.materialize().x ** 2})
         >>> study.best.reward < 0.1

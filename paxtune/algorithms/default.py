@@ -24,7 +24,7 @@ class Default(Algorithm):
     | at most 32 experiments | all of them, in a random order (`Grid`) |
     | trials are only measured | quasi-random points (`QuasiRandom`) |
     | several rewards | `NSGA2` |
-    | more than 50 decisions, or more than three levels of them | `RegularizedEvolution` |
+    | more than 50 decisions, or over three levels of them | quasi-random, `RegularizedEvolution` |
     | any other | a Gaussian process (`GPBandit`) |
 
     Example:
@@ -65,7 +65,7 @@ def _chosen(spec: pg.DNASpec, num_objectives: int) -> tuple[Algorithm, str]:
 
 def _evolution() -> Algorithm:
     # A population that a study of some dozens of trials can grow.
-    return RegularizedEvolution(population_size=20, tournament_size=5)
+    return RegularizedEvolution(population_size=20, tournament_size=5, first='quasi_random')
 
 
 def _depth(space: FlatSpace) -> int:

@@ -2,10 +2,12 @@
 
 import operator
 from collections.abc import Sequence
+from typing import Literal
 
 import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, PastTrial, Request, Suggestion
+from paxtune.algorithms.quasi_random import spread_open
 from paxtune.algorithms.sampling import draw_open, mutate, num_changeable
 from paxtune.pareto import crowding, ranks
 from trainer.errors import UserError
@@ -16,8 +18,9 @@ _MAX_TRIES = 100
 class RegularizedEvolution(Algorithm):
     """Aging evolution with tournaments (Real et al. 2019).
 
-    The first trials are random. From then on, the best of a few trials that are drawn from the
-    youngest ones that completed becomes the parent; its child differs in exactly one decision.
+    The first trials are random, or evenly spread. From then on, the best of a few trials that are
+    drawn from the youngest ones that completed becomes the parent; its child differs in exactly one
+    decision.
     Trials that were stopped early count with the reward they had; infeasible ones do not count.
     With several rewards, better is who stands on a better Pareto front of the population, and, of
     one front, who stands where it is less crowded (Deb et al. 2002).
@@ -27,11 +30,13 @@ class RegularizedEvolution(Algorithm):
         tournament_size: how many of them are drawn to find a parent.
         step: how far a number moves when it changes: a standard deviation, as a share of the range
             on its scale. None where it is drawn anew.
+        first: how the trials are drawn that come before there is a population.
     """
 
     population_size: int = 50
     tournament_size: int = 10
     step: float | None = None
+    first: Literal['random', 'quasi_random'] = 'random'
 
     def check(self) -> None:
         if not 1 <= self.tournament_size <= self.population_size:
@@ -61,7 +66,8 @@ class RegularizedEvolution(Algorithm):
                 if request.is_open(child):
                     return Suggestion(child, parent.id if parent.id > 0 else None)
         # The population is small, or all around it was tried.
-        return Suggestion(draw_open(request, rng))
+        spread = self.first == 'quasi_random' and not grown
+        return Suggestion(spread_open(request) if spread else draw_open(request, rng))
 
 
 def _fitness(population: Sequence[PastTrial]) -> list[tuple[float, ...]]:

@@ -16,6 +16,7 @@ from paxtune.algorithms import (
     RegularizedEvolution,
     Request,
 )
+from paxtune.algorithms.quasi_random import QuasiRandom
 from paxtune.algorithms.sampling import draw, mutate
 from paxtune.algorithms.scales import from_share, to_share
 from paxtune.decisions import Decisions, active_points, ids, to_dna
@@ -30,7 +31,7 @@ from trainer.ranges import intv
     [
         RandomSearch(),
         RegularizedEvolution(),
-        RegularizedEvolution(population_size=3, tournament_size=2),
+        RegularizedEvolution(population_size=3, tournament_size=2, first='quasi_random'),
         RegularizedEvolution(population_size=1, tournament_size=1),
     ],
 )
@@ -332,6 +333,18 @@ def test_mutated_sorted_choice_stays_sorted_and_moves_what_is_inside():
         kept = {index: child[f'x[{place}][={index}/4].y'] for place, index in enumerate(chosen)}
         if chosen != [1, 2]:
             assert (kept.get(1) == 7) != (kept.get(2) == 8)
+
+
+def test_evolution_may_begin_evenly_spread() -> None:
+    algorithm = RegularizedEvolution(population_size=4, tournament_size=1, first='quasi_random')
+    spec = pg.dna_spec(conditional())
+    history: list[PastTrial] = []
+    for number in range(1, 7):
+        suggestion = ask(algorithm, spec, history)
+        spread = ask(QuasiRandom(), spec, history)
+        assert (suggestion.decisions == spread.decisions) == (number <= 4)
+        assert (suggestion.parent is not None) == (number > 4)
+        history.append(PastTrial(number, suggestion.decisions, 'completed', (float(number),)))
 
 
 def test_evolution_mutates_the_winner_of_a_tournament():

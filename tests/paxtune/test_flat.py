@@ -31,7 +31,7 @@ def test_decisions_come_back_from_their_row(value, seed):
     assert missing == {feature.id for feature in space.features} - set(decisions)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(values(), st.integers(0, 2**32))
 def test_any_row_makes_legal_decisions(value, seed):
     spec = pg.dna_spec(value)

@@ -348,6 +348,7 @@ def test_prior_trials_keep_their_order(tmp_path: Path) -> None:
             assert len({path.split('.')[0].split('[')[0] for path in changed}) == 1
 
 
+@pytest.mark.slow
 def test_what_a_study_begins_with_is_taken_once(tmp_path: Path) -> None:
     space, old = {'x': pg.floatv(0.0, 1.0)}, tmp_path / 'old'
     common: dict[str, Any] = {'space': space, 'reward': 'minimize'}

@@ -254,7 +254,14 @@ def in_evaluation(signal: str) -> Tunable:
 
 @pytest.mark.parametrize('signal', ['stop', 'skip'])
 @pytest.mark.parametrize(
-    'make', [in_layer, in_task, in_training_input, before_the_first_batch, in_evaluation]
+    'make',
+    [
+        in_layer,
+        in_task,
+        pytest.param(in_training_input, marks=pytest.mark.slow),
+        before_the_first_batch,
+        pytest.param(in_evaluation, marks=pytest.mark.slow),
+    ],
 )
 def test_a_signal_from_anywhere_ends_its_trial_and_not_the_study(
     make: Callable[[str], Tunable], signal: str, tmp_path: Path

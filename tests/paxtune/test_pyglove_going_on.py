@@ -23,6 +23,7 @@ pytestmark = pytest.mark.usefixtures('alone')
 # --- Going on ---
 
 
+@pytest.mark.slow
 def test_the_same_call_goes_on(tmp_path):
     whole = run(pg.geno.Random(seed=3), 7, job_log_dir=tmp_path / 'whole')
     parts = []

@@ -101,6 +101,7 @@ def test_a_trial_directory_holds_the_trial(tmp_path: Path) -> None:
     assert written['task']['learner']['learning_rate'] == rate
 
 
+@pytest.mark.slow
 def test_a_finished_study_says_so_and_can_grow(tmp_path: Path, capsys: Any) -> None:
     before = run(tmp_path)
     capsys.readouterr()
@@ -112,6 +113,7 @@ def test_a_finished_study_says_so_and_can_grow(tmp_path: Path, capsys: Any) -> N
     assert len(more) == 6
 
 
+@pytest.mark.slow
 def test_the_seed_decides(tmp_path: Path) -> None:
     decisions = [
         [t.decisions for t in run(tmp_path / str(i), 'Rates', '--num_trials=2', f'--seed={seed}')]
@@ -239,6 +241,7 @@ def test_a_directory_of_another_trial_is_refused(tmp_path: Path) -> None:
     assert train.main([*flags, '--trial=1']) == 0
 
 
+@pytest.mark.slow
 def test_failures_are_the_trials_own(tmp_path: Path, capsys: Any) -> None:
     trials = run(tmp_path, 'Failures')
     # Three heads do not divide the width: no trial is wasted on them.
@@ -332,6 +335,7 @@ def test_a_search_may_believe_in_the_defaults() -> None:
     assert not tunable.search.seeds
 
 
+@pytest.mark.slow
 def test_a_changed_experiment_is_refused_with_the_difference(tmp_path: Path) -> None:
     run(tmp_path)
     with pytest.raises(UserError, match=r'num_train_steps: 6 → 8'):

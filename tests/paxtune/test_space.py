@@ -40,7 +40,7 @@ def _stored(parameters: dict[str, Any]) -> dict[str, Any]:
     ).parameters.as_dict()
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(values(), SEEDS)
 def test_decisions_survive_the_way_through_vizier(value, seed):
     space = Space(value)

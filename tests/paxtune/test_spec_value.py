@@ -14,7 +14,7 @@ from trainer.errors import UserError
 from trainer.ranges import intv
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(values(), st.integers(0, 99))
 def test_a_dna_of_the_space_is_one_of_the_value(value, seed):
     spec = pg.dna_spec(value)

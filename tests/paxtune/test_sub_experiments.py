@@ -182,6 +182,7 @@ def test_an_added_trial_may_begin_with_anothers_weights(tmp_path: Path) -> None:
 # --- Several objectives ---
 
 
+@pytest.mark.slow
 def test_a_study_with_several_objectives_keeps_a_front(tmp_path: Path) -> None:
     objectives = Objectives(
         [MetricReward('minimize', 'eval/log_pplx'), MetricReward('maximize', 'eval/accuracy')]

@@ -152,6 +152,7 @@ def test_a_signal_after_the_last_step_of_the_last_trial_pauses_nothing(
     assert study.is_done
 
 
+@pytest.mark.slow
 def test_a_resumed_trial_shows_the_measurement_of_the_step(study: Study, train: Any) -> None:
     def interrupted(*args: Any) -> Running:
         yield measured(2, 3.0)

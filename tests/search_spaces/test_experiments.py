@@ -20,7 +20,12 @@ from trainer.inputs.stdlib import StdlibInput
 from trainer.setup import compiled, localized
 
 _NAMES = registry.available(Experiment)[0]
-_HEAVY = ('gpt.GPT126M', 'lm_cloud.LmCloudSpmdTestTunable', 'vision.ResNet50Pjit')
+_HEAVY = (
+    'c4.C4Spmd1BAdam4Replicas',
+    'gpt.GPT126M',
+    'lm_cloud.LmCloudSpmdTestTunable',
+    'vision.ResNet50Pjit',
+)
 _RUNS = [pytest.param(name, marks=pytest.mark.slow if name in _HEAVY else ()) for name in _NAMES]
 
 
@@ -32,7 +37,7 @@ def _no_compilation_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_registered_experiments() -> None:
     names, broken = registry.available(Experiment)
     assert not broken
-    assert {'lm.StdlibTunable', 'lm.C4Small', 'c4.C4Spmd1BAdam4Replicas', *_HEAVY} <= set(names)
+    assert {'lm.StdlibTunable', 'lm.C4Small', *_HEAVY} <= set(names)
 
 
 @pytest.mark.parametrize('name', _RUNS)

@@ -102,8 +102,9 @@ def test_language_models(model_type: str, decoder: Decoder) -> None:
         check(decoder, output, row, logits, PROMPTS[row, :length].tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('decoder', DECODERS, ids=['greedy', 'beam'])
-@pytest.mark.parametrize('scan', ['never', pytest.param('always', marks=pytest.mark.slow)])
+@pytest.mark.parametrize('scan', ['never', 'always'])
 def test_encoder_decoders(scan: str, decoder: Decoder) -> None:
     task = sequence_model(scan)
     weights = (SOURCES > 0).astype(np.float32)
