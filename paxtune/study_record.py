@@ -126,6 +126,10 @@ def searched(record: StudyRecord, source: str) -> tuple[Any, Search]:
     Raises:
         UserError: it cannot be rebuilt.
     """
+    # Known everywhere, as no experiment of anyone's names its module.
+    from paxtune.simulation import recorded
+
+    assert recorded.RecordedTrials
     value: Any = from_json_text(record.value, object, source)
     if record.search is not None:
         return value, from_json_text(record.search, Search, source)
