@@ -393,7 +393,9 @@ class FunctionRunner(Runner):
     """Calls a function with the trial's values, and with the trial where it takes two arguments.
 
     It returns a number, which becomes the metric `objective`, or metrics by name. Or it yields
-    metrics, each a measurement at the next step, and the trial may be stopped in between.
+    metrics, each a measurement at the next step, and the trial may be stopped in between. It may
+    yield (step, metrics), too: one that goes on from where the trial was paused or forked
+    (`Trial.goes_on_from`) says with the first of them where it goes on.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -413,12 +415,31 @@ class FunctionRunner(Runner):
         args = [trial.materialize(), *([trial] if self._takes_trial else [])]
         returned = self._function(*args)
         if isinstance(returned, Iterator):
-            for step, metrics in enumerate(returned, start=1):
+            step = 0
+            for metrics in returned:
+                step, metrics = _stepped(step, metrics)
                 yield Report(step, _named(metrics))
                 if should_interrupt():
                     raise Interrupted(step)
         elif returned is not None:
             yield Report(trial.step + 1, _named(returned), is_last=True)
+
+
+def _stepped(last: int, yielded: Any) -> tuple[int, Any]:
+    """The step that metrics were measured at, and the metrics, as a function yields them.
+
+    Raises:
+        TypeError: a step is none.
+        ValueError: a step is not above the last one.
+    """
+    if not isinstance(yielded, tuple):
+        return last + 1, yielded
+    if len(yielded) != 2 or not isinstance(yielded[0], int) or isinstance(yielded[0], bool):
+        raise TypeError(f'the function must yield metrics, or (step, metrics), not {yielded!r}')
+    step, metrics = yielded
+    if step <= last:
+        raise ValueError(f'the function yields step {step} after step {last}')
+    return step, metrics
 
 
 def _named(returned: Any) -> dict[str, float]:
