@@ -105,9 +105,7 @@ def _run(
 
     (policy,) = policies.values()
     require_rows(table, policy, num_trials)
-    search = Search(
-        table.reward, num_trials, algorithm, policy, seed=args.seed or 0
-    )
+    search = Search(table.reward, num_trials, algorithm, policy, seed=args.seed or 0)
     what = RecordedTrials.of(args.table, search, args.metric, args.goal, args.speedup)
     again = shlex.join(['python', '-m', 'paxtune.simulate', *command.given(argv)])
 

@@ -50,4 +50,6 @@ def _summary(study: Study) -> str:
     lines = [f'The study is done: {study.done_reason} ({counted}): {study.directory}']
     if study.best is not None:
         lines.append(f'Best trial: {study.best.id}, {study.rewards[0].label}={study.best.reward!r}')
-    return '\n'.join([*lines, 'To look at it:', f'  python -m paxtune.studies show {study.directory}'])
+    return '\n'.join(
+        [*lines, 'To look at it:', f'  python -m paxtune.studies show {study.directory}']
+    )

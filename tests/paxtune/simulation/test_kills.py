@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import random
 import signal
 import subprocess
@@ -20,6 +19,7 @@ from paxtune.runners import attempt_directories
 from paxtune.simulation.checkpoints import load
 from paxtune.study import Study
 from paxtune.trial import Trial
+from paxtune.workers import wait_for_the_last
 from tests.paxtune.simulation.tables import write_curves
 from tests.processes import ROOT, environment
 from trainer.checkpoint import newest_checkpoint
@@ -27,16 +27,16 @@ from trainer.errors import UserError
 
 pytestmark = pytest.mark.slow
 
-STEPS = 6
+STEPS = 8
 POLICIES = {
     'asha': 'PromotingAsha(min_budget=1, reduction_factor=2)',
     'hyperband': 'Hyperband(min_budget=1, reduction_factor=2)',
-    'population': 'PopulationBasedTraining(population_size=4, interval=2)',
+    'population': 'PopulationBasedTraining(population_size=4, interval=2, quantile=0.5)',
 }
-MOMENTS = {
-    'asha': ['pause', 'promote', 'end'],
-    'hyperband': ['pause', 'promote', 'end'],
-    'population': ['pause', 'promote', 'fork', 'branch'],
+MOMENTS = {  # Each of them as often as it stands there.
+    'asha': ['pause', 'promote', 'pause', 'promote', 'promote', 'end'],
+    'hyperband': ['pause', 'promote', 'pause', 'promote', 'promote', 'end'],
+    'population': ['pause', 'promote', 'fork', 'fork', 'branch', 'branch'],
 }
 ALGORITHM = 'RegularizedEvolution(population_size=3, tournament_size=2)'
 KILLS, KILLS_OF_WORKERS = 55, 12  # Of each policy: 201 together.
@@ -196,8 +196,8 @@ def drawn_kill(rng: random.Random, policy: str) -> str:
     if kind == 'event':
         return f'event:{rng.randint(1, 160)}'
     if kind == 'after':
-        return f'after:{rng.uniform(0.0, 0.6):.3f}'
-    return f'{rng.choice(MOMENTS[policy])}:{rng.randint(1, 3)}+{rng.randint(0, 12)}'
+        return f'after:{rng.uniform(0.0, 0.4):.3f}'
+    return f'{rng.choice(MOMENTS[policy])}:{rng.randint(1, 2)}+{rng.randint(0, 12)}'
 
 
 @pytest.mark.timeout(1200)
@@ -205,7 +205,7 @@ def drawn_kill(rng: random.Random, policy: str) -> str:
 def test_a_study_in_one_process_ends_as_if_nobody_had_killed_it(
     policy: str, nursery: Nursery, table: Path, tmp_path: Path
 ) -> None:
-    rng, num_trials, kills = random.Random(policy), 8, 0
+    rng, num_trials, kills = random.Random(policy), 10, 0
     for seed in range(KILLS):
         directory, log = tmp_path / f'killed-{seed}', tmp_path / f'{seed}.log'
         argv = flags(table, policy, directory, seed, num_trials)
@@ -227,5 +227,85 @@ def test_a_study_in_one_process_ends_as_if_nobody_had_killed_it(
             assert told(study) == told(undisturbed), f'seed {seed}, {own} kills'
         print(f'{policy}, seed {seed}: {own} kills')
         if kills == KILLS:
+            return
+    raise AssertionError(f'only {kills} kills have hit')
+
+
+# --- Workers ---
+
+
+def started(argv: list[str], cache: Path, log: Path) -> 'subprocess.Popen[bytes]':
+    with open(log, 'ab') as out:
+        return subprocess.Popen(
+            [sys.executable, '-m', 'paxtune.simulate', *argv],
+            env=environment(cache),
+            cwd=ROOT,
+            stdout=out,
+            stderr=out,
+        )
+
+
+def busy_worker(
+    process: 'subprocess.Popen[bytes]', directory: Path, rng: random.Random
+) -> psutil.Process | None:
+    """One that has a trial; None where there is none, or the search has just ended."""
+    try:
+        children = psutil.Process(process.pid).children()
+        with Study.load(directory) as study:
+            holders = {trial.holder for trial in study.trials if trial.holder}
+        names = [f'--worker={holder}' for holder in sorted(holders)]
+        busy = [each for each in children if {*each.cmdline()} & {*names}]
+    except (psutil.Error, UserError):
+        return None
+    return rng.choice(busy) if busy else None
+
+
+def killed_once(
+    process: 'subprocess.Popen[bytes]', directory: Path, rng: random.Random, is_whole: bool
+) -> bool:
+    """Kills a worker that has a trial, or the whole search. False where the search has ended."""
+    while process.poll() is None:
+        worker = busy_worker(process, directory, rng)
+        time.sleep(rng.uniform(0.05, 1.0))
+        if worker is None or not worker.is_running():
+            continue
+        if is_whole:
+            process.kill()
+            return process.wait() == -signal.SIGKILL
+        with contextlib.suppress(psutil.Error):
+            worker.kill()
+            return True
+    return False
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize('policy', list(POLICIES))
+def test_workers_that_are_killed_lose_nothing(
+    policy: str, table: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    rng, num_trials, kills = random.Random(policy), 10, 0
+    cache = tmp_path_factory.mktemp('cache')
+    for seed in range(KILLS_OF_WORKERS):
+        directory, log = tmp_path / str(seed), tmp_path / f'{seed}.log'
+        argv = [*flags(table, policy, directory, seed, num_trials), '--workers=3', '--speedup=0.25']
+        process = started(argv, cache, log)
+        try:
+            while kills < KILLS_OF_WORKERS:
+                is_whole = kills % 6 == 4
+                if not killed_once(process, directory, rng, is_whole):
+                    break
+                kills += 1
+                if is_whole:
+                    wait_for_the_last(directory, 60.0)  # They end with it.
+                    require_sound_if_there(directory, num_trials)
+                    process = started(argv, cache, log)
+            assert process.wait(timeout=600) == 0, log.read_text()
+        finally:
+            process.kill()
+            process.wait()
+        with Study.load(directory) as study:
+            require_done(study, num_trials)
+        print(f'{policy}, seed {seed}, workers: {kills} kills so far')
+        if kills == KILLS_OF_WORKERS:
             return
     raise AssertionError(f'only {kills} kills have hit')
