@@ -13,8 +13,8 @@ The target of a table is the median over the seeds of the best of 64 full trials
 trial that was trained to its end is as good; it may begin as many trials as it needs, until all
 1,000 rows are used. What a policy saves is the median over seeds of the compute that full runs need
 by the median of what it needs itself; over tables, the geometric mean. A run that never gets there,
-because the policy ended all rows that are as good, counts as having needed all that it spent,
-which is too little; how many did get there stands beside it. Intervals hold 95 % of what comes of
+because the policy ended all rows that are as good, counts as having trained all rows to their ends;
+how many did get there stands beside it. Intervals hold 95 % of what comes of
 drawing seeds and tables again.
 
 Beside that: what 64 trials cost by full runs, and their normalized regret, (best - best of the
@@ -97,7 +97,8 @@ class Found:
     """What a policy did on a table, a value for each seed.
 
     Attributes:
-        needed: the compute until a trial was as good as the target; all of it where none was.
+        needed: the compute until a trial was as good as the target; that of all rows in full where
+            none was.
         reached: whether one was.
         compute: of 64 trials, by that of full runs.
         regret: of their best.
@@ -118,6 +119,7 @@ def of_table(file: Path, seeds: int, names: Sequence[str]) -> dict[str, Found]:
     run = functools.partial(simulate, table, algorithm=Remembered())
     full = [run(None, num_trials=TRIALS, seed=seed) for seed in range(seeds)]
     target = statistics.median(each.best for each in full if each.best is not None)
+    everything = sum(row.steps for row in table.rows)
     found = {}
     for name in names:
         policy, began = policies()[name], time.process_time()
@@ -128,7 +130,7 @@ def of_table(file: Path, seeds: int, names: Sequence[str]) -> dict[str, Found]:
         ]
         needed = [each.compute_to(target) for each in long]
         found[name] = Found(
-            [each.compute if at is None else at for at, each in zip(needed, long, strict=True)],
+            [everything if at is None else at for at in needed],
             [each is not None for each in needed],
             [own.compute / other.compute for own, other in zip(short, full, strict=True)],
             [each.regret for each in short],

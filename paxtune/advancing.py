@@ -26,8 +26,8 @@ class Advancing:
     def __init__(self, study: 'Study', policy: Policy) -> None:
         """Asks nothing yet."""
         self._study, self._policy = study, policy
-        self._ended: dict[int, tuple[object, Curve]] = {}
-        self._budgets: dict[int, float | None] = {}
+        self._curves: dict[int, tuple[object, Curve]] = {}
+        self._budgets: dict[object, float | None] = {}
 
     def curves(self, trials: Sequence['Trial']) -> list[Curve]:
         """What the policy may know of trials: of those that are not infeasible."""
@@ -41,8 +41,13 @@ class Advancing:
         others = self.curves([other for other in self._study.trials if other.id != trial.id])
         return self._policy.verdict(own, others, self._reward)
 
-    def next(self, trials: Sequence['Trial']) -> Promote | Fork | Wait | None:
-        """What somebody who has nothing to do is to do, before anything new is suggested."""
+    def next(self, trials: Sequence['Trial'], may_begin: bool) -> Promote | Fork | Wait | None:
+        """What somebody who has nothing to do is to do, before anything new is suggested.
+
+        Args:
+            trials: all of the study.
+            may_begin: whether one more may begin.
+        """
         if not self._policy.pauses:
             return None
         study = self._study
@@ -51,7 +56,7 @@ class Advancing:
             self.curves([trial for trial in trials if not trial.is_imported]),
             self._reward,
             study.suggestions.request(number),
-            len(trials) < study.num_trials,
+            may_begin,
         )
 
     def act(self, action: Promote | Fork, add: Callable[[TrialProto], TrialProto]) -> None:
@@ -106,12 +111,12 @@ class Advancing:
         return rewards[0] if len(rewards) == 1 else None
 
     def _curve(self, trial: 'Trial') -> Curve:
-        if not trial.is_terminal:
-            return self._read(trial)
-        known = self._ended.get(trial.id)
-        # Another trial may have got the number of one that was deleted.
-        if known is None or known[0] is not trial.by_id:
-            known = self._ended[trial.id] = (trial.by_id, self._read(trial))
+        # To read what hundreds of paused trials were measured at takes a while. When it was made
+        # tells a trial from one that was deleted, and had its number.
+        stands = (trial.created, trial.outcome, trial.num_measurements, len(trial.pauses))
+        known = self._curves.get(trial.id)
+        if known is None or known[0] != stands:
+            known = self._curves[trial.id] = (stands, self._read(trial))
         return known[1]
 
     def _read(self, trial: 'Trial', until: int | None = None) -> Curve:
@@ -129,9 +134,10 @@ class Advancing:
         )
 
     def _budget(self, trial: 'Trial') -> float | None:
-        if trial.id not in self._budgets:
-            self._budgets[trial.id] = self._find_budget(trial)
-        return self._budgets[trial.id]
+        key = (trial.id, trial.created)
+        if key not in self._budgets:
+            self._budgets[key] = self._find_budget(trial)
+        return self._budgets[key]
 
     def _find_budget(self, trial: 'Trial') -> float | None:
         space, unit = self._study.space, self._policy.unit

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from types import ModuleType
+from typing import Any
 
 import pyglove as pg
 
@@ -27,13 +28,20 @@ def classes_by_name(module: ModuleType, base: type) -> dict[str, type[pg.Object]
     }
 
 
-def spelled(flag: str, text: str, classes: Mapping[str, type[pg.Object]]) -> str:
+def spelled(
+    flag: str,
+    text: str,
+    classes: Mapping[str, type[pg.Object]],
+    known: Mapping[str, Any] | None = None,
+) -> str:
     """What a flag's text stands for, as `--set` would say it: `GPBandit()` for `gp_bandit`.
 
     Args:
         flag: the flag, such as '--algorithm'.
-        text: a name, or a component with values for its fields, which is left as it is.
+        text: a name, or what only one begins with; or a component with values for its fields, which
+            is left as it is.
         classes: by name.
+        known: values for fields that need one, where the caller knows good ones.
 
     Raises:
         UserError: nothing is called so, or it needs values.
@@ -41,8 +49,10 @@ def spelled(flag: str, text: str, classes: Mapping[str, type[pg.Object]]) -> str
     Example:
         >>> from paxtune import policies
         >>> classes = classes_by_name(policies, policies.Policy)
-        >>> spelled('--policy', 'median_stopping', classes)
+        >>> spelled('--policy', 'median', classes)
         'MedianStopping()'
+        >>> spelled('--policy', 'asha', classes, {'min_budget': 100})
+        'Asha(min_budget=100)'
         >>> spelled('--policy', 'asha', classes)
         Traceback (most recent call last):
         ...
@@ -50,15 +60,15 @@ def spelled(flag: str, text: str, classes: Mapping[str, type[pg.Object]]) -> str
     """
     if '(' in text:
         return text
-    if text not in classes:
+    begun = [name for name in classes if name.startswith(text)]
+    name = begun[0] if text not in classes and len(begun) == 1 else text
+    if name not in classes:
         raise UserError(f'{flag}={text}: expected one of {", ".join(sorted(classes))}')
-    kind = classes[text]
-    needed = [
-        f'{name}=…' for name, field in kind.__schema__.items() if field.default_value is _MISSING
-    ]
-    if needed:
-        values = 'a value' if len(needed) == 1 else 'values'
-        raise UserError(
-            f"{flag}={text}: write '{kind.__name__}({', '.join(needed)})', with {values}"
-        )
-    return f'{kind.__name__}()'
+    kind, known = classes[name], known or {}
+    missing = [name for name, field in kind.__schema__.items() if field.default_value is _MISSING]
+    if all(name in known for name in missing):
+        values = ', '.join(f'{name}={known[name]!r}' for name in missing)
+        return f'{kind.__name__}({values})'
+    needed = ', '.join(f'{name}=…' for name in missing)
+    values = 'a value' if len(missing) == 1 else 'values'
+    raise UserError(f"{flag}={text}: write '{kind.__name__}({needed})', with {values}")

@@ -88,15 +88,23 @@ class NextTrial:
                     return Trial(claimed, self._study, resumed=attempts.times_claimed(claimed) > 1)
             if self._thread.wait():
                 continue  # It is not made twice.
-            if len(trials) >= self._study.num_trials or isinstance(action, Wait):
+            if isinstance(action, Wait) or not self._has_room(trials):
                 return None
             with contextlib.suppress(attempts.TurnLostError), self._study.store.turn() as add:
-                return self._suggest(add, TrialProto.State.ACTIVE)
+                trial = self._suggest(add, TrialProto.State.ACTIVE)
+                if trial is not None:
+                    return trial
 
     def _action(self, trials: Sequence[Trial]) -> Promote | Fork | Wait | None:
         """What the policy wants to be done before anything new is suggested."""
         advancing = self._study.advancing
-        return None if advancing is None else advancing.next(trials)
+        if advancing is None:
+            return None
+        return advancing.next(trials, self._has_room(trials))
+
+    def _has_room(self, trials: Sequence[Trial]) -> bool:
+        """Whether the study may get one more trial than these."""
+        return len(trials) < self._study.num_trials and not self.is_exhausted(trials)
 
     def _is_any_adrift(self, trials: Sequence[Trial]) -> bool:
         """Whether a trial is under way that nobody runs: it is taken up first."""
@@ -109,9 +117,8 @@ class NextTrial:
         advancing = self._study.advancing
         assert advancing is not None
         with contextlib.suppress(attempts.TurnLostError), self._study.store.turn() as add:
-            trials = self._study.trials
-            advancing.end_replaced(trials)
-            action = advancing.next(self._study.trials)
+            advancing.end_replaced(self._study.trials)
+            action = self._action(self._study.trials)
             if isinstance(action, Promote | Fork):
                 advancing.act(action, add)
 

@@ -15,7 +15,7 @@ was lost, 130 or 143 interrupted.
 
 import collections
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from paxtune import whereabouts
@@ -112,7 +112,7 @@ def _flags() -> 'argparse.ArgumentParser':
         '--algorithm', help="default, gp_bandit, random_search, …, or 'GPBandit(num_initial=8)'"
     )
     flags.add_argument(
-        '--policy', help="how far trials are trained: none, median_stopping, 'Asha(min_budget=10)'"
+        '--policy', help="how far trials are trained: none, median, asha, 'Asha(min_budget=10)'"
     )
     flags.add_argument('--seed', type=int, help='what the algorithm draws from')
     flags.add_argument(
@@ -255,10 +255,24 @@ def _with_policy(tunable: 'Tunable', text: str) -> 'Tunable':
 
     if text == 'none':
         return overrides.override(tunable, ['search.policy=null'])
-    return _with_part(tunable, 'policy', text)
+    return _with_part(tunable, 'policy', text, _first_rung(tunable))
 
 
-def _with_part(tunable: 'Tunable', part: str, text: str) -> 'Tunable':
+def _first_rung(tunable: 'Tunable') -> 'dict[str, float]':
+    """The lowest rung of a policy that is only named, where the experiment says how long it is."""
+    from paxtune.policies.rungs import first_rung
+
+    steps, every = (
+        tunable.sym_get(f'train.{name}') for name in ('num_train_steps', 'eval_interval_steps')
+    )
+    if not isinstance(steps, int) or not isinstance(every, int):
+        return {}
+    return {'min_budget': first_rung([*range(every, steps, every), steps], steps)}
+
+
+def _with_part(
+    tunable: 'Tunable', part: str, text: str, known: 'Mapping[str, float] | None' = None
+) -> 'Tunable':
     """The experiment with what a flag names; where that is of its own class, it keeps its own."""
     from paxtune.named_parts import spelled
     from trainer import overrides
@@ -266,7 +280,8 @@ def _with_part(tunable: 'Tunable', part: str, text: str) -> 'Tunable':
     classes = _classes(part)
     if text in classes and type(tunable.search.sym_getattr(part)) is classes[text]:
         return tunable
-    return overrides.override(tunable, [f'search.{part}={spelled(f"--{part}", text, classes)}'])
+    made = spelled(f'--{part}', text, classes, known)
+    return overrides.override(tunable, [f'search.{part}={made}'])
 
 
 def _check_metrics(tunable: 'Tunable') -> None:

@@ -7,8 +7,8 @@ runs studies in a simulator, with simulated workers and a simulated clock: the s
 algorithms, on what was recorded. A table may also be an .npz file with the arrays hp_names [d],
 hp [n, d] and a metric [n, t], such as those of TaskSet; then --metric and --goal say what is good.
 
-    python -m paxtune.simulate --table=curves.json --policy=promoting_asha --workers=3 --processes \\
-        --job_log_dir=runs/tried
+    python -m paxtune.simulate --table=curves.json --policy=promoting_asha --workers=3 \\
+        --processes --job_log_dir=runs/tried
 
 runs one study with real processes, records and checkpoints, in which only the training is read from
 the table: to see what happens when any of them is killed. The same command again resumes it.
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     C = TypeVar('C', bound=Component)
 
 _SEEDS = 20
-
-_LOWEST = 27
-"""The lowest rung of a policy that is only named: this part of the longest trial."""
 
 
 def main(argv: Sequence[str] | None) -> int:
@@ -186,23 +183,15 @@ def _policy(text: str, table: 'CurveTable') -> 'Policy | None':
     """The policy of that name, its lowest rung chosen by the table; None for 'none'."""
     from paxtune import policies
     from paxtune.named_parts import classes_by_name, spelled
+    from paxtune.policies.rungs import first_rung
 
     if text == 'none':
         return None
     classes = classes_by_name(policies, policies.Policy)
-    close = [name for name in classes if name.startswith(text)]
-    if text not in classes and len(close) == 1:
-        text = close[0]  # 'median' for 'median_stopping'.
-    kind = classes.get(text)
-    needed = [] if kind is None else [
-        name for name, field in kind.__schema__.items() if not field.value.has_default
-    ]  # fmt: skip
-    if kind is not None and needed == ['min_budget']:
-        longest = max(row.steps for row in table.rows)
-        steps = (step for row in table.rows for step in row.spent['steps'])
-        lowest = min(step for step in steps if step * _LOWEST >= longest)
-        text = f'{kind.__name__}(min_budget={lowest})'
-    return _component('--policy', spelled('--policy', text, classes), policies.Policy)
+    longest = max(row.steps for row in table.rows)
+    steps = (step for row in table.rows for step in row.spent['steps'])
+    known = {'min_budget': first_rung(steps, longest)}
+    return _component('--policy', spelled('--policy', text, classes, known), policies.Policy)
 
 
 def _algorithm(text: str, table: 'CurveTable') -> 'Algorithm':

@@ -4,11 +4,13 @@
     python -m paxtune.train --exp=lm.StdlibTunable --decisions task.learner.learning_rate=0.01 … \\
         --job_log_dir=runs/mine
 
-A trial is trained exactly as it was in its study, to the last bit on the same machine. The same
-command again resumes. --coordinator and its like are those of trainer.main. Exit codes: 0 done, 2
+A trial is trained exactly as it was in its study, to the last bit on the same machine; one that was
+forked from another after all that trial was trained on (in <job_log_dir>/lineage). The same command
+again resumes. --coordinator and its like are those of trainer.main. Exit codes: 0 done, 2
 bad input, 3 another process was lost, 130 or 143 interrupted.
 """
 
+import dataclasses
 import os
 import sys
 from collections.abc import Sequence
@@ -56,20 +58,38 @@ def main(argv: Sequence[str] | None) -> int:
     processes.start(args)
     with processes.together():
         job_path(args.job_log_dir)
-        experiments = experiments_for(args)
+        runs = runs_for(args)
         again = ['python', '-m', 'paxtune.train', *command.given(argv)]
-        for name, experiment in experiments.items():
-            code = train(experiment, os.path.join(args.job_log_dir, name), resume_command=again)
+        for run in runs:
+            if run.trunk is not None:
+                _branch_off(*run.trunk, run.directory)
+            code = train(run.experiment, run.directory, resume_command=again)
             if code:
                 return code
     return 0
 
 
-def experiments_for(args: 'argparse.Namespace') -> 'dict[str, Experiment]':
-    """The experiments that the flags ask for, every decision made.
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run of several, each of which begins when the one before it has ended.
+
+    Attributes:
+        directory: where it writes.
+        experiment: what it trains, every decision made.
+        trunk: the directory and the step of the run that it goes on from; None for a fresh one.
+    """
+
+    directory: str
+    experiment: 'Experiment'
+    trunk: tuple[str, int] | None = None
+
+
+def runs_for(args: 'argparse.Namespace') -> list[Run]:
+    """What the flags ask for.
 
     Returns:
-        By the name of the sub-experiment; one called '' where there are none.
+        A run for each sub-experiment; for a trial that was forked, one for each trial whose
+        training it goes on with, and its own.
 
     Raises:
         UserError: bad input, or decisions are left open.
@@ -90,10 +110,11 @@ def experiments_for(args: 'argparse.Namespace') -> 'dict[str, Experiment]':
     assert experiment is not None
     if args.smoke:
         experiment = overrides.smoke(experiment)
-    return _decided(overrides.override(experiment, args.set), args.decisions)
+    parts = _decided(overrides.override(experiment, args.set), args.decisions)
+    return [Run(os.path.join(args.job_log_dir, name), part) for name, part in parts.items()]
 
 
-def _of_trial(args: 'argparse.Namespace') -> 'dict[str, Experiment]':
+def _of_trial(args: 'argparse.Namespace') -> list[Run]:
     from paxtune.runners import experiments
     from trainer import overrides
     from trainer.directory import job_path
@@ -109,15 +130,43 @@ def _of_trial(args: 'argparse.Namespace') -> 'dict[str, Experiment]':
     with place.open() as study:
         trial = _named(study, args.trial)
         _require_weights(study, trial, args.job_log_dir)
-        found = {
-            name: overrides.override(part, args.set)
-            for name, part in experiments(study, trial).items()
-        }
-        for name, experiment in found.items():
-            _refuse_other_experiment(os.path.join(args.job_log_dir, name), experiment)
+        runs = _before_fork(study, trial, args)
+        for name, part in experiments(study, trial).items():
+            experiment = overrides.override(part, args.set)
             _refuse_other_data(study, name, experiment)
+            trunk = (runs[-1].directory, trial.forked_from[1]) if trial.forked_from else None
+            runs.append(Run(os.path.join(args.job_log_dir, name), experiment, trunk))
+        for run in runs:
+            _refuse_other_experiment(run.directory, run.experiment)
         _warn_of_other_threads(study, trial)
-        return dict(found)
+        return runs
+
+
+def _before_fork(study: 'Study', trial: 'Trial', args: 'argparse.Namespace') -> list[Run]:
+    """The runs that a forked trial goes on with, up to where the next one was forked."""
+    from paxtune.runners import experiments
+    from trainer import overrides
+
+    if trial.forked_from is None:
+        return []
+    number, step = trial.forked_from
+    parent = study.trial(number)
+    runs = _before_fork(study, parent, args)
+    (experiment,) = experiments(study, parent).values()
+    shorter = overrides.override(experiment, [*args.set, f'train.num_train_steps={step}'])
+    trunk = (runs[-1].directory, parent.forked_from[1]) if parent.forked_from else None
+    directory = os.path.join(args.job_log_dir, 'lineage', str(number))
+    return [*runs, Run(directory, shorter, trunk)]
+
+
+def _branch_off(directory: str, step: int, target: str) -> None:
+    from trainer import processes
+    from trainer.attempts import branch_off
+
+    with processes.together():
+        if processes.is_first():
+            branch_off([directory], step, target)
+        processes.agree()
 
 
 def _named(study: 'Study', name: str) -> 'Trial':

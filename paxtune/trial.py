@@ -111,6 +111,11 @@ class Trial:
         ]
         return sorted(found, key=lambda measurement: measurement.step)
 
+    @property
+    def num_measurements(self) -> int:
+        """At how many steps it was measured."""
+        return len(self._proto.measurements)
+
     @functools.cached_property
     def final(self) -> Measurement | None:
         """What the trial came to: its final metrics and rewards; None unless COMPLETED."""

@@ -63,9 +63,7 @@ def StdlibTunable() -> Tunable:
             save_max_to_keep=1,
             summary_interval_steps=10,
         ),
-        search=Search(
-            reward=BITS_PER_BYTE, num_trials=16, policy=MedianStopping(min_trials=4)
-        ),
+        search=Search(reward=BITS_PER_BYTE, num_trials=16, policy=MedianStopping(min_trials=4)),
         smoke={
             'task.model.embedding.dims': 16,
             'train_input.batch_size': 4,

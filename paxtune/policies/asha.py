@@ -31,8 +31,7 @@ class Asha(Rungs):
         rung = self._passed_first(curve)
         if rung is None:
             return None
-        own = self.values(curve)[rung]
-        known = [values[rung] for other in others if rung in (values := self.values(other))]
+        own, *known = (values[rung] for values in self.values([curve, *others]) if rung in values)
         better, count = sum(score(value) > score(own) for value in known), len(known) + 1
         if better * self.reduction_factor < count:
             return None

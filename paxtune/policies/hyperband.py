@@ -4,7 +4,7 @@ import bisect
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from paxtune.policies.base import Curve
 from paxtune.policies.promoting_asha import PromotingAsha
@@ -27,15 +27,20 @@ class Hyperband(PromotingAsha):
         [[30.0, 90.0], [10.0, 30.0, 90.0], [10.0, 30.0, 90.0]]
     """
 
-    def rungs(self, curve: Curve) -> Sequence[float]:
-        rungs = super().rungs(curve)
-        return rungs[_bracket(curve.id, len(rungs), self._fields[2]) :]
+    def ladder(self) -> Callable[[Curve], Sequence[float]]:
+        rungs, factor = super().ladder(), self.reduction_factor
+
+        def rungs_of_bracket(curve: Curve) -> Sequence[float]:
+            found = rungs(curve)
+            return found[_bracket(curve.id, len(found), factor) :]
+
+        return rungs_of_bracket
 
     def brackets(self, curves: Sequence[Curve]) -> list[Sequence[Curve]]:
+        rungs, factor = super().ladder(), self.reduction_factor
         brackets: dict[int, list[Curve]] = {}
         for curve in curves:
-            count = len(super().rungs(curve))
-            number = _bracket(curve.id, count, self._fields[2])
+            number = _bracket(curve.id, len(rungs(curve)), factor)
             brackets.setdefault(number, []).append(curve)
         return [brackets[number] for number in sorted(brackets)]
 

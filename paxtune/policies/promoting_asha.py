@@ -1,11 +1,14 @@
 """Pauses trials at rungs, and promotes the best."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from paxtune.algorithms.base import Request
 from paxtune.policies.base import Curve, Pause, Promote, reward_score
-from paxtune.policies.rungs import Rungs
+from paxtune.policies.rungs import Rungs, rung_at
 from paxtune.rewards import Reward
+
+_Ladder: TypeAlias = list[tuple[float, list[int]]]
 
 
 class PromotingAsha(Rungs):
@@ -46,16 +49,22 @@ class PromotingAsha(Rungs):
     def next(
         self, curves: Sequence[Curve], reward: Reward | None, request: Request, may_begin: bool
     ) -> Promote | None:
+        rungs = self.ladder()
+        waits = {
+            curve.id: rung_at(curve, rungs(curve), curve.pauses[-1])
+            for curve in curves
+            if curve.state == 'paused'
+        }
         brackets = self.brackets(curves)
-        ladders = [self._ladder(rivals, reward) for rivals in brackets]
+        ladders = [self._ranked(rivals, reward) for rivals in brackets]
         for ladder in ladders:
-            if (promotion := self._among_the_best(ladder)) is not None:
+            if (promotion := self._among_the_best(ladder, waits)) is not None:
                 return promotion
         if may_begin or any(curve.state in ('waiting', 'running') for curve in curves):
             return None
         for rivals, ladder in zip(brackets, ladders, strict=True):
             completed = any(curve.state == 'completed' for curve in rivals)
-            if not completed and (promotion := self._to_the_end(ladder)) is not None:
+            if not completed and (promotion := self._to_the_end(ladder, waits)) is not None:
                 return promotion
         return None
 
@@ -63,36 +72,31 @@ class PromotingAsha(Rungs):
         """Trials by whom they are compared with."""
         return [curves]
 
-    def _ladder(
-        self, rivals: Sequence[Curve], reward: Reward | None
-    ) -> list[tuple[float, list[Curve]]]:
+    def _ranked(self, rivals: Sequence[Curve], reward: Reward | None) -> _Ladder:
         """The rungs from the highest down, each with those that have passed it, best first."""
         score = reward_score(self, reward)
-        passed: dict[float, list[tuple[float, int, Curve]]] = {}
-        for curve in rivals:
-            for rung, value in self.values(curve).items():
-                passed.setdefault(rung, []).append((-score(value), curve.id, curve))
+        passed: dict[float, list[tuple[float, int]]] = {}
+        for curve, values in zip(rivals, self.values(rivals), strict=True):
+            for rung, value in values.items():
+                passed.setdefault(rung, []).append((-score(value), curve.id))
         return [
-            (rung, [curve for *_, curve in sorted(passed[rung], key=lambda each: each[:2])])
+            (rung, [number for _, number in sorted(passed[rung])])
             for rung in sorted(passed, reverse=True)
         ]
 
-    def _among_the_best(self, ladder: Sequence[tuple[float, list[Curve]]]) -> Promote | None:
+    def _among_the_best(self, ladder: _Ladder, waits: Mapping[int, float | None]) -> Promote | None:
+        factor = self.reduction_factor
         for rung, ranked in ladder:
-            best = ranked[: len(ranked) // self.reduction_factor]
-            for number, curve in enumerate(best, 1):
-                if self._waits_at(curve, rung):
-                    told = f'number {number} of {len(ranked)} trials at {self.named(rung)}'
-                    return Promote(curve.id, told)
+            for place, number in enumerate(ranked[: len(ranked) // factor], 1):
+                if waits.get(number) == rung:
+                    told = f'number {place} of {len(ranked)} trials at {self.named(rung)}'
+                    return Promote(number, told)
         return None
 
-    def _to_the_end(self, ladder: Sequence[tuple[float, list[Curve]]]) -> Promote | None:
+    def _to_the_end(self, ladder: _Ladder, waits: Mapping[int, float | None]) -> Promote | None:
         for rung, ranked in ladder:
-            for curve in ranked:
-                if self._waits_at(curve, rung):
+            for number in ranked:
+                if waits.get(number) == rung:
                     told = f'the best at {self.named(rung)}, and no trial has completed'
-                    return Promote(curve.id, told)
+                    return Promote(number, told)
         return None
-
-    def _waits_at(self, curve: Curve, rung: float) -> bool:
-        return curve.state == 'paused' and self.rung_of_pause(curve) == rung

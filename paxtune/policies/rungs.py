@@ -4,7 +4,7 @@ import bisect
 import functools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from paxtune.policies.base import Curve, Policy
 
@@ -28,12 +28,6 @@ class Rungs(Policy):
     max_budget: float | None = None
     reduction_factor: int = 3
 
-    def _on_bound(self) -> None:
-        super()._on_bound()
-        # To look a field up takes PyGlove microseconds, and trials are judged by thousands.
-        names = ('min_budget', 'max_budget', 'reduction_factor', 'grace')
-        self._fields = tuple(self.sym_init_args.get(name) for name in names)
-
     def check(self) -> None:
         super().check()
         if not 0.0 < self.min_budget < math.inf:
@@ -51,30 +45,31 @@ class Rungs(Policy):
     def needs_budget(self) -> bool:
         return super().needs_budget or self.max_budget is None
 
-    def rungs(self, curve: Curve) -> Sequence[float]:
-        """The rungs of a trial, from the lowest.
+    def ladder(self) -> Callable[[Curve], Sequence[float]]:
+        """What gives the rungs of a trial, from the lowest.
 
-        Raises:
-            ValueError: nobody knows the trial's budget, and `max_budget` is not given.
+        It raises ValueError where nobody knows the trial's budget and `max_budget` is not given.
         """
-        lowest, most, factor, grace = self._fields
-        budget = curve.budget if most is None else most
-        if budget is None:
-            raise ValueError('max_budget must be given where nobody knows the budget of a trial')
-        return _rungs(lowest, budget, factor, grace * (curve.budget or 0.0))
+        # Read once: a study may have thousands of trials.
+        lowest, highest = self.min_budget, self.max_budget
+        factor, grace = self.reduction_factor, self.grace
 
-    def values(self, curve: Curve) -> dict[float, float]:
-        """The reward of a trial at each rung that it has passed."""
-        values: dict[float, float] = {}
-        spent, measurements = curve.spent, curve.measurements
-        for rung in self.rungs(curve):
-            index = bisect.bisect_left(spent, rung)
-            while index < len(spent) and not measurements[index].rewards:
-                index += 1
-            if index == len(spent):
-                break
-            (values[rung],) = measurements[index].rewards
-        return values
+        def rungs(curve: Curve) -> Sequence[float]:
+            budget = curve.budget if highest is None else highest
+            if budget is None:
+                raise ValueError('max_budget must be given where nobody knows the budget of trials')
+            return _rungs(lowest, budget, factor, grace * (curve.budget or 0.0))
+
+        return rungs
+
+    def rungs(self, curve: Curve) -> Sequence[float]:
+        """The rungs of a trial, from the lowest."""
+        return self.ladder()(curve)
+
+    def values(self, curves: Sequence[Curve]) -> list[dict[float, float]]:
+        """The reward of each trial at each rung that it has passed."""
+        rungs = self.ladder()
+        return [_values(curve, rungs(curve)) for curve in curves]
 
     def passed_now(self, curve: Curve) -> float | None:
         """The highest rung that a trial passes with its last measurement; None if it passes none.
@@ -85,24 +80,28 @@ class Rungs(Policy):
         # One that was promoted is measured again up to where it was paused.
         if last.reward is None or (curve.pauses and last.step <= curve.pauses[-1]):
             return None
-        rung = self.rung_at(curve, last.step)
-        if rung is None or rung <= (self.rung_of_pause(curve) or 0.0):
-            return None
-        return rung
-
-    def rung_of_pause(self, curve: Curve) -> float | None:
-        """The rung at which a trial was paused last; None if it never was."""
-        return self.rung_at(curve, curve.pauses[-1]) if curve.pauses else None
-
-    def rung_at(self, curve: Curve, step: int) -> float | None:
-        """The highest rung that a trial has come to at a step; None below the first."""
         rungs = self.rungs(curve)
-        count = bisect.bisect_right(rungs, spent_at(curve, step))
-        return rungs[count - 1] if count else None
+        rung = rung_at(curve, rungs, last.step)
+        paused = rung_at(curve, rungs, curve.pauses[-1]) if curve.pauses else None
+        return None if rung is None or rung <= (paused or 0.0) else rung
 
     def named(self, rung: float) -> str:
         """A rung, for people."""
         return f'the rung of {rung:.6g} {self.unit}'
+
+
+def first_rung(evaluated: Iterable[float], budget: float) -> float:
+    """A lowest rung, where nobody names one: the first evaluation from a 27th of the budget on.
+
+    Args:
+        evaluated: what trials will have spent at their evaluations.
+        budget: all that they spend.
+
+    Example:
+        >>> first_rung(range(100, 10001, 100), 10000)
+        400
+    """
+    return min(spent for spent in evaluated if spent * 27 >= budget)
 
 
 def spent_at(curve: Curve, step: int) -> float:
@@ -116,6 +115,24 @@ def spent_at(curve: Curve, step: int) -> float:
     """
     count = bisect.bisect_right(curve.measurements, step, key=_step)
     return curve.spent[count - 1] if count else 0.0
+
+
+def rung_at(curve: Curve, rungs: Sequence[float], step: int) -> float | None:
+    """The highest rung that a trial has come to at a step; None below the first."""
+    count = bisect.bisect_right(rungs, spent_at(curve, step))
+    return rungs[count - 1] if count else None
+
+
+def _values(curve: Curve, rungs: Sequence[float]) -> dict[float, float]:
+    values: dict[float, float] = {}
+    for rung in rungs:
+        there = range(bisect.bisect_left(curve.spent, rung), len(curve.spent))
+        rewards = (curve.measurements[index].reward for index in there)
+        value = next((reward for reward in rewards if reward is not None), None)
+        if value is None:
+            break
+        values[rung] = value
+    return values
 
 
 @functools.lru_cache(maxsize=1024)

@@ -174,7 +174,8 @@ def document(table: CurveTable, standings: Sequence[Standing], what: str) -> Doc
     time = 'hours' if table.unit == 'seconds' else 'elapsed_steps'
     scale = _HOUR if table.unit == 'seconds' else 1.0
     to_median = f'{"hours" if table.unit == "seconds" else "steps"}_to_median'
-    data, shown = [], []
+    data: list[dict[str, Any]] = []
+    shown: list[dict[str, Any]] = []
     for each in standings:
         facts = {
             'policy': each.policy,

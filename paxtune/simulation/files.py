@@ -20,7 +20,7 @@ _FORMAT = 'paxtune curves 1'
 # What is there may be cut off, or anything else, or arrays of objects, which are not read.
 _UNREADABLE = (
     *(OSError, EOFError, ValueError, LookupError, AttributeError, MemoryError),
-    *(NotImplementedError, SyntaxError, zipfile.BadZipFile),
+    *(NotImplementedError, SyntaxError, TypeError, zipfile.BadZipFile),
 )
 
 
@@ -75,8 +75,9 @@ def write(rows: Sequence[Mapping[str, Any]], goal: Goal, metric: str) -> str:
 def _read_arrays(path: str, metric: str, goal: Goal) -> CurveTable:
     wanted = ('hp_names', 'hp', metric)
     try:
-        with np.load(path, allow_pickle=False) as file:
-            there = getattr(file, 'files', [])  # A single array may have this name, too.
+        # Opened here: where it is no archive, NumPy leaves it open.
+        with open(path, 'rb') as stream, np.load(stream, allow_pickle=False) as file:
+            there = file.files
             missing = [name for name in wanted if name not in there]
             arrays = [] if missing else [np.asarray(file[name]) for name in wanted]
     except _UNREADABLE as error:

@@ -30,10 +30,8 @@ def one_minus_betas(names: Sequence[str], hp: Floats) -> tuple[list[str], Floats
         >>> names, hp.tolist()
         (['rate', 'one_minus_beta1'], [[0.25, 0.25]])
     """
-    inside = ((hp > 0) & (hp < 1)).all(0)
-    is_beta = [
-        each.startswith('beta') and bool(is_) for each, is_ in zip(names, inside, strict=True)
-    ]
+    inside = [bool(each) for each in ((hp > 0) & (hp < 1)).all(0)]
+    is_beta = [each.startswith('beta') and is_ for each, is_ in zip(names, inside, strict=True)]
     labels = [
         f'one_minus_{each}' if is_ else each for each, is_ in zip(names, is_beta, strict=True)
     ]

@@ -6,10 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-import numpy as np
-
 from paxtune.decisions import Decisions
 from paxtune.measurement import Measurement
+from paxtune.rung_report import rank_correlation
 from paxtune.simulation.table import CurveTable
 
 
@@ -134,28 +133,5 @@ class Run:
                 reward = trial.measurements[at].reward
                 if reward is not None and end is not None:
                     pairs.append((reward, end))
-        return Rung(step, cut, len(pairs), rank_correlation(pairs))
-
-
-def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Spearman's: 1 where both have the same order, -1 where they have opposite ones.
-
-    Returns:
-        None where there are fewer than three pairs, or one side is all the same.
-
-    Example:
-        >>> rank_correlation([(1.0, 10.0), (2.0, 11.0), (3.0, 90.0)])
-        1.0
-    """
-    if len(pairs) < 3:
-        return None
-    ranks = [_ranks(np.array(side, float)) for side in zip(*pairs, strict=True)]
-    if any(float(np.ptp(each)) == 0 for each in ranks):
-        return None
-    return round(float(np.corrcoef(*ranks)[0, 1]), 12)
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks from the least; equals share the middle of theirs."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+        rewards, ends = zip(*pairs, strict=True) if pairs else ((), ())
+        return Rung(step, cut, len(pairs), rank_correlation(rewards, ends))

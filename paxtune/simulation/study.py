@@ -1,6 +1,7 @@
 """A real study whose training is read from a table: what `paxtune.simulate --processes` runs."""
 
 import collections
+import shlex
 
 from paxtune.api import tune
 from paxtune.console import Progress

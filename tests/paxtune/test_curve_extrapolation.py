@@ -20,6 +20,9 @@ LOSS = MetricReward('minimize', 'loss')
 ACCURACY = MetricReward('maximize', 'accuracy')
 POLICY = CurveExtrapolation()
 
+AT = [n / 40 for n in range(1, 41)]
+"""What a curve with 40 measurements has spent at each, as a share of its budget."""
+
 
 def curve(
     rewards: Sequence[float | None], id: int = 1, budget: float | None = 20.0, first: int = 1
@@ -56,7 +59,7 @@ def test_trials_that_would_win_go_on_and_hopeless_ones_stop_early() -> None:
                 (
                     n
                     for n in range(4, 40, 3)
-                    if chance_to_beat(np.arange(1, n + 1) / 40, -rivals[own, :n], -best) < 0.05
+                    if chance_to_beat(AT[:n], (-rivals[own, :n]).tolist(), -best) < 0.05
                 ),
                 40,
             )
@@ -73,11 +76,10 @@ def test_trials_that_would_win_go_on_and_hopeless_ones_stop_early() -> None:
 
 def test_chances_come_true() -> None:
     losses = power_laws(300, seed=1)
-    at = np.arange(1, 11) / 40
     goals = itertools.cycle(np.quantile(losses[:, -1], [0.05, 0.2, 0.4, 0.6]))
     told, came = [], []
     for own, goal in zip(losses, goals, strict=False):
-        told.append(chance_to_beat(at, -own[:10], -goal))
+        told.append(chance_to_beat(AT[:10], (-own[:10]).tolist(), -goal))
         came.append(own[-1] < goal)
     groups = np.digitize(told, [0.05, 0.3, 0.7, 0.95])
     for group in range(5):

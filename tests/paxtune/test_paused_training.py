@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from etils import epath
 
-from paxtune import search, tune
+from paxtune import search, train, tune
 from paxtune.policies import PopulationBasedTraining, PromotingAsha
 from paxtune.runners import trial_directory
 from paxtune.study import Study
@@ -16,6 +16,7 @@ from tests.paxtune.tunables import Rates
 from trainer.checkpoint import saved_checkpoints
 from trainer.loop import run
 from trainer.speed import SPEEDS
+from trainer.summaries import read_metrics
 
 MODULE = 'tests.paxtune.test_paused_training'
 """Its experiments are named by it."""
@@ -55,12 +56,11 @@ def exact(metrics: Any) -> dict[str, float]:
 def test_a_promoted_trial_is_bitwise_one_that_was_never_interrupted(tmp_path: Path) -> None:
     trials = searched(tmp_path / 'study', 'Promoted')
     assert {trial.outcome for trial in trials} == {'completed', 'stopped'}
-    promoted = [trial for trial in trials if len(trial.pauses) == 2]
-    assert promoted
+    promoted = [trial for trial in trials if trial.outcome == 'completed']
+    assert all(trial.pauses == [2, 4] for trial in promoted)
     for trial in promoted:
         alone = run(trial.materialize(), tmp_path / str(trial.id))
         whole = {each.step: exact(each.metrics) for each in alone}
-        assert trial.outcome == 'completed'
         assert {each.step: exact(each.metrics) for each in trial.measurements} == whole
 
 
@@ -97,6 +97,18 @@ def test_a_fork_goes_on_from_the_state_of_its_parent(tmp_path: Path) -> None:
                 == measured[step].metrics['eval/log_pplx']
             )
             assert fork.measurements[0].metrics['spent_tokens'] > 0
+
+
+def test_a_fork_trains_again_alone_to_the_last_bit(tmp_path: Path) -> None:
+    trials = searched(tmp_path / 'study', 'Population')
+    fork = next(trial for trial in trials[::-1] if trial.forked_from and not trial.stop_reason)
+    flags = [f'--study_dir={tmp_path / "study"}', f'--exp={MODULE}.Population']
+    target = tmp_path / 'alone'
+    for _ in range(2):  # The second time there is nothing left to do.
+        assert train.main([*flags, f'--trial={fork.id}', f'--job_log_dir={target}']) == 0
+    assert read_metrics(target / 'metrics.jsonl')[-1]['eval/log_pplx'] == fork.reward
+    parent, step = fork.forked_from or (0, 0)
+    assert read_metrics(target / f'lineage/{parent}/metrics.jsonl')[-1]['step'] == step
 
 
 def test_what_a_waiting_fork_begins_with_outlives_its_parents_progress(tmp_path: Path) -> None:

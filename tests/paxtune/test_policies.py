@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from paxtune.measurement import Measurement
 from paxtune.metrics import Metric
-from paxtune.policies import ByRank, ByValue, CurveExtrapolation, MedianStopping
+from paxtune.policies import ByRank, ByValue, Curve, CurveExtrapolation, MedianStopping
 from paxtune.rewards import MetricReward
 from tests.conformance.policy_suite import check_stops, check_study, verdict
 from trainer.component import Component
@@ -31,6 +31,9 @@ def measured(*rows: tuple[int, float]) -> list[Measurement]:
         MedianStopping(warmup_steps=30, min_trials=2),
         MedianStopping(compare='averages'),
         CurveExtrapolation(budget=200.0),
+        ByValue(gates=[[160, 0.0], [400, 0.0]], unit='tokens', grace=0.3),
+        ByRank(gates=[[10, 5, 10], [30, 0.5, 0]], unit='seconds'),
+        MedianStopping(unit='flops', grace=0.2),
     ],
 )
 def test_policies_conform(policy):
@@ -259,3 +262,46 @@ def test_median_passes_over_measurements_without_a_reward():
     others = [measured((10, 9.0), (20, 1.0))] * 5
     assert verdict(policy, [*measured((10, 5.0)), Measurement(20, {})], others, LOSS) is None
     assert verdict(policy, measured((10, 5.0), (20, 5.0)), others, LOSS) is not None
+
+
+def spending(id: int, *rows: tuple[float, float], budget: float | None = 100.0) -> Curve:
+    """A trial that is measured every 10 steps: what it had spent, and its reward."""
+    measured = [Measurement(10 * n, {}, (value,)) for n, (_, value) in enumerate(rows, start=1)]
+    return Curve(id, 'running', measured, [spent for spent, _ in rows], budget)
+
+
+def test_gates_and_medians_go_by_what_was_spent():
+    # All are measured at step 10, where they have spent different amounts.
+    fast, slow = spending(1, (50.0, 1.0), (100.0, 0.5)), spending(2, (5.0, 9.0), (10.0, 8.0))
+    value = ByValue(gates=[[40, 2.0]], unit='tokens')
+    assert value.verdict(slow, [], LOSS) is None
+    assert value.verdict(spending(3, (40.0, 3.0)), [], LOSS) is not None
+    rank = ByRank(gates=[[40, 1, 1]], unit='seconds')
+    assert rank.verdict(spending(3, (40.0, 3.0)), [slow], LOSS) is None
+    assert rank.verdict(spending(3, (40.0, 3.0)), [fast], LOSS) is not None
+    median = MedianStopping(min_trials=1, unit='flops')
+    # At 60 the fast one stood where it did at 50; the slow one has never been there.
+    assert median.verdict(spending(3, (60.0, 0.9)), [fast, slow], LOSS) is None
+    assert median.verdict(spending(3, (60.0, 1.1)), [fast, slow], LOSS) is not None
+    assert median.verdict(spending(3, (60.0, 1.1)), [slow], LOSS) is None
+
+
+def test_nobody_is_judged_within_the_grace():
+    policy = ByValue(gates=[[0, 1.0], [40, 1.0]], grace=0.4)
+    assert policy.verdict(spending(1, (39.0, 9.0)), [], LOSS) is None
+    assert policy.verdict(spending(1, (39.0, 9.0), (40.0, 9.0)), [], LOSS) is not None
+    with pytest.raises(ValueError, match='nobody knows'):
+        policy.verdict(spending(1, (40.0, 9.0), budget=None), [], LOSS)
+
+
+@pytest.mark.parametrize(
+    ('fields', 'message'),
+    [
+        ({'grace': 1.0}, 'from 0 to below 1'),
+        ({'grace': -0.1}, 'from 0 to below 1'),
+        ({'grace': 0.1, 'unit': 'seconds'}, 'seconds are not'),
+    ],
+)
+def test_an_impossible_grace_is_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        MedianStopping(**fields)

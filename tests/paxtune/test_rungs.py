@@ -97,8 +97,7 @@ def test_a_budget_that_nobody_knows_is_asked_for():
 
 def test_a_rung_is_worth_the_first_reward_from_there_on():
     policy = Rungs(min_budget=15, reduction_factor=2)
-    assert policy.values(trial(1, 9.0, 8.0, None, 7.0)) == {15: 8.0, 30: 7.0}
-    assert policy.values(trial(1, 9.0)) == {}
+    assert policy.values([trial(1, 9.0, 8.0, None, 7.0), trial(2, 9.0)]) == [{15: 8.0, 30: 7.0}, {}]
 
 
 def test_asha_lets_the_best_third_go_on():

@@ -14,7 +14,7 @@ import pytest
 from etils import epath
 
 from paxtune import search, train
-from paxtune.policies import ByValue, Hyperband, MedianStopping, Policy
+from paxtune.policies import ByValue, Hyperband, MedianStopping, Policy, PromotingAsha
 from paxtune.runners import trial_directory
 from paxtune.study import Study
 from paxtune.trial import Trial
@@ -383,7 +383,7 @@ def test_a_signal_pauses_the_study(
         (['--tune', 'task.learner.learning_rate=oneof('], 'task.learner.learning_rate'),
         (['--algorithm=gradient_descent'], 'cmaes, default, dna_generator, eagle, gp_bandit, grid'),
         (['--policy=patience'], 'asha, by_rank, by_value, '),
-        (['--policy=asha'], r"--policy=asha: write 'Asha\(min_budget=…\)'"),
+        (['--policy=by_value'], r"--policy=by_value: write 'ByValue\(gates=…\)'"),
         (['--policy=Asha(min_budget=0)'], 'min_budget must be greater than 0'),
         (['--num_trials=0'], 'num_trials must be at least 1'),
         (['--set', 'task.learner.learning_rate=0.1'], 'nothing to search|no decision'),
@@ -404,7 +404,8 @@ def test_bad_input_is_refused(tmp_path: Path, flags: list[str], message: str) ->
     ('flag', 'policy'),
     [
         ('none', None),
-        ('median_stopping', MedianStopping()),
+        ('median', MedianStopping()),
+        ('promoting_asha', PromotingAsha(min_budget=2)),
         ('Hyperband(min_budget=10, unit="tokens")', Hyperband(min_budget=10, unit='tokens')),
     ],
 )

@@ -63,7 +63,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp('policies')
     train(root / 'asha', ASHA, num_trials=9)
     train(root / 'crossing', ASHA, crossing)
-    train(root / 'median', MedianStopping(min_trials=2), num_trials=5)
+    train(root / 'median', MedianStopping(min_trials=2), num_trials=2)
     train(root / 'plain', None, num_trials=2)
     train(root / 'population', PopulationBasedTraining(population_size=4, interval=3), num_trials=6)
     return root
@@ -230,12 +230,12 @@ def test_what_cannot_be_is_no_loop(tmp_path: Path, shown: Callable[..., str]) ->
 
 
 def test_a_long_line_of_descent(tmp_path: Path, shown: Callable[..., str]) -> None:
-    with Study.open(tmp_path, toy(search=search(num_trials=40))) as study:
+    with Study.open(tmp_path, toy(search=search(num_trials=9))) as study:
         finish(ask(study))
-        for number in range(2, 41):
+        for number in range(2, 10):
             trial = ask(study)
             trial.note(warm_start=str(number - 1))
             finish(trial)
     lines = shown('lineage', tmp_path).splitlines()
-    assert len(lines) == 40
-    assert lines[-1].startswith(' ' * 4 * 38 + '└── 40 completed')
+    assert len(lines) == 9
+    assert lines[-1].startswith(' ' * 4 * 7 + '└── 9 completed')

@@ -1,0 +1,48 @@
+"""The figures of `benchmarks/early_stopping.py`."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import early_stopping
+from benchmarks.early_stopping import FULL, Found
+
+
+def found(*needed: float) -> Found:
+    return Found(list(needed), [True] * len(needed), [1.0], [0.5], 0.1)
+
+
+def test_what_is_saved_is_a_ratio_of_medians_and_a_geometric_mean() -> None:
+    tables = {
+        'a': {FULL: found(8.0, 8.0, 8.0), 'asha': found(4.0, 4.0, 4.0)},
+        'b': {FULL: found(8.0, 8.0, 8.0), 'asha': found(1.0, 1.0, 99.0)},
+    }
+    value, low, high = early_stopping.saving(tables, 'asha')
+    assert value == pytest.approx(4.0)
+    assert low < value < high
+    assert early_stopping.saving(tables, FULL) == (1.0, 1.0, 1.0)
+
+
+def test_policies_run_on_a_table(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    levels = rng.uniform(0, 1, (80, 1))
+    losses = levels + 1 / np.arange(1, 13)
+    losses[::9, 6:] = np.nan
+    hp = np.concatenate([10 ** (-4 * levels), rng.uniform(0.01, 0.9, (80, 1))], 1)
+    file = tmp_path / 'table.npz'
+    np.savez(file, hp_names=['learning_rate', 'beta1'], hp=hp, valid_loss=losses)
+    of = early_stopping.of_table(file, 3, [FULL, 'asha', 'promoting_asha'])
+    assert of[FULL].compute == [1.0] * 3 and all(of[FULL].reached)
+    for name in ('asha', 'promoting_asha'):
+        assert max(of[name].compute) < 0.7
+        assert len(of[name].needed) == len(of[name].regret) == 3
+
+
+def test_tables_that_are_not_there_are_left_out(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr('sys.argv', ['early_stopping', '--data_dir=/nowhere'])
+    assert early_stopping.main() == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith('left out: imdb_') and printed[-1] == 'RESULT {}'

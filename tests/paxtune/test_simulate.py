@@ -1,0 +1,56 @@
+"""`python -m paxtune.simulate`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from paxtune import simulate, studies
+from paxtune.study import Study
+from tests.paxtune import toys
+from tests.paxtune.studies import run
+from trainer.errors import UserError
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """The curves of a small study, as a person exports them."""
+    with Study.open(tmp_path / 'study', toys.toy(search=toys.search(num_trials=12))) as study:
+        run(study)
+    path = str(tmp_path / 'curves.json')
+    assert studies.main(['curves', str(tmp_path / 'study'), f'--out={path}']) == 0
+    return path
+
+
+def test_policies_are_compared(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [f'--table={table}', '--policy=none,median,Asha(min_budget=10, reduction_factor=2)']
+    assert simulate.main([*flags, '--seeds=3', '--workers=2', '--format=json']) == 0
+    full, median, asha = json.loads(capsys.readouterr().out)
+    assert (full['policy'], full['compute'], full['reached']) == ('none', 1.0, 1.0)
+    assert (full['completed'], full['elapsed_steps']) == (12, 120)
+    assert median['policy'] == 'median' and median['stopped'] > 0
+    assert asha['compute'] < 1 and asha['rungs'][0]['step'] == 10
+    assert asha['regret']['median'] == 0.0, 'the loss of a toy is its rate at every step'
+    assert simulate.main([*flags, '--seeds=2']) == 0
+    assert '12 of 12 trials, 1 workers, 2 seeds; loss, minimized' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ('flags', 'message'),
+    [
+        (['--policy=best'], '--policy=best: expected one of asha, '),
+        (['--policy=population_based_training'], 'population_size=…, interval=…'),
+        (['--policy=RandomSearch()'], r'--policy=RandomSearch\(\): expected one of'),
+        (['--algorithm=best'], '--algorithm=best: expected one of '),
+        (['--num_trials=13'], '13 trials cannot be simulated'),
+        (['--goal=minimize'], 'leave --metric and --goal out'),
+    ],
+)
+def test_bad_flags_are_refused(flags: list[str], message: str, table: str) -> None:
+    with pytest.raises(UserError, match=message):
+        simulate.main([f'--table={table}', '--seeds=2', *flags])
+
+
+def test_curves_are_written_as_json_only(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r'--out=curves\.npz'):
+        studies.main(['curves', str(tmp_path), '--out=curves.npz'])
