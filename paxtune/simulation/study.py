@@ -1,7 +1,6 @@
 """A real study whose training is read from a table: what `paxtune.simulate --processes` runs."""
 
 import collections
-import shlex
 
 from paxtune.api import tune
 from paxtune.console import Progress
