@@ -80,7 +80,6 @@ def test_a_population_beats_the_best_constant_rate(population: tuple[Study, Trai
     grid = [0.01 * 100 ** (i / (10 * affordable)) for i in range(10 * affordable + 1)]
     best = study.best
     assert best is not None and best.reward is not None
-    print(affordable, best.reward, min(map(constant, grid)), len(study.trials))
     assert best.reward < 0.8 * min(map(constant, grid))
     # Nothing was trained twice: every step of every trial once.
     assert training.steps_done == sum(
