@@ -1,6 +1,7 @@
 """What a study says of itself, in its metadata."""
 
 import dataclasses
+import importlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -127,9 +128,7 @@ def searched(record: StudyRecord, source: str) -> tuple[Any, Search]:
         UserError: it cannot be rebuilt.
     """
     # Known everywhere, as no experiment of anyone's names its module.
-    from paxtune.simulation import recorded
-
-    assert recorded.RecordedTrials
+    importlib.import_module('paxtune.simulation.recorded')
     value: Any = from_json_text(record.value, object, source)
     if record.search is not None:
         return value, from_json_text(record.search, Search, source)

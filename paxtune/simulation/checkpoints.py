@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from etils import epath
+
 from trainer.checkpoint import METADATA, newest_checkpoint, saved_checkpoints
 
 TRACE = 'trace.json'
@@ -54,7 +56,9 @@ def save(state: State, run_dir: Path) -> str:
     (partial / METADATA).write_text('{}\n')
     final = directory / str(state.step)
     partial.rename(final)
-    for old in sorted(int(each.name) for each in saved_checkpoints(directory))[:-_MAX_TO_KEEP]:
+    for old in sorted(int(each.name) for each in saved_checkpoints(epath.Path(directory)))[
+        :-_MAX_TO_KEEP
+    ]:
         removed = directory / '.removed'
         _remove(removed)
         (directory / str(old)).rename(removed)  # From here on it counts no longer.

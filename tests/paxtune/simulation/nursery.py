@@ -10,6 +10,8 @@ code, negative for a signal. How it is killed, always by SIGKILL:
     "after:SECONDS"           so long after its first event, from outside
 """
 
+import functools
+import importlib
 import json
 import os
 import select
@@ -22,10 +24,9 @@ from typing import Any
 import sqlalchemy
 
 from paxtune import advancing, attempts, runners, simulate
-from paxtune.simulation import study
-from trainer import checkpoint
 
-assert study.run and checkpoint.newest_checkpoint  # All that takes long to import.
+for each in ('paxtune.simulation.study', 'paxtune.simulation.runner', 'paxtune.study_record'):
+    importlib.import_module(each)  # All that takes long to import.
 
 
 class _Death:
@@ -80,7 +81,7 @@ class _Death:
             ('end', advancing.Advancing, '_end'),
             ('branch', runners, 'branch_off'),
         ):
-            self.around(owner, name, lambda kind=kind: self.moment(kind))
+            self.around(owner, name, functools.partial(self.moment, kind))
 
 
 def _run(argv: list[str], kill: str | None, log: str, first: int) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from etils import epath
 
 from paxtune import simulate, studies, tune
 from paxtune.algorithms import RandomSearch
@@ -86,7 +87,9 @@ def test_an_interrupted_trial_goes_on_from_its_checkpoint(table: Path, tmp_path:
         assert [each.step for each in trial.measurements] == [1, 2, 3, 4, 5, 6]
         state, _ = newest(directory)
         assert state.trace == tuple((1, step) for step in range(1, 7))
-        names = sorted(each.name for each in saved_checkpoints(directory / 'checkpoints'))
+        names = sorted(
+            each.name for each in saved_checkpoints(epath.Path(directory / 'checkpoints'))
+        )
         assert names == ['5', '6']
 
 
@@ -130,7 +133,7 @@ def test_checkpoints_are_whole_and_only_two_are_kept(tmp_path: Path) -> None:
         state = state.after(7, step, {'reward': step / 2})
         path = save(state, tmp_path)
         assert load(Path(path)) == state
-    names = sorted(each.name for each in saved_checkpoints(tmp_path / 'checkpoints'))
+    names = sorted(each.name for each in saved_checkpoints(epath.Path(tmp_path / 'checkpoints')))
     assert names == ['4', '6']
     assert newest(tmp_path) == (state, path)
 
