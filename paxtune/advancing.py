@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from paxtune import protos, spending
 from paxtune.policies import Curve, Fork, Pause, Policy, Promote, Stop, Wait
 from paxtune.rewards import Reward
+from paxtune.runnable import Runnable
 from paxtune.store import TrialProto
 from trainer.errors import UserError
 from trainer.experiment import TrainLoop
@@ -140,6 +141,8 @@ class Advancing:
 
     def _find_budget(self, trial: 'Trial') -> float | None:
         space, unit = self._study.space, self._policy.unit
+        if isinstance(self._study.value, Runnable):
+            return self._study.value.budget(self._study, trial, unit)
         if not space.is_tunable:
             return None
         train = self._study.value.sym_getattr('train')

@@ -4,7 +4,7 @@ import contextlib
 import os
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import pyglove as pg
 from absl import logging
@@ -17,6 +17,7 @@ from paxtune.callbacks import Callback
 from paxtune.experiment import Tunable
 from paxtune.policies import Policy
 from paxtune.rewards import MetricReward, Objectives, Reward
+from paxtune.runnable import Runnable
 from paxtune.runners import ExperimentRunner, FunctionRunner, Runner, parts_of
 from paxtune.search_space import Space
 from paxtune.searching import Search
@@ -35,6 +36,7 @@ from trainer.setup import inputs_by_path, prepare_inputs
 from trainer.signals import Signal
 
 PathLike = str | os.PathLike[str]
+V = TypeVar('V', bound=Tunable | Runnable)
 
 _MAX_DRAWS = 100
 
@@ -44,7 +46,7 @@ class MissingDataError(UserError):
 
 
 def tune(
-    what: Tunable | Callable[..., Any],
+    what: Tunable | Runnable | Callable[..., Any],
     *,
     space: Any = None,
     num_trials: int | None = None,
@@ -129,11 +131,16 @@ def tune(
         job_log_dir = database(job_log_dir).parent if local else directories.job_path(job_log_dir)
     with contextlib.ExitStack() as held:
         runner: Runner
-        if isinstance(what, Tunable):
-            if space is not None or job_log_dir is None:
-                raise UserError(
-                    'an experiment is its own space, and needs a job_log_dir for its trials'
-                )
+        value: Any
+        how: Search | None
+        if isinstance(what, Tunable | Runnable) and (space is not None or job_log_dir is None):
+            raise UserError(
+                'an experiment is its own space, and needs a job_log_dir for its trials'
+            )
+        if isinstance(what, Runnable):
+            value, how = _changed(what, changes), None
+            data, runner = what.data(), what.runner()
+        elif isinstance(what, Tunable):
             _require_one_way(has_workers)
             held.enter_context(processes.together())
             value, how = _changed(what, changes), None
@@ -263,8 +270,8 @@ def _warn_of_failure(study: Study) -> None:
         )
 
 
-def _changed(tunable: Tunable, changes: Mapping[str, Any]) -> Tunable:
-    copy: Tunable = tunable.clone(deep=True)
+def _changed(value: V, changes: Mapping[str, Any]) -> V:
+    copy: V = value.clone(deep=True)
     copy.rebind(
         {f'search.{name}': value for name, value in changes.items()}, raise_on_no_change=False
     )

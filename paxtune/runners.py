@@ -13,6 +13,7 @@ from paxtune.limits import Limit, violation
 from paxtune.metrics import join_name
 from paxtune.repeats import ORIGIN
 from paxtune.reseeding import reseeded
+from paxtune.runnable import Runnable
 from paxtune.store import TRIALS
 from trainer import processes
 from trainer.attempts import branch_off, take_over
@@ -91,6 +92,11 @@ class Runner:
 def suffixed(metrics: Mapping[str, float], name: str) -> dict[str, float]:
     """Metrics of a sub-experiment under the names that they have in the trial."""
     return {join_name(metric, name or None): value for metric, value in metrics.items()}
+
+
+def runner_of(study: 'Study') -> Runner:
+    """What runs the trials of a study in a process that knows nothing but the study."""
+    return study.value.runner() if isinstance(study.value, Runnable) else ExperimentRunner()
 
 
 class ExperimentRunner(Runner):
@@ -211,10 +217,7 @@ class Assignment:
             gc.collect()
             left -= 1
             steps = experiment.train.num_train_steps
-            folder = job_path(self.directory) / name
-            if self.earlier:
-                take_over([job_path(each) / name for each in self.earlier], folder)
-            self._branch_off()
+            folder = self.begin(name)
             with contextlib.closing(run(experiment, folder, should_interrupt)) as measurements:
                 try:
                     for each in measurements:
@@ -228,6 +231,24 @@ class Assignment:
                 except Interrupted as interrupted:
                     raise Interrupted(before + interrupted.step) from interrupted
             before += steps
+
+    def begin(self, name: str = '') -> JobPath:
+        """Brings the checkpoints that are there for a run to go on from, and for its own forks.
+
+        Args:
+            name: of the sub-experiment, where the trial has several.
+
+        Returns:
+            The directory of the run.
+
+        Raises:
+            CheckpointGoneError: what the trial was forked from is not there any more.
+        """
+        folder = job_path(self.directory) / name
+        if self.earlier:
+            take_over([job_path(each) / name for each in self.earlier], folder)
+        self._branch_off()
+        return folder
 
     def _branch_off(self) -> None:
         """Brings the checkpoint that the trial begins with, and those that its own forks do.
@@ -372,7 +393,9 @@ class FunctionRunner(Runner):
     """Calls a function with the trial's values, and with the trial where it takes two arguments.
 
     It returns a number, which becomes the metric `objective`, or metrics by name. Or it yields
-    metrics, each a measurement at the next step, and the trial may be stopped in between.
+    metrics, each a measurement at the next step, and the trial may be stopped in between. It may
+    yield (step, metrics), too: one that goes on from where the trial was paused or forked
+    (`Trial.goes_on_from`) says with the first of them where it goes on.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -392,12 +415,31 @@ class FunctionRunner(Runner):
         args = [trial.materialize(), *([trial] if self._takes_trial else [])]
         returned = self._function(*args)
         if isinstance(returned, Iterator):
-            for step, metrics in enumerate(returned, start=1):
+            step = 0
+            for metrics in returned:
+                step, metrics = _stepped(step, metrics)
                 yield Report(step, _named(metrics))
                 if should_interrupt():
                     raise Interrupted(step)
         elif returned is not None:
             yield Report(trial.step + 1, _named(returned), is_last=True)
+
+
+def _stepped(last: int, yielded: Any) -> tuple[int, Any]:
+    """The step that metrics were measured at, and the metrics, as a function yields them.
+
+    Raises:
+        TypeError: a step is none.
+        ValueError: a step is not above the last one.
+    """
+    if not isinstance(yielded, tuple):
+        return last + 1, yielded
+    if len(yielded) != 2 or not isinstance(yielded[0], int) or isinstance(yielded[0], bool):
+        raise TypeError(f'the function must yield metrics, or (step, metrics), not {yielded!r}')
+    step, metrics = yielded
+    if step <= last:
+        raise ValueError(f'the function yields step {step} after step {last}')
+    return step, metrics
 
 
 def _named(returned: Any) -> dict[str, float]:

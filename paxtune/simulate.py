@@ -6,11 +6,19 @@
 runs studies in a simulator, with simulated workers and a simulated clock: the same policies and
 algorithms, on what was recorded. A table may also be an .npz file with the arrays hp_names [d],
 hp [n, d] and a metric [n, t], such as those of TaskSet; then --metric and --goal say what is good.
-Exit codes: 0 done, 2 bad input.
+
+    python -m paxtune.simulate --table=curves.json --policy=promoting_asha --workers=3 \\
+        --processes --job_log_dir=runs/tried
+
+runs one study with real processes, records and checkpoints, in which only the training is read from
+the table: to see what happens when any of them is killed. The same command again resumes it.
+Exit codes: 0 done, 1 no trial was completed, 2 bad input, 130 or 143 interrupted.
 """
 
 import argparse
-from collections.abc import Sequence
+import math
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from paxtune.printing import FORMATS
@@ -25,6 +33,8 @@ if TYPE_CHECKING:
 
     C = TypeVar('C', bound=Component)
 
+_SEEDS = 20
+
 
 def main(argv: Sequence[str] | None) -> int:
     """Runs the command.
@@ -33,6 +43,7 @@ def main(argv: Sequence[str] | None) -> int:
         UserError: bad input.
     """
     args = _flags().parse_args(argv)
+    _require_one_way(args)
 
     from paxtune.printing import write
     from paxtune.simulation.comparison import compare, document
@@ -42,20 +53,62 @@ def main(argv: Sequence[str] | None) -> int:
     algorithm = _algorithm(args.algorithm, table)
     policies = {name: _policy(name, table) for name in _split(args.policy)}
     num_trials = args.num_trials or min(64, len(table.rows))
+    if args.processes:
+        return _run(args, table, policies, algorithm, num_trials, argv)
+    workers, seeds = args.workers or 1, args.seeds or _SEEDS
     found = compare(
         table,
         policies,
         algorithm,
         num_trials=num_trials,
-        workers=args.workers,
-        seeds=args.seeds,
+        workers=workers,
+        seeds=seeds,
     )
     what = (
-        f'{num_trials} of {len(table.rows)} trials, {args.workers} workers, {args.seeds} seeds; '
+        f'{num_trials} of {len(table.rows)} trials, {workers} workers, {seeds} seeds; '
         f'{table.metric}, {table.goal}d: {table.best:.6g} is the best there'
     )
     write(document(table, found, what), args.format)
     return 0
+
+
+def _require_one_way(args: argparse.Namespace) -> None:
+    """Refuses flags of the other way to run studies."""
+    given = [name for name in ('job_log_dir', 'speedup', 'seed') if getattr(args, name) is not None]
+    if given and not args.processes:
+        raise UserError(f'--{given[0]} is for a study with real processes: give --processes, too')
+    if not args.processes:
+        return
+    if args.job_log_dir is None:
+        raise UserError('--processes writes a study: say where, --job_log_dir=DIR')
+    if args.seeds is not None:
+        raise UserError('--processes runs one study: give --seed=N in place of --seeds')
+    if len(policies := _split(args.policy)) > 1:
+        raise UserError(f'--processes runs one study: choose one --policy of {", ".join(policies)}')
+
+
+def _run(
+    args: argparse.Namespace,
+    table: 'CurveTable',
+    policies: 'Mapping[str, Policy | None]',
+    algorithm: 'Algorithm',
+    num_trials: int,
+    argv: Sequence[str] | None,
+) -> int:
+    """Runs a study with real processes."""
+    from paxtune.searching import Search
+    from paxtune.simulation.recorded import RecordedTrials
+    from paxtune.simulation.simulator import require_rows
+
+    (policy,) = policies.values()
+    require_rows(table, policy, num_trials)
+    search = Search(table.reward, num_trials, algorithm, policy, seed=args.seed or 0)
+    what = RecordedTrials.of(args.table, search, args.metric, args.goal, args.speedup)
+    again = shlex.join(['python', '-m', 'paxtune.simulate', *command.given(argv)])
+
+    from paxtune.simulation.study import run
+
+    return run(what, args.job_log_dir, args.workers, again)
 
 
 def _flags() -> argparse.ArgumentParser:
@@ -71,14 +124,27 @@ def _flags() -> argparse.ArgumentParser:
         'only named has its lowest rung at a 27th of the longest trial',
     )
     flags.add_argument('--algorithm', default='random_search', help='as in a search')
-    flags.add_argument('--workers', type=_count, default=1, help='how many trials run at once')
+    flags.add_argument('--workers', type=_count, help='how many trials run at once; 1 by default')
     flags.add_argument(
         '--num_trials', type=_count, help='in each run; 64 by default, or as many as there are'
     )
-    flags.add_argument('--seeds', type=_count, default=20, help='runs of each policy; 20')
+    flags.add_argument('--seeds', type=_count, help=f'runs of each policy; {_SEEDS} by default')
     flags.add_argument('--metric', help='of an .npz file: the array that is the reward')
     flags.add_argument('--goal', choices=('minimize', 'maximize'), help='of an .npz file')
     flags.add_argument('--format', choices=FORMATS, default='table')
+    flags.add_argument(
+        '--processes',
+        action='store_true',
+        help='run one study with real processes: --workers of them, or this one',
+    )
+    flags.add_argument('--job_log_dir', metavar='DIR', help='where such a study is written')
+    flags.add_argument('--seed', type=int, help='what its algorithm draws from')
+    flags.add_argument(
+        '--speedup',
+        type=_speed,
+        metavar='FACTOR',
+        help='train so many times as fast as was recorded; in no time by default',
+    )
     return flags
 
 
@@ -86,6 +152,13 @@ def _count(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f'expected a number from 1 on, not {text}')
+    return number
+
+
+def _speed(text: str) -> float:
+    number = float(text)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f'expected a number above 0, not {text}')
     return number
 
 

@@ -10,7 +10,11 @@ if TYPE_CHECKING:
     from paxtune.experiment import Tunable
     from paxtune.policies.base import Unit
 
-METRICS = {'tokens': 'spent_tokens', 'flops': 'spent_flops', 'seconds': 'spent_seconds'}
+METRICS: 'Mapping[Unit, str]' = {
+    'tokens': 'spent_tokens',
+    'flops': 'spent_flops',
+    'seconds': 'spent_seconds',
+}
 """What the trainer calls what a run has spent since its first step, by unit. Steps are steps."""
 
 

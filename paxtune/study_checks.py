@@ -7,6 +7,7 @@ from typing import Any
 from paxtune.algorithms import Algorithm
 from paxtune.algorithms.sampling import draw
 from paxtune.constraints import Constraint
+from paxtune.runnable import Runnable
 from paxtune.search_space import Space
 from paxtune.searching import Search
 from paxtune.suggestions import Suggestions
@@ -77,7 +78,7 @@ def _refuse_policy(search: Search, space: Space) -> None:
     if policy is None:
         return
     name = type(policy).__name__
-    if policy.needs_budget and not space.is_tunable:
+    if policy.needs_budget and not (space.is_tunable or isinstance(space.value, Runnable)):
         raise UserError(
             f'search.policy: {name} must know how long a trial is, and nobody says it of a '
             'function: give it a max_budget, and no grace'

@@ -1,6 +1,7 @@
 """What a study says of itself, in its metadata."""
 
 import dataclasses
+import importlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -126,6 +127,8 @@ def searched(record: StudyRecord, source: str) -> tuple[Any, Search]:
     Raises:
         UserError: it cannot be rebuilt.
     """
+    # Known everywhere, as no experiment of anyone's names its module.
+    importlib.import_module('paxtune.simulation.recorded')
     value: Any = from_json_text(record.value, object, source)
     if record.search is not None:
         return value, from_json_text(record.search, Search, source)

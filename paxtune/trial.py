@@ -194,6 +194,14 @@ class Trial:
         return (int(trial), int(step)) if trial else None
 
     @property
+    def goes_on_from(self) -> tuple[int, int] | None:
+        """The trial, and the step, whose state it is to begin with; None if it begins afresh.
+
+        That is where it was paused itself, or else where it was forked from another trial.
+        """
+        return (self.id, self.pauses[-1]) if self.pauses else self.forked_from
+
+    @property
     def replaces(self) -> int | None:
         """The number of the trial whose place in a population this one took."""
         return self._number('replaces')

@@ -80,7 +80,7 @@ def _flags() -> argparse.ArgumentParser:
 
 
 def _work(store: 'RemoteStore', directory: JobPath, log: logs.JsonLines) -> int:
-    from paxtune.runners import ExperimentRunner
+    from paxtune.runners import runner_of
     from paxtune.study import Study
     from paxtune.tuner import Paused, StudyStoppedError, Tuner
     from trainer.interrupt import Interrupt
@@ -101,7 +101,7 @@ def _work(store: 'RemoteStore', directory: JobPath, log: logs.JsonLines) -> int:
         heartbeat.start()
         try:
             callbacks = [Logged(log), Counted(heartbeat)]
-            Tuner(study, ExperimentRunner(), callbacks, should_interrupt).run()
+            Tuner(study, runner_of(study), callbacks, should_interrupt).run()
         except Paused as reason:
             _LOG.info('paused: %s', reason)
             return interrupt.exit_code if interrupt.requested() else 0

@@ -15,7 +15,8 @@ from trainer.errors import SaveError, UserError, shortened
 from trainer.preservation import Preservation
 from trainer.state import TrainState
 
-_METADATA = '_CHECKPOINT_METADATA'
+METADATA = '_CHECKPOINT_METADATA'
+"""The file in a checkpoint that makes a directory one, as Orbax names it."""
 
 COMMITTED = 'commit_success.txt'
 """The file that makes a checkpoint count in a remote store. It is written last."""
@@ -217,7 +218,7 @@ def saved_checkpoints(directory: epath.Path) -> list[epath.Path]:
 def _is_checkpoint(directory: epath.Path) -> bool:
     # Orbax's own `is_orbax_checkpoint` takes any directory with directories in it for one. On a
     # local disk a checkpoint gets its name when it is complete, in a remote store its last file.
-    if not (directory / _METADATA).exists():
+    if not (directory / METADATA).exists():
         return False
     return is_local(directory) or (directory / COMMITTED).exists()
 

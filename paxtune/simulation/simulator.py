@@ -52,6 +52,17 @@ def simulate(
         UserError: the policy counts in a unit that the table does not have, or the table has not
             that many rows.
     """
+    require_rows(table, policy, num_trials)
+    study = _Study(table, policy, algorithm.resolved(table.spec, 1), num_trials, seed, target)
+    return study.run(workers)
+
+
+def require_rows(table: CurveTable, policy: Policy | None, num_trials: int) -> None:
+    """Makes sure that a table has what a policy goes by, and so many trials.
+
+    Raises:
+        UserError: it has not.
+    """
     unit: Unit = 'steps' if policy is None else policy.unit
     if unit not in table.units:
         raise UserError(
@@ -62,8 +73,6 @@ def simulate(
         raise UserError(
             f'{num_trials} trials cannot be simulated: the table has {len(table.rows)} of them'
         )
-    study = _Study(table, policy, algorithm.resolved(table.spec, 1), num_trials, seed, target)
-    return study.run(workers)
 
 
 class _Trial:

@@ -101,13 +101,15 @@ class CurveTable:
         self._columns = _columns(rows)
         if not self._columns:
             raise UserError(f'{source}: the decisions of all trials are the same')
-        self.spec: pg.DNASpec = pg.dna_spec(
-            pg.Dict({column.name: column.decision() for column in self._columns})
-        )
+        self.spec: pg.DNASpec = pg.dna_spec(pg.Dict(self.decisions()))
         # A name with a dot in it stands in brackets in an id.
         self._ids = [point.id.path for point in self.spec.elements]
         self._points = np.concatenate([each.points for each in self._columns], axis=1)
         self._steps = np.array([row.steps for row in rows])
+
+    def decisions(self) -> dict[str, Any]:
+        """The decisions of its space, by name."""
+        return {column.name: column.decision() for column in self._columns}
 
     @functools.cached_property
     def scores(self) -> list[float]:

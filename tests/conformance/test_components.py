@@ -39,6 +39,8 @@ from paxtune.policies import (
 )
 from paxtune.pyglove_loop import PyGloveAlgorithm
 from paxtune.rewards import MetricReward, MnasHard, MnasSoft, Objectives, TunasAbsolute, WeightedSum
+from paxtune.searching import Search
+from paxtune.simulation.recorded import RecordedTrials
 from search_spaces import lm, nas, vision
 from tests.conformance.layer_examples import EXAMPLES, encoder_decoder
 from tests.paxtune import tunables
@@ -159,6 +161,7 @@ _MORE = [
     PyGloveAlgorithm(),
     QuasiRandom(),
     Requires(condition='task.model.dims % 4 == 0', reason='dims must be a multiple of 4'),
+    RecordedTrials(Search(MetricReward('minimize', 'reward')), '/data/curves.json', {'x': 0.5}),
     RegressionTask(model=Linear(1), learner=_LEARNER),
     SGD(momentum=0.9),
     Scaled(schedule=Constant(), scale=0.5),

@@ -1,0 +1,83 @@
+"""Checkpoints of trials whose training is read from a table: next to nothing, and yet a state."""
+
+import contextlib
+import dataclasses
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from etils import epath
+
+from trainer.checkpoint import METADATA, newest_checkpoint, saved_checkpoints
+
+TRACE = 'trace.json'
+"""The file in a checkpoint that says what training it stands for."""
+
+_MAX_TO_KEEP = 2  # As many as `trainer` keeps by default.
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """What a trial has come to.
+
+    Attributes:
+        trace: the training that this stands for: at each evaluation, who trained up to which step.
+            Of a forked trial it begins with its parent's.
+        metrics: what was measured at the last of them.
+    """
+
+    trace: tuple[tuple[int, int], ...] = ()
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    @property
+    def step(self) -> int:
+        """The last step; 0 at the beginning."""
+        return self.trace[-1][1] if self.trace else 0
+
+    def after(self, trial: int, step: int, metrics: Mapping[str, float]) -> 'State':
+        """The state after one more evaluation."""
+        return State((*self.trace, (trial, step)), metrics)
+
+
+def save(state: State, run_dir: Path) -> str:
+    """Writes the checkpoint of a step. It is there as a whole, or not at all.
+
+    Then those before the last two are removed.
+
+    Returns:
+        Where it is.
+    """
+    directory = run_dir / 'checkpoints'
+    partial = directory / '.partial'  # A run has one process.
+    _remove(partial)
+    partial.mkdir(parents=True)
+    (partial / TRACE).write_text(json.dumps(dataclasses.asdict(state)))
+    (partial / METADATA).write_text('{}\n')
+    final = directory / str(state.step)
+    partial.rename(final)
+    for old in sorted(int(each.name) for each in saved_checkpoints(epath.Path(directory)))[
+        :-_MAX_TO_KEEP
+    ]:
+        removed = directory / '.removed'
+        _remove(removed)
+        (directory / str(old)).rename(removed)  # From here on it counts no longer.
+        _remove(removed)
+    return str(final)
+
+
+def newest(run_dir: Path) -> tuple[State, str | None]:
+    """The newest checkpoint of a run, and where it is; a fresh state where there is none."""
+    found = newest_checkpoint(run_dir / 'checkpoints')
+    return (State(), None) if found is None else (load(Path(found)), str(found))
+
+
+def load(checkpoint: Path) -> State:
+    """What is in a checkpoint."""
+    content = json.loads((checkpoint / TRACE).read_text())
+    return State(tuple((trial, step) for trial, step in content['trace']), content['metrics'])
+
+
+def _remove(directory: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(directory)

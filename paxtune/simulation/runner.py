@@ -1,0 +1,99 @@
+"""Runs trials whose training is read from a table, as the trainer runs those that train."""
+
+import math
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paxtune.runners import Assignment, Report, Runner
+from paxtune.simulation.checkpoints import State, newest, save
+from paxtune.simulation.recorded import Course, RecordedTrials
+from trainer.directory import JobPath
+from trainer.errors import CheckpointGoneError
+from trainer.loop import Interrupted
+from trainer.signals import SkipTrial, StopTrial
+
+if TYPE_CHECKING:
+    from paxtune.study import Study
+    from paxtune.trial import Trial
+
+_SLICE_SECONDS = 0.2
+
+
+class TableRunner(Runner):
+    """Does all that training does but the training: it waits, saves, measures, and goes on.
+
+    Each evaluation is saved before it is told of, and a trial goes on from the newest checkpoint,
+    with the measurement of that step. One that was paused there, or forked, never begins afresh.
+    """
+
+    def run(
+        self,
+        study: 'Study',
+        trial: 'Trial',
+        directory: JobPath | None,
+        should_interrupt: Callable[[], bool],
+    ) -> Generator[Report, None, None]:
+        value = study.value
+        assert isinstance(value, RecordedTrials)
+        course = value.course(study, trial)
+        folder = Path(Assignment.of(study, trial).begin())
+        state, checkpoint = newest(folder)
+        _require(trial, state, folder)
+        resumed_from, past = state.step, _past(course, state.step)
+        count, end = len(course.row.measurements), course.row.end
+        if resumed_from:
+            is_last = past == count and end is not None
+            yield Report(resumed_from, state.metrics, checkpoint, resumed_from, is_last)
+            if not is_last and should_interrupt():
+                raise Interrupted(resumed_from)
+        for index in range(past, count):
+            _wait(value, course, index, state, should_interrupt)
+            step = course.row.measurements[index].step
+            state = state.after(trial.id, step, course.metrics(index))
+            checkpoint = save(state, folder)
+            is_last = index + 1 == count and end is not None
+            yield Report(step, state.metrics, checkpoint, resumed_from, is_last)
+            if not is_last and should_interrupt():
+                raise Interrupted(step)
+        if end is None:
+            _wait(value, course, count, state, should_interrupt)
+            raise SkipTrial('it diverged, as was recorded')
+        if end != state.metrics.get('reward'):
+            raise StopTrial('the reward of its end is the recorded one', reward=end)
+
+
+def _past(course: Course, step: int) -> int:
+    """How many evaluations of its row a trial has behind it."""
+    return sum(each.step <= step for each in course.row.measurements)
+
+
+def _require(trial: 'Trial', state: State, folder: Path) -> None:
+    """A trial that was put aside, or forked, has a state to go on from."""
+    begun = trial.goes_on_from
+    if begun is not None and state.step < begun[1]:
+        raise CheckpointGoneError(
+            f'{folder}: trial {trial.id} is to go on from step {begun[1]} of trial {begun[0]}, and '
+            f'the newest checkpoint is of step {state.step}'
+        )
+
+
+def _wait(
+    value: RecordedTrials,
+    course: Course,
+    index: int,
+    state: State,
+    should_interrupt: Callable[[], bool],
+) -> None:
+    """Waits as long as the training to an evaluation takes; it is lost if it is interrupted."""
+    if value.speedup is None:
+        return
+    seconds = course.took(value.curves.unit, index) / value.speedup
+    # The trainer asks after every step: more often would pass for progress.
+    most = max(1, int(course.took('steps', index)))
+    count = min(most, math.ceil(seconds / _SLICE_SECONDS))
+    for left in reversed(range(count)):
+        time.sleep(seconds / count)
+        if left and should_interrupt():
+            raise Interrupted(state.step)

@@ -1,0 +1,55 @@
+"""A real study whose training is read from a table: what `paxtune.simulate --processes` runs."""
+
+import collections
+
+from paxtune.api import tune
+from paxtune.console import Progress
+from paxtune.database import DatabaseUnavailableError
+from paxtune.simulation.recorded import RecordedTrials
+from paxtune.study import Study
+from paxtune.tuner import INTERRUPTED, Paused, StudyStoppedError
+from trainer.interrupt import Interrupt
+
+
+def run(what: RecordedTrials, job_log_dir: str, workers: int | None, again: str) -> int:
+    """Runs the study, or goes on with it, and returns the exit code.
+
+    Args:
+        what: the recorded trials, and how they are searched.
+        job_log_dir: where the study is.
+        workers: how many processes run trials; None runs them in this one.
+        again: the command that resumes it, for people.
+
+    Raises:
+        UserError: the directory holds another study, or cannot be used.
+    """
+    saved = f'The study is saved in {job_log_dir}. To resume: {again}'
+    with Interrupt() as interrupt:
+        try:
+            study = tune(
+                what,
+                job_log_dir=job_log_dir,
+                workers=workers,
+                callbacks=[Progress()],
+                should_interrupt=interrupt.requested,
+            )
+        except Paused as reason:
+            print(f'Paused: {reason}. {saved}')
+            return interrupt.exit_code if str(reason) == INTERRUPTED else 0
+        except (StudyStoppedError, DatabaseUnavailableError) as error:
+            print(f'Stopped: {error}. {saved}')
+            return 1
+    with study:
+        print(_summary(study))
+        return 0 if study.candidates else 1
+
+
+def _summary(study: Study) -> str:
+    counts = collections.Counter(trial.outcome for trial in study.trials)
+    counted = ', '.join(f'{count} {state}' for state, count in sorted(counts.items()))
+    lines = [f'The study is done: {study.done_reason} ({counted}): {study.directory}']
+    if study.best is not None:
+        lines.append(f'Best trial: {study.best.id}, {study.rewards[0].label}={study.best.reward!r}')
+    return '\n'.join(
+        [*lines, 'To look at it:', f'  python -m paxtune.studies show {study.directory}']
+    )

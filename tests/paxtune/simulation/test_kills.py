@@ -1,0 +1,311 @@
+"""Studies that pause, promote and fork, killed 200 times: nothing is lost, nothing counts twice."""
+
+import contextlib
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from paxtune.runners import attempt_directories
+from paxtune.simulation.checkpoints import load
+from paxtune.study import Study
+from paxtune.trial import Trial
+from paxtune.workers import wait_for_the_last
+from tests.paxtune.simulation.tables import write_curves
+from tests.processes import ROOT, environment
+from trainer.checkpoint import newest_checkpoint
+from trainer.errors import UserError
+
+pytestmark = pytest.mark.slow
+
+STEPS = 8
+POLICIES = {
+    'asha': 'PromotingAsha(min_budget=1, reduction_factor=2)',
+    'hyperband': 'Hyperband(min_budget=1, reduction_factor=2)',
+    'population': 'PopulationBasedTraining(population_size=4, interval=2, quantile=0.5)',
+}
+MOMENTS = {  # Each of them as often as it stands there.
+    'asha': ['pause', 'promote', 'pause', 'promote', 'promote', 'end'],
+    'hyperband': ['pause', 'promote', 'pause', 'promote', 'promote', 'end'],
+    'population': ['pause', 'promote', 'fork', 'fork', 'branch', 'branch'],
+}
+ALGORITHM = 'RegularizedEvolution(population_size=3, tournament_size=2)'
+KILLS, KILLS_OF_WORKERS = 55, 12  # Of each policy: 201 together.
+
+
+class Nursery:
+    """What starts searches in no time: see `tests.paxtune.simulation.nursery`."""
+
+    def __init__(self, cache: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, '-m', 'tests.paxtune.simulation.nursery'],
+            env=environment(cache),
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, argv: list[str], kill: str | None, log: Path) -> int:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        job = {'argv': argv, 'kill': kill, 'log': str(log)}
+        self._process.stdin.write(json.dumps(job) + '\n')
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+@pytest.fixture(scope='module')
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    made = Nursery(tmp_path_factory.mktemp('cache'))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope='module')
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_curves(tmp_path_factory.mktemp('table') / 'curves.json', steps=STEPS)
+
+
+def flags(table: Path, policy: str, directory: Path, seed: int, num_trials: int) -> list[str]:
+    return [
+        f'--table={table}',
+        f'--policy={POLICIES[policy]}',
+        f'--algorithm={ALGORITHM}',
+        f'--num_trials={num_trials}',
+        f'--seed={seed}',
+        '--processes',
+        f'--job_log_dir={directory}',
+    ]
+
+
+def events(trial: Trial, *kinds: str) -> list[tuple[str, str]]:
+    found = [(each['event'], each.get('detail', '')) for each in trial.history]
+    return [each for each in found if each[0] in kinds]
+
+
+def told(study: Study) -> list[Any]:
+    """All that a kill must not change where one process runs the trials."""
+    return [
+        (
+            trial.id,
+            trial.outcome,
+            trial.decisions,
+            trial.pauses,
+            trial.forked_from,
+            trial.replaces,
+            trial.parent,
+            trial.reason,
+            trial.final,
+            [(each.step, each.reward) for each in trial.measurements],
+            events(trial, 'paused', 'promoted', 'ended'),
+        )
+        for trial in study.trials
+    ]
+
+
+def whole_trace(study: Study, trial: Trial, until: int) -> list[tuple[int, int]]:
+    """All training that the state of a trial stands for, as its lineage says."""
+    before: list[tuple[int, int]] = []
+    if trial.forked_from is not None:
+        parent, step = trial.forked_from
+        before = whole_trace(study, study.trial(parent), step)
+    begun = before[-1][1] if before else 0
+    return before + [(trial.id, step) for step in range(begun + 1, until + 1)]
+
+
+def require_sound(study: Study, num_trials: int) -> None:
+    """What must hold after each kill."""
+    trials = study.trials
+    assert [trial.id for trial in trials] == list(range(1, len(trials) + 1))
+    assert len(trials) <= num_trials
+    replaced = [trial.replaces for trial in trials if trial.replaces is not None]
+    assert len({*replaced}) == len(replaced)
+    for trial in trials:
+        assert trial.state != 'INFEASIBLE', trial.reason
+        assert len(events(trial, 'ended')) == trial.is_terminal
+        turns = [name for name, _ in events(trial, 'paused', 'promoted')]
+        assert turns == ['paused', 'promoted'] * (len(turns) // 2) + ['paused'] * (len(turns) % 2)
+        assert turns.count('paused') == len(trial.pauses)
+        steps = [each.step for each in trial.measurements]
+        first = trial.forked_from[1] if trial.forked_from is not None else 1
+        assert steps == list(range(first, first + len(steps)))
+        if not trial.is_terminal and trial.goes_on_from is not None:
+            require_checkpoint(study, trial)
+
+
+def require_sound_if_there(directory: Path, num_trials: int) -> None:
+    """The same, where the kill has left a study."""
+    try:
+        study = Study.load(directory)
+    except UserError as error:  # It was killed before it had made one.
+        assert 'no study' in str(error) or 'cannot be opened' in str(error)
+        return
+    with study:
+        require_sound(study, num_trials)
+
+
+def require_checkpoint(study: Study, trial: Trial) -> None:
+    """What a trial is to go on from is there, or where it is brought from."""
+    assert trial.goes_on_from is not None
+    whose, step = trial.goes_on_from
+    own = [Path(each) / 'checkpoints' for each in attempt_directories(study, trial)]
+    parents = attempt_directories(study, study.trial(whose)) if whose != trial.id else []
+    found = [newest_checkpoint(each) for each in own]
+    found += [newest_checkpoint(Path(each) / 'checkpoints' / str(step)) for each in parents]
+    there = [Path(each) for each in found if each is not None and int(each.name) >= step]
+    assert there, f'trial {trial.id} cannot go on from step {step} of trial {whose}'
+    for each in there:
+        lineage = study.trial(whose) if str(each.parent) not in map(str, own) else trial
+        assert list(load(each).trace) == whole_trace(study, lineage, int(each.name))
+
+
+def require_done(study: Study, num_trials: int) -> None:
+    """What must hold at the end."""
+    require_sound(study, num_trials)
+    trials = study.trials
+    assert study.is_done and len(trials) == num_trials
+    assert all(trial.is_terminal for trial in trials)
+    takers = {trial.replaces: trial for trial in trials if trial.replaces is not None}
+    for trial in trials:
+        if trial.id in takers:
+            assert trial.reason == f'replaced by trial {takers[trial.id].id}'
+        elif trial.outcome == 'stopped':
+            assert trial.reason == f'not promoted from step {trial.pauses[-1]}'
+        else:
+            newest = newest_checkpoint(Path(attempt_directories(study, trial)[-1]) / 'checkpoints')
+            assert newest is not None
+            assert list(load(Path(newest)).trace) == whole_trace(study, trial, STEPS)
+    counts = Counter(trial.outcome for trial in trials)
+    assert counts['completed'] and counts['stopped'], counts
+
+
+def drawn_kill(rng: random.Random, policy: str) -> str:
+    kind = rng.choice(['event', 'moment', 'moment', 'after'])
+    if kind == 'event':
+        return f'event:{rng.randint(1, 160)}'
+    if kind == 'after':
+        return f'after:{rng.uniform(0.0, 0.4):.3f}'
+    return f'{rng.choice(MOMENTS[policy])}:{rng.randint(1, 2)}+{rng.randint(0, 12)}'
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize('policy', list(POLICIES))
+def test_a_study_in_one_process_ends_as_if_nobody_had_killed_it(
+    policy: str, nursery: Nursery, table: Path, tmp_path: Path
+) -> None:
+    rng, num_trials, kills = random.Random(policy), 10, 0
+    for seed in range(KILLS):
+        directory, log = tmp_path / f'killed-{seed}', tmp_path / f'{seed}.log'
+        argv = flags(table, policy, directory, seed, num_trials)
+        own = 0
+        while True:
+            # The last ones of all end one study, so that it is compared, too.
+            kill = drawn_kill(rng, policy) if kills < KILLS else None
+            code = nursery.run(argv, kill, log)
+            if code != -signal.SIGKILL:
+                break
+            kills += 1
+            own += 1
+            require_sound_if_there(directory, num_trials)
+        assert code == 0, log.read_text()
+        alone = tmp_path / f'alone-{seed}'
+        assert nursery.run(flags(table, policy, alone, seed, num_trials), None, log) == 0
+        with Study.load(directory) as study, Study.load(alone) as undisturbed:
+            require_done(study, num_trials)
+            assert told(study) == told(undisturbed), f'seed {seed}, {own} kills'
+        print(f'{policy}, seed {seed}: {own} kills')
+        if kills == KILLS:
+            return
+    raise AssertionError(f'only {kills} kills have hit')
+
+
+# --- Workers ---
+
+
+def started(argv: list[str], cache: Path, log: Path) -> 'subprocess.Popen[bytes]':
+    with open(log, 'ab') as out:
+        return subprocess.Popen(
+            [sys.executable, '-m', 'paxtune.simulate', *argv],
+            env=environment(cache),
+            cwd=ROOT,
+            stdout=out,
+            stderr=out,
+        )
+
+
+def busy_worker(
+    process: 'subprocess.Popen[bytes]', directory: Path, rng: random.Random
+) -> psutil.Process | None:
+    """One that has a trial; None where there is none, or the search has just ended."""
+    try:
+        children = psutil.Process(process.pid).children()
+        with Study.load(directory) as study:
+            holders = {trial.holder for trial in study.trials if trial.holder}
+        names = [f'--worker={holder}' for holder in sorted(holders)]
+        busy = [each for each in children if {*each.cmdline()} & {*names}]
+    except (psutil.Error, UserError):
+        return None
+    return rng.choice(busy) if busy else None
+
+
+def killed_once(
+    process: 'subprocess.Popen[bytes]', directory: Path, rng: random.Random, is_whole: bool
+) -> bool:
+    """Kills a worker that has a trial, or the whole search. False where the search has ended."""
+    while process.poll() is None:
+        worker = busy_worker(process, directory, rng)
+        time.sleep(rng.uniform(0.05, 1.0))
+        if worker is None or not worker.is_running():
+            continue
+        if is_whole:
+            process.kill()
+            return process.wait() == -signal.SIGKILL
+        with contextlib.suppress(psutil.Error):
+            worker.kill()
+            return True
+    return False
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize('policy', list(POLICIES))
+def test_workers_that_are_killed_lose_nothing(
+    policy: str, table: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    rng, num_trials, kills = random.Random(policy), 10, 0
+    cache = tmp_path_factory.mktemp('cache')
+    for seed in range(KILLS_OF_WORKERS):
+        directory, log = tmp_path / str(seed), tmp_path / f'{seed}.log'
+        argv = [*flags(table, policy, directory, seed, num_trials), '--workers=3', '--speedup=0.25']
+        process = started(argv, cache, log)
+        try:
+            while kills < KILLS_OF_WORKERS:
+                is_whole = kills % 6 == 4
+                if not killed_once(process, directory, rng, is_whole):
+                    break
+                kills += 1
+                if is_whole:
+                    wait_for_the_last(directory, 60.0)  # They end with it.
+                    require_sound_if_there(directory, num_trials)
+                    process = started(argv, cache, log)
+            assert process.wait(timeout=600) == 0, log.read_text()
+        finally:
+            process.kill()
+            process.wait()
+        with Study.load(directory) as study:
+            require_done(study, num_trials)
+        print(f'{policy}, seed {seed}, workers: {kills} kills so far')
+        if kills == KILLS_OF_WORKERS:
+            return
+    raise AssertionError(f'only {kills} kills have hit')
