@@ -30,7 +30,7 @@ def one_minus_betas(names: Sequence[str], hp: Floats) -> tuple[list[str], Floats
         >>> names, hp.tolist()
         (['rate', 'one_minus_beta1'], [[0.25, 0.25]])
     """
-    inside = [bool(each) for each in ((hp > 0) & (hp < 1)).all(0)]
+    inside = [bool(each) for each in np.atleast_1d(((hp > 0) & (hp < 1)).all(0))]
     is_beta = [each.startswith('beta') and is_ for each, is_ in zip(names, inside, strict=True)]
     labels = [
         f'one_minus_{each}' if is_ else each for each, is_ in zip(names, is_beta, strict=True)
