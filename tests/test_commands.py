@@ -11,46 +11,54 @@ from tests.processes import ROOT, command
 _RATES = '--exp=tests.paxtune.tunables.Rates'
 
 
+_BAD_INPUT: list[tuple[str, list[str], str]] = [
+    (
+        'paxtune.search',
+        ['--exp=lm.StdlibTunable', '--set', 'task.learner.lerning_rate=1'],
+        'task.learner.learning_rate',
+    ),
+    (
+        'paxtune.search',
+        ['--exp=lm.StdlibTunable', '--set', 'train.num_train_steps=true'],
+        'train.num_train_steps',
+    ),
+    (
+        'paxtune.search',
+        ['--exp=lm.StdlibTunable', '--tune', 'task.learner.learning_rate=floatv(1)'],
+        'task.learner.learning_rate',
+    ),
+    ('paxtune.search', ['--exp=lm.StdlibTunabel'], 'lm.StdlibTunable'),
+    ('paxtune.search', [_RATES, '--job_log_dir=/proc/nowhere'], '--job_log_dir=/proc/nowhere'),
+    ('paxtune.train', ['--exp=lm.C4Smal', '--job_log_dir=x'], 'lm.C4Small'),
+    ('trainer.main', [_RATES, '--job_log_dir=x'], 'task.learner.learning_rate'),
+    ('trainer.inspect_input', ['--exp=lm.C4Smal'], 'lm.C4Small'),
+    (
+        'trainer.inspect_input',
+        ['--exp=lm.StdlibTunable', '--set', 'eval_inputs.eval.reset_for_eval=false'],
+        'eval_inputs.eval.reset_for_eval: ',
+    ),
+    (
+        'trainer.main',
+        [
+            '--exp=lm.C4Small',
+            '--smoke',
+            '--job_log_dir=x',
+            '--set',
+            'eval_inputs.eval.repeat=true',
+        ],
+        'eval_inputs.eval.repeat: ',
+    ),
+    ('trainer.main', ['--exp=lm.C4Small', '--mode=eval_once', '--job_log_dir=/none'], '/none'),
+]
+_FIRST = {module: i for i, (module, *_) in reversed([*enumerate(_BAD_INPUT)])}
+
+
+# Each starts a process; the first of each command is enough to know soon.
 @pytest.mark.parametrize(
     ('module', 'flags', 'message'),
     [
-        (
-            'paxtune.search',
-            ['--exp=lm.StdlibTunable', '--set', 'task.learner.lerning_rate=1'],
-            'task.learner.learning_rate',
-        ),
-        (
-            'paxtune.search',
-            ['--exp=lm.StdlibTunable', '--set', 'train.num_train_steps=true'],
-            'train.num_train_steps',
-        ),
-        (
-            'paxtune.search',
-            ['--exp=lm.StdlibTunable', '--tune', 'task.learner.learning_rate=floatv(1)'],
-            'task.learner.learning_rate',
-        ),
-        ('paxtune.search', ['--exp=lm.StdlibTunabel'], 'lm.StdlibTunable'),
-        ('paxtune.search', [_RATES, '--job_log_dir=/proc/nowhere'], '--job_log_dir=/proc/nowhere'),
-        ('paxtune.train', ['--exp=lm.C4Smal', '--job_log_dir=x'], 'lm.C4Small'),
-        ('trainer.main', [_RATES, '--job_log_dir=x'], 'task.learner.learning_rate'),
-        ('trainer.inspect_input', ['--exp=lm.C4Smal'], 'lm.C4Small'),
-        (
-            'trainer.inspect_input',
-            ['--exp=lm.StdlibTunable', '--set', 'eval_inputs.eval.reset_for_eval=false'],
-            'eval_inputs.eval.reset_for_eval: ',
-        ),
-        (
-            'trainer.main',
-            [
-                '--exp=lm.C4Small',
-                '--smoke',
-                '--job_log_dir=x',
-                '--set',
-                'eval_inputs.eval.repeat=true',
-            ],
-            'eval_inputs.eval.repeat: ',
-        ),
-        ('trainer.main', ['--exp=lm.C4Small', '--mode=eval_once', '--job_log_dir=/none'], '/none'),
+        pytest.param(*case, marks=() if _FIRST[case[0]] == i else pytest.mark.slow)
+        for i, case in enumerate(_BAD_INPUT)
     ],
 )
 def test_bad_input_gets_one_message_and_exit_code_2(

@@ -58,6 +58,7 @@ def record(study: Study, trial: Trial) -> dict[str, Any]:
     return content
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('end', ['complete', 'stop', 'fail'])
 def test_a_kill_at_the_end_of_a_trial_leaves_no_record_behind(
     study: Study, train: Any, monkeypatch: pytest.MonkeyPatch, end: str

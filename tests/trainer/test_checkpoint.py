@@ -88,6 +88,7 @@ def _collected() -> Iterator[None]:
     gc.collect()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('_collected')
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
 @pytest.mark.parametrize('is_alone', [False, True], ids=['with the one before', 'alone'])

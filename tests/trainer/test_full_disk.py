@@ -53,6 +53,7 @@ def undisturbed(made: Experiment, tmp_path_factory: pytest.TempPathFactory) -> t
 
 
 # With so much room a save fails in another of its files each; with none the run cannot begin.
+@pytest.mark.slow
 @pytest.mark.parametrize('room', [0, 8, 12, 40, 48, 56, 64, 72, 76, 80])
 def test_a_run_on_a_full_disk_says_so_and_ends_as_the_undisturbed_one_when_there_is_room(
     room: int, made: Experiment, disk: SmallDisk, undisturbed: tuple[Any, Any]
