@@ -10,7 +10,6 @@ from paxtune.rewards import Reward
 from paxtune.runnable import Runnable
 from paxtune.store import TrialProto
 from trainer.errors import UserError
-from trainer.experiment import TrainLoop
 
 if TYPE_CHECKING:
     from paxtune.study import Study
@@ -145,6 +144,9 @@ class Advancing:
             return self._study.value.budget(self._study, trial, unit)
         if not space.is_tunable:
             return None
+        # Imported here: it imports JAX, and a study of a function has no use for it.
+        from trainer.experiment import TrainLoop
+
         train = self._study.value.sym_getattr('train')
         if unit == 'steps' and isinstance(train, TrainLoop) and not space.sub_experiments:
             steps = train.sym_getattr('num_train_steps')

@@ -78,6 +78,7 @@ def _refuse_policy(search: Search, space: Space) -> None:
     if policy is None:
         return
     name = type(policy).__name__
+    policy.check_space(space.spec)
     if policy.needs_budget and not (space.is_tunable or isinstance(space.value, Runnable)):
         raise UserError(
             f'search.policy: {name} must know how long a trial is, and nobody says it of a '

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 _MODULES = (
     'paxtune.search',
     'paxtune.serve',
+    'paxtune.simulate',
     'paxtune.space',
     'paxtune.studies',
     'paxtune.train',

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
+import pyglove as pg
+
 from paxtune.algorithms.base import Request
 from paxtune.decisions import Decisions
 from paxtune.measurement import Measurement
@@ -137,6 +139,13 @@ class Policy(Component):
     def needs_budget(self) -> bool:
         """Whether it must know what a trial spends if it is trained to its end."""
         return self.grace > 0.0
+
+    def check_space(self, spec: pg.DNASpec) -> None:
+        """Called before the first trial of a study.
+
+        Raises:
+            UserError: the policy cannot be used where this is searched.
+        """
 
     def rungs(self, curve: Curve) -> Sequence[float]:
         """The budgets at which it compares a trial with others, in its unit, from the lowest.

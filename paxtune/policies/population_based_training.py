@@ -101,10 +101,9 @@ class PopulationBasedTraining(Policy):
         self, curves: Sequence[Curve], reward: Reward | None, request: Request, may_begin: bool
     ) -> Promote | Fork | Wait | None:
         score = reward_score(self, reward)
-        if not any(map(_went_on, curves)):
-            self._check_space(request.spec)
-            if len(curves) < self.population_size and may_begin:
-                return None
+        is_growing = len(curves) < self.population_size and not any(map(_went_on, curves))
+        if is_growing and may_begin:
+            return None
         known = {curve.id: curve for curve in curves}
         generations = {curve.id: self._generation(curve, known) for curve in curves}
         replaced = {curve.replaces for curve in curves}
@@ -212,7 +211,7 @@ class PopulationBasedTraining(Policy):
         # Both turned out infeasible.
         return int((step if self.unit == 'steps' else min(curve.spent, default=0)) // self.interval)
 
-    def _check_space(self, spec: pg.DNASpec) -> None:
+    def check_space(self, spec: pg.DNASpec) -> None:
         known = sorted({name for point in numbers(spec) for name in names_of(point)})
         if not known:
             raise UserError(

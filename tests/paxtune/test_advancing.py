@@ -188,6 +188,13 @@ def test_pauses_and_repeats_do_not_go_together() -> None:
         search(repeats=2)
 
 
+def test_a_space_without_numbers_has_nothing_to_perturb(tmp_path: Path) -> None:
+    space = pg.Dict(x=pg.oneof([1, 2, 3]), y=pg.oneof([1, 2, 3]))
+    with pytest.raises(UserError, match='perturbs numbers, and the space has none'):
+        Study.open(tmp_path / 'study', space, search=search(policy=POPULATION))
+    assert not (tmp_path / 'study').exists()
+
+
 def test_a_budget_that_nobody_knows_is_refused_before_the_first_trial() -> None:
     policy = PromotingAsha(min_budget=1)
     with pytest.raises(UserError, match=r'^search\.policy: .*max_budget'):

@@ -164,10 +164,9 @@ def test_where_no_perturbation_is_feasible_numbers_are_inherited():
 def test_the_space_must_have_the_numbers():
     named = POLICY.clone(override={'decisions': ['kind.heads', 'rte']})
     with pytest.raises(UserError, match=r"decisions\[1\]: 'rte' is no number.*Did you mean rate"):
-        named.next([], LOSS, request(), True)
-    none = Request(pg.dna_spec(pg.Dict(x=pg.oneof([1, 2]))), 0, 1, list)
+        named.check_space(request().spec)
     with pytest.raises(UserError, match='the space has none'):
-        POLICY.next([], LOSS, none, True)
+        POLICY.check_space(pg.dna_spec(pg.Dict(x=pg.oneof([1, 2]))))
 
 
 @pytest.mark.parametrize('factor', [1.01, 1.2, 100.0])

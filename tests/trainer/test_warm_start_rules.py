@@ -53,7 +53,7 @@ def written(made: Experiment, directory: Path, seed: int = 0) -> TrainState:
     )
     drawn = drawn.replace(step=drawn.step + STEP - int(drawn.step))
     with contextlib.closing(Checkpoints(directory, Preservation(TrainLoop()))) as checkpoints:
-        checkpoints.save(STEP, drawn, {})
+        checkpoints.save(STEP, drawn, {'spent': {'tokens': 70, 'seconds': 0.5}})
     return jax.device_get(drawn)
 
 
@@ -164,6 +164,7 @@ def test_a_run_may_go_on_counting_steps(tmp_path: Path) -> None:
     made = override(made, [f'train.init_from_checkpoint={text}'])
     found = measured(made, tmp_path / 'run')
     assert [each.step for each in found] == [8, 9]
+    assert found[0].metrics['spent_tokens'] > 70
     assert {record['step'] for record in read_metrics(tmp_path / 'run' / 'metrics.jsonl')} == {8, 9}
     assert (tmp_path / 'run' / FILE).exists()
     made.rebind({'train.num_train_steps': STEP})
