@@ -59,12 +59,15 @@ from paxtune.policies import (
     Policy,
     PromotingAsha,
 )
+from paxtune.policies.rungs import first_rung
 from paxtune.simulation.files import read
 from paxtune.simulation.simulator import simulate
 
 ROOT = Path(__file__).parents[1]
 TRIALS, SEEDS = 64, 100
 FULL = 'full'
+LOWEST = first_rung(range(1, 52), 51)
+"""What `--policy=asha` would choose for 51 evaluations: the second one."""
 GOALS = {'asha': 3.5, 'promoting_asha': 4.5, 'median': 1.4}
 _REPLICATES = 2000
 _SUGGESTIONS: dict[tuple[int, int], Suggestion] = {}
@@ -75,9 +78,9 @@ def policies() -> dict[str, Policy | None]:
     return {
         FULL: None,
         'median': MedianStopping(),
-        'asha': Asha(min_budget=3, reduction_factor=3),
-        'promoting_asha': PromotingAsha(min_budget=3, reduction_factor=3),
-        'hyperband': Hyperband(min_budget=3, reduction_factor=3),
+        'asha': Asha(min_budget=LOWEST),
+        'promoting_asha': PromotingAsha(min_budget=LOWEST),
+        'hyperband': Hyperband(min_budget=LOWEST),
         'extrapolation': CurveExtrapolation(),
     }
 
