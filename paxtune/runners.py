@@ -14,7 +14,6 @@ from paxtune.metrics import join_name
 from paxtune.repeats import ORIGIN
 from paxtune.reseeding import reseeded
 from paxtune.store import TRIALS
-from trainer import processes
 from trainer.attempts import take_over
 from trainer.derived import resolve
 from trainer.directory import JobPath, absolute, job_path, trial_directory_name
@@ -197,9 +196,7 @@ class Assignment:
             steps = experiment.train.num_train_steps
             folder = job_path(self.directory) / name
             if self.earlier:
-                if processes.is_first():
-                    take_over([job_path(each) / name for each in self.earlier], folder)
-                processes.agree()  # Nobody looks for checkpoints before they are there.
+                take_over([job_path(each) / name for each in self.earlier], folder)
             with contextlib.closing(run(experiment, folder, should_interrupt)) as measurements:
                 for each in measurements:
                     yield Report(
