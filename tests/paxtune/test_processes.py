@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from paxtune.attempts import Loss
 from paxtune.study import Study
 from tests.jobs import Ended, all_passed, job
 from tests.paxtune import joined
@@ -82,6 +83,16 @@ def test_a_signal_to_the_second_process_pauses_the_study(
     ended = search(tmp_path, cache, kill={1: 'int:9'})
     assert [each.code for each in ended] == [130, 130], ended
     assert 'Paused: interrupted' in ended[0].out
+    assert 'trial 2: resumed from step 3' in all_passed(search(tmp_path, cache))
+    assert told(tmp_path) == undisturbed
+
+
+def test_a_new_attempt_goes_on_where_the_one_before_was(
+    tmp_path: Path, cache: Path, undisturbed: list[Any]
+) -> None:
+    search(tmp_path, cache, kill={1: 'int:9'})
+    with Study.load(tmp_path, read_only=False) as study:
+        study.trials[-1].lose(Loss('its disk was full', counts=True))
     assert 'trial 2: resumed from step 3' in all_passed(search(tmp_path, cache))
     assert told(tmp_path) == undisturbed
 
