@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from paxtune.printing import FORMATS
 from trainer import command
+from trainer.command import positive_int
 from trainer.errors import UserError
 
 if TYPE_CHECKING:
@@ -124,11 +125,17 @@ def _flags() -> argparse.ArgumentParser:
         'only named has its lowest rung at a 27th of the longest trial',
     )
     flags.add_argument('--algorithm', default='random_search', help='as in a search')
-    flags.add_argument('--workers', type=_count, help='how many trials run at once; 1 by default')
     flags.add_argument(
-        '--num_trials', type=_count, help='in each run; 64 by default, or as many as there are'
+        '--workers', type=positive_int, help='how many trials run at once; 1 by default'
     )
-    flags.add_argument('--seeds', type=_count, help=f'runs of each policy; {_SEEDS} by default')
+    flags.add_argument(
+        '--num_trials',
+        type=positive_int,
+        help='in each run; 64 by default, or as many as there are',
+    )
+    flags.add_argument(
+        '--seeds', type=positive_int, help=f'runs of each policy; {_SEEDS} by default'
+    )
     flags.add_argument('--metric', help='of an .npz file: the array that is the reward')
     flags.add_argument('--goal', choices=('minimize', 'maximize'), help='of an .npz file')
     flags.add_argument('--format', choices=FORMATS, default='table')
@@ -146,13 +153,6 @@ def _flags() -> argparse.ArgumentParser:
         help='train so many times as fast as was recorded; in no time by default',
     )
     return flags
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f'expected a number from 1 on, not {text}')
-    return number
 
 
 def _speed(text: str) -> float:

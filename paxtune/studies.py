@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from paxtune import whereabouts
 from paxtune.printing import FORMATS
 from trainer import command
+from trainer.command import positive_int
 from trainer.errors import UserError
 
 if TYPE_CHECKING:
@@ -119,9 +120,9 @@ def _flags(is_in_service: bool) -> argparse.ArgumentParser:
         help='sort by a decision, a metric, the reward (best first) or another column; '
         '--sort=-COLUMN the other way round',
     )
-    parser.add_argument('--limit', type=_count, metavar='N', help='only the first of them')
+    parser.add_argument('--limit', type=positive_int, metavar='N', help='only the first of them')
     parser = add('best', _best, 'shows the best trials, or the Pareto front', is_view=True)
-    parser.add_argument('--top', type=_count, metavar='N', help='how many; 1 by default')
+    parser.add_argument('--top', type=positive_int, metavar='N', help='how many; 1 by default')
     parser = add('diff', _diff, 'shows what differs between two trials', is_view=True)
     parser.add_argument('left', type=int, metavar='TRIAL')
     parser.add_argument('right', type=int, metavar='TRIAL')
@@ -140,9 +141,9 @@ def _flags(is_in_service: bool) -> argparse.ArgumentParser:
         '--warm_start', type=int, metavar='TRIAL', help='begin with the weights of this trial'
     )
     parser = add('confirm', _confirm, 'adds repeats of the best trials, with other training seeds')
-    parser.add_argument('--top', type=_count, metavar='N', default=5, help='of how many; 5')
+    parser.add_argument('--top', type=positive_int, metavar='N', default=5, help='of how many; 5')
     parser.add_argument(
-        '--repeats', type=_count, metavar='N', default=3, help='trials of each, all in all; 3'
+        '--repeats', type=positive_int, metavar='N', default=3, help='trials of each, all in all; 3'
     )
     parser = add('stop', _stop, 'asks the search to stop trials, or to pause')
     parser.add_argument('trials', type=int, nargs='*', metavar='TRIAL')
@@ -152,13 +153,6 @@ def _flags(is_in_service: bool) -> argparse.ArgumentParser:
     parser.add_argument('trials', type=int, nargs='*', metavar='TRIAL')
     parser.add_argument('--yes', action='store_true', help='delete; else only say what would be')
     return flags
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f'expected a number from 1 on, not {text}')
-    return number
 
 
 def _seconds(text: str) -> float:

@@ -140,6 +140,14 @@ def decisions_given(texts: Sequence[str], flag: str) -> dict[str, str]:
     return found
 
 
+def positive_int(text: str) -> int:
+    """The type of a flag that is a number from 1 on."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f'expected a number from 1 on, not {text}')
+    return number
+
+
 def run_command(main: Callable[[Sequence[str] | None], int]) -> None:
     """Runs a command and exits: with its code, or with 2 and one message after a UserError.
 

@@ -2,10 +2,11 @@
 
 import contextlib
 import weakref
+from collections.abc import Callable
 
 import pytest
 
-from paxtune import pyglove_backend
+from paxtune import pyglove_backend, studies
 from paxtune.study import Study
 from tests.paxtune.toys import toy
 from tests.postgres import PostgresMissingError, PostgresServer
@@ -22,6 +23,17 @@ def alone(monkeypatch):
     """Each test has its own loops."""
     monkeypatch.setattr(pyglove_backend, '_by_name', {})
     monkeypatch.setattr(pyglove_backend, '_by_directory', weakref.WeakValueDictionary())
+
+
+@pytest.fixture
+def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs `python -m paxtune.studies`; returns what it prints."""
+
+    def show(*argv: object) -> str:
+        assert studies.main([str(each) for each in argv]) == 0
+        return capsys.readouterr().out
+
+    return show
 
 
 @pytest.fixture(scope='session')

@@ -1,5 +1,8 @@
 """What tests do with studies."""
 
+import csv
+import io
+
 from paxtune.study import Study
 from paxtune.trial import Trial
 
@@ -45,3 +48,7 @@ def run_all_kinds(study: Study) -> None:
 
 def decisions(study: Study) -> list[dict[str, object]]:
     return [trial.decisions for trial in study.trials]
+
+
+def read_csv(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))

@@ -6,14 +6,10 @@ from typing import Any
 
 import pytest
 
-from paxtune.study import Study
-from paxtune.trial import Trial
-from tests.paxtune import tunables
-from tests.processes import command, passed
+from tests.paxtune.killed import search, told, trials_of
+from tests.processes import passed
 
 pytestmark = pytest.mark.slow
-
-assert tunables.__name__  # Importing it makes its classes known to `Study.load`.
 
 _TRIALS = 16
 
@@ -23,35 +19,10 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp('cache')
 
 
-def search(directory: Path, cache: Path, kill: str | None = None) -> Any:
-    flags = ['--exp=tests.paxtune.tunables.Kinds', f'--job_log_dir={directory}']
-    return command('paxtune.search', *flags, cache=cache, kill=kill)
-
-
-def trials_of(directory: Path) -> list[Trial]:
-    with Study.load(directory) as study:
-        return study.trials
-
-
-def told(trials: list[Trial]) -> list[Any]:
-    """All that a kill must not change."""
-    return [
-        (
-            trial.id,
-            trial.state,
-            trial.decisions,
-            trial.parent,
-            trial.stop_reason,
-            [(m.step, m.reward) for m in trial.measurements],
-        )
-        for trial in trials
-    ]
-
-
 @pytest.fixture(scope='module')
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> list[Any]:
     directory = tmp_path_factory.mktemp('undisturbed')
-    passed(search(directory, cache))
+    passed(search('Kinds', directory, cache))
     trials = trials_of(directory)
     assert len(trials) == _TRIALS
     assert any(trial.stop_reason for trial in trials)
@@ -64,10 +35,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> list[A
 def test_a_killed_study_ends_as_the_undisturbed_one(
     tmp_path: Path, cache: Path, undisturbed: list[Any], where: str
 ) -> None:
-    killed = search(tmp_path, cache, kill=where)
+    killed = search('Kinds', tmp_path, cache, kill=where)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     before = trials_of(tmp_path)
-    out = passed(search(tmp_path, cache))
+    out = passed(search('Kinds', tmp_path, cache))
     assert told(trials_of(tmp_path)) == undisturbed
     done = sum(trial.is_terminal for trial in before)
     if done:
@@ -78,24 +49,24 @@ def test_a_killed_study_ends_as_the_undisturbed_one(
 
 def test_a_study_survives_many_kills(tmp_path: Path, cache: Path, undisturbed: list[Any]) -> None:
     for where in ('saved:1', 'suggestion:2', 'save:3', 'suggested:3', 'moved:8', 'step:9'):
-        assert search(tmp_path, cache, kill=where).returncode == -signal.SIGKILL
-    passed(search(tmp_path, cache))
+        assert search('Kinds', tmp_path, cache, kill=where).returncode == -signal.SIGKILL
+    passed(search('Kinds', tmp_path, cache))
     assert told(trials_of(tmp_path)) == undisturbed
 
 
 def test_ctrl_c_saves_prints_the_command_and_exits_130(
     tmp_path: Path, cache: Path, undisturbed: list[Any]
 ) -> None:
-    done = search(tmp_path, cache, kill='int:3')
+    done = search('Kinds', tmp_path, cache, kill='int:3')
     assert done.returncode == 130, done.stderr
     assert 'To resume: python -m paxtune.search --exp=tests.paxtune.tunables.Kinds' in done.stdout
-    out = passed(search(tmp_path, cache))
+    out = passed(search('Kinds', tmp_path, cache))
     assert 'trial 1: resumed from step 3' in out
     assert told(trials_of(tmp_path)) == undisturbed
 
 
 def test_ctrl_c_twice_is_out_at_once(tmp_path: Path, cache: Path) -> None:
-    done = search(tmp_path, cache, kill='ints:3')
+    done = search('Kinds', tmp_path, cache, kill='ints:3')
     assert done.returncode == 130
     assert 'To resume' not in done.stdout
     # What was being written beside the steps may have been finished or not.

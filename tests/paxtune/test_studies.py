@@ -1,7 +1,5 @@
 """`python -m paxtune.studies`: what it shows."""
 
-import csv
-import io
 import json
 import re
 import shlex
@@ -24,7 +22,7 @@ from paxtune.rewards import MetricReward, Objectives
 from paxtune.search import summary
 from paxtune.searching import Search
 from paxtune.study import Study
-from tests.paxtune.studies import ask, best, finish, run
+from tests.paxtune.studies import ask, best, finish, read_csv, run
 from tests.paxtune.toys import LOSS, search, toy
 from tests.paxtune.tunables import Rates
 from tests.processes import ROOT, command
@@ -65,21 +63,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Study.open(root / 'measured', toy(search=search(reward=None))) as study:
         run(study)
     return root
-
-
-@pytest.fixture
-def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs the command; returns what it prints."""
-
-    def show(*argv: object) -> str:
-        assert studies.main([str(each) for each in argv]) == 0
-        return capsys.readouterr().out
-
-    return show
-
-
-def read_csv(text: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text)))
 
 
 # --- list ---

@@ -1,7 +1,5 @@
 """`python -m paxtune.studies`: what it shows of rungs and lineages."""
 
-import csv
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +8,6 @@ from typing import Any
 import pyglove as pg
 import pytest
 
-from paxtune import studies
 from paxtune.algorithms import RandomSearch
 from paxtune.policies import MedianStopping, Pause, Policy, PromotingAsha
 from paxtune.policies.population_based_training import PopulationBasedTraining
@@ -18,7 +15,7 @@ from paxtune.rewards import MetricReward, Objectives
 from paxtune.search import summary
 from paxtune.searching import Search
 from paxtune.study import Study
-from tests.paxtune.studies import ask, finish, run
+from tests.paxtune.studies import ask, finish, read_csv, run
 from tests.paxtune.toys import LOSS, search, toy
 
 SPACE = pg.Dict(x=pg.floatv(0.0, 1.0))
@@ -67,21 +64,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     train(root / 'plain', None, num_trials=2)
     train(root / 'population', PopulationBasedTraining(population_size=4, interval=3), num_trials=6)
     return root
-
-
-@pytest.fixture
-def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs the command; returns what it prints."""
-
-    def show(*argv: object) -> str:
-        assert studies.main([str(each) for each in argv]) == 0
-        return capsys.readouterr().out
-
-    return show
-
-
-def read_csv(text: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text)))
 
 
 # --- Rungs ---

@@ -1,0 +1,37 @@
+"""Searches in processes that are killed, and what a kill must not change."""
+
+from pathlib import Path
+from typing import Any
+
+from paxtune.study import Study
+from paxtune.trial import Trial
+from tests.paxtune import tunables
+from tests.processes import command
+
+assert tunables.__name__  # Importing it makes its classes known to `Study.load`.
+
+
+def search(experiment: str, directory: Path, cache: Path, kill: str | None = None) -> Any:
+    """Searches one of `tests.paxtune.tunables`; see `tests.killer` for what `kill` may be."""
+    flags = [f'--exp=tests.paxtune.tunables.{experiment}', f'--job_log_dir={directory}']
+    return command('paxtune.search', *flags, cache=cache, kill=kill)
+
+
+def trials_of(directory: Path) -> list[Trial]:
+    with Study.load(directory) as study:
+        return study.trials
+
+
+def told(trials: list[Trial]) -> list[Any]:
+    """All that a kill must not change."""
+    return [
+        (
+            trial.id,
+            trial.state,
+            trial.decisions,
+            trial.parent,
+            trial.stop_reason,
+            [(m.step, m.reward) for m in trial.measurements],
+        )
+        for trial in trials
+    ]
