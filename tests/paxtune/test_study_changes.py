@@ -39,17 +39,6 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / 'study'
 
 
-@pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs the command; returns what it prints."""
-
-    def tell(*argv: object) -> str:
-        assert studies.main([str(each) for each in argv]) == 0
-        return capsys.readouterr().out
-
-    return tell
-
-
 def trials_of(directory: Path) -> list[Trial]:
     with Study.load(directory) as study:
         return study.trials
@@ -58,8 +47,8 @@ def trials_of(directory: Path) -> list[Trial]:
 # --- add, retry ---
 
 
-def test_an_added_trial_runs_next(directory: Path, told: Callable[..., str]) -> None:
-    out = told('add', directory, 'rate=0.0125', 'layer=Block()', '--warm_start=1')
+def test_an_added_trial_runs_next(directory: Path, shown: Callable[..., str]) -> None:
+    out = shown('add', directory, 'rate=0.0125', 'layer=Block()', '--warm_start=1')
     assert out.startswith('Trial 6 will run when the search goes on, before new suggestions:\n')
     assert '  rate = 0.0125\n' in out
     with Study.load(directory, read_only=False) as study:
@@ -79,41 +68,43 @@ def test_an_added_trial_runs_next(directory: Path, told: Callable[..., str]) -> 
     ],
 )
 def test_what_cannot_be_added_is_refused(
-    directory: Path, told: Callable[..., str], flags: list[str], message: str
+    directory: Path, shown: Callable[..., str], flags: list[str], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        told('add', directory, *flags)
+        shown('add', directory, *flags)
     assert len(trials_of(directory)) == 5
 
 
-def test_a_retry_names_the_trial_that_it_repeats(directory: Path, told: Callable[..., str]) -> None:
-    assert told('retry', directory, 4).startswith('Trial 6 will run')
+def test_a_retry_names_the_trial_that_it_repeats(
+    directory: Path, shown: Callable[..., str]
+) -> None:
+    assert shown('retry', directory, 4).startswith('Trial 6 will run')
     *_, repeated, _, trial = trials_of(directory)
     assert (trial.state, trial.retry_of, trial.origin) == ('REQUESTED', 4, 'retry')
     assert trial.decisions == repeated.decisions
     with pytest.raises(UserError, match='trial 5 is ACTIVE: only one that has ended'):
-        told('retry', directory, 5)
+        shown('retry', directory, 5)
 
 
 # --- export, import ---
 
 
 def test_an_export_is_imported_to_the_last_bit(
-    directory: Path, tmp_path: Path, told: Callable[..., str]
+    directory: Path, tmp_path: Path, shown: Callable[..., str]
 ) -> None:
     file = tmp_path / 'study.json'
-    assert told('export', directory, f'--out={file}') == ''
+    assert shown('export', directory, f'--out={file}') == ''
     exported = json.loads(file.read_text())
     assert {*exported} == {'format', 'experiment', 'search', 'data', 'trials'}
     assert exported['experiment']['_type'] == 'tests.paxtune.toys.Toy'
     assert exported['search']['num_trials'] == 9
-    assert json.loads(told('export', directory)) == exported
+    assert json.loads(shown('export', directory)) == exported
     Study.open(tmp_path / 'new', toy()).close()
-    out = told('import', tmp_path / 'new', file)
+    out = shown('import', tmp_path / 'new', file)
     assert out.startswith(
         f'4 of 5 trials were added to {tmp_path / "new"}. The others had not ended'
     )
-    assert '0 of 5 trials' in told('import', tmp_path / 'new', file)
+    assert '0 of 5 trials' in shown('import', tmp_path / 'new', file)
     for old, new in zip(trials_of(directory), trials_of(tmp_path / 'new'), strict=False):
         assert (old.decisions, old.rewards, old.metrics) == (
             new.decisions,
@@ -124,11 +115,11 @@ def test_an_export_is_imported_to_the_last_bit(
 
 
 def test_an_import_of_other_data_is_warned_of(
-    tmp_path: Path, told: Callable[..., str], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, shown: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Study.open(tmp_path / 'old', toy(), {'train_input': 'abc', 'other': 'x'}) as study:
         run(study)
-    told('export', tmp_path / 'old', f'--out={tmp_path / "file"}')
+    shown('export', tmp_path / 'old', f'--out={tmp_path / "file"}')
     Study.open(tmp_path / 'new', toy(), {'train_input': 'abd', 'other': 'x'}).close()
     studies.main(['import', str(tmp_path / 'new'), str(tmp_path / 'file')])
     (line,) = capsys.readouterr().err.splitlines()
@@ -151,10 +142,10 @@ TRIAL: dict[str, Any] = {
 
 
 def test_the_trial_that_others_are_made_of_is_fine(
-    directory: Path, tmp_path: Path, told: Callable[..., str]
+    directory: Path, tmp_path: Path, shown: Callable[..., str]
 ) -> None:
     (tmp_path / 'file').write_text(json.dumps({'trials': [TRIAL, TRIAL]}))
-    told('import', directory, tmp_path / 'file')
+    shown('import', directory, tmp_path / 'file')
     assert trials_of(directory)[-1].reward == 0.5
     assert len(trials_of(directory)) == 6
 
@@ -186,21 +177,21 @@ def test_the_trial_that_others_are_made_of_is_fine(
     ],
 )
 def test_a_file_that_is_no_export_is_refused_whole(
-    directory: Path, tmp_path: Path, told: Callable[..., str], content: str
+    directory: Path, tmp_path: Path, shown: Callable[..., str], content: str
 ) -> None:
     (tmp_path / 'file').write_text(content)
     with pytest.raises(UserError, match='file'):
-        told('import', directory, tmp_path / 'file')
+        shown('import', directory, tmp_path / 'file')
     assert len(trials_of(directory)) == 5
 
 
 def test_files_that_cannot_be_read_or_written_are_refused(
-    directory: Path, tmp_path: Path, told: Callable[..., str]
+    directory: Path, tmp_path: Path, shown: Callable[..., str]
 ) -> None:
     with pytest.raises(UserError, match=r'missing\.json: cannot be read'):
-        told('import', directory, tmp_path / 'missing.json')
+        shown('import', directory, tmp_path / 'missing.json')
     with pytest.raises(UserError, match=r'--out=.*: cannot be written'):
-        told('export', directory, f'--out={tmp_path / "no" / "file"}')
+        shown('export', directory, f'--out={tmp_path / "no" / "file"}')
 
 
 # --- stop ---
@@ -223,8 +214,8 @@ def losses(value: Toy) -> Iterator[dict[str, float]]:
         yield {'loss': value.rate / step}
 
 
-def test_a_trial_is_stopped_while_the_study_runs(tmp_path: Path, told: Callable[..., str]) -> None:
-    asking = Asking(told, 2, 'stop', tmp_path, 2)
+def test_a_trial_is_stopped_while_the_study_runs(tmp_path: Path, shown: Callable[..., str]) -> None:
+    asking = Asking(shown, 2, 'stop', tmp_path, 2)
     with locked(tmp_path), Study.open(tmp_path, toy(search=search(num_trials=3))) as study:
         Tuner(study, FunctionRunner(losses), [asking]).run()
         assert [trial.outcome for trial in study.trials] == ['completed', 'stopped', 'completed']
@@ -232,8 +223,8 @@ def test_a_trial_is_stopped_while_the_study_runs(tmp_path: Path, told: Callable[
     assert asking.out == 'To be stopped at the next measurement: trial 2.\n'
 
 
-def test_a_study_pauses_and_goes_on(tmp_path: Path, told: Callable[..., str]) -> None:
-    asking = Asking(told, 2, 'stop', tmp_path)
+def test_a_study_pauses_and_goes_on(tmp_path: Path, shown: Callable[..., str]) -> None:
+    asking = Asking(shown, 2, 'stop', tmp_path)
     with locked(tmp_path), Study.open(tmp_path, toy(search=search(num_trials=3))) as study:
         with pytest.raises(Paused, match='studies stop'):
             Tuner(study, FunctionRunner(losses), [asking]).run()
@@ -243,29 +234,29 @@ def test_a_study_pauses_and_goes_on(tmp_path: Path, told: Callable[..., str]) ->
     assert asking.out == f'The search in {tmp_path} will pause at its next measurement.\n'
 
 
-def test_a_stop_without_a_search_says_so(directory: Path, told: Callable[..., str]) -> None:
-    assert told('stop', directory) == (
+def test_a_stop_without_a_search_says_so(directory: Path, shown: Callable[..., str]) -> None:
+    assert shown('stop', directory) == (
         f'No search is working in {directory}: there is nothing to pause.\n'
     )
-    assert 'the request waits for one' in told('stop', directory, 5)
+    assert 'the request waits for one' in shown('stop', directory, 5)
     with Study.load(directory, read_only=False) as study:
         assert 5 in stops.stopped_trials(study.store)
         stops.resume(study.store)
         assert not stops.is_paused(study.store)
     for number, message in ((99, 'no trial 99'), (4, 'trial 4 is infeasible: it is not running')):
         with pytest.raises(UserError, match=message):
-            told('stop', directory, number)
+            shown('stop', directory, number)
 
 
 # --- delete ---
 
 
-def test_nothing_is_deleted_without_yes(directory: Path, told: Callable[..., str]) -> None:
+def test_nothing_is_deleted_without_yes(directory: Path, shown: Callable[..., str]) -> None:
     with pytest.raises(UserError, match='nothing was deleted') as caught:
-        told('delete', directory)
+        shown('delete', directory)
     assert f'  {directory / "study.db"}' in str(caught.value)
     with pytest.raises(UserError, match='nothing was deleted') as caught:
-        told('delete', directory, 1, 3)
+        shown('delete', directory, 1, 3)
     assert f'trial 3: {directory / "trials" / "0003-"}' in str(caught.value)
     assert len(trials_of(directory)) == 5
     assert len(list((directory / 'trials').iterdir())) == 3
@@ -275,57 +266,57 @@ def test_nothing_is_deleted_without_yes(directory: Path, told: Callable[..., str
     'flags', [['--yes', EXP, '{}', '1', '3'], ['{}', '--yes', '1', '3'], ['{}', '1', '3', '--yes']]
 )
 def test_trials_are_deleted_with_their_directories(
-    directory: Path, told: Callable[..., str], flags: list[str]
+    directory: Path, shown: Callable[..., str], flags: list[str]
 ) -> None:
     filled = [flag.format(directory) for flag in flags]
-    assert told('delete', *filled) == 'Deleted: trial 1, trial 3.\n'
+    assert shown('delete', *filled) == 'Deleted: trial 1, trial 3.\n'
     assert [trial.id for trial in trials_of(directory)] == [2, 4, 5]
     (left,) = (directory / 'trials').iterdir()
     assert left.name.startswith('0002-')
 
 
 def test_a_trial_whose_number_is_taken_again_is_not_stopped_for_the_old_one(
-    directory: Path, told: Callable[..., str]
+    directory: Path, shown: Callable[..., str]
 ) -> None:
-    told('stop', directory, 5)
-    told('delete', directory, 5, '--yes')
+    shown('stop', directory, 5)
+    shown('delete', directory, 5, '--yes')
     with Study.load(directory, read_only=False) as study:
         trial = ask(study)
         assert trial.id == 5
         assert trial.id not in stops.stopped_trials(study.store)
 
 
-def test_a_trial_that_another_begins_with_stays(directory: Path, told: Callable[..., str]) -> None:
-    told('add', directory, 'rate=0.01', '--warm_start=2')
+def test_a_trial_that_another_begins_with_stays(directory: Path, shown: Callable[..., str]) -> None:
+    shown('add', directory, 'rate=0.01', '--warm_start=2')
     with pytest.raises(UserError, match='trial 2 stays: trial 6 is to begin with its weights'):
-        told('delete', directory, 2, '--yes')
+        shown('delete', directory, 2, '--yes')
     with pytest.raises(UserError, match='has no trial 99'):
-        told('delete', directory, 1, 99, '--yes')
+        shown('delete', directory, 1, 99, '--yes')
     assert len(trials_of(directory)) == 6
-    told('delete', directory, 2, 6, '--yes')
+    shown('delete', directory, 2, 6, '--yes')
     assert [trial.id for trial in trials_of(directory)] == [1, 3, 4, 5]
 
 
-def test_a_study_is_deleted(directory: Path, told: Callable[..., str]) -> None:
-    assert told('delete', directory, '--yes') == f'Deleted: {directory}.\n'
+def test_a_study_is_deleted(directory: Path, shown: Callable[..., str]) -> None:
+    assert shown('delete', directory, '--yes') == f'Deleted: {directory}.\n'
     assert not directory.exists()
     with pytest.raises(UserError, match='There is no study in'):
-        told('delete', directory, '--yes')
+        shown('delete', directory, '--yes')
     assert not directory.exists()
 
 
 def test_a_directory_with_more_in_it_is_not_deleted(
-    directory: Path, tmp_path: Path, told: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    directory: Path, tmp_path: Path, shown: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / 'study.db').write_text('broken')
     with pytest.raises(UserError, match=f'{tmp_path} holds other studies: {directory}'):
-        told('delete', tmp_path, '--yes')
+        shown('delete', tmp_path, '--yes')
     (directory / 'trials' / 'x').mkdir()
     monkeypatch.chdir(directory / 'trials' / 'x')
     with pytest.raises(UserError, match='holds, the directory that you are in'):
-        told('delete', directory, '--yes')
+        shown('delete', directory, '--yes')
     monkeypatch.chdir(tmp_path)
-    assert told('delete', 'study', '--yes') == 'Deleted: study.\n'
+    assert shown('delete', 'study', '--yes') == 'Deleted: study.\n'
 
 
 # --- While a search works there ---
@@ -337,11 +328,11 @@ def test_a_directory_with_more_in_it_is_not_deleted(
      ['delete', '{}', '--yes'], ['import', '{}', '{}/export.json']],
 )  # fmt: skip
 def test_changes_wait_for_the_search(
-    directory: Path, told: Callable[..., str], flags: list[str]
+    directory: Path, shown: Callable[..., str], flags: list[str]
 ) -> None:
     (directory / 'export.json').write_text('{"trials": []}')
     with locked(directory), pytest.raises(UserError, match=r'process \d+ is working there'):
-        told(*(flag.format(directory) for flag in flags))
+        shown(*(flag.format(directory) for flag in flags))
     assert len(trials_of(directory)) == 5
 
 
