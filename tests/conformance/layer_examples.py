@@ -17,6 +17,7 @@ from trainer.layers import (
     Conv2D,
     CrossAttention,
     DecoderBlock,
+    DepthwiseConv1D,
     Dropout,
     Embedding,
     FeedForward,
@@ -169,6 +170,15 @@ EXAMPLES = {
     'attention with a cap': Example(
         Attention(2, logit_cap=2.0, per_dim_scale=True, init_std=0.3), (X_BTD,)
     ),
+    'attention with convolutions': Example(
+        Attention(
+            2,
+            query_convolution=DepthwiseConv1D(),
+            key_convolution=DepthwiseConv1D(),
+            value_convolution=DepthwiseConv1D(2),
+        ),
+        (X_BTD,),
+    ),
     'basic block': Example(BasicBlock(), (X_BHWC, 16, 2)),
     'batch norm': Example(BatchNorm(), (X_BHWC,)),
     'bottleneck block': Example(BottleneckBlock(), (X_BHWC, 4, 1)),
@@ -177,6 +187,7 @@ EXAMPLES = {
     'cross-attention': Example(CrossAttention(2), (X_BTD, POSITIONS, MEMORY)),
     'decoder block': Example(decoder_block(), (X_BTD, POSITIONS, MEMORY)),
     'depthwise convolution': Example(Conv2D(8, groups=None), (X_BHWC,)),
+    'depthwise convolution of sequences': Example(DepthwiseConv1D(), (X_BTD,)),
     'dropout': Example(Dropout(0.1), (X_BTD,)),
     'embedding': Example(Embedding(6, 8), (IDS,)),
     'encoder-decoder': Example(encoder_decoder(dropout=Dropout(0.1)), (IDS, IDS), True),

@@ -9,6 +9,7 @@ from trainer.layers.chain import Flatten as Flatten
 from trainer.layers.convolution import Conv2D as Conv2D
 from trainer.layers.cross_attention import CrossAttention as CrossAttention
 from trainer.layers.cross_attention import Memory as Memory
+from trainer.layers.depthwise import DepthwiseConv1D as DepthwiseConv1D
 from trainer.layers.dropout import Dropout as Dropout
 from trainer.layers.embedding import Embedding as Embedding
 from trainer.layers.encoder_decoder import DecoderBlock as DecoderBlock

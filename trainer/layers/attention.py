@@ -6,7 +6,9 @@ import jax
 import jax.numpy as jnp
 
 from trainer.errors import UserError
+from trainer.layers.depthwise import DepthwiseConv1D
 from trainer.layers.heads import MultiHead
+from trainer.layers.kept import with_earlier
 from trainer.layers.masks import causal_but_for_prefix, same_segment
 from trainer.layers.positions import Positions
 
@@ -21,14 +23,25 @@ class Attention(MultiHead):
             the whole segment.
         position: 'rotary' turns queries and keys by their position, 'none' does not.
         rotary_wavelength: longest wavelength of the rotation, in tokens.
+        query_convolution: mixes the queries of neighbouring positions, before they are turned (So
+            et al. 2021, section 4). Causal, and so for the mask 'causal' alone.
+        key_convolution: the same of keys.
+        value_convolution: the same of values.
     """
 
     mask: Literal['causal', 'full'] = 'causal'
     position: Literal['rotary', 'none'] = 'rotary'
     rotary_wavelength: float = 10_000.0
+    query_convolution: DepthwiseConv1D | None = None
+    key_convolution: DepthwiseConv1D | None = None
+    value_convolution: DepthwiseConv1D | None = None
 
     def check(self) -> None:
         super().check()
+        if self.mask != 'causal':
+            for name in ('query_convolution', 'key_convolution', 'value_convolution'):
+                if self.sym_getattr(name) is not None:
+                    raise ValueError(f"{name} is causal: it needs mask='causal', not {self.mask!r}")
         if self.head_dim is not None and self.position == 'rotary' and self.head_dim % 2:
             raise ValueError(f'head_dim must be even for rotary positions: {self.head_dim}')
 
@@ -40,6 +53,12 @@ class Attention(MultiHead):
         q_BTNH = self._project('query', x_BTD, self.num_heads, head_dim)
         k_BTKH = self._project('key', x_BTD, kv_heads, head_dim)
         v_BTKH = self._project('value', x_BTD, kv_heads, head_dim)
+        if self.query_convolution is not None:
+            q_BTNH = self.query_convolution(q_BTNH, positions)
+        if self.key_convolution is not None:
+            k_BTKH = self.key_convolution(k_BTKH, positions)
+        if self.value_convolution is not None:
+            v_BTKH = self.value_convolution(v_BTKH, positions)
         if self.position == 'rotary':
             q_BTNH = rotate(q_BTNH, positions.index_BT, self.rotary_wavelength)
             k_BTKH = rotate(k_BTKH, positions.index_BT, self.rotary_wavelength)
@@ -55,31 +74,18 @@ class Attention(MultiHead):
     def _attend_to_cache(
         self, q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, positions: Positions
     ) -> jax.Array:
-        """Attention to all positions so far, which these are added to.
-
-        What stands at later positions is not seen, be it of another example's longer prompt: it is
-        overwritten before it would be.
-        """
+        """Attention to all positions so far, which these are added to."""
         if self.mask != 'causal':
             raise UserError(f'{self.sym_path}: only causal attention can decode, token by token')
-        k_BSKH = self._with_earlier('keys', k_BTKH, positions.index_BT)
-        v_BSKH = self._with_earlier('values', v_BTKH, positions.index_BT)
+        axes = ('batch', 'length', 'heads', 'kv')
+        k_BSKH = with_earlier(self, 'keys', k_BTKH, positions.index_BT, axes)
+        v_BSKH = with_earlier(self, 'values', v_BTKH, positions.index_BT, axes)
         at_S = jnp.arange(k_BSKH.shape[1])
         visible_BTS = at_S <= positions.index_BT[:, :, None]
         if positions.prefix_BT is not None:
             lengths_B = jnp.sum(positions.prefix_BT, axis=1)
             visible_BTS |= at_S < lengths_B[:, None, None]
         return self._product(q_BTNH, k_BSKH, v_BSKH, visible_BTS[:, None])
-
-    def _with_earlier(self, name: str, new_BTKH: jax.Array, index_BT: jax.Array) -> jax.Array:
-        assert self.cache_length is not None
-        examples, _, *rest = new_BTKH.shape
-        shape = (examples, self.cache_length, *rest)
-        kept_BSKH = self.cached(name, shape, new_BTKH.dtype)
-        rows_B1 = jnp.arange(examples)[:, None]
-        kept_BSKH = kept_BSKH.at[rows_B1, index_BT].set(new_BTKH)
-        self.set_cached(name, kept_BSKH)
-        return self.constrain(kept_BSKH, ('batch', 'length', 'heads', 'kv'))
 
 
 def rotate(x_BTNH: jax.Array, index_BT: jax.Array, wavelength: float) -> jax.Array:

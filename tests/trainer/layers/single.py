@@ -4,8 +4,11 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
+import numpy as np
 
-from trainer.layers import Layer
+from trainer.layers import Layer, Positions
+from trainer.layers.base import CACHE, Run, running
 
 
 def init(layer: Layer, *args: Any) -> Any:
@@ -16,3 +19,34 @@ def init(layer: Layer, *args: Any) -> Any:
 def apply(layer: Layer, variables: Any, *args: Any) -> Any:
     """The result in evaluation."""
     return layer.module().apply(variables, *args)
+
+
+def token_by_token(layer: Layer, variables: Any, x_BTD: jax.Array, lengths: list[int]) -> Any:
+    """What a layer makes of sequences as in decoding: prompts at once, then one position a call.
+
+    Args:
+        layer: any that takes positions and keeps the shape.
+        variables: its own.
+        x_BTD: the sequences.
+        lengths: how long the prompt of each is. A shorter one is filled up with what is not there.
+    """
+    examples, length, _ = x_BTD.shape
+    rows, longest, lengths_B = np.arange(examples), max(lengths), np.array(lengths)
+
+    def extend(cache: Any, x: Any, positions: Positions) -> Any:
+        with running(Run(cache_length=length)):
+            given = variables | ({} if cache is None else {CACHE: cache})
+            out, left = layer.module().apply(given, x, positions, mutable=[CACHE])
+        return left[CACHE], out
+
+    extend_jit = jax.jit(extend)
+    is_prompt_BP1 = (np.arange(longest) < lengths_B[:, None])[:, :, None]
+    prompts_BPD = jnp.where(is_prompt_BP1, x_BTD[:, :longest], 9.0)
+    cache, out = extend_jit(None, prompts_BPD, Positions.unpacked(prompts_BPD.shape[:2]))
+    written = np.zeros(x_BTD.shape, out.dtype)
+    written[:, :longest] = out
+    for step in range(length - min(lengths)):
+        at_B = np.minimum(lengths_B + step, length - 1)
+        cache, out = extend_jit(cache, x_BTD[rows, at_B][:, None], Positions(at_B[:, None]))
+        written[rows, at_B] = out[:, 0]
+    return written

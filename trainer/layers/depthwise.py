@@ -1,0 +1,86 @@
+"""Depthwise convolution of sequences."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from trainer.component import require_positive
+from trainer.errors import UserError
+from trainer.layers.base import Layer
+from trainer.layers.kept import with_earlier
+from trainer.layers.positions import Positions
+
+_FEATURES = {1: ('norm',), 2: ('heads', 'kv')}
+"""The logical axes of a kernel's features: those of the model, or of the heads of attention."""
+
+_ACTIVATIONS = {1: ('features',), 2: ('heads', 'kv')}
+
+
+class DepthwiseConv1D(Layer):
+    """Convolution along positions, of each feature by itself: [B, T, D] or [B, T, N, H] -> same.
+
+    y[t] = kernel[0] * x[t] + … + kernel[width - 1] * x[t - width + 1], causal, where x is 0 before
+    the segment of t begins. So et al. 2021 ("Primer") have it behind the projections of attention.
+
+    A new layer is the identity: its newest tap is 1 and the others are 0, so that what a model does
+    at first is what it does without the layer. Weight decay leaves the taps alone, as it does the
+    scales of norms: it would make the layer fade away.
+
+    Attributes:
+        width: positions that each result depends on, itself included.
+    """
+
+    width: int = 3
+
+    def check(self) -> None:
+        require_positive(self, 'width')
+
+    def forward(self, x: jax.Array, positions: Positions | None = None) -> jax.Array:
+        features = x.shape[2:]
+        if len(features) not in _FEATURES:
+            raise UserError(
+                f'{self.sym_path}: a sequence is [B, T, D], or [B, T, N, H] in heads, not {x.shape}'
+            )
+        if positions is None:
+            positions = Positions.unpacked(x.shape[:2])
+        shape, axes = (self.width, *features), (None, *_FEATURES[len(features)])
+        kernel = self.param('kernel', shape, axes, _identity, decay=False)
+        at_positions = ('batch', 'length', *_ACTIVATIONS[len(features)])
+        y = kernel[0] * x
+        if self.cache_length is not None:
+            kept = with_earlier(self, 'inputs', x, positions.index_BT, at_positions)
+            for back in range(1, self.width):
+                y += kernel[back] * _earlier(kept, positions.index_BT - back)
+        else:
+            for back in range(1, self.width):
+                y += kernel[back] * _shifted(x, back, positions.segment_BT)
+        return self.constrain(y, at_positions)
+
+
+def _identity(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    return jnp.zeros(shape, dtype).at[0].set(1)
+
+
+def _earlier(kept: jax.Array, index_BT: jax.Array) -> jax.Array:
+    """What was kept of some positions; 0 where they are negative."""
+    rows_B1 = jnp.arange(len(kept))[:, None]
+    return _where(index_BT >= 0, kept[rows_B1, jnp.maximum(index_BT, 0)])
+
+
+def _shifted(x: jax.Array, back: int, segment_BT: jax.Array | None) -> jax.Array:
+    """What stands `back` positions earlier in the same segment; 0 where nothing does."""
+    earlier = _behind(x, back)
+    if segment_BT is None:
+        return earlier
+    return _where(segment_BT == _behind(segment_BT, back), earlier)
+
+
+def _behind(x: jax.Array, back: int) -> jax.Array:
+    filling = [(0, 0)] * x.ndim
+    filling[1] = (back, 0)
+    return jnp.pad(x, filling)[:, : x.shape[1]]
+
+
+def _where(holds_BT: jax.Array, x: jax.Array) -> jax.Array:
+    return jnp.where(jnp.expand_dims(holds_BT, tuple(range(2, x.ndim))), x, 0)
