@@ -181,6 +181,7 @@ EXAMPLES = {
     'embedding': Example(Embedding(6, 8), (IDS,)),
     'encoder-decoder': Example(encoder_decoder(dropout=Dropout(0.1)), (IDS, IDS), True),
     'feed-forward': Example(FeedForward(8, dropout=Dropout(0.1)), (X_BTD,)),
+    'feed-forward with a ratio': Example(GatedFeedForward(hidden_ratio=1.5), (X_BTD,)),
     'feed-forward with biases': Example(
         FeedForward(8, 'squared_relu', bias='zeros', init_std=0.3), (X_BTD,)
     ),
