@@ -198,6 +198,7 @@ EXAMPLES = {
     'mlp': Example(Mlp([8, 8], 4, dropout=Dropout(0.1)), (X_BTD,)),
     'nnx': Example(OfNnx(), (IMAGES,)),
     'pool': Example(Pool2D('average', padding='SAME', window=[3, 3]), (X_BHWC,)),
+    'primer residual': Example(Residual(FeedForward(8), norm_policy='primer_hybrid'), (X_BTD,)),
     'residual': Example(Residual(FeedForward(8)), (X_BTD,)),
     'resnet': Example(resnet(block=BottleneckBlock(expansion=2)), (IMAGES,), True),
     'rms norm': Example(RMSNorm(), (X_BTD,)),
