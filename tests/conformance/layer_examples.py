@@ -192,6 +192,7 @@ EXAMPLES = {
     'embedding': Example(Embedding(6, 8), (IDS,)),
     'encoder-decoder': Example(encoder_decoder(dropout=Dropout(0.1)), (IDS, IDS), True),
     'feed-forward': Example(FeedForward(8, dropout=Dropout(0.1)), (X_BTD,)),
+    'feed-forward with a ratio': Example(GatedFeedForward(hidden_ratio=1.5), (X_BTD,)),
     'feed-forward with biases': Example(
         FeedForward(8, 'squared_relu', bias='zeros', init_std=0.3), (X_BTD,)
     ),
@@ -208,6 +209,7 @@ EXAMPLES = {
     'mlp': Example(Mlp([8, 8], 4, dropout=Dropout(0.1)), (X_BTD,)),
     'nnx': Example(OfNnx(), (IMAGES,)),
     'pool': Example(Pool2D('average', padding='SAME', window=[3, 3]), (X_BHWC,)),
+    'primer residual': Example(Residual(FeedForward(8), norm_policy='primer_hybrid'), (X_BTD,)),
     'residual': Example(Residual(FeedForward(8)), (X_BTD,)),
     'resnet': Example(resnet(block=BottleneckBlock(expansion=2)), (IMAGES,), True),
     'rms norm': Example(RMSNorm(), (X_BTD,)),

@@ -20,7 +20,7 @@ class DecoderBlock(TransformerBlock):
 
     Attributes:
         cross_attention: to what the encoder made.
-        cross_attention_norm: applied to its input.
+        cross_attention_norm: applied to its input, or where `norm_policy` says.
     """
 
     cross_attention: CrossAttention
@@ -34,10 +34,10 @@ class DecoderBlock(TransformerBlock):
     ) -> jax.Array:
         if positions is None or memory is None:
             raise ValueError(f'{self.sym_path}: a decoder needs positions and a memory')
-        x_BTD = x_BTD + self._drop(self.attention(self.attention_norm(x_BTD), positions))
-        y_BTD = self.cross_attention(self.cross_attention_norm(x_BTD), positions, memory)
-        x_BTD = x_BTD + self._drop(y_BTD)
-        return x_BTD + self._drop(self.feed_forward(self.feed_forward_norm(x_BTD), positions))
+        x_BTD = self._around(self.attention, self.attention_norm, x_BTD, positions)
+        cross, norm = self.cross_attention, self.cross_attention_norm
+        x_BTD = self._around(cross, norm, x_BTD, positions, memory)
+        return self._around(self.feed_forward, self.feed_forward_norm, x_BTD, positions)
 
 
 class TransformerEncoderDecoder(Layer):

@@ -20,6 +20,9 @@ class FeedForward(Layer):
         dropout: applied to the hidden values.
         bias: 'zeros' adds biases that start at zero to both products.
         init_std: standard deviation of new kernels; None for that of their inputs' number.
+        hidden_ratio: in place of `hidden_dims`, the width between the two products as a multiple
+            of the width of the model, rounded to a whole number. It is structure: another ratio
+            is another program.
     """
 
     hidden_dims: int | None = None
@@ -27,23 +30,39 @@ class FeedForward(Layer):
     dropout: Dropout | None = None
     bias: Bias = 'none'
     init_std: float | None = None
+    hidden_ratio: float | None = None
 
     def check(self) -> None:
         require_positive(self, 'hidden_dims')
-        require_above_zero(self, 'init_std')
+        require_above_zero(self, 'init_std', 'hidden_ratio')
+        if self.hidden_dims is not None and self.hidden_ratio is not None:
+            raise ValueError(
+                f'hidden_dims ({self.hidden_dims}) and hidden_ratio ({self.hidden_ratio}) both say '
+                'how wide the layer is: give one of them'
+            )
 
     def forward(self, x_BTD: jax.Array, positions: Positions | None = None) -> jax.Array:
         hidden_BTF = activate(self.project_in('up', x_BTD), self.activation)
         return self.project_out(hidden_BTF, x_BTD.shape[-1])
 
+    def hidden_width(self, dims: int) -> int:
+        """The width between the products in a model of width `dims`.
+
+        Example:
+            >>> FeedForward(hidden_ratio=2.6).hidden_width(8)
+            21
+        """
+        if self.hidden_ratio is not None:
+            return max(1, round(self.hidden_ratio * dims))
+        return self.hidden_dims or self.default_hidden_dims(dims)
+
     def default_hidden_dims(self, dims: int) -> int:
-        """The width between the products in a model of width `dims`."""
+        """The width between the products, where no field says it."""
         return 4 * dims
 
     def project_in(self, name: str, x_BTD: jax.Array) -> jax.Array:
         dims = x_BTD.shape[-1]
-        shape = (dims, self.hidden_dims or self.default_hidden_dims(dims))
-        return self._multiplied(name, x_BTD, shape, ('embed', 'mlp'))
+        return self._multiplied(name, x_BTD, (dims, self.hidden_width(dims)), ('embed', 'mlp'))
 
     def project_out(self, hidden_BTF: jax.Array, dims: int) -> jax.Array:
         hidden_BTF = self.constrain(hidden_BTF, ('batch', 'length', 'mlp'))

@@ -1,5 +1,7 @@
 """Transformer blocks, and the language model made of them."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -11,6 +13,7 @@ from trainer.layers.dropout import Dropout
 from trainer.layers.embedding import Embedding
 from trainer.layers.feed_forward import FeedForward
 from trainer.layers.linear import Linear
+from trainer.layers.norm_policy import NormPolicy, residual
 from trainer.layers.normalization import Normalization, RMSNorm
 from trainer.layers.position_embedding import PositionEmbedding
 from trainer.layers.positions import Positions
@@ -25,25 +28,28 @@ class Identity(Layer):
 
 
 class Residual(Layer):
-    """x + dropout(layer(norm(x))): [B, T, D] -> [B, T, D].
+    """x + dropout(layer(norm(x))), or as `norm_policy` says: [B, T, D] -> [B, T, D].
 
     Around `Identity` it adds nothing at all, so that a search can leave a layer out.
 
     Attributes:
         layer: any layer that keeps the shape, such as attention or feed-forward.
-        norm: applied to its input (Xiong et al. 2020).
+        norm: applied to its input, or where `norm_policy` says.
         dropout: applied to its result.
+        norm_policy: where the normalization stands, as in `trainer.layers.norm_policy`.
     """
 
     layer: Layer
     norm: Normalization = RMSNorm()
     dropout: Dropout | None = None
+    norm_policy: NormPolicy = 'pre'
 
     def forward(self, x_BTD: jax.Array, positions: Positions | None = None) -> jax.Array:
         if isinstance(self.layer, Identity):
             return x_BTD
-        y_BTD = self.layer(self.norm(x_BTD), positions)
-        return x_BTD + (y_BTD if self.dropout is None else self.dropout(y_BTD))
+        return residual(
+            x_BTD, lambda x: self.layer(x, positions), self.norm, self.norm_policy, self.dropout
+        )
 
 
 class TransformerBlock(Layer):
@@ -52,9 +58,10 @@ class TransformerBlock(Layer):
     Attributes:
         attention: mixes positions.
         feed_forward: mixes features.
-        attention_norm: applied to the input of the attention.
-        feed_forward_norm: applied to the input of the feed-forward layer.
+        attention_norm: applied to the input of the attention, or where `norm_policy` says.
+        feed_forward_norm: the same of the feed-forward layer.
         dropout: applied to the result of both.
+        norm_policy: where the normalizations stand, as in `trainer.layers.norm_policy`.
     """
 
     attention: Attention
@@ -62,13 +69,14 @@ class TransformerBlock(Layer):
     attention_norm: Normalization = RMSNorm()
     feed_forward_norm: Normalization = RMSNorm()
     dropout: Dropout | None = None
+    norm_policy: NormPolicy = 'pre'
 
     def forward(self, x_BTD: jax.Array, positions: Positions | None = None) -> jax.Array:
-        x_BTD = x_BTD + self._drop(self.attention(self.attention_norm(x_BTD), positions))
-        return x_BTD + self._drop(self.feed_forward(self.feed_forward_norm(x_BTD), positions))
+        x_BTD = self._around(self.attention, self.attention_norm, x_BTD, positions)
+        return self._around(self.feed_forward, self.feed_forward_norm, x_BTD, positions)
 
-    def _drop(self, x_BTD: jax.Array) -> jax.Array:
-        return x_BTD if self.dropout is None else self.dropout(x_BTD)
+    def _around(self, layer: Layer, norm: Normalization, x_BTD: jax.Array, *args: Any) -> jax.Array:
+        return residual(x_BTD, lambda x: layer(x, *args), norm, self.norm_policy, self.dropout)
 
 
 class TransformerLm(Layer):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from trainer import layers
+from trainer.component import key
 from trainer.errors import UserError
 from trainer.layers import (
     Attention,
@@ -308,3 +309,34 @@ def test_identity_leaves_a_layer_out() -> None:
 
 def init_or_empty(layer: Layer) -> Any:
     return layer.module().init({'params': jax.random.key(0)}, X_BTD)
+
+
+@pytest.mark.parametrize(('ratio', 'width'), [(2.0, 16), (2.6, 21), (0.01, 1)])
+@pytest.mark.parametrize('kind', [FeedForward, GatedFeedForward])
+def test_a_feed_forward_layer_is_as_wide_as_its_ratio_says(
+    kind: type[FeedForward], ratio: float, width: int
+) -> None:
+    by_ratio, by_dims = kind(hidden_ratio=ratio), kind(hidden_dims=width)
+    params = init(by_ratio, X_BTD)
+    assert params['up'].shape == (8, width)
+    np.testing.assert_array_equal(apply(by_ratio, params, X_BTD), apply(by_dims, params, X_BTD))
+
+
+def test_the_ratio_of_a_feed_forward_layer_is_structure() -> None:
+    # Another width is another program, and is no run with its neighbour.
+    first, second = (Residual(FeedForward(hidden_ratio=ratio)) for ratio in (2.0, 3.0))
+    assert key(first) != key(second)
+    params = init(Stack([first, second], scan='always'), X_BTD)
+    assert [params[f'layers_{i}']['layer']['up'].shape[1] for i in range(2)] == [16, 24]
+
+
+@pytest.mark.parametrize(
+    ('fields', 'message'),
+    [
+        ({'hidden_dims': 8, 'hidden_ratio': 2.0}, 'give one of them'),
+        ({'hidden_ratio': 0.0}, 'hidden_ratio must be above 0'),
+    ],
+)
+def test_a_width_that_makes_no_sense_is_refused(fields: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        FeedForward(**fields)
