@@ -231,7 +231,9 @@ def bind(value: C, values: Mapping[str, Any]) -> C:
     sees the traced value. An object that is read without `bind` is a silent constant.
     """
     with unchecked(), pg.enable_type_check(False), pg.as_sealed(False):
-        return value.clone(deep=True, override=dict(values))
+        bound = value.clone(deep=True, override=dict(values))
+    bound.sym_setpath(value.sym_path)  # Messages name where a part stands in the experiment.
+    return bound
 
 
 @contextlib.contextmanager

@@ -133,6 +133,11 @@ def test_bind_puts_values_in_a_copy_without_checks() -> None:
     assert tree.leaves[0].rate == 0.5
 
 
+def test_what_is_bound_stands_where_it_stood() -> None:
+    tree = Tree([Leaf(), Leaf()])
+    assert str(bind(tree.leaves[1], {'rate': 0.1}).sym_path) == 'leaves[1]'
+
+
 def test_check_waits_until_decisions_are_made() -> None:
     space = Pair(low=5, high=pg.oneof([1, 9]))
     assert pg.materialize(space, pg.DNA(1)).high == 9
