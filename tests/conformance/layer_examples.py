@@ -206,6 +206,7 @@ EXAMPLES = {
     'learned positions': Example(LearnedPositions(6), (IDS, 8)),
     'linear': Example(Linear(4, bias='zeros'), (X_BTD,)),
     'linen': Example(OfLinen(), (IMAGES,)),
+    'local attention': Example(Attention(2, window=2, logit_cap=2.0), (X_BTD,)),
     'mlp': Example(Mlp([8, 8], 4, dropout=Dropout(0.1)), (X_BTD,)),
     'nnx': Example(OfNnx(), (IMAGES,)),
     'pool': Example(Pool2D('average', padding='SAME', window=[3, 3]), (X_BHWC,)),

@@ -5,10 +5,12 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from trainer.component import require_positive
 from trainer.errors import UserError
 from trainer.layers.depthwise import DepthwiseConv1D
 from trainer.layers.heads import MultiHead
 from trainer.layers.kept import with_earlier
+from trainer.layers.local import attend_in_blocks, in_blocks_of, within_window
 from trainer.layers.masks import causal_but_for_prefix, same_segment
 from trainer.layers.positions import Positions
 
@@ -27,6 +29,8 @@ class Attention(MultiHead):
             et al. 2021, section 4). Causal, and so for the mask 'causal' alone.
         key_convolution: the same of keys.
         value_convolution: the same of values.
+        window: each position sees itself and the `window - 1` before it (Beltagy et al. 2020), at a
+            cost that grows with the length of a row, not with its square. None for all before it.
     """
 
     mask: Literal['causal', 'full'] = 'causal'
@@ -35,13 +39,16 @@ class Attention(MultiHead):
     query_convolution: DepthwiseConv1D | None = None
     key_convolution: DepthwiseConv1D | None = None
     value_convolution: DepthwiseConv1D | None = None
+    window: int | None = None
 
     def check(self) -> None:
         super().check()
-        if self.mask != 'causal':
-            for name in ('query_convolution', 'key_convolution', 'value_convolution'):
-                if self.sym_getattr(name) is not None:
-                    raise ValueError(f"{name} is causal: it needs mask='causal', not {self.mask!r}")
+        require_positive(self, 'window')
+        for name in ('query_convolution', 'key_convolution', 'value_convolution', 'window'):
+            if self.mask != 'causal' and self.sym_getattr(name) is not None:
+                raise ValueError(f"{name} is causal: it needs mask='causal', not {self.mask!r}")
+        if self.window is not None and self.window % 2 and self.implementation == 'cudnn':
+            raise ValueError(f"window must be even for implementation='cudnn': {self.window}")
         if self.head_dim is not None and self.position == 'rotary' and self.head_dim % 2:
             raise ValueError(f'head_dim must be even for rotary positions: {self.head_dim}')
 
@@ -62,14 +69,49 @@ class Attention(MultiHead):
         if self.position == 'rotary':
             q_BTNH = rotate(q_BTNH, positions.index_BT, self.rotary_wavelength)
             k_BTKH = rotate(k_BTKH, positions.index_BT, self.rotary_wavelength)
+        if self.window is not None and positions.prefix_BT is not None:
+            raise UserError(
+                f'{self.sym_path}.window: all positions see a prefix, be it outside their window; '
+                'leave out the window, or the prefix'
+            )
         if self.cache_length is not None:
             out_BTNH = self._attend_to_cache(q_BTNH, k_BTKH, v_BTKH, positions)
-            return self._project_out(out_BTNH, x_BTD.shape[-1])
-        mask, is_causal = same_segment(positions.segment_BT), self.mask == 'causal'
-        if is_causal and positions.prefix_BT is not None:
-            mask, is_causal = causal_but_for_prefix(positions), False
-        out_BTNH = self._product(q_BTNH, k_BTKH, v_BTKH, mask, is_causal)
+        elif self.window is not None and self.window < x_BTD.shape[1]:
+            out_BTNH = self._attend_locally(q_BTNH, k_BTKH, v_BTKH, positions, self.window)
+        else:
+            mask, is_causal = same_segment(positions.segment_BT), self.mask == 'causal'
+            if is_causal and positions.prefix_BT is not None:
+                mask, is_causal = causal_but_for_prefix(positions), False
+            out_BTNH = self._product(q_BTNH, k_BTKH, v_BTKH, mask, is_causal)
         return self._project_out(out_BTNH, x_BTD.shape[-1])
+
+    def _attend_locally(
+        self,
+        q_BTNH: jax.Array,
+        k_BTKH: jax.Array,
+        v_BTKH: jax.Array,
+        positions: Positions,
+        window: int,
+    ) -> jax.Array:
+        """Attention within a window that is shorter than the rows."""
+        length, segment_BT = q_BTNH.shape[1], positions.segment_BT
+        if length**2 <= 2 * window * (length + -length % window):  # Blocks would cost as much.
+            mask = within_window(jnp.arange(length), jnp.arange(length), window)[None, None]
+            segments = same_segment(segment_BT)
+            mask = mask if segments is None else mask & segments
+            return self._product(q_BTNH, k_BTKH, v_BTKH, mask)
+        # Where the mesh divides positions, it divides blocks; but cuDNN's kernels know of no parts.
+        is_fused = self.implementation == 'cudnn'
+        axes = ('batch', None if is_fused else 'length', None, 'heads', 'kv')
+        q_BCWNH, k_BCWKH, v_BCWKH = (
+            self.constrain(in_blocks_of(window, x), axes)
+            for x in (self._scaled(q_BTNH), k_BTKH, v_BTKH)
+        )
+        segment_BCW = None if segment_BT is None else in_blocks_of(window, segment_BT)
+        out_BCWNH = attend_in_blocks(
+            self._mean, q_BCWNH, k_BCWKH, v_BCWKH, segment_BCW, as_examples=is_fused
+        )
+        return out_BCWNH.reshape(len(q_BTNH), -1, *q_BTNH.shape[2:])[:, :length]
 
     def _attend_to_cache(
         self, q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, positions: Positions
@@ -81,7 +123,10 @@ class Attention(MultiHead):
         k_BSKH = with_earlier(self, 'keys', k_BTKH, positions.index_BT, axes)
         v_BSKH = with_earlier(self, 'values', v_BTKH, positions.index_BT, axes)
         at_S = jnp.arange(k_BSKH.shape[1])
-        visible_BTS = at_S <= positions.index_BT[:, :, None]
+        if self.window is None:
+            visible_BTS = at_S <= positions.index_BT[:, :, None]
+        else:
+            visible_BTS = within_window(positions.index_BT, at_S, self.window)
         if positions.prefix_BT is not None:
             lengths_B = jnp.sum(positions.prefix_BT, axis=1)
             visible_BTS |= at_S < lengths_B[:, None, None]

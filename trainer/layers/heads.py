@@ -98,12 +98,27 @@ class MultiHead(Layer):
         is_causal: bool = False,
     ) -> jax.Array:
         """The mean of values that each query sees, weighted by its logits: [B, T, N, H]."""
-        if self.per_dim_scale:
-            shape = q_BTNH.shape[-1:]
-            scale_H = self.param('per_dim_scale', shape, ('kv',), initializers.zeros, decay=False)
-            wide_H = jax.nn.softplus(scale_H.astype(jnp.float32)) / math.log(2)
-            q_BTNH = q_BTNH * wide_H.astype(q_BTNH.dtype)
-        q_BTNH, k_BSKH, v_BSKH = self._gathered(q_BTNH, k_BSKH, v_BSKH)
+        q_BTNH, k_BSKH, v_BSKH = self._gathered(self._scaled(q_BTNH), k_BSKH, v_BSKH)
+        return self._mean(q_BTNH, k_BSKH, v_BSKH, mask, is_causal)
+
+    def _scaled(self, q_BTNH: jax.Array) -> jax.Array:
+        """Queries, each feature by how much it counts."""
+        if not self.per_dim_scale:
+            return q_BTNH
+        shape = q_BTNH.shape[-1:]
+        scale_H = self.param('per_dim_scale', shape, ('kv',), initializers.zeros, decay=False)
+        wide_H = jax.nn.softplus(scale_H.astype(jnp.float32)) / math.log(2)
+        return q_BTNH * wide_H.astype(q_BTNH.dtype)
+
+    def _mean(
+        self,
+        q_BTNH: jax.Array,
+        k_BSKH: jax.Array,
+        v_BSKH: jax.Array,
+        mask: jax.Array | None,
+        is_causal: bool = False,
+    ) -> jax.Array:
+        """Like `_product`, of scaled queries, where the arrays lie."""
         if self.logit_cap is not None:
             return capped_attention(q_BTNH, k_BSKH, v_BSKH, self.logit_cap, mask, is_causal)
         return jax.nn.dot_product_attention(

@@ -1,0 +1,205 @@
+"""Attention within a window."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.jobs import on_devices
+from tests.trainer.layers.single import apply, init, token_by_token
+from tests.trainer.tiny import experiment
+from trainer.component import key
+from trainer.costs import static_costs
+from trainer.errors import UserError
+from trainer.inputs.synthetic import SyntheticLmInput
+from trainer.layers import Attention, FeedForward, Positions, Stack, TransformerBlock
+from trainer.layers.attention import rotate
+from trainer.layers.base import Run, running
+from trainer.layers.local import attend_in_blocks, in_blocks_of
+
+LENGTH = 11
+X_BTD = jax.random.normal(jax.random.key(3), (2, LENGTH, 8))
+SEGMENTS = jnp.array([[1] * 5 + [2] * 6, [1] * 2 + [2] * 7 + [0] * 2])
+INDEX = jnp.array([[*range(5), *range(6)], [*range(2), *range(7), *range(2)]])
+PACKED = Positions(INDEX, SEGMENTS)
+
+
+def by_hand(layer: Attention, variables: Any, positions: Positions) -> np.ndarray:
+    """Attention over all pairs of positions, those hidden that are too far away."""
+    params = jax.tree.map(np.asarray, variables['params'])
+    q, k, v = (np.einsum('btd,dnh->btnh', X_BTD, params[n]) for n in ('query', 'key', 'value'))
+    q, k = (np.asarray(rotate(jnp.array(x), positions.index_BT, 10_000.0)) for x in (q, k))
+    if layer.per_dim_scale:
+        q = q * np.log1p(np.exp(params['per_dim_scale'])) / np.log(2)
+    k, v = (np.repeat(x, q.shape[2] // x.shape[2], axis=2) for x in (k, v))
+    logits = np.einsum('btnh,bsnh->bnts', q, k) / np.sqrt(q.shape[-1])
+    if layer.logit_cap is not None:
+        logits = layer.logit_cap * np.tanh(logits / layer.logit_cap)
+    back = np.arange(LENGTH)[:, None] - np.arange(LENGTH)
+    visible = ((back >= 0) & (back < (layer.window or LENGTH)))[None]
+    if positions.segment_BT is not None:
+        segments = np.asarray(positions.segment_BT)
+        visible = visible & (segments[:, :, None] == segments[:, None])
+    weights = np.exp(np.where(visible[:, None], logits, -np.inf))
+    weights /= weights.sum(-1, keepdims=True)
+    return np.einsum('bnts,bsnh,nhd->btd', weights, v, params['output'])
+
+
+@pytest.mark.parametrize(
+    'fields',
+    [{'window': window} for window in (1, 3, 5, 6, 11, 50)]
+    + [
+        {'window': 3, 'num_kv_heads': 1},
+        {'window': 3, 'logit_cap': 1.5, 'per_dim_scale': True},
+        {'window': 6, 'logit_cap': 1.5, 'per_dim_scale': True},
+    ],
+    ids=lambda fields: '-'.join(map(str, fields.values())),
+)
+def test_each_position_sees_a_window(fields: dict[str, Any]) -> None:
+    layer = Attention(2, **fields)
+    variables = init(layer, X_BTD)
+    if layer.per_dim_scale:
+        variables['params']['per_dim_scale'] = jnp.array([0.0, 1.0, -1.0, 2.0])
+    run = jax.jit(layer.module().apply)
+    for positions in (Positions.unpacked((2, LENGTH)), PACKED):
+        wanted = by_hand(layer, variables, positions)
+        np.testing.assert_allclose(run(variables, X_BTD, positions), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_are_those_of_attention_over_all_pairs() -> None:
+    keys = jax.random.split(jax.random.key(0), 3)
+    q, k, v = (jax.random.normal(key, (2, LENGTH, 2, 4)) for key in keys)
+    back = jnp.arange(LENGTH)[:, None] - jnp.arange(LENGTH)
+    visible = (((back >= 0) & (back < 4)) & (SEGMENTS[:, :, None] == SEGMENTS[:, None]))[:, None]
+
+    def attend(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        return jax.nn.dot_product_attention(q, k, v, mask=mask)
+
+    def in_blocks(as_examples: bool) -> Callable[..., Any]:
+        def result(*arrays: Any) -> Any:
+            blocks = [in_blocks_of(4, x) for x in (*arrays, SEGMENTS)]
+            out = attend_in_blocks(attend, *blocks, as_examples=as_examples)
+            return jnp.sum(jnp.sin(out.reshape(2, -1, 2, 4)[:, :LENGTH]))
+
+        return jax.jit(jax.grad(result, (0, 1, 2)))
+
+    def all_pairs(*arrays: Any) -> Any:
+        return jnp.sum(jnp.sin(attend(*arrays, visible)))
+
+    wanted = jax.jit(jax.grad(all_pairs, (0, 1, 2)))(q, k, v)
+    for as_examples in (False, True):
+        for got, each in zip(in_blocks(as_examples)(q, k, v), wanted, strict=True):
+            np.testing.assert_allclose(got, each, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize('lengths', [[7, 2], [1, 11]])
+def test_token_by_token_is_the_whole(lengths: list[int]) -> None:
+    layer = Attention(2, num_kv_heads=1, window=3)
+    variables = init(layer, X_BTD)
+    written = token_by_token(layer, variables, X_BTD, lengths)
+    np.testing.assert_allclose(written, apply(layer, variables, X_BTD), rtol=1e-4, atol=1e-5)
+
+
+def test_narrow_numbers_stay_narrow() -> None:
+    layer = Attention(2, window=3)
+    variables = init(layer, X_BTD)
+    with running(Run(dtype=jnp.bfloat16)):
+        out = apply(layer, variables, X_BTD.astype(jnp.bfloat16))
+    assert out.dtype == jnp.bfloat16
+    wanted = by_hand(layer, variables, Positions.unpacked((2, LENGTH)))
+    np.testing.assert_allclose(out.astype(jnp.float32), wanted, atol=0.05)
+
+
+def flops_per_token(length: int, **fields: Any) -> float:
+    """Of a model of width 16 without other layers that look at several positions."""
+    fixed: Any = {'batch_size': 2, 'is_training': True, 'vocab_size': 20}
+    data = SyntheticLmInput(sequence_length=length, **fixed)
+    attention = {'task__model__stack__layers[0]__attention': Attention(2, **fields)}
+    return static_costs(experiment(train_input=data, **attention))['flops_per_token']
+
+
+def test_a_longer_row_costs_no_more_for_each_token() -> None:
+    costs = [flops_per_token(length, window=8) for length in (8, 16, 32, 256)]
+    # Scores and means of values: of 8 keys, of 16 keys in one block, and in two ever after.
+    step = 3 * 2 * 2 * 16 * 8
+    assert costs == [costs[0], costs[0] + step, costs[0] + step, costs[0] + step]
+    assert flops_per_token(256) == costs[0] + 31 * step
+    assert flops_per_token(256, window=8, implementation='cudnn') == costs[-1]
+
+
+def test_neighbours_with_other_windows_are_other_programs() -> None:
+    blocks = [TransformerBlock(Attention(2, window=w), FeedForward(8)) for w in (2, 2, 4)]
+    assert key(blocks[0]) != key(blocks[2])
+    assert [(first, len(run)) for first, run in Stack(blocks).runs()] == [(0, 2), (2, 1)]
+
+
+def test_a_prefix_is_refused() -> None:
+    positions = Positions.unpacked((2, LENGTH))
+    positions = positions._replace(prefix_BT=positions.index_BT < 3)
+    with pytest.raises(UserError, match=r'window: all positions see a prefix'):
+        init(Attention(2, window=20), X_BTD, positions)
+
+
+@pytest.mark.parametrize(
+    ('fields', 'message'),
+    [
+        ({'window': 0}, 'window must be at least 1: 0'),
+        ({'window': 4, 'mask': 'full'}, r"window is causal: it needs mask='causal', not 'full'"),
+        ({'window': 3, 'implementation': 'cudnn'}, 'window must be even'),
+    ],
+)
+def test_impossible_windows_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Attention(2, **fields)
+
+
+_SCRIPT = """
+import json
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tests.trainer.layers.single import init
+from trainer.layers import Attention, DepthwiseConv1D, Positions
+from trainer.layers.base import Run, running
+from trainer.mesh import Mesh
+
+layer = Attention(
+    2, window=8, per_dim_scale=True,
+    query_convolution=DepthwiseConv1D(), key_convolution=DepthwiseConv1D(),
+)
+x = jax.random.normal(jax.random.key(0), (4, 32, 8))
+positions = Positions.unpacked((4, 32))._replace(
+    segment_BT=jnp.repeat(jnp.array([[1, 1, 2, 3], [1, 2, 2, 2], [1, 1, 1, 1], [1, 1, 2, 0]]), 8, 1)
+)
+variables = init(layer, x)
+taps = {'kernel': jax.random.normal(jax.random.key(1), (3, 2, 4))}
+variables['params'] |= {'query_convolution': taps, 'key_convolution': taps}
+out = {}
+for name, mesh in {
+    'one device': Mesh(data=1), 'positions': Mesh(data=2, sequence=4),
+    'mixed': Mesh(data=2, sequence=2, tensor=2),
+}.items():
+    made = mesh.make(jax.devices()[: 1 if name == 'one device' else 8])
+
+    @jax.jit
+    def loss(params):
+        with running(Run(mesh=made)):
+            y = layer.module().apply({'params': params}, x, positions)
+        return jnp.sum(jnp.sin(y)), y
+
+    (_, y), gradients = jax.value_and_grad(loss, has_aux=True)(variables['params'])
+    out[name] = [np.asarray(each).ravel().tolist() for each in jax.tree.leaves((y, gradients))]
+print(json.dumps(out))
+"""
+
+
+@pytest.mark.slow
+def test_many_devices_give_what_one_does() -> None:
+    out = json.loads(on_devices(_SCRIPT))
+    for name in ('positions', 'mixed'):
+        for got, wanted in zip(out[name], out['one device'], strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
