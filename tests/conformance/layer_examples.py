@@ -38,6 +38,7 @@ from trainer.layers import (
     Residual,
     ResNet,
     RMSNorm,
+    SharedWithPrevious,
     SinusoidalPositions,
     SmallStem,
     Stack,
@@ -202,6 +203,9 @@ EXAMPLES = {
     'residual': Example(Residual(FeedForward(8)), (X_BTD,)),
     'resnet': Example(resnet(block=BottleneckBlock(expansion=2)), (IMAGES,), True),
     'rms norm': Example(RMSNorm(), (X_BTD,)),
+    'shared layers': Example(
+        Stack([block(), SharedWithPrevious()], repeats=2, scan='always'), (X_BTD,)
+    ),
     'sinusoidal positions': Example(SinusoidalPositions(), (IDS, 8)),
     'small stem': Example(SmallStem(norm=GroupNorm(num_groups=4)), (IMAGES, 8)),
     'stack': Example(Stack([block()], repeats=2, scan='always'), (X_BTD,)),

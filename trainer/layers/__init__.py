@@ -34,6 +34,7 @@ from trainer.layers.resnet import BottleneckBlock as BottleneckBlock
 from trainer.layers.resnet import LargeStem as LargeStem
 from trainer.layers.resnet import ResNet as ResNet
 from trainer.layers.resnet import SmallStem as SmallStem
+from trainer.layers.shared import SharedWithPrevious as SharedWithPrevious
 from trainer.layers.stack import Stack as Stack
 from trainer.layers.stack import per_layer as per_layer
 from trainer.layers.stack import stacked as stacked
