@@ -25,6 +25,7 @@ from trainer.layers import (
     GlobalPool,
     GroupNorm,
     Identity,
+    InvertedBottleneck,
     LargeStem,
     Layer,
     LayerNorm,
@@ -191,6 +192,10 @@ EXAMPLES = {
     'global pool': Example(GlobalPool(), (X_BHWC,)),
     'group norm': Example(GroupNorm(num_groups=2), (X_BHWC,)),
     'identity': Example(Identity(), (X_BTD,)),
+    'inverted bottleneck': Example(InvertedBottleneck(channels=8, kernel_size=5), (X_BHWC,)),
+    'inverted bottleneck with a stride': Example(
+        InvertedBottleneck(channels=4, expansion=1.5, stride=2, activation='gelu'), (X_BHWC,)
+    ),
     'large stem': Example(LargeStem(), (IMAGES, 8)),
     'layer norm': Example(LayerNorm(), (X_BTD,)),
     'learned positions': Example(LearnedPositions(6), (IDS, 8)),

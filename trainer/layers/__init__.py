@@ -17,6 +17,7 @@ from trainer.layers.feed_forward import FeedForward as FeedForward
 from trainer.layers.feed_forward import GatedFeedForward as GatedFeedForward
 from trainer.layers.group_norm import GroupNorm as GroupNorm
 from trainer.layers.image_classifier import ImageClassifier as ImageClassifier
+from trainer.layers.inverted_bottleneck import InvertedBottleneck as InvertedBottleneck
 from trainer.layers.linear import Linear as Linear
 from trainer.layers.linen_adapter import LinenAdapter as LinenAdapter
 from trainer.layers.mlp import Mlp as Mlp
