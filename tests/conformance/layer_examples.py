@@ -26,6 +26,7 @@ from trainer.layers import (
     GlobalPool,
     GroupNorm,
     Identity,
+    InvertedBottleneck,
     LargeStem,
     Layer,
     LayerNorm,
@@ -39,6 +40,7 @@ from trainer.layers import (
     Residual,
     ResNet,
     RMSNorm,
+    SharedWithPrevious,
     SinusoidalPositions,
     SmallStem,
     Stack,
@@ -201,6 +203,10 @@ EXAMPLES = {
     'global pool': Example(GlobalPool(), (X_BHWC,)),
     'group norm': Example(GroupNorm(num_groups=2), (X_BHWC,)),
     'identity': Example(Identity(), (X_BTD,)),
+    'inverted bottleneck': Example(InvertedBottleneck(channels=8, kernel_size=5), (X_BHWC,)),
+    'inverted bottleneck with a stride': Example(
+        InvertedBottleneck(channels=4, expansion=1.5, stride=2, activation='gelu'), (X_BHWC,)
+    ),
     'large stem': Example(LargeStem(), (IMAGES, 8)),
     'layer norm': Example(LayerNorm(), (X_BTD,)),
     'learned positions': Example(LearnedPositions(6), (IDS, 8)),
@@ -214,6 +220,9 @@ EXAMPLES = {
     'residual': Example(Residual(FeedForward(8)), (X_BTD,)),
     'resnet': Example(resnet(block=BottleneckBlock(expansion=2)), (IMAGES,), True),
     'rms norm': Example(RMSNorm(), (X_BTD,)),
+    'shared layers': Example(
+        Stack([block(), SharedWithPrevious()], repeats=2, scan='always'), (X_BTD,)
+    ),
     'sinusoidal positions': Example(SinusoidalPositions(), (IDS, 8)),
     'small stem': Example(SmallStem(norm=GroupNorm(num_groups=4)), (IMAGES, 8)),
     'stack': Example(Stack([block()], repeats=2, scan='always'), (X_BTD,)),

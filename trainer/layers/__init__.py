@@ -18,6 +18,7 @@ from trainer.layers.feed_forward import FeedForward as FeedForward
 from trainer.layers.feed_forward import GatedFeedForward as GatedFeedForward
 from trainer.layers.group_norm import GroupNorm as GroupNorm
 from trainer.layers.image_classifier import ImageClassifier as ImageClassifier
+from trainer.layers.inverted_bottleneck import InvertedBottleneck as InvertedBottleneck
 from trainer.layers.linear import Linear as Linear
 from trainer.layers.linen_adapter import LinenAdapter as LinenAdapter
 from trainer.layers.mlp import Mlp as Mlp
@@ -35,6 +36,7 @@ from trainer.layers.resnet import BottleneckBlock as BottleneckBlock
 from trainer.layers.resnet import LargeStem as LargeStem
 from trainer.layers.resnet import ResNet as ResNet
 from trainer.layers.resnet import SmallStem as SmallStem
+from trainer.layers.shared import SharedWithPrevious as SharedWithPrevious
 from trainer.layers.stack import Stack as Stack
 from trainer.layers.stack import per_layer as per_layer
 from trainer.layers.stack import stacked as stacked

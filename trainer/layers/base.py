@@ -19,6 +19,7 @@ import contextlib
 import contextvars
 import dataclasses
 import functools
+import itertools
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -86,20 +87,23 @@ class Frame:
     nor on whether the stack that holds it is scanned or unrolled.
     """
 
-    def __init__(self, module: nn.Module, layer: 'Layer', keys: Keys, up: 'Frame | None'):
+    def __init__(
+        self, module: nn.Module, layer: 'Layer', keys: Keys, up: 'Frame | None', call: int = 0
+    ):
         self.module, self.layer, self.keys, self.up = module, layer, keys, up
+        self._calls_from_root: tuple[int, ...] = (*(up._calls_from_root if up else ()), call)
         self._children: dict[str, LayerModule] = {}
         self._calls: dict[str, int] = {}
         self._draws = 0
 
-    def child(self, layer: 'Layer', name: str) -> tuple[nn.Module, Keys]:
-        """The module of a child, made at its first call, and the keys of this call."""
+    def child(self, layer: 'Layer', name: str) -> tuple[nn.Module, int]:
+        """The module of a child, made at its first call, and the number of this call."""
         if name not in self._children:
             self._children[name] = LayerModule(layer=layer, name=name, parent=self.module)
         elif self._children[name].layer is not layer:
             raise ValueError(f'{self.layer.sym_path}: two layers are both called {name!r}')
         call = self._calls[name] = self._calls.get(name, -1) + 1
-        return self._children[name], self.keys_of(name, call)
+        return self._children[name], call
 
     def keys_of(self, name: str, call: int = 0) -> Keys:
         """Keys for the call number `call` of a child; its parameters' key is always the same."""
@@ -108,6 +112,11 @@ class Frame:
             stream: key if stream == 'params' else jax.random.fold_in(key, call)
             for stream, key in keys.items()
         }
+
+    def name_in_cache(self, name: str) -> str:
+        """Where this call of the layer keeps `name`: one that is called twice has two of it."""
+        calls = list(itertools.dropwhile(lambda call: not call, self._calls_from_root))
+        return '_'.join([name, *map(str, calls)])
 
     def draw(self, stream: str) -> jax.Array:
         """A new key from a stream."""
@@ -165,8 +174,10 @@ class Layer(Component):
                 f'{where}: its owner is not running. Layers are fields of the layer that uses '
                 'them, or are handed down by it; they are never made inside `forward`'
             )
-        module, keys = frame.child(self, name or self.scope_name())
-        return module(*args, _method=method, _keys=keys, **kwargs)
+        name = name or self.scope_name()
+        module, call = frame.child(self, name)
+        keys = frame.keys_of(name, call)
+        return module(*args, _method=method, _keys=keys, _call=call, **kwargs)
 
     def module(self) -> nn.Module:
         """This layer as the root of a flax module: `.init(rngs, …)` and `.apply(variables, …)`."""
@@ -264,18 +275,22 @@ class Layer(Component):
 
     def cached(self, name: str, shape: tuple[int, ...], dtype: Any) -> jax.Array:
         """What was kept of earlier positions: zeros at first. Its first axis is of the examples."""
-        variable: Any = current_frame().module.variable(CACHE, name, jnp.zeros, shape, dtype)
+        frame = current_frame()
+        stored = frame.name_in_cache(name)
+        variable: Any = frame.module.variable(CACHE, stored, jnp.zeros, shape, dtype)
         return jnp.asarray(variable.value)
 
     def set_cached(self, name: str, value: jax.Array) -> None:
         """Keeps something for later positions."""
-        current_frame().module.put_variable(CACHE, name, value)
+        frame = current_frame()
+        frame.module.put_variable(CACHE, frame.name_in_cache(name), value)
 
     def made_once(self, name: str, make: Callable[[], jax.Array]) -> jax.Array:
         """What does not depend on the position: made at the first ones, and kept while decoding."""
         if self.cache_length is None:
             return make()
-        variable: Any = current_frame().module.variable(CACHE, name, make)
+        frame = current_frame()
+        variable: Any = frame.module.variable(CACHE, frame.name_in_cache(name), make)
         return jnp.asarray(variable.value)
 
     def add_aux_loss(self, name: str, loss: jax.Array) -> None:
@@ -307,10 +322,10 @@ class Layer(Component):
 
 
 def run_layer(
-    module: nn.Module, layer: Layer, method: str, args: Any, kwargs: Any, keys: Keys
+    module: nn.Module, layer: Layer, method: str, args: Any, kwargs: Any, keys: Keys, call: int = 0
 ) -> Any:
     """Runs a method of `layer` with its parameters in the scope of `module`."""
-    token = _frames.set(Frame(module, layer, keys, _frames.get()))
+    token = _frames.set(Frame(module, layer, keys, _frames.get(), call))
     try:
         return getattr(layer, method)(*args, **kwargs)
     finally:
@@ -324,10 +339,15 @@ class LayerModule(nn.Module):
 
     @nn.compact
     def __call__(
-        self, *args: Any, _method: str = 'forward', _keys: Keys | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        _method: str = 'forward',
+        _keys: Keys | None = None,
+        _call: int = 0,
+        **kwargs: Any,
     ) -> Any:
         if _keys is None:  # The root: its keys come from flax.
             streams = ['params'] if self.is_initializing() else []
             streams += [name for name in ('dropout',) if self.has_rng(name)]
             _keys = {name: self.make_rng(name) for name in streams}
-        return run_layer(self, self.layer, _method, args, kwargs, _keys)
+        return run_layer(self, self.layer, _method, args, kwargs, _keys, _call)

@@ -25,10 +25,17 @@ class NormedConvolutions(Layer):
     activation: Activation = 'relu'
 
     def convolved(
-        self, name: str, x_BHWC: jax.Array, channels: int, size: int, stride: int = 1
+        self,
+        name: str,
+        x_BHWC: jax.Array,
+        channels: int,
+        size: int,
+        stride: int = 1,
+        groups: int | None = 1,
     ) -> jax.Array:
-        """norm(convolution(x)), with a square kernel of `size` pixels."""
-        inputs = 'embed' if x_BHWC.shape[-1] > 4 else 'channels'  # Colours are not divided.
+        """norm(convolution(x)) with a square kernel of `size` pixels; groups are as in `convolve`."""
+        # Colours are not divided, nor is what one channel is made of.
+        inputs = 'embed' if x_BHWC.shape[-1] > 4 and groups == 1 else 'channels'
         y_BHWC = convolve(
             self,
             f'{name}_kernel',
@@ -36,6 +43,7 @@ class NormedConvolutions(Layer):
             channels,
             kernel_size=[size, size],
             strides=[stride, stride],
+            groups=groups,
             axes=[inputs, 'mlp'],
         )
         return self.norm.call_as(f'{name}_norm', 'forward', y_BHWC)

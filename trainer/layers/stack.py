@@ -1,8 +1,9 @@
 """A stack of layers, and the two views of its parameters: as stored, and layer by layer."""
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -21,6 +22,7 @@ from trainer.layers.base import (
     current_frame,
     run_layer,
 )
+from trainer.layers.shared import SharedWithPrevious
 
 _UNROLLED_ON_CPU = 6
 """Scanning costs 25-50 % of a step on CPU; up to this length a run is cheap to compile without."""
@@ -30,12 +32,30 @@ _SAVED = {'full': None, 'dots': jax.checkpoint_policies.dots_with_no_batch_dims_
 Params = Mapping[str, Any]
 
 
+class Part(NamedTuple):
+    """Layers of a stack that are stored together: one, or those of a scanned run.
+
+    Attributes:
+        name: of their parameters.
+        layers: of one structure.
+        indices: of the layers, in the stack with all of its repeats.
+        times: how often each is applied before the next one.
+    """
+
+    name: str
+    layers: list[Layer]
+    indices: list[int]
+    times: int
+
+
 class Stack(Layer):
     """Layers applied one after another: x -> layers[-1](… layers[0](x)).
 
     Neighbours that differ at most in their numbers are one run. A run is compiled once and
     scanned, its parameters stacked along a first axis and stored as `layers_<first>x<length>`;
-    the rest is unrolled, its parameters stored as `layers_<index>`.
+    the rest is unrolled, its parameters stored as `layers_<index>`. A `SharedWithPrevious` belongs
+    to the layer before it, and so a run whose layers are applied twice each, two places apart, is
+    stored as `layers_<first>x<length>by2`.
 
     Attributes:
         layers: what to apply, in order. Each takes `(x, *args)` and returns an array like `x`.
@@ -52,38 +72,59 @@ class Stack(Layer):
 
     def check(self) -> None:
         require_positive(self, 'repeats')
+        if self.layers and isinstance(self.layers[0], SharedWithPrevious):
+            raise ValueError(
+                'layers[0] is a SharedWithPrevious, and there is no layer before it: begin with '
+                'another one. Repeats have parameters of their own'
+            )
 
     def forward(self, x: jax.Array, *args: Any) -> jax.Array:
-        for name, run, first in self.storage():
-            if len(run) > 1:
-                x = self._scan(name, run, first, x, args)
+        for part in self.storage():
+            if len(part.layers) > 1:
+                x = self._scan(part, x, args)
             else:
-                x = run[0].call_as(name, 'forward', x, *args)
+                for _ in range(part.times):
+                    x = part.layers[0].call_as(part.name, 'forward', x, *args)
         return x
 
-    def runs(self) -> list[tuple[int, list[Layer]]]:
-        """Neighbours of equal structure: [(index of the first, the layers)]."""
-        runs: list[tuple[int, list[Layer]]] = []
-        keys = [key(layer) for layer in self.layers]
-        last = None
-        for index in range(self.repeats * len(self.layers)):
-            place = index % len(self.layers)
-            if keys[place] == last:
-                runs[-1][1].append(self.layers[place])
+    def storage(self) -> list[Part]:
+        """How the parameters are stored, in the order of the layers."""
+        parts = []
+        for run in self._runs():
+            if self._scanned(len(run.layers)):
+                parts.append(run)
             else:
-                runs.append((index, [self.layers[place]]))
-            last = keys[place]
+                parts += [
+                    Part(f'layers_{index}', [layer], [index], run.times)
+                    for layer, index in zip(run.layers, run.indices, strict=True)
+                ]
+        return parts
+
+    def _runs(self) -> list[Part]:
+        """Neighbours of equal structure that are applied equally often."""
+        applied = self._applied()
+        places, layers, times = zip(*applied, strict=True) if applied else ((), (), ())
+        kinds = list(zip(map(key, layers), times, strict=True))
+        all_of_them = itertools.product(range(self.repeats), range(len(applied)))
+        runs = []
+        for (_, count), run in itertools.groupby(all_of_them, lambda at: kinds[at[1]]):
+            at = list(run)
+            indices = [repeat * len(self.layers) + places[i] for repeat, i in at]
+            by = f'by{count}' if count > 1 else ''
+            name = f'layers_{indices[0]}x{len(at)}{by}'
+            runs.append(Part(name, [layers[i] for _, i in at], indices, count))
         return runs
 
-    def storage(self) -> list[tuple[str, list[Layer], int]]:
-        """How runs are stored: [(name, layers, index of the first)], one layer where unrolled."""
-        stored: list[tuple[str, list[Layer], int]] = []
-        for first, run in self.runs():
-            if self._scanned(len(run)):
-                stored.append((f'layers_{first}x{len(run)}', run, first))
+    def _applied(self) -> list[tuple[int, Layer, int]]:
+        """Each layer that has parameters of its own: (its index, the layer, how often)."""
+        applied: list[tuple[int, Layer, int]] = []
+        for index, layer in enumerate(self.layers):
+            if isinstance(layer, SharedWithPrevious):
+                first, shared, times = applied[-1]
+                applied[-1] = (first, shared, times + 1)
             else:
-                stored += [(f'layers_{i}', [layer], i) for i, layer in enumerate(run, first)]
-        return stored
+                applied.append((index, layer, 1))
+        return applied
 
     def _scanned(self, length: int) -> bool:
         if length == 1 or self.scan == 'never':
@@ -91,11 +132,11 @@ class Stack(Layer):
         short = jax.default_backend() == 'cpu' and length <= _UNROLLED_ON_CPU
         return self.scan == 'always' or not short
 
-    def _scan(self, name: str, run: list[Layer], first: int, x: jax.Array, args: Any) -> jax.Array:
+    def _scan(self, part: Part, x: jax.Array, args: Any) -> jax.Array:
         frame = current_frame()
         each = [
-            (numbers(layer), frame.keys_of(f'layers_{index}'))
-            for index, layer in enumerate(run, first)
+            (numbers(layer), [frame.keys_of(f'layers_{at}', call) for call in range(part.times)])
+            for layer, at in zip(part.layers, part.indices, strict=True)
         ]
         stacked = jax.tree.map(lambda *values: jnp.stack([jnp.asarray(v) for v in values]), *each)
         step: Any = ScanStep
@@ -106,25 +147,31 @@ class Stack(Layer):
             variable_axes=dict.fromkeys((PARAMS, NON_TRAINABLE, AUX_LOSS, SUMMARIES, CACHE), 0),
             split_rngs={'params': True, 'dropout': True},
             in_axes=(0, *(nn.broadcast for _ in args)),
-            length=len(run),
+            length=len(part.layers),
             metadata_params={nn.PARTITION_NAME: 'layers'},
         )
-        module = scan(layer=run[0], name=name)
+        module = scan(layer=part.layers[0], name=part.name)
         return module(x, stacked, *args)[0]
 
 
 class ScanStep(nn.Module):
-    """One layer of a scanned run; its numbers and keys come with the scan."""
+    """One layer of a scanned run; its numbers, and keys for each application, come with it."""
 
     layer: Any
 
-    @nn.compact
     def __call__(
-        self, x: jax.Array, each: tuple[dict[str, jax.Array], Keys], *args: Any
+        self, x: jax.Array, each: tuple[dict[str, jax.Array], list[Keys]], *args: Any
     ) -> tuple[jax.Array, None]:
         values, keys = each
         layer = bind(self.layer, values) if values else self.layer
-        return run_layer(self, layer, 'forward', (x, *args), {}, keys), None
+        for call, of_call in enumerate(keys):
+            x = self.applied(layer, x, args, of_call, call)
+        return x, None
+
+    @nn.compact
+    def applied(self, layer: Layer, x: jax.Array, args: Any, keys: Keys, call: int) -> jax.Array:
+        """What the layer makes of `x`."""
+        return run_layer(self, layer, 'forward', (x, *args), {}, keys, call)
 
 
 def scanned_layers(name: str) -> list[str]:
@@ -133,12 +180,14 @@ def scanned_layers(name: str) -> list[str]:
     Example:
         >>> scanned_layers('layers_2x3'), scanned_layers('layers_2')
         (['layers_2', 'layers_3', 'layers_4'], [])
+        >>> scanned_layers('layers_2x3by2')
+        ['layers_2', 'layers_4', 'layers_6']
     """
-    scanned = re.fullmatch(r'layers_(\d+)x(\d+)', name)
+    scanned = re.fullmatch(r'layers_(\d+)x(\d+)(?:by(\d+))?', name)
     if not scanned:
         return []
-    first, length = int(scanned[1]), int(scanned[2])
-    return [f'layers_{index}' for index in range(first, first + length)]
+    first, length, step = int(scanned[1]), int(scanned[2]), int(scanned[3] or 1)
+    return [f'layers_{first + step * i}' for i in range(length)]
 
 
 def cache_axis(path: Any) -> int:
@@ -176,13 +225,13 @@ def stacked(params: Params, model: Layer) -> dict[str, Any]:
     """The inverse of `per_layer`: parameters as `model` stores them."""
     out = dict(params)
     if isinstance(model, Stack):
-        for name, run, first in model.storage():
-            names = [f'layers_{first + i}' for i in range(len(run))]
+        for part in model.storage():
+            names = [f'layers_{index}' for index in part.indices]
             if names[0] not in params:
                 continue  # Layers without parameters.
-            each = [stacked(out.pop(n), layer) for n, layer in zip(names, run, strict=True)]
-            is_run = name != names[0]
-            out[name] = jax.tree.map(lambda *v: jnp.stack(v), *each) if is_run else each[0]
+            each = [stacked(out.pop(n), layer) for n, layer in zip(names, part.layers, strict=True)]
+            is_run = part.name != names[0]
+            out[part.name] = jax.tree.map(lambda *v: jnp.stack(v), *each) if is_run else each[0]
         return out
     for child in _children(model):
         name = child.scope_name()

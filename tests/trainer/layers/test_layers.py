@@ -149,8 +149,11 @@ def test_remat_changes_no_gradient(remat: str) -> None:
 
 
 def test_short_stacks_are_unrolled_on_cpu() -> None:
-    assert [n for n, _, _ in Stack([Linear(8)], repeats=2).storage()] == ['layers_0', 'layers_1']
-    assert [n for n, _, _ in Stack([Linear(8)], repeats=9).storage()] == ['layers_0x9']
+    assert [part.name for part in Stack([Linear(8)], repeats=2).storage()] == [
+        'layers_0',
+        'layers_1',
+    ]
+    assert [part.name for part in Stack([Linear(8)], repeats=9).storage()] == ['layers_0x9']
 
 
 def test_dropout_keeps_the_mean() -> None:

@@ -1,0 +1,58 @@
+"""Inverted bottlenecks, which small networks for images are made of. Sandler et al. 2018."""
+
+import jax
+
+from trainer.component import require_above_zero, require_positive
+from trainer.layers.linear import Activation, activate
+from trainer.layers.resnet import NormedConvolutions
+
+
+class InvertedBottleneck(NormedConvolutions):
+    """Wide inside and narrow outside: [B, H, W, C] -> [B, H / stride, W / stride, channels].
+
+    A convolution of one pixel makes `expansion` times as many channels, one of `kernel_size`
+    pixels convolves each by itself, and one of one pixel projects them to `channels`. Each has a
+    normalization after it, the first two an activation, too (MobileNetV2, Sandler et al. 2018; as
+    a search has it, Tan & Le 2019). Where `expansion` is 1, the first is left out.
+
+    Example:
+        >>> import pyglove as pg
+        >>> from trainer.layers import Chain, Conv2D, GlobalPool, Linear
+        >>> def block(channels, stride):
+        ...     expansion, size = pg.oneof([3.0, 6.0]), pg.oneof([3, 5, 7])
+        ...     return InvertedBottleneck(
+        ...         channels=channels, expansion=expansion, kernel_size=size, stride=stride
+        ...     )
+        >>> space = Chain([Conv2D(16), block(16, 1), block(24, 2), GlobalPool(), Linear(10)])
+
+    Attributes:
+        channels: of the result.
+        expansion: how many times as many channels as those of the input there are inside, rounded
+            to a whole number.
+        kernel_size: height and width of the kernel in the middle, in pixels.
+        stride: how far that moves down and to the right, in pixels.
+        skip: adds the input to the result where both have one shape; elsewhere nothing is added.
+    """
+
+    channels: int
+    expansion: float = 6.0
+    kernel_size: int = 3
+    stride: int = 1
+    skip: bool = True
+    activation: Activation = 'relu6'
+
+    def check(self) -> None:
+        require_positive(self, 'channels', 'kernel_size', 'stride')
+        require_above_zero(self, 'expansion')
+
+    def forward(self, x_BHWC: jax.Array) -> jax.Array:
+        y_BHWC, inputs = x_BHWC, x_BHWC.shape[-1]
+        if self.expansion != 1:
+            hidden = max(1, round(self.expansion * inputs))
+            y_BHWC = activate(self.convolved('expand', y_BHWC, hidden, 1), self.activation)
+        y_BHWC = self.convolved(
+            'depthwise', y_BHWC, y_BHWC.shape[-1], self.kernel_size, self.stride, groups=None
+        )
+        y_BHWC = activate(y_BHWC, self.activation)
+        y_BHWC = self.convolved('project', y_BHWC, self.channels, 1)
+        return x_BHWC + y_BHWC if self.skip and x_BHWC.shape == y_BHWC.shape else y_BHWC
