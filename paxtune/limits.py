@@ -43,6 +43,18 @@ class Limit(Component):
         return as_metric(self.metric)
 
     @property
+    def label(self) -> str:
+        """What people are shown as its name.
+
+        Example:
+            >>> Limit('num_params', at_most=2e6).label, Limit('loss', 3.0, at_least=0.5).label
+            ('num_params ≤ 2e+06', '0.5 ≤ loss ≤ 3')
+        """
+        low = '' if self.at_least is None else f'{self.at_least:g} ≤ '
+        high = '' if self.at_most is None else f' ≤ {self.at_most:g}'
+        return f'{low}{self.selector.label}{high}'
+
+    @property
     def is_static(self) -> bool:
         """Whether the metric is known before anything is compiled."""
         metric = self.selector

@@ -19,7 +19,7 @@ from trainer.names import nearest
 
 Aggregator = Literal['mean', 'sum', 'max', 'min', 'median']
 
-STATIC_METRICS = ('num_params', 'flops_per_token')
+STATIC_METRICS = ('num_params', 'flops_per_token', 'state_bytes')
 """Metrics that are known before anything is compiled."""
 
 _ANY_EVAL_SET = '(?!train/|eval_train/|decode_)[^/]+/'
@@ -141,11 +141,25 @@ class Metric(Component):
         return cls('flops_per_token', sub_experiment, aggregator)
 
     @classmethod
+    def state_bytes(
+        cls, sub_experiment: str | None = None, aggregator: Aggregator | None = None
+    ) -> 'Metric':
+        """Bytes of the train state, all devices together, known before anything is compiled."""
+        return cls('state_bytes', sub_experiment, aggregator)
+
+    @classmethod
     def device_memory_bytes(
         cls, sub_experiment: str | None = None, aggregator: Aggregator | None = None
     ) -> 'Metric':
         """The memory that the compiled training step needs on a device, known before it runs."""
         return cls('device_memory_bytes', sub_experiment, aggregator)
+
+    @classmethod
+    def step_seconds(
+        cls, sub_experiment: str | None = None, aggregator: Aggregator | None = None
+    ) -> 'Metric':
+        """Seconds of a training step, measured before the first one where a search asks for it."""
+        return cls('step_seconds', sub_experiment, aggregator)
 
     @classmethod
     def train_steps_per_second(

@@ -8,7 +8,10 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 FORMATS = ('table', 'json', 'csv')
 
@@ -158,6 +161,27 @@ def drawn(table: Table) -> Any:
         # As text, so that brackets in it are no markup.
         drawn.add_row(*(Text(_cell(row.get(column))) for column in columns))
     return drawn
+
+
+def print_table(
+    console: 'Console', title: str, headings: Sequence[str], lines: Sequence[Sequence[str]]
+) -> None:
+    """Prints a table with lines, empty columns included."""
+    from rich.table import Table as Drawn
+    from rich.text import Text
+
+    drawn = Drawn(title=title, title_justify='left', expand=False)
+    for heading in headings:
+        drawn.add_column(heading, overflow='fold')
+    for line in lines:
+        # As text, so that brackets in it are no markup.
+        drawn.add_row(*map(Text, line))
+    console.print(drawn, markup=False)
+
+
+def print_line(console: 'Console', text: str) -> None:
+    """Prints a line, as long as it is."""
+    console.print(text, markup=False, soft_wrap=True)
 
 
 def branches(roots: Sequence[Node]) -> str:

@@ -14,11 +14,12 @@ from collections.abc import Callable, Generator, Iterator
 from absl import logging
 
 from paxtune.experiment import Tunable
-from paxtune.limits import Limit
 from paxtune.runners import Assignment, ExperimentRunner, Report, settle_warm_start
 from paxtune.search_space import Space
+from paxtune.searching import Search
 from paxtune.study import Study
 from paxtune.trial import Trial
+from paxtune.trial_costs import Appraisal
 from paxtune.tuner import Paused, StudyStoppedError
 from trainer import processes
 from trainer.directory import JobPath
@@ -81,7 +82,9 @@ class LeadingRunner(ExperimentRunner):
         settle_warm_start(study, trial)
         assignment = Assignment.of(study, trial)
         processes.broadcast({'trial': dataclasses.asdict(assignment)})
-        return _refusal(assignment, study.space, study.search.limits)
+        found = _appraised(assignment, study.space, study.search)
+        trial.note_costs(found.measured)
+        return found.refusal
 
     def run(
         self,
@@ -117,11 +120,11 @@ def follow(tunable: Tunable, should_interrupt: Callable[[], bool] = lambda: Fals
         Paused, StudyStoppedError: the search ended so.
         Exception: as `trainer.processes.agree`.
     """
-    space, limits = Space(tunable), list(tunable.search.limits)
+    space = Space(tunable)
     while 'trial' in (said := processes.broadcast()):
         assignment = Assignment(**said['trial'])
         try:
-            _follow(assignment, space, limits, should_interrupt)
+            _follow(assignment, space, tunable.search, should_interrupt)
         except LostProcessError:
             raise
         except Exception as error:  # Of the trial; the first process has it, too, and notes it.
@@ -131,9 +134,9 @@ def follow(tunable: Tunable, should_interrupt: Callable[[], bool] = lambda: Fals
 
 
 def _follow(
-    assignment: Assignment, space: Space, limits: list[Limit], should_interrupt: Callable[[], bool]
+    assignment: Assignment, space: Space, search: Search, should_interrupt: Callable[[], bool]
 ) -> None:
-    if _refusal(assignment, space, limits) is not None:
+    if _appraised(assignment, space, search).refusal is not None:
         return
     reports = assignment.train(space, should_interrupt)
     try:
@@ -146,8 +149,8 @@ def _follow(
         raise
 
 
-def _refusal(assignment: Assignment, space: Space, limits: list[Limit]) -> str | None:
-    """Why a trial is infeasible before it begins: what the first process says of it."""
+def _appraised(assignment: Assignment, space: Space, search: Search) -> Appraisal:
+    """What a trial costs, and whether it is infeasible before it begins: as the first one says."""
     with processes.together():
-        reason = assignment.refusal(space, limits)
-    return processes.broadcast(reason)
+        found = assignment.appraise(space, search)
+    return dataclasses.replace(found, refusal=processes.broadcast(found.refusal))

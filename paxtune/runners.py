@@ -9,12 +9,11 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from paxtune.experiment import Tunable
-from paxtune.limits import Limit, violation
-from paxtune.metrics import join_name
 from paxtune.repeats import ORIGIN
 from paxtune.reseeding import reseeded
 from paxtune.runnable import Runnable
 from paxtune.store import TRIALS
+from paxtune.trial_costs import Appraisal, Measured, appraise, suffixed, wanted_by
 from trainer import processes
 from trainer.attempts import branch_off, take_over
 from trainer.checkpoint import newest_checkpoint
@@ -29,10 +28,9 @@ from trainer.warm_start import WarmStarted, sources_of
 if TYPE_CHECKING:
     from paxtune.decisions import Decisions
     from paxtune.search_space import Space
+    from paxtune.searching import Search
     from paxtune.study import Study
     from paxtune.trial import Trial
-
-_GIB = 2**30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,11 +87,6 @@ class Runner:
         return 0
 
 
-def suffixed(metrics: Mapping[str, float], name: str) -> dict[str, float]:
-    """Metrics of a sub-experiment under the names that they have in the trial."""
-    return {join_name(metric, name or None): value for metric, value in metrics.items()}
-
-
 def runner_of(study: 'Study') -> Runner:
     """What runs the trials of a study in a process that knows nothing but the study."""
     return study.value.runner() if isinstance(study.value, Runnable) else ExperimentRunner()
@@ -104,7 +97,9 @@ class ExperimentRunner(Runner):
 
     def prepare(self, study: 'Study', trial: 'Trial') -> str | None:
         settle_warm_start(study, trial)
-        return Assignment.of(study, trial).refusal(study.space, study.search.limits)
+        found = Assignment.of(study, trial).appraise(study.space, study.search)
+        trial.note_costs(found.measured)
+        return found.refusal
 
     def run(
         self,
@@ -136,6 +131,7 @@ class Assignment:
         trunk: where it was forked from: the directories of that trial's attempts, the newest first,
             and the step.
         forks: those that were forked from it and may not have begun: their directories and steps.
+        measured: what was measured of it before its first step, which each measurement repeats.
     """
 
     trial: int
@@ -146,6 +142,7 @@ class Assignment:
     repeat: int = 1
     trunk: tuple[Sequence[str], int] | None = None
     forks: Sequence[tuple[str, int]] = ()
+    measured: Measured = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, study: 'Study', trial: 'Trial') -> 'Assignment':
@@ -166,7 +163,9 @@ class Assignment:
             if not other.is_terminal
         ]
         warm_start, repeat = _warm_start(study, trial), trial.repeat
-        return cls(trial.id, trial.by_id, own, earlier, warm_start, repeat, trunk, forks)
+        return cls(
+            trial.id, trial.by_id, own, earlier, warm_start, repeat, trunk, forks, trial.costs
+        )
 
     def experiments(self, space: 'Space') -> dict[str, Tunable]:
         """What it trains, in order, by the name of the sub-experiment ('' without any).
@@ -177,31 +176,15 @@ class Assignment:
         """
         return _begun(parts_of(space, self.decisions), self.warm_start, self.repeat)
 
-    def refusal(self, space: 'Space', limits: list[Limit]) -> str | None:
-        """Why it is infeasible before it begins, by what it costs; None if it is not.
+    def appraise(self, space: 'Space', search: 'Search') -> Appraisal:
+        """What it costs, and why it is infeasible before it begins, if it is.
 
         Raises:
             ValueError: the decisions do not fit together.
             UserError: they do not fit the devices.
         """
-        from trainer import costs
-
         parts = self.experiments(space)
-        known = static_costs(parts)
-        capacity = costs.device_memory_limit()
-        reason = violation(limits, known)
-        if reason or (capacity is None and not _ask_for_memory(limits, parts)):
-            return reason
-        for name, part in parts.items():
-            memory = costs.memory_cost(part)
-            known |= suffixed(memory, name)
-            needed = memory['device_memory_bytes']
-            if capacity is not None and needed > capacity:
-                return (
-                    f'it needs {needed / _GIB:.2f} GiB of device memory, '
-                    f'and the device has {capacity / _GIB:.2f} GiB'
-                )
-        return violation(limits, known)
+        return appraise(parts, search.limits, wanted_by(search, parts), self.measured)
 
     def train(
         self, space: 'Space', should_interrupt: Callable[[], bool]
@@ -223,7 +206,7 @@ class Assignment:
                     for each in measurements:
                         yield Report(
                             before + each.step,
-                            suffixed(each.metrics, name),
+                            suffixed({**each.metrics, **self.measured.get(name, {})}, name),
                             each.checkpoint,
                             before + each.resumed_from if each.resumed_from else 0,
                             is_last=not left and each.step == steps,
@@ -344,25 +327,6 @@ def attempt_directories(study: 'Study', trial: 'Trial') -> list[str]:
     """The directories of all attempts at a trial, in their order."""
     numbers = range(1, trial.attempt + 1)
     return [str(absolute(attempt_directory(study, trial, number))) for number in numbers]
-
-
-def static_costs(parts: Mapping[str, Tunable]) -> dict[str, float]:
-    """The costs of sub-experiments that are known without compiling, as metrics of the trial.
-
-    Raises:
-        UserError: a model cannot be built.
-    """
-    from trainer import costs
-
-    found: dict[str, float] = {}
-    for name, part in parts.items():
-        found |= suffixed(costs.static_costs(part), name)
-    return found
-
-
-def _ask_for_memory(limits: list[Limit], parts: Mapping[str, Tunable]) -> bool:
-    names = [join_name('device_memory_bytes', name or None) for name in parts]
-    return any(limit.selector.matches(names) for limit in limits)
 
 
 def settle_warm_start(study: 'Study', trial: 'Trial') -> None:

@@ -2,29 +2,28 @@
 
     python -m paxtune.space --exp=lm.StdlibTunable
 
-Nothing is trained, and no data is read. (The class `Space` is in `paxtune/search_space.py`.)
+Nothing is trained, and no data is read. Unless --measured asks for it, nothing is compiled. (The
+class `Space` is in `paxtune/search_space.py`.)
 """
 
 import dataclasses
 import random
-import statistics
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from paxtune.reasons import commonest
+from paxtune.printing import print_line, print_table
+from paxtune.space_costs import costs, show_costs
 from trainer import command
 from trainer.errors import UserError
 
 if TYPE_CHECKING:
     import pyglove as pg
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
     from paxtune.decisions import Decisions, Point
     from paxtune.search_space import Space
 
 _WIDTH = 160
-_MOST_REASONS = 5
-_COSTS = {'num_params': 'parameters', 'flops_per_token': 'FLOPs per token'}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,21 +43,6 @@ class Row:
     condition: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Costs:
-    """What random samples of a space cost.
-
-    Attributes:
-        values: of each cost, by name, those of the feasible samples.
-        num_samples: how many samples were looked at.
-        reasons: why the infeasible samples are.
-    """
-
-    values: dict[str, list[float]]
-    num_samples: int
-    reasons: list[str]
-
-
 def main(argv: Sequence[str] | None) -> int:
     """Runs the command.
 
@@ -70,6 +54,12 @@ def main(argv: Sequence[str] | None) -> int:
     command.add_tune_flag(flags)
     flags.add_argument('--samples', type=int, default=3, help='random experiments to show')
     flags.add_argument('--num_costed', type=int, default=16, help='random experiments to cost')
+    flags.add_argument(
+        '--measured',
+        action='store_true',
+        help='also tell what memory of a device they need, and how long a step takes; each of '
+        'those to cost is compiled for that, and runs a few steps',
+    )
     flags.add_argument('--seed', type=int, default=0, help='what is random is drawn from this')
     args = flags.parse_args(argv)
     for name in ('samples', 'num_costed'):
@@ -91,7 +81,8 @@ def main(argv: Sequence[str] | None) -> int:
         console.width = _WIDTH
     show(space, console, samples(space, args.samples, args.seed))
     if args.num_costed:
-        show_costs(costs(space, samples(space, args.num_costed, args.seed)), console)
+        decided = samples(space, args.num_costed, args.seed)
+        show_costs(costs(space, decided, args.measured), console)
     return 0
 
 
@@ -152,66 +143,27 @@ def samples(space: 'Space', number: int, seed: int) -> list['Decisions']:
     return [draw(space.spec, rng) for _ in range(number)]
 
 
-def costs(space: 'Space', decided: Sequence['Decisions']) -> Costs:
-    """What the experiments cost that come of decisions."""
-    values: dict[str, list[float]] = {name: [] for name in _COSTS}
-    reasons: list[str] = []
-    for decisions in decided:
-        try:
-            found = _cost(space.materialize(decisions))
-        # Whatever tracing an impossible model raises is a reason, as it is in a trial.
-        except Exception as error:
-            reasons.append(str(error).strip().split('\n')[0] or type(error).__name__)
-            continue
-        for name in _COSTS:
-            values[name] += found[name]
-    return Costs(values, len(decided), reasons)
-
-
-def _cost(experiment: Any) -> dict[str, list[float]]:
-    """The costs of what one trial trains.
-
-    Raises:
-        ValueError: it is infeasible.
-    """
-    from paxtune.experiment import Tunable
-    from trainer.costs import static_costs
-
-    parts, limits = [experiment], []
-    if isinstance(experiment, Tunable):
-        for constraint in experiment.search.constraints:
-            constraint.require(experiment)
-        parts = list(experiment.parts().values())
-        limits = [limit for limit in experiment.search.limits if limit.is_static]
-    found = [static_costs(part) for part in parts]
-    for metrics in found:
-        for limit in limits:
-            if (violation := limit.violation(metrics)) is not None:
-                raise ValueError(violation)
-    return {name: [metrics[name] for metrics in found] for name in _COSTS}
-
-
 def show(space: 'Space', console: 'Console', shown: Sequence['Decisions']) -> None:
     """Prints the decisions of a space, its size, and some samples."""
-    _print_table(
+    print_table(
         console,
         'Decisions',
         ['decision', 'legal', 'scale', 'only if'],
         [[row.path, row.legal, row.scale, row.condition] for row in rows(space)],
     )
     if following := followers(space):
-        _print_table(
+        print_table(
             console,
             'Derived values',
             ['field', 'follows'],
             [[path, expression] for path, expression in following.items()],
         )
     size = 'countless' if space.size is None else f'{space.size:,}'
-    _print(console, f'Size: {size} different experiments')
+    print_line(console, f'Size: {size} different experiments')
     if shown:
         readable = [space.readable(decisions) for decisions in shown]
         paths = [path for path in space.paths if any(path in decisions for decisions in readable)]
-        _print_table(
+        print_table(
             console,
             'Samples',
             ['decision', *map(str, range(1, len(shown) + 1))],
@@ -222,53 +174,8 @@ def show(space: 'Space', console: 'Console', shown: Sequence['Decisions']) -> No
         )
 
 
-def show_costs(found: Costs, console: 'Console') -> None:
-    """Prints the range of what samples cost, and why others are infeasible."""
-    num_infeasible = len(found.reasons)
-    if num_infeasible < found.num_samples:
-        _print_table(
-            console,
-            f'Costs of {found.num_samples - num_infeasible} samples',
-            ['cost', 'least', 'median', 'most'],
-            [
-                [title, *(f'{int(each):,}' for each in _spread(found.values[name]))]
-                for name, title in _COSTS.items()
-            ],
-        )
-    if num_infeasible:
-        _print(console, f'{num_infeasible} of {found.num_samples} samples are infeasible:')
-        reasons = commonest(found.reasons)
-        for count, reason in reasons[:_MOST_REASONS]:
-            _print(console, f'  {count} × {reason}')
-        if len(reasons) > _MOST_REASONS:
-            _print(console, f'  and {len(reasons) - _MOST_REASONS} other reasons')
-
-
-def _spread(values: list[float]) -> tuple[float, float, float]:
-    return min(values), statistics.median(values), max(values)
-
-
 def _value(value: Any) -> str:
     return f'{value:.4g}' if isinstance(value, float) else str(value)
-
-
-def _print(console: 'Console', renderable: 'RenderableType') -> None:
-    console.print(renderable, markup=False, soft_wrap=isinstance(renderable, str))
-
-
-def _print_table(
-    console: 'Console', title: str, headings: Sequence[str], lines: Sequence[Sequence[str]]
-) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=title, title_justify='left', expand=False)
-    for heading in headings:
-        table.add_column(heading, overflow='fold')
-    for line in lines:
-        # As text, so that brackets in it are no markup.
-        table.add_row(*map(Text, line))
-    _print(console, table)
 
 
 if __name__ == '__main__':

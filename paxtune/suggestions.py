@@ -157,7 +157,7 @@ class Suggestions:
         return dict(parts_of(self._space, decisions))
 
     def _too_costly(self, parts: dict[str, Any]) -> str | None:
-        from paxtune.runners import static_costs
+        from paxtune.trial_costs import static_costs
 
         try:
             return violation(self._search.limits, static_costs(parts))

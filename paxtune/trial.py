@@ -217,6 +217,14 @@ class Trial:
         return self.warm_start, self._number('warm_start_step')
 
     @property
+    def costs(self) -> dict[str, dict[str, float]]:
+        """What was measured of it before its first step, by the name of the sub-experiment.
+
+        The first attempt measures, for all: no two measurements are the same.
+        """
+        return _read_json(self._proto, 'costs')
+
+    @property
     def is_paused(self) -> bool:
         """Whether a policy has put it aside, until it is promoted or the study ends."""
         return attempts.is_paused(self._proto)
@@ -393,6 +401,11 @@ class Trial:
     def note(self, **values: str) -> None:
         """Writes notes of paxtune's own."""
         self._update(lambda proto: write_notes(proto, values))
+
+    def note_costs(self, measured: Mapping[str, Mapping[str, float]]) -> None:
+        """Notes what `costs` returns from now on."""
+        if measured != self.costs:
+            self.note(costs=json.dumps(measured))
 
     def report(
         self, step: int, metrics: Mapping[str, float], checkpoint: str | None = None

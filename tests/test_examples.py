@@ -18,7 +18,8 @@ from paxtune import load_study, search
 from paxtune.experiment import Tunable
 from paxtune.pareto import dominates
 from paxtune.search_space import Space
-from paxtune.space import costs, samples
+from paxtune.space import samples
+from paxtune.space_costs import costs
 from paxtune.study import Study
 from tests.documents import ROOT, commands, parsed
 from trainer import registry

@@ -278,7 +278,7 @@ def _summary(experiment: 'Experiment', found: Layout, flops_per_token: float) ->
         yield f'                {num_slices} slices (DCN): {_mesh_text(found.slices)}'
         yield f'                of each slice (ICI): {_mesh_text(within)}'
     yield f'parameters      {found.num_params:,}'
-    yield f'FLOPs a token   {flops_per_token:.4g}, forward and backward'
+    yield f'FLOPs/{experiment.task.unit:9} {flops_per_token:.4g}, forward and backward'
     yield f'train state     {found.state_bytes / 2**30:.3f} GiB a device'
     yield f'gradients       {found.gradient_bytes / 2**30:.3f} GiB a device'
     yield '                activations come on top: device_memory_bytes, when it is compiled'

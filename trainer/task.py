@@ -61,3 +61,8 @@ class Task(Component):
     def num_tokens(self, batch: DeviceBatch) -> int:
         """Tokens (or examples) in a batch, for speed."""
         return next(iter(batch.values())).shape[0]
+
+    @property
+    def unit(self) -> str:
+        """What `num_tokens` counts, for people."""
+        return 'example'

@@ -2,8 +2,11 @@
 
 import pyglove as pg
 
+from paxtune.algorithms import Grid
 from paxtune.experiment import Tunable
+from paxtune.limits import Limit
 from paxtune.policies import MedianStopping
+from paxtune.rewards import WeightedSum
 from tests.paxtune import tunables
 from tests.trainer.tiny import CountingInput
 from trainer.inputs.base import Batch
@@ -46,3 +49,20 @@ def Search() -> Tunable:
         }
     )
     return made
+
+
+def Timed() -> Tunable:
+    """Three trials, rewarded for short steps."""
+    made = tunables.Rates()
+    hidden = 'task.model.stack.layers[0].feed_forward.hidden_dims'
+    made.rebind(
+        {
+            'mesh': Mesh(data=-1),
+            hidden: pg.oneof([32, 64, 512]),
+            'search.num_trials': 3,
+            'search.algorithm': Grid(),
+            'search.reward': WeightedSum('minimize', ['eval/log_pplx', 'step_seconds'], [1.0, 1.0]),
+            'search.limits': [Limit('step_seconds', at_most=1000.0)],
+        }
+    )
+    return made.rebind({'task.learner.learning_rate': 0.01})

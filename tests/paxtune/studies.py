@@ -2,6 +2,8 @@
 
 import csv
 import io
+from collections.abc import Callable
+from typing import Any
 
 from paxtune.study import Study
 from paxtune.trial import Trial
@@ -52,3 +54,17 @@ def decisions(study: Study) -> list[dict[str, object]]:
 
 def read_csv(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
+
+
+def beyond(study: Study, cost: Callable[[Any], float], at_most: float) -> list[Trial]:
+    """The trials of a study whose experiments cost more than they may."""
+    return [trial for trial in study.trials if cost(trial.materialize()) > at_most]
+
+
+def never_trained(study: Study, trial: Trial) -> bool:
+    """Whether nothing is there of a trial but that it was: no measurement, and no file of a run."""
+    # Imported here: it imports JAX, and most studies of tests have no use for it.
+    from paxtune.runners import trial_directory
+
+    left = [path.name for path in trial_directory(study, trial).rglob('*')]
+    return set(left) <= {'trial.json'} and not trial.measurements

@@ -11,6 +11,7 @@ from paxtune.attempts import Loss
 from paxtune.study import Study
 from tests.jobs import Ended, all_passed, job
 from tests.paxtune import joined
+from tests.paxtune.studies import never_trained
 
 pytestmark = pytest.mark.slow
 
@@ -108,3 +109,32 @@ def test_workers_are_for_one_process(tmp_path: Path, cache: Path) -> None:
     ended = search(tmp_path, cache, '--workers=2')
     assert [each.code for each in ended] == [2, 2], ended
     assert 'choose one' in ended[0].err
+
+
+def test_processes_measure_a_step_together(tmp_path: Path, cache: Path) -> None:
+    flags = ('--exp=tests.paxtune.joined.Timed', f'--job_log_dir={tmp_path}')
+    # What was measured before the kill holds for the attempt after it.
+    ended = job('paxtune.search', *flags, cache=cache, kill={1: 'step:3'})
+    assert ended[1].code == -signal.SIGKILL
+    with Study.load(tmp_path) as study:
+        before = study.trials[0].costs['']['step_seconds']
+    all_passed(job('paxtune.search', *flags, cache=cache))
+    with Study.load(tmp_path) as study:
+        assert [trial.state for trial in study.trials] == ['COMPLETED'] * 3
+        assert study.trials[0].costs['']['step_seconds'] == before > 0
+        for trial in study.trials:
+            told = {each.metrics['step_seconds'] for each in trial.measurements}
+            assert told == {trial.costs['']['step_seconds']}
+            seconds = trial.metrics['step_seconds']
+            assert trial.reward == pytest.approx((trial.metrics['eval/log_pplx'] + seconds) / 2)
+
+
+def test_no_process_trains_a_step_beyond_a_limit_on_its_time(tmp_path: Path, cache: Path) -> None:
+    flags = ('--exp=tests.paxtune.joined.Timed', f'--job_log_dir={tmp_path}')
+    limit = ['--set', 'search.limits[0].at_most=1e-9']
+    all_passed(job('paxtune.search', *flags, *limit, cache=cache))
+    with Study.load(tmp_path) as study:
+        assert len(study.trials) == 3
+        for trial in study.trials:
+            assert str(trial.infeasible_reason).startswith('step_seconds is ')
+            assert never_trained(study, trial)

@@ -1,6 +1,8 @@
 import collections
 import random
+import re
 
+import numpy as np
 import pyglove as pg
 import pytest
 
@@ -9,19 +11,24 @@ from paxtune.algorithms.sampling import draw
 from paxtune.constraints import Requires
 from paxtune.experiment import Tunable
 from paxtune.limits import Limit
+from paxtune.metrics import Metric
 from paxtune.search_space import Space
-from paxtune.space import Row, costs, followers, rows, samples
+from paxtune.space import Row, followers, rows, samples
+from paxtune.space_costs import Kept, costs, histogram, spread
 from paxtune.sweeps import parameter_sweep
 from tests.paxtune.toys import toy
 from tests.paxtune.tunables import Rates, WithoutData
+from tests.trainer import tiny_images
 from tests.trainer.tiny import experiment
 from trainer.derived import derived
 from trainer.errors import UserError
+from trainer.layers import Chain, Conv2D, GlobalPool, Linear
 from trainer.ranges import intv
 
 MODULE = 'tests.paxtune.test_space_command'
 DIMS = 'task.model.embedding.dims'
 HEADS = 'task.model.stack.layers[0].attention.num_heads'
+HIDDEN = 'task.model.stack.layers[0].feed_forward.hidden_dims'
 SIZE = 'task.model.stack.layers[0].attention.head_dim'
 
 
@@ -44,6 +51,30 @@ def Following() -> Tunable:
 def Table() -> Tunable:
     """A sweep of two rows."""
     return parameter_sweep(experiment(), [DIMS, HEADS], [[8, 2], [16, 4]])
+
+
+def Widths() -> Tunable:
+    """Four widths; two of them are within the limit on parameters, and one within both limits."""
+    made = Rates()
+    made.rebind(
+        {
+            'task.learner.learning_rate': 0.1,
+            HIDDEN: pg.oneof([32, 64, 128, 1024]),
+            'search.limits': [
+                Limit('num_params', at_most=4000),
+                Limit('state_bytes', at_least=40_000),
+                Limit('train/steps_per_second', at_least=1.0),
+            ],
+        }
+    )
+    return made
+
+
+def Images() -> Tunable:
+    """Two classifiers of images."""
+    base = tiny_images.experiment(Chain([Conv2D(4), GlobalPool(), Linear(4)]))
+    made = Tunable(**dict(base.sym_init_args), search=Rates().search)
+    return made.rebind({'task.model.layers[0].channels': pg.oneof([4, 8])})
 
 
 def shown(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
@@ -111,6 +142,91 @@ def test_costs_and_why_samples_are_infeasible():
     assert feasible > 0
     assert all(len(values) == feasible for values in found.values.values())
     assert max(found.values['num_params']) <= 2000
+
+
+def num_params(hidden: int) -> int:
+    """Of `Widths`, counted by hand."""
+    return 32 * 16 + 3 * 16 + 4 * 16**2 + 2 * 16 * hidden
+
+
+def test_how_many_samples_keep_to_the_limits():
+    space = Space(Widths())
+    found = costs(space, samples(space, 4, 0))
+    assert num_params(64) < 4000 < num_params(128)
+    state = {hidden: 12 * num_params(hidden) + 8 for hidden in (32, 64)}
+    assert state[32] < 40_000 < state[64]
+    assert found.limits == [
+        Kept('num_params ≤ 4000', 2, 4),
+        Kept('40000 ≤ state_bytes', 3, 4),
+        Kept('all of them', 1, 4),
+    ]
+    assert found.values['state_bytes'] == [state[64]]
+    assert len(found.reasons) == 3
+
+
+def test_costs_of_sub_experiments_are_held_against_limits_as_in_a_trial():
+    made = Widths()
+    total = Metric.num_params(aggregator='sum')
+    limits = [Limit(total, at_most=num_params(32) + num_params(64))]
+    made.rebind({'sub_experiments': {'a': {}, 'b': {}}, 'search.limits': limits})
+    space = Space(made)
+    found = costs(space, samples(space, 4, 0))
+    assert found.limits[0].kept == 1
+    assert found.values['num_params'] == [num_params(32)] * 2
+
+
+def test_what_takes_a_compilation_is_measured_where_that_is_asked_for():
+    made = Widths()
+    made.rebind({'search.limits': [*made.search.limits[:1], Limit('step_seconds', at_most=1e-9)]})
+    space = Space(made)
+    decided = samples(space, 4, 0)
+    assert {'device_memory_bytes', 'step_seconds'} & costs(space, decided).values.keys() == set()
+    found = costs(space, decided, is_measured=True)
+    assert found.limits == [
+        Kept('num_params ≤ 4000', 2, 4),
+        Kept('step_seconds ≤ 1e-09', 0, 2),  # What is too large is not timed.
+        Kept('all of them', 0, 4),
+    ]
+    assert [reason.split()[0] for reason in found.reasons] == ['step_seconds'] * 2 + [
+        'num_params'
+    ] * 2
+
+
+def test_the_command_measures(capsys):
+    flags = ['--set', f'{HIDDEN}=32', 'search.limits=[]', 'task.learner.learning_rate=0.1']
+    flags += ['--tune', 'task.model.embedding.dims=oneof([8, 16])', '--samples=0']
+    plain = shown(capsys, f'--exp={MODULE}.Widths', *flags)
+    assert 'bytes of the train state' in plain
+    assert 'bytes of device memory' not in plain
+    assert 'Limits' not in plain
+    measured = shown(capsys, f'--exp={MODULE}.Widths', *flags, '--measured')
+    assert 'bytes of device memory' in measured
+    assert 'seconds per step' in measured
+
+
+def test_the_command_shows_limits_and_what_a_task_counts(capsys):
+    out = shown(capsys, f'--exp={MODULE}.Widths', '--samples=0')
+    assert re.search('num_params ≤ 4000 +│ 2 of 4 +│ 50%', out)
+    assert re.search('all of them +│ 1 of 4 +│ 25%', out)
+    assert 'FLOPs per token' in out
+    out = shown(capsys, f'--exp={MODULE}.Images', '--samples=0')
+    assert 'FLOPs per example' in out
+    assert 'FLOPs per token' not in out
+
+
+def test_quantiles_are_those_of_numpy():
+    values = np.random.default_rng(0).normal(size=37).tolist()
+    assert spread(values) == pytest.approx(np.quantile(values, [0, 0.1, 0.5, 0.9, 1]).tolist())
+    assert spread([3.0]) == (3.0,) * 5
+
+
+def test_a_histogram_has_all_values_each_in_its_bin():
+    heights = ' ▁▂▃▄▅▆▇█'
+    values = [0.0] * 8 + [1.0] * 4 + [2.0] + [4.0] * 2
+    assert [heights.index(bar) for bar in histogram(values, 4)] == [8, 4, 1, 2]
+    decades = [10.0**power for power in (0, 0, 1, 2, 3)]
+    assert [heights.index(bar) for bar in histogram(decades, 4, is_log=True)] == [8, 4, 4, 4]
+    assert histogram([5.0, 5.0], 3) == ' █ '
 
 
 def test_the_command(capsys):

@@ -1,17 +1,32 @@
+import contextlib
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import pyglove as pg
 import pytest
 
 from search_spaces import lm, nas
+from tests.trainer import tiny_images
 from tests.trainer.tiny import LENGTH, VOCAB, CountingInput, experiment, model
 from trainer import costs
-from trainer.costs import device_memory_limit, memory_cost, static_costs
+from trainer.costs import device_memory_limit, memory_cost, static_costs, step_cost
 from trainer.errors import UserError
 from trainer.inputs import C4Input
-from trainer.layers import Attention, Dropout, Linear
+from trainer.layers import (
+    Attention,
+    BatchNorm,
+    Chain,
+    Conv2D,
+    Dropout,
+    GlobalPool,
+    Linear,
+)
+from trainer.learner import Learner
+from trainer.learner.optimizers import SGD, AdamW
 from trainer.loop import run
 from trainer.mesh import Mesh
 from trainer.setup import compiled, localized
@@ -22,12 +37,66 @@ LOGITS = VOCAB * D
 SCORES = 2 * LENGTH * D
 
 
+@contextlib.contextmanager
+def compilations() -> Iterator[list[str]]:
+    """What is compiled inside the `with` block."""
+    events: list[str] = []
+
+    def listen(event: str, duration_secs: float, **_: Any) -> None:
+        if 'backend_compile' in event:
+            events.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield events
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
 def test_of_a_model_that_is_counted_by_hand() -> None:
     norms = 3 * D
+    params = PROJECTIONS + LOGITS + norms
+    counters = 2  # The step, and the optimizer's own.
     assert static_costs(experiment()) == {
-        'num_params': PROJECTIONS + LOGITS + norms,
+        'num_params': params,
         'flops_per_token': 3 * 2 * (PROJECTIONS + LOGITS + SCORES),
+        'state_bytes': 4 * (3 * params + counters),
     }
+
+
+@pytest.mark.parametrize(
+    ('learner', 'copies'),
+    [
+        (Learner(0.1, optimizer=SGD()), 1),
+        (Learner(0.1, optimizer=SGD(momentum=0.9)), 2),
+        (Learner(0.1, optimizer=AdamW()), 3),
+        (Learner(0.1, optimizer=AdamW(), ema_decay=0.9), 4),
+        (Learner(0.1, bprop_variable_exclusion=[r'embedding\..*']), None),
+    ],
+    ids=['sgd', 'momentum', 'adamw', 'ema', 'partly_frozen'],
+)
+def test_state_bytes_are_those_of_the_state_that_is_trained(learner: Any, copies: Any) -> None:
+    made = experiment(task__learner=learner)
+    program, values = compiled(made)
+    state = program.init(program.random_key(0), values)
+    cost = static_costs(made)
+    assert cost['state_bytes'] == sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    if copies is not None:
+        assert 0 <= cost['state_bytes'] - 4 * copies * cost['num_params'] < 100
+
+
+def images() -> Any:
+    return tiny_images.experiment(Chain([Conv2D(4), BatchNorm(), GlobalPool(), Linear(4)]))
+
+
+def test_what_layers_keep_besides_is_part_of_the_state() -> None:
+    made = images()
+    program, values = compiled(made)
+    state = program.init(program.random_key(0), values)
+    assert jax.tree.leaves(state.non_trainable)
+    all_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    assert static_costs(made)['state_bytes'] == all_bytes
+    assert [made.task.unit, experiment().task.unit] == ['example', 'token']
 
 
 @pytest.mark.parametrize(
@@ -80,14 +149,8 @@ def test_nothing_is_compiled_read_or_allocated(monkeypatch: pytest.MonkeyPatch) 
         def get_next(self) -> Any:
             raise AssertionError('data was read')
 
-    events: list[str] = []
-
-    def listen(event: str, duration_secs: float, **_: Any) -> None:
-        events.append(event)
-
     before = len(jax.live_arrays())
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
+    with compilations() as compiled_now:
         static_costs(
             experiment(
                 train_input=Unread(batch_size=2, is_training=True),
@@ -95,9 +158,7 @@ def test_nothing_is_compiled_read_or_allocated(monkeypatch: pytest.MonkeyPatch) 
                 task__model__dropout=Dropout(0.1),
             )
         )
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
-    assert not [event for event in events if 'backend_compile' in event]
+    assert not compiled_now
     assert len(jax.live_arrays()) <= before
 
 
@@ -144,6 +205,56 @@ def test_a_larger_batch_needs_more_memory() -> None:
 def test_memory_of_a_mesh_that_does_not_fit_cannot_be_asked() -> None:
     with pytest.raises(UserError, match=r'^mesh: '):
         memory_cost(experiment(mesh=Mesh(data=7)))
+
+
+def test_a_step_is_timed_with_the_program_that_trains(tmp_path: Path) -> None:
+    # A width of its own: other tests share what they compile.
+    made = experiment(num_steps=2, task__model__embedding__dims=28)
+    made.task.model.stack.layers[0].attention.rebind(position='none')
+    before = len(jax.live_arrays())
+    found = step_cost(made)
+    assert found.keys() == {'step_seconds'}
+    assert 0 < found['step_seconds'] < 60
+    assert len(jax.live_arrays()) <= before  # The state is gone.
+    program, _ = compiled(localized(made))
+    step = program.train_step
+    with compilations() as compiled_now:
+        step_cost(made)
+    assert not compiled_now
+    (measurement,) = run(made, tmp_path)
+    assert program.train_step is step
+    assert measurement.metrics['device_memory_bytes'] == program.device_memory_bytes()
+    assert 'step_seconds' not in measurement.metrics  # Whoever asks for it measures it.
+
+
+def test_step_seconds_are_the_median_after_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = experiment()
+    program, _ = compiled(made)
+    train_step, batches = program.train_step, []
+    # The first ones, a hiccup in between, and three that a sleep makes alike.
+    naps = iter([0.4, 0.3, 0.02, 0.5, 0.02, 0.02, 0.0])
+
+    def slow(state: Any, batch: Any, *more: Any) -> Any:
+        batches.append(batch)
+        time.sleep(next(naps))
+        return train_step(state, batch, *more)
+
+    monkeypatch.setitem(vars(program), 'train_step', slow)
+    assert 0.02 <= step_cost(made)['step_seconds'] < 0.3
+    assert next(naps, None) is None
+    spec = made.train_input.padded_spec()
+    for batch in batches:
+        assert {name: (x.shape, x.dtype) for name, x in batch.items()} == {
+            name: (s.shape, s.dtype) for name, s in spec.items()
+        }
+        assert np.all(np.asarray(batch['weights']) == 1)
+        for name in ('ids', 'labels'):
+            ids = np.asarray(batch[name])
+            assert 0 <= ids.min() < ids.max() < VOCAB
+
+
+def test_a_step_on_images_is_timed() -> None:
+    assert step_cost(images())['step_seconds'] > 0
 
 
 def test_a_cpu_does_not_say_how_much_there_is() -> None:

@@ -112,6 +112,15 @@ def test_processes_talk_and_fail_together(cache: Path) -> None:
 
 
 @pytest.mark.slow
+def test_two_processes_measure_a_step_and_agree_on_its_time(cache: Path) -> None:
+    ended = job('tests.trainer.timed', cache=cache)
+    all_passed(ended)
+    first, other = (each.out.strip() for each in ended)
+    assert first == other
+    assert 0 < float(first) < 60
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('mesh', 'devices'), [('data=4', 2), ('fsdp=4', 2), ('tensor=2', 2), ('tensor=2', 1)]
 )

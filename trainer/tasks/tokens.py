@@ -65,6 +65,10 @@ class TokenTask(Task):
                 '`inputs_indicator`: set task.decoder.prompt_length'
             )
 
+    @property
+    def unit(self) -> str:
+        return 'token'
+
     def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
         labels_BT, weights_BT = batch['labels'], batch['weights'].astype(jnp.float32)
         xent_BT = cross_entropy(outputs, labels_BT)

@@ -1,0 +1,22 @@
+"""Prints how long a step of an experiment takes: in each of several processes, if there are any.
+
+python -m tests.trainer.timed [--coordinator=… --num_processes=… --process_id=…]
+"""
+
+import argparse
+
+from tests.trainer import joined
+from trainer import command, processes
+from trainer.costs import step_cost
+
+
+def main() -> None:
+    flags = argparse.ArgumentParser()
+    command.add_process_flags(flags)
+    processes.start(flags.parse_args())
+    with processes.together():
+        print(f'{step_cost(joined.Text())["step_seconds"]!r}', flush=True)
+
+
+if __name__ == '__main__':
+    main()
