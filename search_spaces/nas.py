@@ -1,51 +1,183 @@
-"""Architecture search: every layer chooses what it is."""
+"""Architecture search: every layer chooses what it is.
+
+A new kind of layer is a line in `layer_kinds`; see docs/architecture-search.md.
+"""
+
+from collections.abc import Sequence
+from typing import Any
 
 import pyglove as pg
 
-from paxtune.algorithms import RegularizedEvolution
+from paxtune.algorithms import NSGA2, RegularizedEvolution
 from paxtune.experiment import Tunable
+from paxtune.limits import Limit
 from paxtune.policies import MedianStopping
+from paxtune.rewards import MetricReward, Objectives
 from paxtune.searching import Search
 from search_spaces.lm import BITS_PER_BYTE, StdlibTunable
-from trainer.layers import Attention, FeedForward, GatedFeedForward, Identity, Residual
+from trainer.layers import (
+    Attention,
+    DepthwiseConv1D,
+    FeedForward,
+    GatedFeedForward,
+    Identity,
+    Layer,
+    Residual,
+    SharedWithPrevious,
+    Stack,
+    TransformerBlock,
+)
 
-_LAYERS = 4
+BASELINE_PARAMS = 98_624
+"""Of `lm.StdlibTunable` with two blocks: no architecture may have more, so that none wins by it."""
+
+_HEAD_DIM = 16
+_ACTIVATIONS = ['gelu', 'silu', 'squared_relu']
 
 
-def layer_choice() -> Residual:
-    """A layer that is attention, a feed-forward layer of either kind, or nothing at all.
-
-    What else there is to decide depends on the kind: the number of heads, or the width.
-    """
-    kinds = [
-        Attention(num_heads=pg.oneof([2, 4, 8]), head_dim=16),
-        GatedFeedForward(hidden_dims=pg.oneof([64, 128, 192])),
-        FeedForward(hidden_dims=pg.oneof([96, 192, 288])),
+def layer_kinds() -> list[Layer]:
+    """What a layer can be, each kind with decisions of its own."""
+    norm_policy = pg.oneof(['pre', 'primer_hybrid', 'post'])
+    activation, ratio = pg.oneof(_ACTIVATIONS), pg.oneof([1.0, 2.0, 3.0, 4.0])
+    attention = Attention(
+        num_heads=pg.oneof([2, 4]),
+        num_kv_heads=pg.oneof([1, 2]),
+        head_dim=_HEAD_DIM,
+        window=pg.oneof([None, 8, 32]),
+    )
+    return [
+        Residual(attention, norm_policy=norm_policy),
+        Residual(FeedForward(hidden_ratio=ratio, activation=activation), norm_policy=norm_policy),
+        Residual(GatedFeedForward(hidden_ratio=pg.oneof([1.0, 2.0])), norm_policy=norm_policy),
+        Residual(DepthwiseConv1D(width=pg.oneof([3, 5, 9])), norm_policy=norm_policy),
+        SharedWithPrevious(),
         Identity(),
     ]
-    return Residual(layer=pg.oneof(kinds))
+
+
+def decoder(num_layers: int, kinds: Sequence[Layer] | None = None) -> Stack:
+    """A stack in which each layer is of any of the kinds; the first cannot share with another.
+
+    Args:
+        num_layers: at most; fewer where `Identity` is among the kinds.
+        kinds: what a layer can be; `layer_kinds()` by default.
+    """
+    kinds = layer_kinds() if kinds is None else kinds
+    first = [kind for kind in kinds if not isinstance(kind, SharedWithPrevious)]
+    return Stack([pg.oneof(first), *(pg.oneof(kinds) for _ in range(num_layers - 1))])
 
 
 def StdlibNas() -> Tunable:
-    """Four layers, each of a kind and a width of its own: 10,000 architectures, and their rate.
+    """Six layers, each of a kind, a width, heads, a window and a norm place of its own.
 
         python -m paxtune.search --exp=nas.StdlibNas --num_trials=12
 
-    12 trials take about 5 minutes on two cores.
+    No architecture has more parameters than `lm.StdlibTunable` with two blocks.
     """
+    return _stdlib(
+        stack=decoder(num_layers=6),
+        search=Search(
+            reward=BITS_PER_BYTE,
+            num_trials=12,
+            algorithm=RegularizedEvolution(population_size=4, tournament_size=2),
+            policy=MedianStopping(min_trials=4),
+            limits=[Limit('num_params', at_most=BASELINE_PARAMS)],
+        ),
+    )
+
+
+def primer_block(ratios: Sequence[float] = (2.0, 2.5, 3.0, 3.5)) -> TransformerBlock:
+    """A block of which the primitives are open: activation, gate, squaring, convolutions, norms.
+
+    Primer (So et al. 2021) is one of them: squared ReLU, and convolutions of width 3 behind
+    queries, keys and values.
+
+    Args:
+        ratios: how wide the feed-forward layer may be, as a multiple of the model's width; a gated
+            one has two thirds of it, and so as many parameters.
+    """
+
+    def convolution() -> Any:
+        return pg.oneof([None, DepthwiseConv1D(width=3), DepthwiseConv1D(width=5)])
+
+    activation = pg.oneof(['gelu', 'silu', 'relu', 'squared_relu'])
+    gated = [round(2 / 3 * ratio, 3) for ratio in ratios]
+    return TransformerBlock(
+        attention=Attention(
+            num_heads=pg.oneof([2, 4, 8]),
+            query_convolution=convolution(),
+            key_convolution=convolution(),
+            value_convolution=convolution(),
+        ),
+        feed_forward=pg.oneof(
+            [
+                FeedForward(hidden_ratio=pg.oneof(list(ratios)), activation=activation),
+                GatedFeedForward(hidden_ratio=pg.oneof(gated), activation=activation),
+            ]
+        ),
+        norm_policy=pg.oneof(['pre', 'primer_hybrid']),
+    )
+
+
+def PrimerNas() -> Tunable:
+    """Two blocks, each with primitives of its own, as in the search that found Primer.
+
+    python -m paxtune.search --exp=nas.PrimerNas --num_trials=16
+    """
+    return _stdlib(
+        stack=Stack([primer_block(), primer_block()]),
+        search=Search(
+            reward=BITS_PER_BYTE,
+            num_trials=16,
+            algorithm=RegularizedEvolution(population_size=6, tournament_size=3),
+            policy=MedianStopping(min_trials=4),
+            limits=[Limit('num_params', at_most=BASELINE_PARAMS)],
+        ),
+    )
+
+
+def ElasticNas() -> Tunable:
+    """How wide and how deep a model is, and heads and width of each layer: quality against cost.
+
+        python -m paxtune.search --exp=nas.ElasticNas --num_trials=24
+
+    The dimensions of HW-GPT-Bench (Sukthanker et al. 2024), made small. What comes of it is a
+    Pareto front: `python -m paxtune.studies pareto DIR --out=front.html`.
+    """
+
+    def blocks(count: int) -> list[TransformerBlock]:
+        return [
+            TransformerBlock(
+                attention=Attention(num_heads=pg.oneof([2, 4, 8])),
+                feed_forward=FeedForward(hidden_ratio=pg.oneof([2.0, 3.0, 4.0])),
+            )
+            for _ in range(count)
+        ]
+
+    goals = [BITS_PER_BYTE, MetricReward(goal='minimize', metric='flops_per_token')]
+    return _stdlib(
+        stack=Stack(pg.oneof([blocks(count) for count in (1, 2, 3, 4)])),
+        search=Search(
+            reward=Objectives(goals),
+            num_trials=24,
+            algorithm=NSGA2(population_size=8),
+            limits=[Limit('num_params', at_most=2 * BASELINE_PARAMS)],
+        ),
+        dims=pg.oneof([32, 48, 64, 96]),
+    )
+
+
+def _stdlib(stack: Stack, search: Search, dims: Any = 64) -> Tunable:
+    """`lm.StdlibTunable` with a model of its own; of the rest only the learning rate is open."""
     experiment = StdlibTunable()
     experiment.rebind(
         {
-            'task.model.stack.layers': [layer_choice() for _ in range(_LAYERS)],
-            'task.model.stack.repeats': 1,
+            'task.model.stack': stack,
+            'task.model.embedding.dims': dims,
+            'task.learner.learning_rate': pg.floatv(5e-3, 5e-2, 'log'),
             'task.learner.schedule.warmup_steps': 20,
             'task.learner.optimizer.weight_decay': 0.1,
-            'search': Search(
-                reward=BITS_PER_BYTE,
-                num_trials=12,
-                algorithm=RegularizedEvolution(population_size=4, tournament_size=2),
-                policy=MedianStopping(min_trials=4),
-            ),
+            'search': search,
         }
     )
     return experiment

@@ -4,7 +4,9 @@ from typing import Any
 
 import pyglove as pg
 
+from paxtune.algorithms import RegularizedEvolution
 from paxtune.experiment import Tunable
+from paxtune.limits import Limit
 from paxtune.policies import MedianStopping
 from paxtune.rewards import MetricReward
 from paxtune.searching import Search
@@ -18,7 +20,9 @@ from trainer.layers import (
     Chain,
     Conv2D,
     Flatten,
+    GlobalPool,
     GroupNorm,
+    InvertedBottleneck,
     Layer,
     Linear,
     Pool2D,
@@ -94,6 +98,57 @@ def DigitsTunable() -> Tunable:
     return Tunable(
         **dict(base.sym_init_args),
         search=_search(),
+    )
+
+
+def DigitsNas() -> Tunable:
+    """Six inverted bottlenecks, each with a kernel, an expansion and a skip of its own.
+
+        python -m paxtune.search --exp=vision.DigitsNas --num_trials=16
+
+    The space of MnasNet (Tan et al. 2019), made small; a network has half the parameters of
+    `DigitsResNet` at most.
+    """
+    base = DigitsResNet()
+    steps = 220
+    blocks = [
+        _inverted_bottleneck(channels, stride)
+        for channels in (16, 32, 64)
+        for stride in ((1 if channels == 16 else 2), 1)
+    ]
+    base.rebind(
+        {
+            'task.model': Chain(
+                [
+                    Conv2D(16, bias='zeros'),
+                    *blocks,
+                    GlobalPool(),
+                    Linear(NUM_CLASSES, bias='zeros', axes=['mlp', 'classes']),
+                ]
+            ),
+            'task.learner.learning_rate': pg.floatv(1e-3, 3e-2, 'log'),
+            'task.learner.schedule.decay_steps': steps,
+            'train.num_train_steps': steps,
+            'train.eval_interval_steps': steps // 4,
+            'train.save_interval_steps': steps // 4,
+            'train.save_max_to_keep': 1,
+        }
+    )
+    search = _search()
+    search.rebind(
+        algorithm=RegularizedEvolution(population_size=6, tournament_size=3),
+        limits=[Limit('num_params', at_most=39_000)],
+    )
+    return Tunable(**dict(base.sym_init_args), search=search)
+
+
+def _inverted_bottleneck(channels: int, stride: int) -> InvertedBottleneck:
+    return InvertedBottleneck(
+        channels=channels,
+        expansion=pg.oneof([1.0, 2.0, 4.0]),
+        kernel_size=pg.oneof([3, 5]),
+        stride=stride,
+        skip=pg.oneof([True, False]),
     )
 
 
