@@ -81,14 +81,14 @@ def test_gradients_are_those_of_attention_over_all_pairs() -> None:
 
     def in_blocks(as_examples: bool) -> Callable[..., Any]:
         def result(*arrays: Any) -> Any:
-            blocks = [in_blocks_of(4, x) for x in (*arrays, SEGMENTS)]
-            out = attend_in_blocks(attend, *blocks, as_examples=as_examples)
+            q, k, v, segments = (in_blocks_of(4, x) for x in (*arrays, SEGMENTS))
+            out = attend_in_blocks(attend, q, k, v, segments, as_examples=as_examples)
             return jnp.sum(jnp.sin(out.reshape(2, -1, 2, 4)[:, :LENGTH]))
 
         return jax.jit(jax.grad(result, (0, 1, 2)))
 
-    def all_pairs(*arrays: Any) -> Any:
-        return jnp.sum(jnp.sin(attend(*arrays, visible)))
+    def all_pairs(q: Any, k: Any, v: Any) -> Any:
+        return jnp.sum(jnp.sin(attend(q, k, v, visible)))
 
     wanted = jax.jit(jax.grad(all_pairs, (0, 1, 2)))(q, k, v)
     for as_examples in (False, True):
