@@ -33,7 +33,7 @@ class NormedConvolutions(Layer):
         stride: int = 1,
         groups: int | None = 1,
     ) -> jax.Array:
-        """norm(convolution(x)), the kernel `size` pixels square; groups are as in `convolve`."""
+        """norm(convolution(x)): a square kernel of `size` pixels, groups as in `convolve`."""
         # Colours are not divided, nor is what one channel is made of.
         inputs = 'embed' if x_BHWC.shape[-1] > 4 and groups == 1 else 'channels'
         y_BHWC = convolve(
