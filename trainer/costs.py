@@ -1,6 +1,6 @@
 """What an experiment costs, known before it trains a step."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax
@@ -101,7 +101,14 @@ def device_memory_limit() -> int | None:
     return None if stats is None else stats.get('bytes_limit')
 
 
-def _traced(task: Task, element_spec: ElementSpec) -> dict[str, float]:
+def abstract_loss(
+    task: Task, element_spec: ElementSpec
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The loss of a training step, to be traced.
+
+    Returns:
+        The function, and its arguments as shapes: variables, batch, random key, numbers.
+    """
     task = task.clone(deep=True)
     for component in components(task):
         if isinstance(component, MultiHead):
@@ -119,8 +126,18 @@ def _traced(task: Task, element_spec: ElementSpec) -> dict[str, float]:
         return forward(bind(task, values), variables, batch, rngs, run)[0]['loss']
 
     variables = jax.eval_shape(variables_of, random_key, values)
-    forward_flops = flops(loss, variables, batch, random_key, values)
+    return loss, (variables, batch, random_key, values)
+
+
+def training_flops(forward_flops: int, num_tokens: int) -> float:
+    """Those of training on a token, of those of the loss of a batch."""
+    return 3 * forward_flops / num_tokens
+
+
+def _traced(task: Task, element_spec: ElementSpec) -> dict[str, float]:
+    loss, (variables, batch, *rest) = abstract_loss(task, element_spec)
+    forward_flops = flops(loss, variables, batch, *rest)
     return {
         'num_params': float(sum(leaf.size for leaf in jax.tree.leaves(variables[PARAMS]))),
-        'flops_per_token': 3 * forward_flops / task.num_tokens(batch),
+        'flops_per_token': training_flops(forward_flops, task.num_tokens(batch)),
     }
