@@ -51,7 +51,7 @@ def short(value: Any, with_derived: bool = True) -> str:
         return str(value.expression)
     if isinstance(value, pg.Object | pg.Dict):
         items = ', '.join(
-            f'{name}={short(child, with_derived)}' for name, child in _given(value, with_derived)
+            f'{name}={short(child, with_derived)}' for name, child in given(value, with_derived)
         )
         if isinstance(value, pg.Dict):
             return f'{{{items}}}'
@@ -62,7 +62,8 @@ def short(value: Any, with_derived: bool = True) -> str:
     return repr(value)
 
 
-def _given(value: pg.Object | pg.Dict, with_derived: bool) -> list[tuple[str, Any]]:
+def given(value: pg.Object | pg.Dict, with_derived: bool = True) -> list[tuple[str, Any]]:
+    """The fields of a value that are neither default nor still to be decided, as in `short`."""
     given = []
     for name, child in value.sym_items():
         field = value.__schema__.get_field(name) if isinstance(value, pg.Object) else None

@@ -1,7 +1,7 @@
 """Looks at studies, and changes them.
 
     python -m paxtune.studies list [ROOT]
-    python -m paxtune.studies show|trials|best|diff|lineage|export|curves DIR …
+    python -m paxtune.studies show|trials|best|pareto|diff|lineage|export|curves DIR …
     python -m paxtune.studies add|confirm|import|retry|delete DIR …
     python -m paxtune.studies stop DIR [TRIAL …]
 
@@ -14,6 +14,7 @@ Exit codes: 0 done, 2 bad input.
 
 import argparse
 import contextlib
+import dataclasses
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -107,7 +108,12 @@ def _flags(is_in_service: bool) -> argparse.ArgumentParser:
     parser = add(
         'show', _show, 'shows what a study searches, how far it is, and its best', is_view=True
     )
-    parser.add_argument('--trial', type=int, metavar='TRIAL', help='what happened to this trial')
+    parser.add_argument(
+        '--trial',
+        type=_number_or_best,
+        metavar='TRIAL',
+        help='a number, or best: what happened to this trial, and what its model is, by layers',
+    )
     parser.add_argument('--watch', action='store_true', help='go on looking, until it is done')
     parser.add_argument(
         '--interval', type=_seconds, metavar='SECONDS', help='how often; every 2 s by default'
@@ -123,9 +129,26 @@ def _flags(is_in_service: bool) -> argparse.ArgumentParser:
     parser.add_argument('--limit', type=positive_int, metavar='N', help='only the first of them')
     parser = add('best', _best, 'shows the best trials, or the Pareto front', is_view=True)
     parser.add_argument('--top', type=positive_int, metavar='N', help='how many; 1 by default')
+    parser = add(
+        'pareto',
+        _pareto,
+        'shows which trials no other one beats in two numbers, and plots them',
+        is_view=True,
+    )
+    axis = 'a reward, or a metric, of which less is better; +METRIC where more is'
+    parser.add_argument(
+        '--x', metavar='METRIC', help=f'{axis}; the first of two rewards, else num_params'
+    )
+    parser.add_argument('--y', metavar='METRIC', help='the same; the other reward by default')
+    parser.add_argument('--out', metavar='FILE', help='a plot as well, FILE.html or FILE.png')
     parser = add('diff', _diff, 'shows what differs between two trials', is_view=True)
-    parser.add_argument('left', type=int, metavar='TRIAL')
-    parser.add_argument('right', type=int, metavar='TRIAL')
+    parser.add_argument(
+        'trials',
+        type=int,
+        nargs='+',
+        metavar='TRIAL',
+        help='two of them; one alone is compared with the trial that it was derived from',
+    )
     add('lineage', _lineage, 'draws which trial has its weights from which', is_view=True)
     parser = add('export', _export, 'writes a whole study as JSON')
     parser.add_argument('--out', metavar='FILE', help='standard output by default')
@@ -155,6 +178,12 @@ def _flags(is_in_service: bool) -> argparse.ArgumentParser:
     return flags
 
 
+def _number_or_best(text: str) -> int | str:
+    if text != 'best' and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f'expected the number of a trial, or best, not {text}')
+    return text if text == 'best' else int(text)
+
+
 def _seconds(text: str) -> float:
     number = float(text)
     if not 0.1 <= number <= 86400.0:
@@ -175,7 +204,7 @@ def _list(args: Args) -> None:
 
 def _show(args: Args) -> None:
     from paxtune.printing import write
-    from paxtune.study_tables import history_of, summary
+    from paxtune.study_tables import best_number, history_of, summary
 
     if args.watch:
         _watch(args)
@@ -183,7 +212,8 @@ def _show(args: Args) -> None:
     if args.interval is not None:
         raise UserError('--interval says how often --watch looks: give both')
     with _opened(args) as study:
-        write(summary(study) if args.trial is None else history_of(study, args.trial), args.format)
+        number = best_number(study) if args.trial == 'best' else args.trial
+        write(summary(study) if number is None else history_of(study, number), args.format)
 
 
 def _watch(args: Args) -> None:
@@ -217,12 +247,32 @@ def _best(args: Args) -> None:
         write(best_of(study, best, again), args.format)
 
 
+def _pareto(args: Args) -> None:
+    from paxtune import front_plot, fronts
+    from paxtune.printing import write
+    from trainer.directory import write_bytes
+
+    if args.out is not None:
+        front_plot.require(args.out)
+    with _opened(args) as study:
+        front = fronts.front_of(study, args.x, args.y)
+    shown = fronts.document(front)
+    if args.out is not None and front.points:
+        with _writing(args.out):
+            write_bytes(args.out, front_plot.drawn(front, args.out))
+        shown = dataclasses.replace(shown, remark=f'{shown.remark} Plotted in {args.out}.')
+    write(shown, args.format)
+
+
 def _diff(args: Args) -> None:
     from paxtune.printing import write
-    from paxtune.study_tables import difference
+    from paxtune.study_tables import difference, parent_of
 
+    if len(args.trials) > 2:
+        raise UserError(f'diff compares two trials: {len(args.trials)} are named')
     with _opened(args) as study:
-        write(difference(study, args.left, args.right), args.format)
+        left = args.trials[0] if len(args.trials) == 2 else parent_of(study, args.trials[0])
+        write(difference(study, left, args.trials[-1]), args.format)
 
 
 def _lineage(args: Args) -> None:
@@ -259,8 +309,15 @@ def _put(out: str | None, text: str) -> None:
     if out is None:
         say(text)
         return
-    try:
+    with _writing(out):
         write_text(out, text)
+
+
+@contextlib.contextmanager
+def _writing(out: str) -> Iterator[None]:
+    """Inside, the file of --out is written."""
+    try:
+        yield
     except OSError as error:
         raise UserError(f'--out={out}: cannot be written: {error.strerror}') from error
 

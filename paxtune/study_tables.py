@@ -134,7 +134,7 @@ def _rungs_reached(study: Study) -> dict[int, float] | None:
 
 
 def history_of(study: Study, number: int) -> Document:
-    """What became of a trial: how it stands, and what happened to it, oldest first.
+    """What became of a trial: how it stands, what happened to it, oldest first, and what it is.
 
     Raises:
         UserError: there is no such trial.
@@ -155,9 +155,17 @@ def history_of(study: Study, number: int) -> Document:
     }
     events = [{**event, 'time': _moment(event.get('time'))} for event in trial.history]
     names = ['time', 'event', 'attempt', 'worker', 'step', 'detail']
-    remark = '' if events else f'Nothing has happened to trial {number} yet.'
+    remarks = [] if events else [f'Nothing has happened to trial {number} yet.']
     tables = [_upright(told, f'trial {number}', 'value'), Table(events, names, 'History')]
-    return Document(exchange.content(trial), trial.history, names, tables, remark)
+    data = exchange.content(trial)
+    if study.space.is_tunable:
+        # Imported here, and below: a study of a function has no use for JAX.
+        from paxtune.architecture_tables import architecture
+
+        model = architecture(study, trial)
+        data, tables = {**data, 'architecture': model.data}, [*tables, *model.tables]
+        remarks += model.problems
+    return Document(data, trial.history, names, tables, '\n'.join(remarks))
 
 
 def _moment(text: Any) -> Any:
@@ -225,8 +233,36 @@ def best_trials(study: Study, count: int | None = None) -> list[Trial]:
     return study.pareto_front if study.rewards else []
 
 
+def best_number(study: Study) -> int:
+    """The number of the best trial.
+
+    Raises:
+        UserError: there is none.
+    """
+    best = study.best
+    if best is None:
+        raise UserError(f'--trial=best: no trial of {study.directory or "the study"} was completed')
+    return best.id
+
+
+def parent_of(study: Study, number: int) -> int:
+    """The trial that another one was derived from: whose decisions were changed, or whose weights.
+
+    Raises:
+        UserError: there is no such trial, or it was derived from none.
+    """
+    trial = study.trial(number)
+    if trial.parent is not None:
+        return trial.parent
+    if trial.weights_from is not None:
+        return trial.weights_from[0]
+    raise UserError(
+        f'trial {number} was derived from no other one: name the trial that it is compared with'
+    )
+
+
 def difference(study: Study, left: int, right: int) -> Document:
-    """What differs between the experiments of two trials, and their rewards.
+    """What differs between the experiments of two trials, their layers, their costs and rewards.
 
     Raises:
         UserError: there is no such trial, or its decisions make no experiment.
@@ -246,13 +282,20 @@ def difference(study: Study, left: int, right: int) -> Document:
         {'path': name, 'left': rewards[0].get(name), 'right': rewards[1].get(name)}
         for name in columns
     ]
-    data = {'left': sides[0], 'right': sides[1], 'differences': rows}
+    data: dict[str, Any] = {'left': sides[0], 'right': sides[1], 'differences': rows}
     tables = [
         Table([side | rewards[i] for i, side in enumerate(sides)], ['trial', 'state', *columns]),
         Table(rows, ['path', 'left', 'right'], f'Trial {left} → trial {right}'),
     ]
-    remark = '' if rows else 'Their experiments are equal.'
-    return Document(data, [*rows, *about], ['path', 'left', 'right'], tables, remark)
+    remarks = [] if rows else ['Their experiments are equal.']
+    if rows and study.space.is_tunable:
+        from paxtune.architecture_tables import compared
+
+        models = compared(study, *trials)
+        data['architecture'] = models.data
+        tables += models.tables
+        remarks += models.problems
+    return Document(data, [*rows, *about], ['path', 'left', 'right'], tables, '\n'.join(remarks))
 
 
 def _experiment(trial: Trial) -> Any:

@@ -140,6 +140,6 @@ def test_every_command_on_studies_is_there(capsys: pytest.CaptureFixture[str]) -
         studies.main(['--help'])
     listed = capsys.readouterr().out.partition('COMMAND\n')[2].partition('\n\n')[0]
     names = re.findall(r'^    (\w+)', listed, re.MULTILINE)
-    assert len(names) == 14
+    assert len(names) == 15
     for name in names:
         assert any(words[2:4] == ['paxtune.studies', name] for words in COMMANDS), name

@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax
@@ -162,8 +162,18 @@ def device_memory_limit() -> int | None:
     return None if stats is None else stats.get('bytes_limit')
 
 
-def _traced(task: Task, element_spec: ElementSpec) -> dict[str, float]:
+def abstract_loss(
+    task: Task, element_spec: ElementSpec
+) -> tuple[Callable[..., Any], TrainState, tuple[Any, ...]]:
+    """The loss of a training step, to be traced.
+
+    Returns:
+        The function; a new train state, as shapes; and the function's arguments, as shapes:
+        variables, batch, random key, numbers.
+    """
+    path = task.sym_path
     task = task.clone(deep=True)
+    task.sym_setpath(path)  # Where messages say that something does not fit.
     for component in components(task):
         if isinstance(component, MultiHead):
             # A fused kernel does the same products, but is traced only where its device is.
@@ -182,9 +192,19 @@ def _traced(task: Task, element_spec: ElementSpec) -> dict[str, float]:
 
     state = jax.eval_shape(state_of, random_key, values)
     variables = {PARAMS: state.params, NON_TRAINABLE: state.non_trainable}
-    forward_flops = flops(loss, variables, batch, random_key, values)
+    return loss, state, (variables, batch, random_key, values)
+
+
+def training_flops(forward_flops: int, num_tokens: int) -> float:
+    """Those of training on a token, of those of the loss of a batch."""
+    return 3 * forward_flops / num_tokens
+
+
+def _traced(task: Task, element_spec: ElementSpec) -> dict[str, float]:
+    loss, state, args = abstract_loss(task, element_spec)
+    num_tokens = task.num_tokens(dict(element_spec))
     return {
         'num_params': float(sum(leaf.size for leaf in jax.tree.leaves(state.params))),
-        'flops_per_token': 3 * forward_flops / task.num_tokens(batch),
+        'flops_per_token': training_flops(flops(loss, *args), num_tokens),
         'state_bytes': float(sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))),
     }

@@ -168,14 +168,19 @@ def trial_directory_name(number: int, decisions: Mapping[str, Any]) -> str:
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Writes a file so that readers find the old text or the new one, never a part of it."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """The same with bytes."""
     if not is_local(path):
-        epath.Path(path).write_bytes(text.encode())  # A remote store writes a file whole.
+        epath.Path(path).write_bytes(content)  # A remote store writes a file whole.
         return
     path = Path(path)
     partial = path.with_name(f'.{path.name}.{os.getpid()}.partial')
     try:
-        with open(partial, 'w', encoding='utf-8') as file:
-            file.write(text)
+        with open(partial, 'wb') as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)

@@ -481,7 +481,6 @@ def test_with_exp_classes_are_known_and_who_reads_may_leave(made: Path) -> None:
         [],
         ['shw', 'x'],
         ['show'],
-        ['diff', 'x', '1'],
         ['diff', 'x', 'one', '2'],
         ['trials', 'x', '--limit=0'],
         ['trials', 'x', '--state=lost'],
