@@ -81,13 +81,14 @@ def costs(space: 'Space', decided: Sequence['Decisions'], is_measured: bool = Fa
     units: set[str] = set()
     for decisions in decided:
         try:
-            metrics, refusal, unit = _appraised(space.materialize(decisions), limits, is_measured)
+            experiment = space.materialize(decisions)
+            metrics, refusal, counted = _appraised(experiment, limits, is_measured)
         # Whatever tracing an impossible model raises is a reason, as it is in a trial.
         except Exception as error:
             reasons.append(str(error).strip().split('\n')[0] or type(error).__name__)
             continue
         known.append(metrics)
-        units |= unit
+        units |= counted
         if refusal is not None:
             reasons.append(refusal)
             continue
