@@ -13,15 +13,23 @@ from etils import epy
 with epy.lazy_api_imports(globals()):
     from paxtune.algorithms import CMAES as CMAES
     from paxtune.algorithms import NSGA2 as NSGA2
+    from paxtune.algorithms import AnyMutation as AnyMutation
+    from paxtune.algorithms import ChangeLayer as ChangeLayer
+    from paxtune.algorithms import ChangeOneDecision as ChangeOneDecision
     from paxtune.algorithms import Default as Default
+    from paxtune.algorithms import DeleteLayer as DeleteLayer
     from paxtune.algorithms import DnaGenerator as DnaGenerator
     from paxtune.algorithms import Eagle as Eagle
     from paxtune.algorithms import GPBandit as GPBandit
     from paxtune.algorithms import Grid as Grid
     from paxtune.algorithms import HillClimbing as HillClimbing
+    from paxtune.algorithms import InsertLayer as InsertLayer
+    from paxtune.algorithms import LayerRangeCrossover as LayerRangeCrossover
     from paxtune.algorithms import QuasiRandom as QuasiRandom
     from paxtune.algorithms import RandomSearch as RandomSearch
     from paxtune.algorithms import RegularizedEvolution as RegularizedEvolution
+    from paxtune.algorithms import SwapLayers as SwapLayers
+    from paxtune.algorithms import UniformCrossover as UniformCrossover
     from paxtune.algorithms import VizierDesigner as VizierDesigner
     from paxtune.api import load_study as load_study
     from paxtune.api import tune as tune

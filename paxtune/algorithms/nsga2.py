@@ -7,9 +7,10 @@ from typing import TypeAlias
 import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, PastTrial, Request, Suggestion
-from paxtune.algorithms.crossover import crossover
+from paxtune.algorithms.crossover import Crossover, UniformCrossover
+from paxtune.algorithms.mutations import ChangeOneDecision, Mutation
 from paxtune.algorithms.quasi_random import spread_open
-from paxtune.algorithms.sampling import mutate, num_changeable
+from paxtune.algorithms.sampling import num_changeable
 from paxtune.decisions import Decisions
 from paxtune.pareto import crowding, ranks
 from trainer.errors import UserError
@@ -37,21 +38,20 @@ class NSGA2(Algorithm):
     Attributes:
         population_size: how many trials have children.
         crossover_rate: how many of the children have two parents, from 0 to 1.
-        step: how far a number moves when it mutates: a standard deviation, as a share of the range
-            on its scale. None where it is drawn anew.
+        mutation: how a child comes to differ; about one happens to each.
+        crossover: how the decisions of two parents are mixed.
     """
 
     population_size: int = 20
     crossover_rate: float = 0.9
-    step: float | None = 0.1
+    mutation: Mutation = ChangeOneDecision(step=0.1)
+    crossover: Crossover = UniformCrossover()
 
     def check(self) -> None:
         if self.population_size < 2:
             raise ValueError(f'population_size must be at least 2: {self.population_size}')
         if not 0.0 <= self.crossover_rate <= 1.0:
             raise ValueError(f'crossover_rate must lie between 0 and 1: {self.crossover_rate}')
-        if self.step is not None and self.step <= 0.0:
-            raise ValueError(f'step must be greater than 0: {self.step}')
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         if not num_objectives:
@@ -59,6 +59,8 @@ class NSGA2(Algorithm):
                 'NSGA2 needs a reward, to know the better trials by. Without one, RandomSearch, '
                 'QuasiRandom and Grid can be used.'
             )
+        self.mutation.check_space(spec)
+        self.crossover.check_space(spec)
 
     def suggest(self, request: Request) -> Suggestion:
         completed = [trial for trial in request.history if trial.scores]
@@ -78,10 +80,10 @@ class NSGA2(Algorithm):
     ) -> Decisions:
         child = parents[0].decisions
         if rng.random() < self.crossover_rate:
-            child = crossover(spec, child, parents[1].decisions, rng)
+            child = self.crossover.cross(spec, child, parents[1].decisions, rng)
         count = num_changeable(spec, child)
         for _ in range(sum(rng.random() * count < 1.0 for _ in range(count))):
-            child = mutate(spec, child, rng, self.step)
+            child = self.mutation.mutate(spec, child, rng) or child
         return child
 
 

@@ -1,14 +1,17 @@
 """Regularized evolution."""
 
 import operator
+import random
 from collections.abc import Sequence
 from typing import Literal
 
 import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, PastTrial, Request, Suggestion
+from paxtune.algorithms.crossover import Crossover
+from paxtune.algorithms.mutations import ChangeOneDecision, Mutation
 from paxtune.algorithms.quasi_random import spread_open
-from paxtune.algorithms.sampling import draw_open, mutate, num_changeable
+from paxtune.algorithms.sampling import draw_open
 from paxtune.pareto import crowding, ranks
 from trainer.errors import UserError
 
@@ -20,7 +23,9 @@ class RegularizedEvolution(Algorithm):
 
     The first trials are random, or evenly spread. From then on, the best of a few trials that are
     drawn from the youngest ones that completed becomes the parent; its child differs in exactly one
-    decision.
+    decision, or in what another `mutation` changes. With a `crossover`, some children have a second
+    parent, drawn like the first, and mutate then.
+
     Trials that were stopped early count with the reward they had; infeasible ones do not count.
     With several rewards, better is who stands on a better Pareto front of the population, and, of
     one front, who stands where it is less crowded (Deb et al. 2002).
@@ -28,15 +33,18 @@ class RegularizedEvolution(Algorithm):
     Attributes:
         population_size: how many trials, the youngest ones, are the population.
         tournament_size: how many of them are drawn to find a parent.
-        step: how far a number moves when it changes: a standard deviation, as a share of the range
-            on its scale. None where it is drawn anew.
         first: how the trials are drawn that come before there is a population.
+        mutation: how a child comes to differ.
+        crossover: how two parents have one child; None where all children have one parent.
+        crossover_rate: how many of the children have two parents, from 0 to 1.
     """
 
     population_size: int = 50
     tournament_size: int = 10
-    step: float | None = None
     first: Literal['random', 'quasi_random'] = 'random'
+    mutation: Mutation = ChangeOneDecision()
+    crossover: Crossover | None = None
+    crossover_rate: float = 0.5
 
     def check(self) -> None:
         if not 1 <= self.tournament_size <= self.population_size:
@@ -44,30 +52,44 @@ class RegularizedEvolution(Algorithm):
                 f'tournament_size ({self.tournament_size}) must lie between 1 and '
                 f'population_size ({self.population_size})'
             )
-        if self.step is not None and self.step <= 0.0:
-            raise ValueError(f'step must be greater than 0: {self.step}')
+        if not 0.0 <= self.crossover_rate <= 1.0:
+            raise ValueError(f'crossover_rate must lie between 0 and 1: {self.crossover_rate}')
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         if not num_objectives:
             raise UserError('RegularizedEvolution needs a reward, to know the better trials by.')
+        self.mutation.check_space(spec)
+        if self.crossover is not None:
+            self.crossover.check_space(spec)
 
     def suggest(self, request: Request) -> Suggestion:
         rng = request.rng()
         completed = [trial for trial in request.history if trial.scores]
         population = completed[-self.population_size :]
         grown = len(population) == self.population_size
-        if grown and num_changeable(request.spec, population[0].decisions):
-            fitness = _fitness(population)
-            for _ in range(_MAX_TRIES):
-                drawn = rng.sample(range(len(population)), self.tournament_size)
-                # Of equals the oldest wins, in whatever order they were drawn.
-                parent = population[max(drawn, key=lambda index: (fitness[index], -index))]
-                child = mutate(request.spec, parent.decisions, rng, self.step)
-                if request.is_open(child):
-                    return Suggestion(child, parent.id if parent.id > 0 else None)
+        fitness = _fitness(population) if grown else []
+        for _ in range(_MAX_TRIES if grown else 0):
+            parent = self._winner(population, fitness, rng)
+            origin = parent.decisions
+            if self.crossover is not None and rng.random() < self.crossover_rate:
+                other = self._winner(population, fitness, rng)
+                origin = self.crossover.cross(request.spec, origin, other.decisions, rng)
+            child = self.mutation.mutate(request.spec, origin, rng)
+            if child is not None and request.is_open(child):
+                return Suggestion(child, parent.id if parent.id > 0 else None)
         # The population is small, or all around it was tried.
         spread = self.first == 'quasi_random' and not grown
         return Suggestion(spread_open(request) if spread else draw_open(request, rng))
+
+    def _winner(
+        self,
+        population: Sequence[PastTrial],
+        fitness: Sequence[tuple[float, ...]],
+        rng: random.Random,
+    ) -> PastTrial:
+        drawn = rng.sample(range(len(population)), self.tournament_size)
+        # Of equals the oldest wins, in whatever order they were drawn.
+        return population[max(drawn, key=lambda index: (fitness[index], -index))]
 
 
 def _fitness(population: Sequence[PastTrial]) -> list[tuple[float, ...]]:

@@ -119,6 +119,20 @@ def complete(spec: pg.DNASpec, given: Decisions, rng: random.Random) -> Decision
         {'x': 1, 'x[=1/2]': 0.5, 'y': 0}
     """
     known = _implied(given) | given
+    decisions = fill(spec, known, rng)
+    to_dna(spec, decisions)  # Raises where one is out of range.
+    for id_, value in known.items():
+        if decisions.get(id_) != value:
+            raise ValueError(f'{id_ or "the decision"} = {value} does not fit with the others')
+    return decisions
+
+
+def fill(spec: pg.DNASpec, known: Decisions, rng: random.Random) -> Decisions:
+    """Decisions that are known where they come up, and those that are missing, drawn at random.
+
+    Raises:
+        ValueError: the known indices of one choice are out of range, or leave none for the others.
+    """
 
     def choose(at: Point) -> Sequence[int] | float:
         fixed = [known.get(id_) for id_ in ids(at)]
@@ -127,12 +141,7 @@ def complete(spec: pg.DNASpec, given: Decisions, rng: random.Random) -> Decision
         indices = [None if each is None else int(each) for each in fixed]
         return _complete_choice(at, indices, rng)
 
-    decisions = decide(spec, choose)
-    to_dna(spec, decisions)  # Raises where one is out of range.
-    for id_, value in known.items():
-        if decisions.get(id_) != value:
-            raise ValueError(f'{id_ or "the decision"} = {value} does not fit with the others')
-    return decisions
+    return decide(spec, choose)
 
 
 def _implied(given: Decisions) -> Decisions:
@@ -211,14 +220,7 @@ def mutate(
         kept = parent | {point.id.path: _another_number(point, parent[point.id.path], rng, step)}
     else:
         kept = _change_choice(point, parent, rng)
-
-    def choose(at: Point) -> Sequence[int] | float:
-        known = [kept[id_] for id_ in ids(at) if id_ in kept]
-        if not known:
-            return draw_point(at, rng)
-        return known[0] if isinstance(at, pg.geno.Float) else [int(index) for index in known]
-
-    return decide(spec, choose)
+    return fill(spec, kept, rng)
 
 
 def _can_change(point: Point) -> bool:

@@ -57,7 +57,13 @@ def small_integers() -> Any:
     return pg.Dict(depth=pg.oneof([intv(1, 3), 'none']), width=intv(1, 2, 'log'))
 
 
-SPACES: Sequence[Callable[[], Any]] = (log_range, conditional, several, small, integers)
+def program() -> Any:
+    layers = [pg.oneof([pg.Dict(width=pg.oneof([1, 2])), 'attention', 'none']) for _ in range(3)]
+    return pg.Dict(layers=['fixed', *layers])
+
+
+SPACES: Sequence[Callable[[], Any]] = (log_range, conditional, several, small, integers, program)
+PROGRAMS = (several, integers, program)  # With lists of which several elements are decided.
 
 
 def merit(decisions: Decisions) -> float:
@@ -145,14 +151,19 @@ def _searches(algorithm: Algorithm, spec: pg.DNASpec, num_objectives: int = 1) -
     return True
 
 
-def check_algorithm(algorithm: Algorithm) -> None:
-    """Everything below."""
+def check_algorithm(algorithm: Algorithm, spaces: Sequence[Callable[[], Any]] = SPACES) -> None:
+    """Everything below.
+
+    Args:
+        algorithm: what is checked.
+        spaces: all of those that it might search.
+    """
     check_json(algorithm)
     for make in (small, small_integers):
         check_covers_a_finite_space(algorithm, pg.dna_spec(make()))
     check_scales(algorithm)
-    searched = [make for make in SPACES if _searches(algorithm, pg.dna_spec(make()))]
-    assert {small, integers} <= set(searched), 'finite spaces can be searched'
+    searched = [make for make in spaces if _searches(algorithm, pg.dna_spec(make()))]
+    assert {small, integers} & set(spaces) <= set(searched), 'finite spaces can be searched'
     for make in searched:
         spec = pg.dna_spec(make())
         check_suggestions_are_legal(algorithm, spec)

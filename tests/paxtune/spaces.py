@@ -74,3 +74,12 @@ def values(draw: st.DrawFn) -> Any:
     names = ['rate', 'layer', 'list_of', 'x']
     decisions = draw(st.lists(DECISIONS, min_size=1, max_size=3))
     return pg.Dict({'fixed': 3} | dict(zip(names, decisions, strict=False)))
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Any:
+    """A symbolic value with a list of layers in it, most of which are alike."""
+    alike, other = draw(DECISIONS), draw(DECISIONS | _SCALARS)
+    others = draw(st.lists(st.booleans(), min_size=3, max_size=5))
+    layers = [pg.clone(other if each else alike, deep=True) for each in others]
+    return pg.Dict(layers=[*layers, pg.clone(alike, deep=True)], rate=draw(RANGES))

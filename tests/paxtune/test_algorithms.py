@@ -10,17 +10,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paxtune.algorithms import (
+    AnyMutation,
+    ChangeOneDecision,
     Exhausted,
+    InsertLayer,
+    LayerRangeCrossover,
     PastTrial,
     RandomSearch,
     RegularizedEvolution,
     Request,
+    SwapLayers,
+    UniformCrossover,
 )
 from paxtune.algorithms.quasi_random import QuasiRandom
 from paxtune.algorithms.sampling import draw, mutate
 from paxtune.algorithms.scales import from_share, to_share
 from paxtune.decisions import Decisions, active_points, ids, to_dna
-from tests.conformance.algorithm_suite import ask, check_algorithm, conditional, past, run
+from tests.conformance.algorithm_suite import (
+    PROGRAMS,
+    ask,
+    check_algorithm,
+    conditional,
+    past,
+    program,
+    run,
+)
 from tests.paxtune.spaces import values
 from trainer.errors import UserError
 from trainer.ranges import intv
@@ -33,10 +47,23 @@ from trainer.ranges import intv
         RegularizedEvolution(),
         RegularizedEvolution(population_size=3, tournament_size=2, first='quasi_random'),
         RegularizedEvolution(population_size=1, tournament_size=1),
+        RegularizedEvolution(2, 1, mutation=AnyMutation()),
+        RegularizedEvolution(2, 1, crossover=UniformCrossover(), crossover_rate=1.0),
     ],
 )
 def test_algorithms_conform(algorithm):
     check_algorithm(algorithm)
+
+
+@pytest.mark.parametrize(
+    'algorithm',
+    [
+        RegularizedEvolution(2, 1, mutation=InsertLayer()),
+        RegularizedEvolution(3, 2, mutation=AnyMutation(), crossover=LayerRangeCrossover()),
+    ],
+)
+def test_algorithms_that_change_layers_alone_conform(algorithm):
+    check_algorithm(algorithm, PROGRAMS)
 
 
 def _draws(decision: Any, count: int = 2000) -> list[Any]:
@@ -473,11 +500,55 @@ def test_evolution_finds_the_better_half_more_often_than_chance():
 def test_evolution_with_a_step_changes_numbers_locally():
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-6, 1.0, 'log')))
     history = [PastTrial(1, {'x': 1e-3}, 'completed', (1.0,))]
-    algorithm = RegularizedEvolution(1, tournament_size=1, step=0.01)
+    algorithm = RegularizedEvolution(1, 1, mutation=ChangeOneDecision(step=0.01))
     children = [ask(algorithm, spec, history, seed).decisions['x'] for seed in range(20)]
     assert all(5e-4 < child < 2e-3 for child in children)
-    with pytest.raises(ValueError, match='step must be greater than 0'):
-        RegularizedEvolution(step=0.0)
+
+
+def test_evolution_mutates_as_it_is_told():
+    spec = pg.dna_spec(program())
+    history = run(RandomSearch(), spec, 1, infeasible=0.0)
+    algorithm = RegularizedEvolution(1, 1, mutation=SwapLayers())
+    parent = history[0].decisions
+    for seed in range(10):
+        child = ask(algorithm, spec, history, seed)
+        assert child.parent == 1
+        assert child.decisions != parent
+        assert sorted(child.decisions.values()) == sorted(parent.values())
+
+
+def test_evolution_crosses_the_winners_of_two_tournaments():
+    spec = pg.dna_spec(pg.Dict({f'x{i}': pg.oneof([1, 2, 3]) for i in range(8)}))
+    history = [
+        PastTrial(number, {f'x{i}': number - 1 for i in range(8)}, 'completed', (0.0,))
+        for number in (1, 2)
+    ]
+
+    def mixed(rate: float) -> int:
+        algorithm = RegularizedEvolution(2, 1, crossover=UniformCrossover(), crossover_rate=rate)
+        children = [ask(algorithm, spec, history, seed) for seed in range(40)]
+        assert {child.parent for child in children} == {1, 2}
+        counts = [Counter(child.decisions.values()).most_common() for child in children]
+        return sum(count[0][1] < 7 for count in counts)  # One of eight is the mutation.
+
+    assert mixed(0.0) == 0
+    assert 8 < mixed(1.0) < 32  # Half of the time, both tournaments have the same winner.
+
+
+def test_evolution_says_that_a_mutation_or_a_crossover_has_nothing_to_change():
+    spec = pg.dna_spec(conditional())
+    for algorithm in (
+        RegularizedEvolution(mutation=InsertLayer()),
+        RegularizedEvolution(crossover=LayerRangeCrossover()),
+    ):
+        with pytest.raises(UserError, match=r'no list of which at least two.*Use '):
+            algorithm.check_space(spec, 1)
+        algorithm.check_space(pg.dna_spec(program()), 1)
+
+
+def test_evolution_checks_its_rate_of_crossover():
+    with pytest.raises(ValueError, match='crossover_rate must lie between 0 and 1'):
+        RegularizedEvolution(crossover_rate=-0.1)
 
 
 @pytest.mark.parametrize('sizes', [(4, 5), (4, 0), (0, 0)])

@@ -1,15 +1,18 @@
 import random
+import re
 from collections import Counter
 
 import pyglove as pg
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paxtune.algorithms.crossover import crossover
+from paxtune.algorithms.crossover import LayerRangeCrossover, UniformCrossover
 from paxtune.algorithms.sampling import draw
 from paxtune.decisions import Decisions, to_dna
 from tests.conformance.algorithm_suite import conditional
-from tests.paxtune.spaces import values
+from tests.paxtune.spaces import programs, values
+from trainer.errors import UserError
 
 
 @settings(deadline=None, max_examples=15)
@@ -19,7 +22,7 @@ def test_children_are_legal_and_have_only_what_a_parent_has(value, seed):
     rng = random.Random(seed)
     mother, father = draw(spec, rng), draw(spec, rng)
     before = dict(mother), dict(father)
-    child = crossover(spec, mother, father, rng)
+    child = UniformCrossover().cross(spec, mother, father, rng)
     assert list(to_dna(spec, child).to_dict()) == list(child)
     assert (mother, father) == before
     for point in spec.decision_points:
@@ -34,12 +37,14 @@ def test_the_child_of_equal_parents_is_like_them(value, seed):
     spec = pg.dna_spec(value)
     rng = random.Random(seed)
     parent = draw(spec, rng)
-    assert crossover(spec, parent, parent, rng) == parent
+    assert UniformCrossover().cross(spec, parent, parent, rng) == parent
 
 
 def _children(value: object, mother: Decisions, father: Decisions) -> list[Decisions]:
     spec = pg.dna_spec(value)
-    return [crossover(spec, mother, father, random.Random(seed)) for seed in range(400)]
+    return [
+        UniformCrossover().cross(spec, mother, father, random.Random(seed)) for seed in range(400)
+    ]
 
 
 def test_decisions_come_from_either_parent_with_even_chances():
@@ -95,3 +100,61 @@ def test_sorted_candidates_are_those_of_the_parents_and_bring_what_is_inside():
             candidate = int(child[f'x[{place}]'])
             assert child[f'x[{place}][={candidate}/5].y'] in inside[candidate]
     assert pairs == {(0, 2), (2, 4)}  # Both have 2.
+
+
+def _layers(value: object, decisions: Decisions) -> list[object]:
+    """The layers of the experiment that decisions make."""
+    return list(pg.materialize(value, to_dna(pg.dna_spec(value), decisions)).layers)
+
+
+@settings(deadline=None, max_examples=15)
+@given(programs(), st.integers(0, 2**32))
+def test_a_range_of_layers_comes_from_the_second_parent(value, seed):
+    spec = pg.dna_spec(value)
+    rng = random.Random(seed)
+    mother, father = draw(spec, rng), draw(spec, rng)
+    before = dict(mother), dict(father)
+    child = LayerRangeCrossover().cross(spec, mother, father, random.Random(seed))
+    assert list(to_dna(spec, child).to_dict()) == list(child)
+    assert (mother, father) == before
+    assert LayerRangeCrossover().cross(spec, mother, father, random.Random(seed)) == child
+    assert LayerRangeCrossover().cross(spec, mother, mother, rng) == mother
+    # Each layer is a parent's; those of the father stand beside each other.
+    pairs = zip(*(_layers(value, each) for each in (mother, father, child)), strict=True)
+    assert re.fullmatch(
+        '[ms]*[fs]*[ms]*',
+        ''.join('s' if pg.eq(m, f) else 'm' if pg.eq(m, c) else 'f' * pg.eq(f, c) or 'x'
+                for m, f, c in pairs),
+    )  # fmt: skip
+    rates = [each.get('rate') for each in (mother, child)]
+    assert rates[0] == rates[1]
+
+
+def test_any_range_of_layers_may_come():
+    value = pg.Dict(layers=[pg.oneof(['m', 'f']) for _ in range(4)], x=pg.oneof(['m', 'f']))
+    mother, father = (draw(pg.dna_spec(value), random.Random(0)) for _ in range(2))
+    mother, father = dict.fromkeys(mother, 0), dict.fromkeys(father, 1)
+    spec = pg.dna_spec(value)
+    cross = LayerRangeCrossover().cross
+    children = [cross(spec, mother, father, random.Random(seed)) for seed in range(400)]
+    counts = Counter(''.join('mf'[int(i)] for i in child.values()) for child in children)
+    expected = {
+        'm' * begin + 'f' * (end - begin) + 'm' * (4 - end) + 'm'
+        for begin in range(4)
+        for end in range(begin + 1, 5)
+    }
+    assert set(counts) == expected
+    assert all(abs(count - 40) < 30 for count in counts.values())
+
+
+def test_without_a_program_in_both_parents_the_child_is_like_the_first():
+    value = pg.Dict(x=pg.oneof([None, [pg.oneof([1, 2]), pg.oneof([3, 4])]]))
+    spec = pg.dna_spec(value)
+    without: Decisions = {'x': 0}
+    having: Decisions = {'x': 1, 'x[=1/2][0]': 0, 'x[=1/2][1]': 1}
+    cross = LayerRangeCrossover().cross
+    for mother, father in ((without, having), (having, without), (without, without)):
+        assert cross(spec, mother, father, random.Random(0)) == mother
+    LayerRangeCrossover().check_space(spec)
+    with pytest.raises(UserError, match=r'LayerRangeCrossover.*no list.*Use UniformCrossover'):
+        LayerRangeCrossover().check_space(pg.dna_spec(conditional()))

@@ -4,19 +4,47 @@ from collections.abc import Sequence
 import pyglove as pg
 import pytest
 
-from paxtune.algorithms import NSGA2, Algorithm, PastTrial, RandomSearch
+from paxtune.algorithms import (
+    NSGA2,
+    Algorithm,
+    AnyMutation,
+    ChangeLayer,
+    ChangeOneDecision,
+    LayerRangeCrossover,
+    PastTrial,
+    RandomSearch,
+    SwapLayers,
+)
 from paxtune.algorithms.nsga2 import _survivors
+from paxtune.decisions import Decisions
 from paxtune.pareto import front
-from tests.conformance.algorithm_suite import ask, check_algorithm, conditional, run
+from tests.conformance.algorithm_suite import (
+    PROGRAMS,
+    ask,
+    check_algorithm,
+    conditional,
+    program,
+    run,
+)
 from tests.paxtune.climbing import best_of, bowl, bowl_spec
 from trainer.errors import UserError
 
 
 @pytest.mark.parametrize(
-    'algorithm', [NSGA2(), NSGA2(population_size=3), NSGA2(2, crossover_rate=0.0, step=None)]
+    'algorithm',
+    [
+        NSGA2(),
+        NSGA2(population_size=3),
+        NSGA2(2, crossover_rate=0.0, mutation=ChangeOneDecision()),
+    ],
 )
 def test_conforms(algorithm):
     check_algorithm(algorithm)
+
+
+def test_conforms_with_layers():
+    algorithm = NSGA2(2, mutation=AnyMutation(), crossover=LayerRangeCrossover())
+    check_algorithm(algorithm, PROGRAMS)
 
 
 def _trials(scores: Sequence[tuple[float, ...]]) -> list[PastTrial]:
@@ -63,10 +91,13 @@ def test_children_mix_two_parents_and_mutate_about_one_decision():
 def test_numbers_mutate_locally_on_their_scale():
     spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-6, 1.0, 'log')))
     parents = [PastTrial(i, {'rate': 1e-3 * i}, 'completed', (1.0,)) for i in (1, 2)]
-    near = [ask(NSGA2(2, step=0.01), spec, parents, seed).decisions for seed in range(20)]
-    assert all(5e-4 < child['rate'] < 4e-3 for child in near)
-    anew = [ask(NSGA2(2, step=None), spec, parents, seed).decisions for seed in range(20)]
-    assert any(child['rate'] < 1e-5 for child in anew)
+
+    def children(step: float | None) -> list[Decisions]:
+        algorithm = NSGA2(2, mutation=ChangeOneDecision(step=step))
+        return [ask(algorithm, spec, parents, seed).decisions for seed in range(20)]
+
+    assert all(5e-4 < child['rate'] < 4e-3 for child in children(0.01))
+    assert any(child['rate'] < 1e-5 for child in children(None))
 
 
 def test_trials_of_earlier_studies_are_parents_without_a_name():
@@ -116,11 +147,35 @@ def test_it_needs_a_reward():
 
 
 @pytest.mark.parametrize(
+    'algorithm', [NSGA2(mutation=ChangeLayer()), NSGA2(crossover=LayerRangeCrossover())]
+)
+def test_what_changes_layers_alone_needs_a_program(algorithm):
+    with pytest.raises(UserError, match='has no list of which at least two elements'):
+        algorithm.check_space(pg.dna_spec(conditional()), 1)
+    algorithm.check_space(pg.dna_spec(program()), 1)
+
+
+def test_layers_move_along_the_front():
+    spec = pg.dna_spec(pg.Dict(layers=[pg.oneof(list(range(9))) for _ in range(8)]))
+    parents = [
+        PastTrial(1, {f'layers[{i}]': i for i in range(8)}, 'completed', (1.0, 0.0)),
+        PastTrial(2, {f'layers[{i}]': 8 for i in range(8)}, 'completed', (0.0, 1.0)),
+    ]
+    algorithm = NSGA2(2, mutation=SwapLayers(), crossover=LayerRangeCrossover())
+    children = [list(ask(algorithm, spec, parents, seed).decisions.values()) for seed in range(60)]
+    # Nothing is drawn anew: each layer but 8 stands once, 8 anywhere.
+    for child in children:
+        kept = [layer for layer in child if layer != 8]
+        assert len(set(kept)) == len(kept)
+    assert any(0 < child.count(8) < 8 for child in children)
+    assert any(kept != sorted(kept) for child in children if (kept := [c for c in child if c < 8]))
+
+
+@pytest.mark.parametrize(
     ('fields', 'message'),
     [
         ({'population_size': 1}, 'population_size must be at least 2'),
         ({'crossover_rate': 1.5}, 'crossover_rate must lie between 0 and 1'),
-        ({'step': 0.0}, 'step must be greater than 0'),
     ],
 )
 def test_fields_are_checked(fields, message):

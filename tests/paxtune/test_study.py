@@ -7,11 +7,13 @@ from vizier.service import pyvizier as svz
 from paxtune.algorithms import (
     CMAES,
     NSGA2,
+    AnyMutation,
     Grid,
     HillClimbing,
     QuasiRandom,
     RandomSearch,
     RegularizedEvolution,
+    UniformCrossover,
 )
 from paxtune.policies import MedianStopping, Stop
 from paxtune.rewards import MetricReward, NonFiniteRewardError
@@ -49,6 +51,7 @@ def test_an_open_study_sees_a_larger_number_of_trials(tmp_path):
         Grid(shuffle=True),
         HillClimbing(starts=2),
         RegularizedEvolution(3, 2),
+        RegularizedEvolution(2, 2, mutation=AnyMutation(), crossover=UniformCrossover()),
         NSGA2(population_size=2),
         CMAES(population_size=4),
     ],
