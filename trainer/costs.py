@@ -202,9 +202,8 @@ def training_flops(forward_flops: int, num_tokens: int) -> float:
 
 def _traced(task: Task, element_spec: ElementSpec) -> dict[str, float]:
     loss, state, args = abstract_loss(task, element_spec)
-    num_tokens = task.num_tokens(dict(element_spec))
     return {
         'num_params': float(sum(leaf.size for leaf in jax.tree.leaves(state.params))),
-        'flops_per_token': training_flops(flops(loss, *args), num_tokens),
+        'flops_per_token': training_flops(flops(loss, *args), task.num_tokens(args[1])),
         'state_bytes': float(sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))),
     }

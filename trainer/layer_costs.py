@@ -90,14 +90,13 @@ def layer_costs(experiment: Experiment) -> list[LayerCost]:
     """
     experiment = resolve(experiment)
     task = experiment.task
-    element_spec = experiment.train_input.element_spec()
-    loss, state, args = abstract_loss(task, element_spec)
+    loss, state, args = abstract_loss(task, experiment.train_input.element_spec())
     ran: dict[Path, Layer] = {}
     operations = flops_by_scope(_watched(loss, ran), _SCOPES, *args)
     parts = list(_parts((), ran, task))
     flops = _divided({_path(scope): count for scope, count in operations.items()}, parts)
     params = _divided(_sizes(state.params), parts)
-    num_tokens = task.num_tokens(dict(element_spec))
+    num_tokens = task.num_tokens(args[1])
     found = [
         LayerCost(
             part.place,
