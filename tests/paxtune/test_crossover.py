@@ -107,7 +107,7 @@ def _layers(value: object, decisions: Decisions) -> list[object]:
     return list(pg.materialize(value, to_dna(pg.dna_spec(value), decisions)).layers)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=10)
 @given(programs(), st.integers(0, 2**32))
 def test_a_range_of_layers_comes_from_the_second_parent(value, seed):
     spec = pg.dna_spec(value)
