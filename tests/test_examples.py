@@ -13,7 +13,7 @@ from typing import Any
 import pyglove as pg
 import pytest
 
-from examples import bare_function, multi_objective, nas, sweep
+from examples import bare_function, multi_objective, nas, nas_lm, sweep
 from paxtune import load_study, search
 from paxtune.experiment import Tunable
 from paxtune.pareto import dominates
@@ -142,6 +142,41 @@ def test_the_front_that_is_printed_is_not_dominated(
     assert [float(line.split()[2].replace(',', '')) for line in table] == sorted(
         -scores[number][1] for number in printed
     )
+
+
+def test_the_search_begins_with_the_uniform_model() -> None:
+    kinds = set()
+    with Study.open(None, nas_lm.Uniform()) as study:
+        for _ in range(4):
+            trial = study.ask()
+            assert trial is not None
+            uniform, decided = trial.materialize(), trial.decisions
+            trial.fail('only asked for')
+            (begun,) = asked(nas_lm.beginning_with(decided, nas_lm.Architectures()), count=1)
+            assert static_costs(begun) == static_costs(uniform)
+            assert begun.task.learner == uniform.task.learner
+            kinds.add(type(uniform.task.model.stack.layers[0].feed_forward))
+            assert {type(block.feed_forward) for block in begun.task.model.stack.layers} <= kinds
+    assert len(kinds) == len(nas_lm.FEED_FORWARD)
+
+
+@pytest.mark.slow
+def test_architectures_are_compared_with_a_uniform_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / 'text.txt'
+    text.write_bytes(b'to be or not to be ' * 200)
+    flags = ['', f'--corpus={text}', '--smoke', '--num_trials=2', f'--job_log_dir={tmp_path}']
+    monkeypatch.setattr(sys, 'argv', flags)
+    nas_lm.main()
+    lines = capsys.readouterr().out.splitlines()
+    for name, line in (('uniform', lines[-2]), ('architectures', lines[-1])):
+        with load_study(tmp_path / name) as study:
+            seeds = study.standings[0].trials
+            mean = sum(trial.rewards[0] for trial in seeds) / len(seeds)
+            assert len(seeds) == nas_lm.SEEDS
+            assert [f'{trial.rewards[0]:.4f}' for trial in seeds] == line.split()[1:4]
+            assert line.split()[4] == f'{mean:.4f}'
 
 
 def test_a_function_is_tuned_and_stopped_early() -> None:

@@ -1,0 +1,60 @@
+"""What docs/architecture-search.md says is so."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from paxtune import tune
+from tests.documents import ROOT, blocks, commands_of, dead_links, parsed
+from trainer import registry
+from trainer.experiment import Experiment
+from trainer.layers import Residual
+from trainer.overrides import smoke
+
+PATH = ROOT / 'docs' / 'architecture-search.md'
+DOCUMENT = PATH.read_text()
+COMMANDS = commands_of(DOCUMENT)
+
+
+@pytest.fixture
+def my_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The one file that the document has."""
+    (text,) = [block.text for block in blocks(DOCUMENT) if block.language == 'python']
+    (tmp_path / 'my_space.py').write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, 'my_space', raising=False)
+    return text
+
+
+@pytest.mark.parametrize('words', COMMANDS, ids=' '.join)
+def test_every_command_takes_its_flags(
+    words: list[str], my_space: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = parsed(words, monkeypatch)
+    if getattr(flags, 'exp', None):
+        assert registry.find(flags.exp, Experiment)
+
+
+def test_links_lead_somewhere() -> None:
+    assert not dead_links(PATH)
+
+
+def test_a_new_kind_of_layer_is_thirty_lines_of_one_file(my_space: str) -> None:
+    assert len(my_space.splitlines()) <= 30
+
+
+@pytest.mark.slow
+def test_a_new_kind_of_layer_is_searched(
+    my_space: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr('paxtune.api.enable_compilation_cache', lambda: None)
+    module = importlib.import_module('my_space')
+    experiment = smoke(module.LeakyNas())
+    leaky = Residual(module.LeakyMean(half_life=8))
+    experiment.rebind({'task.model.stack.layers[1]': leaky, 'search.limits': []})
+    with tune(experiment, num_trials=2, job_log_dir=tmp_path / 'study') as study:
+        assert [trial.outcome for trial in study.trials] == ['completed'] * 2
+        for trial in study.trials:
+            assert trial.materialize().task.model.stack.layers[1] == leaky
