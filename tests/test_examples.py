@@ -53,7 +53,7 @@ def test_each_says_how_to_run_it_and_what_that_takes(
 ) -> None:
     text = ast.get_docstring(ast.parse(path.read_text()), clean=False)
     assert text is not None
-    assert re.search(r'\b(seconds|minute)\b.* on two cores', text.replace('\n', ' '))
+    assert re.search(r'\b(seconds|minutes?)\b.* on two cores', text.replace('\n', ' '))
     lines = [line.strip() for line in text.splitlines() if line.startswith('    python -m ')]
     assert lines
     for command in commands('\n'.join(lines)):
