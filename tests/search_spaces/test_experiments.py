@@ -23,7 +23,10 @@ _NAMES = registry.available(Experiment)[0]
 _HEAVY = (
     *(name for name in _NAMES if name.startswith(('c4.', 'c4_multislice.'))),
     'gpt.GPT126M',
+    'nas.ElasticNas',
+    'nas.PrimerNas',
     'lm_cloud.LmCloudSpmdTestTunable',
+    'vision.DigitsNas',
     'vision.ResNet50Pjit',
 )
 _RUNS = [pytest.param(name, marks=pytest.mark.slow if name in _HEAVY else ()) for name in _NAMES]
@@ -59,7 +62,16 @@ def test_each_says_what_it_is(name: str) -> None:
 _TUNABLES = [name for name in _NAMES if isinstance(registry.find(name, Experiment), Tunable)]
 
 
-@pytest.mark.parametrize('name', _TUNABLES)
+_MANY_CHOICES = ('nas.StdlibNas', 'nas.PrimerNas', 'vision.DigitsNas')
+
+
+@pytest.mark.parametrize(
+    'name',
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in _MANY_CHOICES else ())
+        for name in _TUNABLES
+    ],
+)
 def test_every_choice_can_be_built_at_the_smoke_size(name: str) -> None:
     tunable = overrides.smoke(registry.find(name, Tunable))
     for point in Space(tunable).spec.elements:

@@ -88,7 +88,7 @@ def convolving(**fields: Any) -> Attention:
     )
 
 
-@pytest.mark.parametrize('fields', [{}, {'num_kv_heads': 1}], ids=['plain', 'grouped'])
+@pytest.mark.parametrize('fields', [pytest.param({}, marks=pytest.mark.slow), {'num_kv_heads': 1}])
 def test_attention_convolves_its_projections(fields: Any) -> None:
     layer = convolving(position='none', **fields)
     variables = drawn(init(layer, X_BTD))
@@ -109,7 +109,7 @@ def test_attention_convolves_its_projections(fields: Any) -> None:
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize('lengths', [[5, 2], [1, 8]])
+@pytest.mark.parametrize('lengths', [[5, 2], pytest.param([1, 8], marks=pytest.mark.slow)])
 def test_attention_token_by_token_is_the_whole(lengths: list[int]) -> None:
     layer = convolving(head_dim=4)
     variables = drawn(init(layer, X_BTD))

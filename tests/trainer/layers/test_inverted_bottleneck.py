@@ -85,6 +85,7 @@ def test_the_formula(fields: dict[str, Any], hidden: int, is_added: bool) -> Non
     np.testing.assert_allclose(apply(layer, variables, X_BHWC), wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_network_of_them_trains_in_a_chain_and_in_a_stack() -> None:
     block = InvertedBottleneck(channels=8, expansion=2.0, norm=GroupNorm(num_groups=2))
     stack = Stack([block, SharedWithPrevious()], repeats=2, scan='always')

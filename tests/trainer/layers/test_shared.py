@@ -61,6 +61,7 @@ def test_a_shared_layer_is_the_one_before_it_once_more() -> None:
     np.testing.assert_allclose(apply(stack, {'params': params}, X_BTD), wanted, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_scanned_run_of_shared_layers_is_the_unrolled_one() -> None:
     def stack(scan: Any) -> Stack:
         # Dropout: an application has its own, and the rates are those of each layer.
@@ -126,7 +127,7 @@ def test_each_application_takes_its_share_in_running_means() -> None:
     np.testing.assert_allclose(left['non_trainable']['layers_0']['mean'], wanted, rtol=1e-4)
 
 
-@pytest.mark.parametrize('scan', ['never', 'always'])
+@pytest.mark.parametrize('scan', ['never', pytest.param('always', marks=pytest.mark.slow)])
 def test_each_application_decodes_with_a_cache_of_its_own(scan: Any) -> None:
     stack = Stack([Residual(Attention(2)), SharedWithPrevious()], repeats=2, scan=scan)
     model = TransformerLm(Embedding(11, 8), stack)
