@@ -11,7 +11,7 @@ three of either are trained with three seeds each, and the best mean counts.
 Together 86 trials, an hour of processor time: about 40 minutes on two cores. Bits per byte of the
 standard library, mean of three seeds: 2.628 of the uniform model (98,624 parameters), 2.570 of the
 one that was found (96,000): convolutions of queries, keys and values in both blocks, and a narrower
-second block. On Shakespeare, untouched, that one has 2.862, and a uniform model that was tuned there
+second block. On Shakespeare, untouched, that one has 2.862, and a uniform model tuned there
 2.903. See benchmarks/results/nas_lm.md. The same command resumes.
 """
 
