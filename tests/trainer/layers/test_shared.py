@@ -76,7 +76,9 @@ def test_a_scanned_run_of_shared_layers_is_the_unrolled_one() -> None:
     jax.tree.map(np.testing.assert_array_equal, stacked(flat, stack('always')), packed)
 
     def gradients(scan: Any, params: Any) -> Any:
-        loss = lambda p: jnp.sum(train(stack(scan), {'params': p}, X_BTD)[0] ** 2)  # noqa: E731
+        def loss(params: Any) -> jax.Array:
+            return jnp.sum(train(stack(scan), {'params': params}, X_BTD)[0] ** 2)
+
         return per_layer(jax.jit(jax.grad(loss))(params))
 
     jax.tree.map(
