@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import uuid
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -21,6 +22,27 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile('paxtune')
+
+
+# Bytes above which what earlier runs compiled is thrown away.
+_COMPILED_BYTES = 2 * 2**30
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What one test has compiled is there for all others, also in processes and runs of their own.
+
+    Compiling is most of what tests do. The slow suite compiles as users do, the fast one without
+    most of XLA's optimizations.
+    """
+    if not hasattr(config, 'workerinput'):
+        compiled = config.cache.mkdir('xla')
+        if sum(file.stat().st_size for file in compiled.iterdir()) > _COMPILED_BYTES:
+            shutil.rmtree(compiled)
+        # JAX reads them when it is imported.
+        os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', str(compiled))
+        os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
+        if config.option.markexpr == 'not slow':
+            os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'true'
 
 
 @pytest.hookimpl(wrapper=True)
