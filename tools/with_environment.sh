@@ -27,9 +27,11 @@ install() {
     export PIP_DISABLE_PIP_VERSION_CHECK=1
     "$python" -m venv --clear "$venv" || return
     # uv installs several times faster than pip; pip reaches package indexes that only its own
-    # configuration names.
+    # configuration names. As pip does, uv shall compile what it installs: where Python is told to
+    # write no bytecode, as in most containers, every process would compile all it imports.
     if "$venv/bin/python" -m pip install -q -c "$constraints" uv &&
-        "$venv/bin/uv" pip install -q --python "$venv/bin/python" -c "$constraints" -e '.[dev]'; then
+        "$venv/bin/uv" pip install -q --compile-bytecode --python "$venv/bin/python" \
+            -c "$constraints" -e '.[dev]'; then
         :
     else
         echo 'uv did not install it; now with pip, which takes longer' >&2
