@@ -190,6 +190,8 @@ def enable_compilation_cache() -> None:
     if not os.environ.get('JAX_COMPILATION_CACHE_DIR'):
         base = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
         jax.config.update('jax_compilation_cache_dir', str(Path(base) / 'paxtune' / 'xla'))
+        # Of this directory alone: JAX stores nothing more in one with a limit once a program
+        # without a limit has stored something there.
+        jax.config.update('jax_compilation_cache_max_size', _CACHE_BYTES)
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
     jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
-    jax.config.update('jax_compilation_cache_max_size', _CACHE_BYTES)
