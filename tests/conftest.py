@@ -35,8 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
     most of XLA's optimizations.
     """
     if not hasattr(config, 'workerinput'):
-        compiled = config.cache.mkdir('xla')
-        if sum(file.stat().st_size for file in compiled.iterdir()) > _COMPILED_BYTES:
+        compiled = config.rootpath / '.xla_cache'
+        if sum(file.stat().st_size for file in compiled.glob('*')) > _COMPILED_BYTES:
             shutil.rmtree(compiled)
         # JAX reads them when it is imported.
         os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', str(compiled))
