@@ -209,7 +209,7 @@ def _copy_tree(source: epath.Path, target: epath.Path) -> None:
     for file in files:
         if file != COMMITTED or is_local(target):
             _copy(source / file, target / file)
-    if sorted(_files(source)) != files:
+    if not files or sorted(_files(source)) != files:
         raise FileNotFoundError(errno.ENOENT, 'it was being deleted', str(source))
 
 

@@ -283,6 +283,23 @@ def test_where_all_vanish_it_is_looked_again(
     assert take_over([first], target) == 4
 
 
+def test_a_checkpoint_of_which_only_directories_are_left_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, target = tmp_path / 'first', tmp_path / 'target'
+    fake(first, 2, 4)
+
+    def emptied(directory: epath.Path) -> list[epath.Path]:
+        saved = saved_checkpoints(directory)
+        for file in (first / 'checkpoints' / '4').rglob('*'):
+            if file.is_file():
+                file.unlink()
+        return saved
+
+    monkeypatch.setattr(attempts, 'saved_checkpoints', emptied)
+    assert take_over([first], target) == 2
+
+
 def test_a_checkpoint_that_cannot_be_written_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
