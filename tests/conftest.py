@@ -31,8 +31,8 @@ _COMPILED_BYTES = 2 * 2**30
 def pytest_configure(config: pytest.Config) -> None:
     """What one test has compiled is there for all others, also in processes and runs of their own.
 
-    Compiling is most of what tests do. The slow suite compiles as users do, the fast one without
-    most of XLA's optimizations.
+    Compiling is most of what tests do. They do it without most of XLA's optimizations; commands
+    that are run as processes compile as users' do (`tests.processes`).
     """
     if not hasattr(config, 'workerinput'):
         compiled = config.rootpath / '.xla_cache'
@@ -41,8 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # JAX reads them when it is imported.
         os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', str(compiled))
         os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
-        if config.option.markexpr == 'not slow':
-            os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'true'
+        os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'true'
 
 
 @pytest.hookimpl(wrapper=True)

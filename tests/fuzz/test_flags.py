@@ -10,6 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 # What a flag may name is imported here, so that nothing is left to be imported.
+import paxtune.named_parts
 import paxtune.search
 import paxtune.seeds
 import paxtune.studies

@@ -140,25 +140,3 @@ def test_the_main_job(tmp_path: Path) -> None:
     flags = [f'--study_dir={study_dir}', '--trial=best', f'--job_log_dir={tmp_path / "alone"}']
     out = passed(command('paxtune.train', *flags, cache=tmp_path))
     assert f'eval/bits_per_byte={best.reward!r} ' in out.splitlines()[-1]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_architectures_evolve(tmp_path: Path) -> None:
-    flags = ['--exp=nas.StdlibNas', '--num_trials=12', '--algorithm=regularized_evolution']
-    size = ['--set', 'train.num_train_steps=8', 'train.eval_interval_steps=4']
-    passed(command('paxtune.search', *flags, *size, f'--job_log_dir={tmp_path}', cache=tmp_path))
-    with Study.load(tmp_path) as study:
-        trials = {trial.id: trial.decisions for trial in study.trials}
-        parents = {trial.id: trial.parent for trial in study.trials if trial.parent is not None}
-    assert len(trials) == 12
-    assert any(len(changed(trials[p], trials[child])) == 1 for child, p in parents.items())
-    kinds = {
-        tuple(str(d[f'task.model.stack.layers[{i}].layer']).split('(')[0] for i in range(4))
-        for d in trials.values()
-    }
-    assert len(kinds) > 1
-
-
-def changed(parent: dict[str, Any], child: dict[str, Any]) -> set[str]:
-    return {k for k in {*parent, *child} if parent.get(k) != child.get(k)}

@@ -74,6 +74,8 @@ def test_every_algorithm_searches_each_space_within_its_limit(
         assert all(trial.metrics['num_params'] <= at_most for trial in study.trials)
         assert len({str(trial.decisions) for trial in study.trials}) == 3
         assert study.pareto_front
+        if isinstance(algorithm, RegularizedEvolution | NSGA2):
+            assert study.trials[-1].parent in (1, 2)
 
 
 def test_a_layer_of_a_decoder_is_of_any_kind() -> None:
