@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,7 +31,6 @@ class Ended(NamedTuple):
 
 def job(
     *arguments: str,
-    cache: Path,
     kill: Mapping[int, str] = {},
     own: Mapping[int, Sequence[str]] = {},
     processes: int = 2,
@@ -41,30 +41,30 @@ def job(
 
     Args:
         arguments: the module and its flags.
-        cache: of what XLA compiled.
         kill: what `tests.killer` does, by process.
         own: flags that only this process has.
         processes: how many.
         devices: simulated devices of each.
         timeout: seconds, after which all are killed.
     """
-    env = environment(cache)
+    env = environment()
     env |= {
         'JAX_PLATFORMS': 'cpu',
         'XLA_FLAGS': f'--xla_force_host_platform_device_count={devices}',
     }
     joining = [f'--coordinator=localhost:{_free_port()}', f'--num_processes={processes}']
-    running, files = [], []
-    for i in range(processes):
-        killer = ['tests.killer', kill[i]] if i in kill else []
-        flags = [] if processes == 1 else [*joining, f'--process_id={i}']
-        module, *others = arguments
-        command = [sys.executable, '-m', *killer, module, *flags, *others, *own.get(i, ())]
-        files.append([cache / f'{i}.{name}' for name in ('out', 'err')])
-        with files[-1][0].open('w') as out, files[-1][1].open('w') as err:
-            running.append(subprocess.Popen(command, env=env, cwd=ROOT, stdout=out, stderr=err))
-    ended = _wait(running, timeout)
-    texts = [[file.read_text() for file in each] for each in files]
+    module, *others = arguments
+    with tempfile.TemporaryDirectory() as directory:
+        running, files = [], []
+        for i in range(processes):
+            killer = ['tests.killer', kill[i]] if i in kill else []
+            flags = [] if processes == 1 else [*joining, f'--process_id={i}']
+            command = [sys.executable, '-m', *killer, module, *flags, *others, *own.get(i, ())]
+            files.append([Path(directory, f'{i}.{name}') for name in ('out', 'err')])
+            with files[-1][0].open('w') as out, files[-1][1].open('w') as err:
+                running.append(subprocess.Popen(command, env=env, cwd=ROOT, stdout=out, stderr=err))
+        ended = _wait(running, timeout)
+        texts = [[file.read_text() for file in each] for each in files]
     return [
         Ended(process.returncode, _without_gloo(out), err, ended[i] - min(ended.values()))
         for i, (process, (out, err)) in enumerate(zip(running, texts, strict=True))

@@ -8,20 +8,19 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def environment(cache: Path) -> dict[str, str]:
+def environment() -> dict[str, str]:
     """The environment of a command: it compiles as a user's does, warnings come as they come."""
-    own = {'XDG_CACHE_HOME': str(cache), 'PYTHONPATH': str(ROOT)}
-    return {**os.environ, **own, 'JAX_DISABLE_MOST_OPTIMIZATIONS': 'false'}
+    return {**os.environ, 'PYTHONPATH': str(ROOT), 'JAX_DISABLE_MOST_OPTIMIZATIONS': 'false'}
 
 
 def command(
-    *arguments: str, cache: Path, kill: str | None = None, cwd: Path = ROOT
+    *arguments: str, kill: str | None = None, cwd: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
     """Runs `python -m …`, or has `tests.killer` run it."""
     killer = ['tests.killer', kill] if kill else []
     return subprocess.run(
         [sys.executable, '-m', *killer, *arguments],
-        env=environment(cache),
+        env=environment(),
         cwd=cwd,
         capture_output=True,
         text=True,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.processes import ROOT, environment
 
 # Of the others, what is to hold is how long something takes.
 CHECKED = ['chaos', 'reference_loss']
@@ -18,7 +18,12 @@ CHECKED = ['chaos', 'reference_loss']
 def test_each_benchmark_prints_a_result(script: Path) -> None:
     flags = ['--quick', *(['--check'] if script.stem in CHECKED else [])]
     done = subprocess.run(
-        [sys.executable, str(script), *flags], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, str(script), *flags],
+        env=environment(),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, f'{done.stdout}\n{done.stderr}'
     kind, _, result = done.stdout.splitlines()[-1].partition(' ')

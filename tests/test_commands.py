@@ -64,7 +64,7 @@ _FIRST = {module: i for i, (module, *_) in reversed([*enumerate(_BAD_INPUT)])}
 def test_bad_input_gets_one_message_and_exit_code_2(
     module: str, flags: list[str], message: str, tmp_path: Path
 ) -> None:
-    done = command(module, *flags, cache=tmp_path)
+    done = command(module, *flags)
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith('error: ')
     assert message in done.stderr
@@ -92,7 +92,7 @@ def test_bad_input_is_refused_before_anything_slow_is_imported(tmp_path: Path) -
     'module', ['paxtune.search', 'paxtune.train', 'trainer.main', 'trainer.inspect_input']
 )
 def test_unknown_flags_are_refused(module: str, tmp_path: Path) -> None:
-    done = command(module, '--exp=lm.StdlibTunable', '--job_log_dir=x', '--nmu', cache=tmp_path)
+    done = command(module, '--exp=lm.StdlibTunable', '--job_log_dir=x', '--nmu')
     assert done.returncode == 2
     assert '--nmu' in done.stderr
     assert 'Traceback' not in done.stderr

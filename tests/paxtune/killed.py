@@ -11,10 +11,10 @@ from tests.processes import command
 assert tunables.__name__  # Importing it makes its classes known to `Study.load`.
 
 
-def search(experiment: str, directory: Path, cache: Path, kill: str | None = None) -> Any:
+def search(experiment: str, directory: Path, kill: str | None = None) -> Any:
     """Searches one of `tests.paxtune.tunables`; see `tests.killer` for what `kill` may be."""
     flags = [f'--exp=tests.paxtune.tunables.{experiment}', f'--job_log_dir={directory}']
-    return command('paxtune.search', *flags, cache=cache, kill=kill)
+    return command('paxtune.search', *flags, kill=kill)
 
 
 def trials_of(directory: Path) -> list[Trial]:

@@ -207,26 +207,26 @@ def test_wherever_it_ends_it_goes_on_as_it_would_have(
     study.close()
 
 
-def killed(directory: Path, cache: Path, where: str) -> None:
-    done = command('tests.paxtune.asking', str(directory), cache=cache, kill=where)
+def killed(directory: Path, where: str) -> None:
+    done = command('tests.paxtune.asking', str(directory), kill=where)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
-def ended(directory: Path, cache: Path) -> list[Any]:
-    passed(command('tests.paxtune.asking', str(directory), cache=cache))
+def ended(directory: Path) -> list[Any]:
+    passed(command('tests.paxtune.asking', str(directory)))
     with Study.load(directory) as study:
         return told(study.trials)
 
 
 @pytest.mark.slow
 def test_kills_change_nothing_that_is_suggested(tmp_path: Path) -> None:
-    expected = ended(tmp_path / 'undisturbed', tmp_path)
+    expected = ended(tmp_path / 'undisturbed')
     assert len(expected) == 10
     # In a suggestion, before it is written, and around the start and the end of trials. Each
     # process comes a little further.
     for where in ('suggested:2', 'suggestion:3', 'moved:1', 'moved:4', 'suggested:1', 'moved:9'):
-        killed(tmp_path / 'killed', tmp_path, where)
-    assert ended(tmp_path / 'killed', tmp_path) == expected
+        killed(tmp_path / 'killed', where)
+    assert ended(tmp_path / 'killed') == expected
 
 
 @pytest.mark.parametrize('drops', [False, True])

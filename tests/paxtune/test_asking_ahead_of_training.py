@@ -24,9 +24,9 @@ from tests.processes import command, passed
 assert tunables.__name__  # Importing it makes its classes known to `Study.load`.
 
 
-def search(directory: Path, cache: Path, kill: str | None = None) -> Any:
+def search(directory: Path, kill: str | None = None) -> Any:
     flags = ['--exp=tests.paxtune.asking.Ahead', f'--job_log_dir={directory}']
-    return command('paxtune.search', *flags, cache=cache, kill=kill)
+    return command('paxtune.search', *flags, kill=kill)
 
 
 def told(directory: Path) -> list[Any]:
@@ -43,13 +43,13 @@ def told(directory: Path) -> list[Any]:
 @pytest.mark.slow
 def test_models_are_traced_beside_training_which_is_killed(tmp_path: Path) -> None:
     """Neither thread sees anything of the other."""
-    passed(search(tmp_path / 'undisturbed', tmp_path))
+    passed(search(tmp_path / 'undisturbed'))
     expected = told(tmp_path / 'undisturbed')
     assert [state for _, state, _ in expected] == ['COMPLETED'] * 5
     for where in ('suggested:2', 'step:9'):
-        done = search(tmp_path / 'killed', tmp_path, where)
+        done = search(tmp_path / 'killed', where)
         assert done.returncode == -signal.SIGKILL, done.stderr
-    passed(search(tmp_path / 'killed', tmp_path))
+    passed(search(tmp_path / 'killed'))
     assert told(tmp_path / 'killed') == expected
 
 

@@ -13,14 +13,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope='module')
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp('cache')
-
-
-@pytest.fixture(scope='module')
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> list[Any]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     directory = tmp_path_factory.mktemp('undisturbed')
-    passed(search('Modelled', directory, cache))
+    passed(search('Modelled', directory))
     trials = trials_of(directory)
     assert [trial.state for trial in trials] == ['COMPLETED'] * 9
     assert all(trial.decisions['task.learner.learning_rate'] < 0.05 for trial in trials)
@@ -31,10 +26,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> list[A
 
 @pytest.mark.parametrize('where', ['step:9', 'suggestion:6', 'suggested:7', 'moved:31'])
 def test_a_killed_study_goes_on_with_the_suggestions_of_the_undisturbed_one(
-    tmp_path: Path, cache: Path, undisturbed: list[Any], where: str
+    tmp_path: Path, undisturbed: list[Any], where: str
 ) -> None:
-    killed = search('Modelled', tmp_path, cache, kill=where)
+    killed = search('Modelled', tmp_path, kill=where)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert not all(trial.is_terminal for trial in trials_of(tmp_path)[-1:])
-    passed(search('Modelled', tmp_path, cache))
+    passed(search('Modelled', tmp_path))
     assert told(trials_of(tmp_path)) == undisturbed

@@ -154,7 +154,7 @@ def test_a_killed_process_loses_nothing(tmp_path):
     killed = subprocess.run(
         [sys.executable, '-c', SCRIPT, str(tmp_path / 'killed')],
         cwd=ROOT,
-        env=environment(tmp_path),
+        env=environment(),
         capture_output=True,
         text=True,
     )

@@ -169,7 +169,7 @@ def test_the_printed_command_trains_the_best_trial(tmp_path: Path, capsys: Any) 
 def test_the_printed_command_needs_nothing_of_this_process(tmp_path: Path, capsys: Any) -> None:
     run(tmp_path / 'study', 'Failures')
     flags = printed_command(capsys.readouterr().out)
-    assert 'step 6: ' in passed(command('paxtune.train', *flags, cache=tmp_path / 'cache'))
+    assert 'step 6: ' in passed(command('paxtune.train', *flags))
 
 
 def test_train_says_how_to_resume_with_the_flags_that_it_was_given(

@@ -451,8 +451,8 @@ def test_a_terminal_gets_lines_around_the_table(
 
 
 def test_list_needs_no_classes_and_show_does(made: Path, tmp_path: Path) -> None:
-    assert '8/9' in command('paxtune.studies', 'list', str(made), cache=tmp_path).stdout
-    without = command('paxtune.studies', 'show', str(made / 'mixed'), cache=tmp_path)
+    assert '8/9' in command('paxtune.studies', 'list', str(made)).stdout
+    without = command('paxtune.studies', 'show', str(made / 'mixed'))
     assert without.returncode == 2
     assert without.stderr.startswith('error: ')
     assert '--exp' in without.stderr
@@ -461,7 +461,7 @@ def test_list_needs_no_classes_and_show_does(made: Path, tmp_path: Path) -> None
 
 def test_a_study_is_watched_without_its_classes(made: Path, tmp_path: Path) -> None:
     done = made / 'deep' / 'er' / 'done'
-    out = command('paxtune.studies', 'show', str(done), '--watch', cache=tmp_path).stdout
+    out = command('paxtune.studies', 'show', str(done), '--watch').stdout
     assert '5 of 5 trials, 5 completed, best: trial ' in out
     assert out.endswith(', the study is done\n')
 

@@ -354,14 +354,14 @@ def test_a_search_of_another_process_is_looked_at_and_stopped(tmp_path: Path) ->
     directory = tmp_path / 'study'
 
     def told(*argv: str) -> Any:
-        return command('paxtune.studies', argv[0], str(directory), *argv[1:], cache=tmp_path)
+        return command('paxtune.studies', argv[0], str(directory), *argv[1:])
 
     def shown(*argv: str) -> Any:
         return json.loads(passed(told(*argv, '--format=json')))
 
     with subprocess.Popen(
         [sys.executable, '-c', _SEARCH, str(directory)],
-        env=environment(tmp_path), cwd=ROOT, stderr=subprocess.PIPE, text=True,
+        env=environment(), cwd=ROOT, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         try:
             _wait(lambda: (directory / 'study.db').exists() and shown('list')[0]['active'])

@@ -197,7 +197,7 @@ def test_control_c_ends_it_and_the_study_goes_on(tmp_path: Path) -> None:
     with Study.open(tmp_path, toy()) as study:
         trial = ask(study)
         process = subprocess.Popen(
-            command_of(tmp_path), cwd=ROOT, env=environment(tmp_path), text=True,
+            command_of(tmp_path), cwd=ROOT, env=environment(), text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         try:
@@ -223,7 +223,7 @@ def test_who_reads_may_leave(tmp_path: Path) -> None:
     os.close(reading)
     with open(writing, 'w') as nowhere:
         done = subprocess.run(
-            command_of(tmp_path), cwd=ROOT, env=environment(tmp_path), check=False, text=True,
+            command_of(tmp_path), cwd=ROOT, env=environment(), check=False, text=True,
             stdout=nowhere, stderr=subprocess.PIPE, timeout=60,
         )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, '')

@@ -33,11 +33,6 @@ from trainer.errors import UserError
 slow = pytest.mark.slow
 
 
-@pytest.fixture(scope='module')
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp('cache')
-
-
 _started: list['subprocess.Popen[str]'] = []
 
 
@@ -50,11 +45,11 @@ def _nothing_is_left() -> Iterator[None]:
     _started.clear()
 
 
-def start(module: str, *flags: str, cache: Path, cwd: Path = ROOT) -> 'subprocess.Popen[str]':
+def start(module: str, *flags: str, cwd: Path = ROOT) -> 'subprocess.Popen[str]':
     """A command in a process of its own."""
     process = subprocess.Popen(
         [sys.executable, '-m', module, *flags],
-        env=environment(cache),
+        env=environment(),
         cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -65,10 +60,10 @@ def start(module: str, *flags: str, cache: Path, cwd: Path = ROOT) -> 'subproces
 
 
 def search(
-    directory: JobPath, *flags: str, exp: str = 'Slow', cache: Path, cwd: Path = ROOT
+    directory: JobPath, *flags: str, exp: str = 'Slow', cwd: Path = ROOT
 ) -> 'subprocess.Popen[str]':
     given = [f'--exp=tests.paxtune.faulty.{exp}', f'--job_log_dir={directory}', *flags]
-    return start('paxtune.search', *given, cache=cache, cwd=cwd)
+    return start('paxtune.search', *given, cwd=cwd)
 
 
 def ended(process: 'subprocess.Popen[str]', code: int = 0) -> str:
@@ -106,14 +101,14 @@ def told(trials: list[Trial]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope='module')
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, Any]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The trials on one core, in one process."""
     directory = tmp_path_factory.mktemp('undisturbed')
     pinned = ['taskset', '-c', str(min(os.sched_getaffinity(0)))]
     flags = ['--exp=tests.paxtune.faulty.Slow', f'--job_log_dir={directory}']
     subprocess.run(
         [*pinned, sys.executable, '-m', 'paxtune.search', *flags, '--set', 'train_input.seconds=0'],
-        env=environment(cache),
+        env=environment(),
         cwd=ROOT,
         check=True,
         timeout=300,
@@ -123,19 +118,17 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[s
 
 
 @contextlib.contextmanager
-def two_running(directory: Path, cache: Path) -> Iterator[tuple[subprocess.Popen[str], Study]]:
+def two_running(directory: Path) -> Iterator[tuple[subprocess.Popen[str], Study]]:
     """A search whose two workers both have a trial with a measurement; and its study."""
-    first = search(directory, '--workers=2', cache=cache)
+    first = search(directory, '--workers=2')
     with loaded(directory) as study:
         until(lambda: len(running(study, measured=1)) == 2, 120)
         yield first, study
 
 
 @slow
-def test_killed_workers_lose_nothing(
-    tmp_path: Path, cache: Path, undisturbed: dict[str, Any]
-) -> None:
-    with two_running(tmp_path, cache) as (first, study):
+def test_killed_workers_lose_nothing(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+    with two_running(tmp_path) as (first, study):
         victim = workers_of(first)[0]
         victim.kill()
         until(lambda: len(running(study, measured=1)) < 2, 60)
@@ -149,7 +142,7 @@ def test_killed_workers_lose_nothing(
         # What a search has started ends with it.
         psutil.wait_procs(workers, timeout=20)
         assert not any(worker.is_running() for worker in workers)
-        out = ended(search(tmp_path, '--workers=2', cache=cache))
+        out = ended(search(tmp_path, '--workers=2'))
         assert 'The study is done: it has all of its 6 trials (6 completed)' in out
         assert told(study.trials) == undisturbed
         assert {trial.attempt for trial in study.trials} == {1}
@@ -159,9 +152,9 @@ def test_killed_workers_lose_nothing(
 
 @slow
 def test_ctrl_c_saves_and_the_same_command_goes_on(
-    tmp_path: Path, cache: Path, undisturbed: dict[str, Any]
+    tmp_path: Path, undisturbed: dict[str, Any]
 ) -> None:
-    with two_running(tmp_path, cache) as (first, study):
+    with two_running(tmp_path) as (first, study):
         workers_of(first)[1].suspend()  # It must not be waited for, for ever.
         first.send_signal(signal.SIGINT)
         out = ended(first, 130)
@@ -169,14 +162,14 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(
         assert not running(study)
         last = [trial.history[-1]['event'] for trial in study.trials if not trial.is_terminal]
         assert last == ['released', 'released']
-        ended(search(tmp_path, '--workers=2', cache=cache))
+        ended(search(tmp_path, '--workers=2'))
         assert told(study.trials) == undisturbed
 
 
 @slow
-def test_faults_end_attempts_and_after_the_last_one_the_trial(tmp_path: Path, cache: Path) -> None:
+def test_faults_end_attempts_and_after_the_last_one_the_trial(tmp_path: Path) -> None:
     flags = ['--workers=2', '--worker_memory=2.5', '--trial_timeout=25', '--max_attempts=2']
-    out = ended(search(tmp_path, *flags, exp='Faulty', cache=cache))
+    out = ended(search(tmp_path, *flags, exp='Faulty'))
     assert '(1 completed, 3 infeasible)' in out
     with Study.load(tmp_path) as study:
         reasons = {
@@ -191,32 +184,30 @@ def test_faults_end_attempts_and_after_the_last_one_the_trial(tmp_path: Path, ca
 
 
 @slow
-def test_a_study_that_only_fails_ends(tmp_path: Path, cache: Path) -> None:
+def test_a_study_that_only_fails_ends(tmp_path: Path) -> None:
     flags = ['--workers=1', '--max_attempts=1', '--max_consecutive_failures=2', '--num_trials=9']
     fault = ['--set', 'train_input.fault=abort', '--tune', 'train_input.seconds=floatv(0.0,0.1)']
-    out = ended(search(tmp_path, *flags, *fault, exp='Faulty', cache=cache), 1)
+    out = ended(search(tmp_path, *flags, *fault, exp='Faulty'), 1)
     assert 'the last 2 trials have all failed (search.max_consecutive_failures=2)' in out
     assert '2 × its worker was ended by SIGABRT' in out
     with Study.load(tmp_path) as study:
         assert len(study.trials) == 2
 
 
-def serve(tmp_path: Path, cache: Path, port: str = '0') -> tuple['subprocess.Popen[str]', str]:
+def serve(tmp_path: Path, port: str = '0') -> tuple['subprocess.Popen[str]', str]:
     """A service, and its port."""
     flags = [f'--database={tmp_path}/studies.db', f'--port={port}', '--lease_seconds=10']
-    process = start('paxtune.serve', *flags, cache=cache)
+    process = start('paxtune.serve', *flags)
     assert process.stdout is not None
     line = process.stdout.readline()
     return process, line.split('127.0.0.1:')[1].split()[0].rstrip('.,')
 
 
 @slow
-def test_a_service_restarts_under_its_workers(
-    tmp_path: Path, cache: Path, undisturbed: dict[str, Any]
-) -> None:
-    process, port = serve(tmp_path, cache)
+def test_a_service_restarts_under_its_workers(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+    process, port = serve(tmp_path)
     flags = [f'--vizier_endpoint=127.0.0.1:{port}', '--study=slow', '--workers=2']
-    searching = search(tmp_path / 'job', *flags, cache=cache)
+    searching = search(tmp_path / 'job', *flags)
     database = Database(tmp_path / 'studies.db', read_only=True)
     store = LocalStore(database, 'slow')
     until(lambda: store.study() is not None, 60)
@@ -225,7 +216,7 @@ def test_a_service_restarts_under_its_workers(
         process.kill()
         process.communicate()
         time.sleep(3)
-        serve(tmp_path, cache, port)
+        serve(tmp_path, port)
         until(lambda: any(trial.is_terminal for trial in study.trials), 60)
         workers_of(searching)[0].kill()
         ended(searching)
@@ -234,15 +225,15 @@ def test_a_service_restarts_under_its_workers(
 
 @slow
 def test_trials_move_between_machines_through_a_store(
-    store: epath.Path, tmp_path: Path, cache: Path, undisturbed: dict[str, Any]
+    store: epath.Path, tmp_path: Path, undisturbed: dict[str, Any]
 ) -> None:
-    _, port = serve(tmp_path, cache)
+    _, port = serve(tmp_path)
     flags = [f'--vizier_endpoint=127.0.0.1:{port}', '--study=slow', '--num_trials=2']
     flags += ['--set', 'search.keep_checkpoints=1']
     machines = [tmp_path / 'one', tmp_path / 'two']
     for machine in machines:
         machine.mkdir()
-    first = search(store, *flags, cache=cache, cwd=machines[0])
+    first = search(store, *flags, cwd=machines[0])
     kept = LocalStore(Database(tmp_path / 'studies.db', read_only=True), 'slow')
     until(lambda: kept.study() is not None, 120)
     with Study.join(kept, store) as study:
@@ -255,7 +246,7 @@ def test_trials_move_between_machines_through_a_store(
         first.communicate()
         psutil.wait_procs(workers, timeout=20)
         # Its lease runs out, and another machine begins another attempt where it was.
-        out = ended(search(store, *flags, '--workers=2', cache=cache, cwd=machines[1]))
+        out = ended(search(store, *flags, '--workers=2', cwd=machines[1]))
         assert 'The study is done: it has all of its 2 trials (2 completed)' in out
         assert out.count('The logs of workers are in runs/slow/logs') == 1
         trial = study.trials[0]

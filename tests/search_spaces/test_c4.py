@@ -30,7 +30,7 @@ def test_c4_tunable_runs_on_c4_data_shrunk_by_set_alone(kind: str, tmp_path: Pat
     make(tmp_path / 'c4')
     where = [f'{path}.data_dir={tmp_path / "c4"}' for path in ('train_input', 'eval_inputs.eval')]
     flags = ['--exp=lm.C4Tunable', '--num_trials=2', f'--job_log_dir={tmp_path / "study"}']
-    passed(command('paxtune.search', *flags, '--set', *_SMALL, *where, cache=tmp_path))
+    passed(command('paxtune.search', *flags, '--set', *_SMALL, *where))
     with Study.load(tmp_path / 'study') as study:
         assert [trial.state for trial in study.trials] == ['COMPLETED'] * 2
         best = study.best
@@ -41,7 +41,7 @@ def test_c4_tunable_runs_on_c4_data_shrunk_by_set_alone(kind: str, tmp_path: Pat
 
 def test_the_real_space_in_a_smoke_run(tmp_path: Path) -> None:
     flags = ['--exp=lm.C4Tunable', '--num_trials=4', '--smoke', f'--job_log_dir={tmp_path / "s"}']
-    passed(command('paxtune.search', *flags, cache=tmp_path))
+    passed(command('paxtune.search', *flags))
     with Study.load(tmp_path / 's') as study:
         trials = study.trials
         assert study.space.ids == Space(lm.C4Tunable()).ids
@@ -54,7 +54,7 @@ def test_without_c4_there_is_one_message(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv('HOME', str(tmp_path))
     flags = ['--exp=lm.C4Tunable', '--num_trials=4', f'--job_log_dir={tmp_path / "study"}']
-    done = command('paxtune.search', *flags, cache=tmp_path)
+    done = command('paxtune.search', *flags)
     assert done.returncode == 2
     assert 'Traceback' not in done.stderr
     for text in ('tensorflow_datasets', 'train_input.data_dir', 'C4_DATA_DIR', '--smoke'):

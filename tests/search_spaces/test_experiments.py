@@ -128,7 +128,7 @@ def test_the_main_job(tmp_path: Path) -> None:
     """16 trials, some stopped early, the best well below a bigram model, repeatable to the bit."""
     study_dir = tmp_path / 'study'
     flags = ['--exp=lm.StdlibTunable', '--num_trials=16', f'--job_log_dir={study_dir}']
-    passed(command('paxtune.search', *flags, cache=tmp_path))
+    passed(command('paxtune.search', *flags))
     with Study.load(study_dir) as study:
         trials, best = study.trials, study.best
     assert len(trials) == 16
@@ -138,5 +138,5 @@ def test_the_main_job(tmp_path: Path) -> None:
     assert best.reward is not None
     assert best.reward < 0.95 * bigram_bits()
     flags = [f'--study_dir={study_dir}', '--trial=best', f'--job_log_dir={tmp_path / "alone"}']
-    out = passed(command('paxtune.train', *flags, cache=tmp_path))
+    out = passed(command('paxtune.train', *flags))
     assert f'eval/bits_per_byte={best.reward!r} ' in out.splitlines()[-1]

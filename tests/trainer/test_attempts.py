@@ -327,7 +327,7 @@ def test_what_is_taken_from_an_attempt_that_goes_on_can_be_read(tmp_path: Path) 
     taken: list[int] = []
     with subprocess.Popen(
         [sys.executable, '-m', 'trainer.main', *flags, 'train.eval_interval_steps=40'],
-        env=environment(tmp_path),
+        env=environment(),
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
     ) as running:

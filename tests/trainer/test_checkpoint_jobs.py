@@ -69,14 +69,14 @@ def test_an_experiment_without_evaluation_sets_is_refused(tmp_path: Path) -> Non
 class Beside:
     """An evaluation job that runs beside the test."""
 
-    def __init__(self, directory: Path, cache: Path, kill: str | None = None) -> None:
+    def __init__(self, directory: Path, kill: str | None = None) -> None:
         killer = ['tests.killer', kill] if kill else []
         flags = [*_flags(directory), '--mode=eval']
         self._out = directory.with_name(f'{directory.name}-{time.monotonic_ns()}.out')
         with self._out.open('w') as out:
             self._process = subprocess.Popen(
                 [sys.executable, '-m', *killer, 'trainer.main', *flags],
-                env=environment(cache),
+                env=environment(),
                 cwd=ROOT,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -114,17 +114,17 @@ def _flags(directory: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_a_job_that_is_killed_and_goes_on_loses_no_checkpoint(tmp_path: Path) -> None:
-    directory, cache = tmp_path / 'run', tmp_path / 'cache'
+    directory = tmp_path / 'run'
     directory.mkdir()
-    with Beside(directory, cache, kill='eval:4') as first:
+    with Beside(directory, kill='eval:4') as first:
         first.wait_for('waiting for checkpoints in')
-        passed(command('trainer.main', *_flags(directory), cache=cache))
+        passed(command('trainer.main', *_flags(directory)))
         code, told = first.ended()
     assert code == -signal.SIGKILL, told
     assert list(evaluated(directory)) == [1, 2, 3]
     mark: Any = ended(directory)
     assert mark['step'] == 12
-    with Beside(directory, cache) as second:
+    with Beside(directory) as second:
         code, told = second.ended()
     assert code == 0, told
     assert [line.split()[1] for line in told.splitlines()] == [f'{n}:' for n in range(4, 13)]
@@ -134,7 +134,7 @@ def test_a_job_that_is_killed_and_goes_on_loses_no_checkpoint(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_signal_ends_a_waiting_job_at_once(tmp_path: Path) -> None:
-    with Beside(tmp_path / 'run', tmp_path) as job:
+    with Beside(tmp_path / 'run') as job:
         job.wait_for('waiting for checkpoints in')
         job.signal(signal.SIGTERM)
         began = time.monotonic()

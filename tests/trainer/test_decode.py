@@ -158,7 +158,6 @@ def test_several_devices_and_processes_write_the_same(tmp_path: Path) -> None:
             *flags,
             f'--job_log_dir={where}',
             *mesh,
-            cache=tmp_path,
             processes=processes,
             devices=8 // processes,
         )

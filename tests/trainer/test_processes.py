@@ -77,14 +77,9 @@ def test_what_an_error_is_in_the_other_processes(error: Exception, wanted: Excep
 # --- Several ---
 
 
-@pytest.fixture(scope='module')
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp('cache')
-
-
-def train(name: str, directory: Path, cache: Path, *flags: str, **how: Any) -> list[Ended]:
+def train(name: str, directory: Path, *flags: str, **how: Any) -> list[Ended]:
     flags = (f'--exp=tests.trainer.joined.{name}', f'--job_log_dir={directory}', *flags)
-    return job('trainer.main', *flags, cache=cache, **how)
+    return job('trainer.main', *flags, **how)
 
 
 def metrics(directory: Path) -> list[dict[str, float]]:
@@ -95,9 +90,9 @@ def metrics(directory: Path) -> list[dict[str, float]]:
 
 
 @pytest.fixture(scope='module')
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp('undisturbed')
-    first, other = train('Text', directory, cache)
+    first, other = train('Text', directory)
     all_passed([first, other])
     assert [line.split()[1] for line in first.out.splitlines()] == ['4:', '8:', '12:']
     assert other.out == ''
@@ -105,15 +100,15 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_processes_talk_and_fail_together(cache: Path) -> None:
-    ended = job('tests.trainer.rounds', cache=cache)
+def test_processes_talk_and_fail_together() -> None:
+    ended = job('tests.trainer.rounds')
     assert all_passed(ended) == 'process 0 is done'
     assert ended[1].out == 'process 1 is done'
 
 
 @pytest.mark.slow
-def test_two_processes_measure_a_step_and_agree_on_its_time(cache: Path) -> None:
-    ended = job('tests.trainer.timed', cache=cache)
+def test_two_processes_measure_a_step_and_agree_on_its_time() -> None:
+    ended = job('tests.trainer.timed')
     all_passed(ended)
     first, other = (each.out.strip() for each in ended)
     assert first == other
@@ -125,7 +120,7 @@ def test_two_processes_measure_a_step_and_agree_on_its_time(cache: Path) -> None
     ('mesh', 'devices'), [('data=4', 2), ('fsdp=4', 2), ('tensor=2', 2), ('tensor=2', 1)]
 )
 def test_two_processes_train_as_one_with_as_many_devices(
-    mesh: str, devices: int, tmp_path: Path, cache: Path
+    mesh: str, devices: int, tmp_path: Path
 ) -> None:
     # Where both work on the same examples, each reads all of them.
     each = 8 if devices == 1 else 4
@@ -134,7 +129,6 @@ def test_two_processes_train_as_one_with_as_many_devices(
     two = train(
         'Text',
         tmp_path / 'two',
-        cache,
         *set_mesh,
         *(f'{path}={each}' for path in sizes),
         devices=devices,
@@ -142,7 +136,6 @@ def test_two_processes_train_as_one_with_as_many_devices(
     one = train(
         'Text',
         tmp_path / 'one',
-        cache,
         *set_mesh,
         *(f'{path}=8' for path in sizes),
         processes=1,
@@ -159,34 +152,32 @@ def test_two_processes_train_as_one_with_as_many_devices(
 @pytest.mark.slow
 @pytest.mark.parametrize('which', [0, 1])
 def test_a_signal_to_one_process_makes_all_save_and_leave(
-    which: int, tmp_path: Path, cache: Path, undisturbed: Path
+    which: int, tmp_path: Path, undisturbed: Path
 ) -> None:
-    ended = train('Text', tmp_path, cache, kill={which: 'int:5'})
+    ended = train('Text', tmp_path, kill={which: 'int:5'})
     assert [each.code for each in ended] == [130, 130], ended
     assert 'Stopped at step 5. To resume: ' in ended[0].out
     assert (tmp_path / 'checkpoints' / '5').is_dir()
-    out = all_passed(train('Text', tmp_path, cache))
+    out = all_passed(train('Text', tmp_path))
     assert 'resumed from step 5' in out
     assert metrics(tmp_path) == metrics(undisturbed)
 
 
 @pytest.mark.slow
-def test_rolling_evaluations_of_two_processes_go_on_where_they_were(
-    tmp_path: Path, cache: Path
-) -> None:
+def test_rolling_evaluations_of_two_processes_go_on_where_they_were(tmp_path: Path) -> None:
     fields = ('reset_for_eval=false', 'eval_loop_num_batches=3', 'sequence_length=64')
     flags = ['--set', *(f'eval_inputs.eval.{field}' for field in fields)]
-    all_passed(train('Text', tmp_path / 'whole', cache, *flags))
-    ended = train('Text', tmp_path / 'parts', cache, *flags, kill={1: 'int:5'})
+    all_passed(train('Text', tmp_path / 'whole', *flags))
+    ended = train('Text', tmp_path / 'parts', *flags, kill={1: 'int:5'})
     assert [each.code for each in ended] == [130, 130], ended
-    assert 'resumed from step 5' in all_passed(train('Text', tmp_path / 'parts', cache, *flags))
+    assert 'resumed from step 5' in all_passed(train('Text', tmp_path / 'parts', *flags))
     assert metrics(tmp_path / 'parts') == metrics(tmp_path / 'whole')
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('name', ['BrokenTrainingData', 'BrokenEvaluationData'])
-def test_an_error_in_one_process_ends_all(name: str, tmp_path: Path, cache: Path) -> None:
-    first, other = train(name, tmp_path, cache)
+def test_an_error_in_one_process_ends_all(name: str, tmp_path: Path) -> None:
+    first, other = train(name, tmp_path)
     assert (first.code, other.code) == (1, 1), (first, other)
     assert 'ValueError: the disk of this host is broken' in other.err
     assert 'error: process 1: ValueError: the disk of this host is broken' in first.err
@@ -194,41 +185,39 @@ def test_an_error_in_one_process_ends_all(name: str, tmp_path: Path, cache: Path
 
 
 @pytest.mark.slow
-def test_an_input_that_ends_early_in_one_process_is_an_error(tmp_path: Path, cache: Path) -> None:
-    ended = train('ShorterEvaluationData', tmp_path, cache)
+def test_an_input_that_ends_early_in_one_process_is_an_error(tmp_path: Path) -> None:
+    ended = train('ShorterEvaluationData', tmp_path)
     assert [each.code for each in ended] == [1, 1], ended
     assert all('other processes have fewer batches' in each.err for each in ended)
 
 
 @pytest.mark.slow
-def test_a_signal_of_the_experiment_in_one_process_is_one_of_all(
-    tmp_path: Path, cache: Path
-) -> None:
-    first, other = train('StoppedByData', tmp_path, cache)
+def test_a_signal_of_the_experiment_in_one_process_is_one_of_all(tmp_path: Path) -> None:
+    first, other = train('StoppedByData', tmp_path)
     assert 'stopped at step 5: enough' in all_passed([first, other])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(('which', 'where'), [(0, 'step:8'), (1, 'step:8'), (0, 'save:2')])
 def test_a_lost_process_ends_all_and_the_same_commands_go_on(
-    which: int, where: str, tmp_path: Path, cache: Path, undisturbed: Path
+    which: int, where: str, tmp_path: Path, undisturbed: Path
 ) -> None:
-    ended = train('Text', tmp_path, cache, kill={which: where})
+    ended = train('Text', tmp_path, kill={which: where})
     lost, left = ended[which], ended[1 - which]
     assert lost.code == -signal.SIGKILL
     # Ours, where it is noticed in a round; JAX aborts a process that loses the first one.
     assert left.code in (3, -signal.SIGABRT), left
     assert re.search('processes was lost|another task died', left.err), left.err
     assert left.seconds < processes.LOST_AFTER + 15
-    out = all_passed(train('Text', tmp_path, cache))
+    out = all_passed(train('Text', tmp_path))
     if where == 'step:8':  # The save of step 6 may have been under way.
         assert re.search('resumed from step [36]\n', out)
     assert metrics(tmp_path) == metrics(undisturbed)
 
 
 @pytest.mark.slow
-def test_the_preemption_notice_of_jax_makes_all_save_and_leave(tmp_path: Path, cache: Path) -> None:
-    ended = job('tests.trainer.preempted', f'--job_log_dir={tmp_path}', cache=cache)
+def test_the_preemption_notice_of_jax_makes_all_save_and_leave(tmp_path: Path) -> None:
+    ended = job('tests.trainer.preempted', f'--job_log_dir={tmp_path}')
     told = all_passed(ended)
     assert told == ended[1].out
     found = re.fullmatch(r'stopped at step (\d+)', told)
@@ -239,9 +228,9 @@ def test_the_preemption_notice_of_jax_makes_all_save_and_leave(tmp_path: Path, c
 
 @pytest.mark.slow
 def test_several_processes_pause_at_a_measurement_of_which_one_has_had_enough(
-    tmp_path: Path, cache: Path, undisturbed: Path
+    tmp_path: Path, undisturbed: Path
 ) -> None:
-    first, other = job('tests.trainer.paused', f'--job_log_dir={tmp_path}', cache=cache)
+    first, other = job('tests.trainer.paused', f'--job_log_dir={tmp_path}')
     told = all_passed([first, other])
     # Tokens of both, and seconds by the clock of the first.
     spent = f'{12 * 8 * 16}.0, '
@@ -251,12 +240,12 @@ def test_several_processes_pause_at_a_measurement_of_which_one_has_had_enough(
 
 
 @pytest.mark.slow
-def test_two_slices_of_four_devices_train_as_one_process(tmp_path: Path, cache: Path) -> None:
+def test_two_slices_of_four_devices_train_as_one_process(tmp_path: Path) -> None:
     mesh = ['mesh.data=1', 'mesh.fsdp=2', 'mesh.sequence=2', 'mesh.dcn_data=2']
     flags = ['--set', *mesh, 'train.num_train_steps=3']
-    two = train('Text', tmp_path / 'two', cache, *flags, devices=4)
+    two = train('Text', tmp_path / 'two', *flags, devices=4)
     whole = [f'{path}=8' for path in ('train_input.batch_size', 'eval_inputs.eval.batch_size')]
-    one = train('Text', tmp_path / 'one', cache, *flags, *whole, processes=1, devices=8)
+    one = train('Text', tmp_path / 'one', *flags, *whole, processes=1, devices=8)
     all_passed(two)
     all_passed(one)
     got, wanted = metrics(tmp_path / 'two'), metrics(tmp_path / 'one')

@@ -73,7 +73,7 @@ def test_the_command_refuses_with_one_message(
     flags: list[str], message: str, tmp_path: Path
 ) -> None:
     given = ['--exp=lm.StdlibTunable', f'--job_log_dir={tmp_path}/run', *flags]
-    done = command('trainer.main', *given, cache=tmp_path)
+    done = command('trainer.main', *given)
     assert done.returncode == 2
     assert done.stderr.startswith(f'error: {message}')
     assert done.stderr.count('\n') == 1

@@ -17,28 +17,23 @@ from trainer.main import main
 _EXPERIMENT = ['--exp=tests.trainer.killed.Text']
 
 
-@pytest.fixture(scope='module')
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp('cache')
-
-
 @pytest.mark.slow
 def test_it_is_killed_and_interrupted_and_ends_as_on_a_disk(
-    store: epath.Path, tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+    store: epath.Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    passed(train('Text', tmp_path, cache))
+    passed(train('Text', tmp_path))
     # Inside the second save, before its last file.
-    killed = train('Text', store, cache, kill='save:4')
+    killed = train('Text', store, kill='save:4')
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert (store / 'checkpoints/6/_CHECKPOINT_METADATA').exists()
     assert newest_checkpoint(store / 'checkpoints') == store / 'checkpoints/3'
     # What a checkpoint relies on is there before it.
     told, wanted = ([each for each in losses(where) if each[0] <= 6] for where in (store, tmp_path))
     assert told == wanted
-    stopped = train('Text', store, cache, kill='int:5')
+    stopped = train('Text', store, kill='int:5')
     assert stopped.returncode == 130, stopped.stderr
     assert 'Stopped at step 8. To resume: ' in stopped.stdout
-    assert 'resumed from step 8\n' in passed(train('Text', store, cache))
+    assert 'resumed from step 8\n' in passed(train('Text', store))
     jax.tree.map(np.testing.assert_array_equal, state_of('Text', store), state_of('Text', tmp_path))
     assert losses(store) == losses(tmp_path)
     assert [path.name[:19] for path in (store / 'summaries').iterdir()] == [

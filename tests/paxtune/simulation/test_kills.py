@@ -45,10 +45,10 @@ KILLS, KILLS_OF_WORKERS = 55, 12  # Of each policy: 201 together.
 class Nursery:
     """What starts searches in no time: see `tests.paxtune.simulation.nursery`."""
 
-    def __init__(self, cache: Path) -> None:
+    def __init__(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, '-m', 'tests.paxtune.simulation.nursery'],
-            env=environment(cache),
+            env=environment(),
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -67,8 +67,8 @@ class Nursery:
 
 
 @pytest.fixture(scope='module')
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    made = Nursery(tmp_path_factory.mktemp('cache'))
+def nursery() -> Iterator[Nursery]:
+    made = Nursery()
     yield made
     made.close()
 
@@ -234,11 +234,11 @@ def test_a_study_in_one_process_ends_as_if_nobody_had_killed_it(
 # --- Workers ---
 
 
-def started(argv: list[str], cache: Path, log: Path) -> 'subprocess.Popen[bytes]':
+def started(argv: list[str], log: Path) -> 'subprocess.Popen[bytes]':
     with open(log, 'ab') as out:
         return subprocess.Popen(
             [sys.executable, '-m', 'paxtune.simulate', *argv],
-            env=environment(cache),
+            env=environment(),
             cwd=ROOT,
             stdout=out,
             stderr=out,
@@ -280,15 +280,12 @@ def killed_once(
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize('policy', list(POLICIES))
-def test_workers_that_are_killed_lose_nothing(
-    policy: str, table: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_workers_that_are_killed_lose_nothing(policy: str, table: Path, tmp_path: Path) -> None:
     rng, num_trials, kills = random.Random(policy), 10, 0
-    cache = tmp_path_factory.mktemp('cache')
     for seed in range(KILLS_OF_WORKERS):
         directory, log = tmp_path / str(seed), tmp_path / f'{seed}.log'
         argv = [*flags(table, policy, directory, seed, num_trials), '--workers=3', '--speedup=0.25']
-        process = started(argv, cache, log)
+        process = started(argv, log)
         try:
             while kills < KILLS_OF_WORKERS:
                 is_whole = kills % 6 == 4
@@ -298,7 +295,7 @@ def test_workers_that_are_killed_lose_nothing(
                 if is_whole:
                     wait_for_the_last(directory, 60.0)  # They end with it.
                     require_sound_if_there(directory, num_trials)
-                    process = started(argv, cache, log)
+                    process = started(argv, log)
             assert process.wait(timeout=600) == 0, log.read_text()
         finally:
             process.kill()
