@@ -64,7 +64,7 @@ _FIRST = {module: i for i, (module, *_) in reversed([*enumerate(_BAD_INPUT)])}
 def test_bad_input_gets_one_message_and_exit_code_2(
     module: str, flags: list[str], message: str, tmp_path: Path
 ) -> None:
-    done = command(module, *flags)
+    done = command(module, *flags, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith('error: ')
     assert message in done.stderr
@@ -72,7 +72,7 @@ def test_bad_input_gets_one_message_and_exit_code_2(
     assert not list(tmp_path.iterdir())
 
 
-def test_bad_input_is_refused_before_anything_slow_is_imported(tmp_path: Path) -> None:
+def test_bad_input_is_refused_before_anything_slow_is_imported() -> None:
     # How long that takes is measured in benchmarks/refusal_time.py.
     code = (
         'import sys\nfrom paxtune import search\nfrom trainer.errors import UserError\n'
@@ -91,7 +91,7 @@ def test_bad_input_is_refused_before_anything_slow_is_imported(tmp_path: Path) -
 @pytest.mark.parametrize(
     'module', ['paxtune.search', 'paxtune.train', 'trainer.main', 'trainer.inspect_input']
 )
-def test_unknown_flags_are_refused(module: str, tmp_path: Path) -> None:
+def test_unknown_flags_are_refused(module: str) -> None:
     done = command(module, '--exp=lm.StdlibTunable', '--job_log_dir=x', '--nmu')
     assert done.returncode == 2
     assert '--nmu' in done.stderr

@@ -450,7 +450,7 @@ def test_a_terminal_gets_lines_around_the_table(
 # --- As a person runs it ---
 
 
-def test_list_needs_no_classes_and_show_does(made: Path, tmp_path: Path) -> None:
+def test_list_needs_no_classes_and_show_does(made: Path) -> None:
     assert '8/9' in command('paxtune.studies', 'list', str(made)).stdout
     without = command('paxtune.studies', 'show', str(made / 'mixed'))
     assert without.returncode == 2
@@ -459,7 +459,7 @@ def test_list_needs_no_classes_and_show_does(made: Path, tmp_path: Path) -> None
     assert 'Traceback' not in without.stderr
 
 
-def test_a_study_is_watched_without_its_classes(made: Path, tmp_path: Path) -> None:
+def test_a_study_is_watched_without_its_classes(made: Path) -> None:
     done = made / 'deep' / 'er' / 'done'
     out = command('paxtune.studies', 'show', str(done), '--watch').stdout
     assert '5 of 5 trials, 5 completed, best: trial ' in out

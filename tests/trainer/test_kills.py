@@ -75,7 +75,7 @@ def test_ctrl_c_saves_and_says_how_to_resume(tmp_path: Path) -> None:
 
 
 def test_eval_once_prints_the_metrics_of_the_newest_checkpoint(
-    tmp_path: Path, undisturbed: Callable[[str], Path]
+    undisturbed: Callable[[str], Path],
 ) -> None:
     directory = undisturbed('Text')
     flags = ['--exp=tests.trainer.killed.Text', f'--job_log_dir={directory}', '--mode=eval_once']
