@@ -10,7 +10,6 @@ import pyglove as pg
 import pytest
 from hypothesis import strategies as st
 
-import paxtune.study_tables  # noqa: F401
 from paxtune import exchange, seeds, study_checks
 from paxtune.decisions import size, spec_from_json, spec_to_json
 from paxtune.limits import Limit

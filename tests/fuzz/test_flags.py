@@ -9,12 +9,9 @@ import pyglove as pg
 import pytest
 from hypothesis import strategies as st
 
-# What a flag may name is imported here, so that nothing is left to be imported.
-import paxtune.named_parts
 import paxtune.search
 import paxtune.seeds
 import paxtune.studies
-import trainer.main  # noqa: F401
 from paxtune.algorithms.sampling import draw as draw_decisions
 from paxtune.experiment import Tunable
 from paxtune.search_space import Space
