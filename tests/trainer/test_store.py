@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from etils import epath
 
-from tests.processes import passed
+from tests.processes import command, passed
 from tests.trainer.test_kills import losses, state_of, train
 from trainer.checkpoint import newest_checkpoint
 from trainer.errors import UserError
@@ -19,7 +19,7 @@ _EXPERIMENT = ['--exp=tests.trainer.killed.Text']
 
 @pytest.mark.slow
 def test_it_is_killed_and_interrupted_and_ends_as_on_a_disk(
-    store: epath.Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    store: epath.Path, tmp_path: Path
 ) -> None:
     passed(train('Text', tmp_path))
     # Inside the second save, before its last file.
@@ -39,8 +39,8 @@ def test_it_is_killed_and_interrupted_and_ends_as_on_a_disk(
     assert [path.name[:19] for path in (store / 'summaries').iterdir()] == [
         'events.out.tfevents'
     ] * 3
-    assert main([*_EXPERIMENT, f'--job_log_dir={store}', '--mode=eval_once']) == 0
-    assert f'eval/loss={losses(store)[-1][1]!r}' in capsys.readouterr().out
+    evaluated = command('trainer.main', *_EXPERIMENT, f'--job_log_dir={store}', '--mode=eval_once')
+    assert f'eval/loss={losses(store)[-1][1]!r}' in passed(evaluated)
 
 
 def test_a_bucket_that_is_not_there_is_refused(store: epath.Path) -> None:
