@@ -64,20 +64,25 @@ compiled_by_a_command(1.0)
 """
 
 
-def test_what_is_compiled_is_stored_where_the_user_says(tmp_path: Path) -> None:
-    environment = {**os.environ, 'JAX_COMPILATION_CACHE_DIR': str(tmp_path)}
-    command = [sys.executable, '-W', 'error', '-c', COMPILING]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+def compile_with(**environment: str) -> None:
+    others = {k: v for k, v in os.environ.items() if k != 'JAX_COMPILATION_CACHE_DIR'}
+    done = subprocess.run(
+        [sys.executable, '-W', 'error', '-c', COMPILING],
+        env=others | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
+
+
+def test_what_is_compiled_is_stored_where_the_user_says(tmp_path: Path) -> None:
+    compile_with(JAX_COMPILATION_CACHE_DIR=str(tmp_path))
     assert list(tmp_path.glob('*compiled_by_a_command*'))
 
 
 def test_what_is_compiled_is_stored_in_a_directory_of_limited_size(tmp_path: Path) -> None:
-    environment = {**os.environ, 'XDG_CACHE_HOME': str(tmp_path)}
-    del environment['JAX_COMPILATION_CACHE_DIR']
-    command = [sys.executable, '-W', 'error', '-c', COMPILING]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    compile_with(XDG_CACHE_HOME=str(tmp_path))
     stored = tmp_path / 'paxtune' / 'xla'
     # JAX writes down when an entry was used where it may have to delete the oldest.
     assert list(stored.glob('*compiled_by_a_command*-atime'))
