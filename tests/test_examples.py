@@ -31,12 +31,6 @@ from trainer.signals import SkipTrial
 FILES = sorted((ROOT / 'examples').glob('*.py'))
 
 
-@pytest.fixture(autouse=True)
-def _no_compilation_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ('trainer.command', 'paxtune.api'):
-        monkeypatch.setattr(f'{module}.enable_compilation_cache', lambda: None)
-
-
 def asked(tunable: Tunable, count: int = 100) -> list[Any]:
     """The experiments that a study suggests, in order, to its end or so many."""
     found: list[Any] = []

@@ -36,7 +36,6 @@ def test_every_piece_of_python_runs_and_prints_what_stands_below_it(
 ) -> None:
     small = smoke(Tiny())
     monkeypatch.setattr('examples.tunable_lm.Tiny', lambda: small.clone(deep=True))
-    monkeypatch.setattr('paxtune.api.enable_compilation_cache', lambda: None)
     monkeypatch.chdir(tmp_path)
     # A component's fields are looked up in its module.
     monkeypatch.setitem(sys.modules, 'guide', types.ModuleType('guide'))

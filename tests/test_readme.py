@@ -27,8 +27,7 @@ def test_the_example_is_the_one_in_the_readme() -> None:
     assert len(body.strip().splitlines()) <= 20
 
 
-def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('trainer.command.enable_compilation_cache', lambda: None)
+def test_the_example_runs(tmp_path: Path) -> None:
     exp = '--exp=examples.tunable_lm.Tiny'
     assert search.main([exp, f'--job_log_dir={tmp_path}', '--num_trials=1', '--smoke']) == 0
     with Study.load(tmp_path) as study:

@@ -31,12 +31,6 @@ from trainer import costs
 from trainer.costs import memory_cost
 from trainer.errors import UserError
 
-
-@pytest.fixture(autouse=True)
-def _no_compilation_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('paxtune.api.enable_compilation_cache', lambda: None)
-
-
 HIDDEN = 'task.model.stack.layers[0].feed_forward.hidden_dims'
 
 

@@ -48,11 +48,6 @@ from trainer.signals import SkipTrial, StopTrial
 from trainer.tasks import LanguageModelTask
 
 
-@pytest.fixture(autouse=True)
-def _no_compilation_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('paxtune.api.enable_compilation_cache', lambda: None)
-
-
 def rates(num_trials: int = 2, **changes: Any) -> Tunable:
     """A tiny experiment whose learning rate is searched; dots in paths are written as `__`."""
     made = tunables.Rates()

@@ -28,11 +28,6 @@ from trainer.summaries import read_metrics
 MODULE = 'tests.paxtune.tunables'
 
 
-@pytest.fixture(autouse=True)
-def _no_compilation_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('trainer.command.enable_compilation_cache', lambda: None)
-
-
 def run(directory: Path, name: str = 'Rates', *flags: str) -> list[Trial]:
     code = search.main([f'--exp={MODULE}.{name}', f'--job_log_dir={directory}', *flags])
     assert code == 0

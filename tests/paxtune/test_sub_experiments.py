@@ -23,11 +23,6 @@ from tests.trainer.tiny import experiment
 from trainer.errors import UserError
 
 
-@pytest.fixture(autouse=True)
-def _no_compilation_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('paxtune.api.enable_compilation_cache', lambda: None)
-
-
 def folds(reward: Any = None, **search: Any) -> Tunable:
     """Two sub-experiments of different lengths."""
     mean = MetricReward('minimize', Metric('eval/log_pplx', aggregator='mean'))

@@ -32,11 +32,6 @@ _HEAVY = (
 _RUNS = [pytest.param(name, marks=pytest.mark.slow if name in _HEAVY else ()) for name in _NAMES]
 
 
-@pytest.fixture(autouse=True)
-def _no_compilation_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('trainer.command.enable_compilation_cache', lambda: None)
-
-
 def test_the_registered_experiments() -> None:
     names, broken = registry.available(Experiment)
     assert not broken

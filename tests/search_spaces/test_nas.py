@@ -39,11 +39,6 @@ ALGORITHMS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _no_compilation_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('paxtune.api.enable_compilation_cache', lambda: None)
-
-
 def drawn(experiment: Tunable, count: int) -> list[Any]:
     """Random experiments of a space."""
     space, rng = Space(experiment), random.Random(0)
