@@ -16,7 +16,7 @@ from trainer.directory import JobPath
 from trainer.errors import UserError
 from trainer.serialization import from_json_text, to_json_text
 
-FORMAT = '2'
+FORMAT = '3'
 
 BUDGETS = (
     'num_trials',

@@ -65,7 +65,21 @@ CountList = Annotated[list[int], '', _NUMBER]
 _binding: contextvars.ContextVar[bool] = contextvars.ContextVar('binding', default=False)
 
 
-class Component(pg.Object):
+PACKAGES = ('trainer', 'paxtune')
+"""The packages whose components have names that hold when their modules move."""
+
+
+class _ComponentMeta(type(pg.Object)):  # type: ignore[misc]
+    """Gives a class the name that JSON, checkpoints and studies know it by."""
+
+    @property
+    def __type_name__(cls) -> str:
+        package = cls.__module__.partition('.')[0]
+        prefix = package if package in PACKAGES else cls.__module__
+        return f'{prefix}.{cls.__dict__.get("_serialization_name") or cls.__qualname__}'
+
+
+class Component(pg.Object, metaclass=_ComponentMeta):
     """Base of everything that an experiment is made of.
 
     Subclasses declare typed fields and override `check` for what must hold between them.
@@ -86,7 +100,9 @@ class Component(pg.Object):
         ValueError: inner (2.0) must be below outer (1.0)
     """
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, serialization_name: str | None = None, **kwargs: Any) -> None:
+        # Where two of our classes have one name: JSON knows this one by another.
+        cls._serialization_name = serialization_name
         annotations = cls.__annotations__
         for name, annotation in annotations.items():
             if annotation is OptionalNumber:
@@ -211,7 +227,7 @@ def structure(value: Any) -> Any:
             name: _blank(child) if is_number(value, name) else structure(child)
             for name, child in value.sym_items()
         }
-        return {'_type': f'{type(value).__module__}.{type(value).__qualname__}', **named}
+        return {'_type': type(value).__serialization_key__, **named}
     if isinstance(value, pg.Dict):
         return {name: structure(child) for name, child in value.sym_items()}
     if isinstance(value, list | tuple):

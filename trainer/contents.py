@@ -11,7 +11,7 @@ from etils import epath
 from trainer.checksums import checksums, name_of
 from trainer.errors import UserError
 
-_FORMAT = 4
+_FORMAT = 5
 
 
 class DamagedError(Exception):

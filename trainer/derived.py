@@ -39,6 +39,9 @@ class Derived(pg.Object, pg.symbolic.PureSymbolic):
         return f'derived({self.expression!r})'
 
 
+Derived.register_for_deserialization('trainer.Derived')
+
+
 def derived(expression: str) -> Any:
     """A value that follows other values of the experiment.
 

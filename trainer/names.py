@@ -1,17 +1,20 @@
 """Component classes by the names that people and files write."""
 
 import difflib
+import functools
 import importlib
 import importlib.util
+import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pyglove as pg
 
-from trainer.component import Component
+from trainer.component import PACKAGES, Component
 from trainer.errors import UserError
 
-PACKAGES = ('trainer', 'paxtune', 'search_spaces')
-"""Packages whose modules may be imported because a file or a flag names a class in them."""
+_SEARCH_SPACES = 'search_spaces'
+_CLASS = re.compile(r"^class (\w+)|serialization_name='(\w+)'", re.MULTILINE)
 
 
 def nearest(name: str, legal: Iterable[str]) -> str:
@@ -35,8 +38,9 @@ def loaded_classes(base: type[Component] = Component) -> Iterator[type[Component
 
 
 def full_name(component_class: type[Component]) -> str:
-    """The name that JSON calls a class by: `trainer.learner.optimizers.SGD`."""
-    return f'{component_class.__module__}.{component_class.__qualname__}'
+    """The name that JSON calls a class by: `trainer.SGD`, or `module.Class` of a user's own."""
+    name: str = component_class.__serialization_key__
+    return name
 
 
 def class_in_file(name: str) -> type[Component] | None:
@@ -46,9 +50,27 @@ def class_in_file(name: str) -> type[Component] | None:
     is imported for it. Nothing else is imported, and no attribute is followed: what a file says
     can select a component class, and nothing besides.
     """
-    if not _registered(name) and name.partition('.')[0] in PACKAGES:
-        _import_module_of(name)
+    if not _registered(name):
+        package, _, rest = name.partition('.')
+        if package in PACKAGES:
+            for module in _modules_of(package).get(rest.partition('.')[0], ()):
+                importlib.import_module(module)
+        elif package == _SEARCH_SPACES:
+            _import_module_of(name)
     return _registered(name)
+
+
+@functools.cache
+def _modules_of(package: str) -> dict[str, list[str]]:
+    """The modules of a package that define classes, by the names of these classes."""
+    found: dict[str, list[str]] = {}
+    spec = importlib.util.find_spec(package)
+    for root in (spec and spec.submodule_search_locations) or ():
+        for file in sorted(Path(root).rglob('[!_]*.py')):
+            module = '.'.join((package, *file.relative_to(root).with_suffix('').parts))
+            for class_name, other_name in _CLASS.findall(file.read_text()):
+                found.setdefault(class_name or other_name, []).append(module)
+    return found
 
 
 def class_in_flag(name: str) -> type[Component]:
@@ -62,7 +84,7 @@ def class_in_flag(name: str) -> type[Component]:
         if found:
             return found
     loaded = list(loaded_classes())
-    matching = [c for c in loaded if f'.{full_name(c)}'.endswith(f'.{name}')]
+    matching = [c for c in loaded if name == c.__name__ or f'.{full_name(c)}'.endswith(f'.{name}')]
     if len(matching) > 1:
         raise UserError(f'{name} may be {" or ".join(full_name(c) for c in matching)}: name it so')
     if not matching:

@@ -108,6 +108,10 @@ class IntRange(pg.hyper.Float):
         return '' if self.scale is None else f', {self.scale!r}'
 
 
+IntPoint.register_for_deserialization('trainer.IntPoint')
+IntRange.register_for_deserialization('trainer.IntRange')
+
+
 def intv(
     min_value: int, max_value: int, scale: str | None = None, *, name: str | None = None
 ) -> Any:

@@ -82,7 +82,7 @@ FUNCTIONS = [
     'oneof', 'manyof', 'permutate', 'floatv', 'intv', 'derived', 'Dense', 'Block', 'Search',
     'MetricReward', 'Metric', 'Limit', 'Objectives', 'RegularizedEvolution', 'RandomSearch',
     'MedianStopping', 'SGD', 'Toy', 'min', 'max', 'abs', 'round', 'int', 'float', 'len', 'sqrt',
-    'log', 'trap', 'eval', 'getattr', 'tests.fuzz.watch.trap', 'trainer.learner.Learner', 'str',
+    'log', 'trap', 'eval', 'getattr', 'tests.fuzz.watch.trap', 'trainer.Learner', 'str',
 ]  # fmt: skip
 _ARGUMENTS = [
     'candidates', 'k', 'num_choices', 'distinct', 'sorted', 'name', 'hints', 'where', 'min_value',

@@ -176,8 +176,8 @@ def test_message_names_path_class_and_remedy() -> None:
             r'^the JSON text: .{500,1000}$',
         ),
         (
-            '{"_type": "trainer.derived.Derived", "expression": {"_type": '
-            '"trainer.derived.Derived", "expression": "x"}}',
+            '{"_type": "trainer.Derived", "expression": {"_type": '
+            '"trainer.Derived", "expression": "x"}}',
             'expected the text of an expression',
         ),
         ('3', 'expected a Leaf, found a int'),
@@ -204,7 +204,7 @@ def test_a_module_of_ours_is_imported_for_its_class() -> None:
 import sys
 from trainer.serialization import from_json_text
 assert 'trainer.learner' not in sys.modules
-print(from_json_text('{"_type": "trainer.learner.schedules.Constant", "warmup_steps": 3}'))
+print(from_json_text('{"_type": "trainer.Constant", "warmup_steps": 3}'))
 """
     done = subprocess.run([sys.executable, '-c', script], capture_output=True, text=True)
     assert 'warmup_steps = 3' in done.stdout, done.stderr

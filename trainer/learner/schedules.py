@@ -95,7 +95,7 @@ class Decay(Schedule):
         raise NotImplementedError(type(self).__name__)
 
 
-class Linear(Decay):
+class Linear(Decay, serialization_name='LinearSchedule'):
     """A straight line.
 
     Example:
