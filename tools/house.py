@@ -1,0 +1,246 @@
+"""Checks of the structure of the three packages: `python -m tools.house --check`.
+
+Reads the sources with `ast` and imports nothing. Imports inside functions and under
+`TYPE_CHECKING` count. Without `--check` it prints the figures of each room.
+"""
+
+import argparse
+import ast
+import itertools
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ('trainer', 'paxtune', 'search_spaces')
+
+MAX_ROOT_FILES = 12
+MAX_LINES = 450
+MAX_PUBLIC_MEMBERS = 30
+MAX_TOTAL_LINES = 46_300
+
+CODEC = 'paxtune/storage/codec.py'
+"""The one file that names the metadata keys of trials and studies."""
+
+_BAD_START = re.compile(r'(What|Whether|Which|Who|Whose|Whom|How)\b')
+
+Graph: TypeAlias = Mapping[str, set[str]]
+
+
+def sources(root: Path = ROOT) -> dict[str, ast.Module]:
+    """Parses every file of the packages, by its path from `root`."""
+    files = itertools.chain.from_iterable((root / name).rglob('*.py') for name in PACKAGES)
+    return {
+        str(file.relative_to(root)): ast.parse(file.read_text(), str(file))
+        for file in sorted(files)
+    }
+
+
+def import_graph(trees: Mapping[str, ast.Module]) -> dict[str, set[str]]:
+    """Maps each file to the files of the packages that it imports from."""
+    return {path: set(_imports(path, tree, trees)) - {path} for path, tree in trees.items()}
+
+
+def _imports(path: str, tree: ast.Module, trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [f'{node.module}.{alias.name}' for alias in node.names]
+        for name in names:
+            if (found := _file_of(name, trees)) is not None:
+                yield found
+
+
+def _file_of(name: str, trees: Mapping[str, ast.Module]) -> str | None:
+    """The file that a dotted name, or the longest part of it, stands for."""
+    parts = name.split('.')
+    if parts[0] not in PACKAGES:
+        return None
+    for end in range(len(parts), 0, -1):
+        path = '/'.join(parts[:end])
+        for candidate in (f'{path}.py', f'{path}/__init__.py'):
+            if candidate in trees:
+                return candidate
+    return None
+
+
+def cycles(graph: Graph) -> list[list[str]]:
+    """Finds the strongly connected components of more than one node (Tarjan, 1972)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in sorted(graph.get(node, ())):
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            component = stack[stack.index(node) :]
+            del stack[stack.index(node) :]
+            if len(component) > 1:
+                found.append(sorted(component))
+
+    for node in sorted(graph):
+        if node not in index:
+            visit(node)
+    return found
+
+
+def level_graph(folder: str, graph: Graph) -> dict[str, set[str]]:
+    """Maps each file and folder inside `folder` to those beside it that it imports from."""
+    prefix = f'{folder}/' if folder else ''
+    found: dict[str, set[str]] = {}
+    for path, imported in graph.items():
+        if path.startswith(prefix):
+            child = _child(path, prefix)
+            others = {_child(other, prefix) for other in imported if other.startswith(prefix)}
+            found.setdefault(child, set()).update(others - {child})
+    return found
+
+
+def _child(path: str, prefix: str) -> str:
+    return prefix + path.removeprefix(prefix).partition('/')[0]
+
+
+def folders(paths: Iterable[str]) -> list[str]:
+    """All folders that hold one of these files, and the root ('')."""
+    parents = {str(parent) for path in paths for parent in Path(path).parents}
+    return sorted('' if each == '.' else each for each in parents)
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The docstrings of a file, those of attributes included, with their lines."""
+    for node in ast.walk(tree):
+        body = getattr(node, 'body', None)
+        for statement in body if isinstance(body, list) else ():
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+                if isinstance(statement.value.value, str):
+                    yield statement.lineno, statement.value.value.strip()
+
+
+def public_members(node: ast.ClassDef) -> set[str]:
+    """The names of the public methods, properties and fields that a class defines."""
+    names: set[str] = set()
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(each.name)
+        elif isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+            names.add(each.target.id)
+    return {name for name in names if not name.startswith('_')}
+
+
+def problems(root: Path = ROOT) -> list[str]:
+    """Lists everything that breaks a rule of the structure, a line each."""
+    trees = sources(root)
+    graph = import_graph(trees)
+    return [
+        *_crowded_roots(trees),
+        *(f'imports in a circle: {", ".join(each)}' for each in cycles(graph)),
+        *_folder_cycles(graph),
+        *_long_files(root, trees),
+        *_wide_classes(trees),
+        *_metadata_keys(trees),
+        *_bad_docstrings(trees),
+    ]
+
+
+def _crowded_roots(trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    for package in PACKAGES[:2]:
+        count = sum(str(Path(path).parent) == package for path in trees)
+        if count > MAX_ROOT_FILES:
+            yield f'{package}/: {count} files at the root; at most {MAX_ROOT_FILES}'
+
+
+def _folder_cycles(graph: Graph) -> Iterator[str]:
+    for folder in folders(graph):
+        for each in cycles(level_graph(folder, graph)):
+            if not all(path.endswith('.py') for path in each):
+                yield f'folders import each other in a circle: {", ".join(each)}'
+
+
+def _long_files(root: Path, trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    lengths = {path: len((root / path).read_text().splitlines()) for path in trees}
+    for path, length in lengths.items():
+        if length > MAX_LINES:
+            yield f'{path}: {length} lines; at most {MAX_LINES}'
+    if (total := sum(lengths.values())) >= MAX_TOTAL_LINES:
+        yield f'the packages have {total} lines; fewer than {MAX_TOTAL_LINES}'
+
+
+def _wide_classes(trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                count = len(public_members(node))
+                if count > MAX_PUBLIC_MEMBERS:
+                    yield (
+                        f'{path}:{node.lineno}: {node.name} has {count} public members; '
+                        f'at most {MAX_PUBLIC_MEMBERS}'
+                    )
+
+
+def metadata_keys(tree: ast.Module) -> set[str]:
+    """Collects the keys that the codec names: the values of its `..._KEY` constants."""
+    return {
+        node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name) and target.id.endswith('_KEY')
+    }
+
+
+def _metadata_keys(trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    """Finds reads and writes of Vizier's metadata outside the codec."""
+    for path, tree in trees.items():
+        if path == CODEC:
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and node.attr == 'metadata' and path.startswith(
+                ('paxtune/storage', 'paxtune/study', 'paxtune/service', 'paxtune/pyglove_backend')
+            ):
+                yield f'{path}:{node.lineno}: metadata is read or written outside {CODEC}'
+
+
+def _bad_docstrings(trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    for path, tree in trees.items():
+        for line, text in docstrings(tree):
+            if match := _BAD_START.match(text):
+                yield f'{path}:{line}: a docstring begins with {match[1]!r}'
+
+
+def _figures() -> Iterator[str]:
+    trees = sources()
+    for folder in folders(trees)[1:]:
+        here = [path for path in trees if str(Path(path).parent) == folder]
+        lines = sum(len((ROOT / path).read_text().splitlines()) for path in here)
+        yield f'{folder:36} {len(here):3} files {lines:6} lines'
+
+
+def main() -> int:
+    """Prints the problems, or the figures; returns 1 where `--check` finds a problem."""
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument('--check', action='store_true', help='list what breaks a rule')
+    if not flags.parse_args().check:
+        print(*_figures(), sep='\n')
+        return 0
+    found = problems()
+    print(*found, sep='\n')
+    print(f'{len(found)} problems' if found else 'the structure holds')
+    return 1 if found else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
