@@ -51,7 +51,7 @@ import numpy as np
 
 from benchmarks.search import tables
 from paxtune.algorithms import RandomSearch, Request, Suggestion
-from paxtune.policies import (
+from paxtune.schedulers import (
     Asha,
     CurveExtrapolation,
     Hyperband,
@@ -59,7 +59,7 @@ from paxtune.policies import (
     Policy,
     PromotingAsha,
 )
-from paxtune.policies.rungs import first_rung
+from paxtune.schedulers.rungs import first_rung
 from paxtune.simulation.files import read
 from paxtune.simulation.simulator import simulate
 
@@ -267,8 +267,8 @@ def _read(directory: Path, rungs_of: Policy) -> dict[str, Any]:
         rungs_of: whose rungs are looked at, where the study had no policy.
     """
     import paxtune
-    from paxtune.advancing import Advancing
-    from paxtune.rung_report import rung_report, warning
+    from paxtune.schedulers.rung_report import rung_report, warning
+    from paxtune.study.scheduling import Advancing
 
     with paxtune.load_study(str(directory)) as study:
         policy = study.search.policy or rungs_of

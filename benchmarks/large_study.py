@@ -32,7 +32,7 @@ STUDIES = ('ranges', 'choices', 'experiment')
 
 SUGGEST = """
 import json, sys, time
-from paxtune.study import Study
+from paxtune.study.study import Study
 times = []
 with Study.load(sys.argv[1], read_only=False) as study:
     for _ in range(2):
@@ -66,9 +66,9 @@ def value_of(name: str, num_trials: int) -> tuple[Any, Any]:
 
 def ended(spec: Any, count: int) -> Iterator[Any]:
     """Trials that have ended, every tenth infeasible."""
-    from paxtune.algorithms.sampling import draw
-    from paxtune.exchange import EndedTrial
-    from paxtune.measurement import Measurement
+    from paxtune.algorithms.encoding.sampling import draw
+    from paxtune.objectives.measurement import Measurement
+    from paxtune.study.export import EndedTrial
 
     rng = random.Random(0)
     for number in range(count):

@@ -52,8 +52,8 @@ from paxtune.algorithms import (
     RegularizedEvolution,
     Request,
 )
-from paxtune.decisions import Decisions
-from paxtune.pareto import front
+from paxtune.objectives.pareto import front
+from paxtune.search_space.decisions import Decisions
 
 LAYERS = 8
 KINDS = 4

@@ -22,8 +22,8 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.plain import gpt  # noqa: E402
 from trainer.experiment import Experiment, TrainLoop  # noqa: E402
 from trainer.inputs.base import Input  # noqa: E402
-from trainer.inputs.stdlib import StdlibInput  # noqa: E402
-from trainer.inputs.text import TextInput  # noqa: E402
+from trainer.inputs.text.stdlib import StdlibInput  # noqa: E402
+from trainer.inputs.text.text import TextInput  # noqa: E402
 from trainer.layers import (  # noqa: E402
     Attention,
     Embedding,
@@ -34,7 +34,7 @@ from trainer.layers import (  # noqa: E402
 )
 from trainer.learner import AdamW, Learner  # noqa: E402
 from trainer.mesh import Mesh  # noqa: E402
-from trainer.setup import compiled, localized  # noqa: E402
+from trainer.program.setup import compiled, localized  # noqa: E402
 from trainer.tasks import LanguageModelTask  # noqa: E402
 
 SHAKESPEARE = ROOT.parent / 'shared' / 'data' / 'tinyshakespeare.txt'

@@ -28,8 +28,8 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.plain import gpt, linen  # noqa: E402
 from benchmarks.reference_loss import experiment  # noqa: E402
-from trainer.inputs.stdlib import StdlibInput  # noqa: E402
-from trainer.setup import compiled, localized  # noqa: E402
+from trainer.inputs.text.stdlib import StdlibInput  # noqa: E402
+from trainer.program.setup import compiled, localized  # noqa: E402
 
 GOAL = 1.03
 OPTIMIZER = gpt.AdamW(1e-3)

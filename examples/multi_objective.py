@@ -13,7 +13,7 @@ import pyglove as pg
 
 from examples.tunable_lm import Tiny
 from paxtune import MetricReward, Objectives, Progress, Search, Study, Tunable, intv, tune
-from trainer.overrides import smoke
+from trainer.symbolic.overrides import smoke
 
 
 def LossAndCost() -> Tunable:

@@ -21,12 +21,12 @@ from typing import Any
 
 from paxtune import Limit, MedianStopping, Progress, RegularizedEvolution, Search, Tunable
 from paxtune import tune as search
-from paxtune.repeats import Standing
+from paxtune.study.replicates import Standing
 from search_spaces.lm import BITS_PER_BYTE, StdlibTunable
 from search_spaces.nas import BASELINE_PARAMS, primer_block
-from trainer import overrides
 from trainer.inputs import TextInput
 from trainer.layers import Stack
+from trainer.symbolic import overrides
 
 EVAL_PART = 16
 """One byte in so many of a corpus, at its end, is for evaluation."""

@@ -33,36 +33,36 @@ with epy.lazy_api_imports(globals()):
     from paxtune.algorithms import VizierDesigner as VizierDesigner
     from paxtune.api import load_study as load_study
     from paxtune.api import tune as tune
-    from paxtune.callbacks import Callback as Callback
-    from paxtune.console import Progress as Progress
-    from paxtune.constraints import Constraint as Constraint
-    from paxtune.constraints import Infeasible as Infeasible
-    from paxtune.constraints import Requires as Requires
-    from paxtune.cross_step import BestStep as BestStep
-    from paxtune.cross_step import LastStep as LastStep
-    from paxtune.cross_step import MeanOfSteps as MeanOfSteps
+    from paxtune.config.error_patterns import ErrorPattern as ErrorPattern
+    from paxtune.config.search import Search as Search
     from paxtune.experiment import Tunable as Tunable
-    from paxtune.failures import ErrorPattern as ErrorPattern
-    from paxtune.limits import Limit as Limit
-    from paxtune.metrics import Metric as Metric
-    from paxtune.policies import Asha as Asha
-    from paxtune.policies import ByRank as ByRank
-    from paxtune.policies import ByValue as ByValue
-    from paxtune.policies import CurveExtrapolation as CurveExtrapolation
-    from paxtune.policies import Hyperband as Hyperband
-    from paxtune.policies import MedianStopping as MedianStopping
-    from paxtune.policies import PopulationBasedTraining as PopulationBasedTraining
-    from paxtune.policies import PromotingAsha as PromotingAsha
-    from paxtune.rewards import MetricReward as MetricReward
-    from paxtune.rewards import MnasHard as MnasHard
-    from paxtune.rewards import MnasSoft as MnasSoft
-    from paxtune.rewards import Objectives as Objectives
-    from paxtune.rewards import TunasAbsolute as TunasAbsolute
-    from paxtune.rewards import WeightedSum as WeightedSum
-    from paxtune.searching import Search as Search
-    from paxtune.study import Study as Study
+    from paxtune.objectives.aggregation import BestStep as BestStep
+    from paxtune.objectives.aggregation import LastStep as LastStep
+    from paxtune.objectives.aggregation import MeanOfSteps as MeanOfSteps
+    from paxtune.objectives.limits import Limit as Limit
+    from paxtune.objectives.metrics import Metric as Metric
+    from paxtune.objectives.rewards import MetricReward as MetricReward
+    from paxtune.objectives.rewards import MnasHard as MnasHard
+    from paxtune.objectives.rewards import MnasSoft as MnasSoft
+    from paxtune.objectives.rewards import Objectives as Objectives
+    from paxtune.objectives.rewards import TunasAbsolute as TunasAbsolute
+    from paxtune.objectives.rewards import WeightedSum as WeightedSum
+    from paxtune.running.callbacks import Callback as Callback
+    from paxtune.running.progress import Progress as Progress
+    from paxtune.schedulers import Asha as Asha
+    from paxtune.schedulers import ByRank as ByRank
+    from paxtune.schedulers import ByValue as ByValue
+    from paxtune.schedulers import CurveExtrapolation as CurveExtrapolation
+    from paxtune.schedulers import Hyperband as Hyperband
+    from paxtune.schedulers import MedianStopping as MedianStopping
+    from paxtune.schedulers import PopulationBasedTraining as PopulationBasedTraining
+    from paxtune.schedulers import PromotingAsha as PromotingAsha
+    from paxtune.search_space.constraints import Constraint as Constraint
+    from paxtune.search_space.constraints import Infeasible as Infeasible
+    from paxtune.search_space.constraints import Requires as Requires
+    from paxtune.study.study import Study as Study
     from paxtune.sweeps import parameter_sweep as parameter_sweep
-    from trainer.derived import derived as derived
-    from trainer.ranges import intv as intv
-    from trainer.signals import SkipTrial as SkipTrial
-    from trainer.signals import StopTrial as StopTrial
+    from trainer.runtime.signals import SkipTrial as SkipTrial
+    from trainer.runtime.signals import StopTrial as StopTrial
+    from trainer.symbolic.derived import derived as derived
+    from trainer.symbolic.ranges import intv as intv

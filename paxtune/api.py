@@ -9,31 +9,32 @@ from typing import Any, Literal, TypeVar
 import pyglove as pg
 from absl import logging
 
-from paxtune import processes as joint
-from paxtune import retention, study_checks, transfer, with_workers
 from paxtune.algorithms import Algorithm
-from paxtune.algorithms.sampling import draw
-from paxtune.callbacks import Callback
+from paxtune.algorithms.encoding.sampling import draw
+from paxtune.config.search import Search
 from paxtune.experiment import Tunable
-from paxtune.policies import Policy
-from paxtune.rewards import MetricReward, Objectives, Reward
-from paxtune.runnable import Runnable
-from paxtune.runners import ExperimentRunner, FunctionRunner, Runner, parts_of
-from paxtune.search_space import Space
-from paxtune.searching import Search
-from paxtune.service.endpoint import Service
+from paxtune.objectives.rewards import MetricReward, Objectives, Reward
+from paxtune.running import launch
+from paxtune.running import multihost as joint
+from paxtune.running.callbacks import Callback
+from paxtune.running.launch import Workers
+from paxtune.running.runners import ExperimentRunner, FunctionRunner, Runner, parts_of
+from paxtune.running.tuner import Tuner
+from paxtune.schedulers import Policy
+from paxtune.search_space.space import Space
+from paxtune.service.address import Service
 from paxtune.service.remote_store import RemoteStore
-from paxtune.store import database
-from paxtune.study import Study
-from paxtune.tuner import Tuner
-from paxtune.with_workers import Workers
-from trainer import directory as directories
-from trainer import processes
+from paxtune.storage.vizier_store import database
+from paxtune.study import checkpoint_retention, transfer, validation
+from paxtune.study.study import Study
+from paxtune.study.workload import Runnable
 from trainer.command import enable_compilation_cache
-from trainer.errors import UserError
-from trainer.names import nearest
-from trainer.setup import inputs_by_path, prepare_inputs
-from trainer.signals import Signal
+from trainer.program.setup import inputs_by_path, prepare_inputs
+from trainer.runtime import directory as directories
+from trainer.runtime import processes
+from trainer.runtime.signals import Signal
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.names import nearest
 
 PathLike = str | os.PathLike[str]
 V = TypeVar('V', bound=Tunable | Runnable)
@@ -67,7 +68,7 @@ def tune(
 
     The same call again resumes. What is given here takes the place of what `what.search` says.
 
-    Of several processes (`trainer.processes`) all call it alike, and train the trials of an
+    Of several processes (`trainer.runtime.processes`) all call it alike, and train the trials of an
     experiment together. The first has the study; the others read it when it is done.
 
     Args:
@@ -151,8 +152,8 @@ def tune(
                 raise UserError('workers run experiments; a function runs in this process')
             value, how = _of_function(space, changes)
             data, runner = {}, FunctionRunner(what)
-        _, how_searched = study_checks.checked(value, how)
-        retention.check(how_searched, job_log_dir)
+        _, how_searched = validation.checked(value, how)
+        checkpoint_retention.check(how_searched, job_log_dir)
         if isinstance(what, Tunable) and processes.count() > 1:
             assert job_log_dir is not None
             joint.require_same(value, data)
@@ -181,9 +182,9 @@ def tune(
                 _fork(held.enter_context(Study.load(fork_study)), study)
             if service is not None:
                 many = _workers(workers or 1)
-                with_workers.join(study, many, service, callbacks, should_interrupt)
+                launch.join(study, many, service, callbacks, should_interrupt)
             elif workers is not None:
-                with_workers.run(study, _workers(workers), callbacks, should_interrupt)
+                launch.run(study, _workers(workers), callbacks, should_interrupt)
             else:
                 with runner.leading():
                     Tuner(study, runner, callbacks, should_interrupt).run()

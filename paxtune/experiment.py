@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from paxtune.searching import Search
-from trainer.component import bind
+from paxtune.config.search import Search
 from trainer.experiment import Experiment
-from trainer.overrides import replaced
+from trainer.symbolic.component import bind
+from trainer.symbolic.overrides import replaced
 
 
 class Tunable(Experiment):

@@ -18,9 +18,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from paxtune import whereabouts
+from paxtune.service import study_location
 from trainer import command
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
     import argparse
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     import pyglove as pg
 
     from paxtune.experiment import Tunable
-    from paxtune.study import Study
-    from paxtune.trial import Trial
-    from paxtune.with_workers import Workers
+    from paxtune.running.launch import Workers
+    from paxtune.study.study import Study
+    from paxtune.study.trial import Trial
 
 
 _BUDGETS: 'dict[str, tuple[type, str]]' = {
@@ -52,20 +52,20 @@ def main(argv: Sequence[str] | None) -> int:
     """
     args = _flags().parse_args(argv)
 
-    from trainer import processes
+    from trainer.runtime import processes
 
     processes.start(args)
     with processes.together():
         tunable = tunable_for(args)
         name = args.exp + ('-smoke' if args.smoke else '')
-        service, workers = whereabouts.service_of(args, name), _workers(args)
+        service, workers = study_location.service_of(args, name), _workers(args)
     job_log_dir = args.job_log_dir or f'runs/{name}'
 
     from paxtune.api import MissingDataError, tune
-    from paxtune.console import Progress
-    from paxtune.database import DatabaseUnavailableError
-    from paxtune.tuner import INTERRUPTED, Paused, StudyStoppedError
-    from trainer.interrupt import Interrupt
+    from paxtune.running.progress import Progress
+    from paxtune.running.tuner import INTERRUPTED, Paused, StudyStoppedError
+    from paxtune.storage.database import DatabaseUnavailableError
+    from trainer.runtime.interrupt import Interrupt
 
     again = shlex.join(['python', '-m', 'paxtune.search', *command.given(argv)])
     with Interrupt() as interrupt:
@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None) -> int:
 
 def _say(text: str) -> None:
     """Prints, in the first process."""
-    from trainer import processes
+    from trainer.runtime import processes
 
     if processes.is_first():
         print(text)
@@ -154,15 +154,15 @@ def _flags() -> 'argparse.ArgumentParser':
     flags.add_argument(
         '--worker_memory', type=float, metavar='GIB', help='what one of them may use of the memory'
     )
-    whereabouts.add_flags(
+    study_location.add_flags(
         flags, 'join the study that a service keeps (python -m paxtune.serve), with --workers, or 1'
     )
     return flags
 
 
 def _workers(args: 'argparse.Namespace') -> 'Workers | None':
-    from paxtune.with_workers import Workers
-    from trainer import registry
+    from paxtune.running.launch import Workers
+    from trainer.symbolic import registry
 
     count = 1 if args.workers is None and args.vizier_endpoint else args.workers
     if count is None:
@@ -179,7 +179,7 @@ def tunable_for(args: 'argparse.Namespace') -> 'Tunable':
         UserError: bad input.
     """
     from paxtune.experiment import Tunable
-    from trainer import overrides, registry
+    from trainer.symbolic import overrides, registry
 
     tunable = registry.find(args.exp, Tunable)
     if args.smoke:
@@ -200,13 +200,13 @@ def tunable_for(args: 'argparse.Namespace') -> 'Tunable':
 
 
 def _with_seeds(tunable: 'Tunable', base: 'Tunable', args: 'argparse.Namespace') -> 'Tunable':
-    from paxtune import seeds
-    from paxtune.search_space import Space
+    from paxtune.search_space.space import Space
+    from paxtune.study import initial_trials
 
-    given = seeds.read(args.seed_trials) if args.seed_trials else []
+    given = initial_trials.read(args.seed_trials) if args.seed_trials else []
     wants_defaults = [name for name in ('seed_defaults', 'prior_defaults') if getattr(args, name)]
     if wants_defaults:
-        defaults = seeds.defaults(Space(tunable), base, f'--{wants_defaults[0]}')
+        defaults = initial_trials.defaults(Space(tunable), base, f'--{wants_defaults[0]}')
         if args.seed_defaults:
             given = [defaults, *given]
         if args.prior_defaults:
@@ -228,30 +228,30 @@ def policy_names() -> dict[str, str]:
 
 def _classes(part: str) -> 'dict[str, type[pg.Object]]':
     """The classes of a part of a search, by what its flag calls them."""
-    from paxtune import algorithms, policies
-    from paxtune.named_parts import classes_by_name
+    from paxtune import algorithms, schedulers
+    from paxtune.config.named_components import classes_by_name
 
     if part == 'algorithm':
         return classes_by_name(algorithms, algorithms.Algorithm)
-    return classes_by_name(policies, policies.Policy)
+    return classes_by_name(schedulers, schedulers.Policy)
 
 
 def _with_algorithm(tunable: 'Tunable', text: str) -> 'Tunable':
     """The experiment with the algorithm of --algorithm."""
     import paxtune.algorithms as algorithms
-    from paxtune.algorithms import dotted
+    from paxtune.algorithms.external import import_path
 
     tunable = _with_part(tunable, 'algorithm', text)
     named = tunable.search.algorithm
     if '(' in text and isinstance(named, algorithms.DnaGenerator | algorithms.VizierDesigner):
         # As --exp: a person has named it. Of what a study names, nothing is imported.
-        dotted.import_named(named.maker)
+        import_path.import_named(named.maker)
     return tunable
 
 
 def _with_policy(tunable: 'Tunable', text: str) -> 'Tunable':
     """The experiment with the policy of --policy, or without any."""
-    from trainer import overrides
+    from trainer.symbolic import overrides
 
     if text == 'none':
         return overrides.override(tunable, ['search.policy=null'])
@@ -260,7 +260,7 @@ def _with_policy(tunable: 'Tunable', text: str) -> 'Tunable':
 
 def _first_rung(tunable: 'Tunable') -> 'dict[str, float]':
     """The lowest rung of a policy that is only named, where the experiment says how long it is."""
-    from paxtune.policies.rungs import first_rung
+    from paxtune.schedulers.rungs import first_rung
 
     steps, every = (
         tunable.sym_get(f'train.{name}') for name in ('num_train_steps', 'eval_interval_steps')
@@ -274,8 +274,8 @@ def _with_part(
     tunable: 'Tunable', part: str, text: str, known: 'Mapping[str, float] | None' = None
 ) -> 'Tunable':
     """The experiment with what a flag names; where that is of its own class, it keeps its own."""
-    from paxtune.named_parts import spelled
-    from trainer import overrides
+    from paxtune.config.named_components import spelled
+    from trainer.symbolic import overrides
 
     classes = _classes(part)
     if text in classes and type(tunable.search.sym_getattr(part)) is classes[text]:
@@ -317,7 +317,7 @@ def summary(study: 'Study', exp: str) -> str:
         study: the study.
         exp: the experiment as --exp names it.
     """
-    from paxtune.study_tables import rungs_text
+    from paxtune.reports.study_tables import rungs_text
 
     counts = collections.Counter(trial.outcome for trial in study.trials)
     counted = ', '.join(f'{count} {state}' for state, count in sorted(counts.items()))

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainer import command
-from trainer.errors import UserError
-from trainer.interrupt import signalled
+from trainer.runtime.interrupt import signalled
+from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
     import argparse
 
-    from paxtune.database import Database
+    from paxtune.storage.database import Database
 
 _PORT = 8470
 
@@ -86,7 +86,7 @@ def _flags() -> 'argparse.ArgumentParser':
 
 def _check(args: 'argparse.Namespace') -> None:
     """Raises UserError for flags that cannot be meant."""
-    from paxtune.service import access
+    from paxtune.service import auth
 
     for flag in ('port', 'metrics_port'):
         value = getattr(args, flag)
@@ -96,9 +96,9 @@ def _check(args: 'argparse.Namespace') -> None:
         raise UserError(f'--lease_seconds={args.lease_seconds:g}: expected 5 to 86400')
     if (args.tls_cert is None) != (args.tls_key is None):
         raise UserError('--tls_cert and --tls_key belong together: give both or none')
-    args.token = access.token(args.token_file)
+    args.token = auth.token(args.token_file)
     is_safe = args.tls_cert is not None and args.token is not None
-    if not access.is_loopback(args.host) and not is_safe and not args.insecure:
+    if not auth.is_loopback(args.host) and not is_safe and not args.insecure:
         raise UserError(
             f'--host={args.host}: other machines could change the studies, and listen. Give '
             '--tls_cert, --tls_key and --token_file, or say --insecure where everybody in the '
@@ -108,7 +108,7 @@ def _check(args: 'argparse.Namespace') -> None:
 
 def _database(where: str) -> 'Database':
     """The database of --database. The directory of a file is made."""
-    from paxtune.database import Database
+    from paxtune.storage.database import Database
 
     if '://' in where:
         return Database(where)
@@ -123,11 +123,11 @@ def _database(where: str) -> 'Database':
 @contextlib.contextmanager
 def _serving(args: 'argparse.Namespace', database: 'Database') -> Iterator[tuple[int, int | None]]:
     """Answers while entered. Yields the port, and that of the metrics."""
-    from paxtune.service import access, monitoring
-    from paxtune.service.hub import Hub
-    from paxtune.service.hubs import Hubs
+    from paxtune.service import auth, monitoring
+    from paxtune.service.coordinator import Hub
+    from paxtune.service.registry import Hubs
     from paxtune.service.server import Server
-    from paxtune.store import Store
+    from paxtune.storage.vizier_store import Store
 
     hubs = Hubs(lambda study: Hub(Store(database, study), args.lease_seconds))
     metrics = monitoring.Metrics(hubs.opened)
@@ -144,7 +144,7 @@ def _serving(args: 'argparse.Namespace', database: 'Database') -> Iterator[tuple
     with contextlib.ExitStack() as stack:
         metrics_port = None
         if args.metrics_port is not None:
-            context = None if tls is None else access.server_context(*tls)
+            context = None if tls is None else auth.server_context(*tls)
             page = monitoring.page(metrics, args.host, args.metrics_port, args.token, context)
             metrics_port = stack.enter_context(page)
         stack.enter_context(server)
@@ -155,20 +155,20 @@ def _greeting(
     args: 'argparse.Namespace', database: 'Database', port: int, metrics_port: int | None
 ) -> str:
     """What serves where, and how to work with it."""
-    from paxtune.service import access
+    from paxtune.service import auth
 
-    served = access.address(args.host, port)
+    served = auth.address(args.host, port)
     safety = 'TLS' if args.tls_cert else 'no TLS'
     safety += ', with a token' if args.token else ', no token'
     host = socket.gethostname() if args.host in ('0.0.0.0', '::') else args.host
-    join = [f'--vizier_endpoint={access.address(host, port)}']
+    join = [f'--vizier_endpoint={auth.address(host, port)}']
     join += ['--tls'] if args.tls_cert else []
     join += ['--token_file=FILE'] if args.token else []
     example = shlex.join(['python', '-m', 'paxtune.search', '--exp=lm.StdlibTunable', *join])
     lines = [f'Serving {database} at {served} ({safety}). To join:', f'  {example}']
     if metrics_port is not None:
         scheme = 'https' if args.tls_cert else 'http'
-        lines.append(f'Metrics: {scheme}://{access.address(host, metrics_port)}/metrics')
+        lines.append(f'Metrics: {scheme}://{auth.address(host, metrics_port)}/metrics')
     return '\n'.join(lines)
 
 

@@ -21,16 +21,16 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from paxtune.printing import FORMATS
+from paxtune.reports.tables import FORMATS
 from trainer import command
 from trainer.command import positive_int
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
     from paxtune.algorithms import Algorithm
-    from paxtune.policies import Policy
+    from paxtune.schedulers import Policy
     from paxtune.simulation.table import CurveTable
-    from trainer.component import Component
+    from trainer.symbolic.component import Component
 
     C = TypeVar('C', bound=Component)
 
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None) -> int:
     args = _flags().parse_args(argv)
     _require_one_way(args)
 
-    from paxtune.printing import write
+    from paxtune.reports.tables import write
     from paxtune.simulation.comparison import compare, document
     from paxtune.simulation.files import read
 
@@ -97,8 +97,8 @@ def _run(
     argv: Sequence[str] | None,
 ) -> int:
     """Runs a study with real processes."""
-    from paxtune.searching import Search
-    from paxtune.simulation.recorded import RecordedTrials
+    from paxtune.config.search import Search
+    from paxtune.simulation.replay_workload import RecordedTrials
     from paxtune.simulation.simulator import require_rows
 
     (policy,) = policies.values()
@@ -181,9 +181,9 @@ def _split(text: str) -> list[str]:
 
 def _policy(text: str, table: 'CurveTable') -> 'Policy | None':
     """The policy of that name, its lowest rung chosen by the table; None for 'none'."""
-    from paxtune import policies
-    from paxtune.named_parts import classes_by_name, spelled
-    from paxtune.policies.rungs import first_rung
+    from paxtune import schedulers as policies
+    from paxtune.config.named_components import classes_by_name, spelled
+    from paxtune.schedulers.rungs import first_rung
 
     if text == 'none':
         return None
@@ -201,19 +201,19 @@ def _algorithm(text: str, table: 'CurveTable') -> 'Algorithm':
         UserError: there is none, or it cannot search the table's space.
     """
     from paxtune import algorithms
-    from paxtune.algorithms import dotted
-    from paxtune.named_parts import classes_by_name, spelled
+    from paxtune.algorithms.external import import_path
+    from paxtune.config.named_components import classes_by_name, spelled
 
     classes = classes_by_name(algorithms, algorithms.Algorithm)
     found = _component('--algorithm', spelled('--algorithm', text, classes), algorithms.Algorithm)
     if isinstance(found, algorithms.DnaGenerator | algorithms.VizierDesigner):
-        dotted.import_named(found.maker)  # As in a search: a person has named it.
+        import_path.import_named(found.maker)  # As in a search: a person has named it.
     found.check_space(table.spec, 1)
     return found
 
 
 def _component(flag: str, text: str, kind: 'type[C]') -> 'C':
-    from trainer import literals
+    from trainer.symbolic import literals
 
     found = literals.parse(text, f'{flag}={text}')
     if not isinstance(found, kind):

@@ -3,7 +3,7 @@
     python -m paxtune.space --exp=lm.StdlibTunable
 
 Nothing is trained, and no data is read. Unless --measured asks for it, nothing is compiled. (The
-class `Space` is in `paxtune/search_space.py`.)
+class `Space` is in `paxtune/search_space/space.py`.)
 """
 
 import dataclasses
@@ -11,17 +11,17 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from paxtune.printing import print_line, print_table
-from paxtune.space_costs import costs, show_costs
+from paxtune.reports.space_costs import costs, show_costs
+from paxtune.reports.tables import print_line, print_table
 from trainer import command
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
     import pyglove as pg
     from rich.console import Console
 
-    from paxtune.decisions import Decisions, Point
-    from paxtune.search_space import Space
+    from paxtune.search_space.decisions import Decisions, Point
+    from paxtune.search_space.space import Space
 
 _WIDTH = 160
 
@@ -68,9 +68,9 @@ def main(argv: Sequence[str] | None) -> int:
 
     from rich.console import Console
 
-    from paxtune.search_space import Space
-    from trainer import overrides, registry
+    from paxtune.search_space.space import Space
     from trainer.experiment import Experiment
+    from trainer.symbolic import overrides, registry
 
     experiment = registry.find(args.exp, Experiment)
     if args.smoke:
@@ -94,8 +94,8 @@ def rows(space: 'Space') -> list[Row]:
 def _rows(space: 'Space', spec: 'pg.DNASpec', condition: str) -> Iterator[Row]:
     import pyglove as pg
 
-    from paxtune.decisions import places
-    from paxtune.labels import path
+    from paxtune.search_space.decisions import places
+    from paxtune.search_space.labels import path
 
     for point in spec.elements:
         scale = (point.scale or 'linear') if isinstance(point, pg.geno.Float) else ''
@@ -125,8 +125,8 @@ def _legal(space: 'Space', point: 'Point') -> str:
 
 def followers(space: 'Space') -> dict[str, str]:
     """The derived values by their path: what they are worked out from."""
-    from paxtune.shared import readable_path
-    from trainer.derived import derived_values
+    from paxtune.search_space.shared_decisions import readable_path
+    from trainer.symbolic.derived import derived_values
 
     found = derived_values(space.value, inside_decisions=True)
     return {readable_path(place): place.expression for place in found}
@@ -134,8 +134,8 @@ def followers(space: 'Space') -> dict[str, str]:
 
 def samples(space: 'Space', number: int, seed: int) -> list['Decisions']:
     """Random decisions; all that there are, where these are no more than `number`."""
-    from paxtune.algorithms.sampling import draw
-    from paxtune.decisions import enumerate_decisions
+    from paxtune.algorithms.encoding.sampling import draw
+    from paxtune.search_space.decisions import enumerate_decisions
 
     if space.size is not None and space.size <= number:
         return list(enumerate_decisions(space.spec))

@@ -20,18 +20,18 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from paxtune import whereabouts
-from paxtune.printing import FORMATS
+from paxtune.reports.tables import FORMATS
+from paxtune.service import study_location
 from trainer import command
 from trainer.command import positive_int
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
-    from paxtune.study import Study
+    from paxtune.study.study import Study
 
 Args: TypeAlias = argparse.Namespace
 
-# As `paxtune.protos.OUTCOMES`, which takes a second to import.
+# As `paxtune.storage.vizier_protos.OUTCOMES`, which takes a second to import.
 STATES = ('completed', 'stopped', 'infeasible', 'active', 'paused', 'requested')
 
 _INTERVAL = 2.0
@@ -43,7 +43,9 @@ def main(argv: Sequence[str] | None) -> int:
     Raises:
         UserError: bad input.
     """
-    is_in_service = any(each.partition('=')[0] == whereabouts.FLAG for each in command.given(argv))
+    is_in_service = any(
+        each.partition('=')[0] == study_location.FLAG for each in command.given(argv)
+    )
     flags = _flags(is_in_service)
     args, rest = flags.parse_known_args(argv)
     # Python 3.11 ends a list of trials, which may be empty, where the first flag comes.
@@ -55,11 +57,11 @@ def main(argv: Sequence[str] | None) -> int:
     import google.protobuf.message
     import sqlalchemy
 
-    from paxtune.attempts import DetachedError
-    from paxtune.database import DatabaseUnavailableError
-    from paxtune.service.wire import Refused
+    from paxtune.service.schema import Refused
+    from paxtune.storage.database import DatabaseUnavailableError
+    from paxtune.study.trial_state import DetachedError
 
-    args.where = whereabouts.given(args)
+    args.where = study_location.given(args)
     try:
         args.run(args)
     except (
@@ -99,7 +101,7 @@ def _flags(is_in_service: bool) -> argparse.ArgumentParser:
             parser.add_argument(
                 '--exp', metavar='NAME', help='the experiment, where it has classes of your own'
             )
-        whereabouts.add_flags(parser, 'in place of DIR: the service that keeps the study')
+        study_location.add_flags(parser, 'in place of DIR: the service that keeps the study')
         if is_view:
             parser.add_argument('--format', choices=FORMATS, default='table')
         return parser
@@ -195,16 +197,16 @@ def _seconds(text: str) -> float:
 
 
 def _list(args: Args) -> None:
-    from paxtune.overview import listing
-    from paxtune.printing import write
+    from paxtune.reports.overview import listing
+    from paxtune.reports.tables import write
 
     _refuse_service(args, 'list', 'a service does not list its studies: show one of them')
     write(listing(Path(args.dir)), args.format)
 
 
 def _show(args: Args) -> None:
-    from paxtune.printing import write
-    from paxtune.study_tables import best_number, history_of, summary
+    from paxtune.reports.study_tables import best_number, history_of, summary
+    from paxtune.reports.tables import write
 
     if args.watch:
         _watch(args)
@@ -217,8 +219,8 @@ def _show(args: Args) -> None:
 
 
 def _watch(args: Args) -> None:
-    from paxtune.study_watch import watch
-    from trainer.interrupt import signalled
+    from paxtune.reports.live_view import watch
+    from trainer.runtime.interrupt import signalled
 
     if args.trial is not None or args.format != 'table':
         raise UserError('--watch shows the whole study, to people: leave --trial and --format out')
@@ -227,17 +229,17 @@ def _watch(args: Args) -> None:
 
 
 def _trials(args: Args) -> None:
-    from paxtune.printing import write
-    from paxtune.study_tables import trials_of
+    from paxtune.reports.study_tables import trials_of
+    from paxtune.reports.tables import write
 
     with _opened(args) as study:
         write(trials_of(study, args.state, args.sort, args.limit), args.format)
 
 
 def _best(args: Args) -> None:
-    from paxtune.printing import write
+    from paxtune.reports.study_tables import best_of, best_trials
+    from paxtune.reports.tables import write
     from paxtune.search import train_command
-    from paxtune.study_tables import best_of, best_trials
 
     with _opened(args) as study:
         best = best_trials(study, args.top)
@@ -248,25 +250,25 @@ def _best(args: Args) -> None:
 
 
 def _pareto(args: Args) -> None:
-    from paxtune import front_plot, fronts
-    from paxtune.printing import write
-    from trainer.directory import write_bytes
+    from paxtune.reports import pareto_plot, pareto_table
+    from paxtune.reports.tables import write
+    from trainer.runtime.directory import write_bytes
 
     if args.out is not None:
-        front_plot.require(args.out)
+        pareto_plot.require(args.out)
     with _opened(args) as study:
-        front = fronts.front_of(study, args.x, args.y)
-    shown = fronts.document(front)
+        front = pareto_table.front_of(study, args.x, args.y)
+    shown = pareto_table.document(front)
     if args.out is not None and front.points:
         with _writing(args.out):
-            write_bytes(args.out, front_plot.drawn(front, args.out))
+            write_bytes(args.out, pareto_plot.drawn(front, args.out))
         shown = dataclasses.replace(shown, remark=f'{shown.remark} Plotted in {args.out}.')
     write(shown, args.format)
 
 
 def _diff(args: Args) -> None:
-    from paxtune.printing import write
-    from paxtune.study_tables import difference, parent_of
+    from paxtune.reports.study_tables import difference, parent_of
+    from paxtune.reports.tables import write
 
     if len(args.trials) > 2:
         raise UserError(f'diff compares two trials: {len(args.trials)} are named')
@@ -276,18 +278,18 @@ def _diff(args: Args) -> None:
 
 
 def _lineage(args: Args) -> None:
-    from paxtune.lineage import lineage
-    from paxtune.printing import write
+    from paxtune.reports.lineage import lineage
+    from paxtune.reports.tables import write
 
     with _opened(args) as study:
         write(lineage(study), args.format)
 
 
 def _export(args: Args) -> None:
-    from paxtune import exchange
+    from paxtune.study import export
 
     with _opened(args) as study:
-        text = json.dumps(exchange.export(study), indent=2, allow_nan=False)
+        text = json.dumps(export.export(study), indent=2, allow_nan=False)
     _put(args.out, text + '\n')
 
 
@@ -303,8 +305,8 @@ def _curves(args: Args) -> None:
 
 def _put(out: str | None, text: str) -> None:
     """Writes a text to the file of --out; to standard output without one."""
-    from paxtune.printing import say
-    from trainer.directory import write_text
+    from paxtune.reports.tables import say
+    from trainer.runtime.directory import write_text
 
     if out is None:
         say(text)
@@ -325,8 +327,8 @@ def _writing(out: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _opened(args: Args, can_write: bool = False) -> 'Iterator[Study]':
     if args.exp:
-        from trainer import registry
-        from trainer.component import Component
+        from trainer.symbolic import registry
+        from trainer.symbolic.component import Component
 
         # Only its module makes the classes known that the experiment is built of.
         registry.find(args.exp, Component)
@@ -336,21 +338,21 @@ def _opened(args: Args, can_write: bool = False) -> 'Iterator[Study]':
 
 def _refuse_service(args: Args, name: str, why: str) -> None:
     if args.vizier_endpoint is not None:
-        raise UserError(f'{name} {whereabouts.FLAG}={args.vizier_endpoint}: {why}')
+        raise UserError(f'{name} {study_location.FLAG}={args.vizier_endpoint}: {why}')
 
 
 # --- Changing ---
 
 
 def _import(args: Args) -> None:
-    from paxtune.study_changes import import_file
+    from paxtune.reports.study_edits import import_file
 
     with _held(args) as study:
         print(import_file(study, args.file))
 
 
 def _add(args: Args) -> None:
-    from paxtune.study_changes import added
+    from paxtune.reports.study_edits import added
 
     decisions = command.decisions_given(args.decisions, 'add')
     with _held(args) as study:
@@ -358,27 +360,27 @@ def _add(args: Args) -> None:
 
 
 def _retry(args: Args) -> None:
-    from paxtune.study_changes import added
+    from paxtune.reports.study_edits import added
 
     with _held(args) as study:
         print(added(study.retry(args.trial)))
 
 
 def _confirm(args: Args) -> None:
-    from paxtune.study_changes import confirmed
+    from paxtune.reports.study_edits import confirmed
 
     with _held(args) as study:
         print(confirmed(study.confirm(args.top, args.repeats)))
 
 
 def _stop(args: Args) -> None:
-    from paxtune.study_changes import stop
+    from paxtune.reports.study_edits import stop
 
     print(stop(args.where, args.trials))
 
 
 def _delete(args: Args) -> None:
-    from paxtune.study_changes import delete_study, delete_trials
+    from paxtune.reports.study_edits import delete_study, delete_trials
 
     _refuse_service(args, 'delete', 'the directories of trials are where their workers are')
     if args.trials:

@@ -6,17 +6,17 @@ from typing import Any
 import pyglove as pg
 
 from paxtune.algorithms import Grid
-from paxtune.decisions import is_integer, points
+from paxtune.config.search import Search
 from paxtune.experiment import Tunable
-from paxtune.labels import path as path_of
-from paxtune.search_space import Space
-from paxtune.searching import Search
-from paxtune.shared import reference
-from trainer import fields, overrides
+from paxtune.search_space.decisions import is_integer, points
+from paxtune.search_space.labels import path as path_of
+from paxtune.search_space.shared_decisions import reference
+from paxtune.search_space.space import Space
 from trainer.command import decisions_left_open
-from trainer.derived import SHARED, derived
-from trainer.errors import UserError
 from trainer.experiment import Experiment
+from trainer.symbolic import fields, overrides
+from trainer.symbolic.derived import SHARED, derived
+from trainer.symbolic.errors import UserError
 
 ROWS = 'sweep'
 """The name, among the shared values, of the decision between the rows of a sweep."""

@@ -16,15 +16,15 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from paxtune import whereabouts
+from paxtune.service import study_location
 from trainer import command
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
     import argparse
 
-    from paxtune.study import Study
-    from paxtune.trial import Trial
+    from paxtune.study.study import Study
+    from paxtune.study.trial import Trial
     from trainer.experiment import Experiment
 
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None) -> int:
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags, required=False)
     flags.add_argument('--study_dir', help='the --job_log_dir of a search')
-    whereabouts.add_flags(flags, 'the service that keeps the study of --study_dir')
+    study_location.add_flags(flags, 'the service that keeps the study of --study_dir')
     flags.add_argument('--trial', help='number of a trial of that study, or best')
     flags.add_argument(
         '--decisions',
@@ -51,9 +51,9 @@ def main(argv: Sequence[str] | None) -> int:
     command.add_process_flags(flags)
     args = flags.parse_args(argv)
 
-    from trainer import processes
-    from trainer.directory import job_path
     from trainer.main import train
+    from trainer.runtime import processes
+    from trainer.runtime.directory import job_path
 
     processes.start(args)
     with processes.together():
@@ -94,8 +94,8 @@ def runs_for(args: 'argparse.Namespace') -> list[Run]:
     Raises:
         UserError: bad input, or decisions are left open.
     """
-    from trainer import overrides, registry
     from trainer.experiment import Experiment
+    from trainer.symbolic import overrides, registry
 
     if not args.exp and not args.study_dir:
         raise UserError('name an experiment with --exp, or a study with --study_dir and --trial')
@@ -115,18 +115,18 @@ def runs_for(args: 'argparse.Namespace') -> list[Run]:
 
 
 def _of_trial(args: 'argparse.Namespace') -> list[Run]:
-    from paxtune.runners import experiments
-    from trainer import overrides
-    from trainer.directory import job_path
+    from paxtune.running.runners import experiments
+    from trainer.runtime.directory import job_path
+    from trainer.symbolic import overrides
 
     if not args.trial:
         raise UserError('--trial: expected the number of a trial, or best')
-    service = whereabouts.service_of(args, args.exp)
-    place: whereabouts.Whereabouts
+    service = study_location.service_of(args, args.exp)
+    place: study_location.Whereabouts
     if service is None:
-        place = whereabouts.InDirectory(args.study_dir)
+        place = study_location.InDirectory(args.study_dir)
     else:
-        place = whereabouts.InService(service, job_path(args.study_dir))
+        place = study_location.InService(service, job_path(args.study_dir))
     with place.open() as study:
         trial = _named(study, args.trial)
         _require_weights(study, trial, args.job_log_dir)
@@ -144,8 +144,8 @@ def _of_trial(args: 'argparse.Namespace') -> list[Run]:
 
 def _before_fork(study: 'Study', trial: 'Trial', args: 'argparse.Namespace') -> list[Run]:
     """The runs that a forked trial goes on with, up to where the next one was forked."""
-    from paxtune.runners import experiments
-    from trainer import overrides
+    from paxtune.running.runners import experiments
+    from trainer.symbolic import overrides
 
     if trial.forked_from is None:
         return []
@@ -160,8 +160,8 @@ def _before_fork(study: 'Study', trial: 'Trial', args: 'argparse.Namespace') -> 
 
 
 def _branch_off(directory: str, step: int, target: str) -> None:
-    from trainer import processes
-    from trainer.attempts import branch_off
+    from trainer.checkpoints.handover import branch_off
+    from trainer.runtime import processes
 
     with processes.together():
         if processes.is_first():
@@ -182,8 +182,8 @@ def _named(study: 'Study', name: str) -> 'Trial':
 
 def _require_weights(study: 'Study', trial: 'Trial', job_log_dir: str) -> None:
     """A trial that began with the weights of another can be repeated only while they are there."""
-    from paxtune.retention import require_weights
-    from trainer.checkpoint import newest_checkpoint
+    from paxtune.study.checkpoint_retention import require_weights
+    from trainer.checkpoints.checkpoint import newest_checkpoint
 
     names = study.sub_experiments or ['']
     is_begun = any(
@@ -197,7 +197,7 @@ def _refuse_other_experiment(job_log_dir: str, experiment: 'Experiment') -> None
     """A checkpoint of another trial of the same structure could be read, and would be wrong."""
     from etils import epath
 
-    from trainer.serialization import to_json_text
+    from trainer.symbolic.serialization import to_json_text
 
     path = epath.Path(job_log_dir) / 'experiment.json'
     if path.exists() and path.read_text() != to_json_text(experiment):
@@ -207,7 +207,7 @@ def _refuse_other_experiment(job_log_dir: str, experiment: 'Experiment') -> None
 
 
 def _refuse_other_data(study: 'Study', name: str, experiment: 'Experiment') -> None:
-    from trainer.setup import inputs_by_path, prepare_inputs
+    from trainer.program.setup import inputs_by_path, prepare_inputs
 
     prepare_inputs(experiment)
     open_paths = command.decisions_left_open(study.value)
@@ -225,11 +225,11 @@ def _refuse_other_data(study: 'Study', name: str, experiment: 'Experiment') -> N
 
 
 def _warn_of_other_threads(study: 'Study', trial: 'Trial') -> None:
-    from paxtune import records
-    from paxtune.runners import trial_directory
+    from paxtune.running import trial_json
+    from paxtune.running.runners import trial_directory
 
-    record = records.read(trial_directory(study, trial))
-    now = records.num_threads()
+    record = trial_json.read(trial_directory(study, trial))
+    now = trial_json.num_threads()
     if record is not None and record['machine']['threads'] != now:
         print(
             f'warning: trial {trial.id} was trained with {record["machine"]["threads"]} threads, '
@@ -240,8 +240,8 @@ def _warn_of_other_threads(study: 'Study', trial: 'Trial') -> None:
 
 def _decided(experiment: 'Experiment', decisions: Sequence[str]) -> 'dict[str, Experiment]':
     from paxtune.experiment import Tunable
-    from paxtune.runners import parts_of
-    from paxtune.search_space import Space
+    from paxtune.running.runners import parts_of
+    from paxtune.search_space.space import Space
 
     if not decisions and not command.decisions_left_open(experiment):
         return dict(experiment.parts()) if isinstance(experiment, Tunable) else {'': experiment}

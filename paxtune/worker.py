@@ -15,18 +15,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paxtune import logs, placement, workers
-from paxtune.attempts import DetachedError
-from paxtune.callbacks import Callback
-from paxtune.service import access
+from paxtune.running import device_allocation, json_logs, supervisor
+from paxtune.running.callbacks import Callback
+from paxtune.service import auth
+from paxtune.study.trial_state import DetachedError
 from trainer import command
-from trainer.directory import JobPath, job_path
+from trainer.runtime.directory import JobPath, job_path
 
 if TYPE_CHECKING:
-    from paxtune.measurement import Measurement
+    from paxtune.objectives.measurement import Measurement
     from paxtune.service.remote_store import RemoteStore
-    from paxtune.study import Study
-    from paxtune.trial import Trial
+    from paxtune.study.study import Study
+    from paxtune.study.trial import Trial
 
 _HEARTBEAT_SECONDS = 3.0
 
@@ -43,18 +43,18 @@ def main(argv: Sequence[str] | None) -> int:
         UserError: bad input.
     """
     args = _flags().parse_args(argv)
-    placement.pin([int(core) for core in args.cores.split(',') if core])
+    device_allocation.pin([int(core) for core in args.cores.split(',') if core])
     threading.Thread(target=_end_with_parent, name='parent', daemon=True).start()
     directory = job_path(args.job_log_dir)
-    presence = workers.presence(directory)
-    log = logs.start(Path(args.log), study=args.study, worker=args.worker)
+    presence = supervisor.presence(directory)
+    log = json_logs.start(Path(args.log), study=args.study, worker=args.worker)
 
     from paxtune.service.client import Client
     from paxtune.service.remote_store import RemoteStore
 
     for module in args.modules.split(','):
         importlib.import_module(module)
-    secret, authority = access.token(None), Path(args.tls_ca) if args.tls_ca else None
+    secret, authority = auth.token(None), Path(args.tls_ca) if args.tls_ca else None
     client = Client(args.endpoint, args.study, secret, tls=args.tls, ca_cert=authority)
     client.connect(_PATIENCE)
     store = RemoteStore(client, args.worker)
@@ -79,11 +79,11 @@ def _flags() -> argparse.ArgumentParser:
     return flags
 
 
-def _work(store: 'RemoteStore', directory: JobPath, log: logs.JsonLines) -> int:
-    from paxtune.runners import runner_of
-    from paxtune.study import Study
-    from paxtune.tuner import Paused, StudyStoppedError, Tuner
-    from trainer.interrupt import Interrupt
+def _work(store: 'RemoteStore', directory: JobPath, log: json_logs.JsonLines) -> int:
+    from paxtune.running.runners import runner_of
+    from paxtune.running.tuner import Paused, StudyStoppedError, Tuner
+    from paxtune.study.study import Study
+    from trainer.runtime.interrupt import Interrupt
 
     command.enable_compilation_cache()
     study = Study.join(store, directory)
@@ -107,10 +107,10 @@ def _work(store: 'RemoteStore', directory: JobPath, log: logs.JsonLines) -> int:
             return interrupt.exit_code if interrupt.requested() else 0
         except StudyStoppedError as error:
             print(f'error: {error}', file=sys.stderr)
-            return workers.STOPPED
+            return supervisor.STOPPED
         except DetachedError as error:
             _LOG.warning('detached: %s', error)
-            return workers.DETACHED
+            return supervisor.DETACHED
     return 0
 
 
@@ -136,7 +136,7 @@ class Heartbeat(threading.Thread):
             if lost is not None:
                 _LOG.warning('the trial is lost: %s', lost)
                 # At once: what this process would still write counts for nothing.
-                os._exit(workers.DETACHED)
+                os._exit(supervisor.DETACHED)
 
 
 class Counted(Callback):
@@ -159,7 +159,7 @@ class Counted(Callback):
 class Logged(Callback):
     """Logs what happens to trials, each time after the study has it."""
 
-    def __init__(self, log: logs.JsonLines) -> None:
+    def __init__(self, log: json_logs.JsonLines) -> None:
         self._log = log
 
     def on_trial_start(self, study: 'Study', trial: 'Trial') -> None:
@@ -193,7 +193,7 @@ def _end_with_parent() -> None:
     # The pipe is closed when whoever started this process ends, however that was.
     while os.read(0, 1):
         continue
-    os._exit(workers.DETACHED)
+    os._exit(supervisor.DETACHED)
 
 
 if __name__ == '__main__':

@@ -15,7 +15,7 @@ from typing import Any
 
 from search_spaces.spmd import SpmdLm
 from trainer.experiment import Experiment
-from trainer.inputs.c4 import C4Input
+from trainer.inputs.text.c4 import C4Input
 
 VOCABULARY = 'c4_en_32000.model'
 """Stands for a SentencePiece model: `--set train_input.vocabulary` says where it is."""

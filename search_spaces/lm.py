@@ -2,14 +2,14 @@
 
 import pyglove as pg
 
+from paxtune.config.search import Search
 from paxtune.experiment import Tunable
-from paxtune.policies import MedianStopping
-from paxtune.rewards import MetricReward
-from paxtune.searching import Search
+from paxtune.objectives.rewards import MetricReward
+from paxtune.schedulers import MedianStopping
 from trainer.experiment import Experiment, TrainLoop
-from trainer.inputs.c4 import C4Input
-from trainer.inputs.stdlib import StdlibInput
-from trainer.inputs.vocabulary import ByteVocabulary
+from trainer.inputs.text.c4 import C4Input
+from trainer.inputs.text.stdlib import StdlibInput
+from trainer.inputs.tokens.vocabulary import ByteVocabulary
 from trainer.layers import (
     Attention,
     Embedding,

@@ -4,10 +4,10 @@ import dataclasses
 
 import pyglove as pg
 
+from paxtune.config.search import Search
 from paxtune.experiment import Tunable
-from paxtune.policies import MedianStopping
-from paxtune.rewards import MetricReward
-from paxtune.searching import Search
+from paxtune.objectives.rewards import MetricReward
+from paxtune.schedulers import MedianStopping
 from search_spaces.spmd import SyntheticLm
 from trainer.experiment import Experiment
 from trainer.layers import FeedForward, GatedFeedForward

@@ -9,11 +9,11 @@ from typing import Any
 import pyglove as pg
 
 from paxtune.algorithms import NSGA2, RegularizedEvolution
+from paxtune.config.search import Search
 from paxtune.experiment import Tunable
-from paxtune.limits import Limit
-from paxtune.policies import MedianStopping
-from paxtune.rewards import MetricReward, Objectives
-from paxtune.searching import Search
+from paxtune.objectives.limits import Limit
+from paxtune.objectives.rewards import MetricReward, Objectives
+from paxtune.schedulers import MedianStopping
 from search_spaces.lm import BITS_PER_BYTE, StdlibTunable
 from trainer.layers import (
     Attention,

@@ -5,14 +5,14 @@ from typing import Any
 import pyglove as pg
 
 from paxtune.algorithms import RegularizedEvolution
+from paxtune.config.search import Search
 from paxtune.experiment import Tunable
-from paxtune.limits import Limit
-from paxtune.policies import MedianStopping
-from paxtune.rewards import MetricReward
-from paxtune.searching import Search
+from paxtune.objectives.limits import Limit
+from paxtune.objectives.rewards import MetricReward
+from paxtune.schedulers import MedianStopping
 from trainer.experiment import Experiment, TrainLoop
-from trainer.inputs.digits import NUM_CLASSES, DigitsInput
-from trainer.inputs.images import ImagesInput
+from trainer.inputs.arrays.digits import NUM_CLASSES, DigitsInput
+from trainer.inputs.arrays.images import ImagesInput
 from trainer.layers import (
     Activate,
     BatchNorm,

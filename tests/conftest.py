@@ -12,7 +12,7 @@ import pytest
 from etils import epath
 
 from tests.gcs import Emulator, EmulatorMissingError
-from trainer.directory import job_path
+from trainer.runtime.directory import job_path
 
 # The same examples every time, and no deadline: how long an example takes depends on the machine.
 hypothesis.settings.register_profile(

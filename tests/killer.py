@@ -45,7 +45,7 @@ def _before(owner: Any, name: str, count: int, action: Callable[[], None]) -> No
 
 
 def _saved(count: int) -> None:
-    from trainer.checkpoint import Checkpoints
+    from trainer.checkpoints.checkpoint import Checkpoints
 
     original, calls = Checkpoints.save, [0]
 
@@ -65,12 +65,12 @@ def arm(where: str) -> None:
     kind, _, number = where.partition(':')
     count = int(number)
     if kind in ('step', 'int', 'ints'):
-        from trainer.loop import Training
+        from trainer.loop.train_loop import Training
 
         actions = {'step': _die, 'int': _interrupt, 'ints': _interrupt_twice}
         _before(Training, '_step', count, actions[kind])
     elif kind == 'eval':
-        from trainer import checkpoint_jobs
+        from trainer.loop import checkpoint_jobs
 
         _before(checkpoint_jobs, 'evaluate', count, _die)
     elif kind == 'saved':
@@ -87,7 +87,7 @@ def arm(where: str) -> None:
         for algorithm in (GPBandit, RandomSearch, RegularizedEvolution, Digest):
             _before(algorithm, 'suggest', count, _die)
     elif kind in ('suggested', 'moved'):
-        from paxtune.store import Store
+        from paxtune.storage.vizier_store import Store
 
         _before(Store, {'suggested': 'add_trial', 'moved': 'update_trial'}[kind], count, _die)
     else:

@@ -8,10 +8,10 @@ import pytest
 
 from paxtune import tune
 from tests.documents import ROOT, blocks, commands_of, dead_links, parsed
-from trainer import registry
 from trainer.experiment import Experiment
 from trainer.layers import Residual
-from trainer.overrides import smoke
+from trainer.symbolic import registry
+from trainer.symbolic.overrides import smoke
 
 PATH = ROOT / 'docs' / 'architecture-search.md'
 DOCUMENT = PATH.read_text()

@@ -75,7 +75,7 @@ def test_bad_input_gets_one_message_and_exit_code_2(
 def test_bad_input_is_refused_before_anything_slow_is_imported() -> None:
     # How long that takes is measured in benchmarks/refusal_time.py.
     code = (
-        'import sys\nfrom paxtune import search\nfrom trainer.errors import UserError\n'
+        'import sys\nfrom paxtune import search\nfrom trainer.symbolic.errors import UserError\n'
         'flags = ["--exp=lm.StdlibTunable", "--set", "task.learner.lerning_rate=1"]\n'
         'try:\n    search.main(flags)\n'
         'except UserError:\n    print(*{name.split(".")[0] for name in sys.modules})\n'

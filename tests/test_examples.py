@@ -16,17 +16,17 @@ import pytest
 from examples import bare_function, multi_objective, nas, nas_lm, sweep
 from paxtune import load_study, search
 from paxtune.experiment import Tunable
-from paxtune.pareto import dominates
-from paxtune.search_space import Space
+from paxtune.objectives.pareto import dominates
+from paxtune.reports.space_costs import costs
+from paxtune.search_space.space import Space
 from paxtune.space import samples
-from paxtune.space_costs import costs
-from paxtune.study import Study
+from paxtune.study.study import Study
 from tests.documents import ROOT, commands, parsed
-from trainer import registry
-from trainer.costs import static_costs
 from trainer.layers import Attention
-from trainer.overrides import smoke
-from trainer.signals import SkipTrial
+from trainer.program.costs import static_costs
+from trainer.runtime.signals import SkipTrial
+from trainer.symbolic import registry
+from trainer.symbolic.overrides import smoke
 
 FILES = sorted((ROOT / 'examples').glob('*.py'))
 

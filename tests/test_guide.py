@@ -17,14 +17,15 @@ import paxtune
 from examples.tunable_lm import Tiny
 from paxtune import search, serve, studies
 from paxtune.algorithms import Algorithm
-from paxtune.policies import Policy
-from paxtune.rewards import Reward
+from paxtune.objectives.rewards import Reward
+from paxtune.schedulers import Policy
 from paxtune.service.monitoring import Metrics
 from tests.documents import ROOT, blocks, commands_of, dead_links, parsed
-from trainer import command, registry
+from trainer import command
 from trainer.experiment import Experiment
-from trainer.expressions import _FUNCTIONS
-from trainer.overrides import smoke
+from trainer.symbolic import registry
+from trainer.symbolic.expressions import _FUNCTIONS
+from trainer.symbolic.overrides import smoke
 
 GUIDE = (ROOT / 'docs' / 'tuning.md').read_text()
 COMMANDS = commands_of(GUIDE)

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from tests.documents import ROOT, commands_of, dead_links, parsed
-from trainer import registry
 from trainer.experiment import Experiment
+from trainer.symbolic import registry
 
 DOCUMENT = (ROOT / 'docs' / 'performance.md').read_text()
 COMMANDS = [words for words in commands_of(DOCUMENT) if words[0] == 'python']

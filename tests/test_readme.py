@@ -10,10 +10,10 @@ import pytest
 
 from examples.tunable_lm import Tiny
 from paxtune import search, train
-from paxtune.study import Study
+from paxtune.study.study import Study
 from tests.documents import ROOT, anchors, blocks, commands_of, links, parsed
-from trainer import registry
 from trainer.experiment import Experiment
+from trainer.symbolic import registry
 
 README = (ROOT / 'README.md').read_text()
 EXAMPLE, FUNCTION = [block.text for block in blocks(README) if block.language == 'python']

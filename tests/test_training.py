@@ -7,10 +7,11 @@ import pytest
 
 import trainer.decoding
 from tests.documents import ROOT, blocks, commands_of, dead_links, parsed
-from trainer import main, registry
+from trainer import main
 from trainer.decoding import Decoder
 from trainer.decoding.examples import DecodedExample, Text, measures_of_texts
 from trainer.experiment import Experiment
+from trainer.symbolic import registry
 
 DOCUMENT = (ROOT / 'docs' / 'training.md').read_text()
 COMMANDS = [words for words in commands_of(DOCUMENT) if words[0] == 'python']

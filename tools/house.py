@@ -123,9 +123,9 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         body = getattr(node, 'body', None)
         for statement in body if isinstance(body, list) else ():
-            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-                if isinstance(statement.value.value, str):
-                    yield statement.lineno, statement.value.value.strip()
+            value = statement.value if isinstance(statement, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield statement.lineno, value.value.strip()
 
 
 def public_members(node: ast.ClassDef) -> set[str]:
@@ -208,8 +208,17 @@ def _metadata_keys(trees: Mapping[str, ast.Module]) -> Iterator[str]:
         if path == CODEC:
             continue
         for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and node.attr == 'metadata' and path.startswith(
-                ('paxtune/storage', 'paxtune/study', 'paxtune/service', 'paxtune/pyglove_backend')
+            if (
+                isinstance(node, ast.Attribute)
+                and node.attr == 'metadata'
+                and path.startswith(
+                    (
+                        'paxtune/storage',
+                        'paxtune/study',
+                        'paxtune/service',
+                        'paxtune/pyglove_backend',
+                    )
+                )
             ):
                 yield f'{path}:{node.lineno}: metadata is read or written outside {CODEC}'
 

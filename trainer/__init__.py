@@ -12,7 +12,8 @@ from etils import epy
 
 with epy.lazy_api_imports(globals()):
     from trainer.experiment import Experiment as Experiment
-    from trainer.loop import Measurement as Measurement
-    from trainer.loop import run as run
-    from trainer.signals import SkipTrial as SkipTrial
-    from trainer.signals import StopTrial as StopTrial
+    from trainer.loop.train_loop import Measurement as Measurement
+    from trainer.loop.train_loop import run as run
+    from trainer.runtime.signals import SkipTrial as SkipTrial
+    from trainer.runtime.signals import StopTrial as StopTrial
+    from trainer.symbolic.component import Component as Component

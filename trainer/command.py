@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from absl.flags import argparse_flags
 
-from trainer.errors import LostProcessError, OtherProcessError, UserError
+from trainer.symbolic.errors import LostProcessError, OtherProcessError, UserError
 
 if TYPE_CHECKING:
     import pyglove as pg
 
-    from trainer.component import Component
+    from trainer.symbolic.component import Component
 
 C = TypeVar('C', bound='Component')
 
@@ -65,7 +65,7 @@ def add_tune_flag(flags: argparse.ArgumentParser) -> None:
 
 
 def add_process_flags(flags: argparse.ArgumentParser) -> None:
-    """Adds --coordinator, --num_processes and --process_id, for `trainer.processes.start`."""
+    """Adds --coordinator, --num_processes and --process_id, for `processes.start`."""
     flags.add_argument(
         '--coordinator',
         metavar='HOST:PORT',
@@ -85,7 +85,7 @@ def decisions_left_open(experiment: 'pg.Object') -> list[str]:
 
 def require_concrete(experiment: 'pg.Object') -> None:
     """Raises UserError with the list of decisions and derived values that are left open."""
-    from trainer.derived import derived_values
+    from trainer.symbolic.derived import derived_values
 
     open_paths = decisions_left_open(experiment)
     if open_paths:
@@ -107,9 +107,9 @@ def concrete(experiment: C) -> C:
     Raises:
         UserError: a decision is left open, or a derived value has no result that fits.
     """
-    from trainer import overrides
-    from trainer.component import unchecked
-    from trainer.derived import resolve
+    from trainer.symbolic import overrides
+    from trainer.symbolic.component import unchecked
+    from trainer.symbolic.derived import resolve
 
     try:
         with unchecked():

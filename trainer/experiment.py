@@ -3,10 +3,10 @@
 import re
 from typing import Any, Literal
 
-from trainer.component import Component, require_positive
-from trainer.durations import seconds
 from trainer.inputs.base import Input
 from trainer.mesh import Mesh
+from trainer.symbolic.component import Component, require_positive
+from trainer.symbolic.durations import seconds
 from trainer.task import Task
 from trainer.warm_start_rules import WarmStart
 
@@ -107,7 +107,7 @@ class Experiment(Component):
         train_input: training batches.
         eval_inputs: evaluation sets by name; their metrics are called `<name>/<metric>`.
         decode_inputs: sets of prompts, which the task's decoder continues; their metrics are
-            called `decode_<name>/<metric>`, see `trainer.decode`.
+            called `decode_<name>/<metric>`, see `trainer.loop.decode_loop`.
         mesh: how devices are arranged.
         train: steps, intervals, checkpoints, seed.
         smoke: overrides, path to value, that shrink the experiment for `--smoke`.

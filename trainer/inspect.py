@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainer import command
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
     from trainer.experiment import Experiment
@@ -86,9 +86,9 @@ def main(argv: Sequence[str] | None) -> int:
     if args.devices is not None and args.devices < 1:
         raise UserError(f'--devices={args.devices}: expected at least 1')
 
-    from trainer import overrides, registry
-    from trainer.derived import resolve
     from trainer.experiment import Experiment
+    from trainer.symbolic import overrides, registry
+    from trainer.symbolic.derived import resolve
 
     experiment = registry.find(args.exp, Experiment)
     if args.smoke:
@@ -152,7 +152,7 @@ def validate(experiment: 'Experiment', found: Layout) -> None:
     Raises:
         UserError: something does not fit together. The message begins with its path.
     """
-    from trainer.setup import check_batch_sizes, check_lengths, check_suits, inputs_by_path
+    from trainer.program.setup import check_batch_sizes, check_lengths, check_suits, inputs_by_path
 
     parts = math.prod(found.mesh_shape[axis] for axis in ('data', 'fsdp'))
     check_batch_sizes(experiment, parts)
@@ -189,8 +189,13 @@ def _abstract(experiment: 'Experiment') -> tuple[Any, Any]:
     """The variables in boxes, and the train state; shapes and dtypes only."""
     import jax
 
-    from trainer.component import bind
-    from trainer.passes import abstract_random_key, abstract_values, init_state, init_variables
+    from trainer.program.step_functions import (
+        abstract_random_key,
+        abstract_values,
+        init_state,
+        init_variables,
+    )
+    from trainer.symbolic.component import bind
 
     task, spec = experiment.task, experiment.train_input.element_spec()
 
@@ -209,9 +214,9 @@ def _trace(experiment: 'Experiment', element_spec: Any, step: str) -> None:
     import jax
     import jax.numpy as jnp
 
-    from trainer.component import bind
     from trainer.layers.base import Run
-    from trainer.passes import abstract_random_key, abstract_values, decode, forward
+    from trainer.program.step_functions import abstract_random_key, abstract_values, decode, forward
+    from trainer.symbolic.component import bind
 
     _, state = _abstract(experiment)
     task = experiment.task
@@ -238,7 +243,7 @@ def _print(experiment: 'Experiment', found: Layout, validated: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from trainer.costs import static_costs
+    from trainer.program.costs import static_costs
 
     # Whoever reads a file of it has all the width.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
@@ -269,7 +274,7 @@ def _print(experiment: 'Experiment', found: Layout, validated: bool) -> None:
 
 
 def _summary(experiment: 'Experiment', found: Layout, flops_per_token: float) -> Iterator[str]:
-    from trainer.setup import inputs_by_path
+    from trainer.program.setup import inputs_by_path
 
     yield f'mesh            {_mesh_text(found.mesh_shape)}'
     num_slices = math.prod(found.slices.values())

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainer import command
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
     from trainer.experiment import Experiment
@@ -62,10 +62,10 @@ def main(argv: Sequence[str] | None) -> int:
         if getattr(args, name) < least:
             raise UserError(f'--{name} must be at least {least}: {getattr(args, name)}')
 
-    from trainer import overrides, registry
     from trainer.experiment import Experiment
-    from trainer.input_checks import check_hosts, check_vocabularies
-    from trainer.setup import inputs_by_path, prepare_inputs
+    from trainer.program.input_checks import check_hosts, check_vocabularies
+    from trainer.program.setup import inputs_by_path, prepare_inputs
+    from trainer.symbolic import overrides, registry
 
     experiment = registry.find(args.exp, Experiment)
     if args.smoke:
@@ -93,8 +93,8 @@ def with_concrete_inputs(experiment: 'Experiment') -> 'Experiment':
     Raises:
         UserError: an input is not concrete.
     """
-    from trainer.derived import derived_values
-    from trainer.setup import inputs_by_path
+    from trainer.program.setup import inputs_by_path
+    from trainer.symbolic.derived import derived_values
 
     if not command.decisions_left_open(experiment):
         return command.concrete(experiment)
@@ -106,7 +106,7 @@ def with_concrete_inputs(experiment: 'Experiment') -> 'Experiment':
 
 
 def _chosen(inputs: 'dict[str, Input]', paths: Sequence[str]) -> 'dict[str, Input]':
-    from trainer.names import nearest
+    from trainer.symbolic.names import nearest
 
     for path in paths:
         if path not in inputs:
@@ -121,8 +121,8 @@ def go_to_checkpoint(data: 'Input', path: str) -> int:
     Raises:
         UserError: there is no checkpoint that says so, or it is of other data.
     """
-    from trainer.checkpoint import newest_checkpoint
-    from trainer.stored import Stored
+    from trainer.checkpoints.checkpoint import newest_checkpoint
+    from trainer.checkpoints.reader import Stored
 
     checkpoint = newest_checkpoint(path)
     if checkpoint is None:

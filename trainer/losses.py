@@ -7,7 +7,7 @@ A label is the number of a class (int, [...]), or says how much of each class th
 import jax
 import jax.numpy as jnp
 
-from trainer.component import Component, Number, Numbers
+from trainer.symbolic.component import Component, Number, Numbers
 
 
 class Loss(Component):

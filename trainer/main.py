@@ -24,12 +24,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainer import command
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
-    from trainer.checkpoint_jobs import Job
     from trainer.experiment import Experiment
-    from trainer.profiling import Profiler
+    from trainer.loop.checkpoint_jobs import Job
+    from trainer.runtime.profiling import Profiler
 
 MODES = ['train', 'eval', 'eval_once', 'decode', 'decode_once']
 """What can be done with an experiment."""
@@ -59,9 +59,10 @@ def main(argv: Sequence[str] | None) -> int:
     command.add_process_flags(flags)
     args = flags.parse_args(argv)
 
-    from trainer import overrides, pgle, processes, registry
     from trainer.experiment import Experiment
-    from trainer.profiling import Profiler
+    from trainer.runtime import pgle, processes
+    from trainer.runtime.profiling import Profiler
+    from trainer.symbolic import overrides, registry
 
     if args.profile_steps is not None and args.mode != 'train':
         raise UserError('--profile_steps profiles training: leave out --mode')
@@ -102,7 +103,7 @@ def train(
     Raises:
         UserError: bad input, or another process trains in the directory.
     """
-    from trainer.signals import SkipTrial, StopTrial
+    from trainer.runtime.signals import SkipTrial, StopTrial
 
     try:
         return _train(experiment, job_log_dir, resume_command, profiler)
@@ -120,12 +121,12 @@ def _train(
     profiler: 'Profiler | None',
 ) -> int:
     experiment = command.concrete(experiment)
-    from trainer import directory, processes
-    from trainer.interrupt import Interrupt
-    from trainer.loop import Interrupted, run
-    from trainer.setup import prepare_inputs
-    from trainer.train_metrics import NonFiniteLossError
-    from trainer.warm_start import sources_of
+    from trainer.checkpoints.warm_start import sources_of
+    from trainer.loop.train_loop import Interrupted, run
+    from trainer.loop.train_metrics import NonFiniteLossError
+    from trainer.program.setup import prepare_inputs
+    from trainer.runtime import directory, processes
+    from trainer.runtime.interrupt import Interrupt
 
     directory.job_path(job_log_dir)  # Before anything is looked for there.
     prepare_inputs(experiment)
@@ -174,8 +175,8 @@ def treat_checkpoints(
     Raises:
         UserError: bad input, or one is asked for and it is not there.
     """
-    from trainer import interrupt
-    from trainer.checkpoint_jobs import treat_each, treat_one
+    from trainer.loop.checkpoint_jobs import treat_each, treat_one
+    from trainer.runtime import interrupt
 
     command.enable_compilation_cache()
     with interrupt.leaving_at_once('Stopped. The same command goes on from here.'):
@@ -194,7 +195,7 @@ def print_metrics(step: int, metrics: dict[str, float]) -> None:
 
 def _say(text: str) -> None:
     """Prints a line, in the first process."""
-    from trainer import processes
+    from trainer.runtime import processes
 
     if processes.is_first():
         print(text, flush=True)

@@ -9,8 +9,8 @@ import numpy as np
 from jax.experimental.mesh_utils import create_hybrid_device_mesh
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from trainer.component import Component
-from trainer.errors import UserError
+from trainer.symbolic.component import Component
+from trainer.symbolic.errors import UserError
 
 AXES = ('data', 'fsdp', 'sequence', 'tensor')
 """The axes of a mesh, from the one whose devices say least to each other to the one that says

@@ -5,12 +5,12 @@ from typing import Literal
 
 import jax
 
-from trainer.component import Component
-from trainer.errors import UserError
 from trainer.inputs.base import Input
 from trainer.layers.base import Layer
 from trainer.learner.learner import Learner
 from trainer.metrics import Metrics
+from trainer.symbolic.component import Component
+from trainer.symbolic.errors import UserError
 
 DeviceBatch = Mapping[str, jax.Array]
 

@@ -2,8 +2,8 @@
 
 import re
 
-from trainer.component import Component
 from trainer.learner.paths import check_patterns
+from trainer.symbolic.component import Component
 
 FILE = 'warm_start.json'
 """In a job's directory: where each array of a warm start comes from."""

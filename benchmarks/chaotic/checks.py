@@ -11,10 +11,10 @@ from typing import Any
 from benchmarks.chaotic.experiment import FATES, REASONS
 from paxtune.algorithms import Algorithm, Exhausted, Request, Suggestion
 from paxtune.algorithms.base import PastTrial
-from paxtune.study import Study
-from paxtune.suggestions import Suggestions
-from paxtune.trial import Trial
-from trainer.speed import SPEEDS
+from paxtune.study.study import Study
+from paxtune.study.suggester import Suggestions
+from paxtune.study.trial import Trial
+from trainer.runtime.throughput import SPEEDS
 
 _SHOWN = 5
 

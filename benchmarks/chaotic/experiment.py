@@ -7,9 +7,9 @@ import numpy as np
 import pyglove as pg
 
 from paxtune.algorithms import RegularizedEvolution
+from paxtune.config.search import Search
 from paxtune.experiment import Tunable
-from paxtune.rewards import MetricReward
-from paxtune.searching import Search
+from paxtune.objectives.rewards import MetricReward
 from tests.trainer.tiny import CountingInput, experiment
 from trainer.inputs.base import Batch
 

@@ -17,10 +17,10 @@ import psutil
 import pytest
 
 from benchmarks.chaotic.experiment import FATES, NUM_FATES
-from paxtune.database import Database
-from paxtune.local_store import LocalStore
-from paxtune.placement import places
-from paxtune.study import Study
+from paxtune.running.device_allocation import places
+from paxtune.storage.database import Database
+from paxtune.storage.local_store import LocalStore
+from paxtune.study.study import Study
 from tests.disks import SmallDisk, small_disk
 from tests.postgres import PostgresServer
 

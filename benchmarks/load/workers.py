@@ -46,17 +46,17 @@ class Paxtune:
 
     @staticmethod
     def prepare() -> None:
-        import paxtune.exchange
         import paxtune.service.remote_store
-        import paxtune.study  # noqa: F401
+        import paxtune.study.export
+        import paxtune.study.study  # noqa: F401
 
     def __init__(self, endpoint: str) -> None:
-        from paxtune import attempts
         from paxtune.service.client import Client
         from paxtune.service.remote_store import RemoteStore
-        from paxtune.study import Study
+        from paxtune.study import trial_state
+        from paxtune.study.study import Study
 
-        store = RemoteStore(Client(endpoint, 'load'), attempts.new_worker())
+        store = RemoteStore(Client(endpoint, 'load'), trial_state.new_worker())
         if store.study() is None:
             Study.open('unused', self._space(), search=self._search(), store=store)
         self._study = Study.join(store, Path('unused'))
@@ -80,9 +80,9 @@ class Paxtune:
         return len(self._study.trials)
 
     def fill(self, count: int) -> None:
-        from paxtune.algorithms.sampling import draw
-        from paxtune.exchange import EndedTrial
-        from paxtune.measurement import Measurement
+        from paxtune.algorithms.encoding.sampling import draw
+        from paxtune.objectives.measurement import Measurement
+        from paxtune.study.export import EndedTrial
 
         rng = random.Random(count)
 

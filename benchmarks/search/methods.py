@@ -109,7 +109,7 @@ def fingerprint(method: Method) -> str:
     else:
         parts += [f'{name}=={_version(name)}' for name in _LIBRARIES]
     if method.module == 'ours':
-        from trainer.serialization import to_json_text
+        from trainer.symbolic.serialization import to_json_text
 
         parts.append(to_json_text(own_algorithm(method.name)))
         sources += sources_of(own_algorithms()[method.name])

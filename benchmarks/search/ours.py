@@ -8,9 +8,9 @@ import pyglove as pg
 from benchmarks.search.methods import Refused, Searcher, own_algorithm
 from benchmarks.search.problems import Parameter, Problem, Value
 from paxtune.algorithms import PastTrial, Request, Suggestion
-from paxtune.decisions import Decisions, decide
-from trainer.errors import UserError
-from trainer.ranges import intv
+from paxtune.search_space.decisions import Decisions, decide
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.ranges import intv
 
 
 def space(problem: Problem) -> Any:

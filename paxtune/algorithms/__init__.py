@@ -1,15 +1,10 @@
 """Algorithms that search."""
 
 from paxtune.algorithms.base import Algorithm, Exhausted, PastTrial, Request, Suggestion
-from paxtune.algorithms.cma_es import CMAES
-from paxtune.algorithms.crossover import Crossover, LayerRangeCrossover, UniformCrossover
+from paxtune.algorithms.cma_es.cma_es import CMAES
 from paxtune.algorithms.default import Default
-from paxtune.algorithms.dna_generator import DnaGenerator
-from paxtune.algorithms.eagle import Eagle
-from paxtune.algorithms.gp.bandit import GPBandit
-from paxtune.algorithms.grid import Grid
-from paxtune.algorithms.hill_climbing import HillClimbing
-from paxtune.algorithms.mutations import (
+from paxtune.algorithms.evolution.crossover import Crossover, LayerRangeCrossover, UniformCrossover
+from paxtune.algorithms.evolution.mutations import (
     AnyMutation,
     ChangeLayer,
     ChangeOneDecision,
@@ -18,11 +13,16 @@ from paxtune.algorithms.mutations import (
     Mutation,
     SwapLayers,
 )
-from paxtune.algorithms.nsga2 import NSGA2
+from paxtune.algorithms.evolution.nsga2 import NSGA2
+from paxtune.algorithms.evolution.regularized import RegularizedEvolution
+from paxtune.algorithms.external.eagle import Eagle
+from paxtune.algorithms.external.pyglove import DnaGenerator
+from paxtune.algorithms.external.vizier import VizierDesigner
+from paxtune.algorithms.gp.bandit import GPBandit
+from paxtune.algorithms.grid import Grid
+from paxtune.algorithms.hill_climbing import HillClimbing
 from paxtune.algorithms.quasi_random import QuasiRandom
 from paxtune.algorithms.random_search import RandomSearch
-from paxtune.algorithms.regularized_evolution import RegularizedEvolution
-from paxtune.algorithms.vizier_designer import VizierDesigner
 
 __all__ = [
     'CMAES',

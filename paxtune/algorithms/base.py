@@ -8,9 +8,9 @@ from typing import Literal, TypeAlias
 
 import pyglove as pg
 
-from paxtune.decisions import Decisions, size
-from paxtune.garbage import collected_later
-from trainer.component import Component
+from paxtune.search_space.decisions import Decisions, size
+from trainer.runtime.garbage_collection import collected_later
+from trainer.symbolic.component import Component
 
 _Key: TypeAlias = tuple[str | int | float, ...]
 

@@ -3,13 +3,13 @@
 import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, Request, Suggestion
-from paxtune.algorithms.flat import FlatSpace
+from paxtune.algorithms.encoding.unit_cube import FlatSpace
+from paxtune.algorithms.evolution.nsga2 import NSGA2
+from paxtune.algorithms.evolution.regularized import RegularizedEvolution
 from paxtune.algorithms.gp.bandit import GPBandit
 from paxtune.algorithms.grid import Grid
-from paxtune.algorithms.nsga2 import NSGA2
 from paxtune.algorithms.quasi_random import QuasiRandom
-from paxtune.algorithms.regularized_evolution import RegularizedEvolution
-from paxtune.decisions import size
+from paxtune.search_space.decisions import size
 
 _SMALL = 32  # Experiments: hardly more than the quasi-random trials before a model knows anything.
 _MOST_DECISIONS = 50

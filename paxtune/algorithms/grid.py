@@ -6,10 +6,10 @@ import math
 import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, Exhausted, Request, Suggestion
-from paxtune.algorithms.ways import ways
-from paxtune.decisions import is_integer, points
-from paxtune.labels import path
-from trainer.errors import UserError
+from paxtune.algorithms.encoding.enumeration import ways
+from paxtune.search_space.decisions import is_integer, points
+from paxtune.search_space.labels import path
+from trainer.symbolic.errors import UserError
 
 _ROUNDS = 4
 

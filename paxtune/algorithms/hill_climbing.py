@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, PastTrial, Request, Suggestion
+from paxtune.algorithms.encoding.sampling import mutate, num_changeable
 from paxtune.algorithms.quasi_random import spread_open
-from paxtune.algorithms.sampling import mutate, num_changeable
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 _MAX_TRIES = 100
 

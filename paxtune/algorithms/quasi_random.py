@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, Request, Suggestion
-from paxtune.algorithms.flat import FlatSpace
-from paxtune.algorithms.per_spec import per_spec
-from paxtune.algorithms.sampling import draw_open
-from paxtune.algorithms.scales import from_share
-from paxtune.decisions import Decisions, Point, decide, ids
+from paxtune.algorithms.encoding.cache import per_spec
+from paxtune.algorithms.encoding.sampling import draw_open
+from paxtune.algorithms.encoding.scaling import from_share
+from paxtune.algorithms.encoding.unit_cube import FlatSpace
+from paxtune.search_space.decisions import Decisions, Point, decide, ids
 
 _MAX_SEQUENCES = 20
 

@@ -1,7 +1,7 @@
 """Random search."""
 
 from paxtune.algorithms.base import Algorithm, Request, Suggestion
-from paxtune.algorithms.sampling import draw_open
+from paxtune.algorithms.encoding.sampling import draw_open
 
 
 class RandomSearch(Algorithm):

@@ -12,9 +12,9 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2
 
-from paxtune.attempts import DetachedError
-from paxtune.service import access, wire
-from trainer.errors import UserError
+from paxtune.service import auth, schema
+from paxtune.study.trial_state import DetachedError
+from trainer.symbolic.errors import UserError
 
 _LOG = logging.getLogger(__name__)
 
@@ -29,8 +29,8 @@ _PASSING = (
 )
 
 _OPTIONS = [
-    ('grpc.max_send_message_length', wire.MAX_BYTES),
-    ('grpc.max_receive_message_length', 2 * wire.MAX_BYTES),
+    ('grpc.max_send_message_length', schema.MAX_BYTES),
+    ('grpc.max_receive_message_length', 2 * schema.MAX_BYTES),
     # A service that is there again is found again at once.
     ('grpc.initial_reconnect_backoff_ms', 100),
     ('grpc.min_reconnect_backoff_ms', 5_000),  # This is for how long a connection is waited for.
@@ -90,22 +90,24 @@ class Client:
             UserError: the endpoint or the file is not one.
             wire.MalformedError: no study can have that name.
         """
-        host = access.check_endpoint(endpoint)
-        self.endpoint, self.study = endpoint, wire.check_study(study)
+        host = auth.check_endpoint(endpoint)
+        self.endpoint, self.study = endpoint, schema.check_study(study)
         self._timeout, self._patience = timeout, patience
         self._closed = threading.Event()
-        self._metadata = [] if token is None else [('authorization', access.header(token))]
+        self._metadata = [] if token is None else [('authorization', auth.header(token))]
         target = f'dns:///{endpoint}'
         if tls or ca_cert is not None:
-            roots = None if ca_cert is None else access.authority(ca_cert)
+            roots = None if ca_cert is None else auth.authority(ca_cert)
             credentials = grpc.ssl_channel_credentials(roots)
             self._channel = grpc.secure_channel(target, credentials, options=_OPTIONS)
         else:
-            if token is not None and not access.is_loopback(host):
+            if token is not None and not auth.is_loopback(host):
                 _LOG.warning('the token goes to %s without TLS: who listens can read it', endpoint)
             self._channel = grpc.insecure_channel(target, options=_OPTIONS)
         # Messages are bytes: what they mean is up to `wire`.
-        self._methods = {name: self._channel.unary_unary(wire.path(name)) for name in wire.METHODS}
+        self._methods = {
+            name: self._channel.unary_unary(schema.path(name)) for name in schema.METHODS
+        }
         self._check_health = self._channel.unary_unary(
             '/grpc.health.v1.Health/Check',
             request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
@@ -132,9 +134,9 @@ class Client:
             ServiceFailedError: the service has failed.
             UserError: the token is not the right one, or there is no paxtune service.
         """
-        if 'request' in wire.METHODS[method].request:
+        if 'request' in schema.METHODS[method].request:
             fields.setdefault('request', uuid.uuid4().hex)
-        data = wire.encode_request(method, self.study, fields)
+        data = schema.encode_request(method, self.study, fields)
         for last in self._attempts(self._patience):
             try:
                 answer = self._send(self._methods[method], data, self._timeout)
@@ -142,8 +144,8 @@ class Client:
                 last.append(self._passing(error))
                 continue
             try:
-                return wire.decode_reply(method, answer)
-            except wire.MalformedError as error:
+                return schema.decode_reply(method, answer)
+            except schema.MalformedError as error:
                 raise ServiceFailedError(
                     f'{self.endpoint} answers {method} with what is none of its answers: {error}. '
                     'Is it of another version of paxtune?'
@@ -159,7 +161,7 @@ class Client:
         Raises:
             UserError: there is none.
         """
-        asked = health_pb2.HealthCheckRequest(service=wire.SERVICE)
+        asked = health_pb2.HealthCheckRequest(service=schema.SERVICE)
         try:
             for last in self._attempts(patience):
                 try:
@@ -221,13 +223,13 @@ class Client:
     def _passing(self, error: Any) -> str:
         """Why a call has failed that may do better later. Raises what will not."""
         code, details = error.code(), error.details() or ''
-        refusal = dict(error.trailing_metadata() or ()).get(wire.REFUSED)
+        refusal = dict(error.trailing_metadata() or ()).get(schema.REFUSED)
         if refusal is not None:
-            raise wire.Refused(str(refusal), details) from error
+            raise schema.Refused(str(refusal), details) from error
         if code is grpc.StatusCode.UNAUTHENTICATED:
             raise UserError(
                 f'--vizier_endpoint={self.endpoint}: the service was given {details}: give '
-                f"--token_file with the service's token, or {access.TOKEN_VARIABLE}"
+                f"--token_file with the service's token, or {auth.TOKEN_VARIABLE}"
             ) from error
         if code in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.NOT_FOUND):
             raise UserError(
@@ -240,7 +242,7 @@ class Client:
                     f'--vizier_endpoint={self.endpoint}: {advice} ({details})'
                 ) from error
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-            raise wire.Refused('invalid', details) from error
+            raise schema.Refused('invalid', details) from error
         if code in _PASSING or 'RST_STREAM' in details:
             return f'{code.name}: {details}'
         raise ServiceFailedError(

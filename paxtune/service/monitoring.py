@@ -12,8 +12,8 @@ from wsgiref import simple_server
 import prometheus_client
 from prometheus_client import core, registry
 
-from paxtune.service import access
-from trainer.errors import UserError
+from paxtune.service import auth
+from trainer.symbolic.errors import UserError
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
@@ -90,7 +90,7 @@ def page(
 
     def app(environ: Any, start_response: Any) -> Any:
         given = environ.get('HTTP_AUTHORIZATION')
-        if not access.is_authorized([] if given is None else [given], token):
+        if not auth.is_authorized([] if given is None else [given], token):
             start_response('401 Unauthorized', [('WWW-Authenticate', 'Bearer')])
             return [b'']
         if environ.get('PATH_INFO') != '/metrics':
@@ -105,7 +105,7 @@ def page(
         listener = Listener((host, port), _Reader)
     except OSError as error:
         raise UserError(
-            f'--metrics_port={port}: {access.address(host, port)} cannot be had: {error.strerror}'
+            f'--metrics_port={port}: {auth.address(host, port)} cannot be had: {error.strerror}'
         ) from error
     listener.set_app(app)
     if context is not None:

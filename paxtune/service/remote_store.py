@@ -10,16 +10,16 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from paxtune import attempts
-from paxtune.attempts import LeaseLostError, Loss, TurnLostError
 from paxtune.service.client import Client
-from paxtune.service.hub import digest
-from paxtune.service.wire import Refused
-from paxtune.store import StudySpec, TrialProto, notes
+from paxtune.service.coordinator import digest
+from paxtune.service.schema import Refused
+from paxtune.storage.vizier_store import StudySpec, TrialProto, notes
+from paxtune.study import trial_state
+from paxtune.study.trial_state import LeaseLostError, Loss, TurnLostError
 
 
 def lose(client: Client, worker: str, loss: Loss, max_attempts: int) -> int | None:
-    """Takes from a worker the trial that it has: see `paxtune.attempts.lose`.
+    """Takes from a worker the trial that it has: see `paxtune.study.trial_state.lose`.
 
     Returns:
         The number of the trial; None where it had none.
@@ -180,7 +180,7 @@ class RemoteStore:
                 self._rows[id_] = answer['trial']
                 if answer['done']:
                     stored = TrialProto.FromString(answer['trial'])
-                    if not attempts.holder(stored):
+                    if not trial_state.holder(stored):
                         self._held.pop(id_, None)
                     return stored
 
@@ -223,7 +223,7 @@ class RemoteStore:
                 self._client.call('end_turn', turn=turn)
 
     def lose(self, id_: int, loss: Loss, max_attempts: int, step: int = 0) -> TrialProto:
-        """Gives back a trial of this worker: see `paxtune.attempts.lose`."""
+        """Gives back a trial of this worker: see `paxtune.study.trial_state.lose`."""
         with self._lock:
             lose(self._client, self.worker, loss, max_attempts)
             self._held.pop(id_, None)
@@ -279,8 +279,8 @@ class RemoteStore:
         trial = TrialProto.FromString(content)
         with self._lock:
             self._rows[int(trial.id)] = content
-            if self.worker and attempts.holder(trial) == self.worker:
-                self._held[int(trial.id)] = attempts.attempt(trial)
+            if self.worker and trial_state.holder(trial) == self.worker:
+                self._held[int(trial.id)] = trial_state.attempt(trial)
                 self._lost.discard(int(trial.id))
         return trial
 

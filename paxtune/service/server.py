@@ -12,9 +12,9 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from paxtune.database import DatabaseUnavailableError
-from paxtune.service import access, monitoring, wire
-from trainer.errors import UserError
+from paxtune.service import auth, monitoring, schema
+from paxtune.storage.database import DatabaseUnavailableError
+from trainer.symbolic.errors import UserError
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Server:
         tls: tuple[Path, Path] | None = None,
         is_ready: Callable[[], object] | None = None,
         metrics: monitoring.Metrics | None = None,
-        max_bytes: int = wire.MAX_BYTES,
+        max_bytes: int = schema.MAX_BYTES,
         threads: int = 32,
     ) -> None:
         """Prepares a server.
@@ -129,10 +129,10 @@ class Server:
         self.stop()
 
     def _bind(self) -> int:
-        address = access.address(self._host, self._asked_port)
+        address = auth.address(self._host, self._asked_port)
         credentials = None
         if self._tls is not None:
-            certificate, key = access.certificate(*self._tls)
+            certificate, key = auth.certificate(*self._tls)
             credentials = grpc.ssl_server_credentials([(key, certificate)])
         try:
             self._try_address()
@@ -169,13 +169,13 @@ class Server:
             self._report(_SERVING)
 
     def _report(self, status: int) -> None:
-        for service in ('', wire.SERVICE):
+        for service in ('', schema.SERVICE):
             self._health.set(service, status)
 
     def _answer(self, path: str, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         started, peer = time.perf_counter(), context.peer()
-        method = path.removeprefix(f'/{wire.SERVICE}/')
-        method = method if method in wire.METHODS else ''
+        method = path.removeprefix(f'/{schema.SERVICE}/')
+        method = method if method in schema.METHODS else ''
         code = grpc.StatusCode.OK
         try:
             return self._reply(method, path, requests, context)
@@ -183,7 +183,7 @@ class Server:
             code, message, refusal = self._failure(error)
             self._log_failure(method or path, peer, error, code)
             if refusal:
-                context.set_trailing_metadata(((wire.REFUSED, refusal),))
+                context.set_trailing_metadata(((schema.REFUSED, refusal),))
         finally:
             self._metrics.count(method or 'unknown', code.name, time.perf_counter() - started)
         context.abort(code, message)
@@ -194,27 +194,27 @@ class Server:
     ) -> bytes:
         # Before anything of the request is read.
         given = [value for key, value in context.invocation_metadata() if key == 'authorization']
-        if not access.is_authorized(given, self._token):
+        if not auth.is_authorized(given, self._token):
             what = 'a wrong token' if given else 'no token'
             raise _RejectedError(grpc.StatusCode.UNAUTHENTICATED, what)
         if not method:
             raise _RejectedError(
-                grpc.StatusCode.UNIMPLEMENTED, f'there is no method {wire.shortened(path)}'
+                grpc.StatusCode.UNIMPLEMENTED, f'there is no method {schema.shortened(path)}'
             )
-        study, fields = wire.decode_request(method, _only(requests))
+        study, fields = schema.decode_request(method, _only(requests))
         answer = getattr(self._hubs(study), method)(**fields)
         try:
-            return wire.encode_reply(method, answer)
-        except wire.MalformedError as error:
+            return schema.encode_reply(method, answer)
+        except schema.MalformedError as error:
             raise AssertionError(f'a hub answers {method} with: {error}') from error
 
     def _failure(self, error: Exception) -> tuple[grpc.StatusCode, str, str]:
         match error:
             case _RejectedError():
                 return error.code, str(error), ''
-            case wire.MalformedError():
+            case schema.MalformedError():
                 return grpc.StatusCode.INVALID_ARGUMENT, str(error), 'invalid'
-            case wire.Refused():
+            case schema.Refused():
                 return _CODES[error.code], str(error), error.code
             case grpc.RpcError():
                 # gRPC has told the caller already, if there still is one.
@@ -227,7 +227,7 @@ class Server:
         return grpc.StatusCode.INTERNAL, type(error).__name__, ''
 
     def _log_failure(self, method: str, peer: str, error: Exception, code: grpc.StatusCode) -> None:
-        what = f'{wire.shortened(method)} of {peer}: {code.name}'
+        what = f'{schema.shortened(method)} of {peer}: {code.name}'
         if code is grpc.StatusCode.INTERNAL:
             self._log.write(code, logging.ERROR, what, error)
         elif code is grpc.StatusCode.CANCELLED:
@@ -265,9 +265,9 @@ def _only(requests: Iterator[bytes]) -> bytes:
     request = next(requests, None)
     if request is None:
         # Of one that is too long, there is nothing to be seen here.
-        raise wire.MalformedError('expected a message, and one that is not too long')
+        raise schema.MalformedError('expected a message, and one that is not too long')
     if next(requests, None) is not None:
-        raise wire.MalformedError('expected one message, not two')
+        raise schema.MalformedError('expected one message, not two')
     return request
 
 

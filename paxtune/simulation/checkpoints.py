@@ -9,7 +9,7 @@ from pathlib import Path
 
 from etils import epath
 
-from trainer.checkpoint import METADATA, newest_checkpoint, saved_checkpoints
+from trainer.checkpoints.checkpoint import METADATA, newest_checkpoint, saved_checkpoints
 
 TRACE = 'trace.json'
 """The file in a checkpoint that says what training it stands for."""

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from paxtune.algorithms.base import Algorithm
-from paxtune.policies.base import Policy
-from paxtune.printing import Document, Table
-from paxtune.simulation.outcome import Run
+from paxtune.reports.tables import Document, Table
+from paxtune.schedulers.base import Policy
+from paxtune.simulation.result import Run
 from paxtune.simulation.simulator import simulate
 from paxtune.simulation.table import CurveTable
 

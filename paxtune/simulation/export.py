@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from paxtune import spending
+from paxtune.schedulers import resources
 from paxtune.simulation import files
 from paxtune.simulation.table import UNITS
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
-    from paxtune.study import Study
-    from paxtune.trial import Trial
+    from paxtune.study.study import Study
+    from paxtune.study.trial import Trial
 
 
 def curves(study: 'Study') -> str:
@@ -44,7 +44,7 @@ def _row(trial: 'Trial') -> Mapping[str, Any]:
     }
     diverges = trial.outcome == 'infeasible'
     for unit in UNITS:
-        spent = spending.spent(measurements, unit)
+        spent = resources.spent(measurements, unit)
         # One that was never measured has spent nothing that is known.
         if unit == 'steps' or not measurements or any(spent):
             row[unit] = [*spent, _next(spent)] if diverges else spent

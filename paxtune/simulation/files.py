@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from paxtune.measurement import Measurement
-from paxtune.policies.base import Unit
-from paxtune.simulation.nearest import one_minus_betas
+from paxtune.objectives.measurement import Measurement
+from paxtune.schedulers.base import Unit
+from paxtune.simulation.nearest_row import one_minus_betas
 from paxtune.simulation.table import UNITS, CurveTable, Goal, Row, Value
-from trainer.directory import read_json
-from trainer.errors import UserError
+from trainer.runtime.directory import read_json
+from trainer.symbolic.errors import UserError
 
 _FORMAT = 'paxtune curves 1'
 

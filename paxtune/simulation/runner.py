@@ -6,17 +6,17 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paxtune.runners import Assignment, Report, Runner
+from paxtune.running.runners import Assignment, Report, Runner
 from paxtune.simulation.checkpoints import State, newest, save
-from paxtune.simulation.recorded import Course, RecordedTrials
-from trainer.directory import JobPath
-from trainer.errors import CheckpointGoneError
-from trainer.loop import Interrupted
-from trainer.signals import SkipTrial, StopTrial
+from paxtune.simulation.replay_workload import Course, RecordedTrials
+from trainer.loop.train_loop import Interrupted
+from trainer.runtime.directory import JobPath
+from trainer.runtime.signals import SkipTrial, StopTrial
+from trainer.symbolic.errors import CheckpointGoneError
 
 if TYPE_CHECKING:
-    from paxtune.study import Study
-    from paxtune.trial import Trial
+    from paxtune.study.study import Study
+    from paxtune.study.trial import Trial
 
 _SLICE_SECONDS = 0.2
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias, overload
 
 from paxtune.algorithms.base import Algorithm, Exhausted, PastTrial, Request, Suggestion
-from paxtune.measurement import Measurement
-from paxtune.policies.base import Curve, Fork, Pause, Policy, Promote, Stop, Unit, Wait
-from paxtune.simulation.outcome import Progress, Run, SimulatedTrial
+from paxtune.objectives.measurement import Measurement
+from paxtune.schedulers.base import Curve, Fork, Pause, Policy, Promote, Stop, Unit, Wait
+from paxtune.simulation.result import Progress, Run, SimulatedTrial
 from paxtune.simulation.table import CurveTable
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 _State: TypeAlias = Literal['waiting', 'running', 'paused', 'completed', 'stopped', 'infeasible']
 

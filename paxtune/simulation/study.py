@@ -3,12 +3,12 @@
 import collections
 
 from paxtune.api import tune
-from paxtune.console import Progress
-from paxtune.database import DatabaseUnavailableError
-from paxtune.simulation.recorded import RecordedTrials
-from paxtune.study import Study
-from paxtune.tuner import INTERRUPTED, Paused, StudyStoppedError
-from trainer.interrupt import Interrupt
+from paxtune.running.progress import Progress
+from paxtune.running.tuner import INTERRUPTED, Paused, StudyStoppedError
+from paxtune.simulation.replay_workload import RecordedTrials
+from paxtune.storage.database import DatabaseUnavailableError
+from paxtune.study.study import Study
+from trainer.runtime.interrupt import Interrupt
 
 
 def run(what: RecordedTrials, job_log_dir: str, workers: int | None, again: str) -> int:

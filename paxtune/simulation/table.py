@@ -9,12 +9,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import pyglove as pg
 
-from paxtune.decisions import Decisions
-from paxtune.measurement import Measurement
-from paxtune.policies.base import Unit
-from paxtune.rewards import MetricReward
-from paxtune.simulation.nearest import Box, Floats, Unused, is_logarithmic
-from trainer.errors import UserError
+from paxtune.objectives.measurement import Measurement
+from paxtune.objectives.rewards import MetricReward
+from paxtune.schedulers.base import Unit
+from paxtune.search_space.decisions import Decisions
+from paxtune.simulation.nearest_row import Box, Floats, Unused, is_logarithmic
+from trainer.symbolic.errors import UserError
 
 Goal: TypeAlias = Literal['minimize', 'maximize']
 Value: TypeAlias = bool | int | float | str | None

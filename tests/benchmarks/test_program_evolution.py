@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks import program_evolution
 from benchmarks.program_evolution import ALL, LAYERS, distance, highest, program_of, reached
-from paxtune.algorithms.sampling import draw
-from paxtune.decisions import to_dna
+from paxtune.algorithms.encoding.sampling import draw
+from paxtune.search_space.decisions import to_dna
 
 
 def _edits(one: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...]) -> float:

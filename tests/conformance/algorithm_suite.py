@@ -12,10 +12,17 @@ import pyglove as pg
 import pytest
 
 from paxtune.algorithms import Algorithm, Exhausted, PastTrial, Request, Suggestion
-from paxtune.decisions import Decisions, decide, enumerate_decisions, is_integer, size, to_dna
-from trainer.errors import UserError
-from trainer.ranges import intv
-from trainer.serialization import from_json_text, to_json_text
+from paxtune.search_space.decisions import (
+    Decisions,
+    decide,
+    enumerate_decisions,
+    is_integer,
+    size,
+    to_dna,
+)
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.ranges import intv
+from trainer.symbolic.serialization import from_json_text, to_json_text
 
 
 def log_range() -> Any:

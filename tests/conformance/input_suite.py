@@ -16,10 +16,10 @@ import numpy as np
 import pyglove as pg
 import pytest
 
-from trainer.errors import UserError
 from trainer.inputs.base import Batch, EndOfData, Input
 from trainer.inputs.evaluation import eval_batches
 from trainer.inputs.peek import Peekable
+from trainer.symbolic.errors import UserError
 
 Maker = Callable[..., Input]
 

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trainer.component import bind, numbers
 from trainer.layers.stack import per_layer
 from trainer.learner import Optimizer
+from trainer.symbolic.component import bind, numbers
 
 _ROOT = np.random.default_rng(0)
 

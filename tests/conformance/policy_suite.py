@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import pyglove as pg
 import pytest
 
-from paxtune.measurement import Measurement
-from paxtune.policies import Curve, Policy, Stop
-from paxtune.rewards import MetricReward, Reward
+from paxtune.objectives.measurement import Measurement
+from paxtune.objectives.rewards import MetricReward, Reward
+from paxtune.schedulers import Curve, Policy, Stop
 from tests.conformance.toy_study import END, PER_STEP, Toy, crossing, ran
-from trainer.serialization import from_json_text, to_json_text
+from trainer.symbolic.serialization import from_json_text, to_json_text
 
 REWARDS = (
     MetricReward(metric='loss', goal='minimize'),

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trainer.component import bind, numbers
 from trainer.learner import Schedule
+from trainer.symbolic.component import bind, numbers
 
 STEPS = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 1000, 10_000_000)
 

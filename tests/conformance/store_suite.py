@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 import pytest
 
-from paxtune.store import Store, StudySpec, TrialProto, note, notes, write_notes
-from trainer.errors import UserError
+from paxtune.storage.vizier_store import Store, StudySpec, TrialProto, note, notes, write_notes
+from trainer.symbolic.errors import UserError
 
 Maker = Callable[..., Store]
 

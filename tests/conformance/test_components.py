@@ -26,12 +26,21 @@ from paxtune.algorithms import (
     RandomSearch,
     VizierDesigner,
 )
-from paxtune.constraints import Requires
-from paxtune.cross_step import BestStep, LastStep, MeanOfSteps
-from paxtune.failures import ErrorPattern
-from paxtune.limits import Limit
-from paxtune.metrics import Metric
-from paxtune.policies import (
+from paxtune.config.error_patterns import ErrorPattern
+from paxtune.config.search import Search
+from paxtune.objectives.aggregation import BestStep, LastStep, MeanOfSteps
+from paxtune.objectives.limits import Limit
+from paxtune.objectives.metrics import Metric
+from paxtune.objectives.rewards import (
+    MetricReward,
+    MnasHard,
+    MnasSoft,
+    Objectives,
+    TunasAbsolute,
+    WeightedSum,
+)
+from paxtune.pyglove_backend.loop import PyGloveAlgorithm
+from paxtune.schedulers import (
     Asha,
     ByRank,
     ByValue,
@@ -40,29 +49,26 @@ from paxtune.policies import (
     PopulationBasedTraining,
     PromotingAsha,
 )
-from paxtune.pyglove_loop import PyGloveAlgorithm
-from paxtune.rewards import MetricReward, MnasHard, MnasSoft, Objectives, TunasAbsolute, WeightedSum
-from paxtune.searching import Search
-from paxtune.simulation.recorded import RecordedTrials
+from paxtune.search_space.constraints import Requires
+from paxtune.simulation.replay_workload import RecordedTrials
 from search_spaces import lm, nas, vision
 from tests.conformance.layer_examples import EXAMPLES, encoder_decoder
 from tests.paxtune import tunables
-from trainer.component import Component, bind, components, is_number, key, numbers
 from trainer.decoding import BeamSearch, Greedy, Sample
 from trainer.experiment import Experiment
-from trainer.inputs.arrays import NpzInput
-from trainer.inputs.digits import DigitsInput
-from trainer.inputs.document_sources import ArrayRecordFiles, ParquetFiles, TextLines
-from trainer.inputs.grain_input import GrainInput
-from trainer.inputs.images import ImagesInput
-from trainer.inputs.json_shards import JsonShardsInput
+from trainer.inputs.arrays.arrays import NpzInput
+from trainer.inputs.arrays.digits import DigitsInput
+from trainer.inputs.arrays.images import ImagesInput
+from trainer.inputs.grain.document_sources import ArrayRecordFiles, ParquetFiles, TextLines
+from trainer.inputs.grain.grain_input import GrainInput
 from trainer.inputs.lingvo import LingvoEvalAdaptor, LingvoInputAdaptorNewBatchSize
 from trainer.inputs.mixture import MixtureInput
 from trainer.inputs.multi import MultiInput
-from trainer.inputs.seqio_features import SequenceModelFeatures
-from trainer.inputs.seqio_input import SeqIOInput
+from trainer.inputs.seqio.features import SequenceModelFeatures
+from trainer.inputs.seqio.seqio_input import SeqIOInput
 from trainer.inputs.synthetic import SyntheticLmInput
-from trainer.inputs.text import TextInput
+from trainer.inputs.text.json_shards import JsonShardsInput
+from trainer.inputs.text.text import TextInput
 from trainer.layers import Linear, LinenAdapter
 from trainer.layers.nnx_adapter import NnxAdapter
 from trainer.learner import (
@@ -86,7 +92,8 @@ from trainer.learner import (
 from trainer.learner import Linear as LinearDecay
 from trainer.losses import MeanSquaredError, SigmoidCrossEntropy, WeightedLosses
 from trainer.measures import F1, AccuracyAt, AccuracyStrict, Auc, MeanLoss
-from trainer.serialization import from_json_text, to_json_text
+from trainer.symbolic.component import Component, bind, components, is_number, key, numbers
+from trainer.symbolic.serialization import from_json_text, to_json_text
 from trainer.tasks import ClassificationTask, RegressionTask, SequenceTask
 from trainer.warm_start_rules import LoadRule, WarmStart
 

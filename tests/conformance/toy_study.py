@@ -9,13 +9,13 @@ from typing import Any
 import pyglove as pg
 
 from paxtune.algorithms.base import Request
-from paxtune.algorithms.sampling import draw
-from paxtune.decisions import Decisions
-from paxtune.measurement import Measurement
-from paxtune.policies import Curve, Fork, Pause, Policy, Promote, Stop, Wait
-from paxtune.rewards import Reward
-from trainer.ranges import intv
-from trainer.serialization import from_json_text, to_json_text
+from paxtune.algorithms.encoding.sampling import draw
+from paxtune.objectives.measurement import Measurement
+from paxtune.objectives.rewards import Reward
+from paxtune.schedulers import Curve, Fork, Pause, Policy, Promote, Stop, Wait
+from paxtune.search_space.decisions import Decisions
+from trainer.symbolic.ranges import intv
+from trainer.symbolic.serialization import from_json_text, to_json_text
 
 END = 100
 PER_STEP = {'steps': 1.0, 'tokens': 8.0, 'flops': 1e6, 'seconds': 0.5}

@@ -10,23 +10,23 @@ import pyglove as pg
 import pytest
 from hypothesis import strategies as st
 
-from paxtune import exchange, seeds, study_checks
-from paxtune.decisions import size, spec_from_json, spec_to_json
-from paxtune.limits import Limit
-from paxtune.policies import MedianStopping
-from paxtune.search_space import Space
-from paxtune.store import StudySpec, write_notes
-from paxtune.study import Study
-from paxtune.study_changes import import_file
-from paxtune.study_record import StudyRecord
+from paxtune.objectives.limits import Limit
+from paxtune.reports.study_edits import import_file
+from paxtune.schedulers import MedianStopping
+from paxtune.search_space.decisions import size, spec_from_json, spec_to_json
+from paxtune.search_space.space import Space
+from paxtune.storage.study_metadata import StudyRecord
+from paxtune.storage.vizier_store import StudySpec, write_notes
+from paxtune.study import export, initial_trials, validation
+from paxtune.study.study import Study
 from tests.fuzz import trees, watch
 from tests.fuzz.test_flags import FEW_OR_MANY
 from tests.paxtune.studies import ask, finish, run_all_kinds
 from tests.paxtune.toys import LOSS, search, toy
 from tests.paxtune.tunables import Kinds
-from trainer.component import Component
-from trainer.derived import derived
-from trainer.serialization import from_json_text, to_json_text
+from trainer.symbolic.component import Component
+from trainer.symbolic.derived import derived
+from trainer.symbolic.serialization import from_json_text, to_json_text
 
 EXPERIMENTS = [toy(), toy(widths=derived('rate * 2')), Kinds()]
 
@@ -37,7 +37,7 @@ def _studies(directory: Path) -> Iterator[tuple[Any, Study]]:
     how = search(policy=MedianStopping(), limits=[Limit('accuracy', at_least=-5.0)], seeds=[{}])
     with Study.open(directory, toy(search=how), data={'text': 'abc'}) as study:
         run_all_kinds(study)
-        exported = json.loads(json.dumps(exchange.export(study)))
+        exported = json.loads(json.dumps(export.export(study)))
     with Study.open(None, toy(), data={'text': 'abd'}) as other:
         yield exported, other
 
@@ -92,14 +92,14 @@ def test_seed_trials(share: int, tmp_path: Path) -> None:
 
     def check(text: str) -> None:
         path.write_bytes(text.encode(errors='surrogatepass'))
-        given = watch.refused_or_taken(lambda: (seeds.read(str(path)),))
+        given = watch.refused_or_taken(lambda: (initial_trials.read(str(path)),))
         if given is None:
             return
         # Whatever `read` lets through must get as far as the study.
         made = toy()
         made.rebind({'search.seeds': given[0]}, raise_on_no_change=False)
         assert to_json_text(made)
-        watch.refused_or_taken(lambda: study_checks.checked(made, None))
+        watch.refused_or_taken(lambda: validation.checked(made, None))
 
     some = [trees.texts(decisions), trees.texts({'trials': [{'decisions': decisions[0]}]})]
     watch.for_all(50 * share, check, st.one_of(*some))
@@ -114,7 +114,7 @@ def test_imported_studies(share: int, tmp_path: Path) -> None:
             path.write_bytes(text.encode(errors='surrogatepass'))
             watch.refused_or_taken(lambda: import_file(study, str(path)))
             for trial in study.trials:
-                assert json.dumps(exchange.content(trial), allow_nan=False)
+                assert json.dumps(export.content(trial), allow_nan=False)
                 study.delete_trial(trial.id)
 
         watch.for_all(40 * share, check, trees.texts(exported))
@@ -125,9 +125,9 @@ def test_imported_trials(share: int, tmp_path: Path) -> None:
     with _studies(tmp_path / 'study') as (exported, study):
 
         def check(trial: Any) -> None:
-            watch.refused_or_taken(lambda: exchange.import_trials(study, [trial], 'a file'))
+            watch.refused_or_taken(lambda: export.import_trials(study, [trial], 'a file'))
             for added in study.trials:
-                assert json.dumps(exchange.content(added), allow_nan=False)
+                assert json.dumps(export.content(added), allow_nan=False)
                 study.delete_trial(added.id)
 
         changed = st.sampled_from(exported['trials'][:3]).flatmap(trees.changed)

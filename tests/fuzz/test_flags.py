@@ -10,20 +10,20 @@ import pytest
 from hypothesis import strategies as st
 
 import paxtune.search
-import paxtune.seeds
 import paxtune.studies
-from paxtune.algorithms.sampling import draw as draw_decisions
+import paxtune.study.initial_trials
+from paxtune.algorithms.encoding.sampling import draw as draw_decisions
 from paxtune.experiment import Tunable
-from paxtune.search_space import Space
-from paxtune.study import Study
+from paxtune.search_space.space import Space
+from paxtune.study.study import Study
 from tests.fuzz import texts, watch
 from tests.paxtune.toys import Toy, toy
 from tests.paxtune.tunables import Kinds
-from trainer import fields, literals, overrides, registry
 from trainer.command import decisions_given
-from trainer.derived import derived, resolve
-from trainer.expressions import Expression
-from trainer.serialization import to_json_text
+from trainer.symbolic import fields, literals, overrides, registry
+from trainer.symbolic.derived import derived, resolve
+from trainer.symbolic.expressions import Expression
+from trainer.symbolic.serialization import to_json_text
 
 FEW_OR_MANY = pytest.mark.parametrize(
     'share', [1, pytest.param(3, marks=pytest.mark.slow)], ids=['few', 'many']

@@ -15,7 +15,7 @@ import pyglove as pg
 import pytest
 
 from tests.fuzz import trees, watch
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 
 def _imports() -> None:

@@ -31,7 +31,7 @@ CODE = [
     'fuzz_canary.Thing()',
     'trainer.main.main()',
     'trainer.command.run_command(1)',
-    'trainer.serialization.json.loads(x)',
+    'trainer.symbolic.serialization.json.loads(x)',
     'paxtune.studies.main([])',
     'os.system("true")',
     'eval("trap()")',

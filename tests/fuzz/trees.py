@@ -42,7 +42,7 @@ HOSTILE: list[Any] = [
     {'_type': 'fuzz_canary.Thing', 'x': 1},
     {'_type': 'os.system', 'command': 'true'},
     {'_type': 'builtins.exec', 'source': '1'},
-    {'_type': 'trainer.serialization.json.loads'},
+    {'_type': 'trainer.symbolic.serialization.json.loads'},
     {'_type': 'trainer.no_such_module.Thing'},
     {'_type': 'pyglove.core.symbolic.ref.Ref', 'value': 1},
     {'_type': 'pyglove.core.symbolic.inferred.ValueFromParentChain'},

@@ -19,7 +19,7 @@ import hypothesis
 import pyglove as pg
 from hypothesis import strategies as st
 
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 SECONDS = 5.0
 """What an example may take of the processor."""

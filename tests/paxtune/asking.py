@@ -9,11 +9,11 @@ from typing import Any
 import pyglove as pg
 
 from paxtune.algorithms import Algorithm, Request, Suggestion
-from paxtune.algorithms.sampling import draw_open
-from paxtune.rewards import MetricReward
-from paxtune.searching import Search
-from paxtune.study import Study
-from paxtune.trial import Trial
+from paxtune.algorithms.encoding.sampling import draw_open
+from paxtune.config.search import Search
+from paxtune.objectives.rewards import MetricReward
+from paxtune.study.study import Study
+from paxtune.study.trial import Trial
 
 
 class Digest(Algorithm):

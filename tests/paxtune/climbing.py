@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pyglove as pg
 
 from paxtune.algorithms import Algorithm, PastTrial
-from paxtune.decisions import Decisions
+from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import ask
-from trainer.ranges import intv
+from trainer.symbolic.ranges import intv
 
 
 def bowl_spec() -> pg.DNASpec:

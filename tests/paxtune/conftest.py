@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from paxtune import pyglove_backend, studies
-from paxtune.study import Study
+from paxtune.study.study import Study
 from tests.paxtune.toys import toy
 from tests.postgres import PostgresMissingError, PostgresServer
 

@@ -2,13 +2,12 @@
 
 import pyglove as pg
 
-from paxtune.constraints import Requires
+from paxtune.config.search import Search
 from paxtune.experiment import Tunable
-from paxtune.limits import Limit
-from paxtune.rewards import MetricReward
-from paxtune.searching import Search
+from paxtune.objectives.limits import Limit
+from paxtune.objectives.rewards import MetricReward
+from paxtune.search_space.constraints import Requires
 from tests.trainer.tiny import VOCAB, CountingInput, experiment
-from trainer.derived import derived
 from trainer.inputs.mixture import MixtureInput
 from trainer.layers import (
     Attention,
@@ -20,7 +19,8 @@ from trainer.layers import (
     TransformerLm,
 )
 from trainer.mesh import Mesh
-from trainer.ranges import intv
+from trainer.symbolic.derived import derived
+from trainer.symbolic.ranges import intv
 
 MAX_PARAMS = 8000
 

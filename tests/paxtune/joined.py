@@ -4,9 +4,9 @@ import pyglove as pg
 
 from paxtune.algorithms import Grid
 from paxtune.experiment import Tunable
-from paxtune.limits import Limit
-from paxtune.policies import MedianStopping
-from paxtune.rewards import WeightedSum
+from paxtune.objectives.limits import Limit
+from paxtune.objectives.rewards import WeightedSum
+from paxtune.schedulers import MedianStopping
 from tests.paxtune import tunables
 from tests.trainer.tiny import CountingInput
 from trainer.inputs.base import Batch

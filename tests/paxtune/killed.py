@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from paxtune.study import Study
-from paxtune.trial import Trial
+from paxtune.study.study import Study
+from paxtune.study.trial import Trial
 from tests.paxtune import tunables
 from tests.processes import command
 

@@ -6,7 +6,7 @@ import pyglove as pg
 from hypothesis import strategies as st
 
 from tests.paxtune.toys import Block, Dense
-from trainer.ranges import intv
+from trainer.symbolic.ranges import intv
 
 _SCALARS = st.one_of(
     st.none(),

@@ -5,8 +5,8 @@ import io
 from collections.abc import Callable
 from typing import Any
 
-from paxtune.study import Study
-from paxtune.trial import Trial
+from paxtune.study.study import Study
+from paxtune.study.trial import Trial
 
 
 def ask(study: Study) -> Trial:
@@ -64,7 +64,7 @@ def beyond(study: Study, cost: Callable[[Any], float], at_most: float) -> list[T
 def never_trained(study: Study, trial: Trial) -> bool:
     """Whether nothing is there of a trial but that it was: no measurement, and no file of a run."""
     # Imported here: it imports JAX, and most studies of tests have no use for it.
-    from paxtune.runners import trial_directory
+    from paxtune.running.runners import trial_directory
 
     left = [path.name for path in trial_directory(study, trial).rglob('*')]
     return set(left) <= {'trial.json'} and not trial.measurements

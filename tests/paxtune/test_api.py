@@ -10,8 +10,8 @@ from paxtune.api import prepared_data
 from paxtune.experiment import Tunable
 from tests.paxtune.tunables import Rates
 from tests.trainer.tiny import CountingInput
-from trainer.errors import UserError
 from trainer.inputs import MixtureInput
+from trainer.symbolic.errors import UserError
 
 
 def mixed(weight: object) -> Tunable:

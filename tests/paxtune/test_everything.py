@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paxtune.study import Study
+from paxtune.study.study import Study
 from tests.paxtune.everything import MAX_PARAMS, Everything
 
 _SCRIPT = """

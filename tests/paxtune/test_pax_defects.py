@@ -21,30 +21,30 @@ import pytest
 
 from paxtune.algorithms import Grid, RandomSearch, RegularizedEvolution
 from paxtune.api import prepared_data, tune
-from paxtune.callbacks import Callback
-from paxtune.cross_step import MeanOfSteps
+from paxtune.config.search import Search
 from paxtune.experiment import Tunable
-from paxtune.measurement import Measurement
-from paxtune.metrics import Metric
-from paxtune.policies import ByRank, ByValue, Policy
-from paxtune.rewards import MetricReward, Reward
-from paxtune.runners import experiments, parts_of, trial_directory
-from paxtune.search_space import Space
-from paxtune.searching import Search
-from paxtune.study import Study
-from paxtune.trial import Trial
+from paxtune.objectives.aggregation import MeanOfSteps
+from paxtune.objectives.measurement import Measurement
+from paxtune.objectives.metrics import Metric
+from paxtune.objectives.rewards import MetricReward, Reward
+from paxtune.running.callbacks import Callback
+from paxtune.running.runners import experiments, parts_of, trial_directory
+from paxtune.schedulers import ByRank, ByValue, Policy
+from paxtune.search_space.space import Space
+from paxtune.study.study import Study
+from paxtune.study.trial import Trial
 from tests.paxtune import tunables
 from tests.paxtune.studies import ask
 from tests.trainer.tiny import CountingInput, experiment
-from trainer.component import Component
-from trainer.derived import derived
-from trainer.errors import UserError
 from trainer.inputs.base import Batch
 from trainer.layers import FeedForward
-from trainer.loop import run
-from trainer.serialization import from_json_text
-from trainer.setup import compiled
-from trainer.signals import SkipTrial, StopTrial
+from trainer.loop.train_loop import run
+from trainer.program.setup import compiled
+from trainer.runtime.signals import SkipTrial, StopTrial
+from trainer.symbolic.component import Component
+from trainer.symbolic.derived import derived
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.serialization import from_json_text
 from trainer.tasks import LanguageModelTask
 
 
@@ -330,8 +330,8 @@ def test_trials_leave_no_arrays_files_or_threads_behind(
 
 def test_programs_that_are_not_used_any_more_are_released(monkeypatch: pytest.MonkeyPatch) -> None:
     # 17
-    monkeypatch.setattr('trainer.program._programs', collections.OrderedDict())
-    monkeypatch.setattr('trainer.program._KEPT_PROGRAMS', 2)
+    monkeypatch.setattr('trainer.program.program._programs', collections.OrderedDict())
+    monkeypatch.setattr('trainer.program.program._KEPT_PROGRAMS', 2)
 
     def program(width: int) -> weakref.ref[Any]:
         made = experiment()

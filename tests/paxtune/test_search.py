@@ -14,16 +14,16 @@ import pytest
 from etils import epath
 
 from paxtune import search, train
-from paxtune.policies import ByValue, Hyperband, MedianStopping, Policy, PromotingAsha
-from paxtune.runners import trial_directory
-from paxtune.study import Study
-from paxtune.trial import Trial
-from paxtune.tuner import Tuner
+from paxtune.running.runners import trial_directory
+from paxtune.running.tuner import Tuner
+from paxtune.schedulers import ByValue, Hyperband, MedianStopping, Policy, PromotingAsha
+from paxtune.study.study import Study
+from paxtune.study.trial import Trial
 from tests.paxtune import tunables
 from tests.processes import command, passed
 from tests.trainer.tiny import CountingInput
-from trainer.errors import UserError
-from trainer.summaries import read_metrics
+from trainer.runtime.metric_writer import read_metrics
+from trainer.symbolic.errors import UserError
 
 MODULE = 'tests.paxtune.tunables'
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from paxtune import simulate, studies
-from paxtune.study import Study
+from paxtune.study.study import Study
 from tests.paxtune import toys
 from tests.paxtune.studies import run
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 
 @pytest.fixture

@@ -13,20 +13,21 @@ from typing import Any
 import pyglove as pg
 import pytest
 
-from paxtune import exchange, studies
-from paxtune.attempts import Loss
-from paxtune.overview import Overview
-from paxtune.printing import Table, to_csv, to_text
-from paxtune.protos import OUTCOMES
-from paxtune.rewards import MetricReward, Objectives
+from paxtune import studies
+from paxtune.config.search import Search
+from paxtune.objectives.rewards import MetricReward, Objectives
+from paxtune.reports.overview import Overview
+from paxtune.reports.tables import Table, to_csv, to_text
 from paxtune.search import summary
-from paxtune.searching import Search
-from paxtune.study import Study
+from paxtune.storage.vizier_protos import OUTCOMES
+from paxtune.study import export
+from paxtune.study.study import Study
+from paxtune.study.trial_state import Loss
 from tests.paxtune.studies import ask, best, finish, read_csv, run
 from tests.paxtune.toys import LOSS, search, toy
 from tests.paxtune.tunables import Rates
 from tests.processes import ROOT, command
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 OBJECTIVES = Objectives([LOSS, MetricReward('maximize', 'accuracy')])
 EXP = '--exp=tests.paxtune.toys.toy'
@@ -301,7 +302,7 @@ def lost(tmp_path: Path) -> Path:
 def test_the_history_of_a_trial(lost: Path, shown: Callable[..., str]) -> None:
     with Study.load(lost) as study:
         trial = study.trial(1)
-        content = exchange.content(trial)
+        content = export.content(trial)
         worker = trial.history[0]['worker']
     assert json.loads(shown('show', lost, '--trial=1', '--format=json')) == content
     rows = read_csv(shown('show', lost, '--trial=1', '--format=csv'))

@@ -2,17 +2,17 @@ import pyglove as pg
 import pytest
 
 from paxtune.algorithms import Grid
-from paxtune.decisions import enumerate_decisions
 from paxtune.experiment import Tunable
-from paxtune.policies import MedianStopping
-from paxtune.search_space import Space
-from paxtune.study import Study
+from paxtune.schedulers import MedianStopping
+from paxtune.search_space.decisions import enumerate_decisions
+from paxtune.search_space.space import Space
+from paxtune.study.study import Study
 from paxtune.sweeps import parameter_sweep
 from tests.paxtune.tunables import REWARD, Kinds, Rates
 from tests.trainer.tiny import experiment
-from trainer.errors import UserError
 from trainer.layers import FeedForward, GatedFeedForward
-from trainer.ranges import intv
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.ranges import intv
 
 RATE, DIMS = 'task.learner.learning_rate', 'task.model.embedding.dims'
 LAYER = 'task.model.stack.layers[0].feed_forward'
@@ -90,7 +90,7 @@ def test_rows_of_components_and_values_as_their_fields_hold_them():
 
 
 def test_a_column_may_be_a_shared_value():
-    from trainer.derived import derived
+    from trainer.symbolic.derived import derived
 
     tunable = Rates()
     tunable.rebind({RATE: 0.1, 'shared': {'dims': 16}, DIMS: derived('shared.dims')})

@@ -1,7 +1,7 @@
 from typing import Any
 
-from paxtune.attempts import Loss, hand_out, lose
-from paxtune.store import TrialProto, note
+from paxtune.storage.vizier_store import TrialProto, note
+from paxtune.study.trial_state import Loss, hand_out, lose
 from paxtune.worker import Counted, Heartbeat
 
 

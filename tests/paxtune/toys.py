@@ -5,9 +5,9 @@ from typing import Any
 import pyglove as pg
 
 from paxtune.algorithms import RandomSearch
-from paxtune.rewards import MetricReward
-from paxtune.searching import Search
-from trainer.component import Component
+from paxtune.config.search import Search
+from paxtune.objectives.rewards import MetricReward
+from trainer.symbolic.component import Component
 
 
 class Block(Component):

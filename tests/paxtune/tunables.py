@@ -5,15 +5,14 @@ from typing import Any
 import pyglove as pg
 
 from paxtune.algorithms import GPBandit, RandomSearch, RegularizedEvolution
-from paxtune.constraints import Requires
+from paxtune.config.search import Search
 from paxtune.experiment import Tunable
-from paxtune.metrics import Metric
-from paxtune.policies import MedianStopping
-from paxtune.rewards import MetricReward
-from paxtune.searching import Search
+from paxtune.objectives.metrics import Metric
+from paxtune.objectives.rewards import MetricReward
+from paxtune.schedulers import MedianStopping
+from paxtune.search_space.constraints import Requires
 from tests.trainer.tiny import VOCAB, CountingInput, experiment
 from trainer.decoding import Greedy
-from trainer.errors import UserError
 from trainer.layers import (
     Attention,
     Embedding,
@@ -24,6 +23,7 @@ from trainer.layers import (
     TransformerBlock,
     TransformerLm,
 )
+from trainer.symbolic.errors import UserError
 
 REWARD = MetricReward(goal='minimize', metric='eval/log_pplx')
 

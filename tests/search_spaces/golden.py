@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pyglove as pg
 
-from paxtune.search_space import Space
-from trainer import registry
+from paxtune.search_space.space import Space
 from trainer.experiment import Experiment
+from trainer.symbolic import registry
 
 DIRECTORY = Path(__file__).parent / 'golden'
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from paxtune.search_space import Space
-from paxtune.study import Study
+from paxtune.search_space.space import Space
+from paxtune.study.study import Study
 from search_spaces import lm
 from tests.c4_data import make_json_shards, make_tfds_directory
 from tests.processes import command, passed

@@ -8,16 +8,17 @@ import pyglove as pg
 import pytest
 
 from paxtune import search
-from paxtune.decisions import decide
 from paxtune.experiment import Tunable
-from paxtune.search_space import Space
-from paxtune.study import Study
+from paxtune.search_space.decisions import decide
+from paxtune.search_space.space import Space
+from paxtune.study.study import Study
 from search_spaces import lm
 from tests.processes import command, passed
-from trainer import main, overrides, registry
+from trainer import main
 from trainer.experiment import Experiment
-from trainer.inputs.stdlib import StdlibInput
-from trainer.setup import compiled, localized
+from trainer.inputs.text.stdlib import StdlibInput
+from trainer.program.setup import compiled, localized
+from trainer.symbolic import overrides, registry
 
 _NAMES = registry.available(Experiment)[0]
 _HEAVY = (

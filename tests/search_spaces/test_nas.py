@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 
 from paxtune.algorithms import NSGA2, Algorithm, GPBandit, RandomSearch, RegularizedEvolution
-from paxtune.algorithms.sampling import draw
+from paxtune.algorithms.encoding.sampling import draw
 from paxtune.api import tune
 from paxtune.experiment import Tunable
-from paxtune.limits import Limit
-from paxtune.search_space import Space
+from paxtune.objectives.limits import Limit
+from paxtune.search_space.space import Space
 from search_spaces import lm, nas, vision
-from trainer.component import components
-from trainer.costs import static_costs
 from trainer.layers import (
     Attention,
     DepthwiseConv1D,
@@ -28,7 +26,9 @@ from trainer.layers import (
     SharedWithPrevious,
     TransformerBlock,
 )
-from trainer.overrides import smoke
+from trainer.program.costs import static_costs
+from trainer.symbolic.component import components
+from trainer.symbolic.overrides import smoke
 
 SPACES = [nas.StdlibNas, nas.PrimerNas, nas.ElasticNas, vision.DigitsNas]
 ALGORITHMS = [

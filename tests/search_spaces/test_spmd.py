@@ -9,11 +9,11 @@ import pytest
 
 from search_spaces import c4, c4_multislice, gpt, lm_cloud
 from search_spaces.spmd import SpmdLm
-from trainer import registry
-from trainer.errors import UserError
 from trainer.experiment import Experiment
 from trainer.inspect import layout
-from trainer.setup import prepare_inputs
+from trainer.program.setup import prepare_inputs
+from trainer.symbolic import registry
+from trainer.symbolic.errors import UserError
 
 
 class Size(NamedTuple):

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from paxtune.search_space import Space
+from paxtune.search_space.space import Space
 from search_spaces import vision
-from trainer.loop import run
+from trainer.loop.train_loop import run
 from trainer.mesh import Mesh
 
 

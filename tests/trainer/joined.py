@@ -3,9 +3,9 @@
 from tests.trainer import killed
 from trainer.experiment import Experiment
 from trainer.inputs.base import Batch
-from trainer.inputs.text import TextInput
+from trainer.inputs.text.text import TextInput
 from trainer.mesh import Mesh
-from trainer.signals import StopTrial
+from trainer.runtime.signals import StopTrial
 
 
 class Failing(TextInput):

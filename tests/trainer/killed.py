@@ -6,8 +6,8 @@ from pathlib import Path
 from tests.trainer.tiny import experiment
 from trainer.experiment import Experiment
 from trainer.inputs.base import Input
-from trainer.inputs.seqio_input import SeqIOInput
-from trainer.inputs.text import TextInput
+from trainer.inputs.seqio.seqio_input import SeqIOInput
+from trainer.inputs.text.text import TextInput
 from trainer.layers import Dropout
 
 _TASKS = 'tests.trainer.inputs.seqio_tasks'

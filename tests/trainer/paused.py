@@ -3,8 +3,9 @@
 import argparse
 
 from tests.trainer import joined
-from trainer import command, processes
-from trainer.loop import Interrupted, run
+from trainer import command
+from trainer.loop.train_loop import Interrupted, run
+from trainer.runtime import processes
 
 
 def main() -> None:

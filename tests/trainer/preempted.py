@@ -8,7 +8,7 @@ import jax
 
 from tests.trainer import joined
 from trainer import command
-from trainer.loop import Interrupted, run
+from trainer.loop.train_loop import Interrupted, run
 
 _AT = 4
 

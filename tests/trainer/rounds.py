@@ -9,10 +9,11 @@ import time
 import jax
 import numpy as np
 
-from trainer import command, mesh, processes
-from trainer.errors import OtherProcessError, UserError
-from trainer.interrupt import Interrupt
-from trainer.signals import SkipTrial
+from trainer import command, mesh
+from trainer.runtime import processes
+from trainer.runtime.interrupt import Interrupt
+from trainer.runtime.signals import SkipTrial
+from trainer.symbolic.errors import OtherProcessError, UserError
 
 
 def _flags() -> argparse.Namespace:

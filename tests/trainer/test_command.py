@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trainer import command
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 
 def test_given_are_the_flags_of_the_process_unless_there_are_others(

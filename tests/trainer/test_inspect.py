@@ -6,9 +6,9 @@ import pytest
 from tests.trainer.tiny import VOCAB, CountingInput, experiment
 from trainer import inspect
 from trainer.decoding import BeamSearch
-from trainer.errors import UserError
 from trainer.inspect import layout, validate
 from trainer.layers import Attention, FeedForward, Stack, TransformerBlock
+from trainer.symbolic.errors import UserError
 
 
 def deep(**overrides: Any) -> Any:

@@ -9,12 +9,12 @@ import pytest
 from tests.c4_data import make_json_shards
 from tests.trainer.tiny import CountingInput, experiment
 from trainer import inspect_input
-from trainer.errors import UserError
 from trainer.experiment import Experiment
-from trainer.input_checks import check_hosts
 from trainer.inputs import DigitsInput, JsonShardsInput, StdlibInput
 from trainer.inputs.base import Batch, EndOfData
-from trainer.loop import run
+from trainer.loop.train_loop import run
+from trainer.program.input_checks import check_hosts
+from trainer.symbolic.errors import UserError
 
 
 class Shared(CountingInput):

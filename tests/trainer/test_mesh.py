@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from trainer.errors import UserError
 from trainer.mesh import AXES, Mesh, activation_sharding, arranged, partition_spec, sharding
+from trainer.symbolic.errors import UserError
 
 
 def test_the_rest_goes_to_the_open_axis() -> None:

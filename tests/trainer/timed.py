@@ -6,8 +6,9 @@ python -m tests.trainer.timed [--coordinator=… --num_processes=… --process_i
 import argparse
 
 from tests.trainer import joined
-from trainer import command, processes
-from trainer.costs import step_cost
+from trainer import command
+from trainer.program.costs import step_cost
+from trainer.runtime import processes
 
 
 def main() -> None:

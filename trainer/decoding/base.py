@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from trainer.component import Component, require_positive
 from trainer.layers.positions import Positions
 from trainer.layers.stack import cache_axis
+from trainer.symbolic.component import Component, require_positive
 
 Cache = Any
 """What a model keeps of the positions so far; None before the first."""

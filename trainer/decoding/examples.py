@@ -8,7 +8,7 @@ import numpy as np
 
 from trainer.decoding.base import Decoded, DecodeOutput, Decoder
 from trainer.inputs.base import Input
-from trainer.inputs.vocabulary import PAD_ID
+from trainer.inputs.tokens.vocabulary import PAD_ID
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from trainer.component import Number, require_positive
 from trainer.decoding.base import Decoded, Decoder, Extend, Prompts, begin, one_more, picked
+from trainer.symbolic.component import Number, require_positive
 
 
 class _State(NamedTuple):

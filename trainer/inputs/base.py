@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pyglove as pg
 
-from trainer.component import Component, components
-from trainer.errors import UserError
+from trainer.symbolic.component import Component, components
+from trainer.symbolic.errors import UserError
 
 Batch = dict[str, np.ndarray]
 """Arrays by feature name; the first axis of each is the examples of one host's batch."""

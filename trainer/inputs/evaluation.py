@@ -14,9 +14,9 @@ ends, so `repeat` follows `reset_for_eval`; what contradicts it is refused.
 import itertools
 from collections.abc import Iterator
 
-from trainer.errors import UserError
 from trainer.inputs.base import Batch, EndOfData, Input
 from trainer.inputs.specs import check_batch
+from trainer.symbolic.errors import UserError
 
 
 def check_evaluation(data: Input, path: str) -> None:

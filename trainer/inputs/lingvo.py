@@ -24,9 +24,9 @@ from typing import Any, Protocol, TypeVar
 import jax
 import numpy as np
 
-from trainer.errors import UserError
 from trainer.inputs.base import Batch, EndOfData, Input
-from trainer.names import nearest
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.names import nearest
 
 
 class Generator(Protocol):

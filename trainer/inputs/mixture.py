@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from trainer.errors import UserError
 from trainer.inputs.base import Batch, Input, placed_clone
 from trainer.inputs.examples import Examples
 from trainer.inputs.strides import Strides
+from trainer.symbolic.errors import UserError
 
 
 class MixtureInput(Input):

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from trainer.errors import UserError
 from trainer.inputs.base import Batch, EndOfData, Input, placed_clone
+from trainer.symbolic.errors import UserError
 
 
 class MultiInput(Input):

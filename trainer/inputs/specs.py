@@ -5,8 +5,8 @@ from typing import Any
 
 import jax
 
-from trainer.errors import UserError
 from trainer.inputs.base import Batch, Input
+from trainer.symbolic.errors import UserError
 
 Spec = Mapping[str, jax.ShapeDtypeStruct]
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from trainer.inputs.base import Batch
 from trainer.inputs.indexed import IndexedInput
-from trainer.inputs.language import language_spec
 from trainer.inputs.permutation import random_words_at
+from trainer.inputs.tokens.language import language_spec
 
 
 class SyntheticLmInput(IndexedInput):

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from trainer import mesh as mesh_lib
-from trainer.errors import UserError
 from trainer.layers.base import NON_TRAINABLE, PARAMS, Layer, ParameterBox, current_frame, fold
+from trainer.symbolic.errors import UserError
 
 Tree = dict[str, Any]
 

@@ -5,14 +5,14 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from trainer.component import require_positive
-from trainer.errors import UserError
 from trainer.layers.depthwise import DepthwiseConv1D
 from trainer.layers.heads import MultiHead
-from trainer.layers.kept import with_earlier
+from trainer.layers.kv_cache import with_earlier
 from trainer.layers.local import attend_in_blocks, in_blocks_of, within_window
 from trainer.layers.masks import causal_but_for_prefix, same_segment
 from trainer.layers.positions import Positions
+from trainer.symbolic.component import require_positive
+from trainer.symbolic.errors import UserError
 
 
 class Attention(MultiHead):

@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 
 from trainer import mesh as mesh_lib
-from trainer.component import Component
+from trainer.symbolic.component import Component
 
 Initializer = Callable[[jax.Array, tuple[int, ...], Any], jax.Array]
 Keys = dict[str, jax.Array]

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from flax.linen import initializers
 
-from trainer.component import Number
 from trainer.layers.normalization import Normalization
+from trainer.symbolic.component import Number
 
 
 class BatchNorm(Normalization):

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from flax.linen import initializers
 
-from trainer.component import require_positive
-from trainer.errors import UserError
 from trainer.layers.base import Layer
+from trainer.symbolic.component import require_positive
+from trainer.symbolic.errors import UserError
 
 Padding = Literal['SAME', 'VALID']
 

@@ -5,11 +5,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from trainer.component import require_positive
-from trainer.errors import UserError
 from trainer.layers.base import Layer
-from trainer.layers.kept import with_earlier
+from trainer.layers.kv_cache import with_earlier
 from trainer.layers.positions import Positions
+from trainer.symbolic.component import require_positive
+from trainer.symbolic.errors import UserError
 
 _FEATURES = {1: ('norm',), 2: ('heads', 'kv')}
 """The logical axes of a kernel's features: those of the model, or of the heads of attention."""

@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from trainer.component import Number
 from trainer.layers.base import Layer
+from trainer.symbolic.component import Number
 
 
 class Dropout(Layer):

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from flax.linen import initializers
 
-from trainer.component import require_above_zero, require_positive
 from trainer.layers.base import Layer
+from trainer.symbolic.component import require_above_zero, require_positive
 
 
 class Embedding(Layer):

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from flax.linen import initializers
 
-from trainer.component import OptionalNumber, require_above_zero, require_positive
-from trainer.errors import UserError
 from trainer.layers.base import Layer
-from trainer.layers.caps import capped_attention
 from trainer.layers.initialization import Bias, kernel_init
+from trainer.layers.logit_cap import capped_attention
+from trainer.symbolic.component import OptionalNumber, require_above_zero, require_positive
+from trainer.symbolic.errors import UserError
 
 
 class MultiHead(Layer):

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from flax.linen import initializers
 
-from trainer.component import require_positive
 from trainer.layers.base import Layer
+from trainer.symbolic.component import require_positive
 
 
 class ImageClassifier(Layer):

@@ -2,9 +2,9 @@
 
 import jax
 
-from trainer.component import require_above_zero, require_positive
 from trainer.layers.linear import Activation, activate
 from trainer.layers.resnet import NormedConvolutions
+from trainer.symbolic.component import require_above_zero, require_positive
 
 
 class InvertedBottleneck(NormedConvolutions):

@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from trainer.component import components
 from trainer.layers.base import Layer
 from trainer.layers.positions import Positions
+from trainer.symbolic.component import components
 
 
 def same_segment(

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 from flax.linen import initializers
 
-from trainer.component import require_positive
 from trainer.layers.base import Layer
 from trainer.layers.dropout import Dropout
 from trainer.layers.linear import Activation, activate
+from trainer.symbolic.component import require_positive
 
 
 class Mlp(Layer):

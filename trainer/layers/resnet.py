@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 
-from trainer.component import require_positive
 from trainer.layers.base import Layer
 from trainer.layers.batch_norm import BatchNorm
 from trainer.layers.convolution import convolve
@@ -11,6 +10,7 @@ from trainer.layers.image_classifier import ImageClassifier
 from trainer.layers.linear import Activation, activate
 from trainer.layers.normalization import Normalization
 from trainer.layers.pooling import Pool2D
+from trainer.symbolic.component import require_positive
 
 
 class NormedConvolutions(Layer):

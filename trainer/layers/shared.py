@@ -4,8 +4,8 @@ from typing import Any
 
 import jax
 
-from trainer.errors import UserError
 from trainer.layers.base import Layer
+from trainer.symbolic.errors import UserError
 
 
 class SharedWithPrevious(Layer):

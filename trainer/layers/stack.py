@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import pyglove as pg
 
-from trainer.component import bind, key, numbers, require_positive
 from trainer.layers.base import (
     AUX_LOSS,
     CACHE,
@@ -23,6 +22,7 @@ from trainer.layers.base import (
     run_layer,
 )
 from trainer.layers.shared import SharedWithPrevious
+from trainer.symbolic.component import bind, key, numbers, require_positive
 
 _UNROLLED_ON_CPU = 6
 """Scanning costs 25-50 % of a step on CPU; up to this length a run is cheap to compile without."""

@@ -5,19 +5,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from trainer.component import OptionalNumber, require_above_zero
 from trainer.layers.attention import Attention
 from trainer.layers.base import Layer
-from trainer.layers.caps import soft_cap
 from trainer.layers.dropout import Dropout
 from trainer.layers.embedding import Embedding
 from trainer.layers.feed_forward import FeedForward
 from trainer.layers.linear import Linear
+from trainer.layers.logit_cap import soft_cap
 from trainer.layers.norm_policy import NormPolicy, residual
 from trainer.layers.normalization import Normalization, RMSNorm
 from trainer.layers.position_embedding import PositionEmbedding
 from trainer.layers.positions import Positions
 from trainer.layers.stack import Stack
+from trainer.symbolic.component import OptionalNumber, require_above_zero
 
 
 class Identity(Layer):

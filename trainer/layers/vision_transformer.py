@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 from flax.linen import initializers
 
-from trainer.component import require_positive
-from trainer.errors import UserError
 from trainer.layers.convolution import convolve
 from trainer.layers.dropout import Dropout
 from trainer.layers.image_classifier import ImageClassifier
@@ -15,6 +13,8 @@ from trainer.layers.masks import require_mask
 from trainer.layers.normalization import LayerNorm, Normalization
 from trainer.layers.positions import Positions
 from trainer.layers.stack import Stack
+from trainer.symbolic.component import require_positive
+from trainer.symbolic.errors import UserError
 
 
 class VisionTransformer(ImageClassifier):

@@ -1,5 +1,9 @@
 """Learners: optimizers, learning-rate schedules, clipping, weight decay."""
 
+from trainer.learner.composite_schedules import Cycle as Cycle
+from trainer.learner.composite_schedules import Piecewise as Piecewise
+from trainer.learner.composite_schedules import PiecewiseConstant as PiecewiseConstant
+from trainer.learner.composite_schedules import Scaled as Scaled
 from trainer.learner.learner import AuxiliaryOptimizer as AuxiliaryOptimizer
 from trainer.learner.learner import Learner as Learner
 from trainer.learner.optimizers import SGD as SGD
@@ -8,11 +12,7 @@ from trainer.learner.optimizers import AdamW as AdamW
 from trainer.learner.optimizers import Lion as Lion
 from trainer.learner.optimizers import Optax as Optax
 from trainer.learner.optimizers import Optimizer as Optimizer
-from trainer.learner.pieces import Cycle as Cycle
-from trainer.learner.pieces import Piecewise as Piecewise
-from trainer.learner.pieces import PiecewiseConstant as PiecewiseConstant
-from trainer.learner.pieces import Scaled as Scaled
-from trainer.learner.rungs import DecayAtRungs as DecayAtRungs
+from trainer.learner.rung_schedule import DecayAtRungs as DecayAtRungs
 from trainer.learner.schedules import Constant as Constant
 from trainer.learner.schedules import Cosine as Cosine
 from trainer.learner.schedules import Exponential as Exponential

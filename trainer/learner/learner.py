@@ -7,8 +7,6 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from trainer.component import Component, Number, OptionalNumber, require_positive
-from trainer.errors import UserError
 from trainer.learner import gradients as gradients_lib
 from trainer.learner.optimizers import AdamW, Mask, Optimizer
 from trainer.learner.paths import (
@@ -24,6 +22,8 @@ from trainer.learner.paths import (
 from trainer.learner.schedules import Constant, Schedule
 from trainer.metrics import Count, Metrics, WeightedScalar
 from trainer.state import TrainState
+from trainer.symbolic.component import Component, Number, OptionalNumber, require_positive
+from trainer.symbolic.errors import UserError
 
 _MAIN = 'main'
 """The name of the learner's own optimizer among all."""

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from trainer.component import Component, Number, Numbers, OptionalNumber
 from trainer.learner import gradients as gradients_lib
-from trainer.learner.layerwise import layerwise
 from trainer.learner.paths import keys
+from trainer.learner.per_layer import layerwise
+from trainer.symbolic.component import Component, Number, Numbers, OptionalNumber
 
 Mask = Any
 """A tree like the parameters with True where weight decay applies."""

@@ -12,9 +12,9 @@ from typing import Any
 import jax
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from trainer.errors import UserError
 from trainer.layers.stack import scanned_layers
-from trainer.names import nearest
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.names import nearest
 
 Path = tuple[str, ...]
 

@@ -9,7 +9,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from trainer.component import Component, Count, Number
+from trainer.symbolic.component import Component, Count, Number
 
 
 class Schedule(Component):

@@ -5,10 +5,10 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from trainer.component import require_positive
 from trainer.losses import class_ids
 from trainer.measures.base import Measure, Outcome
 from trainer.metrics import WeightedScalar
+from trainer.symbolic.component import require_positive
 
 
 class AccuracyAt(Measure):

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trainer.component import require_positive
 from trainer.losses import class_weights
 from trainer.measures.base import Measure, Outcome
 from trainer.metrics import Metric
+from trainer.symbolic.component import require_positive
 
 
 class AucCounts(Metric):

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import jax
 
-from trainer.component import Component
 from trainer.metrics import Metric, Metrics
+from trainer.symbolic.component import Component
 
 
 class Outcome(NamedTuple):

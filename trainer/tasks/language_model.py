@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 
 from trainer.decoding.base import Cache, Extend
-from trainer.errors import UserError
 from trainer.inputs.base import Input
 from trainer.layers.base import Run
 from trainer.layers.masks import require_mask
 from trainer.layers.positions import Positions
 from trainer.layers.transformer import TransformerLm
 from trainer.metrics import Metrics
+from trainer.symbolic.errors import UserError
 from trainer.task import DeviceBatch
 from trainer.tasks.tokens import TokenTask
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from trainer.errors import UserError
 from trainer.inputs.base import Input
 from trainer.losses import (
     Loss,
@@ -18,6 +17,7 @@ from trainer.losses import (
 )
 from trainer.measures.base import Measure, Outcome, measured, require_distinct
 from trainer.metrics import Metrics, WeightedScalar
+from trainer.symbolic.errors import UserError
 from trainer.task import DeviceBatch, Task
 
 

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 from trainer.decoding import Decoder, Prompts
 from trainer.decoding.base import Extend
 from trainer.decoding.examples import DecodedExample, measures_of_texts
-from trainer.errors import UserError
 from trainer.inputs.base import Input
 from trainer.layers.base import CACHE, Run, running
 from trainer.losses import SoftmaxCrossEntropy, cross_entropy
 from trainer.measures.base import Measure, Outcome, measured, require_distinct
 from trainer.metrics import Count, Metrics, WeightedScalar
+from trainer.symbolic.errors import UserError
 from trainer.task import DeviceBatch, Task
 
 

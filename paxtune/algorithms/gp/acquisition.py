@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy import stats
 
-from paxtune.algorithms.gp.box import Box, embedding
+from paxtune.algorithms.gp.encoding import Box, embedding
 from paxtune.algorithms.gp.model import Array, Posterior, predict
 
 Kind = Literal['log_ei', 'ucb', 'pe']

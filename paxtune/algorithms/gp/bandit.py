@@ -6,12 +6,12 @@ import numpy as np
 import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, Request, Suggestion
-from paxtune.algorithms.flat import FlatSpace
+from paxtune.algorithms.encoding.sampling import draw, draw_open
+from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.quasi_random import spread_open
-from paxtune.algorithms.sampling import draw, draw_open
-from paxtune.decisions import Decisions
-from paxtune.labels import path
-from trainer.errors import UserError
+from paxtune.search_space.decisions import Decisions
+from paxtune.search_space.labels import path
+from trainer.symbolic.errors import UserError
 
 _MOST_FEATURES = 300
 _MOST_CANDIDATES = 2000

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from paxtune.algorithms.gp.acquisition import Kind, Wish, promise
-from paxtune.algorithms.gp.box import Box
+from paxtune.algorithms.gp.encoding import Box
 from paxtune.algorithms.gp.model import Array, Posterior
 
 # How many points are looked at: in all those 75,000 of Vizier's optimizer, where a step up a slope

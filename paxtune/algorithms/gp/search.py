@@ -8,14 +8,14 @@ import jax
 import numpy as np
 
 from paxtune.algorithms.base import PastTrial, Request
-from paxtune.algorithms.flat import FlatSpace
+from paxtune.algorithms.encoding.sampling import mutate, num_changeable
+from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.gp import model
 from paxtune.algorithms.gp.acquisition import Kind, Wish, promises
-from paxtune.algorithms.gp.box import Box, box_of, points
+from paxtune.algorithms.gp.encoding import Box, box_of, points
 from paxtune.algorithms.gp.optimizer import optimizer
 from paxtune.algorithms.gp.warping import warp
-from paxtune.algorithms.sampling import mutate, num_changeable
-from paxtune.decisions import Decisions
+from paxtune.search_space.decisions import Decisions
 
 SIZES = (16, 32, 64, 128, 256, 512)
 """How many trials the compiled programs are made for. Between two of them, nothing is compiled."""

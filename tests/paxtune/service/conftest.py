@@ -7,13 +7,13 @@ import time
 import grpc
 import pytest
 
-from paxtune.database import Database
-from paxtune.service import wire
+from paxtune.service import schema
 from paxtune.service.client import Client
-from paxtune.service.hub import Hub
-from paxtune.service.hubs import Hubs
+from paxtune.service.coordinator import Hub
+from paxtune.service.registry import Hubs
 from paxtune.service.server import Server
-from paxtune.store import Store, StudySpec, TrialProto
+from paxtune.storage.database import Database
+from paxtune.storage.vizier_store import Store, StudySpec, TrialProto
 
 TOKEN = 'a-token-of-the-tests'
 
@@ -64,7 +64,7 @@ def raw(server):
 
         def send(method, data, token=TOKEN):
             metadata = [] if token is None else [('authorization', f'Bearer {token}')]
-            path = method if method.startswith('/') else wire.path(method)
+            path = method if method.startswith('/') else schema.path(method)
             answer = channel.unary_unary(path).future(data, metadata=metadata, timeout=20)
             return answer.code(), answer.details()
 

@@ -6,8 +6,8 @@ import typing
 import msgpack
 from hypothesis import strategies as st
 
-from paxtune.service import wire
-from paxtune.store import StudySpec, TrialProto
+from paxtune.service import schema
+from paxtune.storage.vizier_store import StudySpec, TrialProto
 
 _names = st.text(
     st.characters(codec='utf-8', exclude_categories=('C', 'Z')), max_size=12
@@ -40,9 +40,9 @@ _specs = st.lists(_notes, max_size=4).map(
 )
 _floats = st.floats(allow_nan=False)
 _scalars = {
-    wire.Name: _names,
-    wire.Request: _names.filter(bool),
-    wire.Id: st.integers(1, 3) | st.integers(1, 2**31 - 1),
+    schema.Name: _names,
+    schema.Request: _names.filter(bool),
+    schema.Id: st.integers(1, 3) | st.integers(1, 2**31 - 1),
     str: _texts,
     int: st.integers(-1, 3) | st.integers(-(2**63), 2**63 - 1),
     float: _floats,
@@ -85,7 +85,7 @@ _anything = st.recursive(
 @st.composite
 def damaged(draw, method):
     """A request in which one thing is not as it should be, or perhaps it is."""
-    kinds = wire.METHODS[method].request
+    kinds = schema.METHODS[method].request
     fields = {'study': 'mine', **draw(fields_of(kinds))}
     name = draw(st.sampled_from(sorted(fields)) | _texts)
     fields[name] = draw(_anything)
@@ -97,7 +97,7 @@ def damaged(draw, method):
 
 def requests(method):
     """Bytes for a method: any at all, any that msgpack writes, nearly right ones, right ones."""
-    right = fields_of(wire.METHODS[method].request).map(
+    right = fields_of(schema.METHODS[method].request).map(
         lambda fields: msgpack.packb({'study': 'mine', **fields})
     )
     return st.binary(max_size=60) | _anything.map(msgpack.packb) | damaged(method) | right

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paxtune.service import wire
+from paxtune.service import schema
 from tests.paxtune.service.conftest import content, spec, trial
 from tests.paxtune.service.messages import requests
 
@@ -26,7 +26,7 @@ def populated(client):
     return client
 
 
-@pytest.mark.parametrize('method', wire.METHODS)
+@pytest.mark.parametrize('method', schema.METHODS)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_nothing_that_is_sent_makes_the_service_fail(method, data, populated, raw, database):

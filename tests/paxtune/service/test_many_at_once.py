@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from paxtune.attempts import LeaseLostError
-from paxtune.database import DatabaseUnavailableError
 from paxtune.service.client import Client
-from paxtune.store import TrialProto
-from paxtune.trial import Trial
-from tests.paxtune.service.test_hub import Service
+from paxtune.storage.database import DatabaseUnavailableError
+from paxtune.storage.vizier_store import TrialProto
+from paxtune.study.trial import Trial
+from paxtune.study.trial_state import LeaseLostError
+from tests.paxtune.service.test_coordinator import Service
 from tests.paxtune.studies import ask
 
 METRICS = {'loss': 1.0, 'accuracy': 0.5}
@@ -119,7 +119,7 @@ def test_who_waits_for_the_turn_gets_it_when_it_ends(service: Service) -> None:
 
 
 def test_only_a_few_wait_for_the_turn(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('paxtune.service.hub._MAX_WAITING', 0)
+    monkeypatch.setattr('paxtune.service.coordinator._MAX_WAITING', 0)
     service.study('c')
     assert service.hub.take_turn('a')['turn']
     assert service.hub.take_turn('b')['wait'] > 0

@@ -10,15 +10,15 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from paxtune.database import DatabaseUnavailableError
-from paxtune.service import monitoring, wire
+from paxtune.service import monitoring, schema
 from paxtune.service.client import ServiceUnavailableError
-from paxtune.service.hubs import Hubs
+from paxtune.service.registry import Hubs
 from paxtune.service.server import Server
+from paxtune.storage.database import DatabaseUnavailableError
 from tests.paxtune.service.conftest import TOKEN, Studies, client_of, serving, until
 
 
-def health(server, service=wire.SERVICE):
+def health(server, service=schema.SERVICE):
     with grpc.insecure_channel(f'127.0.0.1:{server.port}') as channel:
         request = health_pb2.HealthCheckRequest(service=service)
         answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=20)
@@ -57,13 +57,13 @@ def test_health_follows_the_database():
 
 def test_metrics_tell_what_was_answered():
     def fail():
-        raise wire.Refused('fenced', 'no')
+        raise schema.Refused('fenced', 'no')
 
     hubs = Hubs(lambda study: Studies(fail if study == 'mine' else int))
     metrics = monitoring.Metrics(hubs.opened)
     with Server(hubs, metrics=metrics) as server:
         for study in ('mine', 'other', 'other'):
-            with client_of(server, study) as client, contextlib.suppress(wire.Refused):
+            with client_of(server, study) as client, contextlib.suppress(schema.Refused):
                 client.call('delete', id=1)
     with monitoring.page(metrics, '127.0.0.1', 0) as port:
         text = page(port)

@@ -7,13 +7,13 @@ import time
 import grpc
 import pytest
 
-from paxtune.service import wire
+from paxtune.service import schema
 from paxtune.service.client import Client, ServiceFailedError
 from tests.paxtune.service.conftest import TOKEN, client_of, serving, until
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 StatusCode = grpc.StatusCode
-DELETE = wire.encode_request('delete', 'mine', {'id': 1})
+DELETE = schema.encode_request('delete', 'mine', {'id': 1})
 
 
 @pytest.mark.parametrize('token', [None, '', 'a-token-of-the-test', TOKEN + 'x'])
@@ -36,7 +36,7 @@ def test_a_person_reads_which_flag_gives_the_token(token, server, kept):
 
 
 @pytest.mark.parametrize(
-    'data', [b'', b'\xc1' * 100, wire.encode_request('study', 'mine', {'known': ''})]
+    'data', [b'', b'\xc1' * 100, schema.encode_request('study', 'mine', {'known': ''})]
 )
 def test_bytes_that_are_no_such_message(data, raw, kept, caplog):
     assert raw('delete', data)[0] is StatusCode.INVALID_ARGUMENT
@@ -44,14 +44,14 @@ def test_bytes_that_are_no_such_message(data, raw, kept, caplog):
 
 
 def test_bytes_that_are_no_trial(client, kept):
-    with pytest.raises(wire.Refused) as refusal:
+    with pytest.raises(schema.Refused) as refusal:
         client.call('add', trials=[b'\xff'], turn='', worker='')
     assert refusal.value.code == 'invalid'
 
 
 @pytest.mark.parametrize('study', ['../other', 'a/b', '', 'a\x00'])
 def test_names_that_are_none(study, raw, kept):
-    with pytest.raises(wire.MalformedError, match='study: expected'):
+    with pytest.raises(schema.MalformedError, match='study: expected'):
         Client('127.0.0.1:1', study)
     data = DELETE.replace(b'\xa4mine', bytes([0xA0 + len(study)]) + study.encode())
     assert raw('delete', data)[0] is StatusCode.INVALID_ARGUMENT
@@ -59,7 +59,7 @@ def test_names_that_are_none(study, raw, kept):
 
 def test_a_message_that_is_too_long(client, raw, kept, caplog):
     assert raw('create_study', b'x' * 100_001)[0] is StatusCode.RESOURCE_EXHAUSTED
-    with pytest.raises(wire.Refused, match='larger than max') as refusal:
+    with pytest.raises(schema.Refused, match='larger than max') as refusal:
         client.call('create_study', spec=b'x' * 100_001)
     assert refusal.value.code == 'invalid'
     until(lambda: "'create_study' of ipv4:127.0.0.1" in caplog.text)
@@ -73,7 +73,7 @@ def test_a_method_that_there_is_not(path, raw, kept, caplog):
 
 def test_two_messages_where_one_is_expected(server, kept):
     with grpc.insecure_channel(f'127.0.0.1:{server.port}') as channel:
-        send = channel.stream_unary(wire.path('delete')).future
+        send = channel.stream_unary(schema.path('delete')).future
         answer = send(iter([DELETE, DELETE]), metadata=[('authorization', f'Bearer {TOKEN}')])
         assert answer.code() is StatusCode.INVALID_ARGUMENT
 

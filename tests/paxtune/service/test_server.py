@@ -7,10 +7,10 @@ import time
 import grpc
 import pytest
 
-from paxtune.database import DatabaseUnavailableError
-from paxtune.service import wire
+from paxtune.service import schema
 from paxtune.service.client import Client, ServiceUnavailableError
 from paxtune.service.server import Server
+from paxtune.storage.database import DatabaseUnavailableError
 from tests.paxtune.service.conftest import (
     TOKEN,
     client_of,
@@ -19,7 +19,7 @@ from tests.paxtune.service.conftest import (
     trial,
     until,
 )
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 
 def test_trials_of_a_study(client):
@@ -32,7 +32,7 @@ def test_trials_of_a_study(client):
 def test_studies_have_nothing_in_common(server, client, kept):
     with client_of(server, 'other') as other:
         assert other.call('changes', epoch='', since=0)['trials'] == []
-        with pytest.raises(wire.Refused) as refusal:
+        with pytest.raises(schema.Refused) as refusal:
             other.call('delete', id=1)
     assert refusal.value.code == 'missing'
 

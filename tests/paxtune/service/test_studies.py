@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from paxtune import stops, studies
-from paxtune.service.access import TOKEN_VARIABLE
-from paxtune.service.hub import Hub
+from paxtune import studies
+from paxtune.service.auth import TOKEN_VARIABLE
+from paxtune.service.coordinator import Hub
 from paxtune.service.remote_store import RemoteStore
 from paxtune.service.server import Server
-from paxtune.study import Study
+from paxtune.study import stop_requests
+from paxtune.study.study import Study
 from tests.paxtune.service.conftest import TOKEN, client_of
 from tests.paxtune.studies import ask, finish, run
 from tests.paxtune.toys import search, toy
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 
 @pytest.fixture
@@ -67,7 +68,9 @@ def test_it_is_watched_to_its_end(
 ) -> None:
     ended = threading.Event()
     monkeypatch.setattr(ended, 'wait', lambda _: run_on(worker))
-    monkeypatch.setattr('trainer.interrupt.signalled', lambda: contextlib.nullcontext(ended))
+    monkeypatch.setattr(
+        'trainer.runtime.interrupt.signalled', lambda: contextlib.nullcontext(ended)
+    )
     out = told('show', '--watch')
     assert 'mine: 2 of 4 trials, 1 completed, 1 active' in out
     assert '2      w-1     1        10    0.5     claimed' in out
@@ -103,9 +106,9 @@ def test_what_it_exports_can_be_imported(
 
 def test_trials_are_stopped_and_the_study_pauses(worker: Study, told: Callable[..., str]) -> None:
     assert told('stop', 2) == 'To be stopped at the next measurement: trial 2.\n'
-    assert stops.stopped_trials(worker.store) == {2}
+    assert stop_requests.stopped_trials(worker.store) == {2}
     assert 'will pause at its next measurement' in told('stop')
-    assert stops.is_paused(worker.store)
+    assert stop_requests.is_paused(worker.store)
     worker.trial(2).complete()
     assert 'there is nothing to pause' in told('stop')
     with pytest.raises(UserError, match='trial 2 is completed: it is not running'):

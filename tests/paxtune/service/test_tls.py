@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import trustme
 
-from paxtune.service import access, monitoring
-from paxtune.service.hubs import Hubs
+from paxtune.service import auth, monitoring
+from paxtune.service.registry import Hubs
 from paxtune.service.server import Server
 from tests.paxtune.service.conftest import client_of
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 
 class Studies:
@@ -65,7 +65,7 @@ def test_others_are_not(files, name, options, message):
 
 
 def test_metrics_speak_it_too(files):
-    context = access.server_context(files / 'here.pem', files / 'here.key')
+    context = auth.server_context(files / 'here.pem', files / 'here.key')
     trusting = ssl.create_default_context(cafile=files / 'ca.pem')
     with monitoring.page(monitoring.Metrics(), '127.0.0.1', 0, context=context) as port:
         url = f'https://127.0.0.1:{port}/metrics'
@@ -90,23 +90,23 @@ def test_files_that_are_no_certificate(files, cert, key, message):
 @pytest.mark.parametrize(('name', 'message'), [('none', 'No such file'), ('here.key', 'PEM')])
 def test_files_that_are_no_authority(files, name, message):
     with pytest.raises(UserError, match=f'--tls_ca=.*{message}'):
-        access.authority(files / name)
+        auth.authority(files / name)
 
 
 @pytest.mark.parametrize('text', ['', 'short', 'with spaces in between of it', 'x' * 20 + '\n\ny'])
 def test_texts_that_are_no_token(text, tmp_path, monkeypatch):
     (tmp_path / 'token').write_text(text)
     with pytest.raises(UserError, match=r'--token_file=.*at least 16'):
-        access.token(tmp_path / 'token')
+        auth.token(tmp_path / 'token')
     monkeypatch.setenv('PAXTUNE_TOKEN', text)
     with pytest.raises(UserError, match='PAXTUNE_TOKEN'):
-        access.token(None)
+        auth.token(None)
 
 
 def test_the_token_of_the_file_comes_first(tmp_path, monkeypatch):
     monkeypatch.delenv('PAXTUNE_TOKEN', raising=False)
-    assert access.token(None) is None
+    assert auth.token(None) is None
     monkeypatch.setenv('PAXTUNE_TOKEN', 'of-the-environment')
     (tmp_path / 'token').write_text('of-the-file-itself\n')
-    assert access.token(tmp_path / 'token') == 'of-the-file-itself'
-    assert access.token(None) == 'of-the-environment'
+    assert auth.token(tmp_path / 'token') == 'of-the-file-itself'
+    assert auth.token(None) == 'of-the-environment'

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from paxtune.measurement import Measurement
+from paxtune.objectives.measurement import Measurement
 from paxtune.simulation.table import CurveTable, Row
 
 STEPS = 9

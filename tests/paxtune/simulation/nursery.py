@@ -23,9 +23,15 @@ from typing import Any
 
 import sqlalchemy
 
-from paxtune import advancing, attempts, runners, simulate
+from paxtune import simulate
+from paxtune.running import runners
+from paxtune.study import scheduling, trial_state
 
-for each in ('paxtune.simulation.study', 'paxtune.simulation.runner', 'paxtune.study_record'):
+for each in (
+    'paxtune.simulation.study',
+    'paxtune.simulation.runner',
+    'paxtune.storage.study_metadata',
+):
     importlib.import_module(each)  # All that takes long to import.
 
 
@@ -75,10 +81,10 @@ class _Death:
         for name in ('link', 'mkdir', 'rename', 'replace', 'rmdir', 'unlink'):
             self.around(os, name, self.event)
         for kind, owner, name in (
-            ('pause', attempts, 'pause'),
-            ('promote', attempts, 'promote'),
-            ('fork', advancing.Advancing, 'act'),
-            ('end', advancing.Advancing, '_end'),
+            ('pause', trial_state, 'pause'),
+            ('promote', trial_state, 'promote'),
+            ('fork', scheduling.Advancing, 'act'),
+            ('end', scheduling.Advancing, '_end'),
             ('branch', runners, 'branch_off'),
         ):
             self.around(owner, name, functools.partial(self.moment, kind))

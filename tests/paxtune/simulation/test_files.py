@@ -14,7 +14,7 @@ from paxtune.simulation.export import curves
 from paxtune.simulation.files import read
 from tests.paxtune import toys
 from tests.paxtune.studies import run_all_kinds
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 NAMES = np.array(['rate', 'beta1'])
 HP = np.array([[1e-4, 0.9], [1e-2, 0.99], [1e-3, 0.5]])

@@ -15,15 +15,15 @@ from typing import Any
 import psutil
 import pytest
 
-from paxtune.runners import attempt_directories
+from paxtune.running.runners import attempt_directories
+from paxtune.running.supervisor import wait_for_the_last
 from paxtune.simulation.checkpoints import load
-from paxtune.study import Study
-from paxtune.trial import Trial
-from paxtune.workers import wait_for_the_last
+from paxtune.study.study import Study
+from paxtune.study.trial import Trial
 from tests.paxtune.simulation.tables import write_curves
 from tests.processes import ROOT, environment
-from trainer.checkpoint import newest_checkpoint
-from trainer.errors import UserError
+from trainer.checkpoints.checkpoint import newest_checkpoint
+from trainer.symbolic.errors import UserError
 
 pytestmark = pytest.mark.slow
 

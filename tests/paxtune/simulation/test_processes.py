@@ -10,18 +10,18 @@ from etils import epath
 
 from paxtune import simulate, studies, tune
 from paxtune.algorithms import RandomSearch
-from paxtune.policies import PopulationBasedTraining, PromotingAsha
-from paxtune.runners import trial_directory
-from paxtune.searching import Search
+from paxtune.config.search import Search
+from paxtune.running.runners import trial_directory
+from paxtune.running.tuner import Paused
+from paxtune.schedulers import PopulationBasedTraining, PromotingAsha
 from paxtune.simulation import simulator
 from paxtune.simulation.checkpoints import State, load, newest, save
 from paxtune.simulation.files import read, write
-from paxtune.simulation.recorded import RecordedTrials
-from paxtune.study import Study
-from paxtune.tuner import Paused
+from paxtune.simulation.replay_workload import RecordedTrials
+from paxtune.study.study import Study
 from tests.paxtune.simulation.tables import write_curves
-from trainer.checkpoint import saved_checkpoints
-from trainer.errors import UserError
+from trainer.checkpoints.checkpoint import saved_checkpoints
+from trainer.symbolic.errors import UserError
 
 
 @pytest.fixture(scope='module')
@@ -96,7 +96,7 @@ def test_an_interrupted_trial_goes_on_from_its_checkpoint(table: Path, tmp_path:
 def test_a_promoted_trial_without_its_checkpoint_fails(table: Path, tmp_path: Path) -> None:
     what = recorded(table, PromotingAsha(min_budget=2, reduction_factor=2), 2)
     with Study.open(tmp_path, what, what.data()) as study:
-        from paxtune.tuner import Tuner
+        from paxtune.running.tuner import Tuner
 
         class Vandal(type(what.runner())):  # type: ignore[misc]
             """Loses what a trial has come to when that is promoted."""

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paxtune.algorithms import Algorithm, QuasiRandom, RandomSearch, RegularizedEvolution
-from paxtune.policies import (
+from paxtune.config.search import Search
+from paxtune.schedulers import (
     Asha,
     ByRank,
     Hyperband,
@@ -20,14 +21,13 @@ from paxtune.policies import (
     PromotingAsha,
     Stop,
 )
-from paxtune.searching import Search
-from paxtune.simulation.outcome import Run
+from paxtune.simulation.result import Run
 from paxtune.simulation.simulator import simulate
 from paxtune.simulation.table import Answers, CurveTable
-from paxtune.study import Study
-from paxtune.trial import Trial
+from paxtune.study.study import Study
+from paxtune.study.trial import Trial
 from tests.paxtune.simulation.curve_tables import STEPS, table
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 TABLE = table()
 POLICIES: list[Policy] = [

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paxtune.measurement import Measurement
+from paxtune.objectives.measurement import Measurement
 from paxtune.simulation.table import CurveTable, Row, Value
 from tests.paxtune.simulation import curve_tables
-from trainer.errors import UserError
+from trainer.symbolic.errors import UserError
 
 
 def row(end: float | None, steps: int = 1, **decisions: Value) -> Row:

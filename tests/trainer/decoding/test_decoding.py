@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from trainer.component import bind, numbers
 from trainer.decoding import BeamSearch, Decoder, Greedy, Prompts, Sample
 from trainer.decoding.base import Cache
 from trainer.decoding.sampling import nucleus, top
@@ -22,6 +21,7 @@ from trainer.layers import (
 )
 from trainer.layers.base import CACHE, Run, running
 from trainer.layers.positions import Positions
+from trainer.symbolic.component import bind, numbers
 
 VOCAB, STEPS = 11, 6
 # Rows of unequal length; what fills them up must not matter.

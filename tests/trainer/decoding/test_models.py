@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tests.trainer.decoding.test_decoding import VOCAB, Logits, slow_beam, slow_steps, texts
-from trainer.component import bind, numbers
 from trainer.decoding import BeamSearch, Decoder, Greedy
 from trainer.layers import (
     Attention,
@@ -23,8 +22,9 @@ from trainer.layers import (
 )
 from trainer.layers.base import Run
 from trainer.learner import Learner
-from trainer.passes import decode, init_variables
+from trainer.program.step_functions import decode, init_variables
 from trainer.state import unboxed
+from trainer.symbolic.component import bind, numbers
 from trainer.task import Task
 from trainer.tasks import LanguageModelTask, SequenceTask
 

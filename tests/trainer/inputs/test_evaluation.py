@@ -2,11 +2,11 @@ import pytest
 
 from tests.conformance import input_suite
 from tests.trainer.tiny import CountingInput, experiment
-from trainer.errors import UserError
 from trainer.inputs.base import EndOfData
 from trainer.inputs.evaluation import eval_batches
 from trainer.inputs.peek import Peekable
-from trainer.setup import prepare_inputs
+from trainer.program.setup import prepare_inputs
+from trainer.symbolic.errors import UserError
 
 SET = 3
 """Batches in the whole set."""

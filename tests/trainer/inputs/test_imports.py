@@ -8,5 +8,5 @@ def test_inputs_leave_tensorflow_alone_until_one_is_used():
         [sys.executable, '-c', program], capture_output=True, check=True, text=True
     )
     modules = set(result.stdout.split())
-    assert 'trainer.inputs.seqio_input' in modules
+    assert 'trainer.inputs.seqio.seqio_input' in modules
     assert modules.isdisjoint({'tensorflow', 'tensorflow_datasets', 'seqio', 'sentencepiece'})

@@ -5,14 +5,14 @@ import pytest
 
 from tests.conformance import input_suite
 from tests.trainer.tiny import experiment
-from trainer.errors import UserError
 from trainer.inputs import (
     LingvoEvalAdaptor,
     LingvoInputAdaptor,
     LingvoInputAdaptorNewBatchSize,
     lingvo_generator,
 )
-from trainer.setup import prepare_inputs
+from trainer.program.setup import prepare_inputs
+from trainer.symbolic.errors import UserError
 
 INNER = 6
 """Examples in a batch of a generator."""

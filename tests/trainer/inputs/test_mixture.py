@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from tests.conformance import input_suite
 from tests.trainer.tiny import experiment
-from trainer.errors import UserError
 from trainer.inputs import JsonShardsInput, MixtureInput, StdlibInput, TextInput
 from trainer.inputs.examples import Examples
-from trainer.setup import localized, prepare_inputs
+from trainer.program.setup import localized, prepare_inputs
+from trainer.symbolic.errors import UserError
 
 LENGTH = 16
 SIZES = {'a': 3, 'b': 5, 'c': 4}

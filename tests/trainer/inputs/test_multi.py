@@ -5,9 +5,9 @@ import pytest
 
 from tests.conformance import input_suite
 from tests.trainer.tiny import experiment
-from trainer.errors import UserError
 from trainer.inputs import DigitsInput, EndOfData, MultiInput, StdlibInput, TextInput
-from trainer.setup import prepare_inputs
+from trainer.program.setup import prepare_inputs
+from trainer.symbolic.errors import UserError
 
 
 def maker(is_training, **fixed):

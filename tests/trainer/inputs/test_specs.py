@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from tests.trainer.tiny import LENGTH, CountingInput, experiment
-from trainer.errors import UserError
 from trainer.inputs.base import Batch
-from trainer.loop import run
+from trainer.loop.train_loop import run
+from trainer.symbolic.errors import UserError
 
 
 class Broken(CountingInput):

@@ -21,14 +21,14 @@ from tests.conformance.layer_examples import (
 )
 from tests.trainer.layers.single import apply
 from tests.trainer.tiny_images import experiment
-from trainer.errors import UserError
 from trainer.layers import Layer, LinenAdapter, Residual, Stack
 from trainer.layers.base import Run, running
 from trainer.layers.nnx_adapter import NnxAdapter
-from trainer.loop import run
-from trainer.program import program_for
-from trainer.serialization import from_json_text, to_json_text
-from trainer.setup import compiled, localized
+from trainer.loop.train_loop import run
+from trainer.program.program import program_for
+from trainer.program.setup import compiled, localized
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.serialization import from_json_text, to_json_text
 
 both = pytest.mark.parametrize('model', [OfLinen(), OfNnx()], ids=['linen', 'nnx'])
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.trainer.layers.single import apply, init, token_by_token
-from trainer.errors import UserError
 from trainer.layers import Attention, DepthwiseConv1D, Positions
 from trainer.layers.base import Run, running
+from trainer.symbolic.errors import UserError
 
 SEGMENTS = np.array([[1, 1, 1, 1, 2, 2, 3, 3], [1, 2, 2, 2, 2, 2, 0, 0]])
 INDEX = jnp.array([[0, 1, 2, 3, 0, 1, 0, 1], [0, 0, 1, 2, 3, 4, 0, 1]])

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from trainer import layers
-from trainer.component import key
-from trainer.errors import UserError
 from trainer.layers import (
     Attention,
     Dropout,
@@ -28,6 +26,8 @@ from trainer.layers import (
 from trainer.layers.attention import rotate
 from trainer.layers.base import Run, running
 from trainer.layers.linear import Activation, activate
+from trainer.symbolic.component import key
+from trainer.symbolic.errors import UserError
 
 X_BTD = jax.random.normal(jax.random.key(7), (2, 6, 8))
 

@@ -12,14 +12,14 @@ import pytest
 from tests.jobs import on_devices
 from tests.trainer.layers.single import apply, init, token_by_token
 from tests.trainer.tiny import experiment
-from trainer.component import key
-from trainer.costs import static_costs
-from trainer.errors import UserError
 from trainer.inputs.synthetic import SyntheticLmInput
 from trainer.layers import Attention, FeedForward, Positions, Stack, TransformerBlock
 from trainer.layers.attention import rotate
 from trainer.layers.base import Run, running
 from trainer.layers.local import attend_in_blocks, in_blocks_of
+from trainer.program.costs import static_costs
+from trainer.symbolic.component import key
+from trainer.symbolic.errors import UserError
 
 LENGTH = 11
 X_BTD = jax.random.normal(jax.random.key(3), (2, LENGTH, 8))

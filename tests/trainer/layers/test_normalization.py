@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.trainer.layers.single import apply, init
-from trainer.errors import UserError
 from trainer.layers import BatchNorm, GroupNorm
 from trainer.layers.base import Run, running
+from trainer.symbolic.errors import UserError
 
 X_BHWC = 3 + 2 * jax.random.normal(jax.random.key(0), (6, 4, 4, 3))
 

@@ -17,8 +17,8 @@ import numpy as np
 from tests.conformance.layer_examples import OfLinen, OfNnx, resnet
 from tests.trainer.tiny_images import experiment
 from trainer.mesh import Mesh
-from trainer.program import program_for
-from trainer.setup import localized
+from trainer.program.program import program_for
+from trainer.program.setup import localized
 
 meshes = {'one device': Mesh(data=1), 'mixed': Mesh(data=2, fsdp=2, tensor=2)}
 out = {}

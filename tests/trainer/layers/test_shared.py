@@ -9,8 +9,6 @@ import pyglove as pg
 import pytest
 
 from tests.trainer.layers.single import apply, init
-from trainer.errors import UserError
-from trainer.flops import flops
 from trainer.layers import (
     Attention,
     BatchNorm,
@@ -30,6 +28,8 @@ from trainer.layers import (
 )
 from trainer.layers.base import CACHE, Run, running
 from trainer.layers.stack import scanned_layers
+from trainer.program.flops import flops
+from trainer.symbolic.errors import UserError
 
 X_BTD = jax.random.normal(jax.random.key(7), (2, 6, 8))
 

@@ -10,8 +10,6 @@ import pytest
 
 from tests.conformance.layer_examples import IMAGES, resnet, vision_transformer
 from tests.trainer.layers.single import apply, init
-from trainer.errors import UserError
-from trainer.flops import flops
 from trainer.layers import (
     Attention,
     BottleneckBlock,
@@ -27,6 +25,8 @@ from trainer.layers import (
     TransformerBlock,
     VisionTransformer,
 )
+from trainer.program.flops import flops
+from trainer.symbolic.errors import UserError
 
 X_BHWC = jax.random.normal(jax.random.key(3), (2, 5, 6, 4))
 LARGE = jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.float32)

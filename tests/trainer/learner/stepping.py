@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 
 from tests.conformance.optimizer_suite import MASK, PARAMS, gradients_of
-from trainer.component import bind, numbers
 from trainer.learner import Learner
 from trainer.metrics import Metrics, WeightedScalar
 from trainer.state import TrainState
+from trainer.symbolic.component import bind, numbers
 
 GRADIENTS = gradients_of(PARAMS)
 

@@ -11,11 +11,11 @@ import pytest
 from tests.conformance.optimizer_suite import MASK, PARAMS
 from tests.trainer.learner.stepping import GRADIENTS, stepped
 from tests.trainer.tiny import experiment
-from trainer.component import key, numbers
-from trainer.errors import UserError
 from trainer.learner import SGD, Adafactor, AdamW, AuxiliaryOptimizer, Constant, Learner, Lion
 from trainer.learner import Linear as LinearDecay
-from trainer.setup import compiled, localized
+from trainer.program.setup import compiled, localized
+from trainer.symbolic.component import key, numbers
+from trainer.symbolic.errors import UserError
 
 
 def alone(learner: Learner, name: str) -> Any:

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 
 from tests.trainer.tiny import experiment
-from trainer.program import Program, Values
-from trainer.setup import compiled, localized
+from trainer.program.program import Program, Values
+from trainer.program.setup import compiled, localized
 from trainer.state import TrainState
 
 

@@ -11,16 +11,16 @@ import pytest
 from tests.conformance.optimizer_suite import PARAMS
 from tests.trainer.learner.stepping import GRADIENTS, stepped
 from tests.trainer.tiny import experiment
-from trainer.checkpoint import Checkpoints
-from trainer.errors import UserError
+from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.retention import Preservation
 from trainer.experiment import TrainLoop
 from trainer.layers.stack import per_layer
 from trainer.learner import SGD, Learner
 from trainer.learner.paths import leaves
-from trainer.preservation import Preservation
-from trainer.program import Program
-from trainer.setup import compiled, localized
+from trainer.program.program import Program
+from trainer.program.setup import compiled, localized
 from trainer.state import TrainState
+from trainer.symbolic.errors import UserError
 
 
 def assert_equal(one: Any, other: Any) -> None:

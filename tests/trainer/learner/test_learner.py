@@ -6,10 +6,10 @@ import numpy as np
 import optax
 import pytest
 
-from trainer.component import bind, key, numbers
 from trainer.learner import SGD, AdamW, Constant, Cosine, Learner, Linear, Optax, Optimizer
 from trainer.metrics import WeightedScalar
 from trainer.state import TrainState
+from trainer.symbolic.component import bind, key, numbers
 
 PARAMS = {'w': jnp.array([1.0, -2.0, 3.0]), 'b': jnp.array([0.5])}
 GRADS = {'w': jnp.array([0.3, 0.1, -0.2]), 'b': jnp.array([1.0])}

@@ -13,13 +13,13 @@ import tempfile
 import jax
 import numpy as np
 from tests.trainer.tiny import experiment
-from trainer.checkpoint import Checkpoints
+from trainer.checkpoints.checkpoint import Checkpoints
 from trainer.learner import Adafactor, AdamW, AuxiliaryOptimizer, Learner
 from trainer.learner.paths import keys
 from trainer.mesh import Mesh
-from trainer.preservation import Preservation
-from trainer.program import program_for
-from trainer.setup import localized
+from trainer.checkpoints.retention import Preservation
+from trainer.program.program import program_for
+from trainer.program.setup import localized
 
 learner = Learner(
     0.1,

@@ -17,9 +17,9 @@ from tests.conformance.optimizer_suite import (
     gradients_of,
     updates,
 )
-from trainer.component import bind, numbers
 from trainer.layers.stack import per_layer
 from trainer.learner import SGD, Adafactor, AdamW, Lion, Optax, Optimizer
+from trainer.symbolic.component import bind, numbers
 
 OPTIMIZERS = {
     'adafactor': Adafactor(min_dim_size_to_factor=2),

@@ -8,9 +8,9 @@ from flax.traverse_util import unflatten_dict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.errors import UserError
 from trainer.layers.stack import per_layer
 from trainer.learner.paths import alike, leaves, lengths, matching, names, replaced, select
+from trainer.symbolic.errors import UserError
 
 _KEYS = st.sampled_from(['embedding', 'stack', 'layers_0', 'layers_1x2', 'kernel', 'scale'])
 _TREES = st.recursive(

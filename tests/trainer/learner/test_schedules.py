@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conformance.schedule_suite import check_schedule
-from trainer.component import key, numbers
 from trainer.learner import (
     Constant,
     Cosine,
@@ -27,6 +26,7 @@ from trainer.learner import (
     Schedule,
     SqrtDecay,
 )
+from trainer.symbolic.component import key, numbers
 
 SCHEDULES = [
     Constant(),

@@ -9,8 +9,8 @@ import pytest
 from trainer.decoding import Greedy
 from trainer.experiment import Experiment, TrainLoop
 from trainer.inputs.libraries import libraries
-from trainer.inputs.seqio_features import SequenceModelFeatures
-from trainer.inputs.seqio_input import SeqIOInput
+from trainer.inputs.seqio.features import SequenceModelFeatures
+from trainer.inputs.seqio.seqio_input import SeqIOInput
 from trainer.layers import (
     Attention,
     CrossAttention,
@@ -22,7 +22,7 @@ from trainer.layers import (
     TransformerEncoderDecoder,
 )
 from trainer.learner import Cosine, Learner
-from trainer.loop import run
+from trainer.loop.train_loop import run
 from trainer.mesh import Mesh
 from trainer.tasks import SequenceTask
 

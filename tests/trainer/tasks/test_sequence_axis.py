@@ -17,7 +17,7 @@ from trainer.layers import (
 )
 from trainer.learner import Learner
 from trainer.mesh import Mesh
-from trainer.program import program_for
+from trainer.program.program import program_for
 from trainer.tasks import SequenceTask
 
 rng = np.random.default_rng(0)

@@ -9,10 +9,9 @@ import pytest
 
 from tests.conformance.layer_examples import resnet
 from tests.trainer.tiny_images import EXAMPLES, CornersInput, experiment
-from trainer.errors import UserError
 from trainer.layers import Linear, Mlp
 from trainer.learner import Learner
-from trainer.loop import run
+from trainer.loop.train_loop import run
 from trainer.losses import (
     MeanSquaredError,
     SigmoidCrossEntropy,
@@ -21,8 +20,9 @@ from trainer.losses import (
 )
 from trainer.measures import F1, AccuracyAt, Auc, MeanLoss
 from trainer.metrics import Totals
-from trainer.program import Program
-from trainer.setup import compiled, localized
+from trainer.program.program import Program
+from trainer.program.setup import compiled, localized
+from trainer.symbolic.errors import UserError
 from trainer.tasks import ClassificationTask, RegressionTask
 
 LOGITS = jnp.array([[2.0, 1, 0], [0, 3, 1], [1, 0, 0], [9, 0, 0]])

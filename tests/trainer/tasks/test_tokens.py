@@ -10,12 +10,12 @@ import pytest
 from tests.conformance.layer_examples import encoder_decoder
 from tests.trainer.layers.single import apply, init
 from tests.trainer.tiny import CountingInput, model
-from trainer.errors import UserError
 from trainer.layers import Attention, Embedding, FeedForward, Stack, TransformerBlock, TransformerLm
 from trainer.layers.positions import Positions
 from trainer.learner import Learner
 from trainer.measures import AccuracyStrict
 from trainer.metrics import Count, Totals
+from trainer.symbolic.errors import UserError
 from trainer.tasks import LanguageModelTask, SequenceTask
 
 LEARNER = Learner(learning_rate=0.01)

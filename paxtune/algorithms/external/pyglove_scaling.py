@@ -1,0 +1,96 @@
+"""PyGlove's random draws and mutations, on the scales that ranges have.
+
+PyGlove's own draw numbers uniformly from a range whatever its scale.
+"""
+
+import random
+from typing import Any
+
+import pyglove as pg
+
+from paxtune.algorithms.encoding.sampling import draw, mutate, num_changeable
+from paxtune.search_space.decisions import from_dna, to_dna
+
+
+class ScaledRandom(pg.DNAGenerator):
+    """Draws DNAs at random, numbers on their scale: `pg.geno.Random` for our spaces.
+
+    Attributes:
+        seed: what is drawn from; None for another each time.
+    """
+
+    seed: int | None = None
+
+    def _setup(self) -> None:
+        self._rng = random.Random(self.seed)
+
+    def _propose(self) -> pg.DNA:
+        return to_dna(self.dna_spec, draw(self.dna_spec, self._rng))
+
+    def _replay(self, trial_id: int, dna: pg.DNA, reward: Any) -> None:
+        draw(self.dna_spec, self._rng)
+
+
+class ScaledMutator(pg.evolution.Mutator):
+    """Changes one decision, of a number on its scale: `pg.evolution.mutators.Uniform` for ours.
+
+    A choice of several candidates is one decision, of which one candidate is replaced. Where
+    nothing can change, the child equals its parent.
+
+    Attributes:
+        seed: what is drawn from; None for another each time.
+
+    Example:
+        >>> spec = pg.dna_spec(pg.Dict(x=pg.oneof([1, 2])))
+        >>> ScaledMutator(seed=0).mutate(to_dna(spec, {'x': 0}))
+        DNA(1)
+    """
+
+    seed: int | None = None
+
+    def _on_bound(self) -> None:
+        super()._on_bound()
+        self._rng = random.Random(self.seed)
+
+    def mutate(self, dna: pg.DNA, step: int = 0) -> pg.DNA:
+        spec = dna.spec
+        decisions = from_dna(spec, dna)
+        if num_changeable(spec, decisions):
+            decisions = mutate(spec, decisions, self._rng)
+        return to_dna(spec, decisions)
+
+
+def scaled_and_seeded(value: Any, seed: int) -> Any:
+    """A PyGlove algorithm with what it is made of seeded, and drawing on the scales of ranges.
+
+    `pg.geno.Random` becomes a `ScaledRandom`, wherever it stands. A field `seed` that is None, of
+    any part, gets a number.
+
+    Args:
+        value: the algorithm, which is changed, or a part of it.
+        seed: what the seeds are made of.
+    """
+    rng = random.Random(seed)
+    return _prepared(value, rng)
+
+
+def _prepared(value: Any, rng: random.Random) -> Any:
+    if type(value) is pg.geno.Random:
+        return ScaledRandom(rng.getrandbits(31) if value.seed is None else value.seed)
+    if isinstance(value, tuple):
+        parts = [_prepared(part, rng) for part in value]
+        same = all(new is old for new, old in zip(parts, value, strict=True))
+        return value if same else tuple(parts)
+    if not isinstance(value, pg.Object | pg.List | pg.Dict):
+        return value
+    changed = {}
+    for name, child in list(value.sym_items()):
+        new = _prepared(child, rng)
+        if name == 'seed' and child is None and isinstance(value, pg.Object):
+            new = rng.getrandbits(31)
+        if new is not child:
+            changed[name] = new
+    if changed:
+        # What is made of the fields is made anew: random numbers above all.
+        value.rebind(changed, raise_on_no_change=False)
+    return value

@@ -1,0 +1,191 @@
+"""A search space and its trials in the terms of Vizier's designers, which know no conditions."""
+
+import contextlib
+import datetime
+import json
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyglove as pg
+
+from paxtune.algorithms.base import PastTrial
+from paxtune.algorithms.encoding.scaling import from_share, to_share
+from paxtune.algorithms.encoding.unit_cube import Feature, FlatSpace
+from paxtune.search_space.decisions import Decisions, is_integer, numeric_candidates, places, points
+
+METADATA = 'metadata'
+"""The note of what a designer has noted of a trial."""
+
+_MOST_INTEGERS = 1000  # Designers list them all.
+_START = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)  # Of a study, for designers.
+
+
+class FlatProblem:
+    """A problem that a designer can be made for.
+
+    Each decision that there may be is a parameter: a range of floats DOUBLE with its scale, as is a
+    range of integers that is logarithmic or wide (rounded: designers know no scale of integers),
+    another one INTEGER, a choice between numbers DISCRETE, another one CATEGORICAL. What cannot
+    differ is left out. A decision that is not open with the others has the middle value, or the
+    first candidate. Each reward is a metric to be maximized, `objective_0` and so on.
+
+    Attributes:
+        statement: the `vz.ProblemStatement`.
+
+    Example:
+        >>> spec = pg.dna_spec(pg.Dict(x=pg.oneof([pg.floatv(0.0, 1.0), 'none'])))
+        >>> problem = FlatProblem(spec, 1)
+        >>> problem.parameters({'x': 1})
+        {'x': '1', 'x[=0/2]': 0.5}
+        >>> problem.decisions({'x': '1', 'x[=0/2]': 0.3})
+        {'x': 1}
+    """
+
+    def __init__(self, spec: pg.DNASpec, num_objectives: int) -> None:
+        from vizier import pyvizier as vz
+
+        self._space = FlatSpace(spec)
+        self._ranges: dict[str, pg.geno.Float] = {}
+        self._numbers: dict[str, list[float]] = {}
+        for point in points(spec):
+            if isinstance(point, pg.geno.Float):
+                self._ranges[point.id.path] = point
+            else:
+                self._numbers |= {each.id.path: numeric_candidates(each) for each in places(point)}
+        self._features = {
+            feature.id or '$': feature for feature in self._space.features if self._differs(feature)
+        }
+        self.statement = vz.ProblemStatement()
+        for name, feature in self._features.items():
+            self._add(self.statement.search_space.root, name, feature)
+        self._metrics = [f'objective_{i}' for i in range(num_objectives)]
+        for metric in self._metrics:
+            goal = vz.ObjectiveMetricGoal.MAXIMIZE
+            self.statement.metric_information.append(vz.MetricInformation(metric, goal=goal))
+
+    def __len__(self) -> int:
+        """The number of parameters."""
+        return len(self._features)
+
+    def _differs(self, feature: Feature) -> bool:
+        if feature.kind == 'number':
+            point = self._ranges[feature.id]
+            return bool(point.min_value < point.max_value)
+        return len(feature.order) > 1
+
+    def _add(self, root: Any, name: str, feature: Feature) -> None:
+        from vizier import pyvizier as vz
+
+        if feature.kind == 'category':
+            root.add_categorical_param(name, [str(index) for index in sorted(feature.order)])
+        elif feature.kind == 'ordinal':
+            root.add_discrete_param(name, sorted(self._numbers[feature.id]))
+        else:
+            point = self._ranges[feature.id]
+            scales = {'log': vz.ScaleType.LOG, 'rlog': vz.ScaleType.REVERSE_LOG}
+            scale = scales.get(point.scale, vz.ScaleType.LINEAR)
+            few = point.max_value - point.min_value < _MOST_INTEGERS
+            if is_integer(point) and few and scale == vz.ScaleType.LINEAR:
+                low, high = int(point.min_value), int(point.max_value)
+                root.add_int_param(name, low, high, scale_type=scale)
+            else:
+                margin = 0.5 if is_integer(point) else 0.0
+                low, high = point.min_value - margin, point.max_value + margin
+                root.add_float_param(name, low, high, scale_type=scale)
+
+    def parameters(self, decisions: Decisions) -> dict[str, str | float]:
+        """All parameters of decisions, those included that the decisions do not open."""
+        return {name: self._value(each, decisions) for name, each in self._features.items()}
+
+    def _value(self, feature: Feature, decisions: Decisions) -> str | float:
+        known = decisions.get(feature.id)
+        if feature.kind == 'number':
+            return from_share(self._ranges[feature.id], 0.5) if known is None else known
+        if feature.kind == 'category':
+            return str(0 if known is None else int(known))
+        middle = feature.order[len(feature.order) // 2]
+        return self._numbers[feature.id][middle if known is None else int(known)]
+
+    def decisions(self, parameters: Mapping[str, Any]) -> Decisions:
+        """The decisions that parameters mean: what is not open is left out, and where several
+        candidates must differ, one that is taken becomes the next that is free.
+
+        Args:
+            parameters: {name: value}, such as a designer suggests.
+        """
+        row = np.full(len(self._space), 0.5)
+        for i, feature in enumerate(self._space.features):
+            name = feature.id or '$'
+            if name in self._features:
+                row[i] = self._share(feature, parameters[name])
+        return self._space.decode(row)
+
+    def _share(self, feature: Feature, value: Any) -> float:
+        if feature.kind == 'number':
+            return to_share(self._ranges[feature.id], float(value))
+        index = int(value) if feature.kind == 'category' else self._nearest(feature, float(value))
+        return (feature.order.index(index) + 0.5) / len(feature.order)
+
+    def _nearest(self, feature: Feature, value: float) -> int:
+        numbers = self._numbers[feature.id]
+        return min(feature.order, key=lambda index: abs(numbers[index] - value))
+
+    def trials(self, history: Sequence[PastTrial]) -> tuple[list[Any], list[Any]]:
+        """The trials of a history for `Designer.update`: `vz.Trial`s that have ended, and others.
+
+        Their numbers are those of the history, or counted from 1 where trials of earlier studies
+        are among them. A second lies between one trial and the next.
+        """
+        first = min((trial.id for trial in history), default=1)
+        offset = min(first - 1, 0)
+        ended: list[Any] = []
+        active: list[Any] = []
+        for trial in history:
+            made = self.trial(trial, trial.id - offset)
+            (active if trial.state == 'pending' else ended).append(made)
+        return ended, active
+
+    def trial(self, trial: PastTrial, number: int) -> Any:
+        """A `vz.Trial`."""
+        from vizier import pyvizier as vz
+
+        start = _START + datetime.timedelta(seconds=number)
+        made = vz.Trial(self.parameters(trial.decisions), id=number, creation_time=start)
+        for namespace, key, value in json.loads(trial.memo.get(METADATA, '[]')):
+            made.metadata.abs_ns(vz.Namespace.decode(namespace))[key] = value
+        if trial.state == 'infeasible':
+            made.complete(vz.Measurement(), infeasibility_reason='infeasible')
+        elif trial.state == 'completed':
+            metrics = dict(zip(self._metrics, map(float, trial.scores), strict=True))
+            made.complete(vz.Measurement(metrics))
+        if trial.state != 'pending':
+            made.completion_time = start + datetime.timedelta(seconds=1)
+        return made
+
+
+def metadata_text(metadata: Any) -> str:
+    """What a designer has noted of a suggestion, as JSON. What is no text is left out."""
+    items = [(space.encode(), key, value) for space, key, value in metadata.all_items()]
+    return json.dumps([item for item in items if isinstance(item[2], str)])
+
+
+@contextlib.contextmanager
+def designers_jax() -> Iterator[None]:
+    """Where designers are imported and run: with floats of 64 bits, as in Vizier's own service.
+
+    Afterwards JAX's configuration is what it was. Warnings are Vizier's own, and are not shown.
+    """
+    import jax
+
+    before = dict(jax.config.values)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        try:
+            with jax.enable_x64(True):
+                yield
+        finally:
+            for name, value in jax.config.values.items():
+                if name in before and before[name] is not value and before[name] != value:
+                    jax.config.update(name, before[name])

@@ -1,0 +1,74 @@
+"""Parts of a search by the names that flags call them by: `gp_bandit` for `GPBandit()`."""
+
+import re
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import pyglove as pg
+
+from trainer.symbolic.errors import UserError
+
+_WORD_BEGINS = re.compile(r'(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])')
+_MISSING = pg.MISSING_VALUE
+
+
+def classes_by_name(module: ModuleType, base: type) -> dict[str, type[pg.Object]]:
+    """The classes of a module that are derived from one, by what a flag calls them.
+
+    Example:
+        >>> from paxtune import policies
+        >>> classes_by_name(policies, policies.Policy)['by_rank'].__name__
+        'ByRank'
+    """
+    return {
+        _WORD_BEGINS.sub('_', name).lower(): kind
+        for name, kind in vars(module).items()
+        if isinstance(kind, type) and issubclass(kind, base) and kind is not base
+    }
+
+
+def spelled(
+    flag: str,
+    text: str,
+    classes: Mapping[str, type[pg.Object]],
+    known: Mapping[str, Any] | None = None,
+) -> str:
+    """What a flag's text stands for, as `--set` would say it: `GPBandit()` for `gp_bandit`.
+
+    Args:
+        flag: the flag, such as '--algorithm'.
+        text: a name, or what only one begins with; or a component with values for its fields, which
+            is left as it is.
+        classes: by name.
+        known: values for fields that need one, where the caller knows good ones.
+
+    Raises:
+        UserError: nothing is called so, or it needs values.
+
+    Example:
+        >>> from paxtune import policies
+        >>> classes = classes_by_name(policies, policies.Policy)
+        >>> spelled('--policy', 'median', classes)
+        'MedianStopping()'
+        >>> spelled('--policy', 'asha', classes, {'min_budget': 100})
+        'Asha(min_budget=100)'
+        >>> spelled('--policy', 'asha', classes)
+        Traceback (most recent call last):
+        ...
+        trainer.symbolic.errors.UserError: --policy=asha: write 'Asha(min_budget=…)', with a value
+    """
+    if '(' in text:
+        return text
+    begun = [name for name in classes if name.startswith(text)]
+    name = begun[0] if text not in classes and len(begun) == 1 else text
+    if name not in classes:
+        raise UserError(f'{flag}={text}: expected one of {", ".join(sorted(classes))}')
+    kind, known = classes[name], known or {}
+    missing = [name for name, field in kind.__schema__.items() if field.default_value is _MISSING]
+    if all(name in known for name in missing):
+        values = ', '.join(f'{name}={known[name]!r}' for name in missing)
+        return f'{kind.__name__}({values})'
+    needed = ', '.join(f'{name}=…' for name in missing)
+    values = 'a value' if len(missing) == 1 else 'values'
+    raise UserError(f"{flag}={text}: write '{kind.__name__}({needed})', with {values}")

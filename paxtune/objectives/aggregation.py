@@ -1,0 +1,242 @@
+"""How the measurements of a trial, step by step, become its final metrics."""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal
+
+import pyglove as pg
+
+from paxtune.objectives.measurement import Measurement
+from paxtune.objectives.metrics import Metric, MissingMetricError, as_metric, join_name, split_name
+from trainer.symbolic.component import Component
+from trainer.symbolic.errors import UserError
+
+Score = Callable[[float], float]
+
+
+class NothingMeasuredError(Exception):
+    """A trial has no measurement that final metrics could be made of."""
+
+
+class CrossStep(Component):
+    """Makes final metrics of measurements. Those that are NaN or infinite do not count."""
+
+    @property
+    def needs_reward(self) -> bool:
+        """Whether it works only in a search with exactly one reward."""
+        return False
+
+    def final(
+        self, measurements: Sequence[Measurement], score: Score | None = None
+    ) -> dict[str, float]:
+        """The final metrics of one experiment.
+
+        Args:
+            measurements: its own, by step; the names of metrics have no sub-experiment.
+            score: the only reward with its sign such that more is better; None where there is no
+                such reward.
+
+        Raises:
+            MissingMetricError: a metric that it goes by is in none of them.
+            NothingMeasuredError: there are none, or none with a finite metric to go by.
+            UserError: it goes by the reward, and there is not exactly one.
+        """
+        raise NotImplementedError(type(self).__name__)
+
+
+class LastStep(CrossStep):
+    """The last value of each metric.
+
+    Example:
+        >>> steps = [Measurement(1, {'loss': 3.0, 'bleu': 0.1}), Measurement(2, {'loss': 2.0})]
+        >>> LastStep().final(steps)
+        {'loss': 2.0, 'bleu': 0.1}
+    """
+
+    def final(
+        self, measurements: Sequence[Measurement], score: Score | None = None
+    ) -> dict[str, float]:
+        return {name: values[-1] for name, values in _by_name(measurements).items()}
+
+
+class MeanOfSteps(CrossStep):
+    """The mean of each metric.
+
+    Attributes:
+        last_n: over so many of its last values; None for all.
+
+    Example:
+        >>> steps = [Measurement(step, {'loss': 8.0 / step}) for step in (1, 2, 4)]
+        >>> MeanOfSteps(last_n=2).final(steps)
+        {'loss': 3.0}
+    """
+
+    last_n: int | None = None
+
+    def check(self) -> None:
+        if self.last_n is not None and self.last_n < 1:
+            raise ValueError(f'last_n must be at least 1: {self.last_n}')
+
+    def final(
+        self, measurements: Sequence[Measurement], score: Score | None = None
+    ) -> dict[str, float]:
+        return {
+            name: statistics.mean(values if self.last_n is None else values[-self.last_n :])
+            for name, values in _by_name(measurements).items()
+        }
+
+
+class BestStep(CrossStep):
+    """All metrics of the best step, the last of equals.
+
+    Attributes:
+        metric: what makes a step the best; None for the reward, where the search has one and a
+            trial is one experiment.
+        mode: whether large or small values of the metric are good; given with a metric.
+
+    Example:
+        >>> steps = [
+        ...     Measurement(step, {'loss': abs(step - 2.0), 'lr': 1 / step}) for step in (1, 2)
+        ... ]
+        >>> BestStep('loss', 'min').final(steps)
+        {'loss': 0.0, 'lr': 0.5}
+    """
+
+    metric: str | Metric | None = None
+    mode: Literal['max', 'min'] | None = None
+
+    def check(self) -> None:
+        if (self.metric is None) != (self.mode is None):
+            raise ValueError(
+                'metric and mode must be given together: a metric needs to be told whether max or '
+                'min is best, and a reward has its goal'
+            )
+        if self.metric is not None:
+            metric = as_metric(self.metric)
+            if metric.sub_experiment is not None or split_name(metric.name)[1] is not None:
+                raise ValueError(
+                    f'metric must name no sub-experiment, each of which has its own best step: '
+                    f'{metric.label}'
+                )
+
+    @property
+    def needs_reward(self) -> bool:
+        return self.metric is None
+
+    def final(
+        self, measurements: Sequence[Measurement], score: Score | None = None
+    ) -> dict[str, float]:
+        if self.metric is None:
+            scores = self._by_reward(measurements, score)
+        else:
+            scores = self._by_metric(measurements, as_metric(self.metric))
+        finite = [(value, i) for i, value in scores if math.isfinite(value)]
+        if not finite:
+            what = 'reward' if self.metric is None else as_metric(self.metric).label
+            raise NothingMeasuredError(f'no step has a finite {what}')
+        _, best = max(finite)
+        return dict(_finite(measurements[best].metrics))
+
+    def _by_reward(
+        self, measurements: Sequence[Measurement], score: Score | None
+    ) -> Iterator[tuple[int, float]]:
+        if score is None or any(len(each.rewards) > 1 for each in measurements):
+            where = f'{self.sym_path}: ' if self.sym_path else ''
+            raise UserError(
+                f'{where}BestStep needs a metric and a mode unless the search has exactly one '
+                'reward and its trials no sub-experiments'
+            )
+        return (
+            (i, score(each.reward))
+            for i, each in enumerate(measurements)
+            if each.reward is not None
+        )
+
+    def _by_metric(
+        self, measurements: Sequence[Measurement], metric: Metric
+    ) -> Iterator[tuple[int, float]]:
+        sign = 1 if self.mode == 'max' else -1
+        path = str(pg.KeyPath('metric', self.sym_path))
+        found = [i for i, each in enumerate(measurements) if metric.matches(each.metrics)]
+        if measurements and not found:
+            # Raises, with a name that may have been meant.
+            metric.value({name: 0.0 for each in measurements for name in each.metrics}, path)
+        return ((i, sign * metric.value(measurements[i].metrics, path)) for i in found)
+
+
+def final_metrics(
+    cross_step: CrossStep, measurements: Iterable[Measurement], score: Score | None = None
+) -> dict[str, float]:
+    """The final metrics of a trial, each of whose sub-experiments is taken alone.
+
+    Metrics without a sub-experiment, beside others that have one, are of the trial as a whole. Of
+    them, the last values count where `cross_step` does not find among them what it goes by.
+
+    Args:
+        cross_step: how.
+        measurements: all of the trial.
+        score: the only reward with its sign such that more is better; None where there is no
+            such reward.
+
+    Raises:
+        MissingMetricError: a metric that `cross_step` goes by was not measured.
+        NothingMeasuredError: nothing was measured, or nothing finite.
+        UserError: `cross_step` goes by the reward, and there is not exactly one, or there are
+            several sub-experiments.
+
+    Example:
+        >>> steps = [
+        ...     Measurement(1, {'loss:short': 5.0, 'loss:long': 7.0}),
+        ...     Measurement(2, {'loss:long': 6.0}),
+        ... ]
+        >>> final_metrics(LastStep(), steps)
+        {'loss:short': 5.0, 'loss:long': 6.0}
+    """
+    parts = _by_sub_experiment(sorted(measurements, key=lambda each: each.step))
+    if not parts:
+        raise NothingMeasuredError('nothing was measured')
+    several = len(parts.keys() - {None}) > 1
+    final: dict[str, float] = {}
+    for sub_experiment, part in parts.items():
+        try:
+            metrics = cross_step.final(part, None if several else score)
+        except (MissingMetricError, NothingMeasuredError) as error:
+            if sub_experiment is not None:
+                raise type(error)(f'{error} (sub-experiment {sub_experiment})') from error
+            if len(parts) == 1:
+                raise
+            metrics = LastStep().final(part)
+        final |= {join_name(name, sub_experiment): value for name, value in metrics.items()}
+    return final
+
+
+def _by_sub_experiment(
+    measurements: Iterable[Measurement],
+) -> dict[str | None, list[Measurement]]:
+    """The measurements of each sub-experiment; those of the trial as a whole are None's."""
+    parts: dict[str | None, list[Measurement]] = {}
+    for measurement in measurements:
+        metrics: dict[str | None, dict[str, float]] = {}
+        for name, value in measurement.metrics.items():
+            base, sub_experiment = split_name(name)
+            metrics.setdefault(sub_experiment, {})[base] = value
+        for sub_experiment, own in metrics.items():
+            part = Measurement(measurement.step, own, measurement.rewards)
+            parts.setdefault(sub_experiment, []).append(part)
+    return parts
+
+
+def _by_name(measurements: Iterable[Measurement]) -> dict[str, list[float]]:
+    """All finite values of each metric, by step."""
+    values: dict[str, list[float]] = {}
+    for measurement in measurements:
+        for name, value in _finite(measurement.metrics):
+            values.setdefault(name, []).append(value)
+    if not values:
+        raise NothingMeasuredError('nothing finite was measured')
+    return values
+
+
+def _finite(metrics: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    return ((name, value) for name, value in metrics.items() if math.isfinite(value))

@@ -1,0 +1,96 @@
+"""Limits: what a trial's metrics must keep to."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from paxtune.objectives.metrics import STATIC_METRICS, Metric, as_metric, split_name
+from trainer.symbolic.component import Component
+
+
+class Limit(Component):
+    """Bounds of a metric. A trial beyond them is infeasible, whatever its reward.
+
+    Where several metrics match and the metric has no aggregator, each must keep to the bounds.
+
+    Attributes:
+        metric: what is bounded, for example 'num_params'.
+        at_most: the largest value that is allowed.
+        at_least: the smallest one.
+
+    Example:
+        >>> Limit('num_params', at_most=1e6).violation({'num_params': 1.2e6})
+        'num_params is 1.2e+06, above its limit of 1e+06'
+    """
+
+    metric: str | Metric
+    at_most: float | None = None
+    at_least: float | None = None
+
+    def check(self) -> None:
+        bounds = [bound for bound in (self.at_least, self.at_most) if bound is not None]
+        if not bounds:
+            raise ValueError('at_most or at_least must be given')
+        if not all(map(math.isfinite, bounds)):
+            raise ValueError(f'the bounds of a limit must be finite: {bounds}')
+        if sorted(bounds) != bounds:
+            raise ValueError(
+                f'at_least ({self.at_least}) must not be above at_most ({self.at_most})'
+            )
+
+    @property
+    def selector(self) -> Metric:
+        """The metric, also where only its name was given."""
+        return as_metric(self.metric)
+
+    @property
+    def label(self) -> str:
+        """What people are shown as its name.
+
+        Example:
+            >>> Limit('num_params', at_most=2e6).label, Limit('loss', 3.0, at_least=0.5).label
+            ('num_params ≤ 2e+06', '0.5 ≤ loss ≤ 3')
+        """
+        low = '' if self.at_least is None else f'{self.at_least:g} ≤ '
+        high = '' if self.at_most is None else f' ≤ {self.at_most:g}'
+        return f'{low}{self.selector.label}{high}'
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the metric is known before anything is compiled."""
+        metric = self.selector
+        return not metric.pattern and split_name(metric.name)[0] in STATIC_METRICS
+
+    def violation(self, metrics: Mapping[str, float]) -> str | None:
+        """What is beyond the bounds, and which; None if nothing is, or nothing was measured yet."""
+        metric = self.selector
+        found = metric.matches(metrics)
+        if metric.aggregator is not None and found:
+            return self._violation(metric.label, metric.value(metrics))
+        reasons = (self._violation(name, metrics[name]) for name in found)
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def _violation(self, name: str, value: float) -> str | None:
+        if math.isnan(value):
+            return f'{name} is nan, which keeps to no limit'
+        if self.at_most is not None and value > self.at_most:
+            return f'{name} is {_digits(value, self.at_most)}, above its limit of {self.at_most:g}'
+        if self.at_least is not None and value < self.at_least:
+            return (
+                f'{name} is {_digits(value, self.at_least)}, below its limit of {self.at_least:g}'
+            )
+        return None
+
+
+def _digits(value: float, bound: float) -> str:
+    """A value with as many digits as it takes to tell it from a bound."""
+    return f'{value:g}' if f'{value:g}' != f'{bound:g}' else repr(value)
+
+
+def violation(limits: Sequence[Limit], metrics: Mapping[str, float]) -> str | None:
+    """Which of the limits the metrics violate, as far as they are known; None if none.
+
+    Example:
+        >>> violation([Limit('loss', at_most=2.0), Limit('cost', at_most=1.0)], {'cost': 3.0})
+        'cost is 3, above its limit of 1'
+    """
+    return next(filter(None, (limit.violation(metrics) for limit in limits)), None)

@@ -1,0 +1,112 @@
+"""The state of a PyGlove algorithm, made anew of the trials that it has proposed."""
+
+import collections
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import pyglove as pg
+
+from paxtune.pyglove_backend.views import DNA_METADATA, View
+from paxtune.search_space.decisions import Decisions, from_dna
+from paxtune.storage.vizier_store import TrialProto, note, notes
+from paxtune.study.study import Study
+from paxtune.study.trial import Trial
+
+FED_BACK = 'fed_back'
+"""The note of when the algorithm was told of a trial: after which trial, and which in a row."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Proposal:
+    """A trial that an algorithm has proposed.
+
+    Attributes:
+        id: its number.
+        proto: the trial.
+        decisions: what was proposed.
+        rewards: what the algorithm was told of it; None if nothing.
+        fed_back: after which trial the algorithm was told, and which in a row this was.
+    """
+
+    id: int
+    proto: TrialProto
+    decisions: Decisions
+    rewards: tuple[float, ...] | None
+    fed_back: tuple[int, int]
+
+    @property
+    def reward(self) -> float | tuple[float, ...] | None:
+        """The rewards in PyGlove's form."""
+        return None if self.rewards is None else to_reward(self.rewards)
+
+
+def to_reward(rewards: tuple[float, ...]) -> float | tuple[float, ...]:
+    """Rewards as PyGlove tells them to an algorithm: a number where there is one."""
+    return rewards[0] if len(rewards) == 1 else rewards
+
+
+def proposals(study: Study) -> list[Proposal]:
+    """The trials of a study that an algorithm has proposed, by id.
+
+    Trials that somebody has added to the study are not among them.
+    """
+    found = []
+    for proto in study.store.trials():
+        if DNA_METADATA not in notes(proto):
+            continue
+        trial, fed_back = Trial(proto, study), note(proto, FED_BACK)
+        after, number = map(int, (fed_back or '0 0').split())
+        rewards = trial.rewards if fed_back else None
+        found.append(Proposal(trial.id, proto, trial.by_id, rewards, (after, number)))
+    return found
+
+
+def replay(
+    algorithm: pg.DNAGenerator, past: Sequence[Proposal], view: View
+) -> Mapping[int, pg.DNA]:
+    """Brings an algorithm to where it would be, had it proposed the trials of a study just now.
+
+    It is asked for the same proposals again, and told the same rewards, in the order in which all
+    that happened. So an algorithm goes on exactly as it would have, its random numbers included,
+    where these are its own (a seed is given wherever there may be one). One that proposes
+    something else now recovers in PyGlove's way: its `recover` is shown all trials.
+
+    Args:
+        algorithm: is set up by this.
+        past: its proposals.
+        view: of the study that they are from.
+
+    Returns:
+        The DNA of each trial, by id.
+    """
+    again = _repeat(algorithm, past, view)
+    if again is None:
+        again = {each.id: view.dna(each.proto) for each in past}
+        algorithm.setup(view.spec)
+        algorithm.recover([(again[each.id], each.reward) for each in past])
+    return again
+
+
+def _repeat(
+    algorithm: pg.DNAGenerator, past: Sequence[Proposal], view: View
+) -> dict[int, pg.DNA] | None:
+    algorithm.setup(view.spec)
+    told = [each for each in past if each.rewards is not None]
+    untold = collections.deque(sorted(told, key=lambda each: each.fed_back))
+    again: dict[int, pg.DNA] = {}
+    for each in past:
+        while untold and untold[0].fed_back[0] < each.id:
+            earlier = untold.popleft()
+            algorithm.feedback(again[earlier.id], earlier.reward)
+        try:
+            dna = algorithm.propose()
+        except StopIteration:
+            return None
+        if dna.spec is None:
+            dna.use_spec(view.spec)
+        if from_dna(view.study.space.spec, dna) != each.decisions:
+            return None
+        again[each.id] = dna
+    for each in untold:
+        algorithm.feedback(again[each.id], each.reward)
+    return again

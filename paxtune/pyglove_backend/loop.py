@@ -1,0 +1,332 @@
+"""A sampling loop: one study, the PyGlove algorithm that proposes its trials, and its workers."""
+
+import contextlib
+import datetime
+import json
+import math
+import os
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyglove as pg
+
+from paxtune.algorithms import Algorithm, Request, Suggestion
+from paxtune.config.search import Search
+from paxtune.objectives.measurement import Measurement
+from paxtune.objectives.rewards import MetricReward, Objectives
+from paxtune.pyglove_backend.history import FED_BACK, proposals, replay, to_reward
+from paxtune.pyglove_backend.views import DNA_METADATA, ENDED, View, is_active, to_text
+from paxtune.search_space.decisions import from_dna, size
+from paxtune.search_space.spec_value import value_of
+from paxtune.storage.vizier_protos import reward_names, to_proto
+from paxtune.storage.vizier_store import TrialProto, note, notes, write_notes
+from paxtune.study import stop_requests
+from paxtune.study.study import Study
+from trainer.runtime import directory as directories
+from trainer.symbolic.errors import UserError
+
+Worker = tuple[str, str | int]
+"""Who works on a trial: ('group', its name), or ('thread', its number) for one without a group."""
+
+_GROUP = 'group'
+_ENDLESS = 10**9
+_OPEN = (TrialProto.State.REQUESTED, TrialProto.State.ACTIVE)
+
+
+class PyGloveAlgorithm(Algorithm):
+    """Stands in a study whose trials `pg.sample` gets from a PyGlove algorithm."""
+
+    def suggest(self, request: Request) -> Suggestion:
+        raise UserError(
+            'search.algorithm: a PyGlove algorithm proposes the trials of this study. Go on with '
+            "pg.sample(…, backend='paxtune', job_log_dir=…)."
+        )
+
+
+class Loop:
+    """The study of a sampling loop, with the algorithm in this process.
+
+    All of it is done under one lock. PyGlove's algorithms keep state, so there is one algorithm at
+    a time for all workers: the one that was given last. It is told of a trial before that trial is
+    written as completed, so what a kill loses is told again.
+
+    Attributes:
+        study: the study.
+        lock: held by whoever uses the study.
+    """
+
+    def __init__(self, study: Study, spec: pg.DNASpec) -> None:
+        """Not called directly: see `open_loop`."""
+        self.study, self._spec, self.lock = study, spec, threading.RLock()
+        self._view = View(study, spec)
+        self._objectives = self._view.objectives
+        self._algorithm: pg.DNAGenerator | None = None
+        self._dnas: dict[int, pg.DNA] = {}
+        self._holders: dict[Worker, int] = {}
+        self._left_behind = {trial.id for trial in study.trials if not trial.is_terminal}
+        self._num_fed_back = sum(note(p, FED_BACK) is not None for p in study.store.trials())
+
+    def refuse_other(self, value: Any, metrics: Sequence[str]) -> None:
+        """Compares the loop with what `pg.sample` was called with.
+
+        Raises:
+            ValueError: the space differs, or what is optimized.
+        """
+        if pg.ne(self.study.value, value):
+            raise ValueError(
+                f'the search space differs from that of the same sampling loop: {value} instead '
+                f'of {self.study.value}. Give the new one another name or job_log_dir.'
+            )
+        if list(metrics) != self._objectives:
+            raise ValueError(
+                f'metrics_to_optimize is {list(metrics)}, and was {self._objectives} in the same '
+                'sampling loop. Give the new one another name or job_log_dir.'
+            )
+
+    def join(self, algorithm: pg.DNAGenerator) -> None:
+        """Lets an algorithm propose the trials from now on.
+
+        One that is set up, and has proposed and been told of as many trials as there are, or finds
+        none, goes on as it is. Any other is shown the trials that there are.
+
+        Raises:
+            UserError: it cannot go on from them.
+        """
+        if algorithm is self._algorithm:
+            return
+        past, is_new = proposals(self.study), algorithm.dna_spec is None
+        if is_new and not past:
+            algorithm.setup(self._spec)
+        elif past and (is_new or not self._is_in_step(algorithm, len(past))):
+            try:
+                dnas = replay(algorithm, past, self._view)
+            except Exception as error:
+                raise UserError(
+                    f'{type(algorithm).__name__} cannot go on from the {len(past)} trials that are '
+                    f'there: it raised {error!r}. Use the algorithm that has proposed them.'
+                ) from error
+            self._dnas |= {id_: dna for id_, dna in dnas.items() if self._is_open(id_)}
+        self._algorithm = algorithm
+
+    def _is_in_step(self, algorithm: pg.DNAGenerator, num_proposals: int) -> bool:
+        seen = (algorithm.num_proposals, algorithm.num_feedbacks)
+        return bool(seen == (num_proposals, self._num_fed_back))
+
+    def _is_open(self, id_: int) -> bool:
+        return self.study.trial(id_).state == 'ACTIVE'
+
+    def next(self, worker: Worker, num_examples: int | None) -> tuple[int, pg.DNA]:
+        """The trial that a worker is to work on, and its DNA.
+
+        That is the worker's own until it is done; then one that an earlier process has left
+        behind; then a new one.
+
+        Raises:
+            StopIteration: there are `num_examples` trials, the loop was ended, or the algorithm
+                has nothing more to propose.
+        """
+        held = self._holders.get(worker)
+        if not is_active(self.study):
+            raise StopIteration
+        if held is None or not self._is_open(held):
+            held = self._abandoned(worker)
+        if held is None:
+            held = self._proposed(worker, num_examples)
+        self._holders[worker] = held
+        return held, self._dna(held)
+
+    def _abandoned(self, worker: Worker) -> int | None:
+        if not self._left_behind:
+            return None
+        kind, name = worker
+        for proto in self.study.store.trials():
+            id_, group = int(proto.id), note(proto, _GROUP)
+            if id_ not in self._left_behind or proto.state not in _OPEN:
+                continue
+            if group is None or kind == 'thread' or group == name:
+                self._left_behind.remove(id_)
+                self.study.store.update_trial(id_, _activate)
+                return id_
+        return None
+
+    def _proposed(self, worker: Worker, num_examples: int | None) -> int:
+        if num_examples is not None and self.study.store.max_id() >= num_examples:
+            raise StopIteration
+        assert self._algorithm is not None
+        dna = self._algorithm.propose()
+        if dna.spec is None:
+            dna.use_spec(self._spec)
+        kind, name = worker
+        noted = {DNA_METADATA: to_text(dna.metadata, 'the metadata of a DNA')}
+        noted |= {_GROUP: str(name)} if kind == 'group' else {}
+        trial = self.study.start(from_dna(self.study.space.spec, dna), noted)
+        self._dnas[trial.id] = dna
+        return trial.id
+
+    def _dna(self, id_: int) -> pg.DNA:
+        if id_ not in self._dnas:
+            # The algorithm did not propose the trial, or was in step when the loop was opened.
+            self._dnas[id_] = self._view.dna(self.study.store.trial(id_))
+        return self._dnas[id_]
+
+    def trial(self, id_: int) -> Any:
+        """A `pg.tuning.Trial` that shows a trial as it stands."""
+        return self._view.trial(self.study.store.trial(id_))
+
+    def measured_trials(self) -> list[Any]:
+        """The trials of which something was measured, as they stand."""
+        return [trial for trial in self._view.trials() if trial.measurements]
+
+    def add_measurement(
+        self, id_: int, measurement: Measurement, reward: float | None, seconds: float
+    ) -> None:
+        """Adds to what was measured of a trial. What is not finite is left out.
+
+        Args:
+            id_: the trial.
+            measurement: of its metrics, without rewards.
+            reward: PyGlove's reward.
+            seconds: how long the trial has run.
+
+        Raises:
+            pg.tuning.RaceConditionError: the trial is done.
+            ValueError: a metric has a name that is not free.
+        """
+        values = {name: float(value) for name, value in measurement.metrics.items()}
+        if reward is not None and (len(self._objectives) > 1 or self._objectives == ['reward']):
+            values['reward'] = reward
+        finite = {name: value for name, value in values.items() if math.isfinite(value)}
+        rewards = [finite[name] for name in self._objectives if name in finite]
+        if len(rewards) < len(self._objectives):
+            rewards = []
+        for name in values:
+            if name.startswith('$'):
+                raise ValueError(f'no metric can be called {name!r}: names with $ are for rewards')
+
+        def change(proto: TrialProto) -> None:
+            if proto.state != TrialProto.State.ACTIVE:
+                raise pg.tuning.RaceConditionError(
+                    f'Measurements can only be added to PENDING trials. '
+                    f'Encountered: {self._view.trial(proto)}'
+                )
+            added = proto.measurements.add()
+            added.CopyFrom(to_proto(Measurement(measurement.step, finite, tuple(rewards))))
+            added.elapsed_duration.FromTimedelta(datetime.timedelta(seconds=seconds))
+            _note_dropped(proto, {*values} - {*finite})
+            if measurement.checkpoint is not None:
+                known = json.loads(note(proto, 'checkpoints') or '{}')
+                known[str(measurement.step)] = measurement.checkpoint
+                write_notes(proto, {'checkpoints': json.dumps(known)})
+
+        self.study.store.update_trial(id_, change)
+
+    def complete(self, id_: int, noted: Mapping[str, str]) -> None:
+        """Ends a trial with its last measurement, and tells the algorithm.
+
+        A trial whose last reward is not finite is infeasible, and the algorithm is not told.
+
+        Args:
+            id_: the trial; nothing happens if it is done.
+            noted: what else to note.
+
+        Raises:
+            ValueError: nothing was measured.
+        """
+        proto = self.study.store.trial(id_)
+        if proto.state != TrialProto.State.ACTIVE:
+            return
+        if not proto.measurements:
+            raise ValueError(f'At least one measurement should be added for trial {id_}.')
+        final = proto.measurements[-1]
+        named = {metric.metric_id: metric.value for metric in final.metrics}
+        names = reward_names(len(self._objectives))
+        seconds = final.elapsed_duration.ToTimedelta().total_seconds()
+        ended = {**noted, 'seconds': repr(seconds)}
+        if not all(name in named for name in names):
+            self._end(id_, lambda proto: _infeasible(proto, 'the reward is not finite', ended))
+            return
+        rewards = tuple(named[name] for name in names)
+        if DNA_METADATA in notes(proto):
+            assert self._algorithm is not None
+            self._algorithm.feedback(self._dna(id_), to_reward(rewards))
+            self._num_fed_back += 1
+            ended[FED_BACK] = f'{self.study.store.max_id()} {self._num_fed_back}'
+        self._end(id_, lambda proto: _completed(proto, ended))
+
+    def skip(self, id_: int, reason: str) -> None:
+        """Ends a trial as infeasible, unless it is done. The algorithm is not told."""
+        if self._is_open(id_):
+            self._end(id_, lambda proto: _infeasible(proto, reason, {}))
+
+    def _end(self, id_: int, change: Callable[[TrialProto], None]) -> None:
+        self.study.store.update_trial(id_, change)
+        self._dnas.pop(id_, None)
+
+    def end(self) -> None:
+        """Lets no worker have another trial."""
+        self.study.store.write_study_notes({ENDED: 'true'})
+
+
+def open_loop(
+    spec: pg.DNASpec,
+    metrics: Sequence[str],
+    num_examples: int | None,
+    job_log_dir: str | os.PathLike[str] | None,
+) -> Loop:
+    """A loop over a study, which is made unless it is there.
+
+    The study is closed, and its directory free for others, when nobody has the loop any more.
+
+    Args:
+        spec: the search space.
+        metrics: what is optimized: all of them are maximized.
+        num_examples: how many trials there are to be, all in all; None for no limit.
+        job_log_dir: where the study is; None keeps it in memory.
+
+    Raises:
+        UserError: the space cannot be kept in a study, the study that is there is another one, or
+            another process is working on it.
+    """
+    value, rewards = value_of(spec), [MetricReward('maximize', name) for name in metrics]
+    search = Search(
+        rewards[0] if len(rewards) == 1 else Objectives(rewards),
+        num_trials=num_examples or (_ENDLESS if size(spec) is None else None),
+        algorithm=PyGloveAlgorithm(),
+    )
+    with contextlib.ExitStack() as held:
+        if job_log_dir is not None:
+            held.enter_context(directories.locked(job_log_dir))
+        study = Study.open(job_log_dir, value, search=search)
+        held.callback(study.close)
+        stop_requests.resume(study.store)
+        loop = Loop(study, spec)
+        weakref.finalize(loop, held.pop_all().close)
+    return loop
+
+
+def _activate(proto: TrialProto) -> None:
+    proto.state = TrialProto.State.ACTIVE
+
+
+def _completed(proto: TrialProto, noted: Mapping[str, str]) -> None:
+    proto.final_measurement.CopyFrom(proto.measurements[-1])
+    proto.state = TrialProto.State.SUCCEEDED
+    proto.end_time.GetCurrentTime()
+    write_notes(proto, noted)
+
+
+def _infeasible(proto: TrialProto, reason: str, noted: Mapping[str, str]) -> None:
+    proto.infeasible_reason = reason
+    proto.state = TrialProto.State.INFEASIBLE
+    proto.end_time.GetCurrentTime()
+    write_notes(proto, noted)
+
+
+def _note_dropped(proto: TrialProto, names: set[str]) -> None:
+    known = json.loads(note(proto, 'non_finite') or '{}')
+    step = max((each.step_count for each in proto.measurements), default=0)
+    if names - {*known}:
+        added = {name: step for name in sorted(names)}
+        write_notes(proto, {'non_finite': json.dumps(known | added)})

@@ -1,0 +1,231 @@
+"""Trials of a paxtune study as PyGlove's tuning API shows them, and what it keeps with them."""
+
+import collections
+import datetime
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pyglove as pg
+from vizier._src.service import study_pb2
+
+from paxtune.storage.vizier_store import TrialProto, notes
+from paxtune.study import stop_requests
+from paxtune.study.study import Study
+from paxtune.study.trial import Trial
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.serialization import from_json_text
+
+USER, LINK, DNA_METADATA, ENDED = 'user:', 'link:', 'dna_metadata', 'ended'
+"""Notes of a study and of its trials, or what they begin with."""
+
+_STATUS = {
+    'REQUESTED': 'REQUESTED',
+    'ACTIVE': 'PENDING',
+    'COMPLETED': 'COMPLETED',
+    'INFEASIBLE': 'COMPLETED',
+}
+_VALUE = 'value'
+
+
+def to_text(value: Any, what: str) -> str:
+    """Metadata as JSON. Tuples become lists.
+
+    Args:
+        value: plain data, or components, or containers of them.
+        what: what it is, for messages.
+
+    Raises:
+        UserError: the value could not be read back without running what a file says.
+    """
+    text = json.dumps({_VALUE: _without_tuples(pg.to_json(value))})
+    try:
+        from_json_text(text, object)
+    except UserError as error:
+        raise UserError(
+            f'{what}: a paxtune study keeps plain data and components, so that reading it runs '
+            f'nothing. Of this value it could not be read back that {error}'
+        ) from error
+    return text
+
+
+def from_text(text: str) -> Any:
+    """What `to_text` wrote. Another text, which somebody else has noted, is returned as it is."""
+    if not text.startswith(f'{{"{_VALUE}": '):
+        return text
+    return from_json_text(text, pg.Dict, 'metadata of a study').pop(_VALUE)
+
+
+def _without_tuples(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {name: _without_tuples(child) for name, child in tree.items()}
+    if isinstance(tree, list):
+        is_tuple = tree[:1] == [pg.JSONConvertible.TUPLE_MARKER]
+        return [_without_tuples(child) for child in tree[1 if is_tuple else 0 :]]
+    return tree
+
+
+def metadata(noted: Mapping[str, str]) -> dict[str, Any]:
+    """What `set_metadata` has put among the notes of a study or a trial."""
+    return {
+        key.removeprefix(USER): from_text(text)
+        for key, text in noted.items()
+        if key.startswith(USER)
+    }
+
+
+def is_active(study: Study) -> bool:
+    """Whether there may be another trial: nobody has ended or paused the study."""
+    spec = study.store.study()
+    return (
+        spec is not None and ENDED not in notes(spec) and not stop_requests.is_paused(study.store)
+    )
+
+
+class View:
+    """Shows the trials of a study as PyGlove's tuning API does.
+
+    Attributes:
+        study: the study.
+        spec: the space that DNAs refer to.
+        objectives: the metrics that are optimized, 'reward' for the reward itself.
+    """
+
+    def __init__(self, study: Study, spec: pg.DNASpec | None = None) -> None:
+        """Makes a view.
+
+        Args:
+            study: the study.
+            spec: the space, as `pg.sample` made it; None for that of the study, which is the same
+                but for what a study does not keep.
+        """
+        self.study, self.spec = study, study.space.spec if spec is None else spec
+        self.objectives = [m.name for reward in study.search.rewards for m in reward.metrics]
+        self._only = self.objectives[0] if len(self.objectives) == 1 else None
+
+    def trials(self) -> list[Any]:
+        """All trials as they stand now, as `pg.tuning.Trial`, by id."""
+        return [self.trial(proto) for proto in self.study.store.trials()]
+
+    def trial(self, proto: TrialProto) -> Any:
+        """A trial as a `pg.tuning.Trial`."""
+        trial, noted = Trial(proto, self.study), notes(proto)
+        infeasible = trial.state == 'INFEASIBLE'
+        final = None
+        if infeasible:
+            final = pg.tuning.Measurement(step=0, elapse_secs=0.0, reward=0.0)
+        elif trial.is_terminal:
+            final = self._measurement(proto.final_measurement, noted)
+        return pg.tuning.Trial(
+            id=trial.id,
+            dna=self.dna(proto),
+            status=_STATUS[trial.state],
+            final_measurement=final,
+            infeasible=infeasible,
+            measurements=[self._measurement(each, noted) for each in proto.measurements],
+            metadata=metadata(noted),
+            related_links={
+                key.removeprefix(LINK): url for key, url in noted.items() if key.startswith(LINK)
+            },
+            created_time=int(trial.created.timestamp()),
+            completed_time=int(trial.completed.timestamp()) if trial.completed else None,
+        )
+
+    def dna(self, proto: TrialProto) -> pg.DNA:
+        """The DNA of a trial as it was proposed, with the metadata that it had then."""
+        dna = Trial(proto, self.study).dna.use_spec(self.spec)
+        if (text := notes(proto).get(DNA_METADATA)) is not None:
+            for key, value in from_text(text).items():
+                dna.set_metadata(key, value)
+        return dna
+
+    def _measurement(self, proto: study_pb2.Measurement, noted: Mapping[str, str]) -> Any:
+        named = {each.metric_id: each.value for each in proto.metrics if each.metric_id[0] != '$'}
+        # What was optimized and is missing was not finite.
+        metrics = dict.fromkeys(self.objectives, math.nan) | named
+        is_metric = self._only not in (None, 'reward')
+        checkpoints = json.loads(noted.get('checkpoints', '{}'))
+        return pg.tuning.Measurement(
+            step=proto.step_count,
+            elapse_secs=proto.elapsed_duration.ToTimedelta().total_seconds(),
+            reward=metrics[self._only] if is_metric else metrics.pop('reward', None),
+            metrics=metrics,
+            checkpoint_path=checkpoints.get(str(proto.step_count)),
+        )
+
+
+class SamplingResult(pg.tuning.Result):
+    """What `pg.poll_result` returns: a study as it stands whenever it is asked."""
+
+    def __init__(self, name: str, study: Study, lock: Any, owner: object = None) -> None:
+        """Shows a study.
+
+        Args:
+            name: what it is called.
+            study: the study.
+            lock: held while the study is read.
+            owner: what must live for the study to stay open.
+        """
+        super().__init__()
+        self._name, self._study, self._lock, self._owner = name, study, lock, owner
+        self._view = View(study)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of the study."""
+        with self._lock:
+            return metadata(notes(self._study.store.study()))
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the loop may go on."""
+        with self._lock:
+            return is_active(self._study)
+
+    @property
+    def last_updated(self) -> datetime.datetime | None:
+        """When a trial was completed last; None before."""
+        with self._lock:
+            return max(filter(None, (t.completed for t in self._study.trials)), default=None)
+
+    @property
+    def trials(self) -> list[Any]:
+        """All trials, by id."""
+        with self._lock:
+            return self._view.trials()
+
+    @property
+    def best_trial(self) -> Any:
+        """The trial with the largest reward; None without one, and with several objectives."""
+        with self._lock:
+            if len(self._study.search.rewards) > 1 or (best := self._study.best) is None:
+                return None
+            return self._view.trial(self._study.store.trial(best.id))
+
+    def format(
+        self, compact: bool = False, verbose: bool = True, root_indent: int = 0, **kwargs: Any
+    ) -> str:
+        """A summary."""
+        with self._lock:
+            states = collections.Counter(_STATUS[t.state] for t in self._study.trials)
+            infeasible = sum(t.state == 'INFEASIBLE' for t in self._study.trials)
+        count = states.total()
+        shown: dict[str, Any] = {
+            'name': self._name,
+            'status': {
+                status: f'{states[status]}/{count}'
+                for status in ('REQUESTED', 'PENDING', 'COMPLETED')
+                if states[status]
+            },
+        }
+        if infeasible:
+            shown['infeasible'] = f'{infeasible}/{count}'
+        if (best := self.best_trial) is not None:
+            shown['best_trial'] = {
+                'id': best.id,
+                'reward': best.final_measurement.reward,
+                'step': best.final_measurement.step,
+                'dna': best.dna.format(compact=True),
+            }
+        return pg.format(shown, compact, False, root_indent, **kwargs)

@@ -1,0 +1,105 @@
+"""The models of trials for `python -m paxtune.studies`: layer by layer, and what differs."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from paxtune.reports.model_summary import COSTS, Line, changes, grouped, lines, totals
+from paxtune.reports.tables import Row, Table
+from paxtune.running.runners import parts_of
+from trainer.symbolic.errors import in_short
+
+if TYPE_CHECKING:
+    from paxtune.study.study import Study
+    from paxtune.study.trial import Trial
+
+Models: TypeAlias = dict[str, list[Line] | str]
+"""The layers of each experiment of a trial by its name, or why they cannot be told."""
+
+
+class Shown(NamedTuple):
+    """What is shown of models.
+
+    Attributes:
+        data: for programs, one for each experiment of a trial.
+        tables: for people.
+        problems: why models cannot be shown.
+    """
+
+    data: list[dict[str, Any]]
+    tables: list[Table]
+    problems: list[str]
+
+
+def architecture(study: 'Study', trial: 'Trial') -> Shown:
+    """The layers of a trial's models, and what they cost."""
+    shown = Shown([], [], [])
+    for name, model in _models(study, trial).items():
+        title = f'Architecture of {name}' if name else 'Architecture'
+        if isinstance(model, str):
+            shown.problems.append(f'{title}: {model}')
+            shown.data.append({'sub_experiment': name, 'problem': model})
+            continue
+        costs = totals(model)
+        whole = costs['flops_per_token'] or 1.0
+        rows = [
+            {**row, 'share': row['flops_per_token'] / whole} for row in map(_row, grouped(model))
+        ]
+        shown.data.append({'sub_experiment': name, 'layers': rows, **costs})
+        told = [_for_people(row) for row in [*rows, {'layer': 'all', **costs, 'share': 1.0}]]
+        columns = ['layer', 'times', 'what', *COSTS, 'share']
+        shown.tables.append(Table(told, columns, f'{title}, with the share of the FLOPs'))
+    return shown
+
+
+def compared(study: 'Study', left: 'Trial', right: 'Trial') -> Shown:
+    """The layers in which the models of two trials differ, and what both models cost."""
+    shown = Shown([], [], [])
+    models = [_models(study, trial) for trial in (left, right)]
+    for name in dict.fromkeys([*models[0], *models[1]]):
+        of = f' of {name}' if name else ''
+        first, second = (each.get(name, 'it has no such experiment') for each in models)
+        if isinstance(first, str) or isinstance(second, str):
+            for trial, model in ((left, first), (right, second)):
+                if isinstance(model, str):
+                    shown.problems.append(f'Architecture{of} in trial {trial.id}: {model}')
+            shown.data.append({'sub_experiment': name, 'problem': shown.problems[-1]})
+            continue
+        rows = [{'change': each.sign, **_row(each.line)} for each in changes(first, second)]
+        before, after = totals(first), totals(second)
+        costs = [{'cost': cost, 'left': before[cost], 'right': after[cost]} for cost in COSTS]
+        shown.data.append({'sub_experiment': name, 'layers': rows, 'costs': costs})
+        told = [_for_people(row) for row in rows]
+        title = f'Layers{of} that differ: − in trial {left.id}, + in trial {right.id}'
+        shown.tables.append(Table(told, ['change', 'layer', 'times', 'what', *COSTS], title))
+        told = [{'cost': cost, **_both(before[cost], after[cost])} for cost in COSTS]
+        shown.tables.append(Table(told, ['cost', 'left', 'right', 'change'], f'Costs{of}'))
+    return shown
+
+
+def _models(study: 'Study', trial: 'Trial') -> Models:
+    try:
+        parts = parts_of(study.space, trial.by_id)
+    except Exception as error:
+        return {'': in_short(error)}
+    return {name: _model(part) for name, part in parts.items()}
+
+
+def _model(experiment: Any) -> list[Line] | str:
+    try:
+        return lines(experiment)
+    except Exception as error:  # Whatever a layer raises while it is traced.
+        return in_short(error)
+
+
+def _row(line: Line) -> dict[str, Any]:
+    return {'layer': line.name, 'times': line.times, 'what': line.layer, **line.costs}
+
+
+def _for_people(row: Row) -> Row:
+    times = f'×{row["times"]}' if row.get('times', 1) > 1 else None
+    share = f'{row["share"]:.1%}' if 'share' in row else None
+    return {**row, 'times': times, 'share': share, **{cost: f'{row[cost]:,.0f}' for cost in COSTS}}
+
+
+def _both(before: float, after: float) -> Row:
+    change = f'{after / before - 1:+.1%}' if before and after != before else None
+    return {'left': f'{before:,.0f}', 'right': f'{after:,.0f}', 'change': change}

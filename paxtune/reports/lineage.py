@@ -1,0 +1,93 @@
+"""Which trial's weights came from which trial: what `paxtune.studies lineage` shows."""
+
+import collections
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from paxtune.reports.tables import Document, Node, Row, branches
+from paxtune.study.frames import reward_columns
+from trainer.runtime.directory import short_names
+
+if TYPE_CHECKING:
+    from paxtune.study.study import Study
+    from paxtune.study.trial import Trial
+
+
+def lineage(study: 'Study') -> Document:
+    """The trials of a study as trees, each under the one that its weights came from.
+
+    People are shown only the trials that have to do with another one; programs get all.
+    """
+    trials = {trial.id: trial for trial in study.trials}
+    rewards = reward_columns(study)
+    names = dict(zip(study.space.paths, short_names(study.space.paths), strict=True))
+    rows = {number: _row(trial, trials, rewards) for number, trial in trials.items()}
+    below: dict[int, list[int]] = collections.defaultdict(list)
+    roots = []
+    for number, row in rows.items():
+        # Who made the study may have written anything: a parent comes before its children.
+        if row['parent'] in trials and row['parent'] < number:
+            below[row['parent']].append(number)
+        else:
+            roots.append(number)
+
+    nodes: dict[int, Node] = {}
+    for number in sorted(rows, reverse=True):  # Those below a trial have higher numbers.
+        hanging = [nodes[each] for each in below[number]]
+        nodes[number] = Node(_told(rows[number], rewards, names), hanging)
+    drawn = [each for each in roots if below[each] or rows[each]['parent'] is not None]
+    alone = len(roots) - len(drawn)
+    remarks = [branches([nodes[number] for number in drawn])] if drawn else []
+    if alone:
+        others = ('other ' if drawn else '') + ('trial' if alone == 1 else 'trials')
+        remarks.append(f'Began afresh, and gave no trial their weights: {alone} {others}.')
+    columns = ['trial', 'state', *rewards, 'parent', 'from_step', 'replaces', 'changes']
+    data = list(rows.values())
+    return Document(data, data, columns, [], '\n\n'.join(remarks or ['There are no trials yet.']))
+
+
+def _row(trial: 'Trial', trials: Mapping[int, 'Trial'], rewards: Sequence[str]) -> Row:
+    parent, step = trial.weights_from or (None, None)
+    measured = [each.rewards for each in trial.measurements if each.rewards]
+    values = trial.rewards or (measured[-1] if measured else ())
+    known = trials.get(parent) if parent is not None else None
+    return {
+        'trial': trial.id,
+        'state': trial.outcome,
+        **dict.fromkeys(rewards),
+        **dict(zip(rewards, values, strict=False)),
+        'parent': parent,
+        'from_step': step,
+        'replaces': trial.replaces,
+        'changes': dict(_changes(known, trial)) if known is not None else {},
+    }
+
+
+def _changes(parent: 'Trial', trial: 'Trial') -> Iterator[tuple[str, list[Any]]]:
+    """The decisions that differ: path, and that of the parent and of the trial."""
+    for path in dict.fromkeys([*parent.decisions, *trial.decisions]):
+        both = [parent.decisions.get(path), trial.decisions.get(path)]
+        if both[0] != both[1]:
+            yield path, both
+
+
+def _told(row: Row, rewards: Sequence[str], names: Mapping[str, str]) -> str:
+    """A trial in a line."""
+    told = [f'{row["trial"]} {row["state"]}']
+    told += [f'{name}={row[name]:.6g}' for name in rewards if row[name] is not None]
+    if row['parent'] is not None:
+        step = '' if row['from_step'] is None else f'step {row["from_step"]} of '
+        told.append(f'from {step}trial {row["parent"]}')
+    if row['replaces'] is not None:
+        told.append(f'replaces trial {row["replaces"]}')
+    told += [
+        f'{names.get(path, path)} {_short(before)} → {_short(after)}'
+        for path, (before, after) in row['changes'].items()
+    ]
+    return ', '.join(told)
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return 'none'
+    return f'{value:.6g}' if isinstance(value, float) else str(value)

@@ -1,0 +1,220 @@
+"""A study as it goes on, without the classes of its experiment."""
+
+import contextlib
+import dataclasses
+import datetime
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from paxtune.reports.overview import Overview, bare_trials
+from paxtune.reports.tables import Table, drawn, say, to_text
+from paxtune.storage.vizier_protos import OUTCOMES
+from paxtune.storage.vizier_store import STATES, TrialProto, note
+from trainer.symbolic.errors import UserError
+
+if TYPE_CHECKING:
+    from paxtune.study.study import StudyStore
+    from paxtune.study.trial import Trial
+
+_ENDED = ('COMPLETED', 'INFEASIBLE')
+
+_COLUMNS = ('trial', 'worker', 'attempt', 'step', 'reward', 'last event', 'seconds ago')
+
+# To look takes longer the more trials there are, on a machine that has better things to do.
+_MOST_OF_THE_TIME = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Running:
+    """A trial that has begun and not ended.
+
+    Attributes:
+        number: of the trial.
+        worker: who has it; '' while it waits for one.
+        attempt: which one it is.
+        step: how far it is, as far as it has told.
+        rewards: those of its last measurement.
+        event: what happened to it last.
+        since: when that was, or when it was seen to measure; None where nobody can say.
+    """
+
+    number: int
+    worker: str
+    attempt: int
+    step: int
+    rewards: tuple[float, ...]
+    event: str
+    since: datetime.datetime | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """A study at one moment.
+
+    Attributes:
+        overview: the study on one line.
+        running: the trials that have begun and not ended.
+        is_to_pause: whether a pause was asked for.
+    """
+
+    overview: Overview
+    running: list[Running]
+    is_to_pause: bool
+
+
+class Watch:
+    """Looks at a study again and again. What has ended is read once."""
+
+    def __init__(self, store: 'StudyStore', where: str) -> None:
+        """Has not looked yet.
+
+        Args:
+            store: where the study is kept; it is only read.
+            where: that, for people.
+        """
+        self._store, self._where = store, where
+        self._ended: dict[int, TrialProto] = {}
+        self._seen: dict[int, tuple[int, datetime.datetime | None]] = {}
+
+    def look(self) -> Picture:
+        """The study as it stands now.
+
+        Raises:
+            UserError: there is no study of this version.
+        """
+        spec = self._store.study()
+        if spec is None:
+            raise UserError(f'There is no study in {self._where}: nothing was written yet.')
+        numbers, read = self._store.read(self._ended)
+        known = self._ended | {int(proto.id): proto for proto in read}
+        protos = [known[number] for number in numbers]
+        self._ended = {int(p.id): p for p in protos if STATES[p.state] in _ENDED}
+        overview = Overview.of(spec, protos, self._store.created(), Path(self._where))
+        active = [proto for proto in read if STATES[proto.state] == 'ACTIVE']
+        running = [self._running(trial) for trial in bare_trials(spec, active)]
+        return Picture(overview, running, note(spec, 'pause') == 'true')
+
+    def _running(self, trial: 'Trial') -> Running:
+        last = trial.measurements[-1] if trial.measurements else None
+        history = trial.history
+        # Of those that went on from a checkpoint.
+        steps = [str(event['step']) for event in history if 'step' in event]
+        resumed = [int(step) for step in steps[-1:] if step.isdecimal()]
+        step = max([0 if last is None else last.step, *resumed])
+        event = history[-1] if history else {}
+        seen, since = self._seen.get(trial.id, (step, None))
+        if step != seen:
+            since = datetime.datetime.now(datetime.UTC)
+        self._seen[trial.id] = step, since
+        moments = [each for each in (_time(event), since) if each is not None]
+        return Running(
+            number=trial.id,
+            worker=trial.holder,
+            attempt=trial.attempt,
+            step=step,
+            rewards=() if last is None else last.rewards,
+            event=str(event.get('event', '')),
+            since=max(moments, default=None),
+        )
+
+
+def _time(event: Mapping[str, Any]) -> datetime.datetime | None:
+    """When something happened, by the clock of the machine that says so."""
+    try:
+        found = datetime.datetime.fromisoformat(event['time'])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return found.replace(tzinfo=found.tzinfo or datetime.UTC)
+
+
+def watch(
+    store: 'StudyStore',
+    where: str,
+    interval: float,
+    ended: threading.Event,
+    console: Console | None = None,
+) -> None:
+    """Shows a study until it is done, nobody reads what is written, or it is to end.
+
+    In a terminal that is a table, drawn again and again; elsewhere, lines whenever something has
+    changed.
+
+    Args:
+        store: where the study is kept; it is only read.
+        where: that, for people.
+        interval: how many seconds lie between two looks, at least.
+        ended: set when it is to end.
+        console: what is drawn on.
+
+    Raises:
+        UserError: there is no study of this version.
+    """
+    console = console or Console(highlight=False)
+    live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+    looking, shown = Watch(store, where), None
+    with live or contextlib.nullcontext():
+        while not ended.is_set():
+            began = time.monotonic()
+            picture = looking.look()
+            if live is not None:
+                table = drawn(_table(picture))
+                live.update(Group(Text(_headline(picture, where)), table), refresh=True)
+            elif picture != shown and not say(_lines(picture, where)):
+                return
+            if picture.overview.is_done:
+                return
+            shown = picture
+            took = time.monotonic() - began
+            ended.wait(max(interval, took / _MOST_OF_THE_TIME))
+
+
+def _lines(picture: Picture, where: str) -> str:
+    now = f'{datetime.datetime.now():%H:%M:%S}'
+    lines = [f'{now} {_headline(picture, where)}']
+    if picture.running:
+        lines += [f'  {line}' for line in to_text(_table(picture)).splitlines()]
+    return '\n'.join(lines)
+
+
+def _headline(picture: Picture, where: str) -> str:
+    seen = picture.overview
+    counts = seen.counts
+    total = sum(counts.values())
+    told = [f'{total} of {seen.num_trials or "?"} trials']
+    told += [f'{counts[how]} {how}' for how in OUTCOMES if counts.get(how)]
+    if seen.best is not None:
+        told.append(f'best: trial {seen.best_trial} with {seen.best:.6g}')
+    if seen.front:
+        told.append(f'{seen.front} that no other is better than')
+    if seen.is_done:
+        told.append('the study is done')
+    elif picture.is_to_pause:
+        told.append('a pause was asked for')
+    elif not any(each.worker for each in picture.running):
+        told.append('no worker has a trial')
+    return f'{where}: {", ".join(told)}'
+
+
+def _table(picture: Picture) -> Table:
+    now = datetime.datetime.now(datetime.UTC)
+    rows = [
+        {
+            'trial': each.number,
+            'worker': each.worker or '(waits for one)',
+            'attempt': each.attempt,
+            'step': each.step,
+            'reward': ', '.join(f'{reward:.6g}' for reward in each.rewards),
+            'last event': each.event,
+            # Clocks of two machines may differ.
+            'seconds ago': each.since and max(0, round((now - each.since).total_seconds())),
+        }
+        for each in picture.running
+    ]
+    return Table(rows, _COLUMNS)

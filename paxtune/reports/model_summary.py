@@ -1,0 +1,160 @@
+"""The model of an experiment, layer by layer: what each is, what it costs, what two differ in."""
+
+import dataclasses
+import difflib
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+from paxtune.search_space.labels import given, short
+from trainer.experiment import Experiment
+from trainer.layers import Layer
+from trainer.program.layer_costs import LayerCost, layer_costs
+from trainer.symbolic.component import components
+
+COSTS = ('num_params', 'flops_per_token')
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One layer, or neighbours that are equal.
+
+    Attributes:
+        place: where in the model it stands.
+        index: its number there; None where it stands alone.
+        layer: what it is, without fields that are default.
+        num_params: parameters that are trained.
+        flops_per_token: operations of training on a token.
+        times: how many layers these are; the costs are those of each.
+    """
+
+    place: str
+    index: int | None
+    layer: str
+    num_params: int
+    flops_per_token: float
+    times: int = 1
+
+    @property
+    def name(self) -> str:
+        """Where it stands.
+
+        Example:
+            >>> Line('stack', 2, 'Identity', 0, 0.0, times=3).name
+            'stack[2–4]'
+        """
+        if self.index is None:
+            return self.place
+        last = '' if self.times == 1 else f'–{self.index + self.times - 1}'
+        return f'{self.place}[{self.index}{last}]'
+
+    @property
+    def costs(self) -> dict[str, float]:
+        """The costs of all of these layers together, by name."""
+        return {
+            'num_params': self.num_params * self.times,
+            'flops_per_token': self.flops_per_token * self.times,
+        }
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """What makes it the same layer as one in another model: where it stands, what it is."""
+        return self.place, self.layer
+
+    def goes_on(self, other: 'Line') -> bool:
+        """Whether another one is the next layer of the same stack, and equal."""
+        if self.index is None or other.index != self.index + self.times:
+            return False
+        same = dataclasses.replace(other, index=self.index, times=self.times)
+        return same == self
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """A line that only one of two models has.
+
+    Attributes:
+        sign: '−' where it is in the first one, '+' in the second.
+        line: what is there.
+    """
+
+    sign: Literal['−', '+']
+    line: Line
+
+
+def lines(experiment: Experiment) -> list[Line]:
+    """The layers of an experiment's model, one by one; nothing is compiled.
+
+    Args:
+        experiment: every decision in it is made.
+
+    Raises:
+        UserError: the model does not fit together.
+    """
+    return [_line(each) for each in layer_costs(experiment)]
+
+
+def _line(cost: LayerCost) -> Line:
+    layer = short(cost.layer) if cost.is_whole else _outside(cost.layer)
+    place = cost.place or 'model'
+    return Line(place, cost.index, layer, cost.num_params, cost.flops_per_token)
+
+
+def _outside(layer: Layer) -> str:
+    """A layer without those in it.
+
+    Example:
+        >>> from trainer.layers import Embedding, Stack, TransformerLm
+        >>> _outside(TransformerLm(Embedding(8, 4), Stack([]), logits_cap=30.0))
+        'TransformerLm(logits_cap=30.0, …)'
+    """
+    fields = [
+        f'{name}={short(value)}'
+        for name, value in given(layer)
+        if not any(isinstance(each, Layer) for each in components(value))
+    ]
+    return f'{type(layer).__name__}({", ".join([*fields, "…"])})'
+
+
+def grouped(single: Iterable[Line]) -> list[Line]:
+    """Lines with neighbours that are equal in one."""
+    found: list[Line] = []
+    for line in single:
+        if found and found[-1].goes_on(line):
+            found[-1] = dataclasses.replace(found[-1], times=found[-1].times + line.times)
+        else:
+            found.append(line)
+    return found
+
+
+def changes(left: Sequence[Line], right: Sequence[Line]) -> list[Change]:
+    """What differs between two models, in order.
+
+    Layers are aligned by what they are, so that one that was put between others is one change. A
+    layer that is the same but costs something else, as in a wider model, differs.
+    """
+    matcher = difflib.SequenceMatcher(
+        None, [each.kind for each in left], [each.kind for each in right], autojunk=False
+    )
+    found: list[Change] = []
+    for how, i, i_end, j, j_end in matcher.get_opcodes():
+        if how != 'equal':
+            found += _sides(left[i:i_end], right[j:j_end])
+            continue
+        pairs = list(zip(left[i:i_end], right[j:j_end], strict=True))
+        for is_same, run in itertools.groupby(pairs, lambda pair: pair[0].costs == pair[1].costs):
+            if not is_same:
+                before, after = zip(*run, strict=True)
+                found += _sides(before, after)
+    return found
+
+
+def _sides(left: Sequence[Line], right: Sequence[Line]) -> Iterator[Change]:
+    yield from (Change('−', line) for line in grouped(left))
+    yield from (Change('+', line) for line in grouped(right))
+
+
+def totals(model: Iterable[Line]) -> dict[str, float]:
+    """The costs of all lines together, by name."""
+    costs = [line.costs for line in model]
+    return {name: sum(cost[name] for cost in costs) for name in COSTS}

@@ -1,0 +1,208 @@
+"""Plots of a Pareto front: as a page of HTML that can be moved about in, and as a picture."""
+
+import html
+import importlib
+import io
+import math
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from paxtune.reports.pareto_table import Axis, Front, Point
+from trainer.symbolic.errors import UserError, shortened
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORMS = {'.html': ('plotly', 'plotly'), '.png': ('matplotlib', "'paxtune[png]'")}
+"""By what a file is called: what draws it, and what `pip install` takes for that."""
+
+_UNITS = {'_bytes': 'B', '_seconds': 's'}
+"""Of metrics, by how their names end."""
+
+_FRONT, _OTHERS = '#1f77b4', '#9a9a9a'
+_SPAN = 20.0  # Values that differ more than so many times are drawn on a logarithmic scale.
+_MOST_DECISIONS, _LONGEST = 25, 80  # Of what is shown of a trial under the pointer.
+_PLACES = ((6, 5), (6, -13), (-6, 5), (-6, -13), (0, 9), (0, -17))
+"""Where the number of a trial may stand beside its point, in typographic points."""
+
+
+def require(out: str) -> None:
+    """Raises UserError where a plot cannot be drawn into a file of this name."""
+    form = os.path.splitext(out)[1].lower()
+    if form not in FORMS:
+        raise UserError(f'--out={out}: a plot is FILE.html or FILE.png')
+    library, name = FORMS[form]
+    try:
+        importlib.import_module(library)
+    except ImportError as error:
+        raise UserError(
+            f'--out={out}: {library} draws it, and is not installed: pip install {name}'
+        ) from error
+
+
+def drawn(front: Front, out: str) -> bytes:
+    """What is to be written to a file of this name, which `require` has accepted."""
+    return to_html(front).encode() if out.lower().endswith('.html') else to_png(front)
+
+
+def to_html(front: Front) -> str:
+    """A page that needs no network; under the pointer are the decisions of each trial."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for name, color, points in _groups(front):
+        figure.add_trace(
+            go.Scatter(
+                x=[point.x for point in points],
+                y=[point.y for point in points],
+                mode='markers',
+                marker={'color': color, 'size': 9},
+                name=name,
+                hovertext=[_hover(front, point) for point in points],
+                hoverinfo='text',
+            )
+        )
+    figure.add_trace(
+        go.Scatter(
+            x=[point.x for point in front.best],
+            y=[point.y for point in front.best],
+            mode='lines',
+            line={'color': _FRONT, 'width': 1.5, 'shape': 'vh' if front.x.is_maximized else 'hv'},
+            hoverinfo='skip',
+            showlegend=False,
+        )
+    )
+    for axis, values, update in (
+        (front.x, [point.x for point in front.points], figure.update_xaxes),
+        (front.y, [point.y for point in front.points], figure.update_yaxes),
+    ):
+        update(title=title(axis), type='log' if _is_log(axis, values) else 'linear')
+        if _has_prefixes(axis, values):
+            update(tickformat='~s', ticksuffix=_unit(axis))
+    figure.update_layout(template='plotly_white', title=_heading(front))
+    return str(figure.to_html(include_plotlyjs=True))
+
+
+def to_png(front: Front) -> bytes:
+    """A picture of 1600 × 1000 pixels; trials of the front have their numbers beside them."""
+    # Not `pyplot`, which looks for a screen and keeps figures.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5), dpi=200, layout='constrained')
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for order, (name, color, points) in enumerate(_groups(front), start=2):
+        axes.scatter(
+            [point.x for point in points],
+            [point.y for point in points],
+            s=26,
+            color=color,
+            label=name,
+            zorder=order,
+        )
+    axes.step(
+        [point.x for point in front.best],
+        [point.y for point in front.best],
+        where='pre' if front.x.is_maximized else 'post',
+        color=_FRONT,
+        linewidth=1.2,
+        zorder=1,
+    )
+    _scale(axes, front)
+    axes.set_title(_heading(front), fontsize=11)
+    axes.grid(color='#e6e6e6', linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[['top', 'right']].set_visible(False)
+    axes.legend(frameon=False, fontsize=9)
+    figure.canvas.draw()
+    _number(axes, front.best)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format='png')
+    return buffer.getvalue()
+
+
+def title(axis: Axis) -> str:
+    """What stands beside an axis."""
+    good = 'more' if axis.is_maximized else 'less'
+    return f'{shortened(axis.name, most=_LONGEST)} ({good} is better)'
+
+
+def _unit(axis: Axis) -> str:
+    return next((unit for end, unit in _UNITS.items() if axis.name.endswith(end)), '')
+
+
+def _heading(front: Front) -> str:
+    return f'Pareto front: {len(front.best)} of {len(front.points)} trials'
+
+
+def _groups(front: Front) -> Iterator[tuple[str, str, list[Point]]]:
+    """What is drawn in a color of its own: name, color, trials."""
+    if front.others:
+        yield 'other trials', _OTHERS, front.others
+    yield 'front', _FRONT, front.best
+
+
+def _is_log(axis: Axis, values: Sequence[float]) -> bool:
+    return axis.reward is None and min(values) > 0 and max(values) >= _SPAN * min(values)
+
+
+def _has_prefixes(axis: Axis, values: Sequence[float]) -> bool:
+    """Whether 1000 is written as 1 k."""
+    return bool(_unit(axis)) or max(map(abs, values)) >= 1000
+
+
+def _hover(front: Front, point: Point) -> str:
+    decisions = [
+        f'{front.names[path]}: {shortened(str(value), most=_LONGEST)}'
+        for path, value in point.decisions.items()
+    ]
+    more = len(decisions) - _MOST_DECISIONS
+    if more > 0:
+        decisions[_MOST_DECISIONS:] = [f'and {more} more']
+    told = [f'{front.x.name}: {point.x:.6g}', f'{front.y.name}: {point.y:.6g}', *decisions]
+    return '<br>'.join([f'<b>trial {point.trial}</b>', *map(html.escape, told)])
+
+
+def _scale(axes: 'Axes', front: Front) -> None:
+    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
+    for axis, values, drawn_axis, set_scale in (
+        (front.x, [point.x for point in front.points], axes.xaxis, axes.set_xscale),
+        (front.y, [point.y for point in front.points], axes.yaxis, axes.set_yscale),
+    ):
+        if _is_log(axis, values):
+            set_scale('log')
+            decades = math.log10(max(values) / min(values))
+            drawn_axis.set_major_locator(
+                LogLocator(subs=(1.0, 2.0, 5.0) if decades < 4 else (1.0,))
+            )
+            drawn_axis.set_minor_formatter(NullFormatter())
+        if _has_prefixes(axis, values):
+            drawn_axis.set_major_formatter(EngFormatter(_unit(axis), sep=' '))
+        drawn_axis.set_label_text(title(axis))
+
+
+def _number(axes: 'Axes', points: Sequence[Point]) -> None:
+    """Writes the numbers of trials beside their points, where there is room."""
+    from matplotlib.transforms import Bbox
+
+    dots = [axes.transData.transform((point.x, point.y)) for point in points]
+    taken = [Bbox.from_bounds(x - 8, y - 8, 16, 16) for x, y in dots]
+    for point in points:
+        for right, up in _PLACES:
+            text = axes.annotate(
+                str(point.trial),
+                (point.x, point.y),
+                xytext=(right, up),
+                textcoords='offset points',
+                ha='left' if right > 0 else 'right' if right < 0 else 'center',
+                fontsize=8,
+                color=_FRONT,
+            )
+            box = text.get_window_extent()
+            if not any(box.overlaps(other) for other in taken):
+                taken.append(box)
+                break
+            text.remove()

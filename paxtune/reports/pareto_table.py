@@ -1,0 +1,228 @@
+"""The trials of a study by two numbers, and the front of those that no other one beats in both.
+
+An axis is a reward or a metric. What is good on it is what the goal of the reward says; of a
+metric, less is better, or more where its name is given with a + before it.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from paxtune.objectives import pareto
+from paxtune.objectives.metrics import MissingMetricError, as_metric
+from paxtune.objectives.shrinkage import mean
+from paxtune.reports.tables import Document, Row, Table
+from paxtune.study.frames import reward_columns
+from trainer.runtime.directory import short_names
+from trainer.symbolic.errors import UserError
+
+if TYPE_CHECKING:
+    from paxtune.study.replicates import Standing
+    from paxtune.study.study import Study
+
+COST = 'num_params'
+"""What a study with one reward is plotted over."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """One of the two numbers.
+
+    Attributes:
+        name: of the reward or the metric.
+        is_maximized: whether more is better.
+        reward: which reward of the study it is; None for a metric.
+    """
+
+    name: str
+    is_maximized: bool
+    reward: int | None = None
+
+    @property
+    def sign(self) -> float:
+        """What makes a score of a value: more is better."""
+        return 1.0 if self.is_maximized else -1.0
+
+    def value(self, standing: 'Standing') -> float:
+        """Of a trial; of all of its repeats what is to be expected, as for the best of a study.
+
+        Raises:
+            MissingMetricError: the metric was not measured.
+            UserError: several metrics have the name.
+        """
+        if self.reward is not None:
+            return self.sign * standing.scores[self.reward]
+        metric = as_metric(self.name)
+        return mean([metric.value(trial.metrics) for trial in standing.trials])
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """A trial that was completed, and not stopped early.
+
+    Attributes:
+        trial: its number; where decisions were tried repeatedly, that of the trial for them.
+        x: its value on one axis.
+        y: its value on the other.
+        decisions: {path: plain value or short name}.
+        is_best: whether no other one is better on one axis, and as good on the other.
+    """
+
+    trial: int
+    x: float
+    y: float
+    decisions: dict[str, Any]
+    is_best: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Front:
+    """Trials by two numbers.
+
+    Attributes:
+        x: one axis.
+        y: the other.
+        points: all trials that have both numbers, by x.
+        names: short names of decisions, by path.
+    """
+
+    x: Axis
+    y: Axis
+    points: list[Point]
+    names: dict[str, str]
+
+    @property
+    def best(self) -> list[Point]:
+        """The trials of the front, by x."""
+        return [point for point in self.points if point.is_best]
+
+    @property
+    def others(self) -> list[Point]:
+        """All others."""
+        return [point for point in self.points if not point.is_best]
+
+
+def front_of(study: 'Study', x: str | None = None, y: str | None = None) -> Front:
+    """The trials of a study by two numbers.
+
+    Args:
+        study: the study.
+        x: a reward by its label, or a metric; the first of two rewards by default, and the number
+            of parameters where there is one reward.
+        y: the same; the other reward by default.
+
+    Raises:
+        UserError: it takes more to say what is meant, or nothing was measured that is called so.
+    """
+    axes = [_axis(study, name) for name in _names(study, x, y)]
+    found = study.standings
+    # As for the front of a study: one that lacks repeats may only have been lucky.
+    found = [each for each in found if each.is_whole] or found
+    points = []
+    for standing in found:
+        values = _values(axes, standing)
+        if all(map(math.isfinite, values)):
+            points.append((standing.trial, values))
+    if found and not points:
+        _refuse(axes, found[0])
+    scores = [[axis.sign * v for axis, v in zip(axes, each, strict=True)] for _, each in points]
+    best = set(pareto.front(scores))
+    made = [
+        Point(trial.id, values[0], values[1], trial.decisions, index in best)
+        for index, (trial, values) in enumerate(points)
+    ]
+    paths = study.space.paths
+    names = dict(zip(paths, short_names(paths), strict=True))
+    made.sort(key=lambda point: (point.x, point.y, point.trial))
+    return Front(axes[0], axes[1], made, names)
+
+
+def document(front: Front) -> Document:
+    """The trials of a front: for people those alone, for programs all, with those behind it."""
+    names = [front.x.name, front.y.name]
+    rows = [
+        {
+            'trial': point.trial,
+            'front': point.is_best,
+            **dict(zip(names, (point.x, point.y), strict=True)),
+            **{f'decisions.{path}': value for path, value in point.decisions.items()},
+        }
+        for point in front.points
+    ]
+    columns = ['trial', 'front', *names, *(f'decisions.{path}' for path in front.names)]
+    taken = {'trial', *names}
+    shown = {
+        path: f'decisions.{path}' if name in taken else name for path, name in front.names.items()
+    }
+    told: list[Row] = [
+        {
+            'trial': point.trial,
+            **dict(zip(names, (point.x, point.y), strict=True)),
+            **{shown[path]: value for path, value in point.decisions.items()},
+        }
+        for point in front.best
+    ]
+    axes = [
+        {'name': axis.name, 'goal': 'maximize' if axis.is_maximized else 'minimize'}
+        for axis in (front.x, front.y)
+    ]
+    remark = 'No trial was completed yet.'
+    if rows:
+        goals = ', '.join(f'{axis["name"]} ({axis["goal"]})' for axis in axes)
+        remark = f'{len(told)} of {len(rows)} completed trials are on the front of {goals}.'
+    tables = [Table(told, ['trial', *names, *shown.values()])]
+    return Document({'x': axes[0], 'y': axes[1], 'trials': rows}, rows, columns, tables, remark)
+
+
+def _names(study: 'Study', x: str | None, y: str | None) -> tuple[str, str]:
+    """The names of both axes."""
+    rewards = reward_columns(study)
+    given = [_plain(rewards, name) for name in (x, y) if name is not None]
+    left = [name for name in rewards if name not in given]
+    if len(rewards) == 1:
+        x, y = x or COST, y or rewards[0]
+    elif len(rewards) == 2 and len(left) + len(given) == 2:
+        x = x or left.pop(0)
+        y = y or left.pop(0)
+    if x is None or y is None:
+        raise UserError(
+            f'the study has {len(rewards)} rewards ({", ".join(rewards) or "none"}): name both '
+            'axes with --x=… and --y=…, each a reward or a metric'
+        )
+    if _plain(rewards, x) == _plain(rewards, y):
+        raise UserError(f'--x={x}: the other axis is the same: name another one')
+    return x, y
+
+
+def _plain(rewards: Sequence[str], name: str) -> str:
+    """The name of a reward or metric, however it was given."""
+    if name == 'reward' and len(rewards) == 1:
+        return rewards[0]
+    return name if name in rewards else name.removeprefix('+')
+
+
+def _axis(study: 'Study', name: str) -> Axis:
+    rewards = reward_columns(study)
+    plain = _plain(rewards, name)
+    if plain in rewards:
+        index = rewards.index(plain)
+        return Axis(plain, study.rewards[index].goal == 'maximize', index)
+    return Axis(plain, name.startswith('+'))
+
+
+def _values(axes: Sequence[Axis], standing: 'Standing') -> list[float]:
+    try:
+        return [axis.value(standing) for axis in axes]
+    except MissingMetricError:
+        return [math.nan]
+
+
+def _refuse(axes: Sequence[Axis], standing: 'Standing') -> None:
+    """Says what is wrong with axes that no trial has."""
+    for flag, axis in zip(('--x', '--y'), axes, strict=True):
+        try:
+            axis.value(standing)
+        except MissingMetricError as error:
+            raise UserError(f'{flag}={axis.name}: {error}') from error
+    raise UserError(f'no trial has both {axes[0].name} and {axes[1].name}')

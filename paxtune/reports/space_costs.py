@@ -1,0 +1,227 @@
+"""What random samples of a space cost, for `python -m paxtune.space`."""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from paxtune.reports.tables import print_line, print_table
+from paxtune.study.reasons import commonest
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from paxtune.objectives.limits import Limit
+    from paxtune.search_space.decisions import Decisions
+    from paxtune.search_space.space import Space
+
+_TITLES = {
+    'num_params': 'parameters',
+    'flops_per_token': 'FLOPs per {unit}',
+    'state_bytes': 'bytes of the train state',
+    'device_memory_bytes': 'bytes of device memory',
+    'step_seconds': 'seconds per step',
+}
+_MOST_REASONS = 5
+_BINS = 16
+_BLOCKS = ' ▁▂▃▄▅▆▇█'
+_WIDE = 10.0  # From the least to the most; beyond it a linear scale shows the largest alone.
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """How many samples keep to a limit.
+
+    Attributes:
+        limit: in words.
+        kept: those that do.
+        known: those of which it is known.
+    """
+
+    limit: str
+    kept: int
+    known: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Costs:
+    """What random samples of a space cost.
+
+    Attributes:
+        values: of each cost, by name, those of the feasible samples.
+        num_samples: how many samples were looked at.
+        reasons: why the infeasible samples are.
+        limits: of those samples that fit together, how many keep to each limit of the search that
+            is on a cost; to all of them in the last row.
+        unit: what the tasks count: tokens, or examples.
+    """
+
+    values: dict[str, list[float]]
+    num_samples: int
+    reasons: list[str]
+    limits: list[Kept] = dataclasses.field(default_factory=list)
+    unit: str = 'token'
+
+
+def costs(space: 'Space', decided: Sequence['Decisions'], is_measured: bool = False) -> Costs:
+    """What the experiments cost that come of decisions.
+
+    Args:
+        space: what is searched.
+        decided: the decisions of each.
+        is_measured: whether they are compiled, and some steps run, for the costs that take that.
+    """
+    from paxtune.objectives.metrics import split_name
+
+    limits = _limits(space, is_measured)
+    values: dict[str, list[float]] = {}
+    reasons: list[str] = []
+    known: list[Mapping[str, float]] = []
+    units: set[str] = set()
+    for decisions in decided:
+        try:
+            experiment = space.materialize(decisions)
+            metrics, refusal, counted = _appraised(experiment, limits, is_measured)
+        # Whatever tracing an impossible model raises is a reason, as it is in a trial.
+        except Exception as error:
+            reasons.append(str(error).strip().split('\n')[0] or type(error).__name__)
+            continue
+        known.append(metrics)
+        units |= counted
+        if refusal is not None:
+            reasons.append(refusal)
+            continue
+        for name, value in metrics.items():
+            values.setdefault(split_name(name)[0], []).append(value)
+    unit = ' or '.join(sorted(units)) or 'token'
+    return Costs(values, len(decided), reasons, _kept(limits, known), unit)
+
+
+def _limits(space: 'Space', is_measured: bool) -> list['Limit']:
+    """Those of the search that samples can be held against."""
+    from paxtune.experiment import Tunable
+
+    limits = list(space.value.search.limits) if isinstance(space.value, Tunable) else []
+    return [limit for limit in limits if is_measured or limit.is_static]
+
+
+def _appraised(
+    experiment: Any, limits: list['Limit'], is_measured: bool
+) -> tuple[Mapping[str, float], str | None, set[str]]:
+    """The costs of what one trial trains, why it is infeasible by them, and what its tasks count.
+
+    Raises:
+        ValueError: it is infeasible by a constraint.
+    """
+    from paxtune.experiment import Tunable
+    from paxtune.objectives.limits import violation
+    from paxtune.study.trial_costs import COMPILED, TIMED, appraise, static_costs
+
+    parts = {'': experiment}
+    if isinstance(experiment, Tunable):
+        for constraint in experiment.search.constraints:
+            constraint.require(experiment)
+        parts = experiment.parts()
+    units = {part.task.unit for part in parts.values()}
+    if is_measured:
+        found = appraise(parts, limits, (COMPILED, TIMED))
+        return found.metrics, found.refusal, units
+    metrics = static_costs(parts)
+    return metrics, violation(limits, metrics), units
+
+
+def _kept(limits: Sequence['Limit'], known: Sequence[Mapping[str, float]]) -> list[Kept]:
+    """How many samples of known costs keep to each limit, and to all of those on costs."""
+    from paxtune.objectives.limits import violation
+
+    found, on_costs = [], []
+    for limit in limits:
+        told = [metrics for metrics in known if limit.selector.matches(metrics)]
+        if told:
+            on_costs.append(limit)
+            kept = sum(limit.violation(metrics) is None for metrics in told)
+            found.append(Kept(limit.label, kept, len(told)))
+    if on_costs:
+        kept = sum(violation(on_costs, metrics) is None for metrics in known)
+        found.append(Kept('all of them', kept, len(known)))
+    return found
+
+
+def show_costs(found: Costs, console: 'Console') -> None:
+    """Prints how the costs of samples are distributed, and why others are infeasible."""
+    num_infeasible = len(found.reasons)
+    if num_infeasible < found.num_samples:
+        headings = ['cost', 'least', '10 %', 'median', '90 %', 'most', 'least to most', 'scale']
+        rows = [
+            [title.format(unit=found.unit), *_row(found.values[name])]
+            for name, title in _TITLES.items()
+            if name in found.values
+        ]
+        title = f'Costs of {found.num_samples - num_infeasible} samples'
+        print_table(console, title, headings, rows)
+    if found.limits:
+        rows = [
+            [each.limit, f'{each.kept} of {each.known}', f'{each.kept / each.known:.0%}']
+            for each in found.limits
+        ]
+        print_table(console, 'Limits', ['limit', 'samples that keep to it', 'share'], rows)
+    if num_infeasible:
+        print_line(console, f'{num_infeasible} of {found.num_samples} samples are infeasible:')
+        reasons = commonest(found.reasons)
+        for count, reason in reasons[:_MOST_REASONS]:
+            print_line(console, f'  {count} × {reason}')
+        if len(reasons) > _MOST_REASONS:
+            print_line(console, f'  and {len(reasons) - _MOST_REASONS} other reasons')
+
+
+def _row(values: Sequence[float]) -> list[str]:
+    is_log = is_wide(values)
+    return [
+        *map(_number, spread(values)),
+        histogram(values, _BINS, is_log),
+        'log' if is_log else 'linear',
+    ]
+
+
+def spread(values: Sequence[float]) -> tuple[float, float, float, float, float]:
+    """The least, what 10 % are below, the median, what 90 % are below, and the most.
+
+    Between two values lie those on a straight line.
+
+    Example:
+        >>> spread([float(n) for n in range(21)])
+        (0.0, 2.0, 10.0, 18.0, 20.0)
+    """
+    # One value has no quantiles, and twice the same value has that one.
+    twice = [*values, *values] if len(values) == 1 else values
+    deciles = statistics.quantiles(twice, n=10, method='inclusive')
+    return min(values), deciles[0], deciles[4], deciles[8], max(values)
+
+
+def is_wide(values: Collection[float]) -> bool:
+    """Whether values lie so far apart that a log scale shows them better."""
+    return min(values) > 0 and max(values) / min(values) > _WIDE
+
+
+def histogram(values: Sequence[float], bins: int, is_log: bool = False) -> str:
+    """How values are distributed from the least to the most, a character for each bin.
+
+    What is not empty is at least as high as the lowest block.
+
+    Example:
+        >>> histogram([1, 1, 1, 1, 2, 5], 5)
+        '█▂  ▂'
+        >>> histogram([1, 10, 100], 3, is_log=True)
+        '███'
+    """
+    at = [math.log(value) for value in values] if is_log else values
+    least, width = min(at), (max(at) - min(at)) / bins
+    counts = [0] * bins
+    for each in at:
+        counts[min(int((each - least) / width), bins - 1) if width else bins // 2] += 1
+    return ''.join(_BLOCKS[math.ceil(8 * count / max(counts))] for count in counts)
+
+
+def _number(value: float) -> str:
+    return f'{int(value):,}' if value >= 1 or value == 0 else f'{value:.3g}'

@@ -1,0 +1,126 @@
+"""What `python -m paxtune.studies` changes, and what it says of that."""
+
+import contextlib
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from etils import epath
+
+from paxtune.reports.overview import databases
+from paxtune.service.study_location import Whereabouts
+from paxtune.study import export, stop_requests
+from paxtune.study.study import Study
+from paxtune.study.trial import Trial
+from trainer.runtime.directory import JobPath
+from trainer.symbolic.errors import UserError
+
+
+def added(trial: Trial) -> str:
+    """What there is to say of a trial that was added."""
+    decisions = [f'  {path} = {value}' for path, value in trial.decisions.items()]
+    told = f'Trial {trial.id} will run when the search goes on, before new suggestions:'
+    return '\n'.join([told, *decisions])
+
+
+def confirmed(trials: Sequence[Trial]) -> str:
+    """What there is to say of repeats that were added."""
+    if not trials:
+        return 'Nothing was added: the best decisions have been tried so often.'
+    told = [f'  trial {each.id}: repeat {each.repeat} of trial {each.repeat_of}' for each in trials]
+    return '\n'.join(['To run when the search goes on, before new suggestions:', *told])
+
+
+def import_file(study: Study, path: str) -> str:
+    """Adds the trials of an exported study to another one.
+
+    Raises:
+        UserError: the file cannot be read, or is something else.
+    """
+    exported = export.read(path)
+    for line in export.differences_of_data(study, exported):
+        print(f'warning: {path}: {line}', file=sys.stderr)
+    count = len(exported['trials'])
+    added = export.import_trials(study, exported['trials'], str(Path(path).resolve()))
+    told = f'{added} of {count} trials were added to {study.directory or "the study"}.'
+    others = 'The others had not ended, do not fit, lack a metric, or are there already.'
+    return told if added == count else f'{told} {others}'
+
+
+def stop(where: Whereabouts, trials: Sequence[int]) -> str:
+    """Asks whoever works on a study to stop trials, or to pause.
+
+    Args:
+        where: where the study is; what it searches need not be known.
+        trials: their numbers; none to pause.
+
+    Raises:
+        UserError: there is no such trial, or it is not running.
+    """
+    with contextlib.closing(where.store(can_write=True)) as store:
+        for trial in trials:
+            stop_requests.stop(store, trial)
+        if not trials:
+            stop_requests.pause(store)
+    if not where.is_worked_on():
+        what = 'the request waits for one' if trials else 'there is nothing to pause'
+        return f'No search is working in {where}: {what}.'
+    if not trials:
+        return f'The search in {where} will pause at its next measurement.'
+    return f'To be stopped at the next measurement: {_named(trials)}.'
+
+
+def _named(trials: Iterable[int]) -> str:
+    return ', '.join(f'trial {number}' for number in trials)
+
+
+def delete_trials(study: Study, numbers: Sequence[int], yes: bool) -> str:
+    """Deletes trials with their directories.
+
+    Raises:
+        UserError: there is no such trial, another one needs it, or `yes` is not given.
+    """
+    from paxtune.running.runners import trial_directory
+
+    directories = {n: trial_directory(study, study.trial(n)) for n in sorted({*numbers})}
+    for trial in study.trials:
+        if trial.warm_start in directories and not (trial.is_terminal or trial.id in directories):
+            raise UserError(
+                f'trial {trial.warm_start} stays: trial {trial.id} is to begin with its weights'
+            )
+    if not yes:
+        told = [f'  trial {n}: {directory}' for n, directory in directories.items()]
+        raise UserError('\n'.join(['nothing was deleted. With --yes, these would be:', *told]))
+    for number, directory in directories.items():
+        # Before the trial itself: what a kill leaves behind can be named, and deleted, again.
+        if directory.exists():
+            _remove(directory)
+        study.delete_trial(number)
+    return f'Deleted: {_named(directories)}.'
+
+
+def delete_study(directory: Path, yes: bool) -> str:
+    """Deletes the directory of a study.
+
+    Raises:
+        UserError: it holds other studies, or the working directory, or `yes` is not given.
+    """
+    others = [path.parent for path in databases(directory) if path.parent != directory]
+    if others:
+        raise UserError(f'{directory} holds other studies: {", ".join(map(str, others))}')
+    if Path.cwd().is_relative_to(directory.resolve()):
+        raise UserError(f'{directory} is, or holds, the directory that you are in')
+    if not yes:
+        told = [f'  {path}' for path in sorted(directory.iterdir())]
+        raise UserError(
+            '\n'.join(['nothing was deleted. With --yes, all of this would be:', *told])
+        )
+    _remove(directory)
+    return f'Deleted: {directory}.'
+
+
+def _remove(directory: JobPath) -> None:
+    try:
+        epath.Path(directory).rmtree()
+    except OSError as error:
+        raise UserError(f'{error.filename}: cannot be deleted: {error.strerror}') from error

@@ -1,0 +1,425 @@
+"""What `python -m paxtune.studies` shows of one study."""
+
+import collections
+import dataclasses
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paxtune.reports.tables import Document, Row, Table, to_text
+from paxtune.schedulers import rung_report
+from paxtune.search_space.differences import differences, shown
+from paxtune.search_space.labels import label
+from paxtune.space import rows as decision_rows
+from paxtune.storage.vizier_protos import OUTCOMES
+from paxtune.study import export, replicates, stopping_criteria
+from paxtune.study.frames import reward_columns, trial_columns, trial_row
+from paxtune.study.reasons import commonest
+from paxtune.study.study import Study
+from paxtune.study.trial import Trial
+from trainer.runtime.directory import short_names
+from trainer.symbolic.component import unchecked
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.names import nearest
+
+_MOST_REASONS = 5
+
+_RUNGS = 'Rungs, and the rank correlation of rewards there with later ones'
+
+
+def summary(study: Study) -> Document:
+    """What a study searches and how, how far it is, and what came of it."""
+    trials = study.trials
+    counts = collections.Counter(trial.outcome for trial in trials)
+    decisions = [dataclasses.asdict(row) for row in decision_rows(study.space)]
+    front, limits, reasons = best_trials(study), _budgets(study, trials), _reasons(trials)
+    facts = {
+        'directory': None if study.directory is None else str(study.directory),
+        'experiment': f'{type(study.value).__module__}.{type(study.value).__qualname__}',
+        'algorithm': label(study.search.algorithm),
+        'policy': label(study.search.policy),
+        'created': study.store.created(),
+        'done': study.done_reason,
+    }
+    data = {
+        **facts,
+        'rewards': [{'label': each.label, 'goal': each.goal} for each in study.rewards],
+        'size': study.space.size,
+        'trials': {how: counts[how] for how in OUTCOMES},
+        'budgets': limits,
+        'decisions': decisions,
+        'best': [
+            {**row, **more}
+            for row, more in zip(_rows(study, front), _repeats(study, front), strict=True)
+        ],
+        'infeasible': reasons,
+    }
+    passed, remark = rungs_of(study)
+    if study.search.policy is not None:
+        data['rungs'] = passed
+    told = facts | {
+        'done': facts['done'] or 'no',
+        'rewards': ', '.join(f'{each.label} ({each.goal})' for each in study.rewards),
+        'size': 'countless' if study.space.size is None else f'{study.space.size:,}',
+        'trials': ', '.join(f'{counts[how]} {how}' for how in OUTCOMES if counts[how]),
+    }
+    tables = [
+        _upright(told, 'study', 'value'),
+        Table(limits, ['budget', 'used', 'limit']),
+        Table(decisions, ['path', 'legal', 'scale', 'condition'], 'Decisions'),
+        *_best_tables(study, front),
+        Table(reasons, ['count', 'reason'], 'Commonest reasons of infeasible trials'),
+        Table(passed, rung_report.COLUMNS, _RUNGS),
+    ]
+    fields = [{'field': name, 'value': value} for name, value in data.items()]
+    return Document(data, fields, ['field', 'value'], tables, remark)
+
+
+def rungs_of(study: Study) -> tuple[list[dict[str, Any]], str]:
+    """How well the rungs of a study's policy predicted its ends, and a warning where they did not.
+
+    Nothing of a study without a policy, or with another number of rewards than one.
+    """
+    policy = study.search.policy
+    if policy is None or len(study.rewards) != 1:
+        return [], ''
+    found = rung_report.rung_report(study.curves(), policy)
+    return [dataclasses.asdict(rung) for rung in found], rung_report.warning(found, policy.unit)
+
+
+def rungs_text(study: Study) -> str:
+    """The same as text; empty where there is nothing to say."""
+    passed, remark = rungs_of(study)
+    if not passed:
+        return ''
+    return '\n'.join([to_text(Table(passed, rung_report.COLUMNS, _RUNGS)), *filter(None, [remark])])
+
+
+def trials_of(
+    study: Study, outcome: str | None = None, sort: str | None = None, limit: int | None = None
+) -> Document:
+    """The trials of a study.
+
+    Args:
+        study: the study.
+        outcome: only those that ended so.
+        sort: the column to sort by, least first, or best first where it is a reward; with - before
+            it the other way round.
+        limit: only the first of them.
+
+    Raises:
+        UserError: there is no such column.
+    """
+    rungs = _rungs_reached(study)
+    trials = [trial for trial in study.trials if outcome in (None, trial.outcome)]
+    if sort is not None:
+        trials = _sorted(study, trials, sort, rungs)
+    trials = trials[:limit]
+    remark = '' if trials else 'There are no such trials.'
+    rows, columns = _rows(study, trials), trial_columns(study, trials)
+    if rungs is not None:
+        rows = [{**row, 'rung': rungs.get(row['trial'])} for row in rows]
+        columns.append('rung')
+    return Document(rows, rows, columns, [_compact(study, trials, rungs=rungs)], remark)
+
+
+def _rungs_reached(study: Study) -> dict[int, float] | None:
+    """The highest rung that each trial has passed; None where there are none, as in `rungs_of`."""
+    policy = study.search.policy
+    if policy is None or len(study.rewards) != 1:
+        return None
+    curves = study.curves()
+    if curves and not any(map(policy.rungs, curves)):
+        return None
+    return rung_report.rungs_reached(curves, policy)
+
+
+def history_of(study: Study, number: int) -> Document:
+    """What became of a trial: how it stands, what happened to it, oldest first, and what it is.
+
+    Raises:
+        UserError: there is no such trial.
+    """
+    trial = study.trial(number)
+    columns = reward_columns(study)
+    row = trial_row(trial, columns)
+    last = trial.measurements[-1].step if trial.measurements else None
+    told = {
+        'state': trial.outcome,
+        **{name: row[name] for name in (*columns, 'reason')},
+        'attempt': trial.attempt,
+        'worker': trial.holder or None,
+        'measured at step': last,
+        'repeat_of': trial.repeat_of,
+        **{name: row[name] for name in ('origin', 'created', 'completed', 'seconds')},
+        **trial.decisions,
+    }
+    events = [{**event, 'time': _moment(event.get('time'))} for event in trial.history]
+    names = ['time', 'event', 'attempt', 'worker', 'step', 'detail']
+    remarks = [] if events else [f'Nothing has happened to trial {number} yet.']
+    tables = [_upright(told, f'trial {number}', 'value'), Table(events, names, 'History')]
+    data = export.content(trial)
+    if study.space.is_tunable:
+        # Imported here, and below: a study of a function has no use for JAX.
+        from paxtune.reports.architecture_tables import architecture
+
+        model = architecture(study, trial)
+        data, tables = {**data, 'architecture': model.data}, [*tables, *model.tables]
+        remarks += model.problems
+    return Document(data, trial.history, names, tables, '\n'.join(remarks))
+
+
+def _moment(text: Any) -> Any:
+    """A time of a history, which is of its worker's making, as such."""
+    try:
+        return datetime.datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return text
+
+
+def best_of(study: Study, trials: Sequence[Trial], train_command: str) -> Document:
+    """The best trials.
+
+    Args:
+        study: the study.
+        trials: as `best_trials` finds them.
+        train_command: what trains the first of them alone; empty where nothing does.
+    """
+    rows = _rows(study, trials)
+    remark = '' if trials else 'No trial was completed yet.'
+    if train_command:
+        remark = f'To train trial {trials[0].id}:\n  {train_command}'
+    repeated = _repeats(study, trials)
+    rows = [{**row, **more} for row, more in zip(rows, repeated, strict=True)]
+    data = {'trials': rows, 'train': train_command or None}
+    table = _compact(study, trials)
+    if any(repeated):
+        table = dataclasses.replace(
+            table,
+            rows=[{**row, **more} for row, more in zip(table.rows, repeated, strict=True)],
+            columns=[*table.columns, *repeated[0]],
+        )
+    columns = [*trial_columns(study, trials), *(repeated[0] if repeated else [])]
+    return Document(data, rows, columns, [table], remark)
+
+
+def _repeats(study: Study, trials: Sequence[Trial]) -> list[Row]:
+    """Of trials that stand for decisions, what their repeats say; nothing in a study without."""
+    standings = {each.trial.id: each for each in study.standings}
+    found = [standings[trial.id] for trial in trials]
+    if not replicates.has_repeats(study.trials, study.search.repeats):
+        return [{} for _ in found]
+    columns = reward_columns(study)
+    return [
+        {'num_repeats': len(each.trials)}
+        | {f'mean {name}': mean for name, mean in zip(columns, each.rewards, strict=True)}
+        | {f'± {name}': e for name, e in zip(columns, each.standard_errors, strict=True)}
+        for each in found
+    ]
+
+
+def best_trials(study: Study, count: int | None = None) -> list[Trial]:
+    """As many of the best trials as asked for; the Pareto front with several objectives.
+
+    Raises:
+        UserError: the study has several objectives, and a count was given.
+    """
+    if len(study.rewards) == 1:
+        return study.top(count or 1)
+    if count is not None:
+        raise UserError(
+            f'--top: the study has {len(study.rewards)} objectives, so there is no order from best '
+            'to worst: leave --top out'
+        )
+    return study.pareto_front if study.rewards else []
+
+
+def best_number(study: Study) -> int:
+    """The number of the best trial.
+
+    Raises:
+        UserError: there is none.
+    """
+    best = study.best
+    if best is None:
+        raise UserError(f'--trial=best: no trial of {study.directory or "the study"} was completed')
+    return best.id
+
+
+def parent_of(study: Study, number: int) -> int:
+    """The trial that another one was derived from: whose decisions were changed, or whose weights.
+
+    Raises:
+        UserError: there is no such trial, or it was derived from none.
+    """
+    trial = study.trial(number)
+    if trial.parent is not None:
+        return trial.parent
+    if trial.weights_from is not None:
+        return trial.weights_from[0]
+    raise UserError(
+        f'trial {number} was derived from no other one: name the trial that it is compared with'
+    )
+
+
+def difference(study: Study, left: int, right: int) -> Document:
+    """What differs between the experiments of two trials, their layers, their costs and rewards.
+
+    Raises:
+        UserError: there is no such trial, or its decisions make no experiment.
+    """
+    trials = study.trial(left), study.trial(right)
+    found = differences(*(_experiment(trial) for trial in trials))
+    rows = [
+        {'path': each.path, 'left': _side(each.left), 'right': _side(each.right)} for each in found
+    ]
+    columns = reward_columns(study)
+    rewards = [dict(zip(columns, trial.rewards, strict=False)) for trial in trials]
+    sides = [
+        {'trial': trial.id, 'state': trial.outcome, 'rewards': own}
+        for trial, own in zip(trials, rewards, strict=True)
+    ]
+    about = [
+        {'path': name, 'left': rewards[0].get(name), 'right': rewards[1].get(name)}
+        for name in columns
+    ]
+    data: dict[str, Any] = {'left': sides[0], 'right': sides[1], 'differences': rows}
+    tables = [
+        Table([side | rewards[i] for i, side in enumerate(sides)], ['trial', 'state', *columns]),
+        Table(rows, ['path', 'left', 'right'], f'Trial {left} → trial {right}'),
+    ]
+    remarks = [] if rows else ['Their experiments are equal.']
+    if rows and study.space.is_tunable:
+        from paxtune.reports.architecture_tables import compared
+
+        models = compared(study, *trials)
+        data['architecture'] = models.data
+        tables += models.tables
+        remarks += models.problems
+    return Document(data, [*rows, *about], ['path', 'left', 'right'], tables, '\n'.join(remarks))
+
+
+def _experiment(trial: Trial) -> Any:
+    try:
+        with unchecked():  # What is infeasible can be compared all the same.
+            return trial.materialize()
+    except ValueError as error:
+        raise UserError(f'trial {trial.id} makes no experiment: {error}') from error
+
+
+def _side(value: Any) -> Any:
+    plain = value is None or isinstance(value, bool | int | float | str)
+    return value if plain else shown(value)
+
+
+def _rows(study: Study, trials: Sequence[Trial]) -> list[Row]:
+    columns = reward_columns(study)
+    return [trial_row(trial, columns) for trial in trials]
+
+
+def _compact(
+    study: Study,
+    trials: Sequence[Trial],
+    title: str = '',
+    rungs: Mapping[int, float] | None = None,
+) -> Table:
+    """Trials for people: without metrics, and decisions by short names."""
+    rewards = reward_columns(study)
+    taken = ['trial', 'state', 'attempt', 'rung', 'reason', 'seconds', *rewards]
+    names, rungs = _short_names(study, taken), rungs or {}
+    rows = []
+    for trial in trials:
+        row = trial_row(trial, rewards) | {'state': trial.outcome, 'rung': rungs.get(trial.id)}
+        rows.append(row | {names[path]: value for path, value in trial.decisions.items()})
+    several = ['attempt'] if any(trial.attempt > 1 for trial in trials) else []
+    reached = ['rung'] if rungs else []
+    about = ['trial', 'state', *several, *reached]
+    columns = [*about, *rewards, *names.values(), 'reason', 'seconds']
+    return Table(rows, columns, title)
+
+
+def _short_names(study: Study, taken: Sequence[str]) -> dict[str, str]:
+    """Names of the decisions by path, none of them taken."""
+    paths = study.space.paths
+    return {
+        path: f'decisions.{path}' if name in taken else name
+        for path, name in zip(paths, short_names(paths), strict=True)
+    }
+
+
+def _best_tables(study: Study, best: Sequence[Trial]) -> list[Table]:
+    if len(study.rewards) > 1:
+        return [_compact(study, best, 'Trials that no other is better than in all objectives')]
+    return [
+        _upright(
+            {
+                study.rewards[0].label: repr(trial.reward),
+                **{name: _exact(value) for name, value in repeated.items()},
+                **{path: _exact(value) for path, value in trial.decisions.items()},
+            },
+            f'best: trial {trial.id}',
+            'value',
+        )
+        for trial, repeated in zip(best, _repeats(study, best), strict=True)
+    ]
+
+
+def _exact(value: Any) -> Any:
+    return repr(value) if isinstance(value, float) else value
+
+
+def _upright(values: Mapping[str, Any], first: str, second: str) -> Table:
+    rows = [{first: name, second: value} for name, value in values.items() if value is not None]
+    return Table(rows, [first, second])
+
+
+def _budgets(study: Study, trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    search = study.search
+    failures = sum(trial.is_failed for trial in trials)
+    rows = [
+        {'budget': 'trials', 'used': len(trials), 'limit': study.num_trials},
+        {'budget': 'hours', 'used': stopping_criteria.hours(trials), 'limit': search.max_hours},
+        {
+            'budget': 'device hours',
+            'used': stopping_criteria.device_hours(trials),
+            'limit': search.max_device_hours,
+        },
+        {'budget': 'failures', 'used': failures, 'limit': search.max_failures},
+    ]
+    if search.target_reward is not None:
+        best = study.standings[:1]
+        reached = best[0].rewards[0] if best else None
+        rows.append({'budget': 'reward', 'used': reached, 'limit': search.target_reward})
+    return rows
+
+
+def _reasons(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """Why trials are infeasible."""
+    found = commonest(trial.infeasible_reason for trial in trials if trial.infeasible_reason)
+    return [{'count': count, 'reason': reason} for count, reason in found[:_MOST_REASONS]]
+
+
+def _sorted(
+    study: Study, trials: Sequence[Trial], sort: str, rungs: Mapping[int, float] | None
+) -> list[Trial]:
+    name = sort.removeprefix('-')
+    columns, rewards = trial_columns(study, trials), reward_columns(study)
+    columns += [] if rungs is None else ['rung']
+    if name == 'reward' and len(rewards) == 1:
+        name = rewards[0]
+    meant = [each for each in (name, f'decisions.{name}', f'metrics.{name}') if each in columns]
+    if not meant:
+        known = [each.removeprefix('decisions.').removeprefix('metrics.') for each in columns]
+        hint = nearest(name, known) or f'The columns are {", ".join(columns)}.'
+        raise UserError(f'--sort={sort}: there is no such column. {hint}')
+    column = meant[0]
+    backwards = sort.startswith('-')
+    if column in rewards and study.rewards[rewards.index(column)].goal == 'maximize':
+        backwards = not backwards
+    if column == 'rung':
+        pairs = [(trial, (rungs or {}).get(trial.id)) for trial in trials]
+    else:
+        pairs = [(trial, trial_row(trial, rewards).get(column)) for trial in trials]
+    there = [(trial, value) for trial, value in pairs if value is not None]
+    there.sort(key=lambda pair: (isinstance(pair[1], str), pair[1]), reverse=backwards)
+    return [trial for trial, _ in there] + [trial for trial, value in pairs if value is None]

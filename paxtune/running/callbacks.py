@@ -1,0 +1,45 @@
+"""What a study tells of its trials as they run, to whoever listens."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from paxtune.objectives.measurement import Measurement
+    from paxtune.study.study import Study
+    from paxtune.study.trial import Trial
+
+
+class Callback:
+    """Listens to a study. Subclasses override what they want to hear of.
+
+    What a callback raises ends the search, after the study has been told what it is about: nothing
+    is lost, and the same call resumes.
+
+    Example:
+        >>> class Best(Callback):
+        ...     def on_trial_end(self, study, trial):
+        ...         print(trial.id, trial.state, study.best)
+    """
+
+    def on_study_start(self, study: 'Study') -> None:
+        """The study is open, and its next trial not yet suggested."""
+
+    def on_trial_start(self, study: 'Study', trial: 'Trial') -> None:
+        """A trial begins, or goes on."""
+
+    def on_trial_resume(self, study: 'Study', trial: 'Trial', step: int) -> None:
+        """A trial goes on from the checkpoint of a step."""
+
+    def on_trial_pause(self, study: 'Study', trial: 'Trial', reason: str) -> None:
+        """A policy has put a trial aside, until it is promoted or the study ends."""
+
+    def on_trial_lost(self, study: 'Study', trial: 'Trial', reason: str) -> None:
+        """The worker of a trial was lost; the trial is tried again, unless it has ended by that."""
+
+    def on_measurement(self, study: 'Study', trial: 'Trial', measurement: 'Measurement') -> None:
+        """A trial has reported."""
+
+    def on_trial_end(self, study: 'Study', trial: 'Trial') -> None:
+        """A trial is over: it is terminal now."""
+
+    def on_study_end(self, study: 'Study') -> None:
+        """The search stops, whether the study is done or not."""

@@ -1,0 +1,62 @@
+"""Tells listeners of what other processes do in a study."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from paxtune.running.callbacks import Callback
+
+if TYPE_CHECKING:
+    from paxtune.study.study import Study
+    from paxtune.study.trial import Trial
+
+
+class Watcher:
+    """Looks at a study again and again, and tells callbacks what has changed."""
+
+    def __init__(self, study: 'Study', callbacks: Sequence[Callback]) -> None:
+        """Begins to watch. What has ended by now is not told of.
+
+        Args:
+            study: open; other processes run its trials.
+            callbacks: what listens.
+        """
+        self._study, self._callbacks = study, callbacks
+        trials = study.trials
+        self._ended = {trial.id for trial in trials if trial.is_terminal}
+        self._began: set[int] = set()
+        self._measured = {trial.id: len(trial.measurements) for trial in trials}
+        self._happened = {trial.id: len(trial.history) for trial in trials}
+
+    def look(self) -> None:
+        """Tells of what has happened since the last look."""
+        for trial in self._study.trials:
+            if trial.id not in self._ended and (trial.history or trial.is_terminal):
+                self._tell(trial)
+
+    def _tell(self, trial: 'Trial') -> None:
+        study = self._study
+        if trial.id not in self._began:
+            self._began.add(trial.id)
+            for callback in self._callbacks:
+                callback.on_trial_start(study, trial)
+        self._tell_events(trial)
+        for measurement in trial.measurements[self._measured.get(trial.id, 0) :]:
+            for callback in self._callbacks:
+                callback.on_measurement(study, trial, measurement)
+        self._measured[trial.id] = len(trial.measurements)
+        if trial.is_terminal:
+            self._ended.add(trial.id)
+            for callback in self._callbacks:
+                callback.on_trial_end(study, trial)
+
+    def _tell_events(self, trial: 'Trial') -> None:
+        events = trial.history
+        for event in events[self._happened.get(trial.id, 0) :]:
+            for callback in self._callbacks:
+                if event['event'] == 'resumed':
+                    callback.on_trial_resume(self._study, trial, int(event['step']))
+                elif event['event'] == 'paused':
+                    callback.on_trial_pause(self._study, trial, event['detail'])
+                elif event['event'] in ('lost', 'failed'):
+                    callback.on_trial_lost(self._study, trial, event['detail'])
+        self._happened[trial.id] = len(events)

@@ -1,0 +1,156 @@
+"""A search over several processes: the first owns the study, and all train its trials together.
+
+The first process runs the tuner, and tells the others what to train, whether a trial goes on after
+each measurement, and how the search ends. They do what `ExperimentRunner` does there, at the same
+steps. An error of a trial in any process is the trial's in all; a process that is lost ends the
+attempt (`LostProcessError`) and not the study: started again, all go on.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+from collections.abc import Callable, Generator, Iterator
+
+from absl import logging
+
+from paxtune.config.search import Search
+from paxtune.experiment import Tunable
+from paxtune.running.runners import Assignment, ExperimentRunner, Report, settle_warm_start
+from paxtune.running.tuner import Paused, StudyStoppedError
+from paxtune.search_space.space import Space
+from paxtune.study.study import Study
+from paxtune.study.trial import Trial
+from paxtune.study.trial_costs import Appraisal
+from trainer.loop.train_loop import Interrupted
+from trainer.runtime import processes
+from trainer.runtime.directory import JobPath
+from trainer.symbolic.errors import LostProcessError, UserError
+from trainer.symbolic.serialization import to_json_text
+
+_ENDS = {'Paused': Paused, 'StudyStoppedError': StudyStoppedError}
+
+
+def require_same(tunable: Tunable, data: dict[str, str]) -> None:
+    """Makes sure that all processes were started with the same experiment, on the same data.
+
+    Raises:
+        UserError: they were not.
+    """
+    text = hashlib.sha256(to_json_text(tunable).encode()).hexdigest()
+    for process, (other_text, other_data) in enumerate(processes.gather([text, data])):
+        if other_text != text:
+            raise UserError(f'process {process} has another experiment: give all the same flags')
+        for path, found in data.items():
+            if other_data.get(path) != found:
+                raise UserError(
+                    f'{path}: the fingerprint of the data is {found} in process '
+                    f'{processes.index()}, and {other_data.get(path)} in process {process}: give '
+                    'them the same data'
+                )
+
+
+class LeadingRunner(ExperimentRunner):
+    """In the first process: trains trials together with the others.
+
+    Attributes:
+        interrupted: whether a trial was left because a process was asked to stop.
+    """
+
+    def __init__(self, should_interrupt: Callable[[], bool]) -> None:
+        """Makes one.
+
+        Args:
+            should_interrupt: whether this process was asked to stop.
+        """
+        self._asked = should_interrupt
+        self.interrupted = False
+
+    def should_interrupt(self) -> bool:
+        """Whether any process was asked to stop, as far as it is known here."""
+        return self.interrupted or self._asked()
+
+    @contextlib.contextmanager
+    def leading(self) -> Iterator[None]:
+        try:
+            yield
+        except (Paused, StudyStoppedError) as end:
+            processes.broadcast({'end': type(end).__name__, 'reason': str(end)})
+            raise
+        processes.broadcast({'end': ''})
+
+    def prepare(self, study: Study, trial: Trial) -> str | None:
+        settle_warm_start(study, trial)
+        assignment = Assignment.of(study, trial)
+        processes.broadcast({'trial': dataclasses.asdict(assignment)})
+        found = _appraised(assignment, study.space, study.search)
+        trial.note_costs(found.measured)
+        return found.refusal
+
+    def run(
+        self,
+        study: Study,
+        trial: Trial,
+        directory: JobPath | None,
+        should_interrupt: Callable[[], bool],
+    ) -> Generator[Report, None, None]:
+        reports = Assignment.of(study, trial).train(study.space, should_interrupt)
+        try:
+            with processes.together(), contextlib.closing(reports):
+                for report in reports:
+                    goes_on = False
+                    try:
+                        yield report
+                        goes_on = True
+                    finally:
+                        processes.broadcast(goes_on)
+        except Interrupted:
+            self.interrupted = processes.agree(self._asked())
+            raise
+
+
+def follow(tunable: Tunable, should_interrupt: Callable[[], bool] = lambda: False) -> None:
+    """Trains with the first process what it says, to the end of its search.
+
+    Args:
+        tunable: the experiment, the same as in the first process.
+        should_interrupt: asked before every training step; on True the trial is saved, and the
+            search of all processes paused.
+
+    Raises:
+        Paused, StudyStoppedError: the search ended so.
+        Exception: as `trainer.runtime.processes.agree`.
+    """
+    space = Space(tunable)
+    while 'trial' in (said := processes.broadcast()):
+        assignment = Assignment(**said['trial'])
+        try:
+            _follow(assignment, space, tunable.search, should_interrupt)
+        except LostProcessError:
+            raise
+        except Exception as error:  # Of the trial; the first process has it, too, and notes it.
+            logging.info('trial %d: %s: %s', assignment.trial, type(error).__name__, error)
+    if said['end']:
+        raise _ENDS[said['end']](said['reason'])
+
+
+def _follow(
+    assignment: Assignment, space: Space, search: Search, should_interrupt: Callable[[], bool]
+) -> None:
+    if _appraised(assignment, space, search).refusal is not None:
+        return
+    reports = assignment.train(space, should_interrupt)
+    try:
+        with processes.together(), contextlib.closing(reports):
+            for _ in reports:
+                if not processes.broadcast():
+                    break
+    except Interrupted:
+        processes.agree(should_interrupt())
+        raise
+
+
+def _appraised(assignment: Assignment, space: Space, search: Search) -> Appraisal:
+    """What a trial costs, and whether it is infeasible before it begins: as the first one says."""
+    with processes.together():
+        found = assignment.appraise(space, search)
+    return dataclasses.replace(found, refusal=processes.broadcast(found.refusal))

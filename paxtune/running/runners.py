@@ -1,0 +1,417 @@
+"""What a trial does: trains its experiments, or calls a function."""
+
+import contextlib
+import dataclasses
+import gc
+import inspect
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from paxtune.experiment import Tunable
+from paxtune.storage.vizier_store import TRIALS
+from paxtune.study.replicate_seeds import reseeded
+from paxtune.study.replicates import ORIGIN
+from paxtune.study.trial_costs import Appraisal, Measured, appraise, suffixed, wanted_by
+from paxtune.study.workload import Runnable
+from trainer.checkpoints.checkpoint import newest_checkpoint
+from trainer.checkpoints.handover import branch_off, take_over
+from trainer.checkpoints.warm_start import WarmStarted, sources_of
+from trainer.loop.train_loop import Interrupted, run
+from trainer.program.setup import compiled
+from trainer.runtime import processes
+from trainer.runtime.directory import JobPath, absolute, job_path, trial_directory_name
+from trainer.symbolic.derived import resolve
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.overrides import replaced
+
+if TYPE_CHECKING:
+    from paxtune.config.search import Search
+    from paxtune.search_space.decisions import Decisions
+    from paxtune.search_space.space import Space
+    from paxtune.study.study import Study
+    from paxtune.study.trial import Trial
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a trial has to say while it runs.
+
+    Attributes:
+        step: steps done, those of the sub-experiments before this one included.
+        metrics: by name; with `:<sub-experiment>` behind it where the trial has several.
+        checkpoint: the path of the checkpoint of this step, where there is one.
+        resumed_from: the step that this process went on from; 0 for a fresh trial.
+        is_last: nothing comes after it.
+    """
+
+    step: int
+    metrics: Mapping[str, float]
+    checkpoint: str | None = None
+    resumed_from: int = 0
+    is_last: bool = False
+
+
+class Runner:
+    """Runs the trials of a study, each to its end."""
+
+    def leading(self) -> AbstractContextManager[None]:
+        """Around a whole search. Others may take part in it, who hear here how it ends."""
+        return contextlib.nullcontext()
+
+    def prepare(self, study: 'Study', trial: 'Trial') -> str | None:
+        """Gets a trial ready, and returns why it is infeasible before it begins; None if not."""
+        return None
+
+    def run(
+        self,
+        study: 'Study',
+        trial: 'Trial',
+        directory: JobPath | None,
+        should_interrupt: Callable[[], bool],
+    ) -> Generator[Report, None, None]:
+        """Runs a trial.
+
+        Args:
+            study: what it belongs to.
+            trial: the trial.
+            directory: where it writes; None for a study in memory.
+            should_interrupt: asked often; on True the trial saves itself and raises
+                `trainer.loop.train_loop.Interrupted`.
+        """
+        raise NotImplementedError(type(self).__name__)
+
+    @property
+    def num_devices(self) -> int:
+        """On how many devices a trial runs."""
+        return 0
+
+
+def runner_of(study: 'Study') -> Runner:
+    """What runs the trials of a study in a process that knows nothing but the study."""
+    return study.value.runner() if isinstance(study.value, Runnable) else ExperimentRunner()
+
+
+class ExperimentRunner(Runner):
+    """Trains a trial's experiment, or its sub-experiments one after another."""
+
+    def prepare(self, study: 'Study', trial: 'Trial') -> str | None:
+        settle_warm_start(study, trial)
+        found = Assignment.of(study, trial).appraise(study.space, study.search)
+        trial.note_costs(found.measured)
+        return found.refusal
+
+    def run(
+        self,
+        study: 'Study',
+        trial: 'Trial',
+        directory: JobPath | None,
+        should_interrupt: Callable[[], bool],
+    ) -> Generator[Report, None, None]:
+        return Assignment.of(study, trial).train(study.space, should_interrupt)
+
+    @property
+    def num_devices(self) -> int:
+        import jax
+
+        return jax.device_count()
+
+
+@dataclasses.dataclass(frozen=True)
+class Assignment:
+    """A trial as what trains it needs to know it: plain data, but for the space.
+
+    Attributes:
+        trial: its number.
+        decisions: by id.
+        directory: of this attempt.
+        earlier: the directories of the attempts before it.
+        warm_start: the number and the directory of the trial whose weights it begins with.
+        repeat: which of the trials of its decisions it is.
+        trunk: where it was forked from: the directories of that trial's attempts, the newest first,
+            and the step.
+        forks: those that were forked from it and may not have begun: their directories and steps.
+        measured: what was measured of it before its first step, which each measurement repeats.
+    """
+
+    trial: int
+    decisions: 'Decisions'
+    directory: str
+    earlier: Sequence[str] = ()
+    warm_start: tuple[int, str] | None = None
+    repeat: int = 1
+    trunk: tuple[Sequence[str], int] | None = None
+    forks: Sequence[tuple[str, int]] = ()
+    measured: Measured = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, study: 'Study', trial: 'Trial') -> 'Assignment':
+        """That of a trial.
+
+        Raises:
+            ValueError: the study is in memory.
+        """
+        *earlier, own = attempt_directories(study, trial)
+        trunk = None
+        if trial.forked_from is not None:
+            parent, step = trial.forked_from
+            trunk = attempt_directories(study, study.trial(parent))[::-1], step
+        forks = [
+            (attempt_directories(study, other)[-1], other.forked_from[1])
+            for other in (study.trials if trial.pauses else ())
+            if other.forked_from is not None and other.forked_from[0] == trial.id
+            if not other.is_terminal
+        ]
+        warm_start, repeat = _warm_start(study, trial), trial.repeat
+        return cls(
+            trial.id, trial.by_id, own, earlier, warm_start, repeat, trunk, forks, trial.costs
+        )
+
+    def experiments(self, space: 'Space') -> dict[str, Tunable]:
+        """What it trains, in order, by the name of the sub-experiment ('' without any).
+
+        Raises:
+            ValueError: the decisions do not fit together.
+            UserError: a sub-experiment names a path that is not there.
+        """
+        return _begun(parts_of(space, self.decisions), self.warm_start, self.repeat)
+
+    def appraise(self, space: 'Space', search: 'Search') -> Appraisal:
+        """What it costs, and why it is infeasible before it begins, if it is.
+
+        Raises:
+            ValueError: the decisions do not fit together.
+            UserError: they do not fit the devices.
+        """
+        parts = self.experiments(space)
+        return appraise(parts, search.limits, wanted_by(search, parts), self.measured)
+
+    def train(
+        self, space: 'Space', should_interrupt: Callable[[], bool]
+    ) -> Generator[Report, None, None]:
+        """Trains it, from where its last attempt left off.
+
+        Raises:
+            Exception: as `trainer.loop.train_loop.run`.
+        """
+        before, left = 0, len(parts := self.experiments(space))
+        for name, experiment in parts.items():
+            # What a run leaves on the device must be gone before the next one begins.
+            gc.collect()
+            left -= 1
+            steps = experiment.train.num_train_steps
+            folder = self.begin(name)
+            with contextlib.closing(run(experiment, folder, should_interrupt)) as measurements:
+                try:
+                    for each in measurements:
+                        yield Report(
+                            before + each.step,
+                            suffixed({**each.metrics, **self.measured.get(name, {})}, name),
+                            each.checkpoint,
+                            before + each.resumed_from if each.resumed_from else 0,
+                            is_last=not left and each.step == steps,
+                        )
+                except Interrupted as interrupted:
+                    raise Interrupted(before + interrupted.step) from interrupted
+            before += steps
+
+    def begin(self, name: str = '') -> JobPath:
+        """Brings the checkpoints that are there for a run to go on from, and for its own forks.
+
+        Args:
+            name: of the sub-experiment, where the trial has several.
+
+        Returns:
+            The directory of the run.
+
+        Raises:
+            CheckpointGoneError: what the trial was forked from is not there any more.
+        """
+        folder = job_path(self.directory) / name
+        if self.earlier:
+            take_over([job_path(each) / name for each in self.earlier], folder)
+        self._branch_off()
+        return folder
+
+    def _branch_off(self) -> None:
+        """Brings the checkpoint that the trial begins with, and those that its own forks do.
+
+        Once it goes on, it may delete what they were to begin with.
+        """
+        with processes.together():
+            if processes.is_first():
+                own = [self.directory, *reversed(self.earlier)]
+                for directory, step in self.forks:
+                    branch_off(own, step, directory)
+                if self.trunk is not None:
+                    branch_off(*self.trunk, self.directory)
+            processes.agree()  # Nobody looks for checkpoints before they are there.
+
+
+def experiments(study: 'Study', trial: 'Trial') -> dict[str, Tunable]:
+    """What a trial trains, in order, by the name of the sub-experiment ('' without any).
+
+    Raises:
+        ValueError: the decisions do not fit together.
+        UserError: a sub-experiment names a path that is not there.
+    """
+    return _begun(parts_of(study.space, trial.by_id), _warm_start(study, trial), trial.repeat)
+
+
+def _warm_start(study: 'Study', trial: 'Trial') -> tuple[int, str] | None:
+    if trial.warm_start is None:
+        return None
+    parent = study.trial(trial.warm_start)
+    return parent.id, str(absolute(attempt_directory(study, parent)))
+
+
+def _begun(
+    parts: dict[str, Tunable], warm_start: tuple[int, str] | None, repeat: int
+) -> dict[str, Tunable]:
+    """With what a trial begins: the seeds of its repeat, and the weights of another trial."""
+    parts = {name: reseeded(part, repeat) for name, part in parts.items()}
+    if warm_start is None:
+        return parts
+    trial, source = warm_start
+    return {
+        name: replaced(
+            part,
+            {'train.init_from_checkpoint': str(job_path(source) / name / 'checkpoints')},
+            f'warm start from trial {trial}',
+        )
+        for name, part in parts.items()
+    }
+
+
+def parts_of(space: 'Space', decisions: 'Decisions') -> dict[str, Tunable]:
+    """What decisions make of a tunable experiment, by the name of the sub-experiment.
+
+    Derived values follow what a sub-experiment changes.
+
+    Raises:
+        ValueError: the decisions do not fit together.
+        UserError: a sub-experiment names a path that is not there.
+    """
+    parts = space.decided(decisions).parts()
+    return {name: resolve(part) for name, part in parts.items()}
+
+
+def trial_directory(study: 'Study', trial: 'Trial') -> JobPath:
+    """Where a trial's checkpoints, metrics and records are.
+
+    Raises:
+        ValueError: the study is in memory.
+    """
+    if study.directory is None:
+        raise ValueError('a study in memory has no directories')
+    return study.directory / TRIALS / trial_directory_name(trial.id, trial.decisions)
+
+
+def attempt_directory(study: 'Study', trial: 'Trial', attempt: int | None = None) -> JobPath:
+    """Where an attempt at a trial writes its checkpoints: the trial's own directory for the first.
+
+    Args:
+        study: the study.
+        trial: the trial.
+        attempt: which; the one that counts by default.
+
+    Raises:
+        ValueError: the study is in memory.
+    """
+    number = trial.attempt if attempt is None else attempt
+    directory = trial_directory(study, trial)
+    return directory if number == 1 else directory / f'attempt_{number}'
+
+
+def attempt_directories(study: 'Study', trial: 'Trial') -> list[str]:
+    """The directories of all attempts at a trial, in their order."""
+    numbers = range(1, trial.attempt + 1)
+    return [str(absolute(attempt_directory(study, trial, number))) for number in numbers]
+
+
+def settle_warm_start(study: 'Study', trial: 'Trial') -> None:
+    """Notes that a trial begins afresh where its parent's weights do not fit it, or are not there.
+
+    That is found out before the first step, so that it holds for each attempt.
+    """
+    if trial.warm_start is None or trial.origin not in ('algorithm', ORIGIN):
+        return
+    parts = experiments(study, trial)
+    attempts = [attempt_directory(study, trial, n + 1) for n in range(trial.attempt)]
+    if any((each / name / 'experiment.json').exists() for each in attempts for name in parts):
+        return
+    try:
+        for name, part in parts.items():
+            if sources := sources_of(part, attempts[-1] / name):
+                WarmStarted(part, sources, compiled(part)[0])
+    except UserError:
+        trial.note(warm_start='')
+        return
+    parent = study.trial(trial.warm_start)
+    newest = newest_checkpoint(attempt_directory(study, parent) / next(iter(parts)) / 'checkpoints')
+    if newest is not None:
+        trial.note(warm_start_step=newest.name)
+
+
+class FunctionRunner(Runner):
+    """Calls a function with the trial's values, and with the trial where it takes two arguments.
+
+    It returns a number, which becomes the metric `objective`, or metrics by name. Or it yields
+    metrics, each a measurement at the next step, and the trial may be stopped in between. It may
+    yield (step, metrics), too: one that goes on from where the trial was paused or forked
+    (`Trial.goes_on_from`) says with the first of them where it goes on.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        parameters = inspect.signature(function).parameters.values()
+        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        required = [p for p in parameters if p.kind in positional and p.default is p.empty]
+        self._takes_trial = len(required) > 1
+
+    def run(
+        self,
+        study: 'Study',
+        trial: 'Trial',
+        directory: JobPath | None,
+        should_interrupt: Callable[[], bool],
+    ) -> Generator[Report, None, None]:
+        args = [trial.materialize(), *([trial] if self._takes_trial else [])]
+        returned = self._function(*args)
+        if isinstance(returned, Iterator):
+            step = 0
+            for metrics in returned:
+                step, metrics = _stepped(step, metrics)
+                yield Report(step, _named(metrics))
+                if should_interrupt():
+                    raise Interrupted(step)
+        elif returned is not None:
+            yield Report(trial.step + 1, _named(returned), is_last=True)
+
+
+def _stepped(last: int, yielded: Any) -> tuple[int, Any]:
+    """The step that metrics were measured at, and the metrics, as a function yields them.
+
+    Raises:
+        TypeError: a step is none.
+        ValueError: a step is not above the last one.
+    """
+    if not isinstance(yielded, tuple):
+        return last + 1, yielded
+    if len(yielded) != 2 or not isinstance(yielded[0], int) or isinstance(yielded[0], bool):
+        raise TypeError(f'the function must yield metrics, or (step, metrics), not {yielded!r}')
+    step, metrics = yielded
+    if step <= last:
+        raise ValueError(f'the function yields step {step} after step {last}')
+    return step, metrics
+
+
+def _named(returned: Any) -> dict[str, float]:
+    if isinstance(returned, Mapping):
+        return {str(name): float(value) for name, value in returned.items()}
+    try:
+        return {'objective': float(returned)}
+    except (TypeError, ValueError):
+        raise TypeError(
+            f'the function must return a number or metrics by name, not {returned!r}'
+        ) from None

@@ -1,0 +1,332 @@
+"""The workers of this machine: started, watched, and started again when they die."""
+
+import contextlib
+import dataclasses
+import fcntl
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from paxtune.running import json_logs
+from paxtune.running.device_allocation import Place, places
+from paxtune.service.auth import TOKEN_VARIABLE
+from paxtune.service.client import Client
+from paxtune.service.remote_store import lose
+from paxtune.study import trial_state
+from paxtune.study.trial_state import Loss
+from trainer.runtime.directory import JobPath
+from trainer.symbolic.errors import UserError
+
+_LOG = logging.getLogger(__name__)
+
+_LOCK = 'workers.lock'
+_HOST = socket.gethostname()
+_TICK_SECONDS = 0.2
+_LOOK_SECONDS = 1.0
+_MAX_FALSE_STARTS = 3
+_MAX_STOPPED_SECONDS = 60.0
+_SHOWN_LINES = 20
+
+DETACHED, STOPPED = 75, 76
+"""Exit codes of a worker that is cut off from its trial or the service; that an error stops."""
+
+_GAVE_BACK = (0, 2, DETACHED, STOPPED, 128 + signal.SIGINT, 128 + signal.SIGTERM)
+
+# What ends a process that has done nothing wrong. The kernel's own killer, too, uses SIGKILL.
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class WorkerError(Exception):
+    """A worker ended with an error that ends the study's run. The message says which."""
+
+
+@dataclasses.dataclass
+class _Slot:
+    """Where one worker at a time runs.
+
+    Attributes:
+        number: from 1.
+        place: what it has of the machine.
+        worker: the name of the process that runs there.
+        process: that process.
+        log: the file that it prints to.
+        began: where in the log it began.
+        false_starts: how many processes in a row ended without a trial.
+        is_done: the last process said that there is nothing more to do.
+        stopped: since when the process is stopped, as by SIGSTOP.
+        killed: why the supervisor has killed it.
+    """
+
+    number: int
+    place: Place
+    worker: str = ''
+    process: 'subprocess.Popen[bytes] | None' = None
+    log: Path = Path()
+    began: int = 0
+    false_starts: int = 0
+    is_done: bool = False
+    stopped: float | None = None
+    killed: Loss | None = None
+
+
+class Supervisor:
+    """Keeps a number of workers running on a study until they say that it is done."""
+
+    def __init__(
+        self,
+        client: Client,
+        directory: JobPath,
+        home: Path,
+        count: int,
+        modules: Sequence[str],
+        *,
+        token: str | None,
+        tls_flags: Sequence[str] = (),
+        memory_bytes: int | None = None,
+        max_attempts: int = 1,
+    ) -> None:
+        """Prepares to start workers.
+
+        Args:
+            client: of the study.
+            directory: where its trials write.
+            home: where the logs of workers are, on a local disk: the same, or another.
+            count: how many workers.
+            modules: what they import, so that they know the classes of the experiment.
+            token: what the service wants to know of them.
+            tls_flags: how they speak with it.
+            memory_bytes: a worker whose resident memory passes this is ended.
+            max_attempts: of a trial: see `paxtune.study.trial_state.lose`.
+        """
+        self._client, self._directory, self._home = client, directory, home
+        self._modules, self._token, self._tls_flags = modules, token, tls_flags
+        self._memory_bytes, self._max_attempts = memory_bytes, max_attempts
+        self._name = trial_state.new_worker()
+        self._slots = [_Slot(i + 1, place) for i, place in enumerate(places(count))]
+        self._started = 0
+
+    def run(self, should_interrupt: Callable[[], bool], look: Callable[[], None]) -> None:
+        """Runs workers until they are done.
+
+        Args:
+            should_interrupt: asked often; on True the workers save, and end.
+            look: called about once a second.
+
+        Raises:
+            WorkerError: an error ends the study's run.
+            UserError: the workers cannot start.
+        """
+        looked = 0.0
+        try:
+            for slot in self._slots:
+                self._start(slot)
+            while any(slot.process is not None for slot in self._slots):
+                if should_interrupt():
+                    self._end_all()
+                    return
+                for slot in self._slots:
+                    self._watch(slot)
+                if time.monotonic() - looked > _LOOK_SECONDS:
+                    self._kill_revoked()
+                    look()
+                    looked = time.monotonic()
+                time.sleep(_TICK_SECONDS)
+        except BaseException:
+            self._end_all()
+            raise
+
+    def _start(self, slot: _Slot) -> None:
+        self._started += 1
+        slot.worker = f'{self._name}-{self._started}'
+        slot.killed = slot.stopped = None
+        folder = self._home / json_logs.LOGS
+        folder.mkdir(parents=True, exist_ok=True)
+        slot.log = folder / f'{_HOST}-{slot.number}.log'
+        with open(slot.log, 'ab') as log:
+            slot.began = log.tell()
+            # A session of its own: Ctrl-C is for this process, which tells the workers.
+            slot.process = subprocess.Popen(
+                self._command(slot),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=self._environment(slot),
+                start_new_session=True,
+            )
+        _LOG.info('worker %s started as process %d', slot.worker, slot.process.pid)
+
+    def _command(self, slot: _Slot) -> list[str]:
+        given = {
+            'endpoint': self._client.endpoint,
+            'study': self._client.study,
+            'worker': slot.worker,
+            'job_log_dir': str(self._directory),
+            'log': str(self._home / json_logs.LOGS / f'{_HOST}-{slot.number}.jsonl'),
+            'modules': ','.join(self._modules),
+            'cores': ','.join(map(str, slot.place.cores)),
+        }
+        flags = [f'--{name}={value}' for name, value in given.items()]
+        return [sys.executable, '-m', 'paxtune.worker', *flags, *self._tls_flags]
+
+    def _environment(self, slot: _Slot) -> dict[str, str]:
+        # What this process can import, its workers can: also what lies in its directory.
+        found = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        secret = {} if self._token is None else {TOKEN_VARIABLE: self._token}
+        return {**os.environ, 'PYTHONPATH': found, **slot.place.environment, **secret}
+
+    def _watch(self, slot: _Slot) -> None:
+        if slot.process is None:
+            return
+        code = slot.process.poll()
+        if code is None:
+            self._look_at(slot)
+            return
+        self._ended(slot, code)
+        if slot.is_done:
+            slot.process = None
+        else:
+            self._start(slot)
+
+    def _ended(self, slot: _Slot, code: int) -> None:
+        assert slot.process is not None and slot.process.stdin is not None
+        slot.process.stdin.close()
+        _LOG.info('worker %s ended with %d', slot.worker, code)
+        slot.is_done = code == 0
+        loss = slot.killed or _told(code)
+        lost = lose(self._client, slot.worker, loss, self._max_attempts)
+        if code in (2, STOPPED) and (said := self._said(slot)):
+            raise UserError(said) if code == 2 else WorkerError(said)
+        is_false_start = lost is None and slot.killed is None and loss.counts
+        slot.false_starts = slot.false_starts + 1 if is_false_start else 0
+        if slot.false_starts >= _MAX_FALSE_STARTS:
+            raise WorkerError(
+                f'{slot.false_starts} workers in a row ended before they had a trial '
+                f'({loss.reason}). The last one said:\n{self._tail(slot)}'
+            )
+
+    def _look_at(self, slot: _Slot) -> None:
+        assert slot.process is not None
+        try:
+            process = psutil.Process(slot.process.pid)
+            used, status = process.memory_info().rss, process.status()
+        except psutil.Error:
+            return  # It has just ended.
+        if status != psutil.STATUS_STOPPED:
+            slot.stopped = None
+        elif slot.stopped is None:
+            slot.stopped = time.monotonic()
+        elif time.monotonic() - slot.stopped > _MAX_STOPPED_SECONDS:
+            self._kill(slot, 'its worker was stopped', counts=False)
+        if self._memory_bytes is not None and used > self._memory_bytes:
+            told = f'its worker used {used / 2**20:.0f} MiB of memory'
+            self._kill(slot, f'{told}, more than --worker_memory allows', counts=True)
+
+    def _kill_revoked(self) -> None:
+        # One that was stopped cannot end by itself.
+        running = {slot.worker: slot for slot in self._slots if slot.process is not None}
+        for worker in self._client.call('revoked', workers=list(running))['workers']:
+            self._kill(running[worker], 'it had lost its trial', counts=False)
+
+    def _kill(self, slot: _Slot, why: str, counts: bool) -> None:
+        assert slot.process is not None
+        if slot.killed is None:
+            slot.killed = Loss(why, counts, is_dead=True)
+            slot.process.kill()
+
+    def _end_all(self) -> None:
+        """Has all workers save and end; those that a second signal finds still there just end."""
+        running = [slot for slot in self._slots if slot.process is not None]
+        for slot in running:
+            assert slot.process is not None
+            slot.process.send_signal(signal.SIGTERM)
+            slot.process.send_signal(signal.SIGCONT)  # One that is stopped hears of nothing.
+        for slot in running:
+            assert slot.process is not None and slot.process.stdin is not None
+            slot.process.wait()
+            slot.process.stdin.close()
+            slot.process = None
+
+    def _tail(self, slot: _Slot) -> str:
+        with open(slot.log, 'rb') as file:
+            file.seek(slot.began)
+            lines = file.read().decode(errors='replace').splitlines()
+        return '\n'.join(lines[-_SHOWN_LINES:])
+
+    def _said(self, slot: _Slot) -> str:
+        """The message that a worker has ended with; '' for none."""
+        return f'\n{self._tail(slot)}'.rpartition('\nerror: ')[2].strip()
+
+
+def _told(code: int) -> Loss:
+    """Why a worker ended that nobody here has killed."""
+    if code >= 0:
+        # Its trial it has given back, or lost, by itself.
+        reason, counts = f'its worker ended with exit code {code}', code not in _GAVE_BACK
+    else:
+        name = signal.Signals(-code).name
+        reason, counts = f'its worker was ended by {name}', -code not in _FROM_OUTSIDE
+    return Loss(reason, counts, is_dead=True)
+
+
+@contextlib.contextmanager
+def presence(directory: JobPath) -> Iterator[None]:
+    """Held by each worker as long as it lives: see `wait_for_the_last`. In a store nobody waits."""
+    if not isinstance(directory, Path):
+        yield
+        return
+    with open(directory / _LOCK, 'a') as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+def wait_for_the_last(directory: Path, seconds: float = 20.0) -> None:
+    """Waits until no worker of an earlier search is left in a directory. They end with it.
+
+    Raises:
+        UserError: one is still there.
+    """
+    with open(directory / _LOCK, 'a') as file:
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise UserError(
+                        f'--job_log_dir={directory}: workers of an earlier search are still '
+                        'there (python -m paxtune.worker): end them first'
+                    ) from None
+                time.sleep(_TICK_SECONDS)
+
+
+def modules_of(value: Any) -> list[str]:
+    """The modules of the classes that a value is built of, or names, which workers must import.
+
+    Raises:
+        UserError: a class is defined in the script that was started.
+    """
+    import pyglove as pg
+
+    from paxtune.algorithms import DnaGenerator, VizierDesigner
+    from paxtune.algorithms.external import import_path
+
+    objects = pg.query(value, where=lambda part: isinstance(part, pg.Object), enter_selected=True)
+    found = {type(each).__module__ for each in objects.values()}
+    named = [each for each in objects.values() if isinstance(each, DnaGenerator | VizierDesigner)]
+    found |= set(filter(None, (import_path.module(each.maker) for each in named)))
+    if '__main__' in found:
+        raise UserError(
+            'workers are processes of their own, which cannot import what is defined in the '
+            'script that was started: put the experiment and its classes into a module'
+        )
+    return sorted(module for module in found if not module.startswith('pyglove'))

@@ -1,0 +1,111 @@
+"""`trial.json`: what happened to a trial, beside its checkpoints, for people and scripts."""
+
+import datetime
+import importlib.metadata
+import json
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from absl import logging
+
+from paxtune.study.export import content
+from trainer.runtime.directory import JobPath, write_json
+from trainer.symbolic.errors import is_disk_full
+
+if TYPE_CHECKING:
+    from paxtune.study.trial import Trial
+
+_FILE = 'trial.json'
+
+
+class TrialRecord:
+    """Keeps `trial.json` up to date.
+
+    It holds what the study knows of the trial (`paxtune.study.export.content`), the fingerprints of
+    its data, when it was started first, at which steps it was resumed, and where it ran: threads
+    are part of that, since bits depend on them. A study in memory has no such files.
+
+    Attributes:
+        content: what is written beside what the study knows.
+        is_resumed: whether this process went on from a checkpoint.
+        seconds_before: how long earlier processes have spent on the trial.
+    """
+
+    def __init__(
+        self, directory: JobPath | None, trial: 'Trial', data: Mapping[str, str], num_devices: int
+    ):
+        self._path = None if directory is None else directory / _FILE
+        before = (None if directory is None else read(directory)) or {}
+        self.seconds_before = max(float(before.get('seconds', 0.0)), trial.seconds)
+        self._started = _now()
+        self._num_devices = num_devices
+        self.is_resumed = False
+        self.content: dict[str, Any] = {
+            'data': dict(data),
+            'started': before.get('started', self._started.isoformat()),
+            'resumed_from': before.get('resumed_from', []),
+            'machine': machine() if num_devices else None,
+        }
+        self.write(trial)
+
+    @property
+    def seconds(self) -> float:
+        """How long the trial has run, in all processes."""
+        return self.seconds_before + (_now() - self._started).total_seconds()
+
+    def resumed(self, step: int) -> None:
+        """Notes that the trial went on from a checkpoint."""
+        self.is_resumed = True
+        self.content['resumed_from'].append(step)
+
+    def note_time(self, trial: 'Trial') -> None:
+        """Tells the study how long the trial ran, and on how many devices."""
+        trial.note(seconds=repr(self.seconds), devices=str(self._num_devices))
+
+    def write(self, trial: 'Trial') -> None:
+        """Writes the trial as it stands now; where the disk is full, another time."""
+        if self._path is None:
+            return
+        seconds = trial.seconds if trial.is_terminal else self.seconds
+        try:
+            write_json(self._path, content(trial) | {'seconds': seconds} | self.content)
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            logging.warning('%s was not written: %s', self._path, error)
+
+
+def read(directory: JobPath) -> dict[str, Any] | None:
+    """The record of the trial in a directory, or None where there is none."""
+    path = directory / _FILE
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def settle(directory: JobPath, trial: 'Trial') -> None:
+    """Brings the record of a terminal trial up to date, whose process died before it could."""
+    before = read(directory)
+    if before is not None and before['state'] != trial.state:
+        write_json(directory / _FILE, before | content(trial))
+
+
+def num_threads() -> int:
+    """How many threads this process computes with: the cores that it may use."""
+    if hasattr(os, 'sched_getaffinity'):  # Not on macOS.
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def machine() -> dict[str, Any]:
+    """Where this process computes."""
+    import jax
+
+    return {
+        'devices': [device.device_kind for device in jax.devices()],
+        'threads': num_threads(),
+        'versions': {name: importlib.metadata.version(name) for name in ('jax', 'jaxlib', 'flax')},
+    }
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)

@@ -1,0 +1,423 @@
+"""The tuner: asks the study for trials, runs them, and tells it what came of them."""
+
+import contextlib
+import itertools
+import shutil
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+
+import sqlalchemy
+
+from paxtune.config.search import Search
+from paxtune.objectives.metrics import split_name
+from paxtune.objectives.rewards import NonFiniteRewardError, Reward
+from paxtune.running.callbacks import Callback
+from paxtune.running.runners import Report, Runner, trial_directory
+from paxtune.running.trial_json import TrialRecord, settle
+from paxtune.schedulers import Pause, Stop
+from paxtune.search_space.constraints import Infeasible
+from paxtune.storage.database import DatabaseUnavailableError
+from paxtune.study import stop_requests
+from paxtune.study.checkpoint_retention import Retention, disk_bytes
+from paxtune.study.reasons import commonest
+from paxtune.study.study import Study
+from paxtune.study.trial import Trial
+from paxtune.study.trial_state import DetachedError, Loss
+from trainer.loop.train_loop import Interrupted
+from trainer.loop.train_metrics import NonFiniteLossError
+from trainer.runtime.directory import JobPath, is_local, write_text
+from trainer.runtime.signals import SkipTrial, StopTrial
+from trainer.runtime.throughput import SPEEDS
+from trainer.symbolic.errors import LostProcessError, UserError, is_disk_full
+
+
+class Paused(Exception):
+    """The study is not finished, and goes on in the next call. The message says why.
+
+    The trial that was running is in a checkpoint.
+    """
+
+
+class StudyStoppedError(Exception):
+    """An error of a trial stopped the study, as its search asks for. The message says which.
+
+    The trial goes on in the next call.
+    """
+
+
+class BadRewardError(UserError):
+    """The reward cannot be made of what is measured: no trial of this study can have one."""
+
+
+# What makes a trial infeasible without being an error of the program.
+_EXPECTED = (NonFiniteLossError, NonFiniteRewardError, SkipTrial, Infeasible)
+
+
+INTERRUPTED = 'interrupted'
+"""Why a search paused that was asked to by a signal."""
+
+_POLL_SECONDS = 0.5
+
+# How long a trial that found the disk full waits for room, and for how much at least.
+_ROOM_SECONDS = 60.0
+_LEAST_ROOM = 2**20
+
+
+def take_up(study: Study) -> None:
+    """Settles what an earlier process left: a request to pause, records that it did not write."""
+    stop_requests.resume(study.store)
+    if study.directory is not None:
+        for trial in study.trials:
+            if trial.is_terminal:
+                settle(trial_directory(study, trial), trial)
+
+
+class Tuner:
+    """Runs the trials of a study in this process, one after another.
+
+    A failure inside a trial (an exception, a loss that is not finite, no memory) makes that trial
+    infeasible, and the study goes on, unless its search says otherwise.
+
+    Attributes:
+        study: where trials come from.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        runner: Runner,
+        callbacks: Sequence[Callback] = (),
+        should_interrupt: Callable[[], bool] = lambda: False,
+    ):
+        """Makes a tuner.
+
+        Args:
+            study: an open study.
+            runner: what runs a trial.
+            callbacks: what listens.
+            should_interrupt: asked after every training step.
+        """
+        self.study = study
+        self._runner, self._callbacks = runner, list(callbacks)
+        self._interrupted = should_interrupt
+        self._began = time.monotonic()
+        self._seconds_left: float | None = None
+        self._asked_to_pause = False
+        self._pausing: Pause | None = None  # What the policy makes of the trial that runs.
+        self._aside = {trial.id for trial in study.trials if trial.is_paused}
+        self._is_detached = False
+        self._retention = Retention(study)
+
+    def run(self) -> None:
+        """Runs trials until the study is done.
+
+        Raises:
+            Paused: `should_interrupt` or `stops.pause` said so, or hours are used up.
+            StudyStoppedError: an error of a trial stops the study.
+            BadRewardError: the reward needs a metric that is not measured.
+        """
+        study = self.study
+        if not study.store.is_shared:
+            take_up(study)
+        with contextlib.ExitStack() as listening:
+            listening.callback(study.stop_asking)
+            for callback in self._callbacks:
+                callback.on_study_start(study)
+                listening.callback(callback.on_study_end, study)
+            while self._may_begin() and (trial := self._next()) is not None:
+                self._run_trial(trial)
+        if not study.is_done:
+            raise Paused(self._why_paused())
+
+    def _next(self) -> Trial | None:
+        while (trial := self.study.suggest()) is None:
+            self._tell_of_aside()
+            # There is nothing to do now; a trial that another worker loses may come.
+            if not self.study.store.is_shared or self.study.is_done or not self._may_begin():
+                return None
+            time.sleep(_POLL_SECONDS)
+        self._tell_of_aside()
+        return trial
+
+    def _tell_of_aside(self) -> None:
+        """Tells of trials that have ended while they were paused."""
+        for number in sorted(self._aside):
+            trial = self.study.trial(number)
+            if not trial.is_paused:
+                self._aside.remove(number)
+            if trial.is_terminal:
+                if self.study.directory is not None:
+                    settle(trial_directory(self.study, trial), trial)
+                for callback in self._callbacks:
+                    callback.on_trial_end(self.study, trial)
+
+    def _may_begin(self) -> bool:
+        self._refuse_failures()
+        self._asked_to_pause = stop_requests.is_paused(self.study.store)
+        self._seconds_left = None
+        return not self._should_pause()
+
+    def _run_trial(self, trial: Trial) -> None:
+        try:
+            directory = self._directory(trial)
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            self._lose_to_full_disk(trial, error)
+            return
+        record = TrialRecord(directory, trial, self.study.data, self._runner.num_devices)
+        self._began, self._pausing = time.monotonic(), None
+        self._seconds_left = self._left(record)
+        for callback in self._callbacks:
+            callback.on_trial_start(self.study, trial)
+        try:
+            self._attempt(trial, directory, record)
+        except _OutsideError as error:
+            raise error.args[0] from None
+        except DetachedError:
+            self._is_detached = True
+            raise
+        except (
+            BadRewardError,
+            DatabaseUnavailableError,
+            LostProcessError,
+            sqlalchemy.exc.SQLAlchemyError,
+        ):
+            raise
+        except Interrupted as interrupted:
+            self._put_back(trial, interrupted.step)
+        except Exception as error:
+            self._fail(trial, directory, error)
+        finally:
+            if not self._is_detached:
+                record.write(trial)
+        if trial.is_terminal:
+            for callback in self._callbacks:
+                callback.on_trial_end(self.study, trial)
+        self._retention.remove_unneeded()
+
+    def _attempt(self, trial: Trial, directory: JobPath | None, record: TrialRecord) -> None:
+        refused = reason = signal = None
+        try:
+            refused = self._runner.prepare(self.study, trial)
+            if refused is None:
+                reason = self._listen(trial, directory, record)
+        except DetachedError:
+            raise
+        except StopTrial as raised:
+            signal = raised
+        except Exception as error:
+            if not is_disk_full(error):  # The study's database may be on that disk.
+                record.note_time(trial)
+            raise
+        record.note_time(trial)
+        # Only now has the last save succeeded: a trial ends once, and cannot fail after that.
+        if refused is not None:
+            trial.fail(refused)
+        elif signal is not None:
+            _conclude(trial, signal)
+        elif reason is not None:
+            trial.end_early(reason)
+        else:
+            self._require_rewards(trial)
+            trial.complete()
+
+    def _listen(self, trial: Trial, directory: JobPath | None, record: TrialRecord) -> str | None:
+        """Runs a trial. Returns why it is to be stopped early; None if it came to its end."""
+        running = self._runner.run(self.study, trial, directory, self._should_leave)
+        with contextlib.closing(running) as reports:
+            for report in reports:
+                if trial.resumed and not trial.step:
+                    how = 'resumed' if report.resumed_from else 'restarted'
+                    trial.record(how, step=str(report.resumed_from))
+                if report.resumed_from and not record.is_resumed:
+                    record.resumed(report.resumed_from)
+                    with _outside():
+                        for callback in self._callbacks:
+                            callback.on_trial_resume(self.study, trial, report.resumed_from)
+                self._report(trial, report)
+                with _outside():
+                    record.write(trial)
+                if trial.id in stop_requests.stopped_trials(self.study.store):
+                    return 'stopped by request'
+                self._asked_to_pause = stop_requests.is_paused(self.study.store)
+                verdict = None if report.is_last else self.study.judge(trial)
+                if isinstance(verdict, Stop):
+                    return verdict.reason
+                self._pausing = verdict
+        return None
+
+    def _put_back(self, trial: Trial, step: int) -> None:
+        """Lets go of a trial that is in a checkpoint: it is paused, or goes on in a later call."""
+        if self._pausing is None:
+            trial.release(f'after step {step}')
+            return
+        trial.pause(step, self._pausing.reason)
+        self._aside.add(trial.id)
+        for callback in self._callbacks:
+            callback.on_trial_pause(self.study, trial, self._pausing.reason)
+
+    def _report(self, trial: Trial, report: Report) -> None:
+        with _about_rewards():
+            measurement = trial.report(report.step, report.metrics, report.checkpoint)
+        space = self.study.space
+        has_all = report.is_last or (space.is_tunable and not space.sub_experiments)
+        if has_all and not measurement.rewards:
+            # Tells now what the end of the trial would.
+            self._require_rewards(trial, report.is_last)
+        with _outside():
+            for callback in self._callbacks:
+                callback.on_measurement(self.study, trial, measurement)
+
+    def _require_rewards(self, trial: Trial, is_last: bool = True) -> None:
+        """Raises BadRewardError unless the rewards can be made of the trial's final metrics."""
+        if not trial.measurements:
+            return
+        with _about_rewards():
+            metrics = trial.final_metrics()
+            for reward in self.study.rewards:
+                # Nothing is timed in the first step of a process, which may be the last of a trial.
+                if not (_is_of_speed(reward) and (trial.resumed or not is_last)):
+                    reward.value(metrics)
+
+    def _fail(self, trial: Trial, directory: JobPath | None, error: Exception) -> None:
+        if is_disk_full(error):
+            self._lose_to_full_disk(trial, error)
+            return
+        # Whatever a trial raises is that trial's. The traceback is kept beside it.
+        if directory is not None:
+            try:
+                write_text(directory / 'error.txt', traceback.format_exc())
+            except OSError as full:
+                if not is_disk_full(full):
+                    raise
+        if _stops_study(self.study.search, error):
+            raise StudyStoppedError(
+                f'trial {trial.id} raised {_reason(error)}, which stops the study '
+                '(search.errors_to_skip, search.errors_to_stop_study)'
+            ) from error
+        trial.fail(_reason(error), is_error=not isinstance(error, _EXPECTED))
+
+    def _lose_to_full_disk(self, trial: Trial, error: Exception) -> None:
+        """Gives a trial back, whatever its decisions are, once there may be room for it."""
+        if self.study.directory is not None and is_local(self.study.directory):
+            self._wait_for_room(self.study.directory, trial_directory(self.study, trial))
+        trial.lose(Loss(f'the disk is full: {_reason(error)}', counts=True, is_dead=True))
+
+    def _wait_for_room(self, disk: JobPath, directory: JobPath) -> None:
+        # Until then all attempts would fail at once, those of other workers too, and be used up.
+        wanted = max(_LEAST_ROOM, disk_bytes(directory))
+        end = time.monotonic() + _ROOM_SECONDS
+        while shutil.disk_usage(disk).free < wanted and time.monotonic() < end:
+            if self._should_pause():
+                return
+            time.sleep(_POLL_SECONDS)
+
+    def _refuse_failures(self) -> None:
+        failed = [trial.id for trial in self.study.trials if trial.is_failed]
+        most = self.study.search.max_failures
+        if most is not None and len(failed) > most:
+            raise StudyStoppedError(
+                f'{len(failed)} trials have failed ({", ".join(map(str, failed))}), and '
+                f'search.max_failures is {most}: see error.txt in their directories'
+            )
+        in_a_row = self.study.search.max_consecutive_failures
+        if in_a_row is not None and len(last := self._last_failures()) >= in_a_row:
+            reasons = commonest(trial.reason or '' for trial in last)
+            told = ''.join(f'\n  {count} × {reason}' for count, reason in reasons)
+            raise StudyStoppedError(
+                f'the last {len(last)} trials have all failed '
+                f'(search.max_consecutive_failures={in_a_row}):{told}\n'
+            )
+
+    def _last_failures(self) -> list[Trial]:
+        ended = [trial for trial in self.study.trials if trial.is_terminal]
+        own = [trial for trial in ended if not trial.is_imported]
+        own.sort(key=lambda trial: (trial.completed, trial.id), reverse=True)
+        return list(itertools.takewhile(lambda trial: trial.is_failed, own))
+
+    def _directory(self, trial: Trial) -> JobPath | None:
+        if self.study.directory is None:
+            return None
+        directory = trial_directory(self.study, trial)
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
+
+    def _left(self, record: TrialRecord) -> float | None:
+        """The seconds that this attempt may take, by the study's budgets of hours."""
+        search = self.study.search
+        ended = [each for each in self.study.trials if not each.is_imported]
+        left = []
+        if search.max_hours is not None:
+            spent = sum(trial.seconds for trial in ended if trial.is_terminal)
+            left.append(search.max_hours * 3600 - spent)
+        if search.max_device_hours is not None and (devices := self._runner.num_devices):
+            spent = sum(trial.seconds * trial.devices for trial in ended if trial.is_terminal)
+            left.append((search.max_device_hours * 3600 - spent) / devices)
+        return min(left) - record.seconds_before if left else None
+
+    def _is_late(self) -> bool:
+        left = self._seconds_left
+        return left is not None and time.monotonic() - self._began > left
+
+    def _should_leave(self) -> bool:
+        """Whether the trial that runs is to save itself now."""
+        return self._should_pause() or self._pausing is not None
+
+    def _should_pause(self) -> bool:
+        return self._interrupted() or self._is_late() or self._asked_to_pause
+
+    def _why_paused(self) -> str:
+        if self._interrupted():
+            return INTERRUPTED
+        return 'python -m paxtune.studies stop asked for it'
+
+
+def _is_of_speed(reward: Reward) -> bool:
+    return any(split_name(metric.name)[0] in SPEEDS for metric in reward.metrics)
+
+
+class _OutsideError(Exception):
+    """Holds an error that is not the trial's own."""
+
+
+@contextlib.contextmanager
+def _outside() -> Iterator[None]:
+    """Around what is not the trial's own code: callbacks, records."""
+    try:
+        yield
+    except Exception as error:
+        raise _OutsideError(error) from error
+
+
+@contextlib.contextmanager
+def _about_rewards() -> Iterator[None]:
+    """Around what makes rewards: what is wrong with them is wrong for all trials."""
+    try:
+        yield
+    except UserError as error:
+        path = '' if str(error).startswith('search.') else 'search.'
+        raise BadRewardError(f'{path}{error}') from error
+
+
+def _conclude(trial: Trial, signal: StopTrial) -> None:
+    if signal.reward is not None or signal.metrics is not None:
+        trial.conclude(signal.reason, signal.reward, signal.metrics)
+    else:
+        trial.end_early(signal.reason)
+
+
+def _stops_study(search: Search, error: Exception) -> bool:
+    if any(pattern.matches(error) for pattern in search.errors_to_stop_study):
+        return True
+    if search.errors_to_skip is None or isinstance(error, _EXPECTED):
+        return False
+    return not any(pattern.matches(error) for pattern in search.errors_to_skip)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, _EXPECTED):
+        return str(error)
+    text = str(error).strip().split('\n')[0]
+    return f'{type(error).__name__}: {text}' if text else type(error).__name__

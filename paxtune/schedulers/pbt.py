@@ -1,0 +1,236 @@
+"""A population that trains together: the worst go on from the weights of the best."""
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+import pyglove as pg
+
+from paxtune.algorithms.base import Request
+from paxtune.objectives.rewards import Reward
+from paxtune.schedulers.base import Curve, Fork, Pause, Policy, Promote, Wait, reward_score
+from paxtune.schedulers.perturbation import names_of, numbers, perturbed
+from paxtune.schedulers.rungs import spent_at
+from paxtune.search_space.decisions import Decisions
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.names import nearest
+
+_MAX_TRIES = 10
+_ENDED = ('completed', 'stopped')
+
+
+class PopulationBasedTraining(Policy):
+    """Population-based training (Jaderberg et al. 2017), one generation after the other.
+
+    All members are paused at every interval. Once the last of them has come there, each of the
+    worst is replaced by a trial that goes on from the state of one of the best, drawn at random,
+    with its choices, and with its numbers perturbed; then all go on. So decisions change while
+    weights train, and what comes out is a schedule. Members wait for each other, so the outcome is
+    the same for any number of workers. A study of `num_trials` makes so many forks as are left
+    after the first population; those that survive train to their ends.
+
+    Attributes:
+        population_size: how many members train together.
+        interval: what they spend from one generation to the next, in `unit`.
+        quantile: the share of the population that is replaced, and that is forked from.
+        perturbation: numbers are multiplied by this, or divided, within their ranges; whole
+            numbers change by at least one.
+        resample_probability: how often a number is drawn anew instead, on its scale.
+        decisions: the paths of the numbers that are perturbed; None for all. Weights must fit: name
+            them where another one says how large the model is.
+
+    Example:
+        >>> from paxtune.objectives.measurement import Measurement
+        >>> from paxtune.objectives.rewards import MetricReward
+        >>> loss = MetricReward('minimize', 'loss')
+        >>> def member(id: int, value: float) -> Curve:
+        ...     measured, made = [Measurement(10, {}, (value,))], {'x': id / 10}
+        ...     return Curve(id, 'paused', measured, [10.0], 100.0, [10], made)
+        >>> policy = PopulationBasedTraining(population_size=2, interval=10)
+        >>> curves = [member(1, 0.5), member(2, 0.7)]
+        >>> request = Request(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0))), 0, 3, list)
+        >>> fork = policy.next(curves, loss, request, may_begin=True)
+        >>> fork.trial, fork.step, fork.replaces
+        (1, 10, 2)
+    """
+
+    population_size: int
+    interval: float
+    quantile: float = 0.25
+    perturbation: float = 1.2
+    resample_probability: float = 0.25
+    decisions: list[str] | None = None
+
+    def check(self) -> None:
+        super().check()
+        if self.population_size < 2:
+            raise ValueError(f'population_size must be at least 2: {self.population_size}')
+        if not 0.0 < self.interval < math.inf:
+            raise ValueError(f'interval must be greater than 0: {self.interval}')
+        if not 0.0 < self.quantile <= 0.5:
+            raise ValueError(f'quantile must lie above 0, and be at most 0.5: {self.quantile}')
+        if not 1.0 < self.perturbation < math.inf:
+            raise ValueError(f'perturbation must be greater than 1: {self.perturbation}')
+        if not 0.0 <= self.resample_probability <= 1.0:
+            raise ValueError(
+                f'resample_probability must be from 0 to 1: {self.resample_probability}'
+            )
+        if self.decisions is not None and not self.decisions:
+            raise ValueError('decisions must name a number to perturb; None stands for all')
+
+    @property
+    def pauses(self) -> bool:
+        return True
+
+    @property
+    def forks(self) -> bool:
+        return True
+
+    def judge(self, curve: Curve, others: Sequence[Curve], reward: Reward | None) -> Pause | None:
+        reward_score(self, reward)
+        last = curve.measurements[-1]
+        # One that was promoted or forked is measured again up to where it was paused.
+        if last.reward is None or last.step <= _origin(curve):
+            return None
+        reached = self._generation_at(curve, last.step)
+        if not reached or reached <= self._generation(curve, {each.id: each for each in others}):
+            return None
+        return Pause(f'reward {last.reward:.6g} at step {last.step}, in generation {reached}')
+
+    def next(
+        self, curves: Sequence[Curve], reward: Reward | None, request: Request, may_begin: bool
+    ) -> Promote | Fork | Wait | None:
+        score = reward_score(self, reward)
+        is_growing = len(curves) < self.population_size and not any(map(_went_on, curves))
+        if is_growing and may_begin:
+            return None
+        known = {curve.id: curve for curve in curves}
+        generations = {curve.id: self._generation(curve, known) for curve in curves}
+        replaced = {curve.replaces for curve in curves}
+        living = [each for each in curves if each.id not in replaced and each.state not in _ENDED]
+        paused = [each for each in living if each.state == 'paused']
+        now = min((generations[each.id] for each in paused), default=0)
+        behind = [each for each in living if generations[each.id] < now]
+        if paused and not behind:
+            here = [each for each in paused if generations[each.id] == now]
+            forks = [
+                each for each in curves if self._birth(each, known) == now and each.forked_from
+            ]
+            if may_begin and (fork := self._fork(living, here, len(forks), now, score, request)):
+                return fork
+            first = min(here, key=lambda each: each.id)
+            return Promote(first.id, f'the population has come to generation {now}')
+        if any(each.state == 'waiting' for each in living):
+            return None
+        return Wait(f'the population is still on its way to generation {now or 1}')
+
+    def _fork(
+        self,
+        living: Sequence[Curve],
+        here: Sequence[Curve],
+        num_forks: int,
+        generation: int,
+        score: Callable[[float], float],
+        request: Request,
+    ) -> Fork | None:
+        """The next fork of a generation; None where all are made.
+
+        Args:
+            living: those whose place nobody has taken.
+            here: those of them that are paused in this generation.
+            num_forks: how many forks were made in this generation.
+            generation: its number.
+            score: turns rewards such that more is better.
+            request: what decisions are made of.
+        """
+        scores = {
+            each.id: score(value)
+            for each in living
+            if (value := self._value(each, generation)) is not None
+        }
+        size = len(scores) + num_forks
+        count = min(max(1, int(self.quantile * size)), size // 2)
+        ranked = sorted(scores, key=lambda id_: (-scores[id_], id_))
+        paused = {each.id: each for each in here}
+        best = [paused[id_] for id_ in ranked[:count] if id_ in paused]
+        worst = [id_ for id_ in ranked[len(ranked) - count + num_forks :] if id_ in paused]
+        if num_forks >= count or not best or not worst:
+            return None
+        rng = request.rng()
+        parent, child = rng.choice(best), worst[-1]
+        told = (
+            f'trial {child} was number {ranked.index(child) + 1} of {size} in '
+            f'generation {generation}, trial {parent.id} number {ranked.index(parent.id) + 1}'
+        )
+        decisions = self._perturbed(parent.decisions, request, rng)
+        return Fork(parent.id, parent.pauses[-1], decisions, child, told)
+
+    def _perturbed(self, parent: Decisions, request: Request, rng: random.Random) -> Decisions:
+        for _ in range(_MAX_TRIES):
+            made = perturbed(
+                request.spec,
+                parent,
+                rng,
+                self.perturbation,
+                self.resample_probability,
+                self.decisions,
+            )
+            if request.infeasible(made) is None:
+                return made
+        return dict(parent)
+
+    def _value(self, curve: Curve, generation: int) -> float | None:
+        """The reward of a trial where it was paused in a generation; None if it never was."""
+        for step in curve.pauses:
+            if self._generation_at(curve, step) == generation:
+                return next((m.reward for m in curve.measurements if m.step == step), None)
+        return None
+
+    def _generation_at(self, curve: Curve, step: int) -> int:
+        return int(spent_at(curve, step) // self.interval)
+
+    def _generation(self, curve: Curve, known: Mapping[int, Curve]) -> int:
+        """The generation in which a trial was paused last, or was forked; 0 before."""
+        paused = self._generation_at(curve, curve.pauses[-1]) if curve.pauses else 0
+        return max(paused, self._birth(curve, known))
+
+    def _birth(self, curve: Curve, known: Mapping[int, Curve]) -> int:
+        """The generation in which a trial was forked; 0 if it was not.
+
+        Args:
+            curve: the trial.
+            known: the other trials by id.
+        """
+        if curve.forked_from is None:
+            return 0
+        parent, step = curve.forked_from
+        # What trials have spent is known where they were measured: not of a fork at its beginning.
+        for each in (known.get(parent), known.get(curve.replaces or 0)):
+            if each is not None:
+                return self._generation_at(each, step)
+        # Both turned out infeasible.
+        return int((step if self.unit == 'steps' else min(curve.spent, default=0)) // self.interval)
+
+    def check_space(self, spec: pg.DNASpec) -> None:
+        known = sorted({name for point in numbers(spec) for name in names_of(point)})
+        if not known:
+            raise UserError(
+                'PopulationBasedTraining perturbs numbers, and the space has none: make one with '
+                'floatv or intv, or use another policy'
+            )
+        for index, name in enumerate(self.decisions or ()):
+            if name not in known:
+                path = pg.KeyPath(['decisions', index], self.sym_path)
+                hint = nearest(name, known) or f'Those that are: {", ".join(known)}.'
+                raise UserError(f'{path}: {name!r} is no number of the search space. {hint}')
+
+
+def _went_on(curve: Curve) -> bool:
+    """Whether the first generation is over for a trial."""
+    return curve.forked_from is not None or (bool(curve.pauses) and curve.state != 'paused')
+
+
+def _origin(curve: Curve) -> int:
+    """The step from which a trial went on last; -1 if it is the first time."""
+    forked = curve.forked_from[1] if curve.forked_from is not None else -1
+    return max(forked, *curve.pauses) if curve.pauses else forked

@@ -1,0 +1,68 @@
+"""Decisions with their numbers perturbed: multiplied, divided, or drawn anew."""
+
+import random
+from collections.abc import Collection, Sequence
+
+import pyglove as pg
+
+from paxtune.algorithms.encoding.sampling import draw_point
+from paxtune.search_space.decisions import Decisions, Point, decide, ids, is_integer, points
+from paxtune.search_space.labels import path
+
+
+def perturbed(
+    spec: pg.DNASpec,
+    parent: Decisions,
+    rng: random.Random,
+    factor: float,
+    resample_probability: float,
+    names: Collection[str] | None,
+) -> Decisions:
+    """Decisions whose numbers are other ones, within their ranges. Choices stay.
+
+    Args:
+        spec: the space.
+        parent: what is perturbed.
+        rng: what changes are drawn from.
+        factor: what a number is multiplied by, or divided, as chance will have it. A whole number
+            changes by at least one.
+        resample_probability: how often a number is drawn anew instead, on its scale.
+        names: ids or paths of the numbers; None for all.
+
+    Example:
+        >>> spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-4, 1.0, 'log'), kind=pg.oneof('ab')))
+        >>> perturbed(spec, {'rate': 0.1, 'kind': 1}, random.Random(1), 2.0, 0.0, None)
+        {'rate': 0.05, 'kind': 1}
+    """
+
+    def choose(point: Point) -> Sequence[int] | float:
+        if not isinstance(point, pg.geno.Float):
+            return [int(parent[id_]) for id_ in ids(point)]
+        number = parent[point.id.path]
+        if names is not None and not names_of(point) & set(names):
+            return number
+        if rng.random() < resample_probability:
+            return draw_point(point, rng)
+        return _moved(point, number, factor if rng.random() < 0.5 else 1.0 / factor)
+
+    return decide(spec, choose)
+
+
+def numbers(spec: pg.DNASpec) -> list[pg.geno.Float]:
+    """The decision points of a space that are numbers of a range."""
+    return [point for point in points(spec) if isinstance(point, pg.geno.Float)]
+
+
+def names_of(point: pg.geno.Float) -> set[str]:
+    """What people may call a number: its id, or its path in the concrete experiment."""
+    return {point.id.path, path(point.id.path)}
+
+
+def _moved(point: pg.geno.Float, number: float, factor: float) -> int | float:
+    low, high = point.min_value, point.max_value
+    if not is_integer(point):
+        return float(min(max(number * factor, low), high))
+    moved = round(number * factor)
+    if moved == number:
+        moved = int(number) + (1 if factor > 1.0 else -1)
+    return int(min(max(moved, low), high))

@@ -1,0 +1,98 @@
+"""Symbolic values for search spaces that are given as a `pg.DNASpec`, without a value."""
+
+import ast
+import contextlib
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pyglove as pg
+
+from paxtune.search_space.decisions import is_integer
+from paxtune.search_space.labels import label
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.ranges import intv
+
+_Items = Sequence[tuple[Sequence[Any], Any]]
+"""Values, and the keys of the path at which each stands."""
+
+
+def value_of(spec: pg.DNASpec) -> Any:
+    """A symbolic value with the decisions of a space, in the same order.
+
+    A decision stands where its location says, and a candidate is its literal value where the space
+    has those. So people see of the value that the space was made of what the space has kept. Where
+    the locations say nothing (`pg.geno.space([pg.geno.oneof(…), pg.geno.oneof(…)])`), decisions
+    are called `decision_0` and so on.
+
+    A DNA of the space is one of the value, too.
+
+    Raises:
+        UserError: the space holds a point that is no choice and no range.
+
+    Example:
+        >>> spec = pg.dna_spec(pg.Dict(x=pg.oneof([5, 6]), y=[0, pg.oneof(['a', 'b'])]))
+        >>> value = value_of(spec)
+        >>> pg.materialize(value, pg.DNA([1, 0]))
+        {x=6, y=[0: None, 1: 'a']}
+    """
+    elements = list(spec.elements) if isinstance(spec, pg.geno.Space) else [spec]
+    decisions = [_decision(element) for element in elements]
+    try:
+        return _nested([(e.location.keys, d) for e, d in zip(elements, decisions, strict=True)])
+    except ValueError:
+        return pg.Dict({f'decision_{i}': decision for i, decision in enumerate(decisions)})
+
+
+def _decision(point: pg.DNASpec) -> Any:
+    if isinstance(point, pg.geno.Choices):
+        literals = point.literal_values or range(len(point.candidates))
+        candidates = [
+            value_of(candidate) if candidate.elements else _read(literal)
+            for candidate, literal in zip(point.candidates, literals, strict=True)
+        ]
+        if point.num_choices == 1:
+            return pg.oneof(candidates)
+        order = {'distinct': point.distinct, 'sorted': point.sorted}
+        return pg.manyof(point.num_choices, candidates, **order)
+    if not isinstance(point, pg.geno.Float):
+        raise UserError(
+            f'{point.id or "the space"}: a paxtune study holds choices and ranges, no '
+            f'{type(point).__name__}. Use pg.oneof, pg.manyof, pg.permutate, pg.floatv or '
+            "paxtune.intv there, or backend='in-memory'."
+        )
+    if is_integer(point):
+        return intv(int(point.min_value), int(point.max_value), point.scale)
+    return pg.floatv(point.min_value, point.max_value, point.scale)
+
+
+def _read(literal: Any) -> Any:
+    """The candidate that a space shows as `literal`, where it is a plain value; else a text."""
+    if not isinstance(literal, str):
+        return label(literal)
+    if literal in ('None', 'True', 'False') or literal[:1] in ('"', "'"):
+        with contextlib.suppress(SyntaxError, ValueError):
+            return ast.literal_eval(literal)
+    return literal
+
+
+def _nested(items: _Items) -> Any:
+    """Mappings and lists with values in them.
+
+    Raises:
+        ValueError: there are none that hold these values at their paths, and in this order.
+    """
+    if len(items) == 1 and not items[0][0]:
+        return items[0][1]
+    if not all(path for path, _ in items):
+        raise ValueError('one place for several values')
+    built = {}
+    for key, group in itertools.groupby(items, key=lambda item: item[0][0]):
+        if key in built:
+            raise ValueError(f'what is in {key} is not in a row')
+        built[key] = _nested([(path[1:], value) for path, value in group])
+    if all(isinstance(key, str) for key in built):
+        return pg.Dict(built)
+    if all(isinstance(key, int) and key >= 0 for key in built) and sorted(built) == list(built):
+        return pg.List([built.get(index) for index in range(max(built) + 1)])
+    raise ValueError(f'{list(built)} are no keys of a mapping, and no indices in order')

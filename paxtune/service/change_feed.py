@@ -1,0 +1,138 @@
+"""The trials of a study as they are sent, and what has changed since a client last asked."""
+
+import itertools
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from paxtune.storage.vizier_store import STATES, Store, TrialProto
+from paxtune.study import trial_state
+
+_PAGE_BYTES = 4 * 2**20
+_KEPT_DELETIONS = 10_000
+
+
+class Rows:
+    """The bytes of all trials, each with the revision in which it was changed last.
+
+    Revisions count the changes since this was made; the epoch tells the revisions of one from those
+    of another. Not for several threads at once.
+    """
+
+    def __init__(self, store: Store) -> None:
+        """Reads all trials of a study."""
+        self._store = store
+        self._epoch, self._revision = uuid.uuid4().hex, 0
+        # In the order in which they were changed.
+        self._rows: dict[int, tuple[int, bytes]] = {}
+        self._deleted: list[tuple[int, int]] = []
+        self._unended: dict[int, int] = {}
+        self._paused: dict[int, int] = {}
+        self._database_version: int | None = None
+        self.refresh()
+
+    def __contains__(self, id_: int) -> bool:
+        return id_ in self._rows
+
+    def __getitem__(self, id_: int) -> bytes:
+        return self._rows[id_][1]
+
+    @property
+    def ids(self) -> list[int]:
+        """The numbers of all trials, in order."""
+        return sorted(self._rows)
+
+    @property
+    def max_id(self) -> int:
+        """The highest number; 0 where there is no trial."""
+        return max(self._rows, default=0)
+
+    def read(self, id_: int) -> TrialProto:
+        """One trial."""
+        return TrialProto.FromString(self[id_])
+
+    def unended(self, state: int) -> list[int]:
+        """The numbers of the trials that are ACTIVE, or REQUESTED, in order."""
+        return sorted(id_ for id_, each in self._unended.items() if each == state)
+
+    @property
+    def all_unended(self) -> dict[int, int | None]:
+        """All trials that have not ended, each with the step at which it is paused, or None."""
+        return {id_: self._paused.get(id_) for id_ in self._unended}
+
+    def is_paused(self, id_: int) -> bool:
+        """Whether a trial is put aside until it is promoted."""
+        return id_ in self._paused
+
+    def put(self, proto: TrialProto) -> None:
+        """Takes note of a trial that was written."""
+        self._put(proto, proto.SerializeToString())
+
+    def forget(self, id_: int) -> None:
+        """Takes note of a trial that was deleted."""
+        self._rows.pop(id_, None)
+        self._unended.pop(id_, None)
+        self._paused.pop(id_, None)
+        self._revision += 1
+        self._deleted = [*self._deleted, (self._revision, id_)][-_KEPT_DELETIONS:]
+
+    def refresh(self) -> bool:
+        """Reads everything again where another process has written to the database.
+
+        Returns:
+            Whether one has.
+        """
+        version = self._store.database.version()
+        if version == self._database_version:
+            return False
+        present = {int(proto.id): proto for proto in self._store.trials()}
+        for id_ in set(self._rows) - set(present):
+            self.forget(id_)
+        for id_, proto in present.items():
+            content = proto.SerializeToString()
+            if id_ not in self or self[id_] != content:
+                self._put(proto, content)
+        self._database_version = version
+        return True
+
+    def changes(self, epoch: str, since: int) -> dict[str, Any]:
+        """See `Hub.changes`."""
+        oldest = self._deleted[0][0] if len(self._deleted) >= _KEPT_DELETIONS else 0
+        reset = epoch != self._epoch or since < oldest
+        if reset:
+            since = 0
+        page: list[bytes] = []
+        size, upto, more = 0, self._revision, False
+        for id_ in self._changed_since(since):
+            revision, content = self._rows[id_]
+            if page and size + len(content) > _PAGE_BYTES:
+                more = True
+                break
+            page.append(content)
+            size, upto = size + len(content), revision
+        gone = [id_ for revision, id_ in self._deleted if revision > since and not reset]
+        return {
+            'epoch': self._epoch,
+            'revision': upto if more else self._revision,
+            'reset': reset,
+            'more': more,
+            'deleted': [id_ for id_ in gone if id_ not in self],
+            'trials': page,
+        }
+
+    def _changed_since(self, since: int) -> Iterator[int]:
+        newest = itertools.takewhile(lambda id_: self._rows[id_][0] > since, reversed(self._rows))
+        return reversed(list(newest))
+
+    def _put(self, proto: TrialProto, content: bytes) -> None:
+        id_ = int(proto.id)
+        self._revision += 1
+        self._rows.pop(id_, None)  # It becomes the last one.
+        self._rows[id_] = (self._revision, content)
+        self._paused.pop(id_, None)
+        if (step := trial_state.paused_at(proto)) is not None:
+            self._paused[id_] = step
+        if STATES[proto.state] in ('ACTIVE', 'REQUESTED'):
+            self._unended[id_] = proto.state
+        else:
+            self._unended.pop(id_, None)

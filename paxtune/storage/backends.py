@@ -1,0 +1,242 @@
+"""What SQLite and PostgreSQL do differently."""
+
+import fcntl
+import sqlite3
+import time
+import urllib.parse
+from pathlib import Path
+from typing import Any, Protocol
+
+import sqlalchemy
+
+from trainer.symbolic.errors import UserError
+
+WAIT = 60.0
+"""Seconds until another process must have written what it is writing."""
+
+PATIENCE = 2.0
+"""Seconds until a database is held by another: a server takes a moment to miss a dead client."""
+
+
+class DatabaseUnavailableError(Exception):
+    """The database cannot be reached now, or the connection to it was lost."""
+
+
+class Kind(Protocol):
+    """A kind of database.
+
+    Attributes:
+        shown: the name of the database in messages, without a password.
+        exclusive: the statement that begins a transaction, alone among all that write.
+    """
+
+    shown: str
+    exclusive: str
+
+    def engine(self) -> sqlalchemy.Engine:
+        """Has one connection, which is made when it is first used."""
+
+    def version(self, connection: sqlalchemy.Connection) -> int:
+        """As `Database.version`."""
+
+    def hold(self, connection: sqlalchemy.Connection) -> None:
+        """As `Database.hold`."""
+
+    def let_go(self) -> None:
+        """Ends what `hold` began."""
+
+    def is_passing(self, error: Any) -> bool:
+        """Whether what failed, an OperationalError of the driver, may work later."""
+
+    def reason(self, error: Exception) -> str:
+        """What the driver said, for people."""
+
+
+class Sqlite:
+    """An SQLite database: a file, or in memory."""
+
+    exclusive = 'BEGIN IMMEDIATE'
+
+    def __init__(self, path: Path | None, read_only: bool) -> None:
+        self.shown = 'memory' if path is None else str(path)
+        self._path = path
+        self._read_only = read_only
+        self._held: Any = None
+
+    def engine(self) -> sqlalchemy.Engine:
+        engine = sqlalchemy.create_engine(
+            self._url(),
+            # By itself the driver begins transactions that let others write between what is read
+            # and what is written.
+            connect_args={'check_same_thread': False, 'timeout': WAIT, 'isolation_level': None},
+            poolclass=sqlalchemy.StaticPool,
+            hide_parameters=True,
+        )
+        if self._read_only:
+            sqlalchemy.event.listen(engine, 'connect', _only_read)
+        return engine
+
+    def _url(self) -> sqlalchemy.URL:
+        if self._path is None:
+            return sqlalchemy.URL.create('sqlite')
+        if not self._read_only:
+            return sqlalchemy.URL.create('sqlite', database=str(self._path))
+        database = 'file:' + urllib.parse.quote(str(self._path.absolute()))
+        # Not 'ro': what a killed process has half written is undone before anything can be read.
+        query = {'mode': 'rw', 'uri': 'true'}
+        return sqlalchemy.URL.create('sqlite', database=database, query=query)
+
+    def version(self, connection: sqlalchemy.Connection) -> int:
+        return int(connection.exec_driver_sql('PRAGMA data_version').scalar_one())
+
+    def hold(self, connection: sqlalchemy.Connection) -> None:
+        if self._path is None or self._held is not None:
+            return
+        # Never deleted: a lock on a deleted file keeps nobody out.
+        file = open(f'{self._path}.service', 'a')  # noqa: SIM115
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise UserError(_held_by_another(self.shown)) from None
+        self._held = file
+
+    def let_go(self) -> None:
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+    def is_passing(self, error: Any) -> bool:
+        # SQLITE_ERROR is a statement that makes no sense: a column that is not there.
+        return bool(error.sqlite_errorcode != sqlite3.SQLITE_ERROR)
+
+    def reason(self, error: Exception) -> str:
+        return str(getattr(error, 'orig', error))
+
+
+def _only_read(connection: Any, unused: object) -> None:
+    connection.execute('PRAGMA query_only = ON')
+
+
+# Advisory locks are numbers, which all programs of a database share: these are ours.
+_WRITING = 0x70617874756E65
+_HELD = _WRITING + 1
+
+
+class Postgres:
+    """A database of a PostgreSQL server."""
+
+    # Released by the server when the transaction ends, however it ends.
+    exclusive = f'SELECT pg_advisory_xact_lock({_WRITING})'
+
+    def __init__(self, url: sqlalchemy.URL, read_only: bool) -> None:
+        place = (url.host, url.port, url.database)
+        self.shown = sqlalchemy.URL.create(
+            'postgresql', url.username, None, *place
+        ).render_as_string()
+        self._url = url.set(drivername='postgresql+psycopg')
+        self._read_only = read_only
+        self._connections = 0
+        self._is_held = False
+
+    def engine(self) -> sqlalchemy.Engine:
+        options = f'-c lock_timeout={WAIT}s'
+        if self._read_only:
+            options += ' -c default_transaction_read_only=on'
+        arguments = {
+            'application_name': 'paxtune',
+            'connect_timeout': '10',
+            'options': options,
+            # A server that is gone without a word is missed within half a minute.
+            'keepalives_idle': '10',
+            'keepalives_interval': '5',
+            'keepalives_count': '4',
+            'tcp_user_timeout': '30000',
+        }
+        try:
+            engine = sqlalchemy.create_engine(
+                self._url,
+                connect_args={k: v for k, v in arguments.items() if k not in self._url.query},
+                poolclass=sqlalchemy.StaticPool,
+                # What was lost between two calls, as by a restart, nobody needs to know of.
+                pool_pre_ping=True,
+                hide_parameters=True,
+            )
+        except ModuleNotFoundError as error:
+            raise UserError(
+                f"{self.shown}: PostgreSQL needs psycopg: pip install 'paxtune[postgres]'"
+            ) from error
+        sqlalchemy.event.listen(engine, 'connect', self._connected)
+        return engine
+
+    def _connected(self, driver: Any, unused: object) -> None:
+        # Another may have held the database, and written, while there was no connection.
+        self._connections += 1
+        try:
+            if self._is_held and not _take(driver):
+                raise DatabaseUnavailableError(_held_by_another(self.shown))
+        except BaseException:
+            driver.close()
+            raise
+
+    def version(self, connection: sqlalchemy.Connection) -> int:
+        return self._connections
+
+    def hold(self, connection: sqlalchemy.Connection) -> None:
+        if not self._is_held and not _take(connection.connection.driver_connection):
+            raise UserError(_held_by_another(self.shown))
+        self._is_held = True
+
+    def let_go(self) -> None:
+        self._is_held = False  # The server's lock went with the connection.
+
+    def is_passing(self, error: Any) -> bool:
+        return True
+
+    def reason(self, error: Exception) -> str:
+        text = ' '.join(str(getattr(error, 'orig', error)).split())
+        for secret in (self._url.password, self._url.query.get('password')):
+            text = text.replace(str(secret), '***') if secret else text
+        return text
+
+
+def _take(driver: Any) -> bool:
+    """Takes the lock that lasts as long as the connection. Returns whether it is to be had."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        (taken,) = driver.execute(f'SELECT pg_try_advisory_lock({_HELD})').fetchone()
+        driver.rollback()
+        if taken or time.monotonic() > deadline:
+            return bool(taken)
+        time.sleep(0.05)
+
+
+def _held_by_another(shown: str) -> str:
+    return f'{shown}: another service works with this database: use that one, or stop it'
+
+
+def kind_of(where: Path | str | None, read_only: bool) -> Kind:
+    """The kind of a database.
+
+    Raises:
+        UserError: the URL is none of a database that is known here.
+
+    Example:
+        >>> kind_of('postgresql://me:secret@db.example.org/studies', False).shown
+        'postgresql://me@db.example.org/studies'
+    """
+    if not isinstance(where, str):
+        return Sqlite(where, read_only)
+    known = 'expected sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE'
+    try:
+        url = sqlalchemy.make_url(where)
+    except (sqlalchemy.exc.ArgumentError, ValueError):
+        # What it says may hold a piece of the password.
+        raise UserError(f'the URL of the database cannot be read: {known}') from None
+    if url.drivername == 'sqlite':
+        if not url.database or url.database == ':memory:' or url.host or url.query:
+            raise UserError(f'the URL of the database names no file: {known}')
+        return Sqlite(Path(url.database), read_only)
+    if url.drivername in ('postgresql', 'postgresql+psycopg'):
+        return Postgres(url, read_only)
+    raise UserError(f'{url.drivername}: databases of this kind are not supported: {known}')

@@ -1,0 +1,222 @@
+"""Where studies are kept: an SQLite file, the memory of this process, or PostgreSQL.
+
+The tables are those of Vizier's own data store, which reads what is written here.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy
+from sqlalchemy.types import LargeBinary, String
+
+from paxtune.storage.backends import DatabaseUnavailableError, Kind, kind_of
+from trainer.symbolic.errors import UserError
+
+__all__ = ['OWNER', 'Database', 'DatabaseUnavailableError', 'owners', 'studies', 'trials']
+
+OWNER = 'paxtune'
+"""Whose studies they are, in Vizier's terms."""
+
+_schema = sqlalchemy.MetaData()
+
+owners = sqlalchemy.Table(
+    'owners',
+    _schema,
+    sqlalchemy.Column('owner_name', String, primary_key=True),
+)
+
+# Vizier says `String` of what is bytes: SQLite keeps them as they are, PostgreSQL refuses them.
+studies = sqlalchemy.Table(
+    'studies',
+    _schema,
+    sqlalchemy.Column('study_name', String, primary_key=True),
+    sqlalchemy.Column('owner_id', String),
+    sqlalchemy.Column('study_id', String),
+    sqlalchemy.Column('serialized_study', LargeBinary),
+)
+
+trials = sqlalchemy.Table(
+    'trials',
+    _schema,
+    sqlalchemy.Column('trial_name', String, primary_key=True),
+    sqlalchemy.Column('owner_id', String),
+    sqlalchemy.Column('study_id', String),
+    sqlalchemy.Column('trial_id', sqlalchemy.INTEGER),
+    sqlalchemy.Column('serialized_trial', LargeBinary),
+)
+
+_by_number = sqlalchemy.Index(
+    'trials_by_number', trials.c.owner_id, trials.c.study_id, trials.c.trial_id
+)
+
+
+class Database:
+    """A database of studies.
+
+    All that is done goes over one connection, one thread after the other. A connection that was
+    lost is made again by the next call.
+
+    Example:
+        >>> database = Database(None)
+        >>> database.studies()
+        []
+        >>> database.close()
+    """
+
+    def __init__(self, where: Path | str | None, read_only: bool = False) -> None:
+        """Opens the database; its tables are made unless they are there.
+
+        Args:
+            where: an SQLite file, which is made if it is missing; or a URL, `sqlite:///runs/a.db`
+                or `postgresql://user@host:5432/studies`; None keeps the studies in memory.
+            read_only: leave it as it is, as another process may be writing to it.
+
+        Raises:
+            UserError: there is no such database, or it cannot be opened.
+        """
+        self._kind: Kind = kind_of(where, read_only)
+        self._lock = threading.RLock()
+        self._read_only = read_only
+        self._engine = self._kind.engine()
+        self._operational_error: type[Exception] = (
+            self._engine.dialect.loaded_dbapi.OperationalError
+        )
+        # What the thread that has the lock is in the middle of.
+        self._open: sqlalchemy.Connection | None = None
+        self._in_transaction = False
+        try:
+            self._make_tables()
+        except (sqlalchemy.exc.DatabaseError, DatabaseUnavailableError) as error:
+            self.close()
+            reason = self._kind.reason(error)
+            raise UserError(f'{self} cannot be opened as a study: {reason}') from None
+
+    def __str__(self) -> str:
+        """Where it is, without a password."""
+        return self._kind.shown
+
+    def _make_tables(self) -> None:
+        with self.reading() as connection:
+            inspector = sqlalchemy.inspect(connection)
+            missing = {table.name for table in _schema.sorted_tables}
+            missing -= set(inspector.get_table_names())
+            is_indexed = not missing and inspector.has_index(trials.name, str(_by_number.name))
+        if self._read_only:
+            if missing:
+                raise DatabaseUnavailableError(f'it has no table {min(missing)}')
+        elif not is_indexed:
+            with self.transaction() as connection:
+                _schema.create_all(connection)
+                # What was written before there was one.
+                _by_number.create(connection, checkfirst=True)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlalchemy.Connection]:
+        """What is inside reads. Inside a transaction it sees what that has written.
+
+        Raises:
+            DatabaseUnavailableError: the database cannot be reached; the next call tries again.
+        """
+        with self._lock, self._errors():
+            if self._open is not None:
+                yield self._open
+            else:
+                with self._opened() as connection:
+                    yield connection
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sqlalchemy.Connection]:
+        """What is inside reads and writes while no other thread and no other process writes.
+
+        It is written when the block ends, all of it, and nothing where the block raises. A
+        transaction inside another is part of it: what the inner one wrote is taken back where the
+        inner block raises.
+
+        Raises:
+            DatabaseUnavailableError: the database cannot be reached, or it was lost. Where it was
+                lost in the last moment, nobody can tell whether what is inside was written.
+            UserError: the database was opened to be read only.
+        """
+        if self._read_only:
+            raise UserError(
+                'the study was opened to be read only: Study.load(directory, read_only=False)'
+            )
+        with self._lock, self._errors():
+            if self._in_transaction:
+                assert self._open is not None
+                with self._open.begin_nested():
+                    yield self._open
+                return
+            if self._open is not None:
+                raise RuntimeError('a transaction cannot begin inside of what only reads')
+            with self._opened() as connection:
+                connection.exec_driver_sql(self._kind.exclusive)
+                self._in_transaction = True
+                try:
+                    yield connection
+                    connection.commit()
+                finally:
+                    self._in_transaction = False
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[sqlalchemy.Connection]:
+        # Closing it takes back what was not committed.
+        with self._engine.connect() as connection:
+            self._open = connection
+            try:
+                yield connection
+            finally:
+                self._open = None
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlalchemy.exc.DBAPIError as error:
+            if not error.connection_invalidated and not self._is_passing(error.orig):
+                raise
+            raise DatabaseUnavailableError(f'{self}: {self._kind.reason(error)}') from error
+        except self._operational_error as error:  # Of rows that SQLAlchemy did not read.
+            raise DatabaseUnavailableError(f'{self}: {self._kind.reason(error)}') from error
+
+    def _is_passing(self, error: BaseException | None) -> bool:
+        return isinstance(error, self._operational_error) and self._kind.is_passing(error)
+
+    def version(self) -> int:
+        """A number that changes whenever something else than this object may have written.
+
+        With PostgreSQL that is so only where the database is held, by this object: see `hold`.
+        """
+        with self.reading() as connection:
+            return self._kind.version(connection)
+
+    def hold(self) -> None:
+        """Keeps the database for one service, until it is closed or the process ends.
+
+        Raises:
+            UserError: another service holds it.
+        """
+        with self.reading() as connection:
+            self._kind.hold(connection)
+
+    def studies(self) -> list[str]:
+        """The names of the studies, in order."""
+        with self.reading() as connection:
+            query = sqlalchemy.select(studies.c.study_id).where(studies.c.owner_id == OWNER)
+            return sorted(str(name) for (name,) in connection.execute(query))
+
+    def close(self) -> None:
+        """Closes the database, and lets go of it."""
+        with self._lock:
+            self._engine.dispose()
+            self._kind.let_go()
+
+
+def rows(connection: sqlalchemy.Connection, query: sqlalchemy.Select[Any]) -> list[Any]:
+    """Rows as the driver gives them: those of SQLAlchemy take as long as to read their content."""
+    cursor: Any = connection.execute(query).cursor
+    fetched: list[Any] = cursor.fetchall()
+    return fetched

@@ -1,0 +1,103 @@
+"""Decisions to begin with."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyglove as pg
+
+from paxtune.search_space.labels import label
+from paxtune.search_space.space import Space
+from trainer.runtime.directory import read_json
+from trainer.symbolic.component import Component
+from trainer.symbolic.errors import UserError
+
+
+def read(path: str) -> list[dict[str, Any]]:
+    """Seed trials from a file: a JSON list of {path: value}, or what `studies export` writes.
+
+    Raises:
+        UserError: it cannot be read, or is something else.
+    """
+    content = read_json(path, f'--seed_trials={path}')
+    if isinstance(content, dict) and isinstance(content.get('trials'), list):
+        trials = content['trials']
+        content = [each.get('decisions') if isinstance(each, dict) else None for each in trials]
+    if not isinstance(content, list) or not all(isinstance(each, dict) for each in content):
+        raise UserError(
+            f'--seed_trials={path}: expected a JSON list of {{"path": value}}, one for each trial'
+        )
+    for each in content:
+        for name, value in each.items():
+            if not _is_path(name):
+                raise UserError(f'--seed_trials={path}: {name} is no path of a decision')
+            if not isinstance(value, str | int | float | bool | None):
+                raise UserError(f'--seed_trials={path}: {name}: expected a plain value: {value!r}')
+    return content
+
+
+def _is_path(name: str) -> bool:
+    # PyGlove's constructors import what this key names.
+    if name == pg.JSONConvertible.TYPE_NAME_KEY:
+        return False
+    try:
+        pg.KeyPath.parse(name)
+    except ValueError:
+        return False
+    return True
+
+
+def defaults(space: Space, base: Any, flag: str) -> dict[str, Any]:
+    """What stands at the decisions of a space when nobody searches.
+
+    Looked up in the experiment before its decisions were opened (`--tune`), then in the classes
+    that it is derived from, then in the component's own defaults.
+
+    Args:
+        space: of the experiment.
+        base: the experiment before `--tune`.
+        flag: what asks for them, for messages.
+
+    Returns:
+        {path: value}, of the decisions that have such a value.
+
+    Raises:
+        UserError: none has.
+    """
+    found: dict[str, Any] = {}
+    for path in space.paths:
+        if '[=' in path:
+            continue
+        for value in _candidates(pg.KeyPath.parse(path), base):
+            if not pg.is_deterministic(value):
+                continue
+            try:
+                space.parse(found | {path: label(value)}, partial=True)
+            except UserError:
+                continue
+            found[path] = label(value)
+            break
+    if not found:
+        raise UserError(f'{flag}: no decision has a default among its legal values')
+    return found
+
+
+def _candidates(path: pg.KeyPath, base: Any) -> Iterator[Any]:
+    if base.sym_has(path):
+        yield base.sym_get(path)
+    for cls in type(base).__mro__:
+        if issubclass(cls, Component):
+            yield from _default(cls, path)
+    if base.sym_has(path.parent):
+        yield from _default(type(base.sym_get(path.parent)), pg.KeyPath(path.key))
+
+
+def _default(cls: type, path: pg.KeyPath) -> Iterator[Any]:
+    """What stands at a path in an object of a class by default, if anything does."""
+    schema = getattr(cls, '__schema__', None)
+    field = None if schema is None else schema.get_field(path.keys[0])
+    if field is not None and field.value.has_default:
+        default, rest = field.value.default, pg.KeyPath(path.keys[1:])
+        if not rest:
+            yield default
+        elif isinstance(default, pg.Symbolic) and default.sym_has(rest):
+            yield default.sym_get(rest)

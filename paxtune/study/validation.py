@@ -1,0 +1,121 @@
+"""Whether a space can be searched as it is to be searched, before anything is written."""
+
+import contextlib
+import random
+from typing import Any
+
+from paxtune.algorithms import Algorithm
+from paxtune.algorithms.encoding.sampling import draw
+from paxtune.config.search import Search
+from paxtune.search_space.constraints import Constraint
+from paxtune.search_space.space import Space
+from paxtune.study.suggester import Suggestions
+from paxtune.study.workload import Runnable
+from trainer.symbolic.component import Component
+from trainer.symbolic.errors import UserError
+
+_SAMPLES = 20
+
+
+def checked(value: Any, search: Search | None) -> tuple[Space, Search]:
+    """The space and the search of a study, once it is known that they fit.
+
+    Raises:
+        UserError: the space cannot be searched, or not so.
+    """
+    space = Space(value)
+    _refuse_search_decisions(space)
+    how = search or value.search
+    _check_search(how, space)
+    return space, how
+
+
+def _check_search(search: Search, space: Space) -> None:
+    if search.num_trials is None and space.size is None:
+        raise UserError(
+            'search.num_trials: a range has countless values, so a number of trials must be given '
+            '(--num_trials)'
+        )
+    algorithm = search.algorithm.resolved(space.spec, len(search.rewards))
+    algorithm.check_space(space.spec, len(search.rewards))
+    _refuse_prior(search, space, algorithm)
+    _refuse_policy(search, space)
+    suggestions = Suggestions(space, search, [], list)
+    _refuse_constraints(search, space, suggestions)
+    for i, seed in enumerate(search.seeds):
+        try:
+            suggestions.completed(seed, i + 1)
+        except UserError as error:
+            raise UserError(f'search.seeds[{i}]: {error}') from error
+
+
+def _refuse_prior(search: Search, space: Space, algorithm: Algorithm) -> None:
+    if search.prior and not algorithm.uses_prior:
+        raise UserError(
+            f'search.prior: {type(algorithm).__name__} has no use for what is believed to be good. '
+            'Use GPBandit, or make it the first trial (search.seeds, --seed_defaults).'
+        )
+    try:
+        space.parse(dict(search.prior), partial=True)
+    except UserError as error:
+        raise UserError(f'search.prior: {error}') from error
+
+
+def _refuse_search_decisions(space: Space) -> None:
+    if not isinstance(space.value, Component):
+        return  # A field of that name is the user's own.
+    for id_ in space.ids:
+        for part, what in (
+            ('search', 'the search itself'),
+            ('sub_experiments', 'what sub-experiments differ in'),
+        ):
+            if id_ == part or id_.startswith((f'{part}.', f'{part}[')):
+                raise UserError(f'{id_}: {what} cannot be searched. Give it a value.')
+
+
+def _refuse_policy(search: Search, space: Space) -> None:
+    policy = search.policy
+    if policy is None:
+        return
+    name = type(policy).__name__
+    policy.check_space(space.spec)
+    if policy.needs_budget and not (space.is_tunable or isinstance(space.value, Runnable)):
+        raise UserError(
+            f'search.policy: {name} must know how long a trial is, and nobody says it of a '
+            'function: give it a max_budget, and no grace'
+        )
+    if policy.forks and space.sub_experiments:
+        raise UserError(
+            f'search.policy: {name} forks trials, each of which must be one run: these train '
+            f'{len(space.sub_experiments)} sub-experiments one after another'
+        )
+    train = getattr(space.value, 'train', None) if space.is_tunable else None
+    if policy.pauses and getattr(train, 'enable_checkpoint_saving', True) is False:
+        raise UserError(
+            f'train.enable_checkpoint_saving: {name} has trials go on from where they were paused, '
+            'which needs checkpoints: set it to True, or use a policy that only stops trials'
+        )
+
+
+def _refuse_constraints(search: Search, space: Space, suggestions: Suggestions) -> None:
+    """Looks at some experiments, to find constraints that name what is never there."""
+    rng = random.Random(search.seed)
+    looked_at: list[Any] = []
+    for _ in range(_SAMPLES if search.constraints else 0):
+        # Whatever a `check` raises: these decisions are infeasible for another reason.
+        with contextlib.suppress(Exception):
+            looked_at += suggestions.values(draw(space.spec, rng)).values()
+    for constraint in search.constraints:
+        errors = [_user_error(constraint, value) for value in looked_at]
+        if errors and errors[0] is not None and None not in errors:
+            raise errors[0]
+
+
+def _user_error(constraint: Constraint, value: Any) -> UserError | None:
+    try:
+        constraint.require(value)
+    except UserError as error:
+        return error
+    except Exception:
+        return None  # It has a value: the experiment is infeasible.
+    return None

@@ -1,0 +1,185 @@
+import dataclasses
+import json
+import time
+
+import pyglove as pg
+import pytest
+
+from paxtune.algorithms import CMAES, PastTrial, RandomSearch
+from paxtune.algorithms.cma_es.distribution import Adapting, Told, _kept
+from paxtune.search_space.decisions import Decisions
+from tests.conformance.algorithm_suite import ask, check_algorithm, run
+from tests.paxtune.climbing import best_of, bowl, bowl_spec
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.ranges import intv
+
+BOX = pg.dna_spec(pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(3)}))
+
+
+@pytest.mark.parametrize('algorithm', [CMAES(), CMAES(population_size=4, step=0.3)])
+def test_conforms(algorithm):
+    check_algorithm(algorithm)
+
+
+def _generations(history: list[PastTrial]) -> list[str]:
+    return [trial.memo['cma_generation'] for trial in history]
+
+
+def test_a_generation_is_told_when_as_many_have_ended_as_the_population_holds():
+    algorithm = CMAES(population_size=4)
+    history = run(algorithm, BOX, 9)
+    assert _generations(history) == ['0.0'] * 4 + ['0.1'] * 4 + ['0.2']
+    assert [history[i].memo['told'] for i in (0, 4, 8)] == ['', '1 2 3 4', '5 6 7 8']
+
+
+def test_while_trials_run_more_are_drawn_from_the_same_distribution():
+    algorithm = CMAES(population_size=4)
+    history = run(algorithm, BOX, 4, infeasible=0.0)
+    history[2] = dataclasses.replace(history[2], state='pending', scores=())
+    fifth = ask(algorithm, BOX, history)
+    assert fifth.memo['cma_generation'] == '0.0'
+    assert fifth.decisions not in [trial.decisions for trial in history]
+    history.append(PastTrial(5, fifth.decisions, 'completed', (0.0,), fifth.memo))
+    sixth = ask(algorithm, BOX, history)
+    assert (sixth.memo['cma_generation'], sixth.memo['told']) == ('0.1', '1 2 4 5')
+    # Trial 3 ends now. What was made of the others stays.
+    history.append(PastTrial(6, sixth.decisions, 'pending', (), sixth.memo))
+    before = ask(algorithm, BOX, history)
+    history[2] = dataclasses.replace(history[2], state='completed', scores=(9.0,))
+    assert ask(algorithm, BOX, history) == before
+
+
+def test_infeasible_trials_are_the_worst_of_their_generation():
+    algorithm = CMAES(population_size=4)
+    history = run(algorithm, BOX, 4, infeasible=0.0)
+    bad = [*history[:3], dataclasses.replace(history[3], scores=(-1e9,))]
+    infeasible = [*history[:3], dataclasses.replace(history[3], state='infeasible', scores=())]
+    assert ask(algorithm, BOX, bad) == ask(algorithm, BOX, infeasible)
+    none = [dataclasses.replace(trial, state='infeasible', scores=()) for trial in history]
+    assert ask(algorithm, BOX, none).memo['cma_generation'] == '0.0'  # Nothing can be learned.
+
+
+def test_it_begins_at_the_best_trial_that_is_known():
+    good: Decisions = {'x0': 0.9, 'x1': 0.1, 'x2': 0.2}
+    earlier = [
+        PastTrial(-1, good, 'completed', (2.0,)),
+        PastTrial(0, dict.fromkeys(good, 0.6), 'completed', (1.0,)),
+    ]
+    drawn = [ask(CMAES(), BOX, earlier, seed) for seed in range(40)]
+    assert {suggestion.memo['told'] for suggestion in drawn} == {'-1'}
+    for id_, value in good.items():
+        mean = sum(suggestion.decisions[id_] for suggestion in drawn) / len(drawn)
+        assert abs(mean - value) < 0.06
+
+
+def test_a_plateau_or_nothing_new_begins_another_run_with_twice_the_population():
+    algorithm = CMAES(population_size=4)
+    history: list[PastTrial] = []
+    for number in range(1, 14):
+        suggestion = ask(algorithm, BOX, history)
+        history.append(
+            PastTrial(number, suggestion.decisions, 'completed', (1.0,), suggestion.memo)
+        )
+    assert _generations(history) == ['0.0'] * 4 + ['1.0'] * 8 + ['2.0']
+    few = pg.dna_spec(pg.Dict(x=pg.oneof([1, 2, 3]), y=pg.oneof(['a', 'b', 'c'])))
+    everything = run(algorithm, few, 99)
+    assert len(everything) == 9
+
+
+def test_a_trial_that_is_missing_begins_another_run():
+    history = run(CMAES(population_size=4), BOX, 6, infeasible=0.0)
+    assert ask(CMAES(population_size=4), BOX, history[1:]).memo['cma_generation'] == '1.0'
+
+
+def test_the_distribution_does_not_depend_on_what_was_kept():
+    history = run(CMAES(population_size=4), BOX, 30)
+    kept = ask(CMAES(population_size=4), BOX, history)
+    _kept(BOX).clear()
+    assert ask(CMAES(population_size=4), BOX, history) == kept
+    assert ask(CMAES(population_size=4), BOX.clone(), history) == kept
+
+
+def test_it_moves_to_the_better_candidates_and_narrows():
+    spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-4, 1.0, 'log'), kind=pg.oneof(list('abc'))))
+    adapting = Adapting(spec, 8, 0.2, None, None)
+    generations: list[list[Told]] = []
+    for number in range(8):
+        told = []
+        for i in range(8):
+            decisions, point = adapting.draw(100 * number + i)
+            told.append(Told(point, -decisions['x'] + (decisions['kind'] == 2)))
+        generations.append(told)
+        adapting.tell(generations)
+    drawn = [adapting.draw(seed)[0] for seed in range(50)]
+    assert sum(decisions['kind'] == 2 for decisions in drawn) > 30
+    assert sum(decisions['x'] < 1e-3 for decisions in drawn) > 40
+
+
+def test_whole_numbers_and_ordinals_keep_a_chance_to_change():
+    spec = pg.dna_spec(pg.Dict(width=intv(1, 9), heads=pg.oneof([1, 2, 4, 8]), only=intv(3, 4)))
+    adapting = Adapting(spec, 6, 0.2, None, None)
+    generations: list[list[Told]] = []
+    for number in range(20):
+        told = []
+        for i in range(6):
+            decisions, point = adapting.draw(100 * number + i)
+            told.append(Told(point, -abs(decisions['width'] - 2.0) - decisions['heads']))
+        generations.append(told)
+        adapting.tell(generations)
+    drawn = [adapting.draw(seed)[0] for seed in range(60)]
+    assert 20 < sum(decisions['width'] == 2 for decisions in drawn) < 60
+    assert 20 < sum(decisions['heads'] == 0 for decisions in drawn) < 60
+
+
+def test_a_thousand_trials_are_replayed_in_no_time():
+    spec = pg.dna_spec(pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(6)}))
+    history: list[PastTrial] = []
+    for number in range(1, 1001):
+        generation, place = divmod(number - 1, 9)
+        told = ' '.join(str(9 * (generation - 1) + i + 1) for i in range(9)) if generation else ''
+        normal = [0.5 + 0.1 * ((7 * number + 3 * i) % 11 - 5) / 5 for i in range(6)]
+        memo = {
+            'cma_generation': f'0.{generation}',
+            'told': told,
+            'point': json.dumps([normal, []]),
+        }
+        decisions: Decisions = {f'x{i}': each for i, each in enumerate(normal)}
+        scores = (-float(sum(normal)) - place,)
+        history.append(PastTrial(number, decisions, 'completed', scores, memo))
+    ask(CMAES(), spec, history)
+    before = time.process_time()
+    suggestion = ask(CMAES(), spec, history)
+    assert time.process_time() - before < 0.1
+    assert suggestion.memo['cma_generation'] == '0.111'
+
+
+def test_it_is_better_than_random_search():
+    ours, random = (
+        [best_of(algorithm, bowl_spec(), bowl, 80, seed) for seed in range(3)]
+        for algorithm in (CMAES(), RandomSearch())
+    )
+    assert sum(ours) > 0.5 * sum(random)
+
+
+@pytest.mark.parametrize('num_objectives', [0, 2])
+def test_it_needs_one_reward(num_objectives):
+    with pytest.raises(UserError, match=r'CMAES needs one reward.*RandomSearch'):
+        CMAES().check_space(BOX, num_objectives)
+    CMAES().check_space(BOX, 1)
+
+
+def test_too_many_decisions_are_refused():
+    spec = pg.dna_spec(pg.Dict(x=pg.manyof(301, list('ab'), distinct=False)))
+    with pytest.raises(UserError, match=r'301 are too many.*HillClimbing'):
+        CMAES().check_space(spec, 1)
+
+
+def test_a_space_in_which_nothing_varies_is_searched():
+    spec = pg.dna_spec(pg.Dict(x=pg.oneof(['a'])))
+    assert ask(CMAES(), spec, []).decisions == {'x': 0}
+
+
+@pytest.mark.parametrize(('field', 'value'), [('population_size', 3), ('step', 0.0)])
+def test_fields_are_checked(field, value):
+    with pytest.raises(ValueError, match=f'{field} must be'):
+        CMAES(**{field: value})

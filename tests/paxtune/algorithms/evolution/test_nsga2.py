@@ -1,0 +1,183 @@
+import dataclasses
+from collections.abc import Sequence
+
+import pyglove as pg
+import pytest
+
+from paxtune.algorithms import (
+    NSGA2,
+    Algorithm,
+    AnyMutation,
+    ChangeLayer,
+    ChangeOneDecision,
+    LayerRangeCrossover,
+    PastTrial,
+    RandomSearch,
+    SwapLayers,
+)
+from paxtune.algorithms.evolution.nsga2 import _survivors
+from paxtune.objectives.pareto import front
+from paxtune.search_space.decisions import Decisions
+from tests.conformance.algorithm_suite import (
+    PROGRAMS,
+    ask,
+    check_algorithm,
+    conditional,
+    program,
+    run,
+)
+from tests.paxtune.climbing import best_of, bowl, bowl_spec
+from trainer.symbolic.errors import UserError
+
+
+@pytest.mark.parametrize(
+    'algorithm',
+    [
+        NSGA2(),
+        NSGA2(population_size=3),
+        NSGA2(2, crossover_rate=0.0, mutation=ChangeOneDecision()),
+    ],
+)
+def test_conforms(algorithm):
+    check_algorithm(algorithm)
+
+
+def test_conforms_with_layers():
+    algorithm = NSGA2(2, mutation=AnyMutation(), crossover=LayerRangeCrossover())
+    check_algorithm(algorithm, PROGRAMS)
+
+
+def _trials(scores: Sequence[tuple[float, ...]]) -> list[PastTrial]:
+    return [PastTrial(i, {}, 'completed', each) for i, each in enumerate(scores, 1)]
+
+
+def test_survivors_are_the_first_fronts_then_those_with_most_room():
+    scores = [(0, 0), (5, 5), (1, 9), (9, 1), (4, 6), (6, 4), (4, 4), (0, 9)]
+    kept, fitness = _survivors(_trials([tuple(map(float, each)) for each in scores]), 4)
+    # (1, 9), (9, 1), (4, 6), (6, 4) and (5, 5) are the front; (5, 5) has least room.
+    assert {trial.id for trial in kept} == {3, 4, 5, 6}
+    assert {rank for rank, _ in fitness} == {0}
+
+
+def test_survivors_of_one_reward_are_the_best():
+    scores = [(float(17 * i % 101),) for i in range(100)]
+    kept, _ = _survivors(_trials(scores), 5)
+    assert sorted(trial.scores[0] for trial in kept) == sorted(each for (each,) in scores)[-5:]
+
+
+def test_it_begins_spread_out_and_counts_neither_pending_nor_infeasible_trials():
+    spec = pg.dna_spec(conditional())
+    algorithm = NSGA2(population_size=3)
+    drawn = run(algorithm, spec, 5, infeasible=0.0)
+    drawn[1] = dataclasses.replace(drawn[1], state='infeasible', scores=())
+    drawn[3] = dataclasses.replace(drawn[3], state='pending', scores=())
+    assert [ask(algorithm, spec, drawn[:n]).parent is None for n in range(6)] == [True] * 5 + [
+        False
+    ]
+
+
+def test_children_mix_two_parents_and_mutate_about_one_decision():
+    spec = pg.dna_spec(pg.Dict({f'x{i}': pg.oneof(list(range(8))) for i in range(10)}))
+    parents = [
+        PastTrial(1, {f'x{i}': 0 for i in range(10)}, 'completed', (1.0, 0.0)),
+        PastTrial(2, {f'x{i}': 1 for i in range(10)}, 'completed', (0.0, 1.0)),
+    ]
+    children = [ask(NSGA2(2), spec, parents, seed).decisions for seed in range(80)]
+    mutated = [sum(value > 1 for value in child.values()) for child in children]
+    assert 0.5 < sum(mutated) / len(mutated) < 1.5
+    assert sum({0, 1} <= set(child.values()) for child in children) > 25
+
+
+def test_numbers_mutate_locally_on_their_scale():
+    spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-6, 1.0, 'log')))
+    parents = [PastTrial(i, {'rate': 1e-3 * i}, 'completed', (1.0,)) for i in (1, 2)]
+
+    def children(step: float | None) -> list[Decisions]:
+        algorithm = NSGA2(2, mutation=ChangeOneDecision(step=step))
+        return [ask(algorithm, spec, parents, seed).decisions for seed in range(20)]
+
+    assert all(5e-4 < child['rate'] < 4e-3 for child in children(0.01))
+    assert any(child['rate'] < 1e-5 for child in children(None))
+
+
+def test_trials_of_earlier_studies_are_parents_without_a_name():
+    spec = pg.dna_spec(conditional())
+    drawn = run(RandomSearch(), spec, 4, infeasible=0.0)
+    earlier = [dataclasses.replace(trial, id=trial.id - 4) for trial in drawn]
+    known = {value for trial in earlier for value in trial.decisions.values()}
+    for seed in range(5):
+        suggestion = ask(NSGA2(4), spec, earlier, seed)
+        assert suggestion.parent is None
+        assert known & set(suggestion.decisions.values())
+
+
+def _shortfall(algorithm: Algorithm, seed: int) -> float:
+    """How far the front of 80 trials lies from the best one, where x1 … x5 are 0."""
+    spec = pg.dna_spec(pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(6)}))
+    history: list[PastTrial] = []
+    for number in range(1, 81):
+        suggestion = ask(algorithm, spec, history, seed)
+        first, *others = suggestion.decisions.values()
+        short = sum(others)
+        scores = (first - short, 1.0 - first - short)
+        history.append(PastTrial(number, suggestion.decisions, 'completed', scores))
+    best = front([trial.scores for trial in history])
+    shortfalls = [1.0 - sum(history[index].scores) for index in best]
+    return sum(shortfalls) / len(best)
+
+
+def test_the_front_of_two_goals_is_better_than_that_of_random_search():
+    for seed in range(2):
+        ours, random = (_shortfall(algorithm, seed) for algorithm in (NSGA2(10), RandomSearch()))
+        assert ours < 0.75 * random
+
+
+def test_with_one_reward_it_is_better_than_random_search():
+    ours, random = (
+        [best_of(algorithm, bowl_spec(), bowl, 80, seed) for seed in range(3)]
+        for algorithm in (NSGA2(10), RandomSearch())
+    )
+    assert sum(ours) > 0.5 * sum(random)
+
+
+def test_it_needs_a_reward():
+    with pytest.raises(UserError, match=r'NSGA2 needs a reward.*RandomSearch'):
+        NSGA2().check_space(pg.dna_spec(conditional()), 0)
+    NSGA2().check_space(pg.dna_spec(conditional()), 4)
+
+
+@pytest.mark.parametrize(
+    'algorithm', [NSGA2(mutation=ChangeLayer()), NSGA2(crossover=LayerRangeCrossover())]
+)
+def test_what_changes_layers_alone_needs_a_program(algorithm):
+    with pytest.raises(UserError, match='has no list of which at least two elements'):
+        algorithm.check_space(pg.dna_spec(conditional()), 1)
+    algorithm.check_space(pg.dna_spec(program()), 1)
+
+
+def test_layers_move_along_the_front():
+    spec = pg.dna_spec(pg.Dict(layers=[pg.oneof(list(range(9))) for _ in range(8)]))
+    parents = [
+        PastTrial(1, {f'layers[{i}]': i for i in range(8)}, 'completed', (1.0, 0.0)),
+        PastTrial(2, {f'layers[{i}]': 8 for i in range(8)}, 'completed', (0.0, 1.0)),
+    ]
+    algorithm = NSGA2(2, mutation=SwapLayers(), crossover=LayerRangeCrossover())
+    children = [list(ask(algorithm, spec, parents, seed).decisions.values()) for seed in range(60)]
+    # Nothing is drawn anew: each layer but 8 stands once, 8 anywhere.
+    for child in children:
+        kept = [layer for layer in child if layer != 8]
+        assert len(set(kept)) == len(kept)
+    assert any(0 < child.count(8) < 8 for child in children)
+    assert any(kept != sorted(kept) for child in children if (kept := [c for c in child if c < 8]))
+
+
+@pytest.mark.parametrize(
+    ('fields', 'message'),
+    [
+        ({'population_size': 1}, 'population_size must be at least 2'),
+        ({'crossover_rate': 1.5}, 'crossover_rate must lie between 0 and 1'),
+    ],
+)
+def test_fields_are_checked(fields, message):
+    with pytest.raises(ValueError, match=message):
+        NSGA2(**fields)

@@ -1,0 +1,109 @@
+"""What a study names is not run."""
+
+import sys
+from pathlib import Path
+
+import pyglove as pg
+import pytest
+
+import paxtune
+from paxtune import search
+from paxtune.algorithms import DnaGenerator, Request
+from paxtune.algorithms.external import import_path
+from paxtune.config.search import Search
+from paxtune.running.supervisor import modules_of
+from paxtune.search_space.space import Space
+from paxtune.study.study import Study
+from tests.paxtune.algorithms.external.test_pyglove import Halving
+from trainer.symbolic.errors import UserError
+
+_ALARM = 'raise AssertionError("imported")\n'
+
+_GENERATOR = """
+import pyglove as pg
+
+class Lowest(pg.DNAGenerator):
+    def _propose(self):
+        return self.dna_spec.first_dna()
+
+def lowest() -> Lowest:
+    return Lowest()
+"""
+
+
+@pytest.fixture
+def alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module that must not be imported."""
+    (tmp_path / 'alarming.py').write_text(_ALARM)
+    monkeypatch.syspath_prepend(tmp_path)
+    return 'alarming'
+
+
+@pytest.mark.parametrize('path', ['alarming.Mine', 'os.system', 'alarming.inner.Mine'])
+def test_a_study_is_shown_without_an_import(tmp_path, alarm, path):
+    value = pg.Dict(x=pg.floatv(0.0, 1.0))
+    folder = tmp_path / 'study'
+    plain = Search(paxtune.MetricReward('maximize', 'reward'), num_trials=2)
+    named = plain.clone(override={'algorithm': DnaGenerator(path, {'command': 'touch x'})})
+    before = set(sys.modules)
+    with pytest.raises(UserError, match=r'is no DNAGenerator|not imported'):
+        Study.open(folder, value, search=named)
+    Study.open(folder, value, search=plain).close()
+    _put(folder, 'paxtune.algorithms.default.Default', path)
+    with Study.load(folder, read_only=False) as study:
+        assert study.search.algorithm.generator == path
+        with pytest.raises(UserError, match=r'is no DNAGenerator|not imported'):
+            study.search.algorithm.suggest(Request(Space(value).spec, 0, 1, list))
+    assert not {name for name in set(sys.modules) - before if name.startswith(alarm)}
+
+
+def _put(folder: Path, old: str, path: str) -> None:
+    """Puts another algorithm into a study, as somebody may have done."""
+    with Study.load(folder, read_only=False) as study:
+        (name, text) = next((name, text) for name, text in _notes(study).items() if old in text)
+        new = text.replace(
+            f'"{old}"',
+            '"paxtune.algorithms.external.pyglove.DnaGenerator", '
+            f'"generator": "{path}", "kwargs": {{"command": "touch x"}}',
+        )
+        assert new != text
+        study.store.write_study_notes({name: new})
+
+
+def _notes(study: Study) -> dict[str, str]:
+    from paxtune.storage.vizier_store import notes
+
+    return notes(study.store.study())
+
+
+def test_a_module_that_a_person_names_is_imported(tmp_path, monkeypatch):
+    (tmp_path / 'named_here.py').write_text(_GENERATOR)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match='its module is not imported'):
+        import_path.find('named_here.Lowest', pg.DNAGenerator, 'generator')
+    args = search._flags().parse_args(
+        ['--exp=examples.tunable_lm.Tiny', '--algorithm=DnaGenerator("named_here.lowest")']
+    )
+    tunable = search.tunable_for(args)
+    made = import_path.find(tunable.search.algorithm.generator, pg.DNAGenerator, 'generator')()
+    assert type(made).__name__ == 'Lowest'
+    assert 'named_here' in modules_of(tunable)
+
+
+@pytest.mark.parametrize('path', ['nothing_of_the_kind.X', 'X', 'a..b', 'os.__builtins__.X'])
+def test_a_person_who_names_nothing_is_told_so(path):
+    import_path.import_named(path)
+    with pytest.raises(UserError):
+        import_path.find(path, pg.DNAGenerator, 'generator')
+
+
+def test_methods_are_refused():
+    assert import_path.find(f'{__name__}.Halving', pg.DNAGenerator, 'generator') is Halving
+    for method in ('from_json', 'from_json_str', 'load', 'partial', '_propose', 'start.x'):
+        with pytest.raises(UserError, match='is not there'):
+            import_path.find(f'{__name__}.Halving.{method}', pg.DNAGenerator, 'generator')
+
+
+def test_what_pyglove_would_make_an_object_of_is_no_plain_data():
+    with pytest.raises(ValueError, match=r'kwargs.a: expected numbers'):
+        import_path.plain({'a': {'_type': 'os.system'}}, 'kwargs')

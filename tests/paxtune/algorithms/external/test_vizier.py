@@ -1,0 +1,272 @@
+"""Vizier's algorithms, and a user's designer, as algorithms of a study."""
+
+import dataclasses
+import json
+import random
+import time
+
+import jax
+import jax.numpy as jnp
+import pyglove as pg
+import pytest
+from vizier import algorithms as vza
+from vizier import pyvizier as vz
+
+from paxtune.algorithms import Eagle, PastTrial, VizierDesigner
+from paxtune.algorithms.encoding.sampling import draw
+from paxtune.algorithms.external.vizier_problem import FlatProblem
+from tests.conformance.algorithm_suite import (
+    SPACES,
+    ask,
+    check_algorithm,
+    conditional,
+    log_range,
+    past,
+    run,
+)
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.ranges import intv
+
+RANDOM = 'vizier._src.algorithms.designers.random.RandomDesigner'
+GP_BANDIT = 'vizier._src.algorithms.designers.gp_bandit.VizierGPBandit'
+GP_UCB_PE = 'vizier._src.algorithms.designers.gp_ucb_pe.VizierGPUCBPEBandit'
+
+
+class Recorder(vza.Designer):
+    """Suggests the middle of everything, and keeps what it is shown."""
+
+    shown: list['Recorder'] = []
+
+    def __init__(self, problem: vz.ProblemStatement, seed: int, note: str = ''):
+        self.problem, self.seed, self.note = problem, seed, note
+        self.shown.append(self)
+
+    def update(self, completed: vza.CompletedTrials, all_active: vza.ActiveTrials) -> None:
+        self.completed, self.active = completed.trials, all_active.trials
+
+    def suggest(self, count: int | None = None) -> list[vz.TrialSuggestion]:
+        number = len(self.completed) + len(self.active)
+        suggestion = vz.TrialSuggestion({'rate': 10.0 ** -(2 + number / 10), 'width': 32.0})
+        suggestion.metadata.ns('mine')['note'] = self.note
+        return [suggestion]
+
+
+class Picky(Recorder):
+    """A designer that says no."""
+
+    def update(self, completed: vza.CompletedTrials, all_active: vza.ActiveTrials) -> None:
+        raise ValueError('too many categories')
+
+
+def recorder(problem: vz.ProblemStatement) -> Recorder:
+    return Recorder(problem, 0)
+
+
+def unsaid(problem):
+    return Recorder(problem, 0)
+
+
+@pytest.mark.parametrize('make', SPACES)
+def test_flat_problems_hold_every_decision_and_give_it_back(make):
+    spec, rng = pg.dna_spec(make()), random.Random(0)
+    problem = FlatProblem(spec, 2)
+    assert not problem.statement.search_space.is_conditional
+    assert [m.name for m in problem.statement.metric_information] == ['objective_0', 'objective_1']
+    for _ in range(10):
+        decisions = draw(spec, rng)
+        parameters = problem.parameters(decisions)
+        problem.statement.search_space.assert_contains(vz.ParameterDict(parameters))
+        assert problem.decisions(parameters) == pytest.approx(decisions)
+
+
+def test_what_a_designer_suggests_is_repaired():
+    spec = pg.dna_spec(pg.Dict(some=pg.manyof(2, ['a', 'b', 'c']), fixed=pg.oneof([7])))
+    problem = FlatProblem(spec, 1)
+    assert list(problem.parameters({'some[0]': 0, 'some[1]': 2, 'fixed': 0})) == [
+        'some[0]',
+        'some[1]',
+    ]
+    assert problem.decisions({'some[0]': '2', 'some[1]': '2'}) == {
+        'some[0]': 2,
+        'some[1]': 0,
+        'fixed': 0,
+    }
+
+
+def _measured(trial: vz.Trial) -> dict[str, vz.Metric]:
+    assert trial.final_measurement is not None
+    return dict(trial.final_measurement.metrics)
+
+
+def test_a_designer_sees_the_trials():
+    spec = pg.dna_spec(log_range())
+    algorithm = VizierDesigner(f'{__name__}.Recorder', {'note': 'hello'})
+    first = ask(algorithm, spec, [])
+    assert first.decisions == {'rate': pytest.approx(0.01), 'width': 1}
+    completed = past(1, first)
+    history = [
+        PastTrial(0, {'rate': 0.1, 'width': 0}, 'completed', (2.5,)),
+        completed,
+        PastTrial(2, {'rate': 0.05, 'width': 2}, 'infeasible'),
+        PastTrial(3, {'rate': 0.04, 'width': 3}, 'pending'),
+    ]
+    Recorder.shown.clear()
+    ask(algorithm, spec, history)
+    ask(algorithm, spec, history, seed=1)
+    seen, other = Recorder.shown
+    assert seen.seed != other.seed
+    assert [trial.id for trial in seen.completed] == [1, 2, 3]
+    assert [trial.infeasible for trial in seen.completed] == [False, False, True]
+    assert seen.completed[1].metadata.ns('mine')['note'] == 'hello'
+    assert _measured(seen.completed[0])['objective_0'].value == 2.5
+    assert _measured(seen.completed[1])['objective_0'].value == completed.score
+    times = [trial.completion_time for trial in seen.completed if trial.completion_time]
+    assert len(times) == 3
+    assert times == sorted(set(times))
+    (pending,) = seen.active
+    assert pending.parameters.as_dict() == {'rate': 0.04, 'width': 128}
+    goals = {metric.goal for metric in seen.problem.metric_information}
+    assert goals == {vz.ObjectiveMetricGoal.MAXIMIZE}
+
+
+def test_several_rewards_are_several_metrics():
+    spec = pg.dna_spec(log_range())
+    algorithm = VizierDesigner(f'{__name__}.Recorder')
+    history = [PastTrial(1, {'rate': 0.1, 'width': 0}, 'completed', (1.0, 2.0))]
+    Recorder.shown.clear()
+    ask(algorithm, spec, history)
+    (measured,) = Recorder.shown[0].completed
+    assert {name: metric.value for name, metric in _measured(measured).items()} == {
+        'objective_0': 1.0,
+        'objective_1': 2.0,
+    }
+
+
+def test_a_function_that_returns_a_designer_will_do():
+    spec = pg.dna_spec(log_range())
+    algorithm = VizierDesigner(f'{__name__}.recorder')
+    algorithm.check_space(spec, 1)
+    assert ask(algorithm, spec, []).decisions['width'] == 1
+
+
+@pytest.mark.parametrize(
+    ('designer', 'message'),
+    [
+        ('os.system', r'^search.algorithm.designer: os.system is no Designer'),
+        ('vizier._src.algorithms.nothing.X', 'has no nothing'),
+        (f'{__name__}.unsaid', 'nor a function that says'),
+        ('my_designers.Mine', 'its module is not imported'),
+        ('vizier._src.algorithms.designers.bocs.BOCSDesigner', 'cannot be imported'),  # No cvxpy.
+        (f'{__name__}.Picky', 'cannot search this: ValueError: too many categories. RandomSearch'),
+    ],
+)
+def test_what_is_no_designer_is_refused_before_the_first_trial(designer, message):
+    with pytest.raises(UserError, match=message):
+        VizierDesigner(designer).check_space(pg.dna_spec(conditional()), 1)
+
+
+def test_no_reward_is_refused():
+    with pytest.raises(UserError, match='needs a reward'):
+        VizierDesigner(RANDOM).check_space(pg.dna_spec(log_range()), 0)
+    with pytest.raises(UserError, match='Eagle is for one reward, and there are 2'):
+        Eagle().check_space(pg.dna_spec(log_range()), 2)
+
+
+@pytest.mark.slow
+def test_a_designer_of_viziers_conforms():
+    check_algorithm(VizierDesigner(RANDOM))
+
+
+@pytest.mark.slow
+def test_eagle_conforms():
+    check_algorithm(Eagle())
+
+
+def test_eagle_flies_to_the_best():
+    spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-4, 1.0, 'log'), y=intv(1, 64)))
+    history: list[PastTrial] = []
+    for number in range(1, 81):
+        suggestion = ask(Eagle(), spec, history)
+        score = -abs(suggestion.decisions['y'] - 20) / 64
+        history.append(
+            PastTrial(number, suggestion.decisions, 'completed', (score,), suggestion.memo)
+        )
+    late = sum(trial.scores[0] for trial in history[-20:]) / 20
+    early = sum(trial.scores[0] for trial in history[:12]) / 12
+    assert late > 0.5 * early
+
+
+def test_eagle_goes_on_from_the_last_trial_alone():
+    """The swarm is noted: what trials but those in it said before does not matter any more."""
+    spec = pg.dna_spec(conditional())
+    history = run(Eagle(), spec, 30)
+    history += [
+        dataclasses.replace(past(i, ask(Eagle(), spec, history)), id=i, state='pending', scores=())
+        for i in (31,)
+    ]
+    swarm = json.loads(history[-1].memo['pool'])
+    needed = {fly[1] for fly in swarm['flies']} | {29, 30, 31}
+    fewer = [trial for trial in history if trial.id in needed]
+    assert len(fewer) < len(history)
+    assert ask(Eagle(), spec, fewer) == ask(Eagle(), spec, history)
+
+
+def test_eagle_goes_on_without_trials_that_are_gone():
+    spec = pg.dna_spec(log_range())
+    history = run(Eagle(), spec, 20, infeasible=0.0)
+    best = max(history, key=lambda trial: trial.scores)
+    suggestion = ask(Eagle(), spec, [trial for trial in history if trial != best])
+    assert json.loads(suggestion.memo['pool'])['flies']
+
+
+def test_eagle_is_quick_at_a_thousand_trials():
+    spec = pg.dna_spec(pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(20)}))
+    rng = random.Random(0)
+    history = [PastTrial(i + 1, draw(spec, rng), 'completed', (rng.random(),)) for i in range(900)]
+    suggestion = ask(Eagle(), spec, history)
+    history.append(past(901, suggestion))
+    history += [
+        PastTrial(i, draw(spec, rng), 'infeasible', memo=suggestion.memo) for i in range(902, 1001)
+    ]
+    begin = time.process_time()
+    suggestion = ask(Eagle(), spec, history)
+    assert time.process_time() - begin < 0.2
+    assert len(suggestion.memo['pool']) < 4000
+
+
+def test_jax_is_configured_as_before():
+    before = dict(jax.config.values)
+    spec = pg.dna_spec(log_range())
+    ask(VizierDesigner(RANDOM), spec, [])
+    ask(Eagle(), spec, run(Eagle(), spec, 3))
+    assert dict(jax.config.values) == before
+    assert jnp.ones(()).dtype == jnp.float32
+
+
+class Careless(Recorder):
+    """A designer that changes JAX's configuration, as some of Vizier's modules do."""
+
+    def suggest(self, count: int | None = None) -> list[vz.TrialSuggestion]:
+        jax.config.update('jax_enable_x64', True)
+        assert jnp.ones(()).dtype == jnp.float64
+        return super().suggest(count)
+
+
+def test_what_a_designer_changes_of_jax_is_changed_back():
+    ask(VizierDesigner(f'{__name__}.Careless'), pg.dna_spec(log_range()), [])
+    assert not jax.config.values['jax_enable_x64']
+    assert jnp.ones(()).dtype == jnp.float32
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('designer', [GP_BANDIT, GP_UCB_PE])
+def test_the_stock_gaussian_processes_suggest(designer):
+    before = dict(jax.config.values)
+    spec = pg.dna_spec(conditional())
+    algorithm = VizierDesigner(designer)
+    algorithm.check_space(spec, 1)
+    history = run(VizierDesigner(RANDOM), spec, 4)
+    decisions = ask(algorithm, spec, history).decisions
+    assert decisions == ask(algorithm, spec, history).decisions
+    assert dict(jax.config.values) == before
+    assert jnp.ones(()).dtype == jnp.float32

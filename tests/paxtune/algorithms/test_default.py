@@ -1,0 +1,110 @@
+import io
+from typing import Any
+
+import pyglove as pg
+import pytest
+from rich.console import Console
+
+from paxtune import MetricReward, Objectives, Search, Study
+from paxtune.algorithms import (
+    NSGA2,
+    Algorithm,
+    Default,
+    GPBandit,
+    Grid,
+    QuasiRandom,
+    RandomSearch,
+    RegularizedEvolution,
+)
+from paxtune.objectives.rewards import Reward
+from paxtune.running.progress import Progress
+from tests.conformance.algorithm_suite import conditional, log_range, small
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.ranges import intv
+
+RATE = pg.Dict(rate=pg.floatv(1e-4, 1e-1, 'log'))
+LOSS = MetricReward('minimize', 'loss')
+
+
+def _nested(levels: int) -> Any:
+    value: Any = pg.floatv(0.0, 1.0)
+    for _ in range(levels - 1):
+        value = pg.oneof([pg.Dict(inside=value), None])
+    return pg.Dict(x=value)
+
+
+def _many(count: int) -> Any:
+    return pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(count)})
+
+
+@pytest.mark.parametrize(
+    ('space', 'rewards', 'expected', 'why'),
+    [
+        (small(), 1, Grid, '6 experiments'),
+        (small(), 0, Grid, '6 experiments'),
+        (pg.Dict(x=intv(1, 32)), 1, Grid, '32 experiments'),
+        (pg.Dict(x=intv(1, 33)), 1, GPBandit, 'one reward, 1 decision'),
+        (log_range(), 1, GPBandit, 'one reward, 2 decisions'),
+        (conditional(), 1, GPBandit, 'one reward, 8 decisions'),
+        (log_range(), 2, NSGA2, '2 rewards'),
+        (log_range(), 0, QuasiRandom, 'no reward'),
+        (_nested(3), 1, GPBandit, 'one reward, 3 decisions'),
+        (_nested(4), 1, RegularizedEvolution, '4 decisions, in 4 levels'),
+        (_many(50), 1, GPBandit, 'one reward, 50 decisions'),
+        (_many(51), 1, RegularizedEvolution, '51 decisions'),
+    ],
+)
+def test_the_choice(space: Any, rewards: int, expected: type[Algorithm], why: str) -> None:
+    spec = pg.dna_spec(space)
+    chosen = Default().resolved(spec, rewards)
+    assert type(chosen) is expected
+    chosen.check_space(spec, rewards)
+    assert Default().why(spec, rewards) == why
+
+
+def test_other_algorithms_stand_for_themselves() -> None:
+    algorithm = RandomSearch()
+    assert algorithm.resolved(pg.dna_spec(RATE), 1) is algorithm
+
+
+@pytest.mark.parametrize(
+    ('search', 'expected'),
+    [
+        (Search(LOSS, 5), 'algorithm: GPBandit (default for one reward, 1 decision)'),
+        (Search(LOSS, 5, RandomSearch()), None),
+    ],
+)
+def test_a_search_says_what_was_chosen(search: Search, expected: str | None) -> None:
+    out = io.StringIO()
+    with Study.open(None, RATE, search=search) as study:
+        Progress(Console(file=out, width=100)).on_study_start(study)
+    assert out.getvalue().splitlines() == ([expected] if expected else [])
+
+
+def test_a_study_is_searched_by_what_was_chosen() -> None:
+    with Study.open(None, small(), search=Search(LOSS)) as study:
+        found = []
+        while (trial := study.ask()) is not None:
+            found.append(tuple(trial.by_id.items()))
+            study.tell(trial, {'loss': 1.0})
+    assert len(found) == len(set(found)) == 6
+    assert found != sorted(found), 'in an order that is drawn'
+
+
+def _two() -> list[Reward]:
+    return [LOSS, MetricReward('maximize', 'quality')]
+
+
+def test_a_belief_needs_an_algorithm_that_makes_use_of_it() -> None:
+    believed = {'rate': 0.01}
+    with Study.open(None, RATE, search=Search(LOSS, 5, prior=believed)) as study:
+        assert study.suggestions.request(1).prior == {'rate': 0.01}
+    for search in (
+        Search(LOSS, 5, RandomSearch(), prior=believed),
+        Search(Objectives(_two()), 5, prior=believed),
+    ):
+        with pytest.raises(UserError, match=r'^search\.prior: .* has no use for .*GPBandit'):
+            Study.open(None, RATE, search=search)
+    for wrong in ({'rte': 0.01}, {'rate': 7.0}):
+        with pytest.raises(UserError, match=r'^search\.prior: r'):
+            Study.open(None, RATE, search=Search(LOSS, 5, prior=wrong))

@@ -1,0 +1,152 @@
+import itertools
+
+import pyglove as pg
+import pytest
+from hypothesis import given, settings
+
+from paxtune.algorithms import Exhausted, Grid, PastTrial, Request
+from paxtune.algorithms.encoding.enumeration import ways
+from paxtune.algorithms.grid import _shuffled
+from paxtune.search_space.decisions import Decisions, enumerate_decisions, size, to_dna
+from tests.conformance.algorithm_suite import (
+    ask,
+    check_algorithm,
+    conditional,
+    integers,
+    past,
+    run,
+    several,
+    small,
+)
+from tests.paxtune.spaces import values
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.ranges import intv
+
+
+@pytest.mark.parametrize(
+    'algorithm',
+    [Grid(), Grid(shuffle=True), Grid(points_per_range=None), Grid(3, shuffle=True)],
+)
+def test_conforms(algorithm):
+    check_algorithm(algorithm)
+
+
+def test_goes_in_order_and_leaves_out_what_is_infeasible_or_was_tried():
+    spec = pg.dna_spec(pg.Dict(x=pg.oneof(['a', 'b', 'c']), y=intv(1, 2)))
+    history = [PastTrial(1, {'x': 1, 'y': 1}, 'completed', (0.0,))]
+
+    def infeasible(decisions: Decisions) -> str | None:
+        return 'b2' if decisions == {'x': 1, 'y': 2} else None
+
+    for number in range(2, 6):
+        history.append(past(number, ask(Grid(), spec, history, infeasible=infeasible)))
+    with pytest.raises(Exhausted):
+        ask(Grid(), spec, history, infeasible=infeasible)
+    found = [tuple(trial.decisions.values()) for trial in history]
+    assert found == [(1, 1), (0, 1), (0, 2), (2, 1), (2, 2)]
+
+
+def test_ranges_are_cut_evenly_on_their_scale():
+    value = pg.Dict(rate=pg.floatv(1e-4, 1.0, 'log'), width=intv(1, 1000, 'log'), depth=intv(1, 3))
+    spec = pg.dna_spec(value)
+    trials = run(Grid(points_per_range=3), spec, 99, infeasible=0.0)
+    found = {id_: sorted({trial.decisions[id_] for trial in trials}) for id_ in spec.decision_ids}
+    assert len(trials) == 27
+    assert found == {
+        'rate': [1e-4, 1e-2, 1.0],
+        'width': [1, 22, 1000],
+        'depth': [1, 2, 3],
+    }
+
+
+def test_every_integer_of_a_range_where_ranges_are_whole():
+    spec = pg.dna_spec(pg.Dict(x=intv(1, 9)))
+    trials = run(Grid(points_per_range=None), spec, 99)
+    assert [trial.decisions['x'] for trial in trials] == list(range(1, 10))
+
+
+def test_a_range_of_floats_is_refused_before_the_first_trial_where_ranges_are_whole():
+    block = pg.oneof([pg.Dict(rate=pg.floatv(0.0, 0.5)), None])
+    spec = pg.dna_spec(pg.Dict(width=intv(1, 8), block=block))
+    with pytest.raises(
+        UserError, match=r'^block\.rate: Grid.* from 0\.0 to 0\.5\..*pg\.oneof.*RandomSearch'
+    ):
+        Grid(points_per_range=None).check_space(spec, 1)
+    Grid(points_per_range=None).check_space(pg.dna_spec(pg.Dict(width=intv(1, 8))), 0)
+    Grid().check_space(spec, 0)
+
+
+@pytest.mark.parametrize('make', [several, small, integers])
+def test_all_of_a_finite_space_in_order(make):
+    spec = pg.dna_spec(make())
+    found = ways(spec)
+    assert found.size == size(spec)
+    first = list(itertools.islice(enumerate_decisions(spec), 500))
+    assert [found.at(index) for index in range(len(first))] == first
+
+
+@settings(deadline=None, max_examples=20)
+@given(values())
+def test_ways_are_all_different_and_legal(value):
+    spec = pg.dna_spec(value)
+    found = ways(spec, 2)
+    indices = range(found.size) if found.size < 60 else range(0, found.size, found.size // 30)
+    made = [found.at(index) for index in indices]
+    assert len({tuple(decisions.items()) for decisions in made}) == len(indices)
+    for decisions in made[:20]:
+        assert list(to_dna(spec, decisions).to_dict()) == list(decisions)
+
+
+def test_shuffled_it_is_the_same_grid_in_another_order_of_each_seed():
+    spec = pg.dna_spec(conditional())
+    grid = [trial.decisions for trial in run(Grid(), spec, 999, infeasible=0.3)]
+    orders = [
+        [trial.decisions for trial in run(Grid(shuffle=True), spec, 999, seed=seed)]
+        for seed in range(2)
+    ]
+    assert len(grid) == (3 * 5 + 10 + 1) * 5
+    for order in orders:
+        assert order != grid
+        assert sorted(map(repr, order)) == sorted(map(repr, grid))
+    assert orders[0] != orders[1]
+
+
+@pytest.mark.parametrize('count', [1, 2, 3, 17, 64, 1000])
+def test_a_shuffle_is_a_permutation(count):
+    found = [_shuffled(place, count, 5) for place in range(count)]
+    assert sorted(found) == list(range(count))
+    assert count < 17 or found != sorted(found)
+
+
+def test_a_grid_beyond_any_memory_is_shuffled():
+    spec = pg.dna_spec(pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(40)}))
+    trials = run(Grid(shuffle=True), spec, 30)
+    assert ways(spec, 5).size == 5**40
+    firsts = [trial.decisions['x0'] for trial in trials]
+    assert set(firsts) == {0.0, 0.25, 0.5, 0.75, 1.0}
+
+
+def test_it_goes_on_where_it_was_and_not_from_the_beginning():
+    spec = pg.dna_spec(pg.Dict(x=pg.oneof(list(range(50)))))
+    history = run(Grid(), spec, 40, infeasible=0.0)
+    asked: list[Decisions] = []
+
+    def infeasible(decisions: Decisions) -> str | None:
+        asked.append(decisions)
+        return 'even' if decisions['x'] % 2 == 0 else None
+
+    request = Request(spec, 0, 41, lambda: history, infeasible)
+    assert Grid().suggest(request).decisions == {'x': 41}
+    assert asked == [{'x': 40}, {'x': 41}]
+
+
+def test_another_number_of_points_begins_anew():
+    spec = pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0)))
+    history = run(Grid(3), spec, 2, infeasible=0.0)
+    assert [trial.decisions['x'] for trial in history] == [0.0, 0.5]
+    assert ask(Grid(5), spec, history).decisions == {'x': 0.25}
+
+
+def test_points_per_range_are_checked():
+    with pytest.raises(ValueError, match='points_per_range must be at least 1'):
+        Grid(points_per_range=0)

@@ -1,0 +1,135 @@
+"""What noisy rewards can be expected to be worth."""
+
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paxtune.objectives.shrinkage import Shrinkage, mean, shrunk, standard_error
+
+VALUES = st.lists(st.floats(-100, 100, allow_subnormal=False), min_size=1, max_size=4)
+GROUPS = st.lists(VALUES, min_size=1, max_size=12)
+
+
+def regrets(seed: int, noise: float, has_tail: bool) -> tuple[float, float]:
+    """What the luckiest trial and the best decision by `shrunk` lack of the truly best decision.
+
+    40 decisions are tried once, the five that look best twice more. With a tail some diverge.
+    """
+    rng = random.Random(seed)
+    true = [rng.gauss(0, 1) for _ in range(40)]
+    if has_tail:
+        true = [value if rng.random() < 0.7 else -rng.expovariate(1e-3) for value in true]
+    groups = [[value + rng.gauss(0, noise)] for value in true]
+    for index in sorted(range(40), key=lambda i: -groups[i][0])[:5]:
+        groups[index] += [true[index] + rng.gauss(0, noise) for _ in range(2)]
+    lucky = max(range(40), key=lambda i: max(groups[i]))
+    expected = shrunk(groups)
+    best = max(range(40), key=lambda i: expected[i])
+    return max(true) - true[lucky], max(true) - true[best]
+
+
+@pytest.mark.parametrize('noise', [0.3, 1.0, 2.0])
+@pytest.mark.parametrize('has_tail', [False, True])
+def test_the_best_is_better_than_the_luckiest(noise: float, has_tail: bool) -> None:
+    found = [regrets(seed, noise, has_tail) for seed in range(200)]
+    lucky, best = (mean(column) for column in zip(*found, strict=True))
+    assert best < 0.9 * lucky
+
+
+def test_what_is_expected_is_not_biased_upwards_as_the_luckiest_is() -> None:
+    surprises: list[float] = []
+    boasts: list[float] = []
+    for seed in range(200):
+        rng = random.Random(seed)
+        true = [rng.gauss(0, 1) for _ in range(40)]
+        groups = [[value + rng.gauss(0, 1) for _ in range(rng.choice([1, 3]))] for value in true]
+        expected = shrunk(groups)
+        best = max(range(40), key=lambda i: expected[i])
+        surprises.append(expected[best] - true[best])
+        lucky = max(range(40), key=lambda i: max(groups[i]))
+        boasts.append(max(groups[lucky]) - true[lucky])
+    assert mean(boasts) > 1
+    assert abs(mean(surprises)) < 0.2
+
+
+@given(GROUPS)
+def test_values_lie_between_the_mean_and_the_middle(groups: list[list[float]]) -> None:
+    found = Shrinkage.of(groups)
+    for value, group in zip(shrunk(groups), groups, strict=True):
+        middle = mean(group) if found is None else found.middle
+        low, high = sorted([mean(group), middle])
+        assert low - 1e-9 <= value <= high + 1e-9
+
+
+@given(st.integers(1, 4).flatmap(lambda n: st.lists(
+    st.lists(st.integers(-50, 50).map(float), min_size=n, max_size=n), min_size=1, max_size=9
+)))  # fmt: skip
+def test_with_equally_many_values_the_order_is_that_of_the_means(
+    groups: list[list[float]],
+) -> None:
+    found, means = shrunk(groups), [mean(group) for group in groups]
+    for i in range(len(groups)):
+        for j in range(len(groups)):
+            if means[i] < means[j]:
+                assert found[i] < found[j]
+
+
+@given(GROUPS, st.floats(0.01, 100), st.floats(-100, 100))
+def test_the_unit_of_the_reward_does_not_matter(
+    groups: list[list[float]], unit: float, origin: float
+) -> None:
+    there = shrunk([[round(value) * 1.0 for value in group] for group in groups])
+    moved = shrunk([[round(value) * unit + origin for value in group] for group in groups])
+    expected = [value * unit + origin for value in there]
+    assert moved == pytest.approx(expected, rel=1e-4, abs=1e-4 * max(unit, 1))
+
+
+@given(GROUPS, st.randoms(use_true_random=False))
+def test_the_order_of_decisions_does_not_matter(groups: list[list[float]], rng: Any) -> None:
+    order = list(range(len(groups)))
+    rng.shuffle(order)
+    there, mixed = shrunk(groups), shrunk([groups[index] for index in order])
+    assert [there[index] for index in order] == pytest.approx(mixed)
+
+
+@given(st.lists(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=3)))
+def test_any_finite_rewards_have_an_order(groups: list[list[float]]) -> None:
+    assert not any(math.isnan(value) for value in shrunk(groups))
+
+
+@pytest.mark.parametrize(
+    'groups',
+    [
+        [[1.0], [3.0], [2.0]],  # Nothing was tried twice.
+        [[1.0, 1.0], [3.0], [2.0, 2.0]],  # There is no noise.
+        [[1.0, 2.0]],  # There is nothing to compare with.
+        [],
+    ],
+)
+def test_where_nothing_tells_of_noise_the_means_stay(groups: Sequence[Sequence[float]]) -> None:
+    assert shrunk(groups) == [mean(group) for group in groups]
+
+
+def test_where_noise_explains_all_what_was_tried_more_often_comes_first() -> None:
+    rest = [[0.0, 2.0], [2.0, 0.0], [-1.0, 2.0], [0.0]]
+    once, often = shrunk([[1.6], [1.5, 3.0, 0.0, 1.5, 1.5], *rest])[:2]
+    assert once < often
+
+
+def test_trials_that_diverge_do_not_hide_how_the_good_ones_differ() -> None:
+    good = [[2.0], [1.0, 0.0, 1.4], [0.4], [-0.2, 1.0], [0.1]]
+    with_bad = Shrinkage.of([*good, [-1e30], [-5e9, -1e12]])
+    assert with_bad is not None
+    assert with_bad.spread < 10
+
+
+def test_standard_errors() -> None:
+    assert standard_error([5.0]) is None
+    assert standard_error([1.0, 2.0, 3.0]) == pytest.approx(1 / math.sqrt(3))
+    assert standard_error([-1e308, 1e308]) == math.inf
+    assert mean([1.7e308, 1.7e308]) == 1.7e308

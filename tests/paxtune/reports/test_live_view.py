@@ -1,0 +1,229 @@
+"""`python -m paxtune.studies show --watch`."""
+
+import contextlib
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from paxtune.objectives.rewards import MetricReward, Objectives
+from paxtune.reports import live_view
+from paxtune.reports.live_view import Watch, watch
+from paxtune.storage.database import Database
+from paxtune.storage.local_store import LocalStore
+from paxtune.study.study import Study
+from paxtune.study.trial_state import Loss
+from tests.paxtune.studies import ask, finish, run
+from tests.paxtune.toys import LOSS, search, toy
+from tests.processes import ROOT, environment
+from trainer.symbolic.errors import UserError
+
+Acts = list[Callable[[], Any]]
+
+
+@contextlib.contextmanager
+def looking(directory: Path) -> Iterator[Watch]:
+    """A look at a study from outside, which cannot write."""
+    with contextlib.closing(LocalStore(Database(directory / 'study.db', read_only=True))) as store:
+        yield Watch(store, str(directory))
+
+
+@pytest.fixture
+def watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """Watches a study that does something between two looks; returns what was shown."""
+
+    def show(acts: Acts, console: Console | None = None) -> str:
+        left = iter(acts)
+        monkeypatch.setattr(live_view, 'time', types.SimpleNamespace(monotonic=lambda: 0.0))
+        ended = threading.Event()
+        monkeypatch.setattr(ended, 'wait', lambda _: next(left)())
+        database = Database(tmp_path / 'study.db', read_only=True)
+        with contextlib.closing(LocalStore(database)) as store:
+            watch(store, 'here', 1.0, ended, console)
+        assert next(left, None) is None
+        return capsys.readouterr().out
+
+    return show
+
+
+# --- Looking ---
+
+
+def test_what_runs_is_told_with_its_worker_and_its_attempt(tmp_path: Path) -> None:
+    with Study.open(tmp_path, toy()) as study, looking(tmp_path) as looker:
+        finish(ask(study))
+        trial = ask(study)
+        (row,) = looker.look().running
+        worker = study.store.worker
+        assert (row.number, row.worker, row.attempt) == (2, worker, 1)
+        assert (row.step, row.rewards, row.event) == (0, (), 'claimed')
+        claimed = row.since
+        trial.report(10, {'loss': 0.5})
+        (row,) = looker.look().running
+        assert (row.step, row.rewards, row.event) == (10, (0.5,), 'claimed')
+        assert claimed is not None and row.since is not None and row.since > claimed
+        assert looker.look().running == [row]
+        trial.lose(Loss('it crashed', counts=True, is_dead=True))
+        (row,) = looker.look().running
+        assert (row.worker, row.attempt, row.event) == ('', 2, 'failed')
+        again = ask(study)
+        again.record('resumed', step='20')
+        (row,) = looker.look().running
+        assert (row.number, row.worker, row.attempt, row.step) == (2, worker, 2, 20)
+        again.report(30, {'loss': 0.25})
+        again.complete()
+        assert looker.look().running == []
+
+
+def test_the_overview_follows_the_study(tmp_path: Path) -> None:
+    with Study.open(tmp_path, toy()) as study, looking(tmp_path) as looker:
+        assert not looker.look().overview.counts
+        for number in range(1, 6):
+            assert not looker.look().overview.is_done
+            finish(ask(study))
+            seen = looker.look().overview
+            assert seen.counts == {'completed': number}
+            assert study.best is not None
+            assert (seen.best_trial, seen.best) == (study.best.id, study.best.reward)
+        assert looker.look().overview.is_done
+        study.delete_trial(5)
+        seen = looker.look().overview
+        assert (seen.counts, seen.is_done) == ({'completed': 4}, False)
+
+
+def test_what_has_ended_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Study.open(tmp_path, toy()) as study, looking(tmp_path) as looker:
+        finish(ask(study))
+        ask(study)
+        looker.look()
+        asked: list[list[int]] = []
+        read = LocalStore.trials
+
+        def trials(self: LocalStore, ids: Any) -> Any:
+            asked.append(list(ids))
+            return read(self, ids)
+
+        monkeypatch.setattr(LocalStore, 'trials', trials)
+        looker.look()
+        assert asked == [[2]]
+
+
+@pytest.mark.parametrize('history', ['[{"event": "claimed"}]', '[{"time": 7}]', '[]'])
+def test_a_history_without_times_is_no_reason_to_fail(tmp_path: Path, history: str) -> None:
+    with Study.open(tmp_path, toy()) as study, looking(tmp_path) as looker:
+        ask(study).note(history=history)
+        (row,) = looker.look().running
+        assert row.since is None
+
+
+# --- Showing ---
+
+
+def test_lines_where_something_has_changed(tmp_path: Path, watched: Callable[..., str]) -> None:
+    with Study.open(tmp_path, toy(search=search(num_trials=2))) as study:
+        worker = study.store.worker
+        acts: Acts = [
+            lambda: finish(ask(study)),
+            lambda: None,
+            lambda: ask(study).report(10, {'loss': 0.000125}),
+            lambda: study.trial(2).complete(),
+        ]
+        out = watched(acts)
+    headlines = [line.partition(' ')[2] for line in out.splitlines() if ' here: ' in line]
+    assert headlines[0] == 'here: 0 of 2 trials, no worker has a trial'
+    assert headlines[1].startswith('here: 1 of 2 trials, 1 completed, best: trial 1 with 0.00')
+    assert '1 completed, 1 active' in headlines[2]
+    assert headlines[3].endswith('the study is done')
+    assert len(headlines) == 4
+    row = next(line.split() for line in out.splitlines() if worker in line)
+    assert row[:6] == ['2', worker, '1', '10', '0.000125', 'claimed']
+    assert '\x1b' not in out
+
+
+def test_a_table_in_a_terminal(tmp_path: Path, watched: Callable[..., str]) -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=120, highlight=False)
+    with Study.open(tmp_path, toy(search=search(num_trials=1))) as study:
+        acts: Acts = [lambda: ask(study).report(10, {'loss': 0.5}), lambda: None,
+                      lambda: study.trial(1).complete()]  # fmt: skip
+        assert watched(acts, console) == ''
+    shown = out.getvalue()
+    assert shown.count('┏') == 2
+    assert 'claimed' in shown
+    assert '1 of 1 trials, 1 completed' in shown.rpartition('here: ')[2]
+
+
+def test_a_pause_and_a_front_are_told(tmp_path: Path, watched: Callable[..., str]) -> None:
+    both = Objectives([LOSS, MetricReward('maximize', 'accuracy')])
+    with Study.open(tmp_path, toy(search=search(num_trials=2, reward=both))) as study:
+        finish(ask(study))
+        acts: Acts = [
+            lambda: study.store.write_study_notes({'pause': 'true'}),
+            lambda: finish(ask(study)),
+        ]
+        out = watched(acts)
+    assert '1 of 2 trials, 1 completed, 1 that no other is better than, a pause was' in out
+    assert 'best' not in out
+
+
+def test_a_study_that_was_not_written_yet(tmp_path: Path) -> None:
+    Database(tmp_path / 'study.db').close()
+    with looking(tmp_path) as looker, pytest.raises(UserError, match='nothing was written yet'):
+        looker.look()
+
+
+# --- As a person runs it ---
+
+
+def command_of(directory: Path) -> list[str]:
+    # Its experiment is of classes that nothing here knows.
+    where = ['show', str(directory), '--watch', '--interval=0.1']
+    return [sys.executable, '-m', 'paxtune.studies', *where]
+
+
+@pytest.mark.slow
+def test_control_c_ends_it_and_the_study_goes_on(tmp_path: Path) -> None:
+    with Study.open(tmp_path, toy()) as study:
+        trial = ask(study)
+        process = subprocess.Popen(
+            command_of(tmp_path), cwd=ROOT, env=environment(), text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            assert process.stdout is not None
+            assert '1 of 5 trials, 1 active' in process.stdout.readline()
+            trial.report(10, {'loss': 0.5})
+            while '0.5' not in process.stdout.readline():
+                assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            _, messages = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        assert (process.returncode, messages) == (0, '')
+        trial.complete()
+        assert len(run(study)) == 5
+
+
+@pytest.mark.slow
+def test_who_reads_may_leave(tmp_path: Path) -> None:
+    with Study.open(tmp_path, toy()) as study:
+        ask(study)
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, 'w') as nowhere:
+        done = subprocess.run(
+            command_of(tmp_path), cwd=ROOT, env=environment(), check=False, text=True,
+            stdout=nowhere, stderr=subprocess.PIPE, timeout=60,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, '')

@@ -1,0 +1,136 @@
+"""Searches over several processes: real ones, with simulated devices."""
+
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paxtune.study.study import Study
+from paxtune.study.trial_state import Loss
+from tests.jobs import Ended, all_passed, job
+from tests.paxtune import joined
+from tests.paxtune.studies import never_trained
+
+pytestmark = pytest.mark.slow
+
+assert joined.__name__  # Importing it makes its classes known to `Study.load`.
+
+
+def search(directory: Path, *flags: str, **how: Any) -> list[Ended]:
+    flags = ('--exp=tests.paxtune.joined.Search', f'--job_log_dir={directory}', *flags)
+    return job('paxtune.search', *flags, **how)
+
+
+def told(directory: Path) -> list[Any]:
+    """All that a loss must not change."""
+    with Study.load(directory) as study:
+        return [
+            (
+                trial.id,
+                trial.outcome,
+                trial.decisions,
+                trial.reason,
+                [(m.step, m.reward) for m in trial.measurements],
+            )
+            for trial in study.trials
+        ]
+
+
+@pytest.fixture(scope='module')
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    directory = tmp_path_factory.mktemp('undisturbed')
+    first, other = search(directory)
+    assert 'The study is done' in all_passed([first, other])
+    assert other.out == ''
+    return told(directory)
+
+
+def test_processes_train_each_trial_together(undisturbed: list[Any]) -> None:
+    _, _, stopped, failed, last = undisturbed
+    assert 'worse than' in stopped[3]
+    assert [step for step, _ in stopped[4]] == [2]
+    assert failed[3] == 'OtherProcessError: process 1: ValueError: the disk of this host is broken'
+    assert last[3] is None
+    assert [step for step, _ in last[4]] == [2, 4, 6]
+
+
+@pytest.mark.parametrize(('which', 'where'), [(1, 'step:11'), (0, 'step:11'), (0, 'moved:5')])
+def test_a_lost_process_ends_the_attempt_and_not_the_study(
+    which: int, where: str, tmp_path: Path, undisturbed: list[Any]
+) -> None:
+    ended = search(tmp_path, kill={which: where})
+    assert ended[which].code == -signal.SIGKILL
+    left = ended[1 - which]
+    assert left.code in (3, -signal.SIGABRT), left
+    assert re.search('processes was lost|another task died', left.err), left.err
+    with Study.load(tmp_path) as study:
+        assert study.trials[-1].state == 'ACTIVE'
+    out = all_passed(search(tmp_path))
+    assert told(tmp_path) == undisturbed
+    if where.startswith('step'):
+        assert re.search('trial 2: resumed from step [24]', out), out
+
+
+def test_a_signal_to_the_second_process_pauses_the_study(
+    tmp_path: Path, undisturbed: list[Any]
+) -> None:
+    ended = search(tmp_path, kill={1: 'int:9'})
+    assert [each.code for each in ended] == [130, 130], ended
+    assert 'Paused: interrupted' in ended[0].out
+    assert 'trial 2: resumed from step 3' in all_passed(search(tmp_path))
+    assert told(tmp_path) == undisturbed
+
+
+def test_a_new_attempt_goes_on_where_the_one_before_was(
+    tmp_path: Path, undisturbed: list[Any]
+) -> None:
+    search(tmp_path, kill={1: 'int:9'})
+    with Study.load(tmp_path, read_only=False) as study:
+        study.trials[-1].lose(Loss('its disk was full', counts=True))
+    assert 'trial 2: resumed from step 3' in all_passed(search(tmp_path))
+    assert told(tmp_path) == undisturbed
+
+
+def test_processes_with_other_flags_are_refused(tmp_path: Path) -> None:
+    ended = search(tmp_path, own={1: ['--set', 'train.num_train_steps=4']})
+    assert [each.code for each in ended] == [2, 2], ended
+    assert 'process 1 has another experiment: give all the same flags' in ended[0].err
+    assert not (tmp_path / 'study.db').exists()
+
+
+def test_workers_are_for_one_process(tmp_path: Path) -> None:
+    ended = search(tmp_path, '--workers=2')
+    assert [each.code for each in ended] == [2, 2], ended
+    assert 'choose one' in ended[0].err
+
+
+def test_processes_measure_a_step_together(tmp_path: Path) -> None:
+    flags = ('--exp=tests.paxtune.joined.Timed', f'--job_log_dir={tmp_path}')
+    # What was measured before the kill holds for the attempt after it.
+    ended = job('paxtune.search', *flags, kill={1: 'step:3'})
+    assert ended[1].code == -signal.SIGKILL
+    with Study.load(tmp_path) as study:
+        before = study.trials[0].costs['']['step_seconds']
+    all_passed(job('paxtune.search', *flags))
+    with Study.load(tmp_path) as study:
+        assert [trial.state for trial in study.trials] == ['COMPLETED'] * 3
+        assert study.trials[0].costs['']['step_seconds'] == before > 0
+        for trial in study.trials:
+            told = {each.metrics['step_seconds'] for each in trial.measurements}
+            assert told == {trial.costs['']['step_seconds']}
+            seconds = trial.metrics['step_seconds']
+            assert trial.reward == pytest.approx((trial.metrics['eval/log_pplx'] + seconds) / 2)
+
+
+def test_no_process_trains_a_step_beyond_a_limit_on_its_time(tmp_path: Path) -> None:
+    flags = ('--exp=tests.paxtune.joined.Timed', f'--job_log_dir={tmp_path}')
+    limit = ['--set', 'search.limits[0].at_most=1e-9']
+    ended = job('paxtune.search', *flags, *limit)
+    assert [each.code for each in ended] == [1, 1], ended  # No trial was completed.
+    with Study.load(tmp_path) as study:
+        assert len(study.trials) == 3
+        for trial in study.trials:
+            assert str(trial.infeasible_reason).startswith('step_seconds is ')
+            assert never_trained(study, trial)

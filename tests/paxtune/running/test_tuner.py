@@ -1,0 +1,177 @@
+"""The tuner over a real study, with training that is only pretended."""
+
+import io
+import json
+import math
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from paxtune.running.progress import Progress
+from paxtune.running.runners import ExperimentRunner, trial_directory
+from paxtune.running.tuner import Paused, Tuner
+from paxtune.schedulers import Stop
+from paxtune.study.study import Study
+from paxtune.study.trial import Trial
+from tests.paxtune import tunables
+from trainer.loop.train_loop import Interrupted, Measurement
+
+Running = Generator[Measurement, None, None]
+
+
+def measured(step: int, loss: float = 1.0, resumed_from: int = 0) -> Measurement:
+    return Measurement(step, {'eval/log_pplx': loss}, None, resumed_from)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Generator[Study, None, None]:
+    tunable = tunables.Rates()
+    tunable.rebind({'search.num_trials': 2})
+    with Study.open(tmp_path, tunable, {'train_input': 'counting'}) as study:
+        yield study
+
+
+@pytest.fixture
+def train(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Running]], None]:
+    return lambda run: monkeypatch.setattr('paxtune.running.runners.run', run)
+
+
+def tune(study: Study, **fields: Any) -> str:
+    """Runs the study; returns what it showed."""
+    out = io.StringIO()
+    progress = Progress(console=Console(file=out, width=200))
+    Tuner(study, ExperimentRunner(), [progress], **fields).run()
+    return out.getvalue()
+
+
+def whole(experiment: Any, directory: Path, should_interrupt: Callable[[], bool]) -> Running:
+    for step in (2, 4, 6):
+        yield measured(step)
+
+
+def record(study: Study, trial: Trial) -> dict[str, Any]:
+    path = trial_directory(study, trial) / 'trial.json'
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('end', ['complete', 'stop', 'fail'])
+def test_a_kill_at_the_end_of_a_trial_leaves_no_record_behind(
+    study: Study, train: Any, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    def run(*args: Any) -> Running:
+        yield measured(2)
+        yield measured(6, math.nan if end == 'fail' else 1.0)
+
+    original = getattr(Trial, end)
+
+    def killed(trial: Trial, *args: Any, **kwargs: Any) -> None:
+        original(trial, *args, **kwargs)
+        kill.setattr('paxtune.running.trial_json.TrialRecord.write', lambda *args: None)
+        raise KeyboardInterrupt
+
+    train(run)
+    with monkeypatch.context() as kill:
+        kill.setattr(Trial, end, killed)
+        if end == 'stop':
+            kill.setattr(Study, 'judge', lambda *args: Stop('worse than the median'))
+        with pytest.raises(KeyboardInterrupt):
+            tune(study)
+    train(whole)
+    before = record(study, study.trials[0])
+    assert before['state'] == 'ACTIVE'
+    assert '1 of 2 trials are done' in tune(study)
+    trial = study.trials[0]
+    after = record(study, trial)
+    assert after['state'] == trial.state == ('INFEASIBLE' if end == 'fail' else 'COMPLETED')
+    assert after['reason'] == (trial.stop_reason or trial.infeasible_reason)
+    assert (after['reason'] is None) == (end == 'complete')
+    assert after['rewards'] == list(trial.rewards)
+    assert trial.completed is not None
+    assert after['ended'] == trial.completed.isoformat()
+    assert [m['step'] for m in after['measurements']] == [m.step for m in trial.measurements]
+    changed = {'state', 'reason', 'stopped', 'rewards', 'metrics', 'seconds', 'devices'}
+    changed |= {'ended', 'measurements', 'history'}
+    assert [event['event'] for event in after['history']] == ['claimed', 'ended']
+    assert {k: v for k, v in before.items() if k not in changed} == {
+        k: v for k, v in after.items() if k not in changed
+    }
+
+
+def test_a_last_save_that_fails_makes_the_trial_infeasible(
+    study: Study, train: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*args: Any) -> Running:
+        try:
+            yield measured(2)
+        finally:
+            raise OSError('no space left on device')
+
+    train(run)
+    monkeypatch.setattr(Study, 'judge', lambda *args: Stop('worse than the median'))
+    tune(study)
+    for trial in study.trials:
+        assert trial.infeasible_reason == 'OSError: no space left on device'
+        assert trial.stop_reason is None
+        error = trial_directory(study, trial) / 'error.txt'
+        assert 'no space left' in error.read_text()
+
+
+def test_a_signal_in_the_middle_of_a_trial_pauses_the_study(study: Study, train: Any) -> None:
+    signals: list[int] = []
+
+    def run(experiment: Any, directory: Path, should_interrupt: Callable[[], bool]) -> Running:
+        yield measured(2)
+        signals.append(2)
+        assert should_interrupt()
+        raise Interrupted(3)
+
+    train(run)
+    with pytest.raises(Paused, match='interrupted'):
+        tune(study, should_interrupt=lambda: bool(signals))
+    (trial,) = study.trials
+    assert trial.state == record(study, trial)['state'] == 'ACTIVE'
+
+
+def test_a_signal_after_the_last_step_of_the_last_trial_pauses_nothing(
+    study: Study, train: Any
+) -> None:
+    signals: list[int] = []
+
+    def run(*args: Any) -> Running:
+        yield measured(6)
+        if len(study.trials) == 2:
+            signals.append(2)
+
+    train(run)
+    tune(study, should_interrupt=lambda: bool(signals))
+    assert signals
+    assert study.is_done
+
+
+@pytest.mark.slow
+def test_a_resumed_trial_shows_the_measurement_of_the_step(study: Study, train: Any) -> None:
+    def interrupted(*args: Any) -> Running:
+        yield measured(2, 3.0)
+        yield measured(4, 2.0)
+        raise Interrupted(4)
+
+    def resumed(*args: Any) -> Running:
+        for step, loss in ((2, 3.0), (4, 2.0), (6, 1.0)):
+            yield measured(step, loss, resumed_from=2)
+
+    signals = iter([False, True])
+    train(interrupted)
+    with pytest.raises(Paused):
+        tune(study, should_interrupt=lambda: next(signals, True))
+    train(resumed)
+    assert tune(study).splitlines()[1:5] == [
+        'trial 1: resumed from step 2',
+        'trial 1: step 2 eval/log_pplx=3',
+        'trial 1: step 4 eval/log_pplx=2',
+        'trial 1: step 6 eval/log_pplx=1',
+    ]

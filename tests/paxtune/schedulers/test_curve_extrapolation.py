@@ -1,0 +1,233 @@
+"""`CurveExtrapolation`, and the model that it goes by."""
+
+import itertools
+import math
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paxtune.objectives.measurement import Measurement
+from paxtune.objectives.rewards import MetricReward
+from paxtune.schedulers import Curve, CurveExtrapolation, Stop
+from paxtune.schedulers.curve_model import MOST_POINTS, chance_to_beat
+from trainer.symbolic.serialization import from_json_text, to_json_text
+
+LOSS = MetricReward('minimize', 'loss')
+ACCURACY = MetricReward('maximize', 'accuracy')
+POLICY = CurveExtrapolation()
+
+AT = [n / 40 for n in range(1, 41)]
+"""What a curve with 40 measurements has spent at each, as a share of its budget."""
+
+
+def curve(
+    rewards: Sequence[float | None], id: int = 1, budget: float | None = 20.0, first: int = 1
+) -> Curve:
+    """Measured after each step."""
+    measured = [
+        Measurement(step, {}, () if reward is None else (reward,))
+        for step, reward in enumerate(rewards, first)
+    ]
+    return Curve(id, 'running', measured, [float(each.step) for each in measured], budget)
+
+
+def chance(scores: Sequence[float], best: float, count: int = 20) -> float:
+    """That of a curve that is measured so often up to its end."""
+    return chance_to_beat([(i + 1) / count for i in range(len(scores))], scores, best)
+
+
+def power_laws(count: int, seed: int = 0) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """Losses of trials that differ in where they end, how fast, and by noise."""
+    rng = np.random.default_rng(seed)
+    end, gain = rng.normal(1.0, 0.3, (count, 1)), rng.uniform(1.0, 3.0, (count, 1))
+    power, noise = rng.uniform(0.3, 1.5, (count, 1)), rng.uniform(0.0, 0.03, (count, 1))
+    steps = np.arange(1, 41)
+    return end + gain * steps**-power + noise * rng.normal(size=(count, 40))
+
+
+def test_trials_that_would_win_go_on_and_hopeless_ones_stop_early() -> None:
+    losses = power_laws(400)
+    wrong, would_win, spent, hopeless = 0, 0, 0, 0
+    for rivals in np.split(losses, 40):  # Ten trials, of which the last nine are judged by turns.
+        for own, others in ((i, np.delete(rivals, i, axis=0)) for i in range(10)):
+            best = float(others[:, -1].min())
+            stop = next(
+                (
+                    n
+                    for n in range(4, 40, 3)
+                    if chance_to_beat(AT[:n], (-rivals[own, :n]).tolist(), -best) < 0.05
+                ),
+                40,
+            )
+            if rivals[own, -1] < best:
+                would_win += 1
+                wrong += stop < 40
+            elif rivals[own, -1] > best + 0.5:
+                hopeless += 1
+                spent += stop
+    assert would_win >= 30 and hopeless >= 100
+    assert wrong <= 0.05 * would_win
+    assert spent <= 0.35 * 40 * hopeless
+
+
+def test_chances_come_true() -> None:
+    losses = power_laws(300, seed=1)
+    goals = itertools.cycle(np.quantile(losses[:, -1], [0.05, 0.2, 0.4, 0.6]))
+    told, came = [], []
+    for own, goal in zip(losses, goals, strict=False):
+        told.append(chance_to_beat(AT[:10], (-own[:10]).tolist(), -goal))
+        came.append(own[-1] < goal)
+    groups = np.digitize(told, [0.05, 0.3, 0.7, 0.95])
+    for group in range(5):
+        chosen = groups == group
+        assert chosen.sum() >= 10
+        assert abs(np.mean(np.array(told)[chosen]) - np.mean(np.array(came)[chosen])) < 0.2
+    assert np.mean(np.array(came)[groups == 0]) < 0.05
+
+
+scores = st.lists(st.integers(-100, 100), min_size=2, max_size=30)
+
+
+@given(scores, st.integers(-100, 200), st.sampled_from([0.25, 3.0, 1e6]), st.integers(-999, 999))
+@settings(max_examples=50)
+def test_neither_shift_nor_scale_matters(
+    values: list[int], best: int, scale: float, shift: int
+) -> None:
+    expected = chance(values, best, 31)
+    assert 0.0 <= expected <= 1.0
+    moved = [scale * (value + shift) for value in values]
+    assert chance(moved, scale * (best + shift), 31) == pytest.approx(expected, abs=1e-6)
+
+
+@given(scores, st.integers(-100, 150), st.integers(0, 50))
+@settings(max_examples=50)
+def test_any_curve_has_a_chance(values: list[int], best: int, more: int) -> None:
+    assert 0.0 <= chance(values, best, 31) <= 1.0
+    # As the curve stands above what is to beat, so that nothing is scaled by that.
+    low = min(values)
+    assert chance(values, low - 1 - more, 31) >= chance(values, low - 1, 31) - 1e-9
+
+
+@pytest.mark.parametrize('values', [[0.0] * 12, [1e300] * 12, [-1e300] * 12, [3.5, 3.5]])
+def test_constant_curves(values: list[float]) -> None:
+    assert chance(values, values[0]) == 0.5
+    assert chance(values, values[0] - 1e299) == 0.5
+    assert chance(values, values[0] + 1e299) < 0.15
+
+
+def test_a_constant_curve_has_less_and_less_of_a_chance() -> None:
+    chances = [chance([0.0] * count, 1.0) for count in range(3, 20)]
+    assert all(after <= before + 1e-12 for before, after in itertools.pairwise(chances))
+    assert chances[-1] < 0.01
+
+
+def test_spikes_hide_nothing() -> None:
+    good = [1.0 - 0.9**i for i in range(1, 11)]
+    for spike in (-1e3, -1e30, -1e300):
+        for where in (0, 4, 8):
+            spiked = [spike if i == where else value for i, value in enumerate(good)]
+            assert chance(spiked, 0.8) > 0.1
+    assert chance([-1e300, *([0.1] * 14)], 0.5) < 0.05
+
+
+def test_a_curve_that_worsens_is_given_up() -> None:
+    assert chance([1.0 - 0.1 * i for i in range(12)], 1.5) < 0.02
+    assert chance([-(2.0**i) for i in range(12)], 0.5) < 0.05
+
+
+def test_many_measurements_cost_no_more() -> None:
+    spent = [i / 10_000 for i in range(1, 5_001)]
+    values = [1.0 - math.exp(-3.0 * x) for x in spent]
+    few = spent[:: len(spent) // MOST_POINTS]
+    expected = chance_to_beat(few, [1.0 - math.exp(-3.0 * x) for x in few], 0.95)
+    assert chance_to_beat(spent, values, 0.95) == pytest.approx(expected, abs=0.1)
+    began = time.process_time()
+    for _ in range(20):
+        chance_to_beat(spent, values, 0.95)
+    assert (time.process_time() - began) / 20 < 0.01
+
+
+# --- The policy ---
+
+
+def judged(own: Curve, *others: Curve, policy: CurveExtrapolation = POLICY) -> Stop | None:
+    return policy.judge(own, others, LOSS)
+
+
+FLAT = [2.0, 2.0, 2.01, 2.0, 2.0, 2.0, 2.0, 2.0]
+RIVAL = curve([2.0 * 0.8**i for i in range(8)], id=2)
+
+
+def test_what_leads_nowhere_is_stopped_with_a_reason() -> None:
+    stop = judged(curve(FLAT), RIVAL)
+    assert stop is not None
+    assert stop.reason.startswith('reward 2 at step 8: the chance to end better than 0.419')
+    assert judged(RIVAL, curve(FLAT, id=3)) is None
+    assert judged(curve(FLAT)) is None
+    assert judged(curve(FLAT), curve([], id=2), curve([None], id=3)) is None
+
+
+def test_small_and_large_rewards_mean_the_same() -> None:
+    for n in range(1, 9):
+        as_loss = judged(curve(FLAT[:n]), RIVAL)
+        rival = curve([-(each.reward or 0.0) for each in RIVAL.measurements], id=2)
+        as_score = POLICY.judge(curve([-value for value in FLAT[:n]]), [rival], ACCURACY)
+        assert (as_loss is None) == (as_score is None)
+
+
+def test_others_count_with_their_last_rewards() -> None:
+    worsened = curve([0.1, 0.2, 3.0, 4.0], id=2)
+    assert judged(curve(FLAT), worsened) is None
+    assert judged(curve(FLAT), worsened, RIVAL) is not None
+
+
+def test_too_few_points_and_the_end() -> None:
+    last = next(n for n in range(1, 9) if judged(curve(FLAT[:n]), RIVAL))
+    assert last >= 4
+    policy = CurveExtrapolation(min_points=7)
+    assert judged(curve(FLAT[:6]), RIVAL, policy=policy) is None
+    assert judged(curve(FLAT[:7]), RIVAL, policy=policy) is not None
+    gaps = [value for pair in zip(FLAT[:6], [None] * 6, strict=True) for value in pair]
+    assert judged(curve(gaps[:-1]), RIVAL, policy=policy) is None
+    assert judged(curve(FLAT, budget=8.0), RIVAL) is None
+
+
+def test_a_smaller_probability_stops_fewer() -> None:
+    policy = CurveExtrapolation(probability=1e-6)
+    assert judged(curve(FLAT), RIVAL, policy=policy) is None
+
+
+def test_where_nobody_knows_the_budget() -> None:
+    with pytest.raises(ValueError, match='budget must be given'):
+        judged(curve(FLAT, budget=None), RIVAL)
+    policy = CurveExtrapolation(budget=20.0, unit='seconds')
+    assert judged(curve(FLAT, budget=None), RIVAL, policy=policy) == judged(curve(FLAT), RIVAL)
+    assert judged(curve(FLAT, budget=None), RIVAL, policy=CurveExtrapolation(budget=8.0)) is None
+
+
+@pytest.mark.parametrize(
+    ('fields', 'message'),
+    [
+        ({'probability': 0.0}, 'between 0 and 1'),
+        ({'probability': 1.0}, 'between 0 and 1'),
+        ({'min_points': 1}, 'at least 2'),
+        ({'budget': 0.0}, 'greater than 0'),
+        ({'budget': math.inf}, 'greater than 0'),
+        ({'unit': 'seconds'}, 'must be given in seconds'),
+    ],
+)
+def test_impossible_values(fields: dict[str, float | str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        CurveExtrapolation(**fields)
+
+
+def test_it_is_a_component() -> None:
+    policy = CurveExtrapolation(probability=0.1, min_points=6)
+    again = from_json_text(to_json_text(policy), CurveExtrapolation, source='text')
+    assert again.probability == 0.1 and again.min_points == 6
+    with pytest.raises(ValueError, match='exactly one reward'):
+        policy.judge(curve(FLAT), [RIVAL], None)

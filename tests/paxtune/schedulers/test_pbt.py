@@ -1,0 +1,197 @@
+import random
+
+import pyglove as pg
+import pytest
+
+from paxtune.algorithms.base import Request
+from paxtune.objectives.measurement import Measurement
+from paxtune.objectives.rewards import MetricReward
+from paxtune.schedulers import Curve, Fork, Pause, PopulationBasedTraining, Promote, Wait
+from paxtune.schedulers.perturbation import perturbed
+from tests.conformance.policy_suite import check_study
+from tests.conformance.toy_study import ToyStudy, ran
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.ranges import intv
+
+LOSS = MetricReward(metric='loss', goal='minimize')
+SPEC = pg.dna_spec(
+    pg.Dict(
+        rate=pg.floatv(1e-4, 1.0, 'log'),
+        width=intv(1, 9),
+        kind=pg.oneof([pg.Dict(heads=intv(2, 4)), 'b']),
+    )
+)
+MADE = {'rate': 0.01, 'width': 3, 'kind': 0, 'kind[=0/2].heads': 3}
+POLICY = PopulationBasedTraining(population_size=4, interval=20)
+
+
+def member(
+    id: int, reward: float, *, state: str = 'paused', step: int = 20, **fields: object
+) -> Curve:
+    """A member that was paused at a step."""
+    measured = [Measurement(step, {}, (reward,))]
+    return Curve(id, state, measured, [float(step)], 100.0, [step], MADE, **fields)  # type: ignore
+
+
+def request(number: int = 9, infeasible=lambda decisions: None) -> Request:
+    return Request(SPEC, 0, number, list, infeasible)
+
+
+@pytest.mark.parametrize(
+    'policy',
+    [
+        PopulationBasedTraining(population_size=5, interval=20),
+        PopulationBasedTraining(
+            population_size=4, interval=240, unit='tokens', quantile=0.5, decisions=['x']
+        ),
+        PopulationBasedTraining(population_size=6, interval=15, resample_probability=1.0),
+        PopulationBasedTraining(population_size=3, interval=5, unit='seconds'),
+        PopulationBasedTraining(population_size=5, interval=10, grace=0.4),
+    ],
+)
+def test_it_conforms(policy):
+    check_study(policy)
+
+
+def test_the_outcome_is_the_same_for_any_number_of_workers():
+    def outcome(workers: int) -> list[tuple[object, ...]]:
+        trials = ran(POLICY, LOSS, workers=workers)
+        return [(each.decisions, each.state, each.forked_from, each.pauses) for each in trials]
+
+    assert outcome(1) == outcome(3) == outcome(8)
+
+
+def test_kills_change_nothing():
+    def outcome(kills: random.Random | None) -> list[tuple[object, ...]]:
+        trials = ran(POLICY, LOSS, workers=2, kills=kills)
+        return [(each.decisions, each.state, each.forked_from, each.pauses) for each in trials]
+
+    calm = outcome(None)
+    for seed in range(5):
+        assert outcome(random.Random(seed)) == calm
+
+
+def test_members_are_forked_as_long_as_there_is_room():
+    study = ToyStudy(POLICY, LOSS, num_trials=6).run()
+    assert len(study.forks) == 2
+    assert sum(each.state == 'completed' for each in study.trials.values()) == 4
+    assert not ToyStudy(POLICY, LOSS, num_trials=4).run().forks
+
+
+@pytest.mark.parametrize(
+    ('fields', 'message'),
+    [
+        ({'population_size': 1}, 'population_size must be at least 2'),
+        ({'interval': 0}, 'interval must be greater than 0'),
+        ({'quantile': 0.0}, 'quantile'),
+        ({'quantile': 0.6}, 'quantile'),
+        ({'perturbation': 1.0}, 'perturbation must be greater than 1'),
+        ({'resample_probability': 1.1}, 'resample_probability'),
+        ({'decisions': []}, 'must name a number'),
+    ],
+)
+def test_impossible_fields_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        PopulationBasedTraining(**({'population_size': 4, 'interval': 10} | fields))
+
+
+def test_members_pause_once_in_each_generation():
+    def running(*steps: int, pauses: tuple[int, ...] = ()) -> Curve:
+        measured = [Measurement(step, {}, (1.0,)) for step in steps]
+        return Curve(1, 'running', measured, [float(step) for step in steps], 100.0, pauses)
+
+    assert POLICY.verdict(running(10), [], LOSS) is None
+    assert POLICY.verdict(running(10, 25), [], LOSS) == Pause(
+        'reward 1 at step 25, in generation 1'
+    )
+    assert POLICY.verdict(running(10, 25, pauses=(25,)), [], LOSS) is None
+    assert POLICY.verdict(running(10, 25, 35, pauses=(25,)), [], LOSS) is None
+    assert isinstance(POLICY.verdict(running(10, 25, 45, pauses=(25,)), [], LOSS), Pause)
+
+
+def test_a_fork_belongs_to_the_generation_of_its_parent():
+    parent, replaced = member(1, 0.1), member(2, 0.9, state='stopped')
+    measured = [Measurement(30, {}, (1.0,)), Measurement(40, {}, (1.0,))]
+    for others in ([parent, replaced], [parent], [replaced], []):
+        fork = Curve(5, 'running', measured[:1], [30.0], 100.0, forked_from=(1, 20), replaces=2)
+        assert POLICY.verdict(fork, others, LOSS) is None
+        fork = Curve(5, 'running', measured, [30.0, 40.0], 100.0, forked_from=(1, 20), replaces=2)
+        assert isinstance(POLICY.verdict(fork, others, LOSS), Pause)
+
+
+def test_the_worst_are_replaced_by_children_of_the_best_and_then_all_go_on():
+    policy = PopulationBasedTraining(population_size=8, interval=20)
+    curves = [member(id, id / 10) for id in range(1, 9)]
+    first = policy.next(curves, LOSS, request(), True)
+    assert isinstance(first, Fork)
+    assert (first.replaces, first.step) == (8, 20)
+    assert first.trial in (1, 2)
+    assert first.decisions['kind'] == 0
+    fork = Curve(9, 'waiting', [], [], 100.0, (), MADE, (first.trial, 20), 8)
+    second = policy.next([*curves, fork], LOSS, request(10), True)
+    assert isinstance(second, Fork)
+    assert second.replaces == 7
+    assert second.reason.startswith('trial 7 was number 7 of 8 in generation 1, trial ')
+    last = Curve(10, 'waiting', [], [], 100.0, (), MADE, (second.trial, 20), 7)
+    going_on = policy.next([*curves, fork, last], LOSS, request(11), True)
+    assert going_on == Promote(1, 'the population has come to generation 1')
+    # Without room nobody is replaced.
+    assert isinstance(policy.next(curves, LOSS, request(), False), Promote)
+
+
+def test_the_population_waits_for_its_last_member():
+    curves = [member(id, id / 10) for id in (1, 2, 3)]
+    assert POLICY.next(curves, LOSS, request(), True) is None
+    late = Curve(4, 'running', [], [], 100.0)
+    assert isinstance(POLICY.next([*curves, late], LOSS, request(), True), Wait)
+    waiting = Curve(4, 'waiting', [], [], 100.0)
+    assert POLICY.next([*curves, waiting], LOSS, request(), True) is None
+    ended = Curve(4, 'completed', [], [], 100.0)
+    assert isinstance(POLICY.next([*curves, ended], LOSS, request(), True), Fork)
+    assert isinstance(POLICY.next([ended] * 4, LOSS, request(), True), Wait)
+
+
+def test_where_no_perturbation_is_feasible_numbers_are_inherited():
+    curves = [member(id, id / 10) for id in (1, 2, 3, 4)]
+    fork = POLICY.next(curves, LOSS, request(infeasible=lambda _: 'no'), True)
+    assert isinstance(fork, Fork)
+    assert fork.decisions == MADE
+    fork = POLICY.next(curves, LOSS, request(), True)
+    assert isinstance(fork, Fork)
+    assert fork.decisions != MADE
+
+
+def test_the_space_must_have_the_numbers():
+    named = POLICY.clone(override={'decisions': ['kind.heads', 'rte']})
+    with pytest.raises(UserError, match=r"decisions\[1\]: 'rte' is no number.*Did you mean rate"):
+        named.check_space(request().spec)
+    with pytest.raises(UserError, match='the space has none'):
+        POLICY.check_space(pg.dna_spec(pg.Dict(x=pg.oneof([1, 2]))))
+
+
+@pytest.mark.parametrize('factor', [1.01, 1.2, 100.0])
+def test_numbers_move_within_their_ranges(factor):
+    for seed in range(50):
+        made = perturbed(SPEC, MADE, random.Random(seed), factor, 0.0, None)
+        assert list(made) == list(MADE)
+        assert made['rate'] == pytest.approx(0.01 * factor) or made['rate'] == pytest.approx(
+            max(0.01 / factor, 1e-4)
+        )
+        assert isinstance(made['width'], int)
+        assert made['width'] != 3
+        assert made['kind[=0/2].heads'] in (2, 4)
+        assert made['kind'] == 0
+
+
+def test_only_named_numbers_move():
+    for names in (['kind.heads'], ['kind[=0/2].heads']):
+        made = perturbed(SPEC, MADE, random.Random(0), 2.0, 0.0, names)
+        assert {id_ for id_ in made if made[id_] != MADE[id_]} == {'kind[=0/2].heads'}
+
+
+def test_numbers_are_drawn_anew():
+    made = {
+        perturbed(SPEC, MADE, random.Random(seed), 1.2, 1.0, ['width'])['width']
+        for seed in range(100)
+    }
+    assert made == set(range(1, 10))

@@ -1,0 +1,136 @@
+"""What an experiment must satisfy to be suggested."""
+
+from typing import Any
+
+import pyglove as pg
+import pytest
+
+from paxtune.algorithms import Exhausted, RandomSearch, Request
+from paxtune.search_space.constraints import Constraint, Infeasible, Requires
+from paxtune.search_space.decisions import Decisions
+from paxtune.search_space.space import Space
+from trainer.symbolic.component import Component
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.serialization import from_json_text, to_json_text
+
+
+class Heads(Component):
+    """A part with a field that may be inherited, and a rule of its own."""
+
+    count: int = 2
+    dims: int = pg.MISSING_VALUE
+
+    def check(self) -> None:
+        if self.count > 4:
+            raise Infeasible(f'{self.count} heads are too many')
+
+
+class Model(Component):
+    dims: int = 64
+    heads: Heads = Heads(dims=64)
+    widths: list[int] = [8, 16]
+    named: dict[str, int] = {'a': 1}
+    absent: int | None = None
+
+
+class Narrow(Constraint):
+    """A predicate in Python."""
+
+    most: int
+
+    def require(self, experiment: Any) -> None:
+        if experiment.dims > self.most:
+            raise Infeasible(f'dims ({experiment.dims}) is above {self.most}')
+
+
+@pytest.mark.parametrize(
+    ('condition', 'met'),
+    [
+        ('dims % heads.count == 0', True),
+        ('dims // heads.count < 8', False),
+        ('widths[0] < widths[1] and named.a == 1', True),
+        ('widths[-1] <= 8', False),
+        ('absent == null', True),
+        ('heads.dims == dims', True),
+        ('true', True),
+    ],
+)
+def test_conditions_read_the_experiment(condition: str, met: bool) -> None:
+    constraint = Requires(condition, 'the reason')
+    experiment = Model(heads=Heads(dims=pg.symbolic.ValueFromParentChain()))
+    if met:
+        constraint.require(experiment)
+    else:
+        with pytest.raises(Infeasible, match=r'^the reason$'):
+            constraint.require(experiment)
+
+
+@pytest.mark.parametrize(
+    ('condition', 'message'),
+    [
+        ('dim == 1', r'there is no dim\. Did you mean dims\?'),
+        ('head.count == 1', r'there is no head\. Did you mean heads\?'),
+        ('heads.cout == 1', r'there is no heads\.cout\. Did you mean heads\.count'),
+        ('widths[2] == 1', r'there is no widths\[2\]'),
+        ('x == 1', r'there is no x\. There is dims, heads, widths, named, absent\.'),
+        ('absent.x == 1', r'there is no absent\.x: absent is None'),
+        ('dims.bit_length == 1', r'there is no dims\.bit_length: dims is 64'),
+        ('absent < 1', 'has no value: expected a number, got NoneType'),
+        ('1 / (dims - 64) > 1', 'has no value: .*zero'),
+        ('dims % 64', "'dims % 64' must be true or false. It is 0"),
+        ('named', 'must be true or false'),
+    ],
+)
+def test_conditions_that_say_nothing_are_errors_at_once(condition: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Requires(condition, 'reason').require(Model())
+
+
+@pytest.mark.parametrize('condition', ['dims %', '__import__("os")', 'dims = 3', ''])
+def test_conditions_that_cannot_be_read_are_not_made(condition: str) -> None:
+    with pytest.raises(ValueError, match='condition: cannot read'):
+        Requires(condition, 'reason')
+
+
+def test_json_brings_a_constraint_back() -> None:
+    constraint = Requires('dims % heads.count == 0', 'heads must divide dims')
+    assert pg.eq(from_json_text(to_json_text(constraint), Constraint), constraint)
+
+
+def _why(space: Space, constraints: list[Constraint], decisions: Decisions) -> str | None:
+    try:
+        experiment = space.materialize(decisions)
+        for constraint in constraints:
+            constraint.require(experiment)
+    except ValueError as reason:
+        return str(reason)
+    return None
+
+
+def _ask(space: Space, constraints: list[Constraint], number: int = 1) -> Any:
+    """The experiment that random search suggests."""
+    request = Request(space.spec, 0, number, list, lambda each: _why(space, constraints, each))
+    return space.materialize(RandomSearch().suggest(request).decisions)
+
+
+def test_suggestions_avoid_what_constraints_and_checks_refuse() -> None:
+    heads = Heads(count=pg.oneof([2, 3, 4, 8]), dims=1)
+    space = Space(Model(dims=pg.oneof([30, 32, 64]), heads=heads))
+    constraints = [Requires('dims % heads.count == 0', 'heads must divide dims'), Narrow(40)]
+    feasible = {(30, 2), (30, 3), (32, 2), (32, 4)}
+    found = set()
+    for number in range(1, 40):
+        made = _ask(space, constraints, number)
+        found.add((made.dims, made.heads.count))
+    assert found == feasible
+
+
+def test_a_finite_space_that_is_all_infeasible_is_exhausted() -> None:
+    space = Space(Model(dims=pg.oneof([30, 32, 64])))
+    with pytest.raises(Exhausted):
+        _ask(space, [Narrow(16)])
+
+
+def test_a_bad_path_stops_the_search() -> None:
+    with pytest.raises(UserError, match='there is no dms'):
+        _ask(Space(Model(dims=pg.oneof([30, 32]))), [Requires('dms > 3', 'reason')])

@@ -1,0 +1,255 @@
+"""How many decisions a space allows, which ones, and their way through all that holds them."""
+
+import itertools
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pyglove as pg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from vizier import pyvizier as vz
+from vizier.service import pyvizier as svz
+
+from paxtune.algorithms.encoding.sampling import complete, draw, mutate
+from paxtune.search_space.decisions import (
+    Decisions,
+    enumerate_decisions,
+    from_dna,
+    is_integer,
+    points,
+    size,
+    spec_from_json,
+    spec_to_json,
+    to_dna,
+)
+from paxtune.search_space.space import Space
+from paxtune.storage.vizier_space import from_parameters, to_parameters, to_search_space
+from tests.paxtune.spaces import values
+from trainer.symbolic.ranges import intv
+
+
+def _choice(candidates: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    @st.composite
+    def several(draw: st.DrawFn) -> Any:
+        some = draw(st.lists(candidates, min_size=1, max_size=3))
+        distinct = draw(st.booleans())
+        count = draw(st.integers(1, min(len(some), 3) if distinct else 2))
+        return pg.manyof(count, some, distinct=distinct, sorted=draw(st.booleans()))
+
+    return several()
+
+
+_INTEGERS = st.integers(-3, 3).flatmap(
+    lambda low: st.integers(1, 2).map(lambda more: intv(low, low + more))
+)
+_INNER = st.one_of(st.integers(), _INTEGERS)
+_FINITE = st.one_of(_INTEGERS, _choice(st.one_of(_INNER, _choice(_INNER))))
+
+
+@st.composite
+def finite_values(draw: st.DrawFn) -> Any:
+    """A value with one or two decisions at its top, and countably many experiments."""
+    return pg.Dict(zip('ab', draw(st.lists(_FINITE, min_size=1, max_size=2)), strict=False))
+
+
+def _brute_force(spec: pg.DNASpec) -> list[Decisions]:
+    if isinstance(spec, pg.geno.Space):
+        parts = [_brute_force(element) for element in spec.elements]
+        return [_merged(combination) for combination in itertools.product(*parts)]
+    if isinstance(spec, pg.geno.Float):
+        numbers = range(int(spec.min_value), int(spec.max_value) + 1)
+        return [{spec.id.path: number} for number in numbers]
+    found = []
+    for indices in itertools.product(range(len(spec.candidates)), repeat=spec.num_choices):
+        if spec.distinct and len(set(indices)) < len(indices):
+            continue
+        if spec.sorted and list(indices) != sorted(indices):
+            continue
+        places = [spec.subchoice(place) for place in range(spec.num_choices)]
+        parts = [
+            [{place.id.path: index} | rest for rest in _brute_force(place.candidates[index])]
+            for place, index in zip(places, indices, strict=True)
+        ]
+        found += [_merged(combination) for combination in itertools.product(*parts)]
+    return found
+
+
+def _merged(parts: Sequence[Decisions]) -> Decisions:
+    return {id_: value for part in parts for id_, value in part.items()}
+
+
+@settings(deadline=None, max_examples=60)
+@given(finite_values())
+def test_all_decisions_of_a_space_are_counted_and_enumerated(value):
+    spec = pg.dna_spec(value)
+    found = [tuple(each.items()) for each in enumerate_decisions(spec)]
+    assert len(found) == size(spec)
+    assert len(set(found)) == len(found)
+    assert set(found) == {tuple(each.items()) for each in _brute_force(spec)}
+    for one, next_one in itertools.pairwise(found):
+        # Where they begin to differ, one decision has gone up: the last one changes fastest.
+        (id_, before), (next_id, after) = next(
+            (a, b) for a, b in zip(one, next_one, strict=False) if a != b
+        )
+        assert id_ == next_id
+        assert before < after
+
+
+@settings(deadline=None, max_examples=30)
+@given(finite_values())
+def test_the_order_is_that_of_pyglove(value):
+    spec = pg.dna_spec(value)
+    first = itertools.islice(enumerate_decisions(spec), 20)
+    theirs = itertools.islice(spec.iter_dna(attach_spec=False), 20)
+    assert list(first) == [from_dna(spec, dna) for dna in theirs]
+
+
+@pytest.mark.parametrize(
+    ('value', 'expected'),
+    [
+        (intv(1, 10**12), 10**12),
+        (pg.manyof(20, list(range(40)), sorted=True), math.comb(40, 20)),
+        (pg.permutate(list(range(30))), math.factorial(30)),
+        (pg.manyof(3, [intv(1, 10), intv(1, 100)], distinct=False), 110**3),
+        (pg.manyof(2, [intv(1, 10), intv(1, 100)], distinct=False, sorted=True), 11_100),
+        (pg.oneof([1, pg.oneof([2, pg.floatv(0.0, 1.0)])]), None),
+        (pg.floatv(0.0, 1.0), None),
+    ],
+)
+def test_sizes_of_large_spaces(value, expected):
+    assert size(pg.dna_spec(pg.Dict(x=value, y=pg.oneof([1, 2])))) == (expected and 2 * expected)
+
+
+def test_large_spaces_are_enumerated_one_at_a_time():
+    spec = pg.dna_spec(pg.Dict({f'x{i}': intv(0, 10**6) for i in range(600)}))
+    first, second = itertools.islice(enumerate_decisions(spec), 2)
+    assert set(first.values()) == {0}
+    assert [id_ for id_ in second if second[id_]] == ['x599']
+
+
+def test_countless_spaces_are_not_enumerated():
+    with pytest.raises(ValueError, match='countless'):
+        enumerate_decisions(pg.dna_spec(pg.Dict(x=pg.oneof([1, pg.floatv(0.0, 1.0)]))))
+
+
+def test_integers_stay_integers():
+    spec = pg.dna_spec(pg.Dict(n=intv(1, 8, 'log'), x=pg.floatv(1.0, 8.0)))
+    again = spec_from_json(spec_to_json(spec))
+    assert pg.eq(again, spec)
+    assert [is_integer(point) for point in points(again)] == [True, False]
+    decisions: Decisions = {'n': 3, 'x': 3.0}
+    back = from_dna(again, to_dna(spec, decisions))
+    assert {id_: type(value) for id_, value in back.items()} == {'n': int, 'x': float}
+    with pytest.raises(ValueError, match=r'n: expected a whole number: 3\.0'):
+        to_dna(spec, {'n': 3.0, 'x': 3.0})
+    with pytest.raises(ValueError, match='no greater'):
+        to_dna(spec, {'n': 9, 'x': 3.0})
+
+
+def test_integers_are_integers_in_vizier():
+    spec = pg.dna_spec(pg.Dict(n=intv(1, 8, 'log')))
+    (parameter,) = to_search_space(spec)
+    config = vz.SearchSpace()
+    config.root.add_int_param('n', 1, 8, scale_type=vz.ScaleType.LOG)
+    expected = svz.StudyConfig(search_space=config).to_proto().parameters
+    assert parameter == expected[0]
+    for value in (2.5, 'a'):
+        with pytest.raises(ValueError, match=r'is not a value|could not convert'):
+            from_parameters(spec, {'n': value})
+
+
+_KINDS = {
+    'oneof': pg.oneof(['a', 'b', 'c']),
+    'permutate': pg.permutate(['a', 'b', 'c']),
+    'manyof': pg.manyof(2, ['a', 'b', 'c']),
+    'sorted': pg.manyof(2, ['a', 'b', 'c'], sorted=True),
+    'repeated': pg.manyof(2, ['a', 'b'], distinct=False),
+    'repeated_sorted': pg.manyof(3, ['a', 'b'], distinct=False, sorted=True),
+    'integer': intv(3, 7),
+    'nested': pg.oneof([pg.Dict(x=pg.oneof([1, 2])), pg.oneof([intv(1, 2), 'b'])]),
+    'nested_permutate': pg.permutate([pg.oneof(['a', 'b']), 'c', intv(1, 2)]),
+    'nested_repeated': pg.manyof(2, [pg.oneof(['a', 'b']), 'c'], distinct=False, sorted=True),
+}
+
+
+@pytest.mark.parametrize('kind', list(_KINDS))
+def test_every_kind_of_decision_works_all_the_way(kind):
+    """Drawn, mutated, stored in Vizier, named for people, and made: nothing is out of reach."""
+    space = Space(pg.Dict(x=_KINDS[kind].clone(deep=True), y=1))
+    expected = {pg.to_json_str(space.materialize(each)) for each in enumerate_decisions(space.spec)}
+    rng = random.Random(0)
+    decisions = draw(space.spec, rng)
+    drawn, mutated = set(), set()
+    for _ in range(30 * len(expected)):
+        drawn.add(tuple(draw(space.spec, rng).items()))
+        decisions = mutate(space.spec, decisions, rng)
+        mutated.add(tuple(decisions.items()))
+    for reached in (drawn, mutated):
+        made = set()
+        for items in reached:
+            stored = from_parameters(space.spec, to_parameters(space.spec, dict(items)))
+            assert space.parse(space.readable(stored)) == dict(items)
+            made.add(pg.to_json_str(space.materialize(stored)))
+        assert made == expected
+
+
+@settings(deadline=None, max_examples=20)
+@given(values(), st.integers(0, 2**32))
+def test_partial_decisions_are_completed(value, seed):
+    spec = pg.dna_spec(value)
+    rng = random.Random(seed)
+    whole = draw(spec, rng)
+    given_ = {id_: whole[id_] for id_ in whole if rng.random() < 0.5}
+    completed = complete(spec, given_, rng)
+    assert completed.items() >= given_.items()
+    assert list(completed) == list(to_dna(spec, completed).to_dict())
+    assert complete(spec, whole, rng) == whole
+
+
+def test_nothing_is_out_of_reach_of_completion():
+    choice = pg.manyof(3, ['a', 'b', 'c', 'd', 'e'], sorted=True)
+    spec = pg.dna_spec(pg.Dict(x=choice))
+    rng = random.Random(0)
+    found = {tuple(complete(spec, {'x[1]': 2}, rng).values()) for _ in range(100)}
+    assert found == {(0, 2, 3), (0, 2, 4), (1, 2, 3), (1, 2, 4)}
+
+
+def test_without_decisions_completion_is_a_draw():
+    spec = pg.dna_spec(pg.Dict(x=pg.permutate([1, 2, 3]), y=intv(1, 9), z=pg.oneof([1, 2])))
+    assert complete(spec, {}, random.Random(3)) == draw(spec, random.Random(3))
+
+
+def test_what_stands_inside_a_choice_decides_it():
+    inside = pg.Dict(heads=pg.oneof([1, 2]), rate=pg.floatv(0.0, 1.0))
+    spec = pg.dna_spec(pg.Dict(layers=pg.manyof(2, ['none', inside, 'other'], sorted=True)))
+    for seed in range(20):
+        completed = complete(spec, {'layers[0][=1/3].heads': 1}, random.Random(seed))
+        assert completed['layers[0]'] == 1
+        assert completed['layers[1]'] == 2
+
+
+@pytest.mark.parametrize(
+    'given_',
+    [
+        {'kind': 0, 'kind[=1/2].heads': 0},  # Two that exclude each other.
+        {'kind': 2},
+        {'kind': -1},
+        {'size': 9},
+        {'size': 1.5},
+        {'depth': 1},  # None of this space.
+        {'some[0]': 2},  # Leaves nothing for the second place.
+        {'some[0]': 1, 'some[1]': 1},
+        {'some[0]': 2, 'some[1]': 1},
+    ],
+)
+def test_decisions_that_fit_nowhere_are_refused(given_):
+    value = pg.Dict(
+        kind=pg.oneof(['a', pg.Dict(heads=pg.oneof([1, 2]))]),
+        size=intv(1, 8),
+        some=pg.manyof(2, ['a', 'b', 'c'], sorted=True),
+    )
+    with pytest.raises(ValueError):
+        complete(pg.dna_spec(value), given_, random.Random(0))

@@ -1,0 +1,106 @@
+import random
+from typing import Any
+
+import pyglove as pg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paxtune.algorithms.encoding.sampling import draw
+from paxtune.search_space.decisions import to_dna
+from paxtune.search_space.decoder import Decoder
+from search_spaces import nas
+from tests.paxtune.spaces import values
+from tests.paxtune.toys import Block, Dense
+from trainer.symbolic.component import components
+
+
+def decoder(value: Any) -> Decoder:
+    template = pg.template(value)
+    return Decoder(template, template.dna_spec())
+
+
+def symbols(value: Any) -> list[Any]:
+    """All symbolic values in a tree."""
+    found = [value] if isinstance(value, pg.Symbolic) else []
+    for each in found[:1]:
+        for _, child in each.sym_items():
+            found += symbols(child)
+    return found
+
+
+@settings(deadline=None, max_examples=20)
+@given(values(), st.integers(0, 2**32))
+def test_what_pyglove_makes(value, seed):
+    spec = pg.dna_spec(value)
+    decisions = draw(spec, random.Random(seed))
+    before = pg.to_json_str(value)
+    made = decoder(value).decode(decisions)
+    assert pg.eq(made, pg.materialize(value, to_dna(spec, decisions)))
+    assert pg.to_json_str(value) == before
+    assert not {id(each) for each in symbols(made)} & {id(each) for each in symbols(value)}
+    for each in symbols(made):
+        assert made.sym_get(each.sym_path) is each
+        assert each.sym_root is made
+
+
+def test_an_experiment_and_where_its_parts_stand():
+    value = nas.StdlibNas()
+    spec = pg.dna_spec(value)
+    for seed in range(2):
+        decisions = draw(spec, random.Random(seed))
+        made = decoder(value).decode(decisions)
+        assert pg.eq(made, pg.materialize(value, to_dna(spec, decisions)))
+        assert all(made.sym_get(each.sym_path) is each for each in components(made))
+
+
+def test_candidates_become_what_their_field_holds():
+    class Holder(pg.Object):
+        rate: float
+        sizes: list[float]
+        options: dict[str, Any] = {}
+
+    value = Holder(pg.oneof([1, 2]), pg.manyof(2, [1, 2, 3]), {'x': pg.oneof([{'y': [1]}, None])})
+    made = decoder(value).decode({'rate': 1, 'sizes[0]': 2, 'sizes[1]': 0, 'options.x': 0})
+    assert (made.rate, made.sizes) == (2.0, [3.0, 1.0])
+    assert {type(made.rate), *map(type, made.sizes)} == {float}
+    assert isinstance(made.options.x.y, pg.List)
+
+
+def test_functions_with_decisions_as_arguments_can_be_called():
+    @pg.functor()
+    def power(base: float, exponent: float = 2) -> float:
+        return base**exponent
+
+    value = pg.Dict(f=power(pg.oneof([3, 4])))
+    made = decoder(value).decode({'f.base': 1})
+    assert made.f() == 16
+    assert made.f(exponent=3) == 64
+
+
+def test_a_decision_about_everything_gives_a_copy():
+    candidate = Dense(3)
+    made = decoder(pg.oneof([candidate, Block()])).decode({'': 0})
+    assert made == candidate
+    assert made is not candidate
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        ({'x': None}, 'there is no decision for x'),
+        ({'x': 2}, r'x: there is no candidate with one of the indices \[2\]'),
+        ({'x': -1}, 'x: there is no candidate'),
+        ({'y': 1.5}, r'y: 1.5 is out of range'),
+        ({'y': float('nan')}, 'y: nan is out of range'),
+        ({'z[1]': 0}, 'z: the choices must differ from each other'),
+        ({'z[1]': 1, 'z[0]': 2}, 'z: the choices must be in order'),
+    ],
+)
+def test_what_cannot_be_decided_is_refused(change, message):
+    value = pg.Dict(
+        x=pg.oneof(['a', 'b']), y=pg.floatv(0.0, 1.0), z=pg.manyof(2, [1, 2, 3], sorted=True)
+    )
+    decisions = {'x': 1, 'y': 0.5, 'z[0]': 0, 'z[1]': 1} | change
+    with pytest.raises(ValueError, match=message):
+        decoder(value).decode({key: made for key, made in decisions.items() if made is not None})

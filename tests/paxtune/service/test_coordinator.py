@@ -1,0 +1,400 @@
+"""Leases, attempts, turns and fencing: workers of one study, over a real server."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paxtune.service.client import Client
+from paxtune.service.coordinator import Hub, digest
+from paxtune.service.remote_store import RemoteStore
+from paxtune.service.schema import Refused
+from paxtune.service.server import Server
+from paxtune.storage.database import Database
+from paxtune.storage.local_store import LocalStore
+from paxtune.storage.vizier_store import Store, TrialProto, write_notes
+from paxtune.study import trial_state
+from paxtune.study.export import EndedTrial
+from paxtune.study.study import Study
+from paxtune.study.trial_state import MAX_LOSSES, LeaseLostError, Loss
+from tests.paxtune.studies import ask, decisions, finish, run
+from tests.paxtune.toys import search, toy
+from trainer.symbolic.errors import UserError
+
+
+class Service:
+    """A hub of one study behind a server, and a clock that only moves when it is told to."""
+
+    def __init__(self, path: Path) -> None:
+        self.now = 0.0
+        self.database = Database(path)
+        self.hub = self._hub(True)
+        self._server = Server(lambda study: self.hub)
+        self._server.start()
+        self._studies: list[Study] = []
+
+    def _hub(self, workers_may_live: bool) -> Hub:
+        store = Store(self.database, 'toys')
+        return Hub(store, 10.0, workers_may_live, clock=lambda: self.now)
+
+    def restart(self, workers_may_live: bool = True) -> None:
+        """All that was in memory is forgotten."""
+        self.hub = self._hub(workers_may_live)
+
+    def store(self, worker: str) -> RemoteStore:
+        client = Client(f'127.0.0.1:{self._server.port}', 'toys', patience=5.0)
+        return RemoteStore(client, worker)
+
+    def study(self, worker: str, **fields: Any) -> Study:
+        """The study, opened by a worker."""
+        value = toy(search=search(**fields))
+        self._studies.append(Study.open('anywhere', value, store=self.store(worker)))
+        return self._studies[-1]
+
+    def close(self) -> None:
+        for study in self._studies:
+            study.close()
+        self._server.stop(0)
+        self.database.close()
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    monkeypatch.chdir(tmp_path)
+    with contextlib.closing(Service(tmp_path / 'studies.db')) as made:
+        yield made
+
+
+def heartbeat(study: Study, progress: int = 0) -> str | None:
+    assert isinstance(study.store, RemoteStore)
+    return study.store.heartbeat(progress)
+
+
+def test_one_worker_gets_the_trials_of_a_local_study(service: Service) -> None:
+    with Study.open(None, toy()) as local:
+        run(local)
+        assert decisions(local) == [trial.decisions for trial in run(service.study('a'))]
+
+
+def test_workers_get_different_trials_and_each_its_own_again(service: Service) -> None:
+    first, second = service.study('a'), service.study('b')
+    trials = [ask(first), ask(second)]
+    assert [trial.id for trial in trials] == [1, 2]
+    assert [ask(first).id, ask(second).id] == [1, 2]
+    assert [trial.holder for trial in first.trials] == ['a', 'b']
+    for trial in trials:
+        finish(trial)
+    assert [trial.state for trial in second.trials] == ['COMPLETED', 'COMPLETED']
+    assert ask(second).id == 3
+
+
+def test_all_workers_together_do_what_the_study_wants(service: Service) -> None:
+    studies = [service.study(name) for name in 'abc']
+    while not studies[0].is_done:
+        held = [trial for study in studies if (trial := study.suggest()) is not None]
+        for trial in held:
+            finish(trial)
+    assert [trial.id for trial in studies[0].trials] == [1, 2, 3, 4, 5]
+    assert len({str(each) for each in decisions(studies[0])}) == 5
+
+
+def test_who_is_silent_has_lost_its_trial(service: Service) -> None:
+    lost, other = service.study('a'), service.study('b')
+    zombie = ask(lost)
+    zombie.report(10, {'loss': 1.0, 'accuracy': 0.5})
+    service.now = 9.0
+    assert heartbeat(lost) is None
+    service.now = 18.0
+    assert other.trial(1).holder == 'a'  # It was heard of nine seconds ago.
+    service.now = 19.0
+    trial = ask(other)
+    assert (trial.id, trial.attempt, trial.resumed) == (1, 2, True)
+    assert [each.step for each in trial.measurements] == [10]
+    before = other.trial(1).history
+    for late in (
+        lambda: zombie.report(20, {'loss': 0.0, 'accuracy': 1.0}),
+        lambda: zombie.complete(),
+        lambda: zombie.fail('late'),
+        lambda: zombie.note(seconds='9'),
+    ):
+        with pytest.raises(LeaseLostError, match='trial 1 is held by b, attempt 2'):
+            late()
+    assert heartbeat(lost) == 'trial 1 is held by b, attempt 2'
+    assert other.trial(1).history == before
+    finish(trial)
+    with pytest.raises(LeaseLostError, match='trial 1 is held by nobody'):
+        zombie.note(seconds='9')
+    events = [event['event'] for event in other.trial(1).history]
+    assert events == ['claimed', 'lost', 'claimed', 'ended']
+    assert service.hub.revoked(['a', 'b']) == {'workers': ['a']}
+
+
+def test_who_makes_no_step_stands_still_and_that_counts(service: Service) -> None:
+    study = service.study('a', max_attempts=2)
+    assert isinstance(study.store, RemoteStore)
+    study.store.terms = {'trial_timeout': 25.0, 'max_attempts': 2.0}
+    ask(study)
+    for progress in (1, 2, 3, 4):
+        service.now += 8
+        assert heartbeat(study, progress) is None
+    for _ in range(3):
+        service.now += 8
+        assert heartbeat(study, 4) is None
+    service.now += 8
+    assert heartbeat(study, 4) == 'trial 1 is held by nobody'
+    assert (study.trial(1).state, study.trial(1).attempt) == ('ACTIVE', 2)
+    other = service.study('b')
+    assert isinstance(other.store, RemoteStore)
+    other.store.terms = study.store.terms
+    assert ask(other).id == 1
+    for _ in range(4):
+        service.now += 8
+        heartbeat(other)
+    trial = other.trial(1)
+    assert (trial.state, trial.is_failed) == ('INFEASIBLE', True)
+    assert trial.reason == 'it made no step for 25 s (attempt 2 of 2)'
+    assert ask(other).id == 2
+
+
+@pytest.mark.parametrize(
+    ('loss', 'attempt'),
+    [
+        (Loss('the machine was taken away', is_dead=True), 1),
+        (Loss('it crashed', counts=True, is_dead=True), 2),
+        (Loss('it cannot be reached'), 2),
+    ],
+)
+def test_an_attempt_that_may_come_back_or_counts_gets_a_new_number(
+    loss: Loss, attempt: int, service: Service
+) -> None:
+    study = service.study('a', max_attempts=2)
+    trial = ask(study)
+    trial.lose(loss)
+    assert (trial.state, trial.attempt, trial.holder) == ('ACTIVE', attempt, '')
+    again = ask(study)
+    assert (again.id, again.resumed) == (1, True)
+    again.lose(loss)
+    assert again.state == ('INFEASIBLE' if loss.counts else 'ACTIVE')
+    if loss.counts:
+        assert again.reason == 'it crashed (attempt 2 of 2)'
+
+
+def test_a_trial_that_kills_its_workers_without_a_trace_is_given_up(service: Service) -> None:
+    study = service.study('a', max_attempts=1)
+    for steps in [0] * (MAX_LOSSES - 1) + [3] + [0] * (MAX_LOSSES - 1):
+        trial = ask(study)
+        assert trial.id == 1
+        heartbeat(study, steps)
+        trial.lose(Loss('killed', is_dead=True))
+    assert study.trial(1).reason == f'killed ({MAX_LOSSES} times in a row, without one more step)'
+
+
+def test_a_loss_that_does_not_count_never_ends_a_trial(service: Service) -> None:
+    study = service.study('a', max_attempts=3)
+    ask(study).lose(Loss('it crashed', counts=True, is_dead=True))
+    ask(study)
+    # Fewer attempts are allowed now than there were: that is for the next one that counts.
+    study.store.lose(1, Loss('the machine was taken away', is_dead=True), 1)
+    assert service.study('').trial(1).state == 'ACTIVE'
+
+
+def test_a_trial_that_was_given_back_is_there_for_all(service: Service) -> None:
+    first, second = service.study('a'), service.study('b')
+    ask(first).release('after step 3')
+    trial = ask(second)
+    assert (trial.id, trial.attempt) == (1, 1)
+    assert [event['event'] for event in trial.history] == ['claimed', 'released', 'claimed']
+
+
+def test_what_is_sent_again_is_done_once(service: Service) -> None:
+    study = service.study('a')
+    trial = ask(study)
+    stored = service.hub.changes('', 0)['trials'][0]
+    new = TrialProto.FromString(stored)
+    write_notes(new, {'user:x': 'y'})
+    call: dict[str, Any] = {
+        'id': 1,
+        'expected': digest(stored),
+        'trial': new.SerializeToString(),
+        'worker': 'a',
+        'attempt': 1,
+        'request': 'r1',
+    }
+    first = service.hub.update(**call)
+    assert first['done']
+    for _ in range(2):
+        assert service.hub.update(**call) == first
+        service.restart()
+    assert not service.hub.update(**(call | {'request': 'r2'}))['done']
+    trial.report(10, {'loss': 1.0, 'accuracy': 0.5})
+    added = TrialProto(state=TrialProto.State.REQUESTED, parameters=new.parameters)
+    add: dict[str, Any] = {
+        'trials': [added.SerializeToString()],
+        'turn': '',
+        'worker': 'a',
+        'request': 'r3',
+    }
+    first = service.hub.add(**add)
+    for _ in range(2):
+        assert service.hub.add(**add) == first
+        service.restart()
+    assert len(study.trials) == 2
+
+
+def test_two_who_change_the_same_do_not_undo_each_other(service: Service) -> None:
+    first, second = service.study('a'), service.study('')
+    added = first.add({})
+    read = second.trial(added.id)
+    added.set_metadata({'x': '1'})
+    read.set_metadata({'y': '2'})
+    assert first.trial(added.id).metadata == {'x': '1', 'y': '2'}
+
+
+def test_decisions_and_attempts_are_not_the_clients(service: Service) -> None:
+    study = service.study('a')
+    ask(study)
+    stored = service.hub.changes('', 0)['trials'][0]
+    call: dict[str, Any] = {'id': 1, 'expected': digest(stored), 'worker': 'a', 'attempt': 1}
+    changed = TrialProto.FromString(stored)
+    del changed.parameters[:]
+    with pytest.raises(Refused, match='decisions cannot be changed'):
+        service.hub.update(**call, trial=changed.SerializeToString(), request='r1')
+    changed = TrialProto.FromString(stored)
+    write_notes(changed, {'holder': 'b', 'attempt': '7', 'faults': '9'})
+    service.hub.update(**call, trial=changed.SerializeToString(), request='r2')
+    trial = service.study('').trial(1)
+    assert (trial.holder, trial.attempt) == ('a', 1)
+    with pytest.raises(Refused, match='only a suggested trial'):
+        content = [TrialProto(state=TrialProto.State.ACTIVE).SerializeToString()]
+        service.hub.add(trials=content, turn='', worker='a', request='r3')
+
+
+def test_a_service_that_starts_again_finds_workers_where_they_were(service: Service) -> None:
+    first, second = service.study('a'), service.study('b')
+    trial = ask(first)
+    service.restart()
+    assert ask(second).id == 2
+    trial.report(10, {'loss': 1.0, 'accuracy': 0.5})
+    assert heartbeat(first) is None
+    service.now += 9
+    assert heartbeat(first) is None
+    trial.complete()
+    assert second.trial(1).state == 'COMPLETED'
+    service.now += 9
+    assert ask(first).id == 2  # Whose worker was silent.
+
+
+def test_a_search_that_starts_again_has_no_workers_yet(service: Service) -> None:
+    first = service.study('a')
+    ask(first)
+    service.restart(workers_may_live=False)
+    trial = ask(service.study('b'))
+    assert (trial.id, trial.attempt) == (1, 1)
+    assert trial.history[1]['detail'] == 'the search ended, or was killed'
+
+
+@pytest.mark.parametrize('workers_may_live', [False, True])
+def test_a_loss_that_does_not_count_ends_no_trial_that_had_a_fault(
+    service: Service, workers_may_live: bool
+) -> None:
+    first = service.study('a', max_attempts=2)
+    ask(first).lose(Loss('it crashed', counts=True))
+    assert ask(first).attempt == 2
+    service.restart(workers_may_live)
+    service.now += 20  # Longer than its lease, before its worker has told its terms again.
+    trial = ask(service.study('b', max_attempts=2))
+    assert (trial.id, trial.state, trial.attempt) == (1, 'ACTIVE', 2 + workers_may_live)
+
+
+def test_the_turn_to_suggest_is_one_workers_at_a_time(service: Service) -> None:
+    a, b = service.store('a'), service.store('b')
+    service.study('c')
+    turn = service.hub.take_turn('a')['turn']
+    assert turn
+    assert service.hub.take_turn('b')['turn'] == ''
+    again = service.hub.take_turn('a')['turn']  # It asks again, having got no answer.
+    assert again
+    service.now += 1000  # It is gone.
+    assert service.hub.take_turn('b')['turn']
+    with pytest.raises(Refused, match='the turn has passed'):
+        service.hub.add(trials=[], turn=again, worker='a', request='r')
+    a.close()
+    b.close()
+
+
+def test_a_suggestion_that_was_overtaken_is_made_again(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, other = service.study('a'), service.study('')
+    original = study.suggestions.next
+    calls: list[int] = []
+
+    def overtaken(number: int) -> Any:
+        calls.append(number)
+        made = original(number)
+        if number == 1:
+            other.add_ended([EndedTrial(made[0].decisions, [], None, 'elsewhere')])
+        elif number == 2:
+            other.add({})
+        return made
+
+    monkeypatch.setattr(study.suggestions, 'next', overtaken)
+    trial = ask(study)
+    assert (trial.id, trial.origin) == (2, 'added')  # It comes before what would have been tried.
+    finish(trial)
+    assert ask(study).id == 3
+    assert calls == [1, 2, 3]
+
+
+def test_what_others_write_into_the_file_is_seen(service: Service, tmp_path: Path) -> None:
+    study = service.study('a')
+    trial = ask(study)
+    with contextlib.closing(LocalStore(Database(tmp_path / 'studies.db'), 'toys')) as outside:
+        outside.write_study_notes({'pause': 'true'})
+        outside.update_trial(1, lambda proto: write_notes(proto, {'user:x': 'y'}))
+        outside.add_trial(TrialProto(state=TrialProto.State.REQUESTED))
+        assert study.notes['pause'] == 'true'
+        trial.report(10, {'loss': 1.0, 'accuracy': 0.5})
+        assert study.trial(1).metadata == {'x': 'y'}
+        assert len(study.trials) == 2
+        outside.delete_trial(2)
+        assert len(study.trials) == 1
+
+
+def test_a_long_study_comes_in_pages(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('paxtune.service.change_feed._PAGE_BYTES', 1000)
+    first = service.study('a')
+    trials = run(first)
+    second = service.study('b')
+    calls: list[str] = []
+    store = second.store
+    assert isinstance(store, RemoteStore)
+    original = store._client.call
+
+    def counted(name: str, **fields: Any) -> dict[str, Any]:
+        calls.append(name)
+        return original(name, **fields)
+
+    monkeypatch.setattr(store._client, 'call', counted)
+    store._epoch = ''
+    assert [trial.decisions for trial in second.trials] == [trial.decisions for trial in trials]
+    assert calls.count('changes') > 2
+
+
+def test_the_history_has_an_end() -> None:
+    proto = TrialProto(id='1')
+    for i in range(300):
+        trial_state.record(proto, 'claimed', worker=str(i))
+    assert [event['worker'] for event in trial_state.history(proto)] == [
+        str(i) for i in range(100, 300)
+    ]
+
+
+def test_a_study_of_another_experiment_is_left_alone(service: Service) -> None:
+    run(service.study('a'))
+    before = service.hub.study('')
+    with pytest.raises(UserError, match='holds a study of another experiment'):
+        Study.open('anywhere', toy(rate=0.5), store=service.store('b'))
+    assert service.hub.study('') == before

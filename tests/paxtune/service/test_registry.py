@@ -1,0 +1,55 @@
+"""Studies that a service has open."""
+
+import threading
+
+import pytest
+
+from paxtune.service import schema
+from paxtune.service.registry import Hubs
+from paxtune.storage.database import DatabaseUnavailableError
+
+
+def test_no_more_studies_are_opened_than_fit():
+    hubs = Hubs(lambda study: object(), max_studies=2)
+    first = hubs('a')
+    hubs('b')
+    with pytest.raises(schema.Refused, match='2 studies'):
+        hubs('c')
+    assert hubs('a') is first
+    assert set(hubs.opened()) == {'a', 'b'}
+
+
+def test_a_study_that_is_opened_keeps_no_other_waiting():
+    opening, release = threading.Event(), threading.Event()
+
+    def make(study):
+        if study == 'large':
+            opening.set()
+            release.wait(10)
+        return study
+
+    hubs, got = Hubs(make), []
+    threads = [threading.Thread(target=lambda: got.append(hubs('large'))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    opening.wait(10)
+    assert hubs('small') == 'small'
+    release.set()
+    for thread in threads:
+        thread.join()
+    assert got == ['large'] * 2
+
+
+def test_a_study_that_could_not_be_opened_is_opened_again():
+    tries = []
+
+    def make(study):
+        tries.append(study)
+        if len(tries) == 1:
+            raise DatabaseUnavailableError
+        return study
+
+    hubs = Hubs(make)
+    with pytest.raises(DatabaseUnavailableError):
+        hubs('a')
+    assert hubs('a') == 'a'

@@ -1,0 +1,201 @@
+"""Policies that pause, promote and fork, on studies as they are kept."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyglove as pg
+import pytest
+
+from paxtune import MetricReward, Search, tune
+from paxtune.algorithms import RandomSearch
+from paxtune.schedulers import Pause, PopulationBasedTraining, PromotingAsha
+from paxtune.study.study import Study
+from paxtune.study.trial import Trial
+from trainer.symbolic.errors import UserError
+
+LOSS = MetricReward('minimize', 'loss')
+SPACE = pg.Dict(x=pg.floatv(0.0, 1.0))
+
+
+def search(**fields: Any) -> Search:
+    given = {
+        'reward': LOSS,
+        'num_trials': 9,
+        'algorithm': RandomSearch(),
+        'policy': PromotingAsha(min_budget=1, max_budget=9, reduction_factor=3),
+    }
+    return Search(**(given | fields))
+
+
+def run_until_paused(study: Study, trial: Trial, end: int = 9) -> None:
+    """Does what a tuner does: the smaller x, the better."""
+    loss = trial.materialize().x
+    begun = [*trial.pauses, *(trial.forked_from or ())[1:]]
+    for step in range(max(begun, default=1), end + 1):
+        trial.report(step, {'loss': loss + 1 / step})
+        verdict = study.judge(trial) if step < end else None
+        if isinstance(verdict, Pause):
+            trial.pause(step, verdict.reason)
+            return
+    trial.complete()
+
+
+def run_to_the_end(study: Study) -> None:
+    while (trial := study.ask()) is not None:
+        run_until_paused(study, trial)
+
+
+@pytest.fixture(params=[True, False], ids=['on disk', 'in memory'])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    return tmp_path if request.param else None
+
+
+def test_the_best_of_each_rung_are_promoted_and_the_others_end_once(where: Path | None) -> None:
+    with Study.open(where, SPACE, search=search()) as study:
+        run_to_the_end(study)
+        trials = study.trials
+        assert len(trials) == 9
+        assert study.done_reason == 'it has all of its 9 trials'
+        best = min(trials, key=lambda trial: trial.decisions['x'])
+        assert study.best is not None and study.best.id == best.id
+        assert best.pauses == [1, 3]
+        for trial in trials:
+            assert trial.final is not None and not trial.is_paused
+            if trial.outcome == 'completed':
+                assert (trial.pauses, trial.final.step) == ([1, 3], 9)
+            else:
+                assert trial.outcome == 'stopped'
+                assert trial.stop_reason == f'not promoted from step {trial.pauses[-1]}'
+                assert trial.final.step == trial.pauses[-1]
+        # The first of a rung may be promoted before better ones come.
+        assert 1 <= sum(trial.outcome == 'completed' for trial in trials) <= 3
+        assert sum(trial.pauses == [1] for trial in trials) >= 4
+
+
+def test_a_paused_trial_is_active_and_nobodys(where: Path | None) -> None:
+    with Study.open(where, SPACE, search=search()) as study:
+        trial = study.ask()
+        assert trial is not None
+        run_until_paused(study, trial)
+        (paused,) = study.trials
+        assert (paused.state, paused.outcome, paused.holder) == ('ACTIVE', 'paused', '')
+        assert (paused.is_paused, paused.paused_at, paused.is_terminal) == (True, 1, False)
+        assert not study.is_done
+        other = study.ask()
+        assert other is not None and other.id == 2
+        paused.promote('because')
+        with pytest.raises(RuntimeError, match='trial 1 is active: it is not paused'):
+            paused.promote('again')
+        assert [event['event'] for event in paused.history] == ['claimed', 'paused', 'promoted']
+
+
+def test_a_study_that_is_opened_again_goes_on_as_it_would_have(tmp_path: Path) -> None:
+    def reopened(directory: Path) -> list[Any]:
+        while True:
+            with Study.open(directory, SPACE, search=search()) as study:
+                trial = study.ask()
+                if trial is None:
+                    return told(study)
+                run_until_paused(study, trial)
+
+    with Study.open(tmp_path / 'whole', SPACE, search=search()) as study:
+        run_to_the_end(study)
+        whole = told(study)
+    assert reopened(tmp_path / 'again') == whole
+
+
+def told(study: Study) -> list[Any]:
+    return [
+        (each.id, dict(each.decisions), each.outcome, each.rewards, each.pauses, each.weights_from)
+        for each in study.trials
+    ]
+
+
+def test_a_search_that_gets_more_trials_later_goes_on(tmp_path: Path) -> None:
+    with Study.open(tmp_path, SPACE, search=search(num_trials=3)) as study:
+        run_to_the_end(study)
+        assert any(trial.outcome == 'completed' for trial in study.trials)
+    with Study.open(tmp_path, SPACE, search=search(num_trials=6)) as study:
+        run_to_the_end(study)
+        assert len(study.trials) == 6
+        assert all(trial.is_terminal for trial in study.trials)
+
+
+def test_a_function_is_tuned_with_pauses() -> None:
+    def train(values: Any) -> Iterator[dict[str, float]]:
+        for step in range(1, 10):
+            yield {'loss': values.x + 1 / step}
+
+    study = tune(train, space=SPACE, **dict(search().sym_items()))
+    with study:
+        assert any(trial.outcome == 'stopped' for trial in study.trials)
+        assert study.best is not None
+        assert study.best.id == min(study.trials, key=lambda each: each.decisions['x']).id
+
+
+# --- Forks ---
+
+
+POPULATION = PopulationBasedTraining(population_size=4, interval=3)
+
+
+def test_forks_take_the_place_of_the_worst(where: Path | None) -> None:
+    with Study.open(where, SPACE, search=search(policy=POPULATION, num_trials=6)) as study:
+        run_to_the_end(study)
+        trials = study.trials
+        assert [trial.origin for trial in trials] == ['algorithm'] * 4 + ['policy'] * 2
+        for fork in trials[4:]:
+            assert fork.forked_from is not None and fork.replaces is not None
+            parent, step = fork.forked_from
+            assert fork.weights_from == fork.forked_from
+            assert step in study.trial(parent).pauses
+            replaced = study.trial(fork.replaces)
+            assert replaced.outcome == 'stopped'
+            assert replaced.stop_reason == f'replaced by trial {fork.id}'
+            assert fork.measurements[0].step >= step
+        assert sum(trial.outcome == 'completed' for trial in trials) == 4
+
+
+def test_a_kill_between_a_fork_and_the_end_of_what_it_replaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how = search(policy=POPULATION, num_trials=6)
+    with Study.open(tmp_path / 'whole', SPACE, search=how) as study:
+        run_to_the_end(study)
+        whole = told(study)
+
+    def killed(trial: Trial, reason: str) -> None:
+        raise KeyboardInterrupt
+
+    directory = tmp_path / 'killed'
+    with Study.open(directory, SPACE, search=how) as study, monkeypatch.context() as kill:
+        kill.setattr(Trial, 'end_early', killed)
+        with pytest.raises(KeyboardInterrupt):
+            run_to_the_end(study)
+        assert study.trials[-1].replaces is not None
+        assert study.trial(study.trials[-1].replaces).is_paused
+    with Study.open(directory, SPACE, search=how) as study:
+        run_to_the_end(study)
+        assert told(study) == whole
+
+
+# --- What cannot be ---
+
+
+def test_pauses_and_repeats_do_not_go_together() -> None:
+    with pytest.raises(ValueError, match='repeats'):
+        search(repeats=2)
+
+
+def test_a_space_without_numbers_has_nothing_to_perturb(tmp_path: Path) -> None:
+    space = pg.Dict(x=pg.oneof([1, 2, 3]), y=pg.oneof([1, 2, 3]))
+    with pytest.raises(UserError, match='perturbs numbers, and the space has none'):
+        Study.open(tmp_path / 'study', space, search=search(policy=POPULATION))
+    assert not (tmp_path / 'study').exists()
+
+
+def test_a_budget_that_nobody_knows_is_refused_before_the_first_trial() -> None:
+    policy = PromotingAsha(min_budget=1)
+    with pytest.raises(UserError, match=r'^search\.policy: .*max_budget'):
+        Study.open(None, SPACE, search=search(policy=policy))

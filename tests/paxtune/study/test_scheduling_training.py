@@ -1,0 +1,143 @@
+"""Policies that pause, promote and fork trials that train."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from etils import epath
+
+from paxtune import search, train, tune
+from paxtune.running.runners import trial_directory
+from paxtune.schedulers import PopulationBasedTraining, PromotingAsha
+from paxtune.study.study import Study
+from paxtune.study.trial import Trial
+from tests.paxtune.tunables import Rates
+from trainer.checkpoints.checkpoint import saved_checkpoints
+from trainer.loop.train_loop import run
+from trainer.runtime.metric_writer import read_metrics
+from trainer.runtime.throughput import SPEEDS
+
+MODULE = 'tests.paxtune.study.test_scheduling_training'
+"""Its experiments are named by it."""
+
+
+def Promoted() -> Any:
+    """Four trials of six steps, evaluated every two; one or two of them come to their end."""
+    made = Rates()
+    made.rebind({'search.policy': PromotingAsha(min_budget=2, reduction_factor=2)})
+    return made
+
+
+def Population() -> Any:
+    """Three trials of six steps, and two that take the place of others."""
+    made = Rates()
+    made.rebind(
+        {
+            'search.policy': PopulationBasedTraining(population_size=3, interval=2),
+            'search.num_trials': 5,
+        }
+    )
+    return made
+
+
+def searched(directory: Path, exp: str, *flags: str) -> list[Trial]:
+    args = [f'--exp={MODULE}.{exp}', f'--job_log_dir={directory}', *flags]
+    assert search.main(args) == 0
+    with Study.load(directory) as study:
+        return study.trials
+
+
+def exact(metrics: Any) -> dict[str, float]:
+    """Metrics without what measures the machine."""
+    return {name: value for name, value in metrics.items() if name not in SPEEDS}
+
+
+def test_a_promoted_trial_is_bitwise_one_that_was_never_interrupted(tmp_path: Path) -> None:
+    trials = searched(tmp_path / 'study', 'Promoted')
+    assert {trial.outcome for trial in trials} == {'completed', 'stopped'}
+    promoted = [trial for trial in trials if trial.outcome == 'completed']
+    assert all(trial.pauses == [2, 4] for trial in promoted)
+    for trial in promoted:
+        alone = run(trial.materialize(), tmp_path / str(trial.id))
+        whole = {each.step: exact(each.metrics) for each in alone}
+        assert {each.step: exact(each.metrics) for each in trial.measurements} == whole
+
+
+def test_the_record_of_a_trial_tells_of_its_pauses(tmp_path: Path) -> None:
+    trials = searched(tmp_path, 'Promoted')
+    with Study.load(tmp_path) as study:
+        for trial in trials:
+            record = json.loads((trial_directory(study, trial) / 'trial.json').read_text())
+            assert record['state'] == 'COMPLETED'
+            assert record['pauses'] == trial.pauses
+            assert record['stopped'] == (trial.outcome == 'stopped')
+            events = [event['event'] for event in record['history']]
+            assert events.count('paused') == len(trial.pauses)
+            assert events.count('claimed') == events.count('promoted') + 1
+
+
+def test_a_fork_goes_on_from_the_state_of_its_parent(tmp_path: Path) -> None:
+    trials = searched(tmp_path, 'Population')
+    forks = [trial for trial in trials if trial.forked_from is not None]
+    assert len(forks) == 2
+    with Study.load(tmp_path) as study:
+        for fork in forks:
+            parent, step = fork.forked_from or (0, 0)
+            directory = trial_directory(study, fork)
+            record = json.loads((directory / 'trial.json').read_text())
+            assert record['weights_from'] == [parent, step]
+            assert record['resumed_from'][0] == step
+            assert (directory / 'branched_from.json').exists()
+            # What the parent was measured at there, its fork is, too: the same weights.
+            measured = {each.step: each for each in study.trial(parent).measurements}
+            assert fork.measurements[0].step == step
+            assert (
+                fork.measurements[0].metrics['eval/log_pplx']
+                == measured[step].metrics['eval/log_pplx']
+            )
+            assert fork.measurements[0].metrics['spent_tokens'] > 0
+
+
+def test_a_fork_trains_again_alone_to_the_last_bit(tmp_path: Path) -> None:
+    trials = searched(tmp_path / 'study', 'Population')
+    fork = next(trial for trial in trials[::-1] if trial.forked_from and not trial.stop_reason)
+    flags = [f'--study_dir={tmp_path / "study"}', f'--exp={MODULE}.Population']
+    target = tmp_path / 'alone'
+    for _ in range(2):  # The second time there is nothing left to do.
+        assert train.main([*flags, f'--trial={fork.id}', f'--job_log_dir={target}']) == 0
+    assert read_metrics(target / 'metrics.jsonl')[-1]['eval/log_pplx'] == fork.reward
+    parent, step = fork.forked_from or (0, 0)
+    assert read_metrics(target / f'lineage/{parent}/metrics.jsonl')[-1]['step'] == step
+
+
+def test_what_a_waiting_fork_begins_with_outlives_its_parents_progress(tmp_path: Path) -> None:
+    """Its parent saves at every step, and keeps only the last two."""
+    flags = ['--set', 'train.save_interval_steps=1', 'train.save_max_to_keep=1']
+    trials = searched(tmp_path, 'Population', *flags)
+    assert all(trial.outcome in ('completed', 'stopped') for trial in trials)
+    assert any(trial.forked_from is not None for trial in trials)
+
+
+def test_seconds_are_a_budget(tmp_path: Path) -> None:
+    made = Promoted()
+    policy = PromotingAsha(min_budget=1e-9, max_budget=1e9, unit='seconds', reduction_factor=10**6)
+    made.rebind({'search.policy': policy, 'search.num_trials': 2})
+    with tune(made, job_log_dir=tmp_path) as study:
+        assert all(trial.pauses for trial in study.trials)
+        assert any(trial.outcome == 'completed' for trial in study.trials)
+
+
+@pytest.mark.parametrize('exp', ['Promoted', 'Population'])
+def test_workers_pause_promote_and_fork_likewise(exp: str, tmp_path: Path) -> None:
+    trials = searched(tmp_path, exp, '--workers=2')
+    assert all(trial.is_terminal for trial in trials)
+    assert any(trial.outcome == 'completed' for trial in trials)
+    with Study.load(tmp_path) as study:
+        for trial in trials:
+            if trial.outcome == 'completed':
+                checkpoints = epath.Path(trial_directory(study, trial)) / 'checkpoints'
+                assert saved_checkpoints(checkpoints)
+
+
+pytestmark = pytest.mark.slow

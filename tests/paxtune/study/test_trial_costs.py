@@ -1,0 +1,296 @@
+"""What is known of a trial before its first step, and what becomes of those that cost too much."""
+
+from pathlib import Path
+from typing import Any
+
+import pyglove as pg
+import pytest
+
+from paxtune.algorithms import (
+    NSGA2,
+    Algorithm,
+    GPBandit,
+    RandomSearch,
+    RegularizedEvolution,
+    Request,
+    Suggestion,
+)
+from paxtune.algorithms.encoding.sampling import draw
+from paxtune.api import tune
+from paxtune.config.search import Search
+from paxtune.experiment import Tunable
+from paxtune.objectives.limits import Limit
+from paxtune.objectives.metrics import Metric
+from paxtune.objectives.rewards import MetricReward, Objectives, TunasAbsolute
+from paxtune.running.runners import Assignment, ExperimentRunner
+from paxtune.running.tuner import Tuner
+from paxtune.study.study import Study
+from tests.paxtune.studies import beyond, never_trained
+from tests.trainer.tiny import VOCAB, experiment
+from trainer.program import costs
+from trainer.program.costs import memory_cost
+from trainer.symbolic.errors import UserError
+
+HIDDEN = 'task.model.stack.layers[0].feed_forward.hidden_dims'
+
+
+def widths(**search: Any) -> Tunable:
+    """Two widths; the wider one has more parameters and needs more memory."""
+    made = Tunable(
+        **dict(experiment(num_steps=2).sym_init_args),
+        search=Search(MetricReward('minimize', 'eval/log_pplx'), num_trials=2, **search),
+    )
+    made.rebind({HIDDEN: pg.oneof([32, 512])})
+    return made
+
+
+def costs_of(hidden: int, name: str) -> float:
+    made = experiment(num_steps=2)
+    made.rebind({HIDDEN: hidden})
+    return memory_cost(made)[name]
+
+
+def test_a_limit_on_parameters_keeps_the_algorithm_from_suggesting(tmp_path: Path) -> None:
+    made = widths(limits=[Limit(metric='num_params', at_most=5000)])
+    with tune(made, job_log_dir=tmp_path) as study:
+        assert [trial.decisions[HIDDEN] for trial in study.trials] == [32]
+        assert study.done_reason == 'there are no more than 1 different experiments in its space'
+    with Study.load(tmp_path) as loaded:
+        assert loaded.is_done
+
+
+def test_a_limit_on_memory_makes_a_trial_infeasible_without_a_step(tmp_path: Path) -> None:
+    name = 'device_memory_bytes'
+    between = (costs_of(32, name) + costs_of(512, name)) / 2
+    made = widths(limits=[Limit(metric=name, at_most=between)])
+    with tune(made, job_log_dir=tmp_path) as study:
+        by_width = {trial.decisions[HIDDEN]: trial for trial in study.trials}
+        assert by_width[32].state == 'COMPLETED'
+        assert by_width[32].metrics[name] < between
+        assert str(by_width[512].infeasible_reason).startswith('device_memory_bytes is ')
+        assert never_trained(study, by_width[512])
+
+
+def test_what_the_device_cannot_hold_is_infeasible_without_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = 'device_memory_bytes'
+    between = int((costs_of(32, name) + costs_of(512, name)) / 2)
+    # A CPU does not say how much memory it has.
+    monkeypatch.setattr('trainer.program.costs.device_memory_limit', lambda: between)
+    with tune(widths(), job_log_dir=tmp_path) as study:
+        by_width = {trial.decisions[HIDDEN]: trial for trial in study.trials}
+        assert by_width[32].state == 'COMPLETED'
+        assert 'GiB of device memory, and the device has' in str(by_width[512].infeasible_reason)
+        assert never_trained(study, by_width[512])
+        assert not by_width[512].is_failed
+
+
+def test_costs_can_be_the_reward(tmp_path: Path) -> None:
+    made = widths()
+    made.rebind({'search.reward': MetricReward('minimize', 'flops_per_token')})
+    with tune(made, job_log_dir=tmp_path) as study:
+        assert study.best is not None
+        assert study.best.decisions[HIDDEN] == 32
+
+
+def test_where_every_experiment_is_too_large_the_user_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        'paxtune.algorithms.encoding.sampling._MAX_INFEASIBLE', 100
+    )  # For a quick end.
+    made = widths(limits=[Limit(metric='num_params', at_most=10)])
+    made.rebind({'task.learner.learning_rate': pg.floatv(1e-3, 1e-1)})
+    with pytest.raises(UserError, match='num_params is'):
+        tune(made, job_log_dir=tmp_path)
+
+
+class Careless(Algorithm):
+    """Draws without a look at what is infeasible."""
+
+    def suggest(self, request: Request) -> Suggestion:
+        return Suggestion(draw(request.spec, request.rng()))
+
+
+LOSS = MetricReward('minimize', 'eval/log_pplx')
+WIDTHS = [16, 32, 64, 128, 256, 512]
+
+
+def parameters(made: Any) -> int:
+    """Counted by hand: embedding, norms, attention, feed-forward layer."""
+    width, hidden = 16, made.task.model.stack.layers[0].feed_forward.hidden_dims
+    return VOCAB * width + 3 * width + 4 * width**2 + 2 * width * hidden
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ('algorithm', 'reward'),
+    [
+        (Careless(), LOSS),
+        (RandomSearch(), LOSS),
+        (RegularizedEvolution(population_size=3, tournament_size=2), LOSS),
+        (NSGA2(population_size=3), Objectives([LOSS, MetricReward('maximize', 'eval/accuracy')])),
+        (GPBandit(num_initial=3), LOSS),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_no_trial_over_the_limit_trains_a_step(
+    algorithm: Algorithm, reward: Any, tmp_path: Path
+) -> None:
+    at_most = 4000
+    made = widths(limits=[Limit('num_params', at_most=at_most)], algorithm=algorithm)
+    made.rebind(
+        {
+            HIDDEN: pg.oneof(WIDTHS),
+            'task.learner.learning_rate': pg.floatv(1e-3, 1e-1, 'log'),
+            'search.reward': reward,
+            'search.num_trials': 10,
+        }
+    )
+    with tune(made, job_log_dir=tmp_path) as study:
+        assert len(study.trials) == 10
+        too_large = beyond(study, parameters, at_most)
+        for trial in too_large:
+            assert trial.state == 'INFEASIBLE'
+            assert str(trial.infeasible_reason).startswith('num_params is ')
+            assert never_trained(study, trial)
+        kept = [trial for trial in study.trials if trial not in too_large]
+        assert {trial.state for trial in kept} == {'COMPLETED'}
+        assert all(trial.metrics['num_params'] == parameters(trial.materialize()) for trial in kept)
+        assert not any(never_trained(study, trial) for trial in kept)
+        # What looks at the limits beforehand wastes no trial on them.
+        assert bool(too_large) == isinstance(algorithm, Careless)
+
+
+def test_a_limit_on_the_state_keeps_the_algorithm_from_suggesting(tmp_path: Path) -> None:
+    wide = experiment()
+    wide.rebind({HIDDEN: 512})
+    most = 4 * 3 * parameters(wide)  # Of AdamW, whose counters come on top.
+    made = widths(limits=[Limit(Metric.state_bytes(), at_most=most)])
+    with tune(made, job_log_dir=tmp_path) as study:
+        assert [trial.decisions[HIDDEN] for trial in study.trials] == [32]
+        assert 0 < study.trials[0].metrics['state_bytes'] < most
+
+
+class Clock:
+    """In place of the clock: a step takes a millisecond for each hidden unit."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.timed: list[int] = []
+        monkeypatch.setattr(costs, 'step_cost', self._step_cost)
+
+    def _step_cost(self, made: Any) -> dict[str, float]:
+        self.timed.append(made.task.model.stack.layers[0].feed_forward.hidden_dims)
+        return {'step_seconds': self.timed[-1] / 1000 + len(self.timed) / 10**6}
+
+
+def test_a_limit_on_the_step_makes_a_trial_infeasible_without_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    made = widths(limits=[Limit('step_seconds', at_most=0.1)])
+    with tune(made, job_log_dir=tmp_path) as study:
+        by_width = {trial.decisions[HIDDEN]: trial for trial in study.trials}
+        assert by_width[32].state == 'COMPLETED'
+        assert [each.metrics['step_seconds'] for each in by_width[32].measurements] == [
+            pytest.approx(0.032, abs=1e-4)
+        ]
+        reason = str(by_width[512].infeasible_reason)
+        assert reason.startswith('step_seconds is 0.512')
+        assert reason.endswith(', above its limit of 0.1')
+        assert never_trained(study, by_width[512])
+        assert not by_width[512].is_failed
+    assert sorted(clock.timed) == [32, 512]
+
+
+def test_what_is_measured_of_a_real_step_ends_trials_too(tmp_path: Path) -> None:
+    made = widths(limits=[Limit(Metric.step_seconds(), at_most=1e-9)])
+    with tune(made, job_log_dir=tmp_path) as study:
+        assert len(study.trials) == 2
+        for trial in study.trials:
+            assert str(trial.infeasible_reason).startswith('step_seconds is ')
+            assert never_trained(study, trial)
+
+
+def test_what_other_limits_refuse_is_not_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    name = 'device_memory_bytes'
+    between = (costs_of(32, name) + costs_of(512, name)) / 2
+    limits = [Limit('step_seconds', at_most=1.0), Limit(name, at_most=between)]
+    with tune(widths(limits=limits), job_log_dir=tmp_path) as study:
+        assert sorted(trial.state for trial in study.trials) == ['COMPLETED', 'INFEASIBLE']
+    assert clock.timed == [32]
+
+
+def test_nothing_is_timed_that_nobody_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    with tune(widths(), job_log_dir=tmp_path) as study:
+        assert all('step_seconds' not in trial.metrics for trial in study.trials)
+    assert not clock.timed
+
+
+def test_the_step_time_can_be_part_of_a_reward(tmp_path: Path) -> None:
+    made = widths()
+    reward = TunasAbsolute('eval/accuracy', 'step_seconds', cost_target=0.01, exponent=-0.1)
+    made.rebind({'search.reward': reward})
+    with tune(made, job_log_dir=tmp_path) as study:
+        assert [trial.state for trial in study.trials] == ['COMPLETED'] * 2
+        for trial in study.trials:
+            off = abs(trial.metrics['step_seconds'] / 0.01 - 1)
+            assert trial.reward == pytest.approx(trial.metrics['eval/accuracy'] - 0.1 * off)
+
+
+def test_the_step_time_can_be_an_objective(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Clock(monkeypatch)
+    made = widths()
+    seconds = MetricReward('minimize', Metric.step_seconds())
+    made.rebind({'search.reward': Objectives([MetricReward('maximize', 'num_params'), seconds])})
+    with tune(made, job_log_dir=tmp_path) as study:
+        assert len(study.pareto_front) == 2
+
+
+def test_a_trial_is_timed_once_however_often_it_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, runner = Clock(monkeypatch), ExperimentRunner()
+    made = widths(limits=[Limit('step_seconds', at_most=1.0)])
+    with Study.open(tmp_path, made) as study:
+        trial = study.ask()
+        assert trial is not None
+        assert trial.costs == {}
+        assert runner.prepare(study, trial) is None
+        first = trial.costs
+        assert first.keys() == {''}
+    with Study.open(tmp_path, made) as study:
+        again = study.ask()
+        assert again is not None and again.id == trial.id
+        assert runner.prepare(study, again) is None
+        assert again.costs == first == Assignment.of(study, again).measured
+        Tuner(study, runner).run()
+        assert study.trials[0].metrics['step_seconds'] == first['']['step_seconds']
+    assert sorted(clock.timed) == [32, 512]
+
+
+def test_each_sub_experiment_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    total = Limit(Metric.step_seconds(aggregator='sum'), at_most=0.6)
+    made = widths(limits=[total])
+    made.rebind(
+        {
+            'sub_experiments': {'one': {}, 'other': {'train.random_seed': 7}},
+            'search.reward': MetricReward('minimize', Metric('eval/log_pplx', aggregator='mean')),
+        }
+    )
+    with tune(made, job_log_dir=tmp_path) as study:
+        by_width = {trial.decisions[HIDDEN]: trial for trial in study.trials}
+        assert by_width[32].metrics['step_seconds:one'] == pytest.approx(0.032, abs=1e-4)
+        assert by_width[32].metrics['step_seconds:other'] == pytest.approx(0.032, abs=1e-4)
+        reason = str(by_width[512].infeasible_reason)
+        assert reason.startswith('sum of step_seconds is 1.02')
+        assert never_trained(study, by_width[512])
+    assert sorted(clock.timed) == [32, 32, 512, 512]

@@ -1,0 +1,244 @@
+"""Checkpoints that somebody, or a disk, has changed."""
+
+import contextlib
+import datetime
+import gc
+import shutil
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from etils import epath
+
+from tests.trainer.tiny import experiment
+from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.checksums import checksums
+from trainer.checkpoints.manifest import Contents, DamagedError
+from trainer.checkpoints.reader import Stored
+from trainer.checkpoints.retention import Preservation
+from trainer.experiment import TrainLoop
+from trainer.loop.train_loop import run
+from trainer.program.setup import compiled, localized
+from trainer.state import TrainState
+from trainer.symbolic.errors import UserError
+
+Right = tuple[TrainState, dict[str, Any]]
+"""What a checkpoint is to give: the state, and the progress."""
+
+
+@pytest.fixture(scope='module')
+def abstract() -> TrainState:
+    return compiled(localized(experiment()))[0].abstract_state
+
+
+@pytest.fixture(scope='module')
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Checkpoints of the steps 2 and 4."""
+    directory = tmp_path_factory.mktemp('saved')
+    for _ in run(experiment(num_steps=4), directory):
+        pass
+    return directory / 'checkpoints'
+
+
+@pytest.fixture(scope='module')
+def whole(
+    saved: Path, abstract: TrainState, tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, Right]:
+    """What is in them."""
+    found: dict[int, Right] = {}
+    for step in (2, 4):
+        alone = tmp_path_factory.mktemp('alone')
+        shutil.copytree(saved / str(step), alone / str(step))
+        with contextlib.closing(Checkpoints(alone)) as reader:
+            restored = reader.restore(abstract)
+        assert restored is not None and restored.step == step
+        found[step] = (jax.device_get(restored.state), restored.progress)
+    assert not np.array_equal(*(state.params['embedding']['table'] for state, _ in found.values()))
+    return found
+
+
+def truncated(data: bytes) -> Iterator[bytes]:
+    yield data[: len(data) // 2]
+
+
+def emptied(data: bytes) -> Iterator[bytes]:
+    yield b''
+
+
+def flipped(data: bytes) -> Iterator[bytes]:
+    """A byte flipped at some places, the first and the last among them."""
+    rng = np.random.default_rng(len(data))
+    for place in {0, len(data) - 1, *rng.integers(0, len(data), 4).tolist()}:
+        yield data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :]
+
+
+def removed(data: bytes) -> Iterator[None]:
+    yield None
+
+
+@pytest.fixture
+def _collected() -> Iterator[None]:
+    """Orbax leaves what it has begun to read, and Python says so when that is collected: here."""
+    yield
+    gc.collect()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures('_collected')
+@pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
+@pytest.mark.parametrize('is_alone', [False, True], ids=['with the one before', 'alone'])
+@pytest.mark.parametrize(
+    'damage', [truncated, emptied, pytest.param(flipped, marks=pytest.mark.slow), removed]
+)
+def test_no_damage_to_a_file_ends_in_silent_garbage(
+    damage: Callable[[bytes], Iterator[bytes | None]],
+    is_alone: bool,
+    saved: Path,
+    whole: dict[int, Right],
+    abstract: TrainState,
+    tmp_path: Path,
+) -> None:
+    shutil.copytree(saved, tmp_path / 'checkpoints')
+    if is_alone:
+        shutil.rmtree(tmp_path / 'checkpoints' / '2')
+    outcomes: dict[str, set[str]] = {}
+    newest = tmp_path / 'checkpoints' / '4'
+    files = [file for file in sorted(newest.rglob('*')) if file.is_file()]
+    for file in files:
+        data = file.read_bytes()
+        assert data, file  # So that there is something to damage.
+        for changed in damage(data):
+            if changed is None:
+                file.unlink()
+            else:
+                file.write_bytes(changed)
+            told = outcome(tmp_path / 'checkpoints', whole, abstract)
+            outcomes.setdefault(told, set()).add(str(file.relative_to(newest)))
+        file.write_bytes(data)
+    # All kinds of files are among them: the arrays, what says where they are, and what is in them.
+    assert {'_CHECKPOINT_METADATA', 'state/_METADATA', 'state/manifest.ocdbt'} <= {
+        str(file.relative_to(newest)) for file in files
+    }
+    assert outcomes.keys() <= {'said' if is_alone else 'fallen back', 'unharmed'}, outcomes
+    harmed = outcomes['said' if is_alone else 'fallen back']
+    assert harmed >= {'_CHECKPOINT_METADATA', 'state/manifest.ocdbt'}
+    assert any('/d/' in name for name in harmed)
+    assert outcome(tmp_path / 'checkpoints', whole, abstract) == 'unharmed'
+
+
+def outcome(directory: Path, whole: dict[int, Right], abstract: TrainState) -> str:
+    """What becomes of a run that would go on from there."""
+    try:
+        with contextlib.closing(Checkpoints(directory)) as reader:
+            restored = reader.restore(abstract)
+    except UserError as error:
+        assert str(directory / '4') in str(error)
+        return 'said'
+    if restored is None:
+        return 'begun anew'
+    state, progress = whole[restored.step]
+    # As they are in memory: NaN and the sign of zero count.
+    same = jax.tree.map(
+        lambda one, other: np.asarray(one).tobytes() == np.asarray(other).tobytes(),
+        jax.device_get(restored.state),
+        state,
+    )
+    if not jax.tree.all(same) or restored.progress != progress:
+        return 'garbage'
+    return 'fallen back' if restored.step == 2 else 'unharmed'
+
+
+@pytest.mark.usefixtures('_collected')
+@pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
+def test_parameters_that_are_damaged_start_no_run(
+    saved: Path, abstract: TrainState, tmp_path: Path
+) -> None:
+    shutil.copytree(saved / '4', tmp_path / '4')
+    right = parameters(tmp_path / '4', abstract)
+    refused = 0
+    for file in sorted((tmp_path / '4').rglob('d/*')):
+        data = file.read_bytes()
+        # Where in a file the parameters lie is the business of TensorStore's release.
+        for place in range(len(data) // 16, len(data), len(data) // 8):
+            file.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+            try:
+                found = parameters(tmp_path / '4', abstract)
+            except UserError as error:
+                assert 'cannot be read' in str(error)
+                refused += 1
+            else:
+                assert found == right
+        file.write_bytes(data)
+    assert refused
+
+
+def parameters(directory: Path, abstract: TrainState) -> dict[str, bytes]:
+    stored = Stored(epath.Path(directory))
+    names = [name for name in stored.shapes if name.startswith('params.')]
+    loaded = stored.load(dict.fromkeys(names, abstract.step.sharding))
+    return {name: np.asarray(array).tobytes() for name, array in loaded.items()}
+
+
+def test_a_checksum_does_not_depend_on_the_mesh() -> None:
+    array = jnp.arange(64, dtype=jnp.float32).reshape(8, 8)
+    assert checksums({'a': array}) == checksums({'a': jax.device_put(array)})
+    for dtype in (jnp.bfloat16, jnp.int32, jnp.bool_, jnp.uint8):
+        one = checksums({'a': array.astype(dtype)})
+        assert one != checksums({'a': array.astype(dtype).at[7, 7].set(jnp.zeros((), dtype))})
+        assert one != checksums({'a': array.T.astype(dtype)}) or dtype == jnp.bool_
+
+
+def test_the_best_is_kept_also_by_a_run_that_resumes(tmp_path: Path) -> None:
+    made = experiment(
+        num_steps=10,
+        train__save_max_to_keep=1,
+        train__save_best_metric='eval/loss',
+        train__save_best_goal='maximize',  # It falls, so that the first is the best.
+    )
+    losses = [each.metrics['eval/loss'] for each in run(made, tmp_path)]
+    assert losses[0] == max(losses)
+    assert steps_in(tmp_path) == [2, 10]
+    made.rebind({'train.num_train_steps': 12})
+    for _ in run(made, tmp_path):  # A run that resumes has not forgotten it.
+        pass
+    assert steps_in(tmp_path) == [2, 12]
+
+
+def test_one_every_so_often_is_kept_for_good() -> None:
+    loop = TrainLoop(save_max_to_keep=2, save_keep_interval_duration='1h')
+    written = datetime.datetime(2026, 1, 1)
+    kept: list[int] = []  # Minutes at which those that are there were written.
+    for minute in range(0, 200, 20):
+        kept.append(minute)
+        there = [
+            types.SimpleNamespace(step=each, time=written + datetime.timedelta(minutes=each))
+            for each in kept
+        ]
+        preserved = Preservation(loop).policy.should_preserve(there, context=None)
+        kept = [each for each, stays in zip(kept, preserved, strict=True) if stays]
+    assert kept == [0, 60, 120, 160, 180]
+
+
+def test_a_checkpoint_of_another_version_is_refused_and_not_stepped_over() -> None:
+    path = epath.Path('checkpoints/4')
+    with pytest.raises(UserError, match='checkpoints/4 has format 1, and this version'):
+        Contents.from_json(path, {'format': 1, 'progress': {}})
+    data = Contents({'position': 3}, {'step': ([], 'int32', 7)}).to_json()
+    assert Contents.from_json(path, data).progress == {'position': 3}
+    with pytest.raises(DamagedError):
+        Contents.from_json(path, {**data, 'progress': {'position': 4}})
+
+
+def test_a_metric_that_is_not_there_cannot_be_the_best(tmp_path: Path) -> None:
+    made = experiment(num_steps=2, train__save_best_metric='eval/los')
+    with pytest.raises(UserError, match=r"train.save_best_metric: 'eval/los' .*eval/loss"):
+        list(run(made, tmp_path))
+
+
+def steps_in(directory: Path) -> list[int]:
+    return sorted(int(each.name) for each in (directory / 'checkpoints').iterdir())

@@ -1,0 +1,103 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.trainer.inputs.seqio.test_seqio_input import LENGTH, maker, sequences
+from trainer.inputs import predict_metrics, score_metrics
+from trainer.inputs.evaluation import eval_batches
+from trainer.inputs.seqio.metrics import has_metrics
+from trainer.symbolic.errors import UserError
+
+SIZE = 40
+"""Examples in the validation split."""
+
+
+def outputs(data, decode):
+    """What `decode` makes of the labels, by the number of the example; padding under 0."""
+    found: dict[int, Any] = {}
+    for batch in eval_batches(data):
+        made = [decode(row) for row in batch['labels']]
+        found |= dict(zip(batch['example_ids'].tolist(), made, strict=True))
+    return found
+
+
+def reversing(**fields):
+    # Long enough that no target is cut off, so that its tokens are all of its text.
+    lengths = {'inputs': 8, 'targets': 600}
+    return sequences()(batch_size=9, example_ids=True, **fields).rebind(
+        task_feature_lengths=lengths
+    )
+
+
+def test_predictions_are_judged_by_the_task():
+    data = reversing()
+    right = outputs(data, lambda row: row[row > 0].tolist())
+    assert 0 in right  # 40 examples are four batches of nine and a half-filled one.
+    # The postprocessor makes targets lower-case, and the texts are.
+    assert predict_metrics(data, right) == {'exact': 100.0}
+    ids = sorted(set(right) - {0})
+    wrong = right | {number: [5, 1] for number in ids[: SIZE // 4]}
+    assert predict_metrics(data, wrong) == {'exact': 75.0}
+
+
+def test_ids_after_the_end_do_not_count_and_texts_may_be_given():
+    data = reversing()
+    known = outputs(data, lambda row: [*row[row > 0].tolist(), 77, 78])
+    assert predict_metrics(data, known) == {'exact': 100.0}
+    texts = outputs(data, lambda row: data.ids_to_strings(row[None])[0] + ' ')
+    assert predict_metrics(data, texts) == {'exact': 100.0}  # Postprocessing strips.
+
+
+def test_hosts_are_joined_in_any_order():
+    found: dict[int, Any] = {}
+    for host in (1, 0):
+        data = reversing(num_infeed_hosts=2, infeed_host_index=host)
+        found |= outputs(data, lambda row: row[row > 0].tolist())
+    assert predict_metrics(reversing(), found) == {'exact': 100.0}
+
+
+def test_scores_are_means_over_examples_and_not_over_padding():
+    data = reversing()
+    scores = outputs(data, lambda row: float((row > 0).sum())) | {0: 1e9}
+    expected = np.mean([score for number, score in scores.items() if number])
+    assert score_metrics(data, scores)['mean_score'] == pytest.approx(expected)
+
+
+def test_metrics_of_a_mixture_have_the_names_of_their_tasks():
+    lengths = {'inputs': 8, 'targets': LENGTH}
+    data = maker('paxtune_pairs', lengths=lengths)(batch_size=16, example_ids=True)
+    assert has_metrics(data) == {'predict': True, 'score': True}
+    scores = outputs(data, lambda row: 2.0)
+    assert sorted(set(scores) - {0}) == list(range(1, 2 * SIZE + 2))
+    assert score_metrics(data, scores) == {'paxtune_reversed/mean_score': 2.0}
+
+
+def test_a_part_is_judged_where_only_a_part_is_evaluated():
+    some = reversing(eval_num_examples=5)
+    assert predict_metrics(some, outputs(some, lambda row: row[row > 0])) == {'exact': 100.0}
+    first = reversing(eval_loop_num_batches=2)
+    found = outputs(first, lambda row: row[row > 0])
+    assert len(found) == 18
+    assert predict_metrics(first, found) == {'exact': 100.0}
+
+
+def test_what_is_missing_is_named():
+    data = reversing()
+    found = outputs(data, lambda row: row[row > 0])
+    del found[7]
+    with pytest.raises(UserError, match='paxtune_reversed: there is no output for example 7'):
+        predict_metrics(data, found)
+    with pytest.raises(UserError, match='paxtune_reversed: there is no example 41'):
+        predict_metrics(data, found | {7: 'x', 41: 'y'})
+    with pytest.raises(UserError, match='paxtune_texts has no metric_fns of targets and scores'):
+        score_metrics(maker()(batch_size=1), {})
+
+
+def test_a_metric_that_is_no_number_is_named(monkeypatch):
+    data = reversing(eval_num_examples=1)
+    (task,) = data.tasks()
+    functions: Any = ([lambda targets, predictions: {'sample': 'text'}], [], [])
+    monkeypatch.setitem(vars(task), '_all_metric_fns', functions)
+    with pytest.raises(UserError, match="metric 'sample' is no number: 'text'"):
+        predict_metrics(data, {1: 'x'})

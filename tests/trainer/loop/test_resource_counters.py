@@ -1,0 +1,126 @@
+"""What a run has spent: the same however often it was interrupted."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.loop.test_train_loop import measured
+from tests.trainer.tiny import LENGTH, CountingInput, experiment
+from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.inputs.base import Batch
+from trainer.loop.resource_counters import SPENT, Spending
+from trainer.loop.train_loop import Interrupted, Measurement, run
+from trainer.program.costs import static_costs, tokens_per_step
+from trainer.runtime import throughput
+from trainer.runtime.throughput import SPEEDS, Speed
+from trainer.warm_start_rules import WarmStart
+
+TOKENS = 8 * LENGTH
+
+
+def spent(measurement: Measurement) -> tuple[float, float]:
+    return measurement.metrics['spent_tokens'], measurement.metrics['spent_flops']
+
+
+def test_each_measurement_says_what_was_spent_up_to_there(tmp_path: Path) -> None:
+    made = experiment(num_steps=5)
+    got = measured(made, tmp_path)
+    flops = static_costs(made)['flops_per_token']
+    assert [spent(each) for each in got] == [(n * TOKENS, n * TOKENS * flops) for n in (2, 4, 5)]
+    seconds = [each.metrics['spent_seconds'] for each in got]
+    assert 0 < seconds[0] < seconds[1] < seconds[2]
+    assert 'spent_seconds' in SPEEDS
+    assert not {'spent_tokens', 'spent_flops'} & set(SPEEDS)
+
+
+def test_interruptions_change_nothing_of_it(tmp_path: Path) -> None:
+    whole = measured(experiment(), tmp_path / 'whole')
+    for step in (2, 3, 5):
+        asked = iter([False, True])
+        with pytest.raises(Interrupted, match=f'at step {step}'):
+            measured(experiment(), tmp_path / 'parts', should_interrupt=asked.__next__)
+    got = measured(experiment(), tmp_path / 'parts')
+    assert spent(got[-1]) == spent(whole[-1])
+
+
+class Timed(CountingInput):
+    """Takes a second for a batch of training, and 100 for one of an evaluation."""
+
+    def get_next(self) -> Batch:
+        CLOCK.seconds += 1 if self.is_training else 100
+        return super().get_next()
+
+
+class Clock:
+    """A clock that only those move who are said to take time."""
+
+    seconds = 0.0
+
+    def perf_counter(self) -> float:
+        return self.seconds
+
+
+CLOCK = Clock()
+
+
+def test_seconds_are_those_of_steps_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save = Checkpoints.save
+
+    def slow(*args: Any) -> str:
+        CLOCK.seconds += 10_000
+        return save(*args)
+
+    monkeypatch.setattr(throughput, 'time', CLOCK)
+    monkeypatch.setattr(Checkpoints, 'save', slow)
+    made = experiment(
+        train_input=Timed(batch_size=8, is_training=True),
+        eval_inputs={'eval': Timed(batch_size=8)},
+    )
+    whole = []
+    for each in run(made, tmp_path / 'whole'):
+        whole.append(each.metrics['spent_seconds'])
+        CLOCK.seconds += 1_000_000
+    assert whole == [1, 3, 5]  # Without the first step.
+    asked = iter([False, False, True])
+    with pytest.raises(Interrupted, match='at step 3'):
+        measured(made, tmp_path / 'parts', should_interrupt=asked.__next__)
+    parts = measured(made, tmp_path / 'parts')
+    # The fourth step was the first of its process.
+    assert [each.metrics['spent_seconds'] for each in parts] == [2, 4]
+    (again,) = measured(made, tmp_path / 'parts')
+    assert again.metrics['spent_seconds'] == 4
+
+
+def test_what_each_step_adds_is_known_before(tmp_path: Path) -> None:
+    made = experiment(num_steps=2, train_input__batch_padding_size=8)
+    (got,) = measured(made, tmp_path)
+    assert 2 * tokens_per_step(made) == got.metrics['spent_tokens'] == 2 * 16 * LENGTH
+    assert tokens_per_step(experiment()) == TOKENS
+
+
+def test_a_warm_start_spends_its_own_unless_it_counts_the_steps_of_its_source(
+    tmp_path: Path,
+) -> None:
+    before = measured(experiment(num_steps=2), tmp_path / 'source')[-1].metrics
+    source = str(tmp_path / 'source' / 'checkpoints')
+    for load_step, tokens in ((False, 4 * TOKENS), (True, (2 + 2) * TOKENS)):
+        start = WarmStart(source, load_step=load_step)
+        made = experiment(num_steps=4, train__init_from_checkpoint=[start])
+        after = measured(made, tmp_path / f'warm {load_step}')[-1].metrics
+        assert after['spent_tokens'] == tokens
+        assert (after['spent_seconds'] > before['spent_seconds']) or not load_step
+
+
+def test_the_clock_stands_still_before_the_first_step() -> None:
+    clock = Speed()
+    spending = Spending(clock)
+    assert spending.metrics(2.0) == dict.fromkeys(SPENT, 0.0)
+    clock.start()
+    clock.count(8)
+    spending.count(8)
+    clock.start()
+    seconds = clock.total_seconds()
+    assert 0 < seconds == clock.total_seconds()
+    again = Spending(Speed(), spending.to_json())
+    assert again.metrics(2.0) == dict(zip(SPENT, (8.0, 16.0, seconds), strict=True))

@@ -1,0 +1,481 @@
+import json
+import math
+import shutil
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from tensorboardX.proto import event_pb2
+
+from tests.trainer.tiny import LENGTH, CountingInput, experiment
+from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.experiment import Experiment
+from trainer.inputs.base import Batch, EndOfData
+from trainer.layers import Dropout
+from trainer.loop.evaluate import evaluate
+from trainer.loop.train_loop import Interrupted, Measurement, run
+from trainer.loop.train_metrics import NonFiniteLossError
+from trainer.metrics import Metrics
+from trainer.program.costs import COSTS
+from trainer.program.setup import compiled, localized
+from trainer.runtime.directory import JobPath
+from trainer.runtime.metric_writer import read_metrics
+from trainer.runtime.throughput import SPEEDS
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.serialization import to_json_text
+from trainer.task import DeviceBatch
+from trainer.tasks import LanguageModelTask
+
+
+def measured(made: Experiment, directory: JobPath, **fields: Any) -> list[Measurement]:
+    return list(run(made, directory, **fields))
+
+
+def without_speed(measurement: Measurement) -> dict[str, float]:
+    return {k: v for k, v in measurement.metrics.items() if k not in SPEEDS}
+
+
+def final_state(made: Experiment, directory: JobPath) -> Any:
+    program, _ = compiled(localized(made))
+    restored = Checkpoints(directory / 'checkpoints').restore(program.abstract_state)
+    assert restored is not None
+    return jax.device_get(restored.state)
+
+
+def test_a_run_measures_at_its_intervals_and_at_its_end(tmp_path: Path) -> None:
+    got = measured(experiment(num_steps=5), tmp_path)
+    assert [m.step for m in got] == [2, 4, 5]
+    names = {'loss', 'log_pplx', 'accuracy'}
+    assert {f'eval/{n}' for n in names} < got[0].metrics.keys()
+    names |= {'learning_rate', 'gradient_norm', 'tokens_per_second'}
+    assert {f'train/{n}' for n in names} < got[0].metrics.keys()
+    assert got[-1].metrics['eval/loss'] < got[0].metrics['eval/loss']
+    assert got[-1].checkpoint == str(tmp_path / 'checkpoints' / '5')
+    assert sorted(p.name for p in (tmp_path / 'checkpoints').iterdir()) == ['4', '5']
+    assert list((tmp_path / 'summaries').glob('events.out.tfevents*'))
+
+
+@pytest.mark.parametrize('interval', [1, 2, 3, 5])
+@pytest.mark.parametrize('summary_interval', [1, 4])
+def test_every_measurement_after_two_steps_has_costs_and_speeds(
+    interval: int, summary_interval: int, tmp_path: Path
+) -> None:
+    made = experiment(
+        num_steps=5,
+        train__eval_interval_steps=interval,
+        train__summary_interval_steps=summary_interval,
+        train__save_interval_steps=2,
+    )
+    asked = iter([False, False, True])
+    with pytest.raises(Interrupted):
+        measured(made, tmp_path, should_interrupt=lambda: next(asked))
+    for measurement in [*measured(made, tmp_path / 'whole'), *measured(made, tmp_path)]:
+        metrics = measurement.metrics
+        assert {*COSTS, 'eval_steps_per_second'} < metrics.keys()
+        if measurement.step >= measurement.resumed_from + 2:
+            speeds = {name: metrics[name] for name in SPEEDS if name in metrics}
+            assert min(speeds.values()) > 0
+            # Of this device nobody knows what it can do, and nothing is decoded.
+            assert set(SPEEDS) - set(speeds) == {'train/mfu', 'decode_steps_per_second'}
+            tokens = speeds['train/steps_per_second'] * 8 * LENGTH
+            assert math.isclose(speeds['train/tokens_per_second'], tokens)
+
+
+def test_speeds_leave_out_compiling(tmp_path: Path) -> None:
+    class SlowToTrace(LanguageModelTask):
+        def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
+            time.sleep(0.5)
+            return super().measure(outputs, batch)
+
+    made = experiment(num_steps=2)
+    made.rebind(task=SlowToTrace(made.task.model, made.task.learner))
+    (got,) = measured(made, tmp_path)
+    assert got.metrics['eval_steps_per_second'] > 3 / 0.5
+    assert got.metrics['train/steps_per_second'] > 1 / 0.5
+
+
+def test_eval_covers_the_whole_set_exactly(tmp_path: Path) -> None:
+    # Batches weigh differently, so the mean over the set is not the mean of the batches.
+    made = experiment(num_steps=1, task__learner__learning_rate=0.0)
+    (got,) = measured(made, tmp_path)
+    program, values = compiled(localized(made))
+    state = program.init(program.random_key(0), values)
+    data = localized(made).eval_inputs['eval']
+    total = weight = 0.0
+    eval_step = program.eval_step(data.element_spec())
+    for _ in range(3):
+        loss = eval_step(state.variables, program.put(data.get_next()), values)['loss']
+        total, weight = total + float(loss.total), weight + float(loss.weight)
+    assert got.metrics['eval/loss'] == total / weight
+    assert weight == 3 * 64 - (1 + 2 + 3)
+
+
+def test_inputs_are_closed_when_a_run_ends_or_is_left(tmp_path: Path) -> None:
+    closed = []
+
+    class Closing(CountingInput):
+        def close(self) -> None:
+            closed.append(self.is_training)
+
+    made = experiment(
+        num_steps=4,
+        train_input=Closing(batch_size=8, is_training=True),
+        eval_inputs={'eval': Closing(batch_size=8)},
+    )
+    running = run(made, tmp_path)
+    next(running)
+    assert not closed
+    running.close()
+    assert sorted(closed) == [False, True]
+    measured(made, tmp_path)
+    assert len(closed) == 4
+
+
+def test_padding_of_batches_changes_no_metric(tmp_path: Path) -> None:
+    paths = ('train_input', 'eval_inputs__eval')
+    padded = experiment(num_steps=2, **{f'{path}__batch_padding_size': 4 for path in paths})
+    plain = measured(experiment(num_steps=2), tmp_path / 'plain')
+    for got, wanted in zip(measured(padded, tmp_path / 'padded'), plain, strict=True):
+        names = ('loss', 'accuracy')
+        for name in [f'{of}/{name}' for of in ('train', 'eval') for name in names]:
+            assert got.metrics[name] == pytest.approx(wanted.metrics[name], rel=1e-6)
+
+
+def test_metrics_are_written_once_each(tmp_path: Path) -> None:
+    measured(experiment(num_steps=4), tmp_path)
+    records = read_metrics(tmp_path / 'metrics.jsonl')
+    assert [(r['step'], 'train/loss' in r) for r in records] == [
+        (1, True), (2, True), (2, False), (3, True), (4, True), (4, False),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize('stop_after', [1, 2])
+def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(tmp_path: Path, stop_after: int) -> None:
+    made = experiment(num_steps=6, task__model__dropout=Dropout(0.1), train__eval_interval_steps=3)
+    whole = measured(made, tmp_path / 'whole')
+    running = run(made, tmp_path / 'parts')
+    for _ in range(stop_after):
+        next(running)
+    running.close()
+    rest = measured(made, tmp_path / 'parts')
+    assert rest[0].resumed_from > 0
+    wanted = {m.step: without_speed(m) for m in whole}
+    assert {m.step: without_speed(m) for m in rest} == {
+        step: metrics for step, metrics in wanted.items() if step >= rest[0].step
+    }
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        final_state(made, tmp_path / 'parts'),
+        final_state(made, tmp_path / 'whole'),
+    )
+    steps = [(r['step'], 'train/loss' in r) for r in read_metrics(tmp_path / 'parts/metrics.jsonl')]
+    assert steps == sorted(set(steps), key=lambda s: (s[0], not s[1]))
+    assert len(steps) == 6 + 2
+
+
+def test_a_relative_directory_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (got,) = measured(experiment(num_steps=1), Path('runs/job'))
+    assert got.checkpoint == str(tmp_path / 'runs' / 'job' / 'checkpoints' / '1')
+    assert measured(experiment(num_steps=1), Path('runs/job'))[0].resumed_from == 1
+
+
+def test_a_finished_run_repeats_its_last_measurement(tmp_path: Path) -> None:
+    first = measured(experiment(), tmp_path)
+    again = measured(experiment(), tmp_path)
+    assert [m.step for m in again] == [6]
+    assert without_speed(again[0]) == without_speed(first[-1])
+
+
+def test_an_interrupted_run_saves_and_goes_on(tmp_path: Path) -> None:
+    asked = iter([False, False, True])
+    with pytest.raises(Interrupted, match='interrupted at step 3'):
+        measured(experiment(), tmp_path, should_interrupt=lambda: next(asked))
+    rest = measured(experiment(), tmp_path)
+    assert rest[0].resumed_from == 3
+    whole = measured(experiment(), tmp_path / 'whole')
+    assert without_speed(rest[-1]) == without_speed(whole[-1])
+
+
+def test_a_damaged_checkpoint_is_stepped_over(tmp_path: Path) -> None:
+    whole = measured(experiment(), tmp_path)
+    newest = tmp_path / 'checkpoints' / '6'
+    for part in newest.rglob('*'):
+        if part.is_file():
+            part.write_bytes(b'')
+    (tmp_path / 'checkpoints' / '7').mkdir()
+    rest = measured(experiment(), tmp_path)
+    assert rest[0].resumed_from == 4
+    assert without_speed(rest[-1]) == without_speed(whole[-1])
+    assert final_state(experiment(), tmp_path).step == 6
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    measured(experiment(num_steps=2), tmp_path)
+    other = experiment(num_steps=2, task__model__embedding__dims=32)
+    with pytest.raises(UserError, match=r'of another experiment.*stored \(32, 16\)'):
+        measured(other, tmp_path)
+
+
+def test_checkpoints_none_of_which_can_be_read_are_not_written_over(tmp_path: Path) -> None:
+    measured(experiment(num_steps=2), tmp_path)
+    (tmp_path / 'checkpoints' / '2' / '_CHECKPOINT_METADATA').write_bytes(b'')
+    with pytest.raises(UserError, match='No checkpoint can be read'):
+        measured(experiment(num_steps=4), tmp_path)
+    assert [p.name for p in (tmp_path / 'checkpoints').iterdir()] == ['2']
+
+
+def test_an_interruption_between_evaluation_and_save_loses_no_metric(tmp_path: Path) -> None:
+    made = experiment(num_steps=8, train__save_interval_steps=3, train__summary_interval_steps=4)
+    asked = iter([False, True])
+    with pytest.raises(Interrupted, match='step 2'):
+        measured(made, tmp_path / 'parts', should_interrupt=lambda: next(asked))
+    rest = measured(made, tmp_path / 'parts')
+    whole = measured(made, tmp_path / 'whole')
+    assert [without_speed(m) for m in rest] == [without_speed(m) for m in whole]
+    parts, one = (
+        [(r['step'], r.get('train/loss')) for r in read_metrics(tmp_path / d / 'metrics.jsonl')]
+        for d in ('parts', 'whole')
+    )
+    assert parts == one
+
+
+def test_tensorboard_has_each_scalar_once(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        measured(experiment(), tmp_path, should_interrupt=iter([False, False, True]).__next__)
+    measured(experiment(), tmp_path)
+    assert scalars(tmp_path, 'train/loss') == [1, 2, 3, 4, 5, 6]
+    assert scalars(tmp_path, 'eval/loss') == [2, 4, 6]
+
+
+def scalars(directory: Path, tag: str, within: str = 'summaries') -> list[int]:
+    """Steps of a scalar as TensorBoard shows them: a restart purges from its step on."""
+    events: Any = event_pb2  # Generated code makes its classes when it is imported.
+    steps: list[int] = []
+    for file in sorted((directory / within).iterdir()):
+        for data in RecordReader(file):
+            event = events.Event.FromString(data)
+            if event.session_log.status == events.SessionLog.START:
+                steps = [step for step in steps if step < event.step]
+            steps += [event.step for value in event.summary.value if value.tag == tag]
+    return steps
+
+
+def RecordReader(file: Path) -> Iterator[bytes]:
+    """The records of a TFRecord file, without their checksums."""
+    data = file.read_bytes()
+    while data:
+        (length,) = struct.unpack('<Q', data[:8])
+        yield data[12 : 12 + length]
+        data = data[16 + length :]
+
+
+def test_a_state_that_is_not_finite_is_never_saved(tmp_path: Path) -> None:
+    made = experiment(
+        task__learner__learning_rate=1e30,
+        task__learner__enable_skip_step_on_gradient_anomalies=False,
+        num_steps=20,
+        train__summary_interval_steps=10,
+    )
+    with pytest.raises(NonFiniteLossError):
+        measured(made, tmp_path)
+    saved = final_state(made, tmp_path) if list((tmp_path / 'checkpoints').iterdir()) else None
+    assert saved is None or all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(saved.params))
+
+
+def test_the_written_experiment_is_the_one_that_was_given(tmp_path: Path) -> None:
+    made = experiment(num_steps=1)
+    measured(made, tmp_path)
+    assert (tmp_path / 'experiment.json').read_text() == to_json_text(made)
+
+
+def test_a_vocabulary_that_does_not_suffice_is_named(tmp_path: Path) -> None:
+    class Wide(CountingInput):
+        vocab_size = 259
+
+    made = experiment(eval_inputs={'wide': Wide(batch_size=8)})
+    message = r'eval_inputs.wide: its vocabulary has 259 ids, and .*vocab_size is 32'
+    with pytest.raises(UserError, match=message):
+        measured(made, tmp_path)
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
+    learner = {'learning_rate': 1e30, 'enable_skip_step_on_gradient_anomalies': False}
+    made = experiment(num_steps=20, **{f'task__learner__{k}': v for k, v in learner.items()})
+    with pytest.raises(NonFiniteLossError, match='the norm of the gradients is nan at step 2'):
+        measured(made, tmp_path)
+
+
+class NanAt(CountingInput):
+    """One batch has weights that are not numbers."""
+
+    at_batch: int = 5
+
+    def get_next(self) -> Batch:
+        batch = super().get_next()
+        if self._batch == self.at_batch:
+            batch['weights'][:] = np.nan
+        return batch
+
+
+@pytest.mark.parametrize('interval', [1, 2, 10])
+def test_where_a_loss_is_not_finite_is_told(interval: int, tmp_path: Path) -> None:
+    made = experiment(train_input=NanAt(batch_size=8, is_training=True))
+    made.rebind({'train.summary_interval_steps': interval})
+    with pytest.raises(NonFiniteLossError) as error:
+        measured(made, tmp_path)
+    saved = tmp_path / 'checkpoints' / '4'
+    assert str(error.value) == (
+        f'the training loss is nan at step 5; the last checkpoint from before that is {saved}. Its '
+        'batch is number 5 of train_input: python -m trainer.inspect_input --exp=… '
+        f'--input=train_input --num_batches=1 --from_checkpoint={saved}'
+    )
+
+
+def test_without_a_checkpoint_the_batch_is_found_from_the_first_on(tmp_path: Path) -> None:
+    made = experiment(
+        train_input=NanAt(batch_size=8, is_training=True), train__save_interval_steps=10
+    )
+    with pytest.raises(NonFiniteLossError, match=r'no checkpoint.*--skip_batches=4$'):
+        measured(made, tmp_path)
+
+
+# --- Evaluation on the next training batch ---
+
+
+def test_the_next_training_batch_is_evaluated_and_then_trained_on(tmp_path: Path) -> None:
+    fields = {'task__model__dropout': Dropout(0.5), 'train__eval_skip_train': False}
+    made = experiment(num_steps=4, **fields)
+    plain = experiment(num_steps=4, task__model__dropout=Dropout(0.5))
+    got, wanted = measured(made, tmp_path / 'with'), measured(plain, tmp_path / 'without')
+    for ours, theirs in zip(got, wanted, strict=True):
+        metrics = without_speed(ours)
+        own = {name for name in metrics if name.startswith('eval_train/')}
+        assert {'eval_train/loss', 'eval_train/accuracy'} < own
+        assert {k: v for k, v in metrics.items() if k not in own} == without_speed(theirs)
+    program, values = compiled(localized(made))
+    data = localized(made).train_input
+    data.set_position({'batch': 4, 'fingerprint': data.fingerprint()})  # That of step 5.
+    restored = Checkpoints(tmp_path / 'with/checkpoints').restore(program.abstract_state)
+    assert restored is not None
+    eval_step = program.eval_step(data.padded_spec())
+    loss = eval_step(restored.state.variables, program.put(data.get_next()), values)['loss']
+    assert got[-1].metrics['eval_train/loss'] == float(loss.total) / float(loss.weight)
+    assert restored.progress['positions'][0]['batch'] == 4
+    # A run that resumes there repeats it.
+    (again,) = measured(made, tmp_path / 'with')
+    assert again.metrics['eval_train/loss'] == got[-1].metrics['eval_train/loss']
+    assert scalars(tmp_path / 'with', 'eval_train/loss') == [2, 4]
+
+
+def test_where_no_training_batch_is_left_none_is_evaluated(tmp_path: Path) -> None:
+    class Ending(CountingInput):
+        def get_next(self) -> Batch:
+            if self._batch == 4:
+                raise EndOfData
+            return super().get_next()
+
+    made = experiment(num_steps=4, train_input=Ending(batch_size=8, is_training=True))
+    made.rebind({'train.eval_skip_train': False})
+    asked = ['eval_train/loss' in each.metrics for each in measured(made, tmp_path)]
+    assert asked == [True, False]
+
+
+@pytest.mark.parametrize('name', ['train', 'eval_train'])
+def test_names_of_training_metrics_are_no_names_of_evaluation_sets(name: str) -> None:
+    with pytest.raises(ValueError, match=f"'{name}' is no name for a set"):
+        experiment(eval_inputs={name: CountingInput(batch_size=8)})
+
+
+def test_inputs_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    class Missing(CountingInput):
+        def prepare(self) -> None:
+            raise UserError('nothing there')
+
+    made = experiment(eval_inputs={'c4': Missing(batch_size=2)})
+    with pytest.raises(UserError, match=r'eval_inputs\.c4: nothing there'):
+        measured(made, tmp_path / 'run')
+    assert not (tmp_path / 'run').exists()
+
+
+def test_a_mesh_that_does_not_fit_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match='mesh: data=7'):
+        measured(experiment(mesh__data=7), tmp_path)
+
+
+def test_the_experiment_is_written(tmp_path: Path) -> None:
+    measured(experiment(num_steps=1), tmp_path)
+    written = json.loads((tmp_path / 'experiment.json').read_text())
+    assert written['task']['learner']['learning_rate'] == 0.01
+
+
+def test_train_metrics_are_means_over_the_interval(tmp_path: Path) -> None:
+    got = measured(experiment(num_steps=2), tmp_path)[0].metrics
+    records = [r for r in read_metrics(tmp_path / 'metrics.jsonl') if 'train/loss' in r]
+    weights = [64 - 1, 64 - 2]
+    mean = sum(r['train/loss'] * w for r, w in zip(records, weights, strict=True)) / sum(weights)
+    assert math.isclose(got['train/loss'], mean, rel_tol=1e-6)
+
+
+def test_metrics_of_a_step_are_those_of_that_step(tmp_path: Path) -> None:
+    # In Pax they stand one step later.
+    made = experiment(num_steps=4)
+    got = {m.step: m.metrics['eval/loss'] for m in measured(made, tmp_path)}
+    made = localized(made)
+    program, values = compiled(made)
+    key = program.random_key(0)
+    state = program.init(key, values)
+    trained, evaluated = {}, {}
+    for step in range(1, 5):
+        batch = program.put(made.train_input.get_next())
+        state, metrics = program.train_step(state, batch, key, values)
+        trained[step] = float(metrics['loss'].mean)
+        evaluated[step] = evaluate(made, program, state, values)['eval/loss']
+    records = read_metrics(tmp_path / 'metrics.jsonl')
+    written = {r['step']: r['train/loss'] for r in records if 'train/loss' in r}
+    assert written == pytest.approx(trained, rel=1e-6)
+    assert got == pytest.approx({step: evaluated[step] for step in (2, 4)}, rel=1e-6)
+
+
+@pytest.mark.parametrize('at_most', [0, 1, 2, 9])
+def test_so_many_steps_are_under_way_and_no_more(
+    at_most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, block = [], jax.block_until_ready
+
+    def wait(results: Any) -> Any:
+        waits.append(results)
+        return block(results)
+
+    monkeypatch.setattr(jax, 'block_until_ready', wait)
+    made = experiment(
+        num_steps=5, train__max_inflight_steps=at_most, train__enable_checkpoint_saving=False
+    )
+    measured(made, tmp_path)
+    # The first step is waited for in any case; of the rest, all but those under way at the end.
+    assert len(waits) == 1 + 5 - min(at_most, 2)
+
+
+def test_without_checkpoints_a_run_measures_all_and_begins_anew(tmp_path: Path) -> None:
+    made = experiment(train__enable_checkpoint_saving=False)
+    asked = iter([False, False, True])
+    with pytest.raises(Interrupted, match='interrupted at step 3'):
+        measured(made, tmp_path, should_interrupt=lambda: next(asked))
+    assert not list((tmp_path / 'checkpoints').glob('*'))
+    rest = measured(made, tmp_path)
+    assert (rest[0].resumed_from, rest[-1].checkpoint) == (0, None)
+    whole = measured(experiment(), tmp_path / 'whole')
+    assert [without_speed(m) for m in rest] == [without_speed(m) for m in whole]
+
+
+def test_no_temporary_checkpoint_is_left(tmp_path: Path) -> None:
+    half = tmp_path / 'checkpoints' / '2.orbax-checkpoint-tmp'
+    half.mkdir(parents=True)
+    measured(experiment(num_steps=2), tmp_path)
+    assert [p.name for p in (tmp_path / 'checkpoints').iterdir()] == ['2']
+    shutil.rmtree(tmp_path)

@@ -1,0 +1,261 @@
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pyglove as pg
+import pytest
+
+from search_spaces import lm, nas
+from tests.trainer import tiny_images
+from tests.trainer.tiny import LENGTH, VOCAB, CountingInput, experiment, model
+from trainer.inputs import C4Input
+from trainer.layers import (
+    Attention,
+    BatchNorm,
+    Chain,
+    Conv2D,
+    Dropout,
+    GlobalPool,
+    Linear,
+)
+from trainer.learner import Learner
+from trainer.learner.optimizers import SGD, AdamW
+from trainer.loop.train_loop import run
+from trainer.mesh import Mesh
+from trainer.program import costs
+from trainer.program.costs import device_memory_limit, memory_cost, static_costs, step_cost
+from trainer.program.setup import compiled, localized
+from trainer.symbolic.errors import UserError
+
+D, F = 16, 32
+PROJECTIONS = 4 * D * D + 2 * D * F
+LOGITS = VOCAB * D
+SCORES = 2 * LENGTH * D
+
+
+@contextlib.contextmanager
+def compilations() -> Iterator[list[str]]:
+    """What is compiled inside the `with` block."""
+    events: list[str] = []
+
+    def listen(event: str, duration_secs: float, **_: Any) -> None:
+        if 'backend_compile' in event:
+            events.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield events
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def test_of_a_model_that_is_counted_by_hand() -> None:
+    norms = 3 * D
+    params = PROJECTIONS + LOGITS + norms
+    counters = 2  # The step, and the optimizer's own.
+    assert static_costs(experiment()) == {
+        'num_params': params,
+        'flops_per_token': 3 * 2 * (PROJECTIONS + LOGITS + SCORES),
+        'state_bytes': 4 * (3 * params + counters),
+    }
+
+
+@pytest.mark.parametrize(
+    ('learner', 'copies'),
+    [
+        (Learner(0.1, optimizer=SGD()), 1),
+        (Learner(0.1, optimizer=SGD(momentum=0.9)), 2),
+        (Learner(0.1, optimizer=AdamW()), 3),
+        (Learner(0.1, optimizer=AdamW(), ema_decay=0.9), 4),
+        (Learner(0.1, bprop_variable_exclusion=[r'embedding\..*']), None),
+    ],
+    ids=['sgd', 'momentum', 'adamw', 'ema', 'partly_frozen'],
+)
+def test_state_bytes_are_those_of_the_state_that_is_trained(learner: Any, copies: Any) -> None:
+    made = experiment(task__learner=learner)
+    program, values = compiled(made)
+    state = program.init(program.random_key(0), values)
+    cost = static_costs(made)
+    assert cost['state_bytes'] == sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    if copies is not None:
+        assert 0 <= cost['state_bytes'] - 4 * copies * cost['num_params'] < 100
+
+
+def images() -> Any:
+    return tiny_images.experiment(Chain([Conv2D(4), BatchNorm(), GlobalPool(), Linear(4)]))
+
+
+def test_what_layers_keep_besides_is_part_of_the_state() -> None:
+    made = images()
+    program, values = compiled(made)
+    state = program.init(program.random_key(0), values)
+    assert jax.tree.leaves(state.non_trainable)
+    all_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    assert static_costs(made)['state_bytes'] == all_bytes
+    assert [made.task.unit, experiment().task.unit] == ['example', 'token']
+
+
+@pytest.mark.parametrize(
+    'overrides',
+    [
+        {'train_input__batch_size': 4},
+        {'task__learner__microbatches': 2},
+        {'task__fprop_dtype': 'bfloat16'},
+        {'task__model__dropout': Dropout(0.1)},
+        {'task__model__stack__layers[0]__attention__implementation': 'cudnn'},
+        {'mesh': Mesh(data=3, fsdp=5, tensor=7)},
+        {'train_input': C4Input(batch_size=2, is_training=True, sequence_length=8, split='train')},
+    ],
+    ids=lambda overrides: next(iter(overrides)).split('__')[-1],
+)
+def test_what_they_do_not_depend_on(overrides: dict[str, Any]) -> None:
+    assert static_costs(experiment(**overrides)) == static_costs(experiment())
+
+
+def test_a_scanned_stack_costs_what_an_unrolled_one_does() -> None:
+    one, other = (
+        experiment(task__model__stack__repeats=3, task__model__stack__scan=scan)
+        for scan in ('always', 'never')
+    )
+    assert static_costs(one) == static_costs(other)
+    assert static_costs(one)['flops_per_token'] == 3 * 2 * (3 * (PROJECTIONS + SCORES) + LOGITS)
+
+
+def test_tying_the_head_saves_parameters_and_no_operations() -> None:
+    tied, free = (
+        static_costs(experiment(task__model=model(head=h))) for h in (None, Linear(VOCAB))
+    )
+    assert free['num_params'] == tied['num_params'] + LOGITS
+    assert free['flops_per_token'] == tied['flops_per_token']
+
+
+def test_what_differs_in_numbers_only_is_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> Any:
+        raise AssertionError('traced again')
+
+    first = static_costs(experiment())
+    monkeypatch.setattr(costs, '_traced', never)
+    assert static_costs(experiment(task__learner__learning_rate=0.5, num_steps=9)) == first
+    with pytest.raises(AssertionError):
+        static_costs(experiment(task__model__embedding__dims=24))
+
+
+def test_nothing_is_compiled_read_or_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unread(CountingInput):
+        def get_next(self) -> Any:
+            raise AssertionError('data was read')
+
+    before = len(jax.live_arrays())
+    with compilations() as compiled_now:
+        static_costs(
+            experiment(
+                train_input=Unread(batch_size=2, is_training=True),
+                task__model__embedding__dims=40,
+                task__model__dropout=Dropout(0.1),
+            )
+        )
+    assert not compiled_now
+    assert len(jax.live_arrays()) <= before
+
+
+@pytest.mark.parametrize('make', [lm.C4Small, lm.StdlibTunable, nas.StdlibNas])
+def test_of_the_experiments_that_are_there(make: Any) -> None:
+    made = make()
+    if not pg.is_deterministic(made):
+        made = pg.materialize(made, pg.dna_spec(made).first_dna())
+    cost = static_costs(made)
+    # Six operations a parameter and token, and the products of attention.
+    assert 6 <= cost['flops_per_token'] / cost['num_params'] < 9
+
+
+def test_a_model_that_does_not_fit_together_is_refused() -> None:
+    with pytest.raises(UserError, match='3 heads do not divide the width 16'):
+        static_costs(experiment(task__model__stack__layers=[lm_block(3)]))
+
+
+def lm_block(heads: int) -> Any:
+    block = model().stack.layers[0].clone(deep=True)
+    return block.rebind(attention=Attention(heads))
+
+
+def test_memory_is_that_of_the_compiled_step_and_is_compiled_once(tmp_path: Path) -> None:
+    # A width of its own: other tests share what they compile.
+    made = experiment(num_steps=2, task__model__embedding__dims=20)
+    made.task.model.stack.layers[0].attention.rebind(position='none')
+    bytes_needed = memory_cost(made)['device_memory_bytes']
+    program, _ = compiled(localized(made))
+    state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(program.abstract_state))
+    assert bytes_needed > state  # Besides the state there are gradients and activations.
+    step = program.train_step
+    (measurement,) = run(made, tmp_path)
+    assert measurement.metrics['device_memory_bytes'] == bytes_needed
+    assert program.train_step is step
+    assert measurement.metrics.items() >= static_costs(made).items()
+
+
+def test_a_larger_batch_needs_more_memory() -> None:
+    one, other = (memory_cost(experiment(train_input__batch_size=size)) for size in (8, 64))
+    assert one['device_memory_bytes'] < other['device_memory_bytes']
+
+
+def test_memory_of_a_mesh_that_does_not_fit_cannot_be_asked() -> None:
+    with pytest.raises(UserError, match=r'^mesh: '):
+        memory_cost(experiment(mesh=Mesh(data=7)))
+
+
+def test_a_step_is_timed_with_the_program_that_trains(tmp_path: Path) -> None:
+    # A width of its own: other tests share what they compile.
+    made = experiment(num_steps=2, task__model__embedding__dims=28)
+    made.task.model.stack.layers[0].attention.rebind(position='none')
+    before = len(jax.live_arrays())
+    found = step_cost(made)
+    assert found.keys() == {'step_seconds'}
+    assert 0 < found['step_seconds'] < 60
+    assert len(jax.live_arrays()) <= before  # The state is gone.
+    program, _ = compiled(localized(made))
+    step = program.train_step
+    with compilations() as compiled_now:
+        step_cost(made)
+    assert not compiled_now
+    (measurement,) = run(made, tmp_path)
+    assert program.train_step is step
+    assert measurement.metrics['device_memory_bytes'] == program.device_memory_bytes()
+    assert 'step_seconds' not in measurement.metrics  # Whoever asks for it measures it.
+
+
+def test_step_seconds_are_the_median_after_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = experiment()
+    program, _ = compiled(made)
+    train_step, batches = program.train_step, []
+    # The first ones, a hiccup in between, and three that a sleep makes alike.
+    naps = iter([0.4, 0.3, 0.02, 0.5, 0.02, 0.02, 0.0])
+
+    def slow(state: Any, batch: Any, *more: Any) -> Any:
+        batches.append(batch)
+        time.sleep(next(naps))
+        return train_step(state, batch, *more)
+
+    monkeypatch.setitem(vars(program), 'train_step', slow)
+    assert 0.02 <= step_cost(made)['step_seconds'] < 0.3
+    assert next(naps, None) is None
+    spec = made.train_input.padded_spec()
+    for batch in batches:
+        assert {name: (x.shape, x.dtype) for name, x in batch.items()} == {
+            name: (s.shape, s.dtype) for name, s in spec.items()
+        }
+        assert np.all(np.asarray(batch['weights']) == 1)
+        for name in ('ids', 'labels'):
+            ids = np.asarray(batch[name])
+            assert 0 <= ids.min() < ids.max() < VOCAB
+
+
+def test_a_step_on_images_is_timed() -> None:
+    assert step_cost(images())['step_seconds'] > 0
+
+
+def test_a_cpu_does_not_say_how_much_there_is() -> None:
+    assert jax.default_backend() != 'cpu' or device_memory_limit() is None

@@ -1,0 +1,88 @@
+import os
+import pty
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from trainer.runtime.interrupt import Interrupt
+
+_TWICE = """
+import os, signal
+from trainer.runtime.interrupt import Interrupt
+with Interrupt():
+    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)
+    print('still there')
+"""
+
+
+class Busy:
+    """A file that is being written to as the signal comes."""
+
+    def write(self, text: str) -> int:
+        raise RuntimeError('reentrant call inside <_io.BufferedWriter>')
+
+
+@pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_who_loses_nothing_is_out_at_once(number: int, code: int) -> None:
+    program = f"""
+import os
+from trainer.runtime.interrupt import leaving_at_once
+with leaving_at_once('Bye.'):
+    os.kill(os.getpid(), {int(number)})
+    print('still there')
+"""
+    done = subprocess.run(
+        [sys.executable, '-c', program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (code, '', '\nBye.\n')
+
+
+@pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_is_a_request(
+    number: int,
+    code: int,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, 'stderr', Busy())
+    before = signal.getsignal(number)
+    with Interrupt() as interrupt:
+        assert not interrupt.requested()
+        os.kill(os.getpid(), number)
+        assert interrupt.requested()
+        assert interrupt.exit_code == code
+    assert signal.getsignal(number) == before
+    assert 'Saving a checkpoint' in capfd.readouterr().err
+
+
+def test_a_signal_is_a_request_where_nobody_reads_the_messages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def gone(descriptor: int, text: bytes) -> int:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(os, 'write', gone)
+    with Interrupt() as interrupt:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt.requested()
+
+
+def test_the_second_signal_is_out_at_once_and_shows_the_cursor() -> None:
+    ours, theirs = pty.openpty()
+    flags = [sys.executable, '-c', _TWICE]
+    done = subprocess.run(flags, stdout=theirs, stderr=subprocess.PIPE, check=False, timeout=60)
+    os.close(theirs)
+    shown = os.read(ours, 1000)
+    os.close(ours)
+    assert done.returncode == 143, done.stderr
+    assert shown == b'\x1b[?25h'
+
+
+def test_the_cursor_is_not_written_to_files() -> None:
+    done = subprocess.run(
+        [sys.executable, '-c', _TWICE], capture_output=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (143, b'')

@@ -1,0 +1,91 @@
+"""A checkpoint of any run, out of which some arrays are read."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import orbax.checkpoint.experimental.v1 as ocp
+from etils import epath
+
+from trainer.checkpoints.checkpoint import told
+from trainer.checkpoints.checksums import name_of
+from trainer.checkpoints.manifest import Contents
+from trainer.symbolic.errors import UserError
+
+
+class Stored:
+    """What a checkpoint holds, and the arrays in it as they are asked for.
+
+    Attributes:
+        checkpoint: where it is.
+        shapes: of its arrays, by their names in the state.
+        dtypes: likewise.
+        progress: what was saved besides arrays.
+    """
+
+    def __init__(self, checkpoint: epath.Path) -> None:
+        """Reads what is in a checkpoint, without the arrays.
+
+        Raises:
+            UserError: it cannot be read.
+        """
+        self.checkpoint = checkpoint
+        try:
+            metadata = ocp.checkpointables_metadata(checkpoint)
+            self._contents = Contents.from_json(checkpoint, metadata.custom_metadata)
+            self._tree: Any = metadata.metadata['state']
+        except UserError:
+            raise
+        except Exception as error:
+            raise self._unreadable(error) from error
+        self.progress = self._contents.progress
+        arrays = self._contents.arrays
+        self.shapes = {name: tuple(shape) for name, (shape, _, _) in arrays.items()}
+        self.dtypes = {name: dtype for name, (_, dtype, _) in arrays.items()}
+
+    def load(self, shardings: Mapping[str, Any]) -> dict[str, jax.Array]:
+        """Some arrays, by their names, and nothing else.
+
+        Args:
+            shardings: how each is to lie on the devices.
+
+        Raises:
+            UserError: they are damaged, or cannot be read.
+        """
+
+        def asked(path: Any, _: Any) -> Any:
+            name = name_of(path)
+            if name not in shardings:
+                return None
+            shape, dtype = self.shapes[name], jax.numpy.dtype(self.dtypes[name])
+            return jax.ShapeDtypeStruct(shape, dtype, sharding=shardings[name])
+
+        if not shardings:
+            return {}
+        context = ocp.Context()
+        context.pytree.loading.partial_load = True
+        try:
+            tree = jax.tree_util.tree_map_with_path(asked, self._tree)
+            with context:
+                loaded = ocp.load_checkpointables(self.checkpoint, {'state': _pruned(tree)})
+            self._contents.verify(loaded['state'])
+        except Exception as error:
+            raise self._unreadable(error) from error
+        leaves = jax.tree_util.tree_leaves_with_path(loaded['state'])
+        found = {name_of(path): leaf for path, leaf in leaves}
+        assert found.keys() == shardings.keys()
+        return found
+
+    def _unreadable(self, error: Exception) -> UserError:
+        return UserError(f'{self.checkpoint} cannot be read ({told(error)})')
+
+
+def _pruned(tree: Any) -> Any:
+    """A tree without what is None. What is in a list keeps its place."""
+    if isinstance(tree, Mapping):
+        found = {name: _pruned(child) for name, child in tree.items()}
+        return {name: child for name, child in found.items() if child is not None} or None
+    if isinstance(tree, list | tuple):
+        children = [_pruned(child) for child in tree]
+        return None if all(child is None for child in children) else children
+    return tree

@@ -1,0 +1,314 @@
+"""Which arrays of a fresh run come from where, layer by layer: decided by names and shapes alone.
+
+Arrays are named as in the state of a run, `params.stack.layers_0x3.up`, and, layer by layer,
+`params.stack.layers_0.up`, `params.stack.layers_1.up` …: so the layers of a stack go from one run
+to another whether they are scanned there, here or in both.
+"""
+
+import dataclasses
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from trainer.layers.base import NON_TRAINABLE, PARAMS
+from trainer.layers.stack import scanned_layers
+from trainer.learner.paths import unmatched
+from trainer.symbolic.errors import UserError
+from trainer.warm_start_rules import WarmStart
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+_OPTIMIZER, _EMA, STEP = 'opt_state', 'ema_params', 'step'
+_GROUP = re.compile(r'single|scanned_(\d+(?:x\d+)*)')  # As `trainer.learner.per_layer` names them.
+
+
+class Layered(NamedTuple):
+    """An array as it is stored, and what it is layer by layer.
+
+    Attributes:
+        lengths: its first dimensions, those of scanned runs of layers.
+        names: of its layers, in their order; one where nothing is scanned.
+        shape: of each layer.
+    """
+
+    lengths: tuple[int, ...]
+    names: list[str]
+    shape: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Taken:
+    """Where one layer of an array comes from.
+
+    Attributes:
+        source: the number of the source.
+        stored: the name, there, of the array that the layer is in.
+        index: of the layer in it.
+        name: the layer's own name there.
+    """
+
+    source: int
+    stored: str
+    index: tuple[int, ...]
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Where all arrays of a run come from. Plans are equal where they do the same.
+
+    Attributes:
+        arrays: those that come from somewhere: the name, the lengths of its scanned runs, and for
+            each layer where it comes from; None where it is drawn.
+    """
+
+    arrays: tuple[tuple[str, tuple[int, ...], tuple[Taken | None, ...]], ...]
+
+    def needed(self) -> dict[tuple[int, str], tuple[str, int]]:
+        """What is to be read, by source and name there.
+
+        With an array of the run that it goes into, and how many of that one's first dimensions
+        are those of scanned runs.
+        """
+        return {
+            (each.source, each.stored): (name, len(lengths))
+            for name, lengths, layers in reversed(self.arrays)
+            for each in reversed(layers)
+            if each is not None
+        }
+
+    def whole(self, shapes: Sequence[Shapes]) -> set[tuple[int, str]]:
+        """What is read and becomes an array of the run as it is, by source and name there."""
+        return {
+            (layers[0].source, layers[0].stored)
+            for _, lengths, layers in self.arrays
+            if layers[0] is not None
+            and _is_whole(lengths, layers, shapes[layers[0].source][layers[0].stored])
+        }
+
+    def filled(self, name: str, drawn: Array, loaded: Mapping[tuple[int, str], Array]) -> Array:
+        """An array of the run, of what was drawn for it and what was loaded."""
+        for found, lengths, layers in self.arrays:
+            if found == name:
+                return _assembled(drawn, lengths, layers, loaded)
+        return drawn
+
+
+def layered(shapes: Shapes) -> dict[str, Layered]:
+    """Arrays layer by layer, by the names under which they are stored.
+
+    Example:
+        >>> layered({'params.stack.layers_0x2.scale': (2, 16)})['params.stack.layers_0x2.scale']
+        Layered(lengths=(2,), names=['params.stack.layers_0.scale', 'params.stack.layers_1.scale'],\
+ shape=(16,))
+    """
+    return {name: _layered(name, shape) for name, shape in shapes.items()}
+
+
+def planned(here: Shapes, sources: Sequence[tuple[str, WarmStart, Shapes]]) -> Plan:
+    """Decides where the arrays of a run come from.
+
+    Args:
+        here: the shapes of the run's state.
+        sources: of each the path of what says what to take, that itself, and the shapes of the
+            state that is stored there.
+
+    Raises:
+        UserError: a pattern matches nothing, or what is to be loaded is not there or has another
+            shape: all of it is told.
+    """
+    ours = layered(here)
+    wanted = dict(_wanted(ours, sources))
+    there = [_by_layer(layered(shapes)) for _, _, shapes in sources]
+    faults, arrays = [], []
+    for name, mine in ours.items():
+        layers: list[Taken | None] = []
+        for layer in mine.names:
+            if layer not in wanted:
+                layers.append(None)
+                continue
+            number, called = wanted[layer]
+            found = there[number].get(called)
+            if found is None or found[2] != mine.shape:
+                faults.append(_fault(layer, mine.shape, called, found and found[2], number))
+                continue
+            layers.append(Taken(number, found[0], found[1], called))
+        if any(layers):
+            arrays.append((name, mine.lengths, tuple(layers)))
+    if faults:
+        raise UserError(_told(faults, sources))
+    return Plan(tuple(arrays))
+
+
+def _wanted(
+    ours: Mapping[str, Layered], sources: Sequence[tuple[str, WarmStart, Shapes]]
+) -> Iterator[tuple[str, tuple[int, str]]]:
+    """What is to be loaded: (name of a layer's array, (the source, the name there))."""
+    variables = [
+        (part, name.removeprefix(f'{part}.'))
+        for part in (PARAMS, NON_TRAINABLE)
+        for each in ours.values()
+        for name in each.names
+        if name.startswith(f'{part}.')
+    ]
+    taken: dict[tuple[str, str], tuple[int, str]] = {}
+    for number, (where, start, _) in enumerate(sources):
+        _take(number, where, start, variables, taken)
+    for (part, name), (number, called) in taken.items():
+        yield f'{part}.{name}', (number, f'{part}.{called}')
+    of_param = {name: found for (part, name), found in taken.items() if part == PARAMS}
+    known = {name for part, name in variables if part == PARAMS}
+    starts = [start for _, start, _ in sources]
+    counters = next((i for i, start in enumerate(starts) if start.load_optimizer), None)
+    for layer in dict.fromkeys(name for each in ours.values() for name in each.names):
+        part, _, rest = layer.partition('.')
+        if part == _EMA and rest in of_param and starts[of_param[rest][0]].load_ema:
+            yield layer, (of_param[rest][0], f'{_EMA}.{of_param[rest][1]}')
+        elif part == _OPTIMIZER and counters is not None:
+            prefix, param = _parameter_in(layer, known)
+            if not param:
+                yield layer, (counters, layer)
+            elif param in of_param and starts[of_param[param][0]].load_optimizer:
+                yield layer, (of_param[param][0], f'{prefix}.{of_param[param][1]}')
+    for number, (where, start, _) in enumerate(sources):
+        if start.load_ema and not any(name.startswith(f'{_EMA}.') for name in ours):
+            raise UserError(f'{where}.load_ema: the run keeps no averages: task.learner.ema_decay')
+        if start.load_step:
+            yield STEP, (number, STEP)
+
+
+def _take(
+    number: int,
+    where: str,
+    start: WarmStart,
+    variables: Sequence[tuple[str, str]],
+    taken: dict[tuple[str, str], tuple[int, str]],
+) -> None:
+    """Adds what the rules of one source take to what those before have taken."""
+    names = [name for _, name in variables]
+    for i, pattern in enumerate(start.ignore):
+        if not any(re.fullmatch(pattern, name) for name in names):
+            raise UserError(f'{where}.ignore[{i}]: {unmatched(pattern, names, "array")}')
+    for i, rule in enumerate(start.rules):
+        matched = {each: rule.name_of(each[1]) for each in variables}
+        matched = {each: called for each, called in matched.items() if called is not None}
+        if not matched:
+            told = unmatched(rule.pattern, names, 'array')
+            raise UserError(f'{where}.rules[{i}].pattern: {told}')
+        new = [each for each in matched if each not in taken and not start.is_ignored(each[1])]
+        if not new:
+            raise UserError(
+                f'{where}.rules[{i}].pattern: all that {rule.pattern!r} matches is ignored, or '
+                f'comes by an earlier rule: put it before that'
+            )
+        taken |= {each: (number, str(matched[each])) for each in new}
+
+
+def _layered(name: str, shape: tuple[int, ...]) -> Layered:
+    parts: list[list[str]] = []
+    lengths: list[int] = []
+    grouped: list[int] = []
+    for part in name.split('.'):
+        group = _GROUP.fullmatch(part) if name.startswith(f'{_OPTIMIZER}.') else None
+        if group:
+            grouped = [int(each) for each in (group[1] or '').split('x') if each]
+            continue
+        layers = scanned_layers(part)
+        lengths += [len(layers)] if layers else []
+        parts.append(layers or [part])
+    # A counter of layers that are scanned together is one for each.
+    names = ['.'.join(each) for each in itertools.product(*parts)]
+    if not lengths and grouped:
+        lengths, names = grouped, names * math.prod(grouped)
+    depth = len(lengths)
+    if shape[:depth] != tuple(lengths):
+        return Layered((), [name], shape)
+    return Layered(tuple(lengths), names, shape[depth:])
+
+
+def _by_layer(
+    arrays: Mapping[str, Layered],
+) -> dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]]:
+    """By the name of a layer's array: the array that it is in, its index there, its shape."""
+    found: dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
+    for stored, each in arrays.items():
+        for index, name in zip(np.ndindex(*each.lengths), each.names, strict=True):
+            found.setdefault(name, (stored, index, each.shape))
+    return found
+
+
+def _parameter_in(name: str, params: set[str]) -> tuple[str, str]:
+    """What stands before the name of a parameter in that of an optimizer's array, and that name."""
+    parts = name.split('.')
+    for start in range(1, len(parts)):
+        if '.'.join(parts[start:]) in params:
+            return '.'.join(parts[:start]), '.'.join(parts[start:])
+    return name, ''
+
+
+def _is_whole(
+    lengths: tuple[int, ...], layers: Sequence[Taken | None], shape: tuple[int, ...]
+) -> bool:
+    first = layers[0]
+    indices = list(np.ndindex(*lengths))
+    return (
+        first is not None
+        and shape[: len(lengths)] == lengths
+        and [None if each is None else (each.source, each.stored, each.index) for each in layers]
+        == [(first.source, first.stored, index) for index in indices]
+    )
+
+
+def _assembled(
+    drawn: Array,
+    lengths: tuple[int, ...],
+    layers: Sequence[Taken | None],
+    loaded: Mapping[tuple[int, str], Array],
+) -> Array:
+    first = layers[0]
+    if first is not None:
+        whole = loaded[first.source, first.stored]
+        if whole.shape == drawn.shape and _is_whole(lengths, layers, whole.shape):
+            return whole.astype(drawn.dtype)
+    parts = [
+        drawn[index] if each is None else loaded[each.source, each.stored][each.index]
+        for index, each in zip(np.ndindex(*lengths), layers, strict=True)
+    ]
+    return jnp.stack([part.astype(drawn.dtype) for part in parts]).reshape(drawn.shape)
+
+
+def _fault(
+    here: str,
+    shape: tuple[int, ...],
+    called: str,
+    found: tuple[int, ...] | None,
+    number: int,
+) -> tuple[int, str]:
+    stored = 'is not there' if found is None else f'has the shape {found} there'
+    return number, f'{_plain(here)} {shape}: {_plain(called)} {stored}'
+
+
+def _plain(name: str) -> str:
+    """A name as in the rules, which have no prefix for what layers keep."""
+    return name.removeprefix(f'{PARAMS}.').removeprefix(f'{NON_TRAINABLE}.')
+
+
+def _told(
+    faults: Sequence[tuple[int, str]], sources: Sequence[tuple[str, WarmStart, Shapes]]
+) -> str:
+    lines = []
+    for number, (where, start, _) in enumerate(sources):
+        of_source = [text for each, text in faults if each == number]
+        if of_source:
+            lines.append(
+                f'{where}: {start.checkpoint} has not what is to be loaded, or not in the shape '
+                f'that it has in this run. Name it otherwise in rules, or put it into ignore:'
+            )
+            lines += [f'  {text}' for text in of_source]
+    return '\n'.join(lines)

@@ -1,0 +1,153 @@
+"""Batches of arrays that are held in memory."""
+
+import dataclasses
+import hashlib
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from trainer.inputs.base import Batch
+from trainer.inputs.indexed import IndexedInput
+from trainer.symbolic.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrays:
+    """Features of examples.
+
+    Attributes:
+        features: arrays by name, whose first axis is the examples.
+        fingerprint: SHA-256 of all that is in them.
+    """
+
+    features: Mapping[str, np.ndarray]
+    fingerprint: str
+
+    @property
+    def num_examples(self) -> int:
+        return len(next(iter(self.features.values()))) if self.features else 0
+
+
+def arrays_of(features: Mapping[str, np.ndarray]) -> Arrays:
+    """Arrays under their fingerprint. Features are kept as float32 and int32, as JAX has them.
+
+    Raises:
+        UserError: a feature is not made of numbers, or has not as many examples as others.
+
+    Example:
+        >>> arrays_of({'label': np.array([3, 1])}).features['label'].dtype
+        dtype('int32')
+    """
+    kept, digest = {}, hashlib.sha256()
+    for name, array in sorted(features.items()):
+        if array.ndim < 1 or array.dtype.kind not in 'fiub':
+            raise UserError(f'feature {name!r} is not an array of numbers: {array.dtype}')
+        small = array.astype(np.float32 if array.dtype.kind == 'f' else np.int32)
+        kept[name] = np.ascontiguousarray(small)
+        digest.update(f'{name} {small.dtype} {small.shape}\n'.encode())
+        digest.update(kept[name].data)
+    sizes = {name: len(array) for name, array in kept.items()}
+    if len(set(sizes.values())) > 1:
+        raise UserError(f'the features have different numbers of examples: {sizes}')
+    return Arrays(kept, digest.hexdigest())
+
+
+class ArraysInput(IndexedInput):
+    """Examples out of arrays that a subclass reads, with `weights`, 0 for padding.
+
+    Where the arrays have no `weights` of their own, each example weighs 1: float32 [B].
+
+    Example:
+        >>> class Squares(ArraysInput):
+        ...     def read(self):
+        ...         x = np.arange(5, dtype=np.float32)
+        ...         return arrays_of({'x': x, 'square': x**2})
+        >>> data = Squares(batch_size=3)
+        >>> data.get_next()['square'].tolist(), data.get_next()['weights'].tolist()
+        ([0.0, 1.0, 4.0], [1.0, 1.0, 0.0])
+    """
+
+    def _on_bound(self) -> None:
+        super()._on_bound()
+        self._arrays: Arrays | None = None
+
+    def read(self) -> Arrays:
+        """Reads the arrays.
+
+        Raises:
+            UserError: they are not there.
+        """
+        raise NotImplementedError(type(self).__name__)
+
+    def augment(self, batch: Batch, index: np.ndarray) -> Batch:
+        """What is made of a training batch; random as `random_words_at(index, …)` is.
+
+        Args:
+            batch: examples.
+            index: counts them over all epochs, int64 [B].
+        """
+        return batch
+
+    def arrays(self) -> Arrays:
+        """The arrays. Read once."""
+        if self._arrays is None:
+            self._arrays = self.read()
+        return self._arrays
+
+    def prepare(self) -> None:
+        if not self.num_examples():
+            raise UserError('there are no examples in the arrays')
+
+    def fingerprint(self) -> str:
+        return self.arrays().fingerprint
+
+    def num_examples(self) -> int:
+        return self.arrays().num_examples
+
+    def element_spec(self) -> dict[str, jax.ShapeDtypeStruct]:
+        spec = {
+            name: jax.ShapeDtypeStruct((self.batch_size, *array.shape[1:]), array.dtype)
+            for name, array in self.arrays().features.items()
+        }
+        return {'weights': jax.ShapeDtypeStruct((self.batch_size,), np.float32), **spec}
+
+    def train_batch(self, index: np.ndarray) -> Batch:
+        _, example = self.drawn(index)
+        return self.augment(self._examples(example), index)
+
+    def eval_batch(self, index: np.ndarray) -> Batch:
+        there = index[index < self.num_examples()]
+        missing = len(index) - len(there)
+        return {
+            name: np.pad(rows, [(0, missing)] + [(0, 0)] * (rows.ndim - 1))
+            for name, rows in self._examples(there).items()
+        }
+
+    def _examples(self, example: np.ndarray) -> Batch:
+        rows = {name: array[example] for name, array in self.arrays().features.items()}
+        return {'weights': np.ones(len(example), np.float32), **rows}
+
+
+class NpzInput(ArraysInput):
+    """The arrays of an `.npz` file, as `numpy.savez` writes it: a feature by the name of each.
+
+    Attributes:
+        path: the file. Arrays of Python objects in it are refused.
+    """
+
+    path: str
+
+    def read(self) -> Arrays:
+        place = Path(self.path).expanduser()
+        try:
+            with place.open('rb') as stream, np.load(stream, allow_pickle=False) as arrays:
+                return arrays_of({name: arrays[name] for name in arrays.files})
+        except (OSError, EOFError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+            paths = ' and '.join(self.settings('path'))
+            raise UserError(
+                f'{self.path!r} cannot be read as an .npz file ({error}). Set {paths} to one that '
+                'numpy.savez wrote.'
+            ) from error

@@ -1,0 +1,233 @@
+"""Documents out of files, each of which can be read by its number.
+
+The readers hold no open files when they are pickled, so that worker processes can have their own.
+"""
+
+import bisect
+import functools
+import hashlib
+import importlib
+import itertools
+import json
+import mmap
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from trainer.symbolic.errors import UserError
+
+_END_BYTES = 65_536
+_ROW_GROUPS_KEPT = 16
+
+
+class Documents(Protocol):
+    """Texts by their number, and a name for all of them: equal names, equal texts."""
+
+    fingerprint: str
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, number: int) -> str: ...
+
+
+class Lines:
+    """The lines of text files that are not blank, each a document. The files are mapped."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        """Reads the files once, to learn where their lines are."""
+        self._files = list(files)
+        starts, ends = [], []
+        digest = hashlib.sha256()
+        for file in self._files:
+            begin, end = _lines_of(file, digest)
+            starts.append(begin)
+            ends.append(end)
+        self._starts, self._ends = starts, ends
+        self._before = [0, *itertools.accumulate(map(len, starts))]
+        self.fingerprint = digest.hexdigest()
+        self._maps = _Opened(_map)
+
+    def __len__(self) -> int:
+        return self._before[-1]
+
+    def __getitem__(self, number: int) -> str:
+        file = bisect.bisect_right(self._before, number) - 1
+        line = number - self._before[file]
+        text = self._maps[self._files[file]]
+        return _decoded(
+            text[self._starts[file][line] : self._ends[file][line]], self._files[file], number
+        )
+
+
+class ArrayRecords:
+    """The records of ArrayRecord files: texts, or JSON objects with a text."""
+
+    def __init__(self, files: Sequence[Path], field: str) -> None:
+        """Opens the files.
+
+        Args:
+            files: what to read.
+            field: the name of the text in a JSON object; '' where records are texts.
+
+        Raises:
+            UserError: one is no ArrayRecord file.
+        """
+        self._files, self._field = list(files), field
+        self.fingerprint = _named_by_ends(self._files, f'records {field}')
+        self._opened = _Opened(_records)
+        self._before = [0]
+        for file in self._files:
+            self._before.append(self._before[-1] + len(self._opened[file]))
+
+    def __len__(self) -> int:
+        return self._before[-1]
+
+    def __getitem__(self, number: int) -> str:
+        place = bisect.bisect_right(self._before, number) - 1
+        file = self._files[place]
+        try:
+            record = self._opened[file][number - self._before[place]]
+        except RuntimeError as error:
+            raise UserError(f'{file} is damaged at record {number}: {error}') from error
+        text = _decoded(record, file, number)
+        return _field_of(text, self._field, file, number) if self._field else text
+
+
+class ParquetColumn:
+    """The texts of a column of Parquet files. Row groups are read as a whole, and some kept."""
+
+    def __init__(self, files: Sequence[Path], column: str) -> None:
+        """Reads what the files say of themselves.
+
+        Raises:
+            UserError: one is no Parquet file, or has no such column.
+        """
+        self._column = column
+        self._groups: list[tuple[Path, int]] = []
+        self._before = [0]
+        for file in files:
+            for group, rows in enumerate(_row_groups(file, column)):
+                self._groups.append((file, group))
+                self._before.append(self._before[-1] + rows)
+        self.fingerprint = _named_by_ends(files, f'column {column}')
+
+    def __len__(self) -> int:
+        return self._before[-1]
+
+    def __getitem__(self, number: int) -> str:
+        place = bisect.bisect_right(self._before, number) - 1
+        file, group = self._groups[place]
+        text = _row_group(file, group, self._column)[number - self._before[place]].as_py()
+        if not isinstance(text, str):
+            raise UserError(f'{file}: {self._column!r} of row {number} is no text: {text!r}')
+        return text
+
+
+class _Opened:
+    """What is open of files, in this process: opened when it is first asked for."""
+
+    def __init__(self, opener: Callable[[Path], Any]) -> None:
+        self._opener = opener
+        self._start()
+
+    def __getitem__(self, file: Path) -> Any:
+        with self._lock:
+            if file not in self._found:
+                self._found[file] = self._opener(file)
+            return self._found[file]
+
+    def __getstate__(self) -> Callable[[Path], Any]:
+        return self._opener
+
+    def __setstate__(self, opener: Callable[[Path], Any]) -> None:
+        self._opener = opener
+        self._start()
+
+    def _start(self) -> None:
+        self._lock = threading.Lock()
+        self._found: dict[Path, Any] = {}
+
+
+def _lines_of(file: Path, digest: Any) -> tuple[np.ndarray, np.ndarray]:
+    starts, ends, at = [], [], 0
+    with file.open('rb') as lines:
+        for line in lines:
+            digest.update(line)
+            text = line.rstrip(b'\r\n')
+            if text.strip():
+                starts.append(at)
+                ends.append(at + len(text))
+            at += len(line)
+    digest.update(b'end of file\n')
+    return np.array(starts, np.int64), np.array(ends, np.int64)
+
+
+def _map(file: Path) -> mmap.mmap:
+    with file.open('rb') as opened:
+        return mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _records(file: Path) -> Any:
+    sources = importlib.import_module('grain').sources
+    try:
+        found = sources.ArrayRecordDataSource([str(file)])
+        len(found)  # Looks into the file.
+    except (RuntimeError, ValueError, OSError) as error:
+        raise UserError(f'{file} is no ArrayRecord file: {error}') from error
+    return found
+
+
+def _row_groups(file: Path, column: str) -> list[int]:
+    """The rows in each row group."""
+    arrow, parquet = (importlib.import_module(name) for name in ('pyarrow', 'pyarrow.parquet'))
+    try:
+        metadata = parquet.read_metadata(file)
+    except (arrow.ArrowException, OSError) as error:
+        raise UserError(f'{file} is no Parquet file: {error}') from error
+    names = metadata.schema.to_arrow_schema().names
+    if column not in names:
+        raise UserError(f'{file} has no column {column!r}, it has {names}')
+    return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+
+
+@functools.lru_cache(maxsize=_ROW_GROUPS_KEPT)
+def _row_group(file: Path, group: int, column: str) -> Any:
+    arrow, parquet = (importlib.import_module(name) for name in ('pyarrow', 'pyarrow.parquet'))
+    try:
+        with parquet.ParquetFile(file) as opened:
+            return opened.read_row_group(group, columns=[column]).column(0)
+    except (arrow.ArrowException, OSError) as error:
+        raise UserError(f'{file} is damaged in row group {group}: {error}') from error
+
+
+def _named_by_ends(files: Sequence[Path], what: str) -> str:
+    """Names files by their sizes and what they begin and end with: too large to be read whole."""
+    digest = hashlib.sha256(what.encode())
+    for file in files:
+        with file.open('rb') as stream:
+            size = stream.seek(0, 2)
+            stream.seek(0)
+            first = stream.read(_END_BYTES)
+            stream.seek(max(0, size - _END_BYTES))
+            digest.update(b'%d\n' % size + first + stream.read())
+    return digest.hexdigest()
+
+
+def _decoded(text: bytes, file: Path, number: int) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise UserError(f'{file}: document {number} is no UTF-8: {error}') from error
+
+
+def _field_of(text: str, field: str, file: Path, number: int) -> str:
+    try:
+        found = json.loads(text)[field]
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(f'{file}: record {number} is no JSON object with {field!r}') from error
+    if not isinstance(found, str):
+        raise UserError(f'{file}: {field!r} of record {number} is no text')
+    return found

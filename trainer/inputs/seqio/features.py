@@ -1,0 +1,148 @@
+"""What becomes of the examples of a SeqIO task: the features of a decoder, or of both halves."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from trainer.inputs.base import Batch
+from trainer.inputs.libraries import libraries
+from trainer.inputs.tokens.language import language_spec
+from trainer.inputs.tokens.vocabulary import PAD_ID
+from trainer.symbolic.component import Component
+
+Lengths = Mapping[str, int]
+
+
+class FeatureConverter(Component):
+    """Makes rows of the features that a model wants of the examples of a task.
+
+    Attributes:
+        bos_id: what stands before the first token of an example in `ids`.
+    """
+
+    bos_id: int = PAD_ID
+
+    def features(self, lengths: Lengths, packed: bool) -> dict[str, str]:
+        """The features of a batch, and what SeqIO's converter calls them.
+
+        Args:
+            lengths: tokens of each feature of the task.
+            packed: rows hold several examples.
+        """
+        raise NotImplementedError(type(self).__name__)
+
+    def required(self) -> list[set[str]]:
+        """The sets of a task's features that it can convert."""
+        raise NotImplementedError(type(self).__name__)
+
+    def seqio(self, lengths: Lengths, packed: bool, check_lengths: bool) -> Any:
+        """SeqIO's converter.
+
+        Args:
+            lengths: as in `features`.
+            packed: as in `features`.
+            check_lengths: refuse examples that are too long.
+        """
+        raise NotImplementedError(type(self).__name__)
+
+    def element_spec(
+        self, batch_size: int, lengths: Lengths, packed: bool, label_bytes: bool
+    ) -> dict[str, jax.ShapeDtypeStruct]:
+        """Shapes and dtypes of a batch. See `language_spec`."""
+        raise NotImplementedError(type(self).__name__)
+
+    def finished(self, rows: Batch) -> Batch:
+        """The batch, of the rows that SeqIO's converter made."""
+        # SeqIO leaves the last label of a document standing in front of the padding.
+        ids = rows['ids'] * (rows['labels'] != PAD_ID)
+        return {**rows, 'ids': ids, 'weights': rows['weights'].astype(np.float32)}
+
+    def _settings(self, packed: bool, check_lengths: bool) -> dict[str, Any]:
+        return {'pack': packed, 'apply_length_check': check_lengths, 'bos_id': self.bos_id}
+
+
+_DECODER = {
+    'ids': 'decoder_input_tokens',
+    'labels': 'decoder_target_tokens',
+    'weights': 'decoder_loss_weights',
+}
+_PACKED_DECODER = {'segment_ids': 'decoder_segment_ids', 'segment_pos': 'decoder_positions'}
+_ENCODER = {'encoder_ids': 'encoder_input_tokens'}
+_PACKED_ENCODER = {
+    'encoder_segment_ids': 'encoder_segment_ids',
+    'encoder_segment_pos': 'encoder_positions',
+}
+
+
+class LanguageModelFeatures(FeatureConverter):
+    """The features of a decoder alone: `ids`, `labels`, `weights`.
+
+    Of a task with `inputs`, these stand in the row before the targets, and `inputs_indicator` is 1
+    where the token in `ids` is one of theirs, or the last of them is read and the first target
+    predicted: what a prefix language model may look at from both sides (Raffel et al. 2020).
+
+    Attributes:
+        weights_on_targets_only: tokens of `inputs` have no weight as labels.
+    """
+
+    weights_on_targets_only: bool = True
+
+    def required(self) -> list[set[str]]:
+        return [{'targets'}, {'inputs', 'targets'}]
+
+    def features(self, lengths: Lengths, packed: bool) -> dict[str, str]:
+        prefix = {'inputs_indicator': 'decoder_causal_attention'} if 'inputs' in lengths else {}
+        return _DECODER | (_PACKED_DECODER if packed else {}) | prefix
+
+    def element_spec(
+        self, batch_size: int, lengths: Lengths, packed: bool, label_bytes: bool
+    ) -> dict[str, jax.ShapeDtypeStruct]:
+        length = sum(lengths.values())
+        spec = language_spec(batch_size, length, packed=packed, label_bytes=label_bytes)
+        if 'inputs' in lengths:
+            spec['inputs_indicator'] = jax.ShapeDtypeStruct((batch_size, length), np.int32)
+        return spec
+
+    def seqio(self, lengths: Lengths, packed: bool, check_lengths: bool) -> Any:
+        seqio, settings = libraries().seqio, self._settings(packed, check_lengths)
+        if 'inputs' not in lengths:
+            return seqio.LMFeatureConverter(**settings)
+        return seqio.PrefixLMFeatureConverter(
+            loss_on_targets_only=self.weights_on_targets_only, **settings
+        )
+
+
+class SequenceModelFeatures(FeatureConverter):
+    """The features of an encoder and a decoder.
+
+    `encoder_ids` int32 and `encoder_weights` float32 [B, S], 1 where there is a token; `ids`,
+    `labels` and `weights` [B, T] of the decoder. Where rows hold several examples, both halves
+    have `segment_ids` and `segment_pos`, those of the encoder with `encoder_` before the name, and
+    equal numbers name the same example.
+    """
+
+    def required(self) -> list[set[str]]:
+        return [{'inputs', 'targets'}]
+
+    def features(self, lengths: Lengths, packed: bool) -> dict[str, str]:
+        segments = _PACKED_DECODER | _PACKED_ENCODER if packed else {}
+        return _ENCODER | _DECODER | segments
+
+    def element_spec(
+        self, batch_size: int, lengths: Lengths, packed: bool, label_bytes: bool
+    ) -> dict[str, jax.ShapeDtypeStruct]:
+        encoder = language_spec(batch_size, lengths['inputs'], packed=packed, label_bytes=False)
+        del encoder['labels']
+        decoder = language_spec(
+            batch_size, lengths['targets'], packed=packed, label_bytes=label_bytes
+        )
+        return {f'encoder_{name}': spec for name, spec in encoder.items()} | decoder
+
+    def finished(self, rows: Batch) -> Batch:
+        there = rows['encoder_ids'] != PAD_ID
+        return super().finished(rows) | {'encoder_weights': there.astype(np.float32)}
+
+    def seqio(self, lengths: Lengths, packed: bool, check_lengths: bool) -> Any:
+        return libraries().seqio.EncDecFeatureConverter(**self._settings(packed, check_lengths))

@@ -1,0 +1,5 @@
+"""Inputs over text: files, the embedded corpus, JSON lines, and C4.
+
+The rows of token ids come from `trainer.inputs.tokens`. SeqIO and Grain have folders beside this
+one.
+"""

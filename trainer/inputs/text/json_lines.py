@@ -1,0 +1,51 @@
+"""Compressed files of one JSON object a line."""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainer.symbolic.errors import UserError
+
+
+def texts(file: Path, first: int = 0) -> Iterator[tuple[int, str]]:
+    """The `text` of each line from number `first` (counted from 0) on, with its number.
+
+    Raises:
+        UserError: the file or a line of it is damaged; the message counts lines from 1.
+    """
+    number = -1
+    try:
+        with gzip.open(file, 'rb') as lines:
+            for number, line in enumerate(lines):
+                if number >= first:
+                    yield number, _text_of(line)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(
+            f'{file} is damaged after line {number + 1}: {error}. Fetch the file anew.'
+        ) from error
+    except ValueError as error:
+        raise UserError(f'{file}, line {number + 1}: {error}. Fetch the file anew.') from error
+
+
+def _text_of(line: bytes) -> str:
+    try:
+        document = json.loads(line)
+    except ValueError as error:  # Not JSON, or not UTF-8.
+        raise ValueError(f'damaged JSON ({error})') from error
+    if not isinstance(document, dict) or not isinstance(document.get('text'), str):
+        raise ValueError('not a JSON object with a "text"')
+    return document['text']
+
+
+def summary(file: Path) -> str:
+    """Name, size and checksum of a file, read off its last bytes.
+
+    A gzip file ends with the CRC-32 of what it holds and its size, so a file of many gigabytes is
+    named by its content without being read.
+    """
+    with file.open('rb') as stream:
+        size = stream.seek(0, 2)
+        stream.seek(max(0, size - 8))
+        return f'{file.name} {size} {stream.read().hex()}'

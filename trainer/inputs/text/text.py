@@ -1,0 +1,71 @@
+"""Language model batches over text files."""
+
+import functools
+import glob
+import hashlib
+from pathlib import Path
+
+from trainer.inputs.text.windows import Corpus, WindowInput, corpus_of
+from trainer.symbolic.errors import UserError
+
+
+class TextInput(WindowInput):
+    """The bytes of files, one after another, as one stream. Nothing is put between the files.
+
+    See `WindowInput` for how batches are made of it. The text is held in memory.
+
+    Attributes:
+        paths: files, directories (all files below them), or patterns such as `books/**/*.txt`.
+            They are read in the order given, within a directory or pattern in the order of their
+            names, each file once.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     _ = Path(folder, 'a.txt').write_text('to be or not')
+        ...     data = TextInput(batch_size=1, sequence_length=4, paths=[folder])
+        ...     batch = data.get_next()
+        >>> bytes(batch['ids'][0].tolist()), bytes(batch['labels'][0].tolist())
+        (b'to b', b'o be')
+    """
+
+    paths: list[str]
+
+    def check(self) -> None:
+        super().check()
+        if not self.paths:
+            raise ValueError('paths must name at least one file, directory or pattern')
+
+    def read(self) -> Corpus:
+        files: dict[Path, None] = {}
+        for path in self.paths:
+            found = _files(path)
+            if not found:
+                raise UserError(
+                    f'no file found for {path!r} (current directory {Path.cwd()}). Set '
+                    f'{" and ".join(self.settings("paths"))} to files, directories or patterns.'
+                )
+            files |= dict.fromkeys(found)
+        return _read(tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files))
+
+
+def _files(path: str) -> list[Path]:
+    place = Path(path).expanduser()
+    if place.is_dir():
+        found = list(place.rglob('*'))
+    elif place.is_file():
+        found = [place]
+    else:
+        found = [Path(match) for match in glob.iglob(str(place), recursive=True)]
+    return sorted(file.resolve() for file in found if file.is_file())
+
+
+@functools.lru_cache(maxsize=8)
+def _read(files: tuple[tuple[Path, int, int], ...]) -> Corpus:
+    # Size and time of change are there for the cache: a changed file is read again.
+    try:
+        text = b''.join(file.read_bytes() for file, _, _ in files)
+    except OSError as error:
+        raise UserError(f'{error.filename} cannot be read: {error.strerror}') from error
+    return corpus_of(text, hashlib.sha256(text).hexdigest())

@@ -1,0 +1,5 @@
+"""Token rows for language models, out of documents of any length.
+
+Vocabularies, packing into rows and the features of a batch live here. Readers of files live in
+the folders beside this one.
+"""

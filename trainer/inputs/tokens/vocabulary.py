@@ -1,0 +1,156 @@
+"""Vocabularies: text to token ids, and how many bytes of text an id stands for."""
+
+import functools
+import hashlib
+import importlib
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from trainer.symbolic.errors import UserError
+
+PAD_ID = 0
+
+
+class Vocabulary:
+    """Token ids of text. Id 0 is padding, as SeqIO has it.
+
+    Attributes:
+        vocab_size: number of ids.
+        eos_id: the id that ends a document.
+        bytes_per_id: UTF-8 bytes of text that each id stands for, float32 [vocab_size]. Special
+            ids stand for none.
+        fingerprint: names the vocabulary: equal fingerprints, equal ids.
+    """
+
+    vocab_size: int
+    eos_id: int
+    bytes_per_id: np.ndarray
+    fingerprint: str
+
+    def encode(self, text: str) -> np.ndarray:
+        """The ids of a text, int32 [N], without an end of document."""
+        raise NotImplementedError(type(self).__name__)
+
+    def decode(self, ids: np.ndarray) -> str:
+        """The text of ids, int [N], special ids left out."""
+        raise NotImplementedError(type(self).__name__)
+
+    def for_seqio(self) -> Any:
+        """The same vocabulary as SeqIO's own. Imports TensorFlow."""
+        raise NotImplementedError(type(self).__name__)
+
+
+class ByteVocabulary(Vocabulary):
+    """UTF-8 bytes after three special ids, as in ByT5: 0 padding, 1 end, 2 unknown (never made).
+
+    Example:
+        >>> ByteVocabulary().encode('a b')
+        array([100,  35, 101], dtype=int32)
+    """
+
+    _SPECIAL = 3
+
+    def __init__(self) -> None:
+        self.vocab_size = self._SPECIAL + 256
+        self.eos_id = 1
+        self.bytes_per_id = np.ones(self.vocab_size, np.float32)
+        self.bytes_per_id[: self._SPECIAL] = 0
+        self.fingerprint = 'bytes'
+
+    def encode(self, text: str) -> np.ndarray:
+        # JSON can spell half of a surrogate pair, which UTF-8 cannot: it becomes '?'.
+        encoded = np.frombuffer(text.encode('utf-8', errors='replace'), np.uint8)
+        return encoded.astype(np.int32) + self._SPECIAL
+
+    def decode(self, ids: np.ndarray) -> str:
+        kept = ids[(ids >= self._SPECIAL) & (ids < self.vocab_size)] - self._SPECIAL
+        return kept.astype(np.uint8).tobytes().decode(errors='replace')
+
+    def for_seqio(self) -> Any:
+        return importlib.import_module('seqio').ByteVocabulary()
+
+
+class SentencePieceVocabulary(Vocabulary):
+    """A SentencePiece model. It must keep id 0 for padding and have an id that ends a document.
+
+    Bytes are counted in the text as the model normalizes it, whose first word it may put a space
+    before. What the model does not know counts as one byte: prefer models with byte fallback.
+    """
+
+    def __init__(self, path: str):
+        """Loads a model.
+
+        Raises:
+            ValueError: the file is not a model, or its special ids are others.
+        """
+        model = epath.Path(path).expanduser().read_bytes()
+        self._path = path
+        self._processor = _processor(model)
+        if self._processor.pad_id() != PAD_ID or self._processor.eos_id() < 0:
+            raise ValueError(
+                f'its padding id is {self._processor.pad_id()} and its end-of-sentence id '
+                f'{self._processor.eos_id()}; train it with --pad_id=0 --eos_id=1 --unk_id=2'
+            )
+        self.vocab_size = self._processor.vocab_size()
+        self.eos_id = self._processor.eos_id()
+        self.bytes_per_id = bytes_per_piece(self._processor)
+        self.fingerprint = hashlib.sha256(model).hexdigest()
+
+    def encode(self, text: str) -> np.ndarray:
+        text = text.encode('utf-8', errors='replace').decode()
+        return np.array(self._processor.encode(text), np.int32)
+
+    def decode(self, ids: np.ndarray) -> str:
+        kept = ids[(ids >= 0) & (ids < self.vocab_size)]
+        return str(self._processor.decode(kept.tolist()))
+
+    def for_seqio(self) -> Any:
+        path = str(epath.Path(self._path).expanduser())
+        return importlib.import_module('seqio').SentencePieceVocabulary(path)
+
+
+@functools.lru_cache(maxsize=8)
+def vocabulary_at(path: str) -> Vocabulary:
+    """The vocabulary that a setting names: '' for bytes, else the path of a SentencePiece model.
+
+    Raises:
+        UserError: there is no model that can be used.
+    """
+    if not path:
+        return ByteVocabulary()
+    try:
+        return SentencePieceVocabulary(path)
+    except OSError as error:
+        reason = f'it cannot be read ({error.strerror})'
+    except ValueError as error:
+        reason = str(error)
+    raise UserError(
+        f"vocabulary {path!r}: {reason}. Set it to the path of a SentencePiece model, or to '' "
+        'for bytes.'
+    )
+
+
+def bytes_per_piece(processor: Any) -> np.ndarray:
+    """UTF-8 bytes of text that each piece of a SentencePiece model stands for, float32."""
+
+    def size(piece_id: int) -> int:
+        if processor.is_control(piece_id) or processor.is_unused(piece_id):
+            return 0
+        if processor.is_byte(piece_id) or processor.is_unknown(piece_id):
+            return 1
+        return len(processor.id_to_piece(piece_id).replace('▁', ' ').encode())
+
+    return np.array([size(piece_id) for piece_id in range(processor.vocab_size())], np.float32)
+
+
+def _processor(model: bytes) -> Any:
+    # Imported here: not every process needs it, and it is a C++ library of its own.
+    sentencepiece = importlib.import_module('sentencepiece')
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        processor.LoadFromSerializedProto(model)
+    except RuntimeError as error:
+        raise ValueError('it is not a SentencePiece model') from error
+    return processor

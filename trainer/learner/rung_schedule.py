@@ -1,0 +1,75 @@
+"""A schedule for training that is judged on the way, and may go on."""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from trainer.learner.schedules import Schedule
+from trainer.symbolic.component import Count, CountList, Number
+
+
+class DecayAtRungs(Schedule):
+    """Decays before each rung, where training may end or be paused; after it, goes on at 1.
+
+    So what is measured at a rung is what training that ends there comes to, and rungs predict the
+    end better than a schedule does that has hardly begun to decay. Up to the first rung it is
+    `Linear` or `Cosine` with `decay_steps` there, and `hold_steps` where `decay_share` is below 1.
+
+    Attributes:
+        ends: the rungs, as numbers of steps that are done then, ascending. The last is the end of
+            training: the factor stays at `final_factor` from there on.
+        decay_share: the share of the steps between the (re-)warm-up and the rung in which it
+            decays. 1 decays all the way; 0.2 is warm-up, stable, decay.
+        final_factor: what is left of the learning rate at each rung. As with other decays it is
+            reached at the step of the rung, which is the first after it: the last step before has
+            a little more.
+        shape: a straight line, or half a cosine.
+        rewarm_steps: steps after each rung but the last over which the factor rises linearly, from
+            `final_factor`; it is 1 in the last of them. 0 goes on at 1 at once.
+
+    Example:
+        >>> schedule = DecayAtRungs(ends=[4, 8], decay_share=0.5)
+        >>> [float(schedule.factor(step)) for step in range(10)]
+        [1.0, 1.0, 1.0, 0.5, 1.0, 1.0, 1.0, 0.5, 0.0, 0.0]
+    """
+
+    ends: CountList
+    decay_share: Number = 1.0
+    final_factor: Number = 0.0
+    shape: Literal['linear', 'cosine'] = 'linear'
+    rewarm_steps: Count = 0
+
+    def check(self) -> None:
+        super().check()
+        if not self.ends:
+            raise ValueError('ends must name the end of training, at least')
+        if self.rewarm_steps < 0:
+            raise ValueError(f'rewarm_steps must not be negative: {self.rewarm_steps}')
+        if self.ends[0] <= self.warmup_steps:
+            raise ValueError(
+                f'ends ({list(self.ends)}) must be above warmup_steps ({self.warmup_steps})'
+            )
+        if any(b - a <= self.rewarm_steps for a, b in zip(self.ends, self.ends[1:], strict=False)):
+            raise ValueError(
+                f'ends must ascend, each by more than rewarm_steps ({self.rewarm_steps}): '
+                f'{list(self.ends)}'
+            )
+        if not 0 < self.decay_share <= 1:
+            raise ValueError(f'decay_share must be above 0 and at most 1: {self.decay_share}')
+        if not 0 <= self.final_factor <= 1:
+            raise ValueError(f'final_factor must lie between 0 and 1: {self.final_factor}')
+
+    def after_warmup(self, step: jax.Array) -> jax.Array:
+        ends = jnp.stack([jnp.asarray(end, jnp.float32) for end in self.ends])
+        number = jnp.searchsorted(ends[:-1], step, side='right')
+        begun = jnp.concatenate([jnp.zeros(1), ends[:-1]])[number]
+        end = ends[number]
+        warm = jnp.where(number == 0, self.warmup_steps, begun + self.rewarm_steps)
+        decay_steps = jnp.maximum(self.decay_share * (end - warm), 1e-6)
+        done = jnp.clip((step - (end - decay_steps)) / decay_steps, 0.0, 1.0)
+        remaining = 1 - done if self.shape == 'linear' else 0.5 * (1 + jnp.cos(jnp.pi * done))
+        risen = jnp.clip((step + 1 - begun) / jnp.maximum(self.rewarm_steps, 1), 0.0, 1.0)
+        # One of them is 1: it decays only once it has risen.
+        height = remaining * jnp.where(number == 0, 1.0, risen)
+        return self.final_factor + (1 - self.final_factor) * height

@@ -1,0 +1,98 @@
+"""Evaluation over evaluation sets."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+
+from trainer.experiment import EVAL_TRAIN, Experiment
+from trainer.inputs.base import Batch, EndOfData, Input
+from trainer.inputs.evaluation import eval_batches
+from trainer.inputs.peek import Peekable
+from trainer.metrics import Metrics, Totals
+from trainer.program.program import Program, Scores, Values
+from trainer.runtime import processes
+from trainer.runtime.throughput import Speed
+from trainer.state import TrainState
+
+
+def evaluate(
+    experiment: Experiment, program: Program, state: TrainState, values: Values
+) -> dict[str, float]:
+    """The metrics of each evaluation set, whole unless its input says otherwise.
+
+    They are called `<name>/<metric>`. With them `eval_steps_per_second`: batches of all sets
+    together, reading included, compiling not.
+    """
+    metrics: dict[str, float] = {}
+    speed = Speed()
+    for name, data in experiment.eval_inputs.items():
+        with speed.paused():
+            step = _step(program, data)
+        totals, scores, ahead = Totals(), dict[int, float](), None
+        for batch in read_together(data, f'eval_inputs.{name}'):
+            of_batch = step(state.variables, program.put(batch), values)
+            speed.count()
+            if program.max_in_flight == 0:
+                jax.block_until_ready(of_batch)
+            if ahead is not None:  # The device is one batch ahead of the host.
+                _note(ahead, totals, scores)
+            ahead = of_batch
+        if ahead is not None:
+            _note(ahead, totals, scores)
+        of_set = data.score_metrics(scores) | totals.values()
+        metrics |= {f'{name}/{metric}': value for metric, value in of_set.items()}
+    return metrics | {f'eval_{name}': rate for name, rate in speed.rates().items()}
+
+
+def _step(program: Program, data: Input) -> Callable[..., tuple[Metrics, Scores | None]]:
+    """What is done with each batch of a set."""
+    eval_step = program.eval_step(data.padded_spec())
+    score_step = program.score_step(data.padded_spec()) if data.wants_scores else None
+
+    def step(*args: Any) -> tuple[Metrics, Scores | None]:
+        return eval_step(*args), None if score_step is None else score_step(*args)
+
+    return step
+
+
+def _note(
+    of_batch: tuple[Metrics, Scores | None], totals: Totals, scores: dict[int, float]
+) -> None:
+    metrics, scored = jax.device_get(of_batch)
+    totals.add(metrics)
+    if scored is not None:
+        scores |= zip(scored.example_ids_B.tolist(), scored.log_probs_B.tolist(), strict=True)
+
+
+def evaluate_next(
+    data: Peekable, experiment: Experiment, program: Program, state: TrainState, values: Values
+) -> dict[str, float]:
+    """The metrics of the next training batch, as an evaluation has them: without dropout.
+
+    They are called `eval_train/<metric>`. The batch is trained on as if nothing had been. Where
+    there is none any more, there are no metrics.
+    """
+    try:
+        batch = data.peek_padded()
+    except EndOfData:
+        batch = None
+    if processes.agree(batch is None) or batch is None:
+        return {}
+    eval_step = program.eval_step(experiment.train_input.padded_spec())
+    totals = Totals()
+    totals.add(jax.device_get(eval_step(state.variables, program.put(batch), values)))
+    return {f'{EVAL_TRAIN}/{metric}': value for metric, value in totals.values().items()}
+
+
+def read_together(data: Input, path: str) -> Iterator[Batch]:
+    """The batches of a set, while the other processes read as many.
+
+    Raises:
+        RuntimeError: one of them has fewer.
+    """
+    for batch in eval_batches(data):
+        if processes.agree(False):
+            raise RuntimeError(f'{path}: other processes have fewer batches; all must have as many')
+        yield batch
+    processes.agree(True)

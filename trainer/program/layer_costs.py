@@ -1,0 +1,185 @@
+"""What each layer of a model costs: its part of `trainer.program.costs.static_costs`."""
+
+import dataclasses
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import flax.linen as nn
+import jax
+
+from trainer.experiment import Experiment
+from trainer.layers.base import Layer, LayerModule
+from trainer.layers.stack import Stack
+from trainer.program.costs import abstract_loss, training_flops
+from trainer.program.flops import flops_by_scope
+from trainer.symbolic.derived import resolve
+from trainer.task import Task
+
+Path: TypeAlias = tuple[str, ...]
+
+_SCOPE = 'layer:'
+_SCOPES = re.compile(rf'{_SCOPE}([\w.]*)')
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerCost:
+    """What one layer costs.
+
+    Attributes:
+        place: the field of the model that it stands in, with those above it: 'embedding'; '' for
+            the model itself.
+        index: its number there, if the field is a list of layers; those of a stack that repeats
+            its layers are counted on.
+        layer: as it stands in the experiment.
+        is_whole: whether this is all of the layer; else what it does besides the layers in it,
+            which have their own.
+        num_params: parameters that are trained.
+        flops_per_token: operations of training on a token, forward and backward.
+    """
+
+    place: str
+    index: int | None
+    layer: Layer
+    is_whole: bool
+    num_params: int
+    flops_per_token: float
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """A layer that is listed, and where what it has is found.
+
+    Attributes:
+        scope: the names of its parameters begin with it.
+        of: how many layers have parameters there, as those of a scanned run do.
+        times: how often each of these is applied: once, and by layers that share it.
+        is_shared: whether it has the parameters of the layer before it.
+    """
+
+    scope: Path
+    place: str
+    index: int | None
+    layer: Layer
+    is_whole: bool
+    of: int = 1
+    times: int = 1
+    is_shared: bool = False
+
+
+def layer_costs(experiment: Experiment) -> list[LayerCost]:
+    """What each layer of a model costs, in the order in which they run.
+
+    Listed are the layers that the model is made of, and in place of a stack, or of a layer with a
+    stack in it, the layers of that. A parameter belongs to the layer that owns it, and operations
+    to the layer whose method does them: those of logits that share the table of the embedding are
+    the embedding's. What is the model's own is listed first.
+
+    The model is traced: nothing is compiled, and no data is read.
+
+    Args:
+        experiment: every decision in it is made.
+
+    Returns:
+        Costs whose sums are those of `trainer.program.costs.static_costs`.
+
+    Raises:
+        UserError: the model does not fit together.
+    """
+    experiment = resolve(experiment)
+    task = experiment.task
+    loss, state, args = abstract_loss(task, experiment.train_input.element_spec())
+    ran: dict[Path, Layer] = {}
+    operations = flops_by_scope(_watched(loss, ran), _SCOPES, *args)
+    parts = list(_parts((), ran, task))
+    flops = _divided({_path(scope): count for scope, count in operations.items()}, parts)
+    params = _divided(_sizes(state.params), parts)
+    num_tokens = task.num_tokens(args[1])
+    found = [
+        LayerCost(
+            part.place,
+            part.index,
+            part.layer,
+            part.is_whole,
+            0 if part.is_shared else params[part.scope] // part.of,
+            training_flops(flops[part.scope] // (part.of * part.times), num_tokens),
+        )
+        for part in parts
+    ]
+    return [each for each in found if each.is_whole or each.num_params or each.flops_per_token]
+
+
+def _watched(function: Callable[..., Any], ran: dict[Path, Layer]) -> Callable[..., Any]:
+    """A function in which each layer is a scope, and which notes which layer ran at which path."""
+
+    def intercept(run: Callable[..., Any], args: Any, kwargs: Any, context: Any) -> Any:
+        module = context.module
+        if context.method_name != '__call__':
+            return run(*args, **kwargs)
+        if isinstance(module, LayerModule):
+            ran.setdefault(module.path, module.layer)
+        with jax.named_scope(_SCOPE + '.'.join(module.path)):
+            return run(*args, **kwargs)
+
+    def watched(*args: Any) -> Any:
+        with nn.intercept_methods(intercept):
+            return function(*args)
+
+    return watched
+
+
+def _parts(path: Path, ran: Mapping[Path, Layer], task: Task) -> Iterator[_Part]:
+    """The layers that are listed, of those that ran at a path and below."""
+    # What ran has tracers in place of its numbers.
+    layer = (ran[path].sym_path - task.sym_path).query(task)
+    if isinstance(layer, Stack):
+        yield from _parts_of_stack(path, layer)
+        return
+    inside = [other for other in ran if other != path and other[: len(path)] == path]
+    is_whole = bool(path) and not any(isinstance(ran[other], Stack) for other in inside)
+    below = [] if is_whole else [other for other in inside if len(other) == len(path) + 1]
+    yield _Part(path, *_place(path, layer), layer, not below)
+    for lower in below:
+        yield from _parts(lower, ran, task)
+
+
+def _parts_of_stack(path: Path, stack: Stack) -> Iterator[_Part]:
+    for stored in stack.storage():
+        scope, of = (*path, stored.name), len(stored.layers)
+        for first, time in itertools.product(stored.indices, range(stored.times)):
+            index = first + time
+            layer = stack.layers[index % len(stack.layers)]
+            yield _Part(
+                scope, '.'.join(path), index, layer, True, of, stored.times, is_shared=time > 0
+            )
+
+
+def _place(path: Path, layer: Layer) -> tuple[str, int | None]:
+    """The place of a layer, and its number there."""
+    if path and path[-1] == layer.scope_name() and isinstance(layer.sym_path.key, int):
+        index = layer.sym_path.key
+        return '.'.join((*path[:-1], path[-1].removesuffix(f'_{index}'))), index
+    return '.'.join(path), None
+
+
+def _divided(amounts: Mapping[Path, int], parts: Sequence[_Part]) -> Counter[Path]:
+    """Amounts by the scope of the part that they belong to: the innermost one."""
+    scopes = {part.scope for part in parts}
+    found: Counter[Path] = Counter()
+    for path, amount in amounts.items():
+        owner = next((path[:n] for n in range(len(path), 0, -1) if path[:n] in scopes), ())
+        found[owner] += amount
+    return found
+
+
+def _path(scope: str) -> Path:
+    return tuple(scope.split('.')) if scope else ()
+
+
+def _sizes(params: Any) -> dict[Path, int]:
+    return {
+        tuple(str(part.key) for part in path): leaf.size
+        for path, leaf in jax.tree_util.tree_leaves_with_path(params)
+    }

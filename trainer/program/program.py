@@ -1,0 +1,344 @@
+"""Compiled programs: initialization and the steps of one task on one mesh.
+
+A program depends on the structure of the task alone. Its numbers (learning rate, dropout rate …)
+are arguments, so experiments that differ only there share one program, and with it everything
+that XLA compiled.
+"""
+
+import collections
+import functools
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from trainer import mesh as mesh_lib
+from trainer import state as state_lib
+from trainer.decoding.base import DecodeOutput
+from trainer.layers.base import NON_TRAINABLE, PARAMS, Run
+from trainer.learner.paths import replaced
+from trainer.metrics import Metrics
+from trainer.program.step_functions import (
+    ElementSpec,
+    abstract_random_key,
+    abstract_values,
+    decode,
+    forward,
+    init_state,
+    init_variables,
+    score,
+)
+from trainer.runtime import pgle
+from trainer.state import TrainState
+from trainer.symbolic.component import bind, key, numbers
+from trainer.task import Task
+
+Values = dict[str, jax.Array]
+Fill = Callable[[str, Any, Any, Any], Any]
+
+_KEPT_PROGRAMS = 16
+_programs: 'collections.OrderedDict[object, Program]' = collections.OrderedDict()
+
+
+class Scores(NamedTuple):
+    """How likely a model finds the targets of a batch, on all hosts.
+
+    Attributes:
+        example_ids_B: the numbers of the examples; 0 for padding.
+        log_probs_B: of their targets, in nats.
+    """
+
+    example_ids_B: jax.Array
+    log_probs_B: jax.Array
+
+
+def program_for(task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec) -> 'Program':
+    """The program of a task, shared by all tasks of the same structure in this process."""
+    identity = (key(task), mesh, spec_key(element_spec))
+    if identity not in _programs:
+        _programs[identity] = Program(task.clone(deep=True), mesh, element_spec)
+        if len(_programs) > _KEPT_PROGRAMS:
+            _programs.popitem(last=False)
+    _programs.move_to_end(identity)
+    return _programs[identity]
+
+
+def spec_key(element_spec: ElementSpec) -> Hashable:
+    """Equal for batches of equal shapes and dtypes."""
+    return tuple((name, s.shape, str(s.dtype)) for name, s in sorted(element_spec.items()))
+
+
+class Program:
+    """Initialization and steps of one task on one mesh, each compiled once.
+
+    The steps are compiled ahead of time, from shapes alone. So what a step costs can be asked
+    before there is any data or state, and what was asked about is what runs. Where `--pgle` has
+    JAX compile again what it has profiled, JAX compiles them when they are first called.
+
+    Attributes:
+        mesh: where the program runs.
+        abstract_state: shapes, dtypes and shardings of the train state.
+        infeed_share: into how many shares processes divide a batch, and which is this one's.
+    """
+
+    def __init__(self, task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec):
+        self.mesh = mesh
+        self._task = task  # Unbound: its numbers must be read from what `bind` returns.
+        self._element_spec = dict(element_spec)
+        values, random_key = abstract_values(task), abstract_random_key()
+        boxed = jax.eval_shape(self._init_variables, random_key, values)
+        self._decay_mask = state_lib.decay_mask(boxed[PARAMS])
+        abstract = jax.eval_shape(self._init, random_key, values)
+        params = state_lib.params_shardings(boxed[PARAMS], mesh)
+        self._shardings = state_lib.state_shardings(abstract, params, mesh)
+        self.abstract_state: TrainState = jax.tree.map(_laid_out, abstract, self._shardings)
+        self._replicated = NamedSharding(mesh, PartitionSpec())
+        self.infeed_share = mesh_lib.infeed_share(mesh)
+        self._replicate_jit = jax.jit(lambda value: value, out_shardings=self._replicated)
+        self._init_jit = jax.jit(self._init, out_shardings=self._shardings)
+        self._init_from_jit = jax.jit(
+            self._init_from, static_argnums=0, donate_argnums=1, out_shardings=self._shardings
+        )
+        self._train_step_jit = jax.jit(
+            self._train_step, donate_argnums=0, out_shardings=(self._shardings, self._replicated)
+        )
+        self._steps: dict[Hashable, Callable[..., Any]] = {}
+
+    def values(self, task: Task) -> Values:
+        """The numbers of a task of this structure, as arguments of the program."""
+        # Python numbers: they stay weakly typed, so bfloat16 activations stay bfloat16.
+        return self._on_all_devices(numbers(task))
+
+    def random_key(self, seed: int) -> jax.Array:
+        """The key that all randomness of a run is drawn from."""
+        return self._on_all_devices(jax.random.key(seed))
+
+    def init(self, random_key: jax.Array, values: Values) -> TrainState:
+        """A new train state, laid out on the mesh as it is drawn."""
+        return self._init_jit(random_key, values)
+
+    def init_from(
+        self, fill: Fill, given: Any, looked_at: Any, random_key: jax.Array, values: Values
+    ) -> TrainState:
+        """A new train state, of what was drawn for it and of other arrays.
+
+        Args:
+            fill: (name of a part of the state, what was drawn for it, given, looked_at) -> the
+                part. It is traced, and must be hashable.
+            given: arrays that become parts of the state; they are used up.
+            looked_at: others.
+            random_key: as for `init`.
+            values: as for `init`.
+        """
+        return self._init_from_jit(fill, given, looked_at, random_key, values)
+
+    @functools.cached_property
+    def train_step(self) -> Callable[..., tuple[TrainState, Metrics]]:
+        """(state, batch, random key, values) -> (state, metrics). The state is used up."""
+        return self._train_step_jit if pgle.is_enabled() else self._compiled_train_step
+
+    @functools.cached_property
+    def _compiled_train_step(self) -> Any:
+        batch, random_key = self._abstract_batch(self._element_spec), abstract_random_key()
+        random_key, values = self._replicate((random_key, abstract_values(self._task)))
+        lowered = self._train_step_jit.lower(self.abstract_state, batch, random_key, values)
+        return lowered.compile()
+
+    def eval_step(self, element_spec: ElementSpec) -> Callable[..., Metrics]:
+        """(variables of the state, batch, values) -> metrics, for batches of the given shapes."""
+        return self._step_for(self._eval_step, element_spec)
+
+    def score_step(self, element_spec: ElementSpec) -> Callable[..., Scores]:
+        """(variables of the state, batch, values) -> scores, for batches with `example_ids`."""
+        return self._step_for(self._score_step, element_spec)
+
+    def decode_step(self, element_spec: ElementSpec) -> Callable[..., DecodeOutput]:
+        """(variables, batch, values, random key, number of the batch) -> what was written."""
+        number = jax.ShapeDtypeStruct((), jnp.int32)
+        random_key = abstract_random_key()
+        return self._step_for(self._decode_step, element_spec, random_key, number)
+
+    def _step_for(
+        self, traced: Callable[..., Any], element_spec: ElementSpec, *more: Any
+    ) -> Callable[..., Any]:
+        """A step that changes nothing, compiled at its first use."""
+        identity = traced.__name__, spec_key(element_spec)
+        if identity not in self._steps:
+            jitted = jax.jit(traced, out_shardings=self._replicated)
+            replicated = self._replicate((abstract_values(self._task), *more))
+            batch = self._abstract_batch(element_spec)
+            shapes = self.abstract_state.variables, batch, *replicated
+            self._steps[identity] = jitted if pgle.is_enabled() else jitted.lower(*shapes).compile()
+        return self._steps[identity]
+
+    def num_params(self) -> int:
+        """How many parameters there are, those that the learner leaves alone included."""
+        return sum(leaf.size for leaf in jax.tree.leaves(self.abstract_state.params))
+
+    def device_memory_bytes(self) -> int:
+        """What the compiled train step takes of the memory of each device."""
+        memory = self._compiled_train_step.memory_analysis()
+        return int(
+            memory.argument_size_in_bytes
+            + memory.output_size_in_bytes
+            + memory.temp_size_in_bytes
+            + memory.generated_code_size_in_bytes
+            - memory.alias_size_in_bytes
+        )
+
+    def replicated(self, value: Any) -> Any:
+        """A value, or a tree of them, on all devices."""
+        return self._on_all_devices(value)
+
+    @property
+    def max_in_flight(self) -> int:
+        """How many steps may be under way behind the one that is being dispatched."""
+        # Several simulated devices deadlock in their collectives when steps overlap.
+        simulated = self.mesh.devices.flat[0].platform == 'cpu' and self.mesh.size > 1
+        return 0 if simulated else 2
+
+    def put(self, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
+        """A host's batch as global arrays, divided as `trainer.mesh.feature_spec` says."""
+        return {name: self._put(array) for name, array in batch.items()}
+
+    def _put(self, array: np.ndarray) -> jax.Array:
+        # Each process has all positions of its examples, however the mesh divides them.
+        shape = (array.shape[0] * self.infeed_share[0], *array.shape[1:])
+        return jax.make_array_from_process_local_data(self._of_feature(shape), array, shape)
+
+    def _of_feature(self, shape: tuple[int, ...]) -> NamedSharding:
+        return NamedSharding(self.mesh, mesh_lib.feature_spec(len(shape)))
+
+    def _abstract_batch(self, element_spec: ElementSpec) -> dict[str, jax.ShapeDtypeStruct]:
+        """What `put` makes of a host's batch."""
+        features = {name: self._of_all_hosts(s) for name, s in element_spec.items()}
+        return {name: _laid_out(s, self._of_feature(s.shape)) for name, s in features.items()}
+
+    def _of_all_hosts(self, s: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        examples, dtype = s.shape[0] * self.infeed_share[0], jax.dtypes.canonicalize_dtype(s.dtype)
+        return jax.ShapeDtypeStruct((examples, *s.shape[1:]), dtype)
+
+    def _on_all_devices(self, value: Any) -> Any:
+        if jax.process_count() == 1:
+            return jax.device_put(value, self._replicated)
+        # `device_put` would compare the values of all processes on the devices, and finds that a
+        # Python number is not what it is as an array.
+        return self._replicate_jit(value)
+
+    def _replicate(self, abstract: Any) -> Any:
+        return jax.tree.map(lambda leaf: _laid_out(leaf, self._replicated), abstract)
+
+    # What is traced.
+
+    def _init_variables(self, random_key: jax.Array, values: Values) -> Any:
+        return init_variables(bind(self._task, values), self._element_spec, random_key)
+
+    def _init(self, random_key: jax.Array, values: Values) -> TrainState:
+        return init_state(bind(self._task, values), self._init_variables(random_key, values))
+
+    def _init_from(
+        self, fill: Fill, given: Any, looked_at: Any, random_key: jax.Array, values: Values
+    ) -> TrainState:
+        def filled(part: str, drawn: Any) -> Any:
+            return fill(part, drawn, given, looked_at)
+
+        boxed = self._init_variables(random_key, values)
+        state = init_state(bind(self._task, values), boxed, filled)
+        return TrainState(**{part: filled(part, drawn) for part, drawn in vars(state).items()})
+
+    def _forward(
+        self, task: Task, variables: Any, batch: Any, rngs: Any, training: bool
+    ) -> tuple[Metrics, Any]:
+        return forward(task, variables, batch, rngs, self._run(training))
+
+    def _train_step(
+        self, state: TrainState, batch: Any, random_key: jax.Array, values: Values
+    ) -> tuple[TrainState, Metrics]:
+        task = bind(self._task, values)
+        key_of_step = jax.random.fold_in(jax.random.fold_in(random_key, 1), state.step)
+        trained = task.learner.trained(state.params)
+
+        def total_loss(
+            params: Any, non_trainable: Any, part: Any, index: Any
+        ) -> tuple[jax.Array, tuple[Metrics, Any]]:
+            rngs = {'dropout': jax.random.fold_in(key_of_step, index)}
+            variables = {PARAMS: replaced(state.params, params), NON_TRAINABLE: non_trainable}
+            metrics, non_trainable = self._forward(task, variables, part, rngs, training=True)
+            return metrics['loss'].total, (metrics, non_trainable)
+
+        def step(non_trainable: Any, part: Any, index: Any) -> tuple[Any, Any]:
+            gradients, (metrics, non_trainable) = jax.grad(total_loss, has_aux=True)(
+                trained, non_trainable, part, index
+            )
+            return non_trainable, (gradients, metrics)
+
+        if task.learner.microbatches == 1:
+            non_trainable, (gradients, metrics) = step(state.non_trainable, batch, 0)
+        else:
+            non_trainable, (gradients, metrics) = self._accumulate(
+                step, state.non_trainable, batch, task.learner.microbatches
+            )
+        # The gradient of the mean: exact also where parts of the batch weigh differently.
+        weight = jnp.maximum(metrics['loss'].weight, 1e-12)
+        gradients = jax.tree.map(lambda g: g / weight, gradients)
+        update = task.learner.update(state, gradients, metrics['loss'], self._decay_mask)
+        return update.state(non_trainable), metrics | update.metrics
+
+    def _accumulate(
+        self, step: Callable[[Any, Any, Any], tuple[Any, Any]], carry: Any, batch: Any, parts: int
+    ) -> tuple[Any, Any]:
+        """Sums what `step` returns over equal parts of the batch, one part after another.
+
+        Args:
+            step: (carry, part, its number) -> (carry, what is to be summed).
+            carry: handed from each part to the next.
+            batch: what is divided.
+            parts: into how many parts.
+
+        Returns:
+            The last carry, and the sums.
+        """
+
+        def divide(x: jax.Array) -> jax.Array:
+            # Each part takes every parts-th example, so that no example changes its device.
+            split = x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
+            spec = PartitionSpec(None, *mesh_lib.feature_spec(x.ndim))
+            return jax.lax.with_sharding_constraint(split, NamedSharding(self.mesh, spec))
+
+        def add(carry_and_sums: Any, part_and_index: Any) -> tuple[Any, None]:
+            carry, sums = carry_and_sums
+            carry, more = step(carry, *part_and_index)
+            return (carry, jax.tree.map(jnp.add, sums, more)), None
+
+        divided = (jax.tree.map(divide, batch), jnp.arange(parts))
+        first = jax.tree.map(lambda x: x[0], divided)
+        _, abstract = jax.eval_shape(step, carry, *first)
+        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), abstract)
+        summed: tuple[Any, Any] = jax.lax.scan(add, (carry, zeros), divided)[0]
+        return summed
+
+    def _eval_step(self, variables: Any, batch: Any, values: Values) -> Metrics:
+        return self._forward(bind(self._task, values), variables, batch, {}, training=False)[0]
+
+    def _score_step(self, variables: Any, batch: Any, values: Values) -> Scores:
+        return Scores(
+            batch['example_ids'], score(bind(self._task, values), variables, batch, self._run())
+        )
+
+    def _decode_step(
+        self, variables: Any, batch: Any, values: Values, random_key: jax.Array, number: jax.Array
+    ) -> DecodeOutput:
+        # The same texts are drawn after each step of training, so that they can be compared.
+        of_batch = jax.random.fold_in(jax.random.fold_in(random_key, 2), number)
+        return decode(bind(self._task, values), variables, batch, of_batch, self._run())
+
+    def _run(self, training: bool = False) -> Run:
+        dtype = jnp.dtype(self._task.fprop_dtype)
+        return Run(training=training, dtype=dtype, mesh=self.mesh)
+
+
+def _laid_out(leaf: jax.ShapeDtypeStruct, at: NamedSharding) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=at, weak_type=leaf.weak_type)

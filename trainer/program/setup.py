@@ -1,0 +1,154 @@
+"""What stands between an experiment and its first step: its data, its devices, its program."""
+
+import jax
+
+from trainer.experiment import Experiment
+from trainer.inputs.base import Input
+from trainer.inputs.evaluation import check_evaluation
+from trainer.mesh import infeed_share
+from trainer.program.program import Program, Values, program_for
+from trainer.symbolic.errors import UserError
+
+
+def localized(experiment: Experiment) -> Experiment:
+    """A deep copy whose inputs know this host's share of the data.
+
+    Raises:
+        UserError: the mesh does not fit the devices, or the processes.
+    """
+    experiment = experiment.clone(deep=True)
+    num_shares, share = shares(experiment)
+    hosts = {'num_infeed_hosts': num_shares, 'infeed_host_index': share}
+    for data in inputs_by_path(experiment).values():
+        if data.num_infeed_hosts == 0:
+            data.rebind(hosts)
+    return experiment
+
+
+def shares(experiment: Experiment) -> tuple[int, int]:
+    """Into how many shares processes divide a batch, and which is this one's.
+
+    Raises:
+        UserError: the mesh does not fit the devices, or the processes.
+    """
+    return _infeed_share(_mesh(experiment)) if jax.process_count() > 1 else (1, 0)
+
+
+def inputs_by_path(experiment: Experiment) -> dict[str, Input]:
+    """The inputs of an experiment by their path."""
+    inputs: dict[str, Input] = {'train_input': experiment.train_input}
+    inputs |= {f'eval_inputs.{name}': data for name, data in experiment.eval_inputs.items()}
+    inputs |= {f'decode_inputs.{name}': data for name, data in experiment.decode_inputs.items()}
+    return inputs
+
+
+def prepare_inputs(experiment: Experiment) -> None:
+    """Checks that the data is there and suits the task.
+
+    Raises:
+        UserError: it is or does not; the message begins with the input's path.
+    """
+    for path, data in inputs_by_path(experiment).items():
+        training = path == 'train_input'
+        if data.is_training != training:
+            raise UserError(f'{path}.is_training must be {str(training).lower()}')
+        check_evaluation(data, path)
+        try:
+            data.prepare()
+            check_suits(experiment, path, data)
+        except UserError as error:
+            raise UserError(f'{path}: {error}') from error
+
+
+def check_suits(experiment: Experiment, path: str, data: Input) -> None:
+    """Checks that an input suits the task, which trains, evaluates or decodes on it.
+
+    Raises:
+        UserError: it does not.
+    """
+    experiment.task.check_input(data)
+    if path.startswith('decode_inputs'):
+        experiment.task.check_decode_input(data)
+
+
+def compiled(experiment: Experiment) -> tuple[Program, Values]:
+    """The program of an experiment on its mesh, and the numbers to run it with.
+
+    Raises:
+        UserError: the mesh does not fit the devices, or the model or a batch the mesh.
+    """
+    mesh = _mesh(experiment)
+    num_shares, _ = _infeed_share(mesh)
+    check_batch_sizes(experiment, mesh.shape['data'] * mesh.shape['fsdp'], num_shares)
+    check_lengths(experiment, mesh.shape['sequence'])
+    program = program_for(experiment.task, mesh, experiment.train_input.padded_spec())
+    return program, program.values(experiment.task)
+
+
+def _mesh(experiment: Experiment) -> jax.sharding.Mesh:
+    try:
+        return experiment.mesh.make()
+    except ValueError as error:
+        raise UserError(f'mesh: {error}') from error
+
+
+def _infeed_share(mesh: jax.sharding.Mesh) -> tuple[int, int]:
+    try:
+        return infeed_share(mesh)
+    except ValueError as error:
+        raise UserError(f'mesh: {error}') from error
+
+
+def check_batch_sizes(experiment: Experiment, data_parts: int, num_shares: int = 1) -> None:
+    """Checks that every batch divides evenly.
+
+    Args:
+        experiment: the experiment.
+        data_parts: devices over which the mesh divides the examples of a batch.
+        num_shares: into how many shares the processes divide a batch.
+
+    Raises:
+        UserError: one does not.
+    """
+    for path, data in inputs_by_path(experiment).items():
+        examples = (data.batch_size + data.batch_padding_size) * num_shares
+        microbatches = experiment.task.learner.microbatches if path == 'train_input' else 1
+        if examples % (microbatches * data_parts):
+            parted = f' in {microbatches} task.learner.microbatches' if microbatches > 1 else ''
+            raise UserError(
+                f'{path}.batch_size: {examples} examples do not divide evenly{parted} over the '
+                f'{data_parts} devices of the mesh axes data and fsdp; choose a multiple of '
+                f'{microbatches * data_parts}'
+            )
+
+
+def check_lengths(experiment: Experiment, sequence_parts: int) -> None:
+    """Checks that the positions of every feature divide evenly.
+
+    Args:
+        experiment: the experiment.
+        sequence_parts: devices over which the mesh divides the positions of an example.
+
+    Raises:
+        UserError: those of one do not, or there are none.
+    """
+    if sequence_parts == 1:
+        return
+    for path, data in inputs_by_path(experiment).items():
+        lengths = {
+            name: spec.shape[1]
+            for name, spec in data.element_spec().items()
+            if len(spec.shape) == 2
+        }
+        if not lengths:
+            raise UserError(
+                f'mesh.sequence: no feature of {path} has positions, [B, T], that '
+                f'{sequence_parts} devices could share; set it to 1'
+            )
+        for name, length in lengths.items():
+            if length % sequence_parts:
+                raise UserError(
+                    f'{path}: {length} positions of {name!r} do not divide evenly over the '
+                    f'{sequence_parts} devices of mesh.sequence; choose a length that is a '
+                    f'multiple of {sequence_parts}, or another mesh.sequence'
+                )

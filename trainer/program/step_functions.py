@@ -1,0 +1,107 @@
+"""What a task computes, as functions that are traced: its numbers are bound, its batch abstract."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from trainer import state as state_lib
+from trainer.decoding.base import DecodeOutput
+from trainer.layers.base import AUX_LOSS, NON_TRAINABLE, PARAMS, SUMMARIES, Run, running
+from trainer.layers.stack import per_layer
+from trainer.metrics import Metrics, WeightedScalar
+from trainer.state import TrainState
+from trainer.symbolic.component import numbers
+from trainer.task import Task
+from trainer.tasks.tokens import TokenTask
+
+ElementSpec = Mapping[str, jax.ShapeDtypeStruct]
+
+
+def init_variables(task: Task, element_spec: ElementSpec, random_key: jax.Array) -> Any:
+    """New parameters and other state of a task whose numbers are bound, in boxes with metadata."""
+    zeros = {name: jnp.zeros(s.shape, s.dtype) for name, s in element_spec.items()}
+    with running(Run()):
+        variables = task.model.module().init(
+            {'params': jax.random.fold_in(random_key, 0)}, *task.model_inputs(zeros)
+        )
+    return {name: variables.get(name, {}) for name in (PARAMS, NON_TRAINABLE)}
+
+
+def init_state(
+    task: Task, boxed: Any, filled: Callable[[str, Any], Any] = lambda _, drawn: drawn
+) -> TrainState:
+    """The train state that a run begins with.
+
+    Args:
+        task: its numbers are bound.
+        boxed: what `init_variables` has returned.
+        filled: (PARAMS, the parameters) -> those to begin with instead.
+    """
+    variables = state_lib.unboxed(boxed)
+    params = filled(PARAMS, variables[PARAMS])
+    return TrainState(
+        step=jnp.zeros((), jnp.int32),
+        params=params,
+        non_trainable=variables[NON_TRAINABLE],
+        opt_state=task.learner.init(params, state_lib.decay_mask(boxed[PARAMS])),
+        ema_params=task.learner.init_ema(params),
+    )
+
+
+def forward(task: Task, variables: Any, batch: Any, rngs: Any, run: Run) -> tuple[Metrics, Any]:
+    """The forward pass of a task whose numbers are bound.
+
+    Returns:
+        The metrics of the batch; what the layers keep that is not trained, after it.
+    """
+    outputs: Any
+    mutable = [AUX_LOSS, *([SUMMARIES, NON_TRAINABLE] if run.training else [])]
+    with running(dataclasses.replace(run, example_weights=task.example_weights(batch))):
+        outputs, left = task.model.module().apply(
+            variables, *task.model_inputs(batch), rngs=rngs, mutable=mutable
+        )
+    metrics = task.measure(outputs, batch)
+    one = jnp.ones((), jnp.float32)
+    if losses := jax.tree.leaves(left.get(AUX_LOSS, {})):
+        aux_loss = sum(jnp.sum(loss) for loss in losses)
+        loss = metrics['loss']
+        metrics |= {
+            'loss': loss.replace(total=loss.total + aux_loss * loss.weight),
+            'aux_loss': WeightedScalar(aux_loss, one),
+        }
+    for path, value in jax.tree_util.tree_leaves_with_path(per_layer(left.get(SUMMARIES, {}))):
+        name = jax.tree_util.keystr(path, simple=True, separator='/')
+        metrics[f'{SUMMARIES}/{name}'] = WeightedScalar(value, one)
+    return metrics, left.get(NON_TRAINABLE, variables.get(NON_TRAINABLE, {}))
+
+
+def score(task: Task, variables: Any, batch: Any, run: Run) -> jax.Array:
+    """The log-probability of each row's labels [B], under a task whose numbers are bound."""
+    assert isinstance(task, TokenTask)
+    with running(run):
+        outputs: Any = task.model.module().apply(variables, *task.model_inputs(batch))
+    return task.scores(outputs, batch)
+
+
+def decode(task: Task, variables: Any, batch: Any, random_key: jax.Array, run: Run) -> DecodeOutput:
+    """What a task whose numbers are bound writes in continuation of the prompts of a batch."""
+    assert isinstance(task, TokenTask) and task.decoder is not None
+    prompts = task.prompts(batch)
+    length = prompts.ids_BP.shape[1] + task.decoder.max_decode_steps
+    extend = task.extender(variables, batch, dataclasses.replace(run, cache_length=length))
+    return DecodeOutput(
+        dict(batch), prompts.lengths_B, task.decoder.decode(extend, prompts, random_key)
+    )
+
+
+def abstract_values(task: Task) -> Any:
+    """Shapes and dtypes of the numbers of a task, weakly typed as those themselves."""
+    return jax.eval_shape(lambda: jax.tree.map(jnp.asarray, numbers(task)))
+
+
+def abstract_random_key() -> Any:
+    """Shape and dtype of a random key."""
+    return jax.eval_shape(lambda: jax.random.key(0))

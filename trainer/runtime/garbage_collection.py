@@ -1,0 +1,55 @@
+"""Control of Python's garbage collector: pauses, and a schedule for training."""
+
+import contextlib
+import gc
+from collections.abc import Iterator
+
+
+class GarbageCollection:
+    """While entered, collects garbage after every so many steps, and at no other time.
+
+    Left to itself Python does so at some time that differs from host to host, and each pause of one
+    is a pause of all that wait for it.
+
+    Example:
+        >>> with GarbageCollection(10) as garbage:
+        ...     garbage.after(20)
+        ...     gc.isenabled()
+        False
+    """
+
+    def __init__(self, interval_steps: int) -> None:
+        """Prepares for a run; an interval of 0 leaves all to Python."""
+        self._interval = interval_steps
+        self._was_enabled = False
+
+    def __enter__(self) -> 'GarbageCollection':
+        self._was_enabled = gc.isenabled()
+        if self._interval:
+            gc.disable()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._interval and self._was_enabled:
+            gc.enable()
+
+    def after(self, step: int) -> None:
+        """Collects what there is, if it is time."""
+        if self._interval and step % self._interval == 0:
+            gc.collect()
+
+
+@contextlib.contextmanager
+def collected_later() -> Iterator[None]:
+    """Context manager that pauses the garbage collector while thousands of objects are made.
+
+    Each collection looks at all objects of the process, so the collections that new objects
+    trigger take longer than making the objects.
+    """
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            gc.enable()

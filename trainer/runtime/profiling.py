@@ -1,0 +1,74 @@
+"""Profiles of some steps, which TensorBoard's profile plugin opens."""
+
+import re
+from typing import Any
+
+import jax
+from absl import logging
+from etils import epath
+
+from trainer.symbolic.errors import UserError
+
+_FLAG = '--profile_steps'
+
+
+class Profiler:
+    """Profiles the steps from one to another, into the `plugins` directory of a run.
+
+    Read it with `tensorboard --logdir=<job_log_dir>`; in a process that resumes, the window
+    counts from where it goes on, if that is later.
+    """
+
+    def __init__(self, first: int, last: int) -> None:
+        """Prepares to profile the steps from `first` to `last`, both included."""
+        self._first, self._last = first, last
+        self._is_on = False
+        self._step: Any = None  # What is profiled is shown by steps.
+
+    @classmethod
+    def parse(cls, window: str) -> 'Profiler':
+        """What `--profile_steps=a:b` asks for.
+
+        Raises:
+            UserError: it is no window.
+
+        Example:
+            >>> Profiler.parse('10:12').covers(12)
+            True
+        """
+        found = re.fullmatch(r'(\d+):(\d+)', window)
+        if found is None or not 1 <= int(found[1]) <= int(found[2]):
+            raise UserError(
+                f'{_FLAG}={window}: expected the first and the last step, such as 10:12; the '
+                'first step of a run is 1, and compiles'
+            )
+        return cls(int(found[1]), int(found[2]))
+
+    def covers(self, step: int) -> bool:
+        """Whether a step is in the window."""
+        return self._first <= step <= self._last
+
+    def before(self, step: int, job_log_dir: epath.Path) -> None:
+        """Starts with the first step of the window."""
+        if self.covers(step) and not self._is_on:
+            jax.profiler.start_trace(str(job_log_dir))
+            self._is_on = True
+        if self._is_on:
+            self._step = jax.profiler.StepTraceAnnotation('train', step_num=step)
+            self._step.__enter__()
+
+    def after(self, step: int, results: Any) -> None:
+        """Ends with the last step of the window, once that has been done."""
+        if self._step is not None:
+            self._step.__exit__(None, None, None)
+            self._step = None
+        if self._is_on and step >= self._last:
+            jax.block_until_ready(results)
+            self.close()
+
+    def close(self) -> None:
+        """Ends, wherever the run is."""
+        if self._is_on:
+            self._is_on = False
+            jax.profiler.stop_trace()
+            logging.info('Profiled up to here; see it with tensorboard')

@@ -1,0 +1,104 @@
+"""Errors that are for people, and what errors say of the machine."""
+
+import errno
+import re
+
+
+class UserError(Exception):
+    """Something that the person who started the command can put right.
+
+    The message says what is wrong, where (the path in the experiment), what was expected and what
+    to do. Commands print it without a traceback and exit with code 2.
+    """
+
+    def __str__(self) -> str:
+        # It may quote what somebody wrote, of any length.
+        return '\n'.join(map(shortened, super().__str__().split('\n')))
+
+
+class CheckpointGoneError(UserError):
+    """A checkpoint that was asked for by its step is not there, or not any more."""
+
+
+class SaveError(RuntimeError):
+    """A checkpoint could not be written. It is not there, and the one before it is.
+
+    Attributes:
+        path: of the checkpoint.
+    """
+
+    def __init__(self, message: str, path: str = ''):
+        super().__init__(message)
+        self.path = path
+
+
+class OtherProcessError(Exception):
+    """Another process of the job failed. The message says which, and how."""
+
+
+class LostProcessError(Exception):
+    """Another process of the job does not answer any more. See `trainer.runtime.processes`."""
+
+
+def in_short(error: Exception) -> str:
+    """What an error says, on one line: PyGlove's show a whole experiment, or nothing at all.
+
+    Example:
+        >>> in_short(ValueError('expected a Stack: Dict(\\n  x=1\\n)')), in_short(AssertionError())
+        ('expected a Stack: Dict( x=1 )', 'AssertionError')
+    """
+    return shortened(' '.join(str(error).split()), most=600) or type(error).__name__
+
+
+def shortened(line: str, most: int = 4000) -> str:
+    """A line of a message without its middle, where it is too long for people.
+
+    Args:
+        line: any text.
+        most: how many characters are left of it.
+
+    Example:
+        >>> shortened('task.model: not a model: ' + 'x' * 99 + ' (an integer)', most=40)
+        'task.model: not a model: xxxx … integer)'
+    """
+    if len(line) <= most:
+        return line
+    # It begins with where something is wrong, and ends with what to do.
+    tail = most // 5
+    return f'{line[: most - tail - 3]} … {line[-tail:]}'
+
+
+# Tensorstore raises a ValueError with the text of the system, SQLite an error of its own.
+_FULL = re.compile(
+    r"No space left on device|Disk quota exceeded|os_error_code='(28|122)'|disk is full"
+)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error, or what led to it, is that a disk or a quota is full.
+
+    Args:
+        error: whatever was raised. Its causes, its context (unless `from None` hides it) and the
+            members of groups are looked at, too.
+
+    Example:
+        >>> is_disk_full(OSError(errno.ENOSPC, 'No space left on device'))
+        True
+        >>> is_disk_full(ValueError('RESOURCE_EXHAUSTED: Out of memory allocating 7 bytes'))
+        False
+    """
+    seen: set[int] = set()
+    left = [error]
+    while left:
+        each = left.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        number = each.errno if isinstance(each, OSError) else None
+        if number in (errno.ENOSPC, errno.EDQUOT) or _FULL.search(str(each)):
+            return True
+        if isinstance(each, BaseExceptionGroup):
+            left += each.exceptions
+        hidden = None if each.__suppress_context__ else each.__context__
+        left += [other for other in (each.__cause__, hidden) if other is not None]
+    return False

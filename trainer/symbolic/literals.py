@@ -1,0 +1,180 @@
+"""Values as people write them on the command line. They are parsed, never evaluated."""
+
+import ast
+import inspect
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyglove as pg
+
+from trainer.symbolic import fields, names
+from trainer.symbolic.derived import derived
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.ranges import intv
+
+_WORDS = {'true': True, 'false': False, 'null': None}
+_DECISIONS: dict[str, Callable[..., Any]] = {
+    'oneof': pg.oneof,
+    'manyof': pg.manyof,
+    'permutate': pg.permutate,
+    'floatv': pg.floatv,
+    'intv': intv,
+    # No decision, and made as they are.
+    'derived': derived,
+}
+_TYPE = pg.JSONConvertible.TYPE_NAME_KEY
+_TUPLE = pg.JSONConvertible.TUPLE_MARKER
+_MOST_BITS = 4096
+_HELP = (
+    'Values are numbers, true, false, null, words, lists, {"name": value}, and components with '
+    'values for their fields, such as SGD(momentum=0.9). Any other string goes into quotes.'
+)
+
+
+class _UnreadableError(Exception):
+    """A text, or a part of it, that is no value."""
+
+
+def parse(text: str, where: str) -> Any:
+    """The value that `text` stands for.
+
+    Args:
+        text: a literal (`1e-3`, `[8, 16]`, `true`, `null`); a component whose fields are such
+            values (`SGD(momentum=0.9)`); a decision (`oneof([…])`, `manyof(k, […])`,
+            `permutate([…])`, `floatv(low, high, 'log')`, `intv(low, high)`); a derived value
+            (`derived('num_heads * 64')`); or, where it is none of these and has no brackets and no
+            quotes, a string (`gelu`, `/data/c4`).
+        where: the path that the value is for, for messages.
+
+    Raises:
+        UserError: it is none of them, or a component is unknown or does not take its values.
+
+    Example:
+        >>> parse('[1, 2.5, true, gelu]', 'x')
+        [1, 2.5, True, 'gelu']
+    """
+    text = text.strip()
+    try:
+        return _value(_tree(text), where)
+    except _UnreadableError as part:
+        if text and not any(mark in text for mark in '()[]{}\'"'):
+            return text
+        raise UserError(f'{where}: cannot read {part}. {_HELP}') from None
+    except RecursionError:
+        raise UserError(f'{where}: cannot read {text[:40]!r}…: it is too deep') from None
+
+
+def _tree(text: str) -> ast.expr:
+    try:
+        with warnings.catch_warnings():
+            # Odd escapes and the like: a matter of whoever writes Python.
+            warnings.simplefilter('ignore')
+            tree = ast.parse(text, mode='eval').body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise _UnreadableError(repr(text)) from None
+    for node in ast.walk(tree):
+        match node:
+            # Python reads hexadecimal numbers of any size, and refuses to show them.
+            case ast.Constant(value=int(number)) if number.bit_length() > _MOST_BITS:
+                raise _UnreadableError('a number of so many digits')
+    return tree
+
+
+def _value(node: ast.expr, where: str) -> Any:
+    match node:
+        case ast.Constant(value=None | bool() | int() | float() | str() as constant):
+            return constant
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+            return -number
+        case ast.Name(id=word):
+            return _WORDS.get(word, word)
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            values = [_value(item, where) for item in items]
+            if values[:1] == [_TUPLE]:
+                raise _UnreadableError('a list that is a tuple to PyGlove')
+            return values
+        case ast.Dict(keys=keys, values=values):
+            return dict(zip(map(_key, keys), (_value(v, where) for v in values), strict=True))
+        case ast.Call(args=args, keywords=keywords):
+            positional = [_value(arg, where) for arg in args]
+            named = {_named(keyword): _value(keyword.value, where) for keyword in keywords}
+            if len(named) < len(keywords):
+                raise _UnreadableError(f'{ast.unparse(node)!r}, which names an argument twice')
+            return _made(_dotted(node.func), positional, named, where)
+    raise _UnreadableError(repr(ast.unparse(node)))
+
+
+def _key(node: ast.expr | None) -> str:
+    match node:
+        # A plain dict with this key is more than data to PyGlove: its constructors import what it
+        # names.
+        case ast.Constant(value=str() as key) | ast.Name(id=key) if key != _TYPE:
+            return key
+    raise _UnreadableError('the mapping: its keys must be strings')
+
+
+def _named(keyword: ast.keyword) -> str:
+    if keyword.arg is None:
+        raise _UnreadableError(f'**{ast.unparse(keyword.value)}')
+    return keyword.arg
+
+
+def _dotted(node: ast.expr) -> str:
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=owner, attr=name):
+            return f'{_dotted(owner)}.{name}'
+    raise _UnreadableError(repr(ast.unparse(node)))
+
+
+def _made(name: str, args: Sequence[Any], named: Mapping[str, Any], where: str) -> Any:
+    if name in _DECISIONS:
+        return _decision(name, args, named, where)
+    try:
+        component_class = names.class_in_flag(name)
+    except UserError as error:
+        raise UserError(f'{where}: {error}') from None
+    return _component(component_class, args, named, f'{where}: {name}')
+
+
+def _decision(name: str, args: Sequence[Any], named: Mapping[str, Any], where: str) -> Any:
+    make = _DECISIONS[name]
+    try:
+        bound = inspect.signature(make).bind(*args, **named)
+        # pg.manyof swallows names that it does not know.
+        if unknown := bound.arguments.pop('kwargs', {}):
+            raise TypeError(f'got an unexpected keyword argument {next(iter(unknown))!r}')
+        if not isinstance(bound.arguments.get('candidates', []), list):
+            raise TypeError('the candidates must be a list')
+        return make(*bound.args, **bound.kwargs)
+    except (ArithmeticError, TypeError, UserError, ValueError) as error:
+        raise UserError(f'{where}: {name}: {error}') from error
+
+
+def _component(
+    component_class: type[pg.Object], args: Sequence[Any], named: Mapping[str, Any], where: str
+) -> Any:
+    declared = list(inspect.signature(component_class).parameters)
+    legal = ', '.join(declared) or 'none'
+    values = dict(zip(declared, args, strict=False))
+    if len(args) > len(declared):
+        raise UserError(f'{where} has {len(declared)} fields, got {len(args)}. Its fields: {legal}')
+    for field, value in named.items():
+        if field not in declared:
+            hint = names.nearest(field, declared)
+            raise UserError(f'{where} has no field {field}. {hint} Its fields: {legal}')
+        if field in values:
+            raise UserError(f'{where}: {field} is given twice')
+        values[field] = value
+    schema = component_class.__schema__
+    try:
+        return component_class(
+            **{
+                field: fields.fit(schema.get_field(field).value, value, f'{where}.{field}')
+                for field, value in values.items()
+            }
+        )
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise UserError(f'{where}: {error}') from error

@@ -1,0 +1,140 @@
+"""Experiments by name: what `--exp` means."""
+
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+from types import ModuleType
+from typing import Any, TypeVar
+
+from trainer.symbolic import names
+from trainer.symbolic.component import Component
+from trainer.symbolic.errors import UserError
+
+C = TypeVar('C', bound=Component)
+
+_PACKAGE = 'search_spaces'
+
+
+def find(name: str, base: type[C], package: str = _PACKAGE) -> C:
+    """The experiment that `name` stands for, normalised.
+
+    Args:
+        name: what --exp says: a class or a function without arguments in a module of `package`
+            (`lm.StdlibTunable`), or its whole dotted path (`my.experiments.Tiny`).
+        base: what it must be.
+        package: where short names are looked up.
+
+    Returns:
+        A deep copy in which every object stands in one place only.
+
+    Raises:
+        UserError: there is nothing of that name, or it is not an experiment. What goes wrong
+            inside the module or the function itself is raised as it is.
+    """
+    attribute = name.rpartition('.')[2]
+    # What every module has is no experiment, and cannot be called like one.
+    is_private = attribute.startswith('__')
+    if '.' not in name or is_private or not all(part.isidentifier() for part in name.split('.')):
+        raise UserError(f'--exp={name}: expected module.Name. {_choices(name, base, package)}')
+    for module_name in _modules(name, package):
+        module = importlib.import_module(module_name)
+        if hasattr(module, attribute):
+            return _made(getattr(module, attribute), name, base)
+    raise UserError(f'--exp={name}: there is no such experiment. {_choices(name, base, package)}')
+
+
+def module_of(name: str, package: str = _PACKAGE) -> str:
+    """The module that the experiment `name` is in, which `find` has found."""
+    attribute = name.rpartition('.')[2]
+    found = _modules(name, package)
+    return next(each for each in found if hasattr(importlib.import_module(each), attribute))
+
+
+def _modules(name: str, package: str) -> list[str]:
+    """The modules that an experiment may be in."""
+    paths = (f'{package}.{name}', name)
+    return [path.rpartition('.')[0] for path in paths if _exists(path.rpartition('.')[0])]
+
+
+def available(base: type[Component], package: str = _PACKAGE) -> tuple[list[str], list[str]]:
+    """The short names of the experiments in `package`.
+
+    Returns:
+        The names, and the modules that could not be imported with their reasons.
+    """
+    found, broken = [], []
+    root = importlib.import_module(package)
+    for info in pkgutil.walk_packages(root.__path__, f'{package}.', onerror=lambda _: None):
+        try:
+            module = importlib.import_module(info.name)
+        # Somebody's broken module must not hide the names of the others; it is reported.
+        except Exception as error:
+            broken.append(f'{info.name} ({type(error).__name__}: {error})')
+        else:
+            short = info.name.removeprefix(f'{package}.')
+            found += [f'{short}.{name}' for name in _experiments(module, base)]
+    return found, broken
+
+
+def _experiments(module: ModuleType, base: type[Component]) -> list[str]:
+    """Names of the experiment classes, and of the functions annotated to return one."""
+    found = []
+    for name, value in vars(module).items():
+        if name.startswith('_') or getattr(value, '__module__', None) != module.__name__:
+            continue
+        made = inspect.signature(value).return_annotation if inspect.isfunction(value) else value
+        if isinstance(made, type) and issubclass(made, base):
+            found.append(name)
+    return found
+
+
+def _exists(module_name: str) -> bool:
+    """Whether there is such a module; imports the packages that it lies in."""
+    parts = module_name.split('.')
+    for i in range(1, len(parts) + 1):
+        part = '.'.join(parts[:i])
+        if importlib.util.find_spec(part) is None:
+            return False
+        if i < len(parts) and not hasattr(importlib.import_module(part), '__path__'):
+            return False
+    return True
+
+
+def _made(found: Any, name: str, base: type[C]) -> C:
+    if callable(found):
+        required = _required(found)
+        if required:
+            raise UserError(
+                f'--exp={name}: it needs values for {", ".join(required)}: name a class whose '
+                'fields all have defaults, or a function without arguments'
+            )
+        found = found()
+    if not isinstance(found, base):
+        raise UserError(
+            f'--exp={name}: expected a {base.__name__}, or a function that returns one; '
+            f'this is a {type(found).__name__}'
+        )
+    return found.clone(deep=True)
+
+
+def _required(made_by: Any) -> list[str]:
+    if isinstance(made_by, type) and issubclass(made_by, Component):
+        # PyGlove's signatures show a default where there is none.
+        fields = made_by.__schema__.fields.values()
+        return [str(field.key) for field in fields if not field.value.has_default]
+    parameters = inspect.signature(made_by).parameters.values()
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in variadic]
+
+
+def _choices(name: str, base: type[Component], package: str) -> str:
+    found, broken = available(base, package)
+    return ' '.join(
+        [
+            names.nearest(name, found),
+            f'{package} has: {", ".join(found) or "none"}.',
+            *(f'Not looked into, because it cannot be imported: {module}.' for module in broken),
+            'Elsewhere: the dotted path of a class or function that Python can import.',
+        ]
+    ).strip()
