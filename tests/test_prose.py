@@ -1,0 +1,58 @@
+"""`tools/prose.py` finds what breaks the rules of the language."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from tests.documents import ROOT
+
+_SPEC = importlib.util.spec_from_file_location('prose', ROOT / 'tools' / 'prose.py')
+assert _SPEC is not None and _SPEC.loader is not None
+prose = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(prose)
+
+
+def messages(path: Path) -> list[str]:
+    return [f'{each.line}: {each.message}' for each in prose.problems(path, path.parent)]
+
+
+def test_source_problems(tmp_path: Path) -> None:
+    (tmp_path / 'module.py').write_text(
+        '"""What it is."""\n'
+        'told = 1  # The hub\n'
+        '# of a study, as `whoever` says,\n'
+        '# nobody reads.\n'
+        'raise ValueError(f"the value {told} makes no sense")\n'
+    )
+    assert [
+        each.partition(': ')[2].partition(':')[0] for each in messages(tmp_path / 'module.py')
+    ] == [
+        "a docstring begins with 'What'",
+        "'hub'",
+        "the name 'told'",
+        "'nobody'",
+        "'makes no sense'",
+    ]
+
+
+def test_test_names(tmp_path: Path) -> None:
+    (tmp_path / 'tests').mkdir()
+    path = tmp_path / 'tests' / 'test_module.py'
+    path.write_text('def test_what_is_there(): ...\ndef test_module_reads(): ...\n')
+    assert [each.line for each in prose.problems(path, tmp_path)] == [1]
+
+
+@pytest.mark.parametrize(('words', 'found'), [(30, 0), (31, 1)])
+def test_document_sentences(words: int, found: int, tmp_path: Path) -> None:
+    path = tmp_path / 'guide.md'
+    sentence = ' '.join(['word'] * words)
+    table = f'| {"word " * 50}|\n'
+    path.write_text(f'# Title\n\n- {sentence}.\n- word\n\n```sh\n{"word " * 50}\n```\n\n{table}')
+    assert [each.line for each in prose.problems(path, tmp_path)] == [3] * found
+
+
+def test_example_in_docstring_is_no_sentence(tmp_path: Path) -> None:
+    path = tmp_path / 'module.py'
+    path.write_text(f'"""Example.\n\n>>> 1\n{"1 " * 40}\n"""\n')
+    assert not messages(path)
