@@ -50,7 +50,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 
 from benchmarks.search import tables
-from paxtune.algorithms import RandomSearch, Request, Suggestion
+from paxtune.algorithms import RandomSearch, Suggestion, SuggestionContext
 from paxtune.schedulers import (
     Asha,
     CurveExtrapolation,
@@ -88,10 +88,10 @@ def policies() -> dict[str, Policy | None]:
 class Remembered(RandomSearch):
     """Random search that draws the trials of a seed once: all policies are given the same."""
 
-    def suggest(self, request: Request) -> Suggestion:
-        key = request.seed, request.number
+    def suggest(self, context: SuggestionContext) -> Suggestion:
+        key = context.seed, context.number
         if key not in _SUGGESTIONS:
-            _SUGGESTIONS[key] = super().suggest(request)
+            _SUGGESTIONS[key] = super().suggest(context)
         return _SUGGESTIONS[key]
 
 

@@ -47,10 +47,10 @@ from paxtune.algorithms import (
     Algorithm,
     AnyMutation,
     LayerRangeCrossover,
-    PastTrial,
+    Observation,
     RandomSearch,
     RegularizedEvolution,
-    Request,
+    SuggestionContext,
 )
 from paxtune.objectives.pareto import front
 from paxtune.search_space.decisions import Decisions
@@ -217,13 +217,15 @@ def run(
     algorithm: Algorithm, spec: pg.DNASpec, score: Score, seed: int, budgets: Sequence[int]
 ) -> list[float]:
     """What was reached after so many trials."""
-    history: list[PastTrial] = []
+    history: list[Observation] = []
     for number in range(1, max(budgets) + 1):
-        request = Request(spec, seed, number, lambda: list(history))
-        suggestion = algorithm.suggest(request)
+        context = SuggestionContext(spec, seed, number, lambda: list(history))
+        suggestion = algorithm.suggest(context)
         scores = score(program_of(suggestion.decisions))
         history.append(
-            PastTrial(number, suggestion.decisions, 'completed', scores, suggestion.memo)
+            Observation(
+                number, suggestion.decisions, 'completed', scores, suggestion.algorithm_state
+            )
         )
     points = [trial.scores for trial in history]
     return [reached(points[:count]) for count in budgets]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chaotic.experiment import FATES, REASONS
-from paxtune.algorithms import Algorithm, Exhausted, Request, Suggestion
-from paxtune.algorithms.base import PastTrial
+from paxtune.algorithms import Algorithm, Exhausted, Suggestion, SuggestionContext
+from paxtune.algorithms.base import Observation
 from paxtune.study.study import Study
 from paxtune.study.suggester import Suggestions
 from paxtune.study.trial import Trial
@@ -158,9 +158,9 @@ def _history(study: Study, again: Mapping[Any, Trial]) -> Check:
             reward = again[_key(trial)].reward
             # It is to be minimized.
             scores = () if reward is None else (-reward,)
-            expected.append(PastTrial(trial.id, trial.by_id, 'completed', scores))
+            expected.append(Observation(trial.id, trial.by_id, 'completed', scores))
         else:
-            expected.append(PastTrial(trial.id, trial.by_id, 'infeasible'))
+            expected.append(Observation(trial.id, trial.by_id, 'infeasible'))
     told = told_history(study)
     wrong = [
         f'{one}, expected {other}'
@@ -172,7 +172,7 @@ def _history(study: Study, again: Mapping[Any, Trial]) -> Check:
     return Check("the algorithm's history equals the trials", len(told), wrong)
 
 
-def told_history(study: Study) -> list[PastTrial]:
+def told_history(study: Study) -> list[Observation]:
     """The history that the study's algorithm would be asked with."""
     search = study.search.clone(deep=True)
     search.rebind(algorithm=_Witness(), seeds=[])
@@ -187,7 +187,7 @@ def told_history(study: Study) -> list[PastTrial]:
 class _Told(Exhausted):
     """Carries a history out of a search."""
 
-    def __init__(self, history: list[PastTrial]) -> None:
+    def __init__(self, history: list[Observation]) -> None:
         super().__init__()
         self.history = history
 
@@ -195,8 +195,8 @@ class _Told(Exhausted):
 class _Witness(Algorithm):
     """Suggests nothing, and tells what it was told."""
 
-    def suggest(self, request: Request) -> Suggestion:
-        raise _Told(list(request.history))
+    def suggest(self, context: SuggestionContext) -> Suggestion:
+        raise _Told(list(context.observations))
 
 
 def _key(trial: Trial) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ import pyglove as pg
 
 from benchmarks.search.methods import Refused, Searcher, own_algorithm
 from benchmarks.search.problems import Parameter, Problem, Value
-from paxtune.algorithms import PastTrial, Request, Suggestion
+from paxtune.algorithms import Observation, Suggestion, SuggestionContext
 from paxtune.search_space.decisions import Decisions, decide
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
@@ -70,7 +70,7 @@ class Study:
         """
         self._algorithm, self._problem, self._seed = algorithm, problem, seed
         self.spec = pg.dna_spec(space(problem))
-        self.history: list[PastTrial] = []
+        self.history: list[Observation] = []
         try:
             algorithm.check_space(self.spec, 1)
         except UserError as error:
@@ -78,8 +78,8 @@ class Study:
 
     def ask(self) -> Mapping[str, Value]:
         number = len(self.history) + 1
-        request = Request(self.spec, self._seed, number, lambda: self.history)
-        self._suggestion = self._algorithm.suggest(request)
+        context = SuggestionContext(self.spec, self._seed, number, lambda: self.history)
+        self._suggestion = self._algorithm.suggest(context)
         return values_of(self._problem, self._suggestion.decisions)
 
     def tell(self, value: float | None) -> None:
@@ -92,9 +92,9 @@ class Study:
     def _append(self, suggestion: Suggestion, value: float | None) -> None:
         made = (len(self.history) + 1, suggestion.decisions)
         if value is None:
-            trial = PastTrial(*made, 'infeasible', memo=suggestion.memo)
+            trial = Observation(*made, 'infeasible', algorithm_state=suggestion.algorithm_state)
         else:
-            trial = PastTrial(*made, 'completed', (-value,), suggestion.memo)
+            trial = Observation(*made, 'completed', (-value,), suggestion.algorithm_state)
         # Another list, since a request may be read when the next trial has been told.
         self.history = [*self.history, trial]
 

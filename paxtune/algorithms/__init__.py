@@ -1,6 +1,6 @@
 """Algorithms that search."""
 
-from paxtune.algorithms.base import Algorithm, Exhausted, PastTrial, Request, Suggestion
+from paxtune.algorithms.base import Algorithm, Exhausted, Observation, Suggestion, SuggestionContext
 from paxtune.algorithms.cma_es.cma_es import CMAES
 from paxtune.algorithms.default import Default
 from paxtune.algorithms.evolution.crossover import Crossover, LayerRangeCrossover, UniformCrossover
@@ -43,12 +43,12 @@ __all__ = [
     'InsertLayer',
     'LayerRangeCrossover',
     'Mutation',
-    'PastTrial',
+    'Observation',
     'QuasiRandom',
     'RandomSearch',
     'RegularizedEvolution',
-    'Request',
     'Suggestion',
+    'SuggestionContext',
     'SwapLayers',
     'UniformCrossover',
     'VizierDesigner',

@@ -1,4 +1,4 @@
-"""What the study expects of any search algorithm."""
+"""Interface of search algorithms."""
 
 import dataclasses
 import functools
@@ -16,32 +16,32 @@ _Key: TypeAlias = tuple[str | int | float, ...]
 
 
 def _key(decisions: Decisions) -> _Key:
-    # Not pairs: a tuple for each of all decisions of thousands of trials takes half the time.
+    # Flat: building pairs for the decisions of thousands of trials takes twice as long.
     return (*decisions, *decisions.values())
 
 
 @dataclasses.dataclass(frozen=True)
-class PastTrial:
-    """What an algorithm may know of an earlier trial.
+class Observation:
+    """An earlier trial, as algorithms see it.
 
     Attributes:
-        id: the trial's number; 0 or less for a trial of an earlier study.
-        decisions: its decisions.
-        state: 'pending' until it is 'completed' or found to be 'infeasible'.
-        scores: its rewards, one for each objective, signed such that more is better, where it was
-            completed (stopped early included). Empty otherwise: infeasible is no bad reward.
-        memo: what the algorithm noted when it suggested the trial.
+        id: trial number; 0 or less for a trial of an earlier study.
+        decisions: decisions of the trial.
+        state: 'pending' until the trial is 'completed' or 'infeasible'.
+        scores: rewards of a completed trial, one for each objective, signed so that larger is
+            better. A trial that was stopped early is completed. Empty in any other state.
+        algorithm_state: notes that the algorithm attached to the suggestion.
     """
 
     id: int
     decisions: Decisions
     state: Literal['pending', 'completed', 'infeasible']
     scores: tuple[float, ...] = ()
-    memo: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    algorithm_state: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def score(self) -> float | None:
-        """The score where there is exactly one."""
+        """The score if there is exactly one."""
         return self.scores[0] if len(self.scores) == 1 else None
 
 
@@ -50,36 +50,36 @@ class Suggestion:
     """The next trial.
 
     Attributes:
-        decisions: its decisions.
-        parent: the trial that they were derived from.
-        memo: what the algorithm wants to read when it looks at the trial again. An algorithm keeps
-            no state but this.
+        decisions: decisions of the trial.
+        parent: number of the trial from which the decisions were derived.
+        algorithm_state: notes that come back with the observation. An algorithm has no other
+            state.
     """
 
     decisions: Decisions
     parent: int | None = None
-    memo: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    algorithm_state: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 class Exhausted(Exception):
-    """No experiment is left in the space that was not tried and is feasible."""
+    """Every feasible experiment of the space was tried."""
 
     def __init__(self) -> None:
-        super().__init__('no experiment is left that was not tried and is feasible')
+        super().__init__('no experiment is left that is feasible and was not tried')
 
 
 def _all_feasible(decisions: Decisions) -> None:
     return None
 
 
-class Request:
-    """What a suggestion is a function of.
+class SuggestionContext:
+    """All inputs of a suggestion.
 
     Attributes:
-        spec: the search space.
-        seed: the study's seed.
-        number: the number of the trial that is asked for.
-        prior: decisions, not all of them perhaps, that somebody believes to be good ones.
+        spec: search space.
+        seed: seed of the study.
+        number: number of the trial to suggest.
+        prior: user prior: decisions that are believed to be good, for some decision points.
     """
 
     def __init__(
@@ -87,116 +87,115 @@ class Request:
         spec: pg.DNASpec,
         seed: int,
         number: int,
-        read_history: Callable[[], Sequence[PastTrial]],
-        infeasible: Callable[[Decisions], str | None] = _all_feasible,
+        read_observations: Callable[[], Sequence[Observation]],
+        infeasibility_reason: Callable[[Decisions], str | None] = _all_feasible,
         prior: Decisions | None = None,
     ) -> None:
-        """Makes a request.
+        """Creates a context.
 
         Args:
-            spec: the search space.
-            seed: the study's seed.
-            number: the number of the trial that is asked for.
-            read_history: gives all earlier trials, those of earlier studies included.
-            infeasible: says why decisions make no experiment that may be tried; None if they do.
-            prior: decisions that somebody believes to be good.
+            spec: search space.
+            seed: seed of the study.
+            number: number of the trial to suggest.
+            read_observations: returns all earlier trials, those of earlier studies included.
+            infeasibility_reason: returns the reason why decisions are infeasible, or None.
+            prior: decisions that the user believes to be good.
         """
         self.spec = spec
         self.seed = seed
         self.number = number
         self.prior = prior or {}
-        self._read_history = read_history
-        self._why_infeasible = infeasible
-        self._answers: dict[_Key, str | None] = {}
+        self._read_observations = read_observations
+        self._infeasibility_reason = infeasibility_reason
+        self._reasons: dict[_Key, str | None] = {}
 
     @functools.cached_property
-    def history(self) -> Sequence[PastTrial]:
-        """All earlier trials by id. Reading it takes time in large studies: not always needed."""
-        return sorted(self._read_history(), key=lambda trial: trial.id)
+    def observations(self) -> Sequence[Observation]:
+        """All earlier trials by id. Read on demand, because reading a large study takes time."""
+        return sorted(self._read_observations(), key=lambda trial: trial.id)
 
     @functools.cached_property
     def _seen(self) -> frozenset[_Key]:
         with collected_later():
-            return frozenset(_key(trial.decisions) for trial in self.history if trial.id > 0)
+            return frozenset(_key(each.decisions) for each in self.observations if each.id > 0)
 
     def seen(self, decisions: Decisions) -> bool:
-        """Whether an earlier trial has exactly these decisions, whatever became of it.
+        """Returns True if an earlier trial of this study has these decisions, in any state.
 
-        Trials of earlier studies do not count: they were trials of another experiment, or saw
-        other data.
+        Trials of earlier studies do not count: their experiment or their data may differ.
         """
         return _key(decisions) in self._seen
 
-    def infeasible(self, decisions: Decisions) -> str | None:
-        """Why decisions make no experiment that may be tried; None if they do.
+    def infeasibility_reason(self, decisions: Decisions) -> str | None:
+        """Returns the reason why decisions are infeasible, or None.
 
-        To tell costs time: the experiment is made, and asked.
+        The check is expensive, because it builds the experiment. Results are cached.
         """
         key = _key(decisions)
-        if key not in self._answers:
-            self._answers[key] = self._why_infeasible(decisions)
-        return self._answers[key]
+        if key not in self._reasons:
+            self._reasons[key] = self._infeasibility_reason(decisions)
+        return self._reasons[key]
 
-    def is_open(self, decisions: Decisions) -> bool:
-        """Whether decisions were not tried yet, and may be."""
-        return not self.seen(decisions) and self.infeasible(decisions) is None
+    def is_eligible(self, decisions: Decisions) -> bool:
+        """Returns True if decisions are untried and feasible."""
+        return not self.seen(decisions) and self.infeasibility_reason(decisions) is None
 
     @functools.cached_property
     def size(self) -> int | None:
-        """How many experiments the space holds; None where they are countless."""
+        """Number of experiments in the space; None if it is infinite."""
         return size(self.spec)
 
     @property
-    def num_closed(self) -> int:
-        """How many experiments are known by now not to be open."""
-        refused = {key for key, reason in self._answers.items() if reason is not None}
-        return len(self._seen) + len(refused - self._seen)
+    def num_ineligible(self) -> int:
+        """Number of experiments that are known to be tried or infeasible."""
+        infeasible = {key for key, reason in self._reasons.items() if reason is not None}
+        return len(self._seen) + len(infeasible - self._seen)
 
     def rng(self) -> random.Random:
-        """Random numbers that are this trial's own, in any process."""
+        """Returns a generator that depends on the seed and the trial number alone."""
         return random.Random(f'{self.seed}/{self.number}')
 
 
 class Algorithm(Component):
-    """Proposes the decisions of trials.
+    """Suggests the decisions of trials.
 
-    An algorithm keeps no state: a suggestion is a function of the request alone. So the study
-    goes on after a kill exactly as it would have.
+    An algorithm is stateless: a suggestion is a function of its context. A study therefore
+    continues after a kill with the same suggestions.
     """
 
-    def suggest(self, request: Request) -> Suggestion:
-        """The next trial: decisions that are open, says the request.
+    def suggest(self, context: SuggestionContext) -> Suggestion:
+        """Returns the next trial, with decisions that are eligible in the context.
 
         Raises:
-            Exhausted: there are none.
-            UserError: none were found, though there may be some.
+            Exhausted: no eligible decisions exist.
+            UserError: no eligible decisions were found, although some may exist.
         """
         raise NotImplementedError(type(self).__name__)
 
     @property
-    def asks_ahead(self) -> bool:
-        """Whether it takes so long that the next suggestion is made while trials run.
+    def prefetches(self) -> bool:
+        """True if suggestions are slow, so that the next one is made while trials run.
 
-        It is made of the trials that had ended when the one before it began.
+        The suggestion then uses the trials that had ended when the previous trial began.
         """
         return False
 
     @property
     def uses_prior(self) -> bool:
-        """Whether it makes use of a belief about where good decisions lie."""
+        """True if the algorithm uses the user prior."""
         return False
 
     def resolved(self, spec: pg.DNASpec, num_objectives: int) -> 'Algorithm':
-        """The algorithm that searches a space: itself, unless it only chooses one."""
+        """Returns the algorithm for a space: this one, unless it only selects another."""
         return self
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
-        """Called before the first trial of a study.
+        """Validates the space before the first trial of a study.
 
         Args:
-            spec: the search space.
-            num_objectives: how many rewards a trial has; 0 where trials are only measured.
+            spec: search space.
+            num_objectives: number of rewards of a trial; 0 if trials have none.
 
         Raises:
-            UserError: the algorithm cannot search it.
+            UserError: the algorithm cannot search the space.
         """

@@ -2,7 +2,7 @@
 
 import pyglove as pg
 
-from paxtune.algorithms.base import Algorithm, Request, Suggestion
+from paxtune.algorithms.base import Algorithm, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.evolution.nsga2 import NSGA2
 from paxtune.algorithms.evolution.regularized import RegularizedEvolution
@@ -42,8 +42,8 @@ class Default(Algorithm):
         """What the choice was made by, in a few words."""
         return _chosen(spec, num_objectives)[1]
 
-    def suggest(self, request: Request) -> Suggestion:
-        return self.resolved(request.spec, 1).suggest(request)
+    def suggest(self, context: SuggestionContext) -> Suggestion:
+        return self.resolved(context.spec, 1).suggest(context)
 
 
 def _chosen(spec: pg.DNASpec, num_objectives: int) -> tuple[Algorithm, str]:

@@ -5,7 +5,7 @@ import math
 
 import pyglove as pg
 
-from paxtune.algorithms.base import Algorithm, Exhausted, Request, Suggestion
+from paxtune.algorithms.base import Algorithm, Exhausted, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.enumeration import ways
 from paxtune.search_space.decisions import is_integer, points
 from paxtune.search_space.labels import path
@@ -29,7 +29,7 @@ class Grid(Algorithm):
 
     Example:
         >>> spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-4, 1.0, 'log')))
-        >>> Grid(points_per_range=3).suggest(Request(spec, 0, 1, list)).decisions
+        >>> Grid(points_per_range=3).suggest(SuggestionContext(spec, 0, 1, list)).decisions
         {'rate': 0.0001}
     """
 
@@ -50,21 +50,25 @@ class Grid(Algorithm):
                     'as RandomSearch or QuasiRandom.'
                 )
 
-    def suggest(self, request: Request) -> Suggestion:
-        grid = ways(request.spec, self.points_per_range)
-        name = f'grid_shuffled_by_{request.seed}' if self.shuffle else 'grid'
-        for place in range(_first_place(request, name, grid.size), grid.size):
-            index = _shuffled(place, grid.size, request.seed) if self.shuffle else place
+    def suggest(self, context: SuggestionContext) -> Suggestion:
+        grid = ways(context.spec, self.points_per_range)
+        name = f'grid_shuffled_by_{context.seed}' if self.shuffle else 'grid'
+        for place in range(_first_place(context, name, grid.size), grid.size):
+            index = _shuffled(place, grid.size, context.seed) if self.shuffle else place
             decisions = grid.at(index)
-            if request.is_open(decisions):
-                return Suggestion(decisions, memo={name: f'{place}/{grid.size}'})
+            if context.is_eligible(decisions):
+                return Suggestion(decisions, algorithm_state={name: f'{place}/{grid.size}'})
         raise Exhausted
 
 
-def _first_place(request: Request, name: str, size: int) -> int:
+def _first_place(context: SuggestionContext, name: str, size: int) -> int:
     """The place after all those that this study's trials had in a grid of the same size."""
-    memos = [trial.memo[name] for trial in request.history if trial.id > 0 and name in trial.memo]
-    known = [memo.split('/') for memo in memos]
+    algorithm_states = [
+        trial.algorithm_state[name]
+        for trial in context.observations
+        if trial.id > 0 and name in trial.algorithm_state
+    ]
+    known = [algorithm_state.split('/') for algorithm_state in algorithm_states]
     return max((int(place) + 1 for place, whole in known if int(whole) == size), default=0)
 
 

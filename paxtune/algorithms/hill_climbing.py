@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pyglove as pg
 
-from paxtune.algorithms.base import Algorithm, PastTrial, Request, Suggestion
+from paxtune.algorithms.base import Algorithm, Observation, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.sampling import mutate, num_changeable
-from paxtune.algorithms.quasi_random import spread_open
+from paxtune.algorithms.quasi_random import draw_quasi_random
 from trainer.symbolic.errors import UserError
 
 _MAX_TRIES = 100
@@ -47,35 +47,35 @@ class HillClimbing(Algorithm):
                 'RandomSearch, QuasiRandom and Grid can be used.'
             )
 
-    def suggest(self, request: Request) -> Suggestion:
-        rng = request.rng()
-        climb = max(map(_climb, request.history), default=0)
-        trials = [trial for trial in request.history if _climb(trial) == climb]
+    def suggest(self, context: SuggestionContext) -> Suggestion:
+        rng = context.rng()
+        climb = max(map(_climb, context.observations), default=0)
+        trials = [trial for trial in context.observations if _climb(trial) == climb]
         begun = sum(trial.state != 'infeasible' for trial in trials)
         completed = [trial for trial in trials if trial.scores]
         if completed and begun >= self.starts:
             # Of equals the oldest.
             best = max(completed, key=lambda trial: (trial.scores, -trial.id))
-            memo = {'climb': str(climb), 'from': str(best.id)}
+            algorithm_state = {'climb': str(climb), 'from': str(best.id)}
             if _num_children(trials, best) < self.patience and num_changeable(
-                request.spec, best.decisions
+                context.spec, best.decisions
             ):
                 for _ in range(_MAX_TRIES):
-                    child = mutate(request.spec, best.decisions, rng, self.step)
-                    if request.is_open(child):
-                        return Suggestion(child, best.id if best.id > 0 else None, memo)
+                    child = mutate(context.spec, best.decisions, rng, self.step)
+                    if context.is_eligible(child):
+                        return Suggestion(child, best.id if best.id > 0 else None, algorithm_state)
             climb += 1  # It is a summit, or all around it was tried.
-        return Suggestion(spread_open(request), memo={'climb': str(climb)})
+        return Suggestion(draw_quasi_random(context), algorithm_state={'climb': str(climb)})
 
 
-def _climb(trial: PastTrial) -> int:
-    return int(trial.memo.get('climb', 0)) if trial.id > 0 else 0
+def _climb(trial: Observation) -> int:
+    return int(trial.algorithm_state.get('climb', 0)) if trial.id > 0 else 0
 
 
-def _num_children(trials: Sequence[PastTrial], parent: PastTrial) -> int:
+def _num_children(trials: Sequence[Observation], parent: Observation) -> int:
     """How many children of a trial have ended."""
     name = str(parent.id)
     return sum(
-        trial.id > 0 and trial.state != 'pending' and trial.memo.get('from') == name
+        trial.id > 0 and trial.state != 'pending' and trial.algorithm_state.get('from') == name
         for trial in trials
     )

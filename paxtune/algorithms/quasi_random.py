@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 
 import pyglove as pg
 
-from paxtune.algorithms.base import Algorithm, Request, Suggestion
+from paxtune.algorithms.base import Algorithm, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.cache import per_spec
-from paxtune.algorithms.encoding.sampling import draw_open
+from paxtune.algorithms.encoding.sampling import draw_eligible
 from paxtune.algorithms.encoding.scaling import from_share
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.search_space.decisions import Decisions, Point, decide, ids
@@ -28,29 +28,31 @@ class QuasiRandom(Algorithm):
         >>> spec = pg.dna_spec(pg.Dict(x=pg.oneof(['a', 'b'])))
         >>> algorithm, found = QuasiRandom(), []
         >>> for number in (1, 2):
-        ...     found += algorithm.suggest(Request(spec, 0, number, list)).decisions.values()
+        ...     found += algorithm.suggest(
+        ...         SuggestionContext(spec, 0, number, list)
+        ...     ).decisions.values()
         >>> sorted(found)
         [0, 1]
     """
 
-    def suggest(self, request: Request) -> Suggestion:
-        return Suggestion(spread_open(request))
+    def suggest(self, context: SuggestionContext) -> Suggestion:
+        return Suggestion(draw_quasi_random(context))
 
 
-def spread_open(request: Request) -> Decisions:
+def draw_quasi_random(context: SuggestionContext) -> Decisions:
     """Decisions that are open, evenly spread with those of other trial numbers.
 
     Raises:
         Exhausted: there are none.
         UserError: none were found, though there may be some.
     """
-    columns = _columns(request.spec)
+    columns = _columns(context.spec)
     for sequence in range(_MAX_SEQUENCES if columns else 0):
-        row = _point(len(columns), request.number - 1, f'{request.seed}/sobol/{sequence}')
-        decisions = _decode(request.spec, columns, row)
-        if request.is_open(decisions):
+        row = _point(len(columns), context.number - 1, f'{context.seed}/sobol/{sequence}')
+        decisions = _decode(context.spec, columns, row)
+        if context.is_eligible(decisions):
             return decisions
-    return draw_open(request, request.rng())
+    return draw_eligible(context, context.rng())
 
 
 @per_spec

@@ -1,7 +1,7 @@
 """Random search."""
 
-from paxtune.algorithms.base import Algorithm, Request, Suggestion
-from paxtune.algorithms.encoding.sampling import draw_open
+from paxtune.algorithms.base import Algorithm, Suggestion, SuggestionContext
+from paxtune.algorithms.encoding.sampling import draw_eligible
 
 
 class RandomSearch(Algorithm):
@@ -13,9 +13,9 @@ class RandomSearch(Algorithm):
     Example:
         >>> import pyglove as pg
         >>> spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-4, 1e-2, 'log')))
-        >>> RandomSearch().suggest(Request(spec, 0, 1, list)).decisions
+        >>> RandomSearch().suggest(SuggestionContext(spec, 0, 1, list)).decisions
         {'rate': 0.00...}
     """
 
-    def suggest(self, request: Request) -> Suggestion:
-        return Suggestion(draw_open(request, request.rng()))
+    def suggest(self, context: SuggestionContext) -> Suggestion:
+        return Suggestion(draw_eligible(context, context.rng()))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyglove as pg
 
-from paxtune.algorithms import Algorithm, Request, Suggestion
+from paxtune.algorithms import Algorithm, Suggestion, SuggestionContext
 from paxtune.config.search import Search
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import MetricReward, Objectives
@@ -38,7 +38,7 @@ _OPEN = (TrialProto.State.REQUESTED, TrialProto.State.ACTIVE)
 class PyGloveAlgorithm(Algorithm):
     """Stands in a study whose trials `pg.sample` gets from a PyGlove algorithm."""
 
-    def suggest(self, request: Request) -> Suggestion:
+    def suggest(self, context: SuggestionContext) -> Suggestion:
         raise UserError(
             'search.algorithm: a PyGlove algorithm proposes the trials of this study. Go on with '
             "pg.sample(…, backend='paxtune', job_log_dir=…)."

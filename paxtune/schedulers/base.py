@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import pyglove as pg
 
-from paxtune.algorithms.base import Request
+from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import Reward
 from paxtune.search_space.decisions import Decisions
@@ -193,7 +193,11 @@ class Policy(Component):
         raise NotImplementedError(type(self).__name__)
 
     def next(
-        self, curves: Sequence[Curve], reward: Reward | None, request: Request, may_begin: bool
+        self,
+        curves: Sequence[Curve],
+        reward: Reward | None,
+        request: SuggestionContext,
+        may_begin: bool,
     ) -> Promote | Fork | Wait | None:
         """What somebody who has nothing to do is to do next.
 

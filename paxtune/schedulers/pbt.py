@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyglove as pg
 
-from paxtune.algorithms.base import Request
+from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Curve, Fork, Pause, Policy, Promote, Wait, reward_score
 from paxtune.schedulers.perturbation import names_of, numbers, perturbed
@@ -48,7 +48,7 @@ class PopulationBasedTraining(Policy):
         ...     return Curve(id, 'paused', measured, [10.0], 100.0, [10], made)
         >>> policy = PopulationBasedTraining(population_size=2, interval=10)
         >>> curves = [member(1, 0.5), member(2, 0.7)]
-        >>> request = Request(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0))), 0, 3, list)
+        >>> request = SuggestionContext(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0))), 0, 3, list)
         >>> fork = policy.next(curves, loss, request, may_begin=True)
         >>> fork.trial, fork.step, fork.replaces
         (1, 10, 2)
@@ -98,7 +98,11 @@ class PopulationBasedTraining(Policy):
         return Pause(f'reward {last.reward:.6g} at step {last.step}, in generation {reached}')
 
     def next(
-        self, curves: Sequence[Curve], reward: Reward | None, request: Request, may_begin: bool
+        self,
+        curves: Sequence[Curve],
+        reward: Reward | None,
+        request: SuggestionContext,
+        may_begin: bool,
     ) -> Promote | Fork | Wait | None:
         score = reward_score(self, reward)
         is_growing = len(curves) < self.population_size and not any(map(_went_on, curves))
@@ -131,7 +135,7 @@ class PopulationBasedTraining(Policy):
         num_forks: int,
         generation: int,
         score: Callable[[float], float],
-        request: Request,
+        request: SuggestionContext,
     ) -> Fork | None:
         """The next fork of a generation; None where all are made.
 
@@ -165,7 +169,9 @@ class PopulationBasedTraining(Policy):
         decisions = self._perturbed(parent.decisions, request, rng)
         return Fork(parent.id, parent.pauses[-1], decisions, child, told)
 
-    def _perturbed(self, parent: Decisions, request: Request, rng: random.Random) -> Decisions:
+    def _perturbed(
+        self, parent: Decisions, request: SuggestionContext, rng: random.Random
+    ) -> Decisions:
         for _ in range(_MAX_TRIES):
             made = perturbed(
                 request.spec,
@@ -175,7 +181,7 @@ class PopulationBasedTraining(Policy):
                 self.resample_probability,
                 self.decisions,
             )
-            if request.infeasible(made) is None:
+            if request.infeasibility_reason(made) is None:
                 return made
         return dict(parent)
 

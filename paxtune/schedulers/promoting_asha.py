@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from paxtune.algorithms.base import Request
+from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Curve, Pause, Promote, reward_score
 from paxtune.schedulers.rungs import Rungs, rung_at
@@ -29,7 +29,7 @@ class PromotingAsha(Rungs):
         ...     measured = [Measurement(10, {}, (value,))]
         ...     return Curve(id, 'paused', measured, [10.0], budget=100.0, pauses=[10])
         >>> curves = [curve(id, value) for id, value in enumerate((2.0, 1.0, 3.0), start=1)]
-        >>> request = Request(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0))), 0, 4, list)
+        >>> request = SuggestionContext(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0))), 0, 4, list)
         >>> PromotingAsha(min_budget=10).next(curves, loss, request, may_begin=True)
         Promote(trial=2, reason='number 1 of 3 trials at the rung of 10 steps')
     """
@@ -47,7 +47,11 @@ class PromotingAsha(Rungs):
         return Pause(f'reward {last.reward:.6g} at step {last.step}, at {self.named(rung)}')
 
     def next(
-        self, curves: Sequence[Curve], reward: Reward | None, request: Request, may_begin: bool
+        self,
+        curves: Sequence[Curve],
+        reward: Reward | None,
+        request: SuggestionContext,
+        may_begin: bool,
     ) -> Promote | None:
         rungs = self.ladder()
         waits = {

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias, overload
 
-from paxtune.algorithms.base import Algorithm, Exhausted, PastTrial, Request, Suggestion
+from paxtune.algorithms.base import Algorithm, Exhausted, Observation, Suggestion, SuggestionContext
 from paxtune.objectives.measurement import Measurement
 from paxtune.schedulers.base import Curve, Fork, Pause, Policy, Promote, Stop, Unit, Wait
 from paxtune.simulation.result import Progress, Run, SimulatedTrial
@@ -404,24 +404,24 @@ class _Study:
         self.curves[trial.id] = trial.curve
         return trial
 
-    def _request(self) -> Request:
-        return Request(self.table.spec, self.seed, len(self.trials) + 1, self._history)
+    def _request(self) -> SuggestionContext:
+        return SuggestionContext(self.table.spec, self.seed, len(self.trials) + 1, self._history)
 
-    def _history(self) -> list[PastTrial]:
+    def _history(self) -> list[Observation]:
         return [self._past(each) for each in self.trials.values()]
 
-    def _past(self, trial: _Trial) -> PastTrial:
+    def _past(self, trial: _Trial) -> Observation:
         made = (trial.id, trial.suggestion.decisions)
-        memo = trial.suggestion.memo
+        memo = trial.suggestion.algorithm_state
         reward: float | None = None
-        if self.algorithm.asks_ahead and trial.id in self._open:
+        if self.algorithm.prefetches and trial.id in self._open:
             # Suggestions are made of what was known when the newest trial began.
             count = self._open[trial.id]
             reward = None if count is None else trial.reward_of(count)
         elif trial.state == 'infeasible':
-            return PastTrial(*made, 'infeasible', memo=memo)
+            return Observation(*made, 'infeasible', algorithm_state=memo)
         elif trial.state in ('completed', 'stopped', 'paused'):
             reward = trial.reward
         if reward is None:
-            return PastTrial(*made, 'pending', memo=memo)
-        return PastTrial(*made, 'completed', (self.table.reward.score(reward),), memo)
+            return Observation(*made, 'pending', algorithm_state=memo)
+        return Observation(*made, 'completed', (self.table.reward.score(reward),), memo)

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from paxtune.algorithms import PastTrial
+from paxtune.algorithms import Observation
 from paxtune.objectives.shrinkage import mean, shrunk, standard_error
 
 if TYPE_CHECKING:
@@ -158,8 +158,8 @@ def ordinal(trials: Sequence['Trial'], number: int) -> int:
 
 
 def as_one(
-    trials: Sequence['Trial'], past: Sequence[PastTrial], wanted: int
-) -> Sequence[PastTrial]:
+    trials: Sequence['Trial'], past: Sequence[Observation], wanted: int
+) -> Sequence[Observation]:
     """What an algorithm sees: one trial for each decision, with the mean of its scores.
 
     It is completed as soon as one of its trials is, those that were stopped early included, and
@@ -179,11 +179,11 @@ def as_one(
     ]
 
 
-def _merged(first: PastTrial, trials: Sequence[PastTrial]) -> PastTrial:
+def _merged(first: Observation, trials: Sequence[Observation]) -> Observation:
     if len(trials) == 1:
         if trials[0] is first:
             return first
-        return dataclasses.replace(trials[0], id=first.id, memo=first.memo)
+        return dataclasses.replace(trials[0], id=first.id, algorithm_state=first.algorithm_state)
     scores = [trial.scores for trial in trials if trial.state == 'completed']
     if scores:
         return dataclasses.replace(first, state='completed', scores=_means(scores))

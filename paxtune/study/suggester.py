@@ -4,7 +4,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from paxtune.algorithms import Exhausted, PastTrial, Request, Suggestion
+from paxtune.algorithms import Exhausted, Observation, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.sampling import complete
 from paxtune.config.search import Search
 from paxtune.objectives.limits import violation
@@ -41,7 +41,7 @@ class Suggestions:
         self,
         space: Space,
         search: Search,
-        priors: Sequence[PastTrial],
+        priors: Sequence[Observation],
         read_trials: Callable[[], Sequence[Trial]],
     ) -> None:
         """Makes the suggestions of a study.
@@ -56,7 +56,7 @@ class Suggestions:
         self.algorithm = search.algorithm.resolved(space.spec, len(search.rewards))
         self._prior = space.parse(dict(search.prior), partial=True)
         self._read_trials = read_trials
-        self._past: dict[int, PastTrial] = {}
+        self._past: dict[int, Observation] = {}
         self._reasons: dict[object, str | None] = {}
 
     def next(self, number: int) -> tuple[Suggestion, dict[str, str]]:
@@ -167,9 +167,9 @@ class Suggestions:
             # A bug, or a signal, that came up while the model was traced: the trial will tell.
             return None
 
-    def request(self, number: int, ordinal: int | None = None) -> Request:
+    def request(self, number: int, ordinal: int | None = None) -> SuggestionContext:
         """What is asked for the trial of a number, which is the ordinal-th without repeats."""
-        return Request(
+        return SuggestionContext(
             self._space.spec,
             self._search.seed,
             number if ordinal is None else ordinal,
@@ -178,7 +178,7 @@ class Suggestions:
             self._prior,
         )
 
-    def _history(self, number: int) -> list[PastTrial]:
+    def _history(self, number: int) -> list[Observation]:
         with collected_later():
             trials, then = self._earlier(number)
             past = [_as_of(t, then[t.id]) if t.id in then else self._remember(t) for t in trials]
@@ -195,9 +195,9 @@ class Suggestions:
 
     def _open_then(self, trials: Sequence[Trial]) -> dict[int, int | None]:
         # As they were when the last of them began, whenever this is asked.
-        return prefetch.open_then(trials) if self.algorithm.asks_ahead else {}
+        return prefetch.open_then(trials) if self.algorithm.prefetches else {}
 
-    def _remember(self, trial: Trial) -> PastTrial:
+    def _remember(self, trial: Trial) -> Observation:
         known = self._past.get(trial.id)
         # One that has ended is the same object each time, unless another one took its number.
         if known is None or known.decisions is not trial.by_id:
@@ -205,16 +205,16 @@ class Suggestions:
         return known
 
 
-def _past(trial: Trial) -> PastTrial:
+def _past(trial: Trial) -> Observation:
     if trial.state == 'COMPLETED':
-        return PastTrial(trial.id, trial.by_id, 'completed', trial.scores, trial.memo)
+        return Observation(trial.id, trial.by_id, 'completed', trial.scores, trial.memo)
     if trial.state == 'INFEASIBLE':
-        return PastTrial(trial.id, trial.by_id, 'infeasible', memo=trial.memo)
+        return Observation(trial.id, trial.by_id, 'infeasible', algorithm_state=trial.memo)
     return _as_of(trial, trial.paused_at)
 
 
-def _as_of(trial: Trial, paused_at: int | None) -> PastTrial:
+def _as_of(trial: Trial, paused_at: int | None) -> Observation:
     """A trial that had not ended; one that is paused counts with what it has come to."""
     if paused_at is not None and (scores := trial.scores_at(paused_at)):
-        return PastTrial(trial.id, trial.by_id, 'completed', scores, trial.memo)
-    return PastTrial(trial.id, trial.by_id, 'pending', memo=trial.memo)
+        return Observation(trial.id, trial.by_id, 'completed', scores, trial.memo)
+    return Observation(trial.id, trial.by_id, 'pending', algorithm_state=trial.memo)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyglove as pg
 
-from paxtune.algorithms import PastTrial
+from paxtune.algorithms import Observation
 from paxtune.search_space.labels import label
 from paxtune.search_space.space import Space
 from paxtune.study.export import adopted, content, import_trials, rewards_of
@@ -62,10 +62,10 @@ def priors(sources: Sequence['Study'], space: Space, search: 'Search') -> list[d
     return found
 
 
-def past_trials(data: Sequence[Mapping[str, Any]]) -> list[PastTrial]:
+def past_trials(data: Sequence[Mapping[str, Any]]) -> list[Observation]:
     """What `priors` returned, as an algorithm sees it: with numbers up to 0, in their order."""
     return [
-        PastTrial(i + 1 - len(data), dict(each['decisions']), 'completed', tuple(each['scores']))
+        Observation(i + 1 - len(data), dict(each['decisions']), 'completed', tuple(each['scores']))
         for i, each in enumerate(data)
     ]
 

@@ -29,7 +29,7 @@ class NextTrial:
     def take(self) -> Trial | None:
         """The next trial to run: see `Study.suggest`."""
         trial = self._take()
-        if trial is not None and self._study.suggestions.algorithm.asks_ahead:
+        if trial is not None and self._study.suggestions.algorithm.prefetches:
             self._thread.begin()
         return trial
 
@@ -162,7 +162,7 @@ class NextTrial:
             self._study.store.write_study_notes({'exhausted': str(len(trials))})
             self._exhausted_at = len(trials)
             return None
-        notes = notes | {f'{MEMO}{key}': value for key, value in suggestion.memo.items()}
+        notes = notes | {f'{MEMO}{key}': value for key, value in suggestion.algorithm_state.items()}
         if suggestion.parent is not None and suggestion.parent > 0:
             notes = notes | {'parent': str(suggestion.parent)}
             if self._study.search.warm_start == 'parent':

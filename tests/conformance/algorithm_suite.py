@@ -11,7 +11,7 @@ from typing import Any
 import pyglove as pg
 import pytest
 
-from paxtune.algorithms import Algorithm, Exhausted, PastTrial, Request, Suggestion
+from paxtune.algorithms import Algorithm, Exhausted, Observation, Suggestion, SuggestionContext
 from paxtune.search_space.decisions import (
     Decisions,
     decide,
@@ -80,13 +80,15 @@ def merit(decisions: Decisions) -> float:
 
 def past(
     number: int, suggestion: Suggestion, infeasible: bool = False, num_objectives: int = 1
-) -> PastTrial:
+) -> Observation:
     """A trial that has ended."""
     decisions = suggestion.decisions
     if infeasible:
-        return PastTrial(number, decisions, 'infeasible', memo=suggestion.memo)
+        return Observation(
+            number, decisions, 'infeasible', algorithm_state=suggestion.algorithm_state
+        )
     scores = (merit(decisions), -merit(decisions), math.cos(merit(decisions)))[:num_objectives]
-    return PastTrial(number, decisions, 'completed', scores, suggestion.memo)
+    return Observation(number, decisions, 'completed', scores, suggestion.algorithm_state)
 
 
 def forbidden(decisions: Decisions) -> str | None:
@@ -105,13 +107,15 @@ Why = Callable[[Decisions], str | None]
 def ask(
     algorithm: Algorithm,
     spec: pg.DNASpec,
-    history: Sequence[PastTrial],
+    history: Sequence[Observation],
     seed: int = 0,
     infeasible: Why = _all_feasible,
 ) -> Suggestion:
-    """The trial after those of `history`."""
+    """The trial after those of `observations`."""
     number = max([trial.id for trial in history if trial.id > 0], default=0) + 1
-    return algorithm.suggest(Request(spec, seed, number, lambda: list(history), infeasible))
+    return algorithm.suggest(
+        SuggestionContext(spec, seed, number, lambda: list(history), infeasible)
+    )
 
 
 def run(
@@ -122,13 +126,13 @@ def run(
     infeasible: float = 0.2,
     constraint: Why = _all_feasible,
     num_objectives: int = 1,
-) -> list[PastTrial]:
+) -> list[Observation]:
     """A study of `count` trials, of which a share turns out `infeasible`.
 
     It ends when the space is exhausted.
     """
     rng = random.Random(seed)
-    history: list[PastTrial] = []
+    history: list[Observation] = []
     for number in range(1, count + 1):
         try:
             suggestion = ask(algorithm, spec, history, seed, constraint)
@@ -140,12 +144,12 @@ def run(
     return history
 
 
-def _check_parent(suggestion: Suggestion, history: Sequence[PastTrial]) -> None:
+def _check_parent(suggestion: Suggestion, history: Sequence[Observation]) -> None:
     completed = [trial.id for trial in history if trial.state == 'completed' and trial.id > 0]
     assert suggestion.parent is None or suggestion.parent in completed
 
 
-def _all(trials: Sequence[PastTrial]) -> set[tuple[tuple[str, int | float], ...]]:
+def _all(trials: Sequence[Observation]) -> set[tuple[tuple[str, int | float], ...]]:
     return {tuple(trial.decisions.items()) for trial in trials}
 
 
@@ -265,7 +269,7 @@ def check_scales(algorithm: Algorithm) -> None:
         return
     drawn = [ask(algorithm, spec, [], seed).decisions for seed in range(64)]
     if all(decisions == drawn[0] for decisions in drawn):  # It begins in the middle.
-        first = PastTrial(1, drawn[0], 'pending')
+        first = Observation(1, drawn[0], 'pending')
         drawn = [ask(algorithm, spec, [first], seed).decisions for seed in range(64)]
     if all(decisions == drawn[0] for decisions in drawn):  # It draws nothing, as a grid.
         drawn = [trial.decisions for trial in run(algorithm, spec, 64)]

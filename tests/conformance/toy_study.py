@@ -8,7 +8,7 @@ from typing import Any
 
 import pyglove as pg
 
-from paxtune.algorithms.base import Request
+from paxtune.algorithms.base import SuggestionContext
 from paxtune.algorithms.encoding.sampling import draw
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import Reward
@@ -185,8 +185,8 @@ class ToyStudy:
         self.trials[number] = trial = Toy(number, decisions, **fields)
         return trial
 
-    def _request(self) -> Request:
-        return Request(SPEC, 0, len(self.trials) + 1, list, refusal)
+    def _request(self) -> SuggestionContext:
+        return SuggestionContext(SPEC, 0, len(self.trials) + 1, list, refusal)
 
     def _next(self) -> Promote | Fork | Wait | None:
         curves, may_begin = self.curves(), len(self.trials) < self.num_trials

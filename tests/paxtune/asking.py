@@ -8,8 +8,8 @@ from typing import Any
 
 import pyglove as pg
 
-from paxtune.algorithms import Algorithm, Request, Suggestion
-from paxtune.algorithms.encoding.sampling import draw_open
+from paxtune.algorithms import Algorithm, Suggestion, SuggestionContext
+from paxtune.algorithms.encoding.sampling import draw_eligible
 from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward
 from paxtune.study.study import Study
@@ -28,17 +28,21 @@ class Digest(Algorithm):
     breaks_at: int | None = None
 
     @property
-    def asks_ahead(self) -> bool:
+    def prefetches(self) -> bool:
         return True
 
-    def suggest(self, request: Request) -> Suggestion:
+    def suggest(self, context: SuggestionContext) -> Suggestion:
         time.sleep(self.seconds)
-        if request.number == self.breaks_at:
+        if context.number == self.breaks_at:
             raise RuntimeError('this algorithm breaks')
-        told = [(t.id, dict(t.decisions), t.state, t.scores) for t in request.history]
-        decisions = draw_open(request, random.Random(repr((request.seed, request.number, told))))
-        seen = ' '.join(f'{trial.id}:{trial.state}' for trial in request.history)
-        return Suggestion(decisions, memo={'seen': seen, 'by': threading.current_thread().name})
+        told = [(t.id, dict(t.decisions), t.state, t.scores) for t in context.observations]
+        decisions = draw_eligible(
+            context, random.Random(repr((context.seed, context.number, told)))
+        )
+        seen = ' '.join(f'{trial.id}:{trial.state}' for trial in context.observations)
+        return Suggestion(
+            decisions, algorithm_state={'seen': seen, 'by': threading.current_thread().name}
+        )
 
 
 def Ahead() -> Any:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pyglove as pg
 
-from paxtune.algorithms import Algorithm, PastTrial
+from paxtune.algorithms import Algorithm, Observation
 from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import ask
 from trainer.symbolic.ranges import intv
@@ -40,11 +40,13 @@ def best_of(
     seed: int,
 ) -> float:
     """The best score of `count` trials."""
-    history: list[PastTrial] = []
+    history: list[Observation] = []
     for number in range(1, count + 1):
         suggestion = ask(algorithm, spec, history, seed)
         scores = (score(suggestion.decisions),)
         history.append(
-            PastTrial(number, suggestion.decisions, 'completed', scores, suggestion.memo)
+            Observation(
+                number, suggestion.decisions, 'completed', scores, suggestion.algorithm_state
+            )
         )
     return max(trial.scores[0] for trial in history)

@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 import pyglove as pg
 
-from paxtune.algorithms.base import Algorithm, PastTrial, Request, Suggestion
+from paxtune.algorithms.base import Algorithm, Observation, Suggestion, SuggestionContext
 from paxtune.algorithms.cma_es.distribution import Adapting, Told
-from paxtune.algorithms.encoding.sampling import draw_open
+from paxtune.algorithms.encoding.sampling import draw_eligible
 from trainer.symbolic.errors import UserError
 
 _MAX_TRIES = 100
@@ -68,28 +68,31 @@ class CMAES(Algorithm):
                 'search such a space.'
             )
 
-    def suggest(self, request: Request) -> Suggestion:
-        rng = request.rng()
-        if Adapting.num_columns(request.spec):
-            past = _Past(request, self)
-            adapting, memo = past.present()
-            suggestion = _draw(adapting, memo, request, rng)
+    def suggest(self, context: SuggestionContext) -> Suggestion:
+        rng = context.rng()
+        if Adapting.num_columns(context.spec):
+            past = _Past(context, self)
+            adapting, algorithm_state = past.present()
+            suggestion = _draw(adapting, algorithm_state, context, rng)
             if suggestion is None:
-                adapting, memo = past.another_run()
-                suggestion = _draw(adapting, memo, request, rng)
+                adapting, algorithm_state = past.another_run()
+                suggestion = _draw(adapting, algorithm_state, context, rng)
             if suggestion is not None:
                 return suggestion
-        return Suggestion(draw_open(request, rng))
+        return Suggestion(draw_eligible(context, rng))
 
 
 def _draw(
-    adapting: Adapting, memo: Mapping[str, str], request: Request, rng: random.Random
+    adapting: Adapting,
+    algorithm_state: Mapping[str, str],
+    context: SuggestionContext,
+    rng: random.Random,
 ) -> Suggestion | None:
     """The next of a generation; None where the distribution gives nothing that is open."""
     for _ in range(_MAX_TRIES):
         decisions, point = adapting.draw(rng.getrandbits(32))
-        if request.is_open(decisions):
-            return Suggestion(decisions, memo={**memo, 'point': point})
+        if context.is_eligible(decisions):
+            return Suggestion(decisions, algorithm_state={**algorithm_state, 'point': point})
     return None
 
 
@@ -102,12 +105,12 @@ class _Past:
     ran for long does not change what was made of the others.
     """
 
-    def __init__(self, request: Request, algorithm: CMAES) -> None:
-        self._request, self._algorithm = request, algorithm
-        self._by_id = {trial.id: trial for trial in request.history}
-        self._members: dict[_Generation, list[PastTrial]] = {}
-        for trial in request.history:
-            if trial.id > 0 and 'cma_generation' in trial.memo:
+    def __init__(self, context: SuggestionContext, algorithm: CMAES) -> None:
+        self._request, self._algorithm = context, algorithm
+        self._by_id = {trial.id: trial for trial in context.observations}
+        self._members: dict[_Generation, list[Observation]] = {}
+        for trial in context.observations:
+            if trial.id > 0 and 'cma_generation' in trial.algorithm_state:
                 self._members.setdefault(_generation(trial), []).append(trial)
         self._run, self._last = max(self._members, default=(0, 0))
 
@@ -155,22 +158,22 @@ class _Past:
         return int(first * 2 ** min(run, _MOST_DOUBLINGS))
 
     def _best_known(self) -> list[int]:
-        completed = [trial for trial in self._request.history if trial.scores]
+        completed = [trial for trial in self._request.observations if trial.scores]
         return [max(completed, key=lambda trial: trial.scores).id] if completed else []
 
 
-def _result(trial: PastTrial) -> Told:
-    return Told(trial.memo['point'], trial.score if trial.scores else None)
+def _result(trial: Observation) -> Told:
+    return Told(trial.algorithm_state['point'], trial.score if trial.scores else None)
 
 
 def _memo(run: int, number: int, told: Sequence[int]) -> dict[str, str]:
     return {'cma_generation': f'{run}.{number}', 'told': ' '.join(map(str, told))}
 
 
-def _generation(trial: PastTrial) -> _Generation:
-    run, number = trial.memo['cma_generation'].split('.')
+def _generation(trial: Observation) -> _Generation:
+    run, number = trial.algorithm_state['cma_generation'].split('.')
     return int(run), int(number)
 
 
-def _told(trial: PastTrial) -> list[int]:
-    return [int(each) for each in trial.memo['told'].split()]
+def _told(trial: Observation) -> list[int]:
+    return [int(each) for each in trial.algorithm_state['told'].split()]

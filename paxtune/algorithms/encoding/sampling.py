@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pyglove as pg
 
-from paxtune.algorithms.base import Exhausted, Request
+from paxtune.algorithms.base import Exhausted, SuggestionContext
 from paxtune.algorithms.encoding.scaling import from_share, to_share
 from paxtune.search_space.decisions import (
     Decisions,
@@ -42,7 +42,7 @@ def draw_point(point: Point, rng: random.Random) -> list[int] | float:
     return sorted(chosen) if point.sorted else chosen
 
 
-def draw_open(request: Request, rng: random.Random) -> Decisions:
+def draw_eligible(context: SuggestionContext, rng: random.Random) -> Decisions:
     """Decisions at random that no earlier trial has and that are feasible.
 
     Raises:
@@ -51,26 +51,26 @@ def draw_open(request: Request, rng: random.Random) -> Decisions:
     """
     refused: Counter[str] = Counter()
     for _ in range(_MAX_DRAWS):
-        decisions = draw(request.spec, rng)
+        decisions = draw(context.spec, rng)
         # A float drawn from a range does not come twice: no need to read the history.
         holds_float = any(isinstance(value, float) for value in decisions.values())
-        if holds_float or not request.seen(decisions):
-            reason = request.infeasible(decisions)
+        if holds_float or not context.seen(decisions):
+            reason = context.infeasibility_reason(decisions)
             if reason is None:
                 return decisions
             refused[reason] += 1
             if refused.total() == _MAX_INFEASIBLE:
                 break
-        if request.size is not None and request.num_closed >= request.size:
+        if context.size is not None and context.num_ineligible >= context.size:
             raise Exhausted
     hardly_any = refused.total() == _MAX_INFEASIBLE
-    if request.size is None or (hardly_any and request.size > _MAX_LOOKED_AT):
+    if context.size is None or (hardly_any and context.size > _MAX_LOOKED_AT):
         raise _nothing_found(refused)
     # Nearly all of the space was tried or is infeasible: take the first of the rest.
-    return first_open(request, _MAX_LOOKED_AT)
+    return first_eligible(context, _MAX_LOOKED_AT)
 
 
-def first_open(request: Request, max_infeasible: int | None = None) -> Decisions:
+def first_eligible(context: SuggestionContext, max_infeasible: int | None = None) -> Decisions:
     """The first decisions, in the order of a finite space, that are open.
 
     Raises:
@@ -78,10 +78,10 @@ def first_open(request: Request, max_infeasible: int | None = None) -> Decisions
         UserError: none were found before `max_infeasible` that are infeasible.
     """
     refused: Counter[str] = Counter()
-    for decisions in enumerate_decisions(request.spec):
-        if request.seen(decisions):
+    for decisions in enumerate_decisions(context.spec):
+        if context.seen(decisions):
             continue
-        reason = request.infeasible(decisions)
+        reason = context.infeasibility_reason(decisions)
         if reason is None:
             return decisions
         refused[reason] += 1

@@ -6,11 +6,11 @@ from typing import TypeAlias
 
 import pyglove as pg
 
-from paxtune.algorithms.base import Algorithm, PastTrial, Request, Suggestion
+from paxtune.algorithms.base import Algorithm, Observation, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.sampling import num_changeable
 from paxtune.algorithms.evolution.crossover import Crossover, UniformCrossover
 from paxtune.algorithms.evolution.mutations import ChangeOneDecision, Mutation
-from paxtune.algorithms.quasi_random import spread_open
+from paxtune.algorithms.quasi_random import draw_quasi_random
 from paxtune.objectives.pareto import crowding, ranks
 from paxtune.search_space.decisions import Decisions
 from trainer.symbolic.errors import UserError
@@ -62,21 +62,21 @@ class NSGA2(Algorithm):
         self.mutation.check_space(spec)
         self.crossover.check_space(spec)
 
-    def suggest(self, request: Request) -> Suggestion:
-        completed = [trial for trial in request.history if trial.scores]
+    def suggest(self, context: SuggestionContext) -> Suggestion:
+        completed = [trial for trial in context.observations if trial.scores]
         if len(completed) < self.population_size:
-            return Suggestion(spread_open(request))
-        rng = request.rng()
+            return Suggestion(draw_quasi_random(context))
+        rng = context.rng()
         population, fitness = _survivors(completed, self.population_size)
         for _ in range(_MAX_TRIES):
             parents = [_winner(population, fitness, rng) for _ in range(2)]
-            child = self._child(request.spec, parents, rng)
-            if request.is_open(child):
+            child = self._child(context.spec, parents, rng)
+            if context.is_eligible(child):
                 return Suggestion(child, next((each.id for each in parents if each.id > 0), None))
-        return Suggestion(spread_open(request))
+        return Suggestion(draw_quasi_random(context))
 
     def _child(
-        self, spec: pg.DNASpec, parents: Sequence[PastTrial], rng: random.Random
+        self, spec: pg.DNASpec, parents: Sequence[Observation], rng: random.Random
     ) -> Decisions:
         child = parents[0].decisions
         if rng.random() < self.crossover_rate:
@@ -88,8 +88,8 @@ class NSGA2(Algorithm):
 
 
 def _survivors(
-    trials: Sequence[PastTrial], size: int
-) -> tuple[Sequence[PastTrial], Sequence[_Fitness]]:
+    trials: Sequence[Observation], size: int
+) -> tuple[Sequence[Observation], Sequence[_Fitness]]:
     """The best trials, and their fitness among each other.
 
     They are found in passes over a few trials each, since the memory that ranks take grows with the
@@ -105,7 +105,7 @@ def _survivors(
     return kept, fitness
 
 
-def _fitness(trials: Sequence[PastTrial]) -> list[_Fitness]:
+def _fitness(trials: Sequence[Observation]) -> list[_Fitness]:
     points = [trial.scores for trial in trials]
     ranked = ranks(points)
     found: list[_Fitness] = [(0, 0.0)] * len(points)
@@ -118,8 +118,8 @@ def _fitness(trials: Sequence[PastTrial]) -> list[_Fitness]:
 
 
 def _winner(
-    population: Sequence[PastTrial], fitness: Sequence[_Fitness], rng: random.Random
-) -> PastTrial:
+    population: Sequence[Observation], fitness: Sequence[_Fitness], rng: random.Random
+) -> Observation:
     """Of two trials, the better one; of equals the first that was drawn."""
     drawn = rng.sample(range(len(population)), 2)
     return population[max(drawn, key=lambda index: fitness[index])]

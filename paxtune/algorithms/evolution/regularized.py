@@ -7,11 +7,11 @@ from typing import Literal
 
 import pyglove as pg
 
-from paxtune.algorithms.base import Algorithm, PastTrial, Request, Suggestion
-from paxtune.algorithms.encoding.sampling import draw_open
+from paxtune.algorithms.base import Algorithm, Observation, Suggestion, SuggestionContext
+from paxtune.algorithms.encoding.sampling import draw_eligible
 from paxtune.algorithms.evolution.crossover import Crossover
 from paxtune.algorithms.evolution.mutations import ChangeOneDecision, Mutation
-from paxtune.algorithms.quasi_random import spread_open
+from paxtune.algorithms.quasi_random import draw_quasi_random
 from paxtune.objectives.pareto import crowding, ranks
 from trainer.symbolic.errors import UserError
 
@@ -62,9 +62,9 @@ class RegularizedEvolution(Algorithm):
         if self.crossover is not None:
             self.crossover.check_space(spec)
 
-    def suggest(self, request: Request) -> Suggestion:
-        rng = request.rng()
-        completed = [trial for trial in request.history if trial.scores]
+    def suggest(self, context: SuggestionContext) -> Suggestion:
+        rng = context.rng()
+        completed = [trial for trial in context.observations if trial.scores]
         population = completed[-self.population_size :]
         grown = len(population) == self.population_size
         fitness = _fitness(population) if grown else []
@@ -73,26 +73,26 @@ class RegularizedEvolution(Algorithm):
             origin = parent.decisions
             if self.crossover is not None and rng.random() < self.crossover_rate:
                 other = self._winner(population, fitness, rng)
-                origin = self.crossover.cross(request.spec, origin, other.decisions, rng)
-            child = self.mutation.mutate(request.spec, origin, rng)
-            if child is not None and request.is_open(child):
+                origin = self.crossover.cross(context.spec, origin, other.decisions, rng)
+            child = self.mutation.mutate(context.spec, origin, rng)
+            if child is not None and context.is_eligible(child):
                 return Suggestion(child, parent.id if parent.id > 0 else None)
         # The population is small, or all around it was tried.
         spread = self.first == 'quasi_random' and not grown
-        return Suggestion(spread_open(request) if spread else draw_open(request, rng))
+        return Suggestion(draw_quasi_random(context) if spread else draw_eligible(context, rng))
 
     def _winner(
         self,
-        population: Sequence[PastTrial],
+        population: Sequence[Observation],
         fitness: Sequence[tuple[float, ...]],
         rng: random.Random,
-    ) -> PastTrial:
+    ) -> Observation:
         drawn = rng.sample(range(len(population)), self.tournament_size)
         # Of equals the oldest wins, in whatever order they were drawn.
         return population[max(drawn, key=lambda index: (fitness[index], -index))]
 
 
-def _fitness(population: Sequence[PastTrial]) -> list[tuple[float, ...]]:
+def _fitness(population: Sequence[Observation]) -> list[tuple[float, ...]]:
     """What to compare trials by: the score, or the front that it stands on, then the room there."""
     points = [trial.scores for trial in population]
     if len(points[0]) == 1:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyglove as pg
 
-from paxtune.algorithms.base import Algorithm, PastTrial, Request, Suggestion
-from paxtune.algorithms.encoding.sampling import draw_open
+from paxtune.algorithms.base import Algorithm, Observation, Suggestion, SuggestionContext
+from paxtune.algorithms.encoding.sampling import draw_eligible
 from paxtune.algorithms.external import import_path
 from paxtune.algorithms.external.vizier_problem import FlatProblem, designers_jax
 from paxtune.search_space.decisions import Decisions
@@ -35,7 +35,7 @@ class Eagle(Algorithm):
 
     Example:
         >>> spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-4, 1e-2, 'log')))
-        >>> Eagle().suggest(Request(spec, 0, 1, list)).decisions
+        >>> Eagle().suggest(SuggestionContext(spec, 0, 1, list)).decisions
         {'rate': 0.00...}
     """
 
@@ -46,19 +46,19 @@ class Eagle(Algorithm):
                 'RegularizedEvolution searches for several, RandomSearch without any.'
             )
 
-    def suggest(self, request: Request) -> Suggestion:
-        problem = FlatProblem(request.spec, 1)
+    def suggest(self, context: SuggestionContext) -> Suggestion:
+        problem = FlatProblem(context.spec, 1)
         if not len(problem):
-            return Suggestion(draw_open(request, request.rng()))
+            return Suggestion(draw_eligible(context, context.rng()))
         with designers_jax():
-            swarm = _Swarm(problem, request)
-            swarm.restore(request.history)
+            swarm = _Swarm(problem, context)
+            swarm.restore(context.observations)
             for _ in range(_MAX_TRIES):
                 decisions, fly = swarm.suggest()
-                if request.is_open(decisions):
-                    return Suggestion(decisions, memo={_FLY: fly, _POOL: swarm.dump()})
-        memo = {_POOL: swarm.dump()}
-        return Suggestion(draw_open(request, request.rng()), memo=memo)
+                if context.is_eligible(decisions):
+                    return Suggestion(decisions, algorithm_state={_FLY: fly, _POOL: swarm.dump()})
+        algorithm_state = {_POOL: swarm.dump()}
+        return Suggestion(draw_eligible(context, context.rng()), algorithm_state=algorithm_state)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,37 +81,41 @@ class _Fly:
 class _Swarm:
     """Vizier's designer for one suggestion, and the way from and to notes."""
 
-    def __init__(self, problem: FlatProblem, request: Request) -> None:
+    def __init__(self, problem: FlatProblem, context: SuggestionContext) -> None:
         from vizier._src.algorithms.designers.eagle_strategy.eagle_strategy import (
             EagleStrategyDesigner,
         )
         from vizier.pyvizier.converters import embedder
 
-        self._problem, self._number = problem, request.number
-        self._seed = import_path.seed_of(request.seed)
-        seed = import_path.seed_of(request.seed, request.number)
+        self._problem, self._number = problem, context.number
+        self._seed = import_path.seed_of(context.seed)
+        seed = import_path.seed_of(context.seed, context.number)
         self._rng_state = json.dumps(np.random.default_rng(seed).bit_generator.state)
         self._scaler = embedder.ProblemAndTrialsScaler(problem.statement)
         self._designer = EagleStrategyDesigner(problem.statement, seed=self._seed)
         self._trials: dict[str, int] = {}
         self._pending: list[int] = []
 
-    def restore(self, history: Sequence[PastTrial]) -> None:
+    def restore(self, observations: Sequence[Observation]) -> None:
         """Brings the swarm to where it is after a history."""
-        by_id = {trial.id: trial for trial in history}
-        self._pending = [trial.id for trial in history if trial.state == 'pending']
-        noted = next((t for t in reversed(history) if t.id > 0 and _POOL in t.memo), None)
-        state = json.loads(noted.memo[_POOL]) if noted else None
+        by_id = {trial.id: trial for trial in observations}
+        self._pending = [trial.id for trial in observations if trial.state == 'pending']
+        noted = next(
+            (t for t in reversed(observations) if t.id > 0 and _POOL in t.algorithm_state), None
+        )
+        state = json.loads(noted.algorithm_state[_POOL]) if noted else None
         flies = [_Fly(*fly) for fly in state['flies']] if state else []
         if state and all(fly.trial in by_id and by_id[fly.trial].scores for fly in flies):
             assert noted is not None
             untold = {*state['pending'], noted.id}
-            new = [trial for trial in history if trial.id in untold or trial.id > noted.id]
+            new = [trial for trial in observations if trial.id in untold or trial.id > noted.id]
             capacity, last, next_id = state['capacity'], state['last'], state['next']
         else:  # At the start, or where a trial is gone.
-            flies, new = [], list(history)
+            flies, new = [], list(observations)
             capacity, last = self._capacity(), 0
-            next_id = 1 + max((int(trial.memo.get(_FLY, -1)) for trial in history), default=-1)
+            next_id = 1 + max(
+                (int(trial.algorithm_state.get(_FLY, -1)) for trial in observations), default=-1
+            )
         pool = {str(fly.id): self._loaded(fly, by_id[fly.trial]) for fly in flies}
         self._load({'capacity': capacity, '_last_id': last, '_max_fly_id': next_id, '_pool': pool})
         self._tell([trial for trial in new if trial.state != 'pending'])
@@ -119,7 +123,7 @@ class _Swarm:
     def _capacity(self) -> int:
         return int(self._dumped()['capacity'])
 
-    def _loaded(self, fly: _Fly, trial: PastTrial) -> dict[str, Any]:
+    def _loaded(self, fly: _Fly, trial: Observation) -> dict[str, Any]:
         (scaled,) = self._scaler.map([self._problem.trial(trial, 1)])
         shown = {
             'parameters': scaled.parameters.as_dict(),
@@ -148,14 +152,14 @@ class _Swarm:
         halton['skip_points'] = str(_SKIPPED + self._number - 1)
         self._designer.load(metadata)
 
-    def _tell(self, ended: Sequence[PastTrial]) -> None:
+    def _tell(self, ended: Sequence[Observation]) -> None:
         from vizier import algorithms as vza
 
         made = []
         for i, trial in enumerate(ended):
             made.append(self._problem.trial(trial, i + 1))
-            if _FLY in trial.memo:
-                made[-1].metadata.ns('eagle')['parent_fly_id'] = trial.memo[_FLY]
+            if _FLY in trial.algorithm_state:
+                made[-1].metadata.ns('eagle')['parent_fly_id'] = trial.algorithm_state[_FLY]
         for trial, scaled in zip(ended, self._scaler.map(made), strict=True):
             if trial.scores:
                 shown = {'parameters': scaled.parameters.as_dict(), 'objective': trial.scores[0]}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyglove as pg
 
-from paxtune.algorithms.base import Algorithm, Exhausted, Request, Suggestion
-from paxtune.algorithms.encoding.sampling import draw_open
+from paxtune.algorithms.base import Algorithm, Exhausted, Suggestion, SuggestionContext
+from paxtune.algorithms.encoding.sampling import draw_eligible
 from paxtune.algorithms.external import import_path
 from paxtune.algorithms.external.pyglove_replay import (
     Replay,
@@ -58,7 +58,7 @@ class DnaGenerator(Algorithm):
     Example:
         >>> spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-4, 1e-2, 'log')))
         >>> neat = DnaGenerator('pyglove.evolution.neat', {'population_size': 20})
-        >>> neat.suggest(Request(spec, 0, 1, list)).decisions
+        >>> neat.suggest(SuggestionContext(spec, 0, 1, list)).decisions
         {'rate': 0.00...}
     """
 
@@ -98,19 +98,19 @@ class DnaGenerator(Algorithm):
                 'RegularizedEvolution search any.'
             ) from error
 
-    def suggest(self, request: Request) -> Suggestion:
-        key = to_json_text(self), request.seed
+    def suggest(self, context: SuggestionContext) -> Suggestion:
+        key = to_json_text(self), context.seed
         with _replays_lock:
             replay = _replays.pop(key, None)
         try:
-            steps = steps_of(request.history)
-            if replay is None or not replay.leads_to(request.spec, steps):
-                replay = Replay(self._made(request.seed), request.spec)
+            steps = steps_of(context.observations)
+            if replay is None or not replay.leads_to(context.spec, steps):
+                replay = Replay(self._made(context.seed), context.spec)
             replay.go(steps)
         except Unrepeatable:
-            seed = import_path.seed_of(request.seed, request.number)
-            replay = recovered(self._made(seed), request)
-        suggestion = self._next(replay, request)
+            seed = import_path.seed_of(context.seed, context.number)
+            replay = recovered(self._made(seed), context)
+        suggestion = self._next(replay, context)
         if not replay.is_recovered:
             with _replays_lock:
                 _replays[key] = replay
@@ -118,7 +118,7 @@ class DnaGenerator(Algorithm):
                     del _replays[next(iter(_replays))]
         return suggestion
 
-    def _next(self, replay: Replay, request: Request) -> Suggestion:
+    def _next(self, replay: Replay, context: SuggestionContext) -> Suggestion:
         told = replay.told_last
         for count in range(1, _MAX_TRIES + 1):
             try:
@@ -127,15 +127,15 @@ class DnaGenerator(Algorithm):
                 raise Exhausted from None
             if dna is None:
                 break
-            decisions = from_dna(request.spec, dna)
-            if request.is_open(decisions):
-                memo = memo_of(told, count, dna, replay.is_recovered)
-                replay.note(request.number, decisions, memo, dna)
-                return Suggestion(decisions, memo=memo)
-        memo = memo_of(told, count, None, replay.is_recovered)
-        decisions = draw_open(request, request.rng())
-        replay.note(request.number, decisions, memo, None)
-        return Suggestion(decisions, memo=memo)
+            decisions = from_dna(context.spec, dna)
+            if context.is_eligible(decisions):
+                algorithm_state = memo_of(told, count, dna, replay.is_recovered)
+                replay.note(context.number, decisions, algorithm_state, dna)
+                return Suggestion(decisions, algorithm_state=algorithm_state)
+        algorithm_state = memo_of(told, count, None, replay.is_recovered)
+        decisions = draw_eligible(context, context.rng())
+        replay.note(context.number, decisions, algorithm_state, None)
+        return Suggestion(decisions, algorithm_state=algorithm_state)
 
     def _made(self, seed: int) -> pg.DNAGenerator:
         make = import_path.find(self.generator, pg.DNAGenerator, 'search.algorithm.generator')

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import pyglove as pg
 
-from paxtune.algorithms.base import PastTrial, Request
+from paxtune.algorithms.base import Observation, SuggestionContext
 from paxtune.search_space.decisions import Decisions, from_dna, to_dna
 
 TOLD, PROPOSALS, METADATA, RECOVERED = 'told', 'proposals', 'metadata', 'recovered'
@@ -57,31 +57,31 @@ class Ask:
 Step: TypeAlias = Tell | Ask
 
 
-def steps_of(history: Sequence[PastTrial]) -> list[Step]:
+def steps_of(observations: Sequence[Observation]) -> list[Step]:
     """What to tell and to ask a new generator, to bring it to where it is after a history.
 
     Raises:
         Unrepeatable: a trial that it was told of is gone, or a trial says that it is so.
     """
-    completed = {trial.id: trial for trial in history if trial.scores}
+    completed = {trial.id: trial for trial in observations if trial.scores}
     untold, steps = dict(completed), list[Step]()
     for id_ in [id_ for id_ in completed if id_ <= 0]:  # Of earlier studies: known at the start.
         steps.append(_tell(untold.pop(id_)))
-    for trial in history:
-        if PROPOSALS not in trial.memo or trial.id <= 0:
+    for trial in observations:
+        if PROPOSALS not in trial.algorithm_state or trial.id <= 0:
             continue
-        if RECOVERED in trial.memo:
+        if RECOVERED in trial.algorithm_state:
             raise Unrepeatable
-        for id_ in map(int, trial.memo.get(TOLD, '').split()):
+        for id_ in map(int, trial.algorithm_state.get(TOLD, '').split()):
             if id_ not in untold:
                 raise Unrepeatable
             steps.append(_tell(untold.pop(id_)))
-        count = int(trial.memo[PROPOSALS])
-        steps.append(Ask(trial.id, trial.decisions, count, METADATA in trial.memo))
+        count = int(trial.algorithm_state[PROPOSALS])
+        steps.append(Ask(trial.id, trial.decisions, count, METADATA in trial.algorithm_state))
     return steps + [_tell(trial) for trial in untold.values()]
 
 
-def _tell(trial: PastTrial) -> Tell:
+def _tell(trial: Observation) -> Tell:
     return Tell(trial.id, trial.decisions, trial.scores)
 
 
@@ -96,10 +96,10 @@ def memo_of(
         dna: its proposal; None where the trial was drawn at random.
         is_recovered: whether its state could not be repeated.
     """
-    memo = {TOLD: ' '.join(map(str, told)), PROPOSALS: str(count)}
+    algorithm_state = {TOLD: ' '.join(map(str, told)), PROPOSALS: str(count)}
     if dna is not None:
-        memo[METADATA] = json.dumps(_scalars(dict(dna.metadata.sym_items())))
-    return memo | {RECOVERED: 'true'} if is_recovered else memo
+        algorithm_state[METADATA] = json.dumps(_scalars(dict(dna.metadata.sym_items())))
+    return algorithm_state | {RECOVERED: 'true'} if is_recovered else algorithm_state
 
 
 def _scalars(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,29 +185,33 @@ class Replay:
         return found[::-1]
 
     def note(
-        self, number: int, decisions: Decisions, memo: Mapping[str, str], dna: pg.DNA | None
+        self,
+        number: int,
+        decisions: Decisions,
+        algorithm_state: Mapping[str, str],
+        dna: pg.DNA | None,
     ) -> None:
         """Notes that the generator was asked, with what came of it."""
-        self._steps.append(Ask(number, decisions, int(memo[PROPOSALS]), dna is not None))
+        self._steps.append(Ask(number, decisions, int(algorithm_state[PROPOSALS]), dna is not None))
         if dna is not None:
             self._dnas[number] = dna
 
 
-def recovered(generator: pg.DNAGenerator, request: Request) -> Replay:
+def recovered(generator: pg.DNAGenerator, context: SuggestionContext) -> Replay:
     """A generator that was shown all trials, in PyGlove's way for what cannot be repeated."""
-    replay = Replay(generator, request.spec)
+    replay = Replay(generator, context.spec)
     replay.is_recovered = True
     shown = []
-    for trial in request.history:
+    for trial in context.observations:
         reward = _reward(generator, trial.scores) if trial.scores else None
-        if METADATA in trial.memo and trial.id > 0:
-            dna = to_dna(request.spec, trial.decisions)
-            for name, value in _scalars(json.loads(trial.memo[METADATA])).items():
+        if METADATA in trial.algorithm_state and trial.id > 0:
+            dna = to_dna(context.spec, trial.decisions)
+            for name, value in _scalars(json.loads(trial.algorithm_state[METADATA])).items():
                 dna.set_metadata(name, value)
             shown.append((dna, reward))
         elif reward is not None:
             step = _tell(trial)
-            shown.append((_foreign(generator, request.spec, step), reward))
+            shown.append((_foreign(generator, context.spec, step), reward))
     generator.recover(shown)
     return replay
 

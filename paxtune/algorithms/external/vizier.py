@@ -4,8 +4,8 @@ from typing import Any
 
 import pyglove as pg
 
-from paxtune.algorithms.base import Algorithm, Request, Suggestion
-from paxtune.algorithms.encoding.sampling import draw_open
+from paxtune.algorithms.base import Algorithm, Suggestion, SuggestionContext
+from paxtune.algorithms.encoding.sampling import draw_eligible
 from paxtune.algorithms.external import import_path
 from paxtune.algorithms.external.vizier_problem import (
     METADATA,
@@ -71,21 +71,21 @@ class VizierDesigner(Algorithm):
                     'RegularizedEvolution can.'
                 ) from error
 
-    def suggest(self, request: Request) -> Suggestion:
-        scores = (trial.scores for trial in request.history if trial.scores)
-        problem = FlatProblem(request.spec, len(next(scores, (0.0,))))
+    def suggest(self, context: SuggestionContext) -> Suggestion:
+        scores = (trial.scores for trial in context.observations if trial.scores)
+        problem = FlatProblem(context.spec, len(next(scores, (0.0,))))
         if len(problem):
-            seed = import_path.seed_of(request.seed, request.number)
+            seed = import_path.seed_of(context.seed, context.number)
             with designers_jax():
                 designer = self._made(self._maker(), problem, seed)
-                _show(designer, *problem.trials(request.history))
+                _show(designer, *problem.trials(context.observations))
                 for _ in range(_MAX_TRIES):
                     for suggestion in designer.suggest(1):
                         decisions = problem.decisions(suggestion.parameters.as_dict())
-                        if request.is_open(decisions):
-                            memo = {METADATA: metadata_text(suggestion.metadata)}
-                            return Suggestion(decisions, memo=memo)
-        return Suggestion(draw_open(request, request.rng()))
+                        if context.is_eligible(decisions):
+                            algorithm_state = {METADATA: metadata_text(suggestion.metadata)}
+                            return Suggestion(decisions, algorithm_state=algorithm_state)
+        return Suggestion(draw_eligible(context, context.rng()))
 
     def _maker(self) -> Any:
         from vizier import algorithms as vza

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyglove as pg
 
-from paxtune.algorithms.base import PastTrial
+from paxtune.algorithms.base import Observation
 from paxtune.algorithms.encoding.scaling import from_share, to_share
 from paxtune.algorithms.encoding.unit_cube import Feature, FlatSpace
 from paxtune.search_space.decisions import Decisions, is_integer, numeric_candidates, places, points
@@ -132,28 +132,28 @@ class FlatProblem:
         numbers = self._numbers[feature.id]
         return min(feature.order, key=lambda index: abs(numbers[index] - value))
 
-    def trials(self, history: Sequence[PastTrial]) -> tuple[list[Any], list[Any]]:
+    def trials(self, observations: Sequence[Observation]) -> tuple[list[Any], list[Any]]:
         """The trials of a history for `Designer.update`: `vz.Trial`s that have ended, and others.
 
         Their numbers are those of the history, or counted from 1 where trials of earlier studies
         are among them. A second lies between one trial and the next.
         """
-        first = min((trial.id for trial in history), default=1)
+        first = min((trial.id for trial in observations), default=1)
         offset = min(first - 1, 0)
         ended: list[Any] = []
         active: list[Any] = []
-        for trial in history:
+        for trial in observations:
             made = self.trial(trial, trial.id - offset)
             (active if trial.state == 'pending' else ended).append(made)
         return ended, active
 
-    def trial(self, trial: PastTrial, number: int) -> Any:
+    def trial(self, trial: Observation, number: int) -> Any:
         """A `vz.Trial`."""
         from vizier import pyvizier as vz
 
         start = _START + datetime.timedelta(seconds=number)
         made = vz.Trial(self.parameters(trial.decisions), id=number, creation_time=start)
-        for namespace, key, value in json.loads(trial.memo.get(METADATA, '[]')):
+        for namespace, key, value in json.loads(trial.algorithm_state.get(METADATA, '[]')):
             made.metadata.abs_ns(vz.Namespace.decode(namespace))[key] = value
         if trial.state == 'infeasible':
             made.complete(vz.Measurement(), infeasibility_reason='infeasible')

@@ -5,10 +5,10 @@ from typing import Literal
 import numpy as np
 import pyglove as pg
 
-from paxtune.algorithms.base import Algorithm, Request, Suggestion
-from paxtune.algorithms.encoding.sampling import draw, draw_open
+from paxtune.algorithms.base import Algorithm, Suggestion, SuggestionContext
+from paxtune.algorithms.encoding.sampling import draw, draw_eligible
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
-from paxtune.algorithms.quasi_random import spread_open
+from paxtune.algorithms.quasi_random import draw_quasi_random
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.labels import path
 from trainer.symbolic.errors import UserError
@@ -53,7 +53,7 @@ class GPBandit(Algorithm):
             raise ValueError(f'prior_strength must be at least 0: {self.prior_strength}')
 
     @property
-    def asks_ahead(self) -> bool:
+    def prefetches(self) -> bool:
         return True
 
     @property
@@ -80,26 +80,26 @@ class GPBandit(Algorithm):
                     f'{_MOST_CANDIDATES} candidates; there are {len(feature.order)}. {others}'
                 )
 
-    def suggest(self, request: Request) -> Suggestion:
-        space = FlatSpace(request.spec)
-        completed = [trial for trial in request.history if trial.state == 'completed']
-        begun = [trial for trial in request.history if trial.state != 'infeasible']
+    def suggest(self, context: SuggestionContext) -> Suggestion:
+        space = FlatSpace(context.spec)
+        completed = [trial for trial in context.observations if trial.state == 'completed']
+        begun = [trial for trial in context.observations if trial.state != 'infeasible']
         initial = self.num_initial or min(max(len(space) + 1, 5), 10)
         if len(begun) < initial or len(completed) < 2:
-            return Suggestion(_initial(request, space))
+            return Suggestion(_initial(context, space))
         # Imported here: it imports JAX, and a search that only draws has no use for it.
         from paxtune.algorithms.gp.search import best
 
-        decisions = best(request, space, self.acquisition, self.prior_strength)
-        return Suggestion(draw_open(request, request.rng()) if decisions is None else decisions)
+        decisions = best(context, space, self.acquisition, self.prior_strength)
+        return Suggestion(draw_eligible(context, context.rng()) if decisions is None else decisions)
 
 
-def _initial(request: Request, space: FlatSpace) -> Decisions:
+def _initial(context: SuggestionContext, space: FlatSpace) -> Decisions:
     """Quasi-random decisions; the numbers of the first trial are in the middle of their ranges."""
-    if request.number == 1:
-        row = np.nan_to_num(space.encode(draw(request.spec, request.rng())), nan=0.5)
+    if context.number == 1:
+        row = np.nan_to_num(space.encode(draw(context.spec, context.rng())), nan=0.5)
         is_number = [feature.kind != 'category' for feature in space.features]
         middle = space.decode(np.where(is_number, 0.5, row))
-        if request.is_open(middle):
+        if context.is_eligible(middle):
             return middle
-    return spread_open(request)
+    return draw_quasi_random(context)

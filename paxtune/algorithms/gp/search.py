@@ -7,7 +7,7 @@ from typing import Literal
 import jax
 import numpy as np
 
-from paxtune.algorithms.base import PastTrial, Request
+from paxtune.algorithms.base import Observation, SuggestionContext
 from paxtune.algorithms.encoding.sampling import mutate, num_changeable
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.gp import model
@@ -27,7 +27,7 @@ _PRIOR_WIDTH = 0.2  # Of the range: the standard deviation of where an optimum i
 
 
 def best(
-    request: Request,
+    context: SuggestionContext,
     space: FlatSpace,
     acquisition: Literal['log_ei', 'ucb_pe'],
     prior_strength: float,
@@ -40,8 +40,8 @@ def best(
         acquisition: what they promise.
         prior_strength: how much the request's prior counts after one trial.
     """
-    rng = np.random.default_rng(request.rng().getrandbits(64))
-    trials = _chosen(request.history)
+    rng = np.random.default_rng(context.rng().getrandbits(64))
+    trials = _chosen(context.observations)
     completed = [trial for trial in trials if trial.state == 'completed']
     ranked = sorted(completed, key=lambda trial: trial.scores, reverse=True)
     leaders = [trial.decisions for trial in ranked[:_NUM_KNOWN]]
@@ -53,18 +53,18 @@ def best(
         posterior = model.posterior(theta, observed, box.columns)
         expected = np.asarray(model.mean(posterior, observed.points))
         threshold = np.max(expected[observed.has_value])
-        prior = _prior(request.prior, space, prior_strength / len(completed))
-        region = _region(request.number, completed, theta, space, box)
+        prior = _prior(context.prior, space, prior_strength / len(completed))
+        region = _region(context.number, completed, theta, space, box)
         wish = Wish(threshold, *prior, *region)
         known = np.resize(_rows(leaders, space), (_NUM_KNOWN, len(space)))
         key = jax.random.key(int(rng.integers(2**31)))
         rows, _ = optimizer(kind, box)(key, posterior, wish, known)
-        found = _first_open(request, [space.decode(row) for row in np.asarray(rows)])
-        if found is None and (near := _mutants(request, leaders)):
+        found = _first_open(context, [space.decode(row) for row in np.asarray(rows)])
+        if found is None and (near := _mutants(context, leaders)):
             padded = _padded(_rows(near, space), _NUM_MUTANTS)
             promised = np.asarray(promises(kind, box)(posterior, wish, padded))[: len(near)]
             order = np.argsort(-promised, kind='stable')
-            found = _first_open(request, [near[i] for i in order])
+            found = _first_open(context, [near[i] for i in order])
     return found
 
 
@@ -82,14 +82,14 @@ def _device() -> jax.Device:
         return jax.local_devices()[0]
 
 
-def _chosen(history: Sequence[PastTrial]) -> list[PastTrial]:
+def _chosen(observations: Sequence[Observation]) -> list[Observation]:
     """All trials; of more than the model takes, those that run, the best and the latest."""
-    if len(history) <= SIZES[-1]:
-        return list(history)
-    ranked = sorted((t for t in history if t.scores), key=lambda t: t.scores, reverse=True)
-    order = [t for t in history if t.state == 'pending'] + ranked[: SIZES[-1] // 2]
-    kept = set(list(dict.fromkeys(t.id for t in [*order, *reversed(history)]))[: SIZES[-1]])
-    return [trial for trial in history if trial.id in kept]
+    if len(observations) <= SIZES[-1]:
+        return list(observations)
+    ranked = sorted((t for t in observations if t.scores), key=lambda t: t.scores, reverse=True)
+    order = [t for t in observations if t.state == 'pending'] + ranked[: SIZES[-1] // 2]
+    kept = set(list(dict.fromkeys(t.id for t in [*order, *reversed(observations)]))[: SIZES[-1]])
+    return [trial for trial in observations if trial.id in kept]
 
 
 def _kind(
@@ -102,7 +102,7 @@ def _kind(
     return 'pe' if rng.random() < explores else 'ucb'
 
 
-def _observations(trials: Sequence[PastTrial], space: FlatSpace, box: Box) -> model.Observations:
+def _observations(trials: Sequence[Observation], space: FlatSpace, box: Box) -> model.Observations:
     size = next(size for size in SIZES if size >= len(trials))
     rows = _padded(_rows([trial.decisions for trial in trials], space), size)
     states = np.array([trial.state for trial in trials])
@@ -130,7 +130,7 @@ def _prior(prior: Decisions, space: FlatSpace, strength: float) -> tuple[np.ndar
 
 
 def _region(
-    number: int, completed: Sequence[PastTrial], theta: np.ndarray, space: FlatSpace, box: Box
+    number: int, completed: Sequence[Observation], theta: np.ndarray, space: FlatSpace, box: Box
 ) -> tuple[np.ndarray, np.ndarray]:
     """Where to search: everywhere, and each second time around the best trial.
 
@@ -154,12 +154,12 @@ def _region(
     return center, reach
 
 
-def _first_open(request: Request, candidates: Sequence[Decisions]) -> Decisions | None:
+def _first_open(context: SuggestionContext, candidates: Sequence[Decisions]) -> Decisions | None:
     refused: list[Decisions] = []
     for decisions in candidates:
-        if request.seen(decisions) or decisions in refused:
+        if context.seen(decisions) or decisions in refused:
             continue
-        if request.infeasible(decisions) is None:
+        if context.infeasibility_reason(decisions) is None:
             return decisions
         refused.append(decisions)
         if len(refused) == _MOST_CHECKED:
@@ -167,17 +167,17 @@ def _first_open(request: Request, candidates: Sequence[Decisions]) -> Decisions 
     return None
 
 
-def _mutants(request: Request, parents: Sequence[Decisions]) -> list[Decisions]:
+def _mutants(context: SuggestionContext, parents: Sequence[Decisions]) -> list[Decisions]:
     """Experiments near good ones, which were feasible."""
-    rng = request.rng()
-    parents = [parent for parent in parents if num_changeable(request.spec, parent)]
+    rng = context.rng()
+    parents = [parent for parent in parents if num_changeable(context.spec, parent)]
     if not parents:
         return []
     made = [
-        mutate(request.spec, parents[i % len(parents)], rng, step=(0.02, 0.1, None)[i % 3])
+        mutate(context.spec, parents[i % len(parents)], rng, step=(0.02, 0.1, None)[i % 3])
         for i in range(_NUM_MUTANTS)
     ]
-    return [each for each in made if not request.seen(each)]
+    return [each for each in made if not context.seen(each)]
 
 
 def _padded(array: np.ndarray, size: int) -> np.ndarray:

@@ -15,10 +15,10 @@ from paxtune.algorithms import (
     Exhausted,
     InsertLayer,
     LayerRangeCrossover,
-    PastTrial,
+    Observation,
     RandomSearch,
     RegularizedEvolution,
-    Request,
+    SuggestionContext,
     SwapLayers,
     UniformCrossover,
 )
@@ -141,13 +141,15 @@ def test_random_search_does_not_read_the_history_of_a_range():
         raise AssertionError('read')
 
     spec = pg.dna_spec(pg.Dict(rate=pg.floatv(0.0, 1.0)))
-    RandomSearch().suggest(Request(spec, 0, 1, read))
+    RandomSearch().suggest(SuggestionContext(spec, 0, 1, read))
 
 
 def test_random_search_differs_by_seed_and_trial():
     spec = pg.dna_spec(pg.Dict(rate=pg.floatv(0.0, 1.0)))
-    asked = [Request(spec, seed, number, list) for seed in range(3) for number in range(1, 4)]
-    drawn = {RandomSearch().suggest(request).decisions['rate'] for request in asked}
+    asked = [
+        SuggestionContext(spec, seed, number, list) for seed in range(3) for number in range(1, 4)
+    ]
+    drawn = {RandomSearch().suggest(context).decisions['rate'] for context in asked}
     assert len(drawn) == 9
 
 
@@ -217,15 +219,15 @@ def test_random_search_does_not_read_the_history_of_an_infeasible_range():
         return None if decisions['rate'] > 0.9 else 'low'
 
     spec = pg.dna_spec(pg.Dict(rate=pg.floatv(0.0, 1.0)))
-    suggestion = RandomSearch().suggest(Request(spec, 0, 1, read, infeasible))
+    suggestion = RandomSearch().suggest(SuggestionContext(spec, 0, 1, read, infeasible))
     assert suggestion.decisions['rate'] > 0.9
 
 
 @pytest.mark.parametrize(('number', 'seen'), [(-3, False), (0, False), (1, True)])
 def test_trials_of_earlier_studies_were_not_seen(number, seen):
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0)))
-    history = [PastTrial(number, {'x': 0.5}, 'completed', (1.0,))]
-    assert Request(spec, 0, 2, lambda: history).seen({'x': 0.5}) == seen
+    history = [Observation(number, {'x': 0.5}, 'completed', (1.0,))]
+    assert SuggestionContext(spec, 0, 2, lambda: history).seen({'x': 0.5}) == seen
 
 
 def test_random_search_does_not_repeat_the_finite_part_of_an_infinite_space():
@@ -365,13 +367,13 @@ def test_mutated_sorted_choice_stays_sorted_and_moves_what_is_inside():
 def test_evolution_may_begin_evenly_spread() -> None:
     algorithm = RegularizedEvolution(population_size=4, tournament_size=1, first='quasi_random')
     spec = pg.dna_spec(conditional())
-    history: list[PastTrial] = []
+    history: list[Observation] = []
     for number in range(1, 7):
         suggestion = ask(algorithm, spec, history)
         spread = ask(QuasiRandom(), spec, history)
         assert (suggestion.decisions == spread.decisions) == (number <= 4)
         assert (suggestion.parent is not None) == (number > 4)
-        history.append(PastTrial(number, suggestion.decisions, 'completed', (float(number),)))
+        history.append(Observation(number, suggestion.decisions, 'completed', (float(number),)))
 
 
 def test_evolution_mutates_the_winner_of_a_tournament():
@@ -380,7 +382,7 @@ def test_evolution_mutates_the_winner_of_a_tournament():
     history = run(RandomSearch(), spec, 6, infeasible=0.0)
     # The best of all is too old, the best of the youngest four is trial 5.
     scores = {1: 9.0, 2: 8.0, 3: 1.0, 4: 2.0, 5: 3.0, 6: 0.0}
-    history = [PastTrial(t.id, t.decisions, 'completed', (scores[t.id],)) for t in history]
+    history = [Observation(t.id, t.decisions, 'completed', (scores[t.id],)) for t in history]
     suggestion = ask(algorithm, spec, history)
     assert suggestion.parent == 5
     assert len(_changed(spec, history[4].decisions, suggestion.decisions)) == 1
@@ -391,7 +393,7 @@ def test_evolution_begins_at_random_and_does_not_count_infeasible_trials():
     algorithm = RegularizedEvolution(population_size=3, tournament_size=1)
     drawn = run(RandomSearch(), spec, 6, infeasible=0.0)
     history = [
-        PastTrial(trial.id, trial.decisions, 'infeasible') if trial.id in (2, 4) else trial
+        Observation(trial.id, trial.decisions, 'infeasible') if trial.id in (2, 4) else trial
         for trial in drawn
     ]
     assert [ask(algorithm, spec, history[:n]).parent is None for n in range(7)] == [
@@ -410,7 +412,7 @@ def test_evolution_begins_at_random_and_does_not_count_infeasible_trials():
 def test_evolution_gives_ties_to_the_oldest():
     spec = pg.dna_spec(conditional())
     history = run(RandomSearch(), spec, 5, infeasible=0.0)
-    history = [PastTrial(t.id, t.decisions, 'completed', (1.0,)) for t in history]
+    history = [Observation(t.id, t.decisions, 'completed', (1.0,)) for t in history]
     algorithm = RegularizedEvolution(population_size=5, tournament_size=5)
     assert ask(algorithm, spec, history).parent == 1
 
@@ -439,13 +441,13 @@ def test_evolution_with_several_rewards_prefers_front_then_room_then_age():
 def test_evolution_with_several_rewards_spreads_along_the_front():
     bits = pg.dna_spec(pg.Dict({f'x{i}': pg.oneof([0, 1]) for i in range(10)}))
     algorithm = RegularizedEvolution(population_size=8, tournament_size=4)
-    history: list[PastTrial] = []
+    history: list[Observation] = []
     for number in range(1, 81):
         decisions = ask(algorithm, bits, history).decisions
         # Every trial is on the front of two opposite goals; a third one is gained by x0 alone.
         ones = float(sum(decisions.values()))
         scores = (ones + 9 * decisions['x0'], -ones + 9 * decisions['x0'])
-        history.append(PastTrial(number, decisions, 'completed', scores))
+        history.append(Observation(number, decisions, 'completed', scores))
     assert sum(trial.decisions['x0'] for trial in history[-20:]) >= 15
     assert len({sum(trial.decisions.values()) for trial in history[-20:]}) >= 4
 
@@ -455,7 +457,7 @@ def test_evolution_learns_from_earlier_studies_and_names_no_parent_there():
     algorithm = RegularizedEvolution(population_size=3, tournament_size=3)
     drawn = run(RandomSearch(), spec, 3, infeasible=0.0)
     history = [
-        PastTrial(trial.id - 3, trial.decisions, 'completed', (float(-trial.id),))
+        Observation(trial.id - 3, trial.decisions, 'completed', (float(-trial.id),))
         for trial in drawn
     ]
     suggestion = ask(algorithm, spec, history)
@@ -474,7 +476,7 @@ def test_evolution_of_a_space_of_one_experiment_ends():
     spec = pg.dna_spec(pg.Dict(x=pg.oneof(['a'])))
     algorithm = RegularizedEvolution(population_size=1, tournament_size=1)
     with pytest.raises(Exhausted):
-        ask(algorithm, spec, [PastTrial(1, {'x': 0}, 'completed', (1.0,))])
+        ask(algorithm, spec, [Observation(1, {'x': 0}, 'completed', (1.0,))])
 
 
 def test_evolution_does_not_repeat_a_grandparent():
@@ -487,19 +489,19 @@ def test_evolution_does_not_repeat_a_grandparent():
 def test_evolution_finds_the_better_half_more_often_than_chance():
     spec = pg.dna_spec(pg.Dict({f'x{i}': pg.oneof([0, 1]) for i in range(12)}))
     algorithm = RegularizedEvolution(population_size=8, tournament_size=4)
-    history: list[PastTrial] = []
+    history: list[Observation] = []
     for number in range(1, 81):
         suggestion = ask(algorithm, spec, history)
         trial = past(number, suggestion)
         score = float(sum(suggestion.decisions.values()))
-        history.append(PastTrial(number, trial.decisions, 'completed', (score,)))
+        history.append(Observation(number, trial.decisions, 'completed', (score,)))
     mean = sum(t.score or 0.0 for t in history[-20:]) / 20
     assert mean > 8.5
 
 
 def test_evolution_with_a_step_changes_numbers_locally():
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-6, 1.0, 'log')))
-    history = [PastTrial(1, {'x': 1e-3}, 'completed', (1.0,))]
+    history = [Observation(1, {'x': 1e-3}, 'completed', (1.0,))]
     algorithm = RegularizedEvolution(1, 1, mutation=ChangeOneDecision(step=0.01))
     children = [ask(algorithm, spec, history, seed).decisions['x'] for seed in range(20)]
     assert all(5e-4 < child < 2e-3 for child in children)
@@ -520,7 +522,7 @@ def test_evolution_mutates_as_it_is_told():
 def test_evolution_crosses_the_winners_of_two_tournaments():
     spec = pg.dna_spec(pg.Dict({f'x{i}': pg.oneof([1, 2, 3]) for i in range(8)}))
     history = [
-        PastTrial(number, {f'x{i}': number - 1 for i in range(8)}, 'completed', (0.0,))
+        Observation(number, {f'x{i}': number - 1 for i in range(8)}, 'completed', (0.0,))
         for number in (1, 2)
     ]
 

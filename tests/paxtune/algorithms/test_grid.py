@@ -4,7 +4,7 @@ import pyglove as pg
 import pytest
 from hypothesis import given, settings
 
-from paxtune.algorithms import Exhausted, Grid, PastTrial, Request
+from paxtune.algorithms import Exhausted, Grid, Observation, SuggestionContext
 from paxtune.algorithms.encoding.enumeration import ways
 from paxtune.algorithms.grid import _shuffled
 from paxtune.search_space.decisions import Decisions, enumerate_decisions, size, to_dna
@@ -33,7 +33,7 @@ def test_conforms(algorithm):
 
 def test_goes_in_order_and_leaves_out_what_is_infeasible_or_was_tried():
     spec = pg.dna_spec(pg.Dict(x=pg.oneof(['a', 'b', 'c']), y=intv(1, 2)))
-    history = [PastTrial(1, {'x': 1, 'y': 1}, 'completed', (0.0,))]
+    history = [Observation(1, {'x': 1, 'y': 1}, 'completed', (0.0,))]
 
     def infeasible(decisions: Decisions) -> str | None:
         return 'b2' if decisions == {'x': 1, 'y': 2} else None
@@ -135,8 +135,8 @@ def test_it_goes_on_where_it_was_and_not_from_the_beginning():
         asked.append(decisions)
         return 'even' if decisions['x'] % 2 == 0 else None
 
-    request = Request(spec, 0, 41, lambda: history, infeasible)
-    assert Grid().suggest(request).decisions == {'x': 41}
+    context = SuggestionContext(spec, 0, 41, lambda: history, infeasible)
+    assert Grid().suggest(context).decisions == {'x': 41}
     assert asked == [{'x': 40}, {'x': 41}]
 
 

@@ -3,7 +3,7 @@ import dataclasses
 import pyglove as pg
 import pytest
 
-from paxtune.algorithms import HillClimbing, PastTrial, RandomSearch
+from paxtune.algorithms import HillClimbing, Observation, RandomSearch
 from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import ask, check_algorithm, conditional, run
 from tests.paxtune.climbing import best_of, bowl, bowl_spec
@@ -15,14 +15,14 @@ def test_conforms(algorithm):
     check_algorithm(algorithm)
 
 
-def _climbed(scores: list[float | None], algorithm: HillClimbing) -> list[PastTrial]:
+def _climbed(scores: list[float | None], algorithm: HillClimbing) -> list[Observation]:
     """Trials that come in turn; one without a score is infeasible."""
-    history: list[PastTrial] = []
+    history: list[Observation] = []
     for number, score in enumerate(scores, 1):
         suggestion = ask(algorithm, SPEC, history)
         state, found = ('infeasible', ()) if score is None else ('completed', (score,))
         history.append(
-            PastTrial(number, suggestion.decisions, state, found, suggestion.memo)  # type: ignore[arg-type]
+            Observation(number, suggestion.decisions, state, found, suggestion.algorithm_state)  # type: ignore[arg-type]
         )
     return history
 
@@ -32,8 +32,8 @@ SPEC = pg.dna_spec(conditional())
 
 def test_children_are_those_of_the_best_and_differ_in_one_step():
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-4, 1.0, 'log'), y=pg.floatv(0.0, 1.0)))
-    trial = PastTrial(1, {'x': 0.01, 'y': 0.5}, 'completed', (1.0,))
-    worse = PastTrial(2, {'x': 0.9, 'y': 0.9}, 'completed', (0.0,))
+    trial = Observation(1, {'x': 0.01, 'y': 0.5}, 'completed', (1.0,))
+    worse = Observation(2, {'x': 0.9, 'y': 0.9}, 'completed', (0.0,))
     algorithm = HillClimbing(starts=1, step=0.02)
     for seed in range(20):
         suggestion = ask(algorithm, spec, [trial, worse], seed)
@@ -50,20 +50,27 @@ def test_trials_that_run_at_the_same_time_have_one_parent_and_differ():
         suggestion = ask(HillClimbing(starts=3), SPEC, history)
         assert suggestion.parent == 2
         assert suggestion.decisions not in [trial.decisions for trial in history]
-        history.append(PastTrial(number, suggestion.decisions, 'pending', (), suggestion.memo))
+        history.append(
+            Observation(number, suggestion.decisions, 'pending', (), suggestion.algorithm_state)
+        )
 
 
 def test_after_enough_children_that_are_no_better_it_climbs_elsewhere():
     algorithm = HillClimbing(starts=1, patience=3)
     history = _climbed([5.0, 1.0, None, 2.0, 0.0, 1.0, 0.5], algorithm)
-    assert [trial.memo['climb'] for trial in history] == list('0000111')
+    assert [trial.algorithm_state['climb'] for trial in history] == list('0000111')
     # Trial 5 is where the second climb begins, and trial 6 is better.
-    assert [trial.memo.get('from') for trial in history] == [None, *'111', None, *'56']
+    assert [trial.algorithm_state.get('from') for trial in history] == [
+        None,
+        *'111',
+        None,
+        *'56',
+    ]
 
 
 def test_a_better_child_has_all_the_patience_again():
     history = _climbed([5.0, 1.0, 2.0, 6.0, 1.0, 1.0, 1.0], HillClimbing(starts=1, patience=3))
-    assert [trial.memo.get('from') for trial in history] == [None, *'111444']
+    assert [trial.algorithm_state.get('from') for trial in history] == [None, *'111444']
     assert ask(HillClimbing(starts=1, patience=3), SPEC, history).parent is None
 
 
@@ -72,7 +79,7 @@ def test_it_begins_at_the_best_trial_of_an_earlier_study():
     earlier = [dataclasses.replace(trial, id=trial.id - 6) for trial in drawn]
     suggestion = ask(HillClimbing(), SPEC, earlier)
     best = max(earlier, key=lambda trial: trial.scores)
-    assert suggestion.memo['from'] == str(best.id)
+    assert suggestion.algorithm_state['from'] == str(best.id)
     assert suggestion.parent is None
 
 

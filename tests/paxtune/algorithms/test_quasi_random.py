@@ -6,7 +6,7 @@ import pyglove as pg
 import pytest
 from scipy.stats import qmc
 
-from paxtune.algorithms import Algorithm, PastTrial, QuasiRandom, RandomSearch, Request
+from paxtune.algorithms import Algorithm, Observation, QuasiRandom, RandomSearch, SuggestionContext
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import ask, check_algorithm, conditional
@@ -18,8 +18,8 @@ def test_conforms():
 
 
 def _first(algorithm: Algorithm, spec: pg.DNASpec, count: int, seed: int = 0) -> list[Decisions]:
-    requests = [Request(spec, seed, number + 1, list) for number in range(count)]
-    return [algorithm.suggest(request).decisions for request in requests]
+    contexts = [SuggestionContext(spec, seed, number + 1, list) for number in range(count)]
+    return [algorithm.suggest(context).decisions for context in contexts]
 
 
 @pytest.mark.parametrize('seed', range(4))
@@ -63,11 +63,11 @@ def test_what_a_choice_opens_is_spread_too():
 
 def test_the_point_of_a_late_trial_takes_no_time():
     spec = pg.dna_spec(pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(20)}))
-    QuasiRandom().suggest(Request(spec, 0, 1, list))  # Imports.
+    QuasiRandom().suggest(SuggestionContext(spec, 0, 1, list))  # Imports.
     took = []
     for number in range(10_000, 10_010):
         before = time.process_time()
-        QuasiRandom().suggest(Request(spec, 0, number, list))
+        QuasiRandom().suggest(SuggestionContext(spec, 0, number, list))
         took.append(time.process_time() - before)
     assert min(took) < 0.01
 
@@ -81,5 +81,5 @@ def test_goes_on_with_another_sequence_where_a_point_is_infeasible_or_was_tried(
 
     second = ask(QuasiRandom(), spec, [], infeasible=infeasible).decisions
     assert second['y'] != first['y']
-    tried = Request(spec, 0, 1, lambda: [PastTrial(1, first, 'pending')])
+    tried = SuggestionContext(spec, 0, 1, lambda: [Observation(1, first, 'pending')])
     assert QuasiRandom().suggest(tried).decisions != first

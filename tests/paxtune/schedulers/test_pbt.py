@@ -3,7 +3,7 @@ import random
 import pyglove as pg
 import pytest
 
-from paxtune.algorithms.base import Request
+from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import MetricReward
 from paxtune.schedulers import Curve, Fork, Pause, PopulationBasedTraining, Promote, Wait
@@ -33,8 +33,8 @@ def member(
     return Curve(id, state, measured, [float(step)], 100.0, [step], MADE, **fields)  # type: ignore
 
 
-def request(number: int = 9, infeasible=lambda decisions: None) -> Request:
-    return Request(SPEC, 0, number, list, infeasible)
+def request(number: int = 9, infeasible=lambda decisions: None) -> SuggestionContext:
+    return SuggestionContext(SPEC, 0, number, list, infeasible)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import pyglove as pg
 import pytest
 
-from paxtune.algorithms.base import Request
+from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import MetricReward
 from paxtune.schedulers import Asha, Curve, Hyperband, Pause, Promote, PromotingAsha, Stop
@@ -11,7 +11,7 @@ from tests.conformance.toy_study import ran
 
 LOSS = MetricReward(metric='loss', goal='minimize')
 ACCURACY = MetricReward(metric='accuracy', goal='maximize')
-REQUEST = Request(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0))), 0, 9, list)
+REQUEST = SuggestionContext(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0))), 0, 9, list)
 
 
 def trial(id: int, *rewards: float | None, state: str = 'running', pauses: int = 0) -> Curve:

@@ -5,7 +5,7 @@ from typing import Any
 import pyglove as pg
 import pytest
 
-from paxtune.algorithms import Exhausted, RandomSearch, Request
+from paxtune.algorithms import Exhausted, RandomSearch, SuggestionContext
 from paxtune.search_space.constraints import Constraint, Infeasible, Requires
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.space import Space
@@ -109,7 +109,9 @@ def _why(space: Space, constraints: list[Constraint], decisions: Decisions) -> s
 
 def _ask(space: Space, constraints: list[Constraint], number: int = 1) -> Any:
     """The experiment that random search suggests."""
-    request = Request(space.spec, 0, number, list, lambda each: _why(space, constraints, each))
+    request = SuggestionContext(
+        space.spec, 0, number, list, lambda each: _why(space, constraints, each)
+    )
     return space.materialize(RandomSearch().suggest(request).decisions)
 
 

@@ -82,7 +82,7 @@ def test_the_trial_before_is_pending_even_where_it_has_ended() -> None:
 
 
 def test_others_see_all_trials_as_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Digest, 'asks_ahead', False)
+    monkeypatch.setattr(Digest, 'prefetches', False)
     with opened(num_trials=3) as study:
         trials = run(study)
     assert [seen(trial) for trial in trials] == ['', '1:completed', '1:completed 2:completed']

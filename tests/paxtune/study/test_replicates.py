@@ -10,7 +10,13 @@ import pyglove as pg
 import pytest
 
 from paxtune import studies, train
-from paxtune.algorithms import Algorithm, RandomSearch, RegularizedEvolution, Request, Suggestion
+from paxtune.algorithms import (
+    Algorithm,
+    RandomSearch,
+    RegularizedEvolution,
+    Suggestion,
+    SuggestionContext,
+)
 from paxtune.api import tune
 from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward, Objectives
@@ -182,10 +188,10 @@ def test_repeats_cannot_change_while_a_study_goes_on(tmp_path: Path) -> None:
 class Looking(Algorithm):
     """Draws at random, and remembers what it has seen."""
 
-    def suggest(self, request: Request) -> Suggestion:
-        seen[:] = request.history
-        drawn = RandomSearch().suggest(request)
-        return Suggestion(drawn.decisions, memo={'number': str(request.number)})
+    def suggest(self, context: SuggestionContext) -> Suggestion:
+        seen[:] = context.observations
+        drawn = RandomSearch().suggest(context)
+        return Suggestion(drawn.decisions, algorithm_state={'number': str(context.number)})
 
 
 seen: list[Any] = []
@@ -206,7 +212,11 @@ def test_algorithms_see_a_decision_once() -> None:
         trial.fail('no memory')
         ran(study, 1.0)
         assert [(each.id, each.state) for each in seen][2:] == [(6, 'infeasible')]
-        assert [each.memo for each in seen] == [{'number': '1'}, {'number': '2'}, {'number': '3'}]
+        assert [each.algorithm_state for each in seen] == [
+            {'number': '1'},
+            {'number': '2'},
+            {'number': '3'},
+        ]
 
 
 def test_a_decision_is_pending_until_a_trial_of_it_was_completed() -> None:

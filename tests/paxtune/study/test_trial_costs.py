@@ -12,8 +12,8 @@ from paxtune.algorithms import (
     GPBandit,
     RandomSearch,
     RegularizedEvolution,
-    Request,
     Suggestion,
+    SuggestionContext,
 )
 from paxtune.algorithms.encoding.sampling import draw
 from paxtune.api import tune
@@ -109,8 +109,8 @@ def test_where_every_experiment_is_too_large_the_user_is_told(
 class Careless(Algorithm):
     """Draws without a look at what is infeasible."""
 
-    def suggest(self, request: Request) -> Suggestion:
-        return Suggestion(draw(request.spec, request.rng()))
+    def suggest(self, context: SuggestionContext) -> Suggestion:
+        return Suggestion(draw(context.spec, context.rng()))
 
 
 LOSS = MetricReward('minimize', 'eval/log_pplx')

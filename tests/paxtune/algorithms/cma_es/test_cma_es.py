@@ -5,7 +5,7 @@ import time
 import pyglove as pg
 import pytest
 
-from paxtune.algorithms import CMAES, PastTrial, RandomSearch
+from paxtune.algorithms import CMAES, Observation, RandomSearch
 from paxtune.algorithms.cma_es.distribution import Adapting, Told, _kept
 from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import ask, check_algorithm, run
@@ -21,15 +21,19 @@ def test_conforms(algorithm):
     check_algorithm(algorithm)
 
 
-def _generations(history: list[PastTrial]) -> list[str]:
-    return [trial.memo['cma_generation'] for trial in history]
+def _generations(history: list[Observation]) -> list[str]:
+    return [trial.algorithm_state['cma_generation'] for trial in history]
 
 
 def test_a_generation_is_told_when_as_many_have_ended_as_the_population_holds():
     algorithm = CMAES(population_size=4)
     history = run(algorithm, BOX, 9)
     assert _generations(history) == ['0.0'] * 4 + ['0.1'] * 4 + ['0.2']
-    assert [history[i].memo['told'] for i in (0, 4, 8)] == ['', '1 2 3 4', '5 6 7 8']
+    assert [history[i].algorithm_state['told'] for i in (0, 4, 8)] == [
+        '',
+        '1 2 3 4',
+        '5 6 7 8',
+    ]
 
 
 def test_while_trials_run_more_are_drawn_from_the_same_distribution():
@@ -37,13 +41,16 @@ def test_while_trials_run_more_are_drawn_from_the_same_distribution():
     history = run(algorithm, BOX, 4, infeasible=0.0)
     history[2] = dataclasses.replace(history[2], state='pending', scores=())
     fifth = ask(algorithm, BOX, history)
-    assert fifth.memo['cma_generation'] == '0.0'
+    assert fifth.algorithm_state['cma_generation'] == '0.0'
     assert fifth.decisions not in [trial.decisions for trial in history]
-    history.append(PastTrial(5, fifth.decisions, 'completed', (0.0,), fifth.memo))
+    history.append(Observation(5, fifth.decisions, 'completed', (0.0,), fifth.algorithm_state))
     sixth = ask(algorithm, BOX, history)
-    assert (sixth.memo['cma_generation'], sixth.memo['told']) == ('0.1', '1 2 4 5')
+    assert (sixth.algorithm_state['cma_generation'], sixth.algorithm_state['told']) == (
+        '0.1',
+        '1 2 4 5',
+    )
     # Trial 3 ends now. What was made of the others stays.
-    history.append(PastTrial(6, sixth.decisions, 'pending', (), sixth.memo))
+    history.append(Observation(6, sixth.decisions, 'pending', (), sixth.algorithm_state))
     before = ask(algorithm, BOX, history)
     history[2] = dataclasses.replace(history[2], state='completed', scores=(9.0,))
     assert ask(algorithm, BOX, history) == before
@@ -53,20 +60,25 @@ def test_infeasible_trials_are_the_worst_of_their_generation():
     algorithm = CMAES(population_size=4)
     history = run(algorithm, BOX, 4, infeasible=0.0)
     bad = [*history[:3], dataclasses.replace(history[3], scores=(-1e9,))]
-    infeasible = [*history[:3], dataclasses.replace(history[3], state='infeasible', scores=())]
+    infeasible = [
+        *history[:3],
+        dataclasses.replace(history[3], state='infeasible', scores=()),
+    ]
     assert ask(algorithm, BOX, bad) == ask(algorithm, BOX, infeasible)
     none = [dataclasses.replace(trial, state='infeasible', scores=()) for trial in history]
-    assert ask(algorithm, BOX, none).memo['cma_generation'] == '0.0'  # Nothing can be learned.
+    assert (
+        ask(algorithm, BOX, none).algorithm_state['cma_generation'] == '0.0'
+    )  # Nothing can be learned.
 
 
 def test_it_begins_at_the_best_trial_that_is_known():
     good: Decisions = {'x0': 0.9, 'x1': 0.1, 'x2': 0.2}
     earlier = [
-        PastTrial(-1, good, 'completed', (2.0,)),
-        PastTrial(0, dict.fromkeys(good, 0.6), 'completed', (1.0,)),
+        Observation(-1, good, 'completed', (2.0,)),
+        Observation(0, dict.fromkeys(good, 0.6), 'completed', (1.0,)),
     ]
     drawn = [ask(CMAES(), BOX, earlier, seed) for seed in range(40)]
-    assert {suggestion.memo['told'] for suggestion in drawn} == {'-1'}
+    assert {suggestion.algorithm_state['told'] for suggestion in drawn} == {'-1'}
     for id_, value in good.items():
         mean = sum(suggestion.decisions[id_] for suggestion in drawn) / len(drawn)
         assert abs(mean - value) < 0.06
@@ -74,11 +86,13 @@ def test_it_begins_at_the_best_trial_that_is_known():
 
 def test_a_plateau_or_nothing_new_begins_another_run_with_twice_the_population():
     algorithm = CMAES(population_size=4)
-    history: list[PastTrial] = []
+    history: list[Observation] = []
     for number in range(1, 14):
         suggestion = ask(algorithm, BOX, history)
         history.append(
-            PastTrial(number, suggestion.decisions, 'completed', (1.0,), suggestion.memo)
+            Observation(
+                number, suggestion.decisions, 'completed', (1.0,), suggestion.algorithm_state
+            )
         )
     assert _generations(history) == ['0.0'] * 4 + ['1.0'] * 8 + ['2.0']
     few = pg.dna_spec(pg.Dict(x=pg.oneof([1, 2, 3]), y=pg.oneof(['a', 'b', 'c'])))
@@ -88,7 +102,9 @@ def test_a_plateau_or_nothing_new_begins_another_run_with_twice_the_population()
 
 def test_a_trial_that_is_missing_begins_another_run():
     history = run(CMAES(population_size=4), BOX, 6, infeasible=0.0)
-    assert ask(CMAES(population_size=4), BOX, history[1:]).memo['cma_generation'] == '1.0'
+    assert (
+        ask(CMAES(population_size=4), BOX, history[1:]).algorithm_state['cma_generation'] == '1.0'
+    )
 
 
 def test_the_distribution_does_not_depend_on_what_was_kept():
@@ -133,24 +149,24 @@ def test_whole_numbers_and_ordinals_keep_a_chance_to_change():
 
 def test_a_thousand_trials_are_replayed_in_no_time():
     spec = pg.dna_spec(pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(6)}))
-    history: list[PastTrial] = []
+    history: list[Observation] = []
     for number in range(1, 1001):
         generation, place = divmod(number - 1, 9)
         told = ' '.join(str(9 * (generation - 1) + i + 1) for i in range(9)) if generation else ''
         normal = [0.5 + 0.1 * ((7 * number + 3 * i) % 11 - 5) / 5 for i in range(6)]
-        memo = {
+        algorithm_state = {
             'cma_generation': f'0.{generation}',
             'told': told,
             'point': json.dumps([normal, []]),
         }
         decisions: Decisions = {f'x{i}': each for i, each in enumerate(normal)}
         scores = (-float(sum(normal)) - place,)
-        history.append(PastTrial(number, decisions, 'completed', scores, memo))
+        history.append(Observation(number, decisions, 'completed', scores, algorithm_state))
     ask(CMAES(), spec, history)
     before = time.process_time()
     suggestion = ask(CMAES(), spec, history)
     assert time.process_time() - before < 0.1
-    assert suggestion.memo['cma_generation'] == '0.111'
+    assert suggestion.algorithm_state['cma_generation'] == '0.111'
 
 
 def test_it_is_better_than_random_search():

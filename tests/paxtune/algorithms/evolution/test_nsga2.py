@@ -11,7 +11,7 @@ from paxtune.algorithms import (
     ChangeLayer,
     ChangeOneDecision,
     LayerRangeCrossover,
-    PastTrial,
+    Observation,
     RandomSearch,
     SwapLayers,
 )
@@ -47,8 +47,8 @@ def test_conforms_with_layers():
     check_algorithm(algorithm, PROGRAMS)
 
 
-def _trials(scores: Sequence[tuple[float, ...]]) -> list[PastTrial]:
-    return [PastTrial(i, {}, 'completed', each) for i, each in enumerate(scores, 1)]
+def _trials(scores: Sequence[tuple[float, ...]]) -> list[Observation]:
+    return [Observation(i, {}, 'completed', each) for i, each in enumerate(scores, 1)]
 
 
 def test_survivors_are_the_first_fronts_then_those_with_most_room():
@@ -79,8 +79,8 @@ def test_it_begins_spread_out_and_counts_neither_pending_nor_infeasible_trials()
 def test_children_mix_two_parents_and_mutate_about_one_decision():
     spec = pg.dna_spec(pg.Dict({f'x{i}': pg.oneof(list(range(8))) for i in range(10)}))
     parents = [
-        PastTrial(1, {f'x{i}': 0 for i in range(10)}, 'completed', (1.0, 0.0)),
-        PastTrial(2, {f'x{i}': 1 for i in range(10)}, 'completed', (0.0, 1.0)),
+        Observation(1, {f'x{i}': 0 for i in range(10)}, 'completed', (1.0, 0.0)),
+        Observation(2, {f'x{i}': 1 for i in range(10)}, 'completed', (0.0, 1.0)),
     ]
     children = [ask(NSGA2(2), spec, parents, seed).decisions for seed in range(80)]
     mutated = [sum(value > 1 for value in child.values()) for child in children]
@@ -90,7 +90,7 @@ def test_children_mix_two_parents_and_mutate_about_one_decision():
 
 def test_numbers_mutate_locally_on_their_scale():
     spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-6, 1.0, 'log')))
-    parents = [PastTrial(i, {'rate': 1e-3 * i}, 'completed', (1.0,)) for i in (1, 2)]
+    parents = [Observation(i, {'rate': 1e-3 * i}, 'completed', (1.0,)) for i in (1, 2)]
 
     def children(step: float | None) -> list[Decisions]:
         algorithm = NSGA2(2, mutation=ChangeOneDecision(step=step))
@@ -114,13 +114,13 @@ def test_trials_of_earlier_studies_are_parents_without_a_name():
 def _shortfall(algorithm: Algorithm, seed: int) -> float:
     """How far the front of 80 trials lies from the best one, where x1 … x5 are 0."""
     spec = pg.dna_spec(pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(6)}))
-    history: list[PastTrial] = []
+    history: list[Observation] = []
     for number in range(1, 81):
         suggestion = ask(algorithm, spec, history, seed)
         first, *others = suggestion.decisions.values()
         short = sum(others)
         scores = (first - short, 1.0 - first - short)
-        history.append(PastTrial(number, suggestion.decisions, 'completed', scores))
+        history.append(Observation(number, suggestion.decisions, 'completed', scores))
     best = front([trial.scores for trial in history])
     shortfalls = [1.0 - sum(history[index].scores) for index in best]
     return sum(shortfalls) / len(best)
@@ -158,8 +158,8 @@ def test_what_changes_layers_alone_needs_a_program(algorithm):
 def test_layers_move_along_the_front():
     spec = pg.dna_spec(pg.Dict(layers=[pg.oneof(list(range(9))) for _ in range(8)]))
     parents = [
-        PastTrial(1, {f'layers[{i}]': i for i in range(8)}, 'completed', (1.0, 0.0)),
-        PastTrial(2, {f'layers[{i}]': 8 for i in range(8)}, 'completed', (0.0, 1.0)),
+        Observation(1, {f'layers[{i}]': i for i in range(8)}, 'completed', (1.0, 0.0)),
+        Observation(2, {f'layers[{i}]': 8 for i in range(8)}, 'completed', (0.0, 1.0)),
     ]
     algorithm = NSGA2(2, mutation=SwapLayers(), crossover=LayerRangeCrossover())
     children = [list(ask(algorithm, spec, parents, seed).decisions.values()) for seed in range(60)]

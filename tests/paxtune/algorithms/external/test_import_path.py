@@ -8,7 +8,7 @@ import pytest
 
 import paxtune
 from paxtune import search
-from paxtune.algorithms import DnaGenerator, Request
+from paxtune.algorithms import DnaGenerator, SuggestionContext
 from paxtune.algorithms.external import import_path
 from paxtune.config.search import Search
 from paxtune.running.supervisor import modules_of
@@ -49,11 +49,11 @@ def test_a_study_is_shown_without_an_import(tmp_path, alarm, path):
     with pytest.raises(UserError, match=r'is no DNAGenerator|not imported'):
         Study.open(folder, value, search=named)
     Study.open(folder, value, search=plain).close()
-    _put(folder, 'paxtune.algorithms.default.Default', path)
+    _put(folder, 'paxtune.Default', path)
     with Study.load(folder, read_only=False) as study:
         assert study.search.algorithm.generator == path
         with pytest.raises(UserError, match=r'is no DNAGenerator|not imported'):
-            study.search.algorithm.suggest(Request(Space(value).spec, 0, 1, list))
+            study.search.algorithm.suggest(SuggestionContext(Space(value).spec, 0, 1, list))
     assert not {name for name in set(sys.modules) - before if name.startswith(alarm)}
 
 
@@ -63,8 +63,7 @@ def _put(folder: Path, old: str, path: str) -> None:
         (name, text) = next((name, text) for name, text in _notes(study).items() if old in text)
         new = text.replace(
             f'"{old}"',
-            '"paxtune.algorithms.external.pyglove.DnaGenerator", '
-            f'"generator": "{path}", "kwargs": {{"command": "touch x"}}',
+            f'"paxtune.DnaGenerator", "generator": "{path}", "kwargs": {{"command": "touch x"}}',
         )
         assert new != text
         study.store.write_study_notes({name: new})

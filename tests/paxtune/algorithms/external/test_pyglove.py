@@ -7,7 +7,7 @@ import time
 import pyglove as pg
 import pytest
 
-from paxtune.algorithms import DnaGenerator, PastTrial, Request
+from paxtune.algorithms import DnaGenerator, Observation, SuggestionContext
 from paxtune.algorithms.external import pyglove
 from paxtune.algorithms.external.pyglove_scaling import (
     ScaledMutator,
@@ -103,7 +103,7 @@ def test_a_sweep_conforms_but_for_ranges():
         sweep.check_space(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0))), 1)
 
 
-def scores(trials: list[PastTrial]) -> list[dict[str, int | float]]:
+def scores(trials: list[Observation]) -> list[dict[str, int | float]]:
     return [trial.decisions for trial in trials]
 
 
@@ -112,15 +112,22 @@ def test_a_new_process_goes_on_as_the_old_one_would_have(name):
     """Trials run in parallel, end out of order, fail; and a third of all is forbidden."""
     spec, algorithm = pg.dna_spec(conditional()), evolution(name)
 
-    def study(forgets: bool) -> list[PastTrial]:
-        rng, trials = random.Random(1), list[PastTrial]()
+    def study(forgets: bool) -> list[Observation]:
+        rng, trials = random.Random(1), list[Observation]()
         for number in range(1, 16):
             if forgets:
                 pyglove._replays.clear()
             suggestion = ask(
                 algorithm, spec, trials, infeasible=lambda d: 'no' if d['scale'] < 0.6 else None
             )
-            trials.append(PastTrial(number, suggestion.decisions, 'pending', memo=suggestion.memo))
+            trials.append(
+                Observation(
+                    number,
+                    suggestion.decisions,
+                    'pending',
+                    algorithm_state=suggestion.algorithm_state,
+                )
+            )
             for i, trial in enumerate(trials):
                 if trial.state == 'pending' and rng.random() < 0.4:
                     ended = past(trial.id, suggestion, rng.random() < 0.2)
@@ -130,17 +137,19 @@ def test_a_new_process_goes_on_as_the_old_one_would_have(name):
     kept, forgotten = study(forgets=False), study(forgets=True)
     assert kept == forgotten
     assert len({tuple(trial.decisions.items()) for trial in kept}) == 15
-    assert 'recovered' not in kept[-1].memo
+    assert 'recovered' not in kept[-1].algorithm_state
 
 
 def test_evolution_climbs():
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-4, 1.0, 'log'), y=intv(1, 100)))
-    algorithm, history = evolution('hill_climb'), list[PastTrial]()
+    algorithm, history = evolution('hill_climb'), list[Observation]()
     for number in range(1, 60):
         suggestion = ask(algorithm, spec, history)
         score = -abs(suggestion.decisions['y'] - 50) - abs(suggestion.decisions['x'] - 1e-2)
         history.append(
-            PastTrial(number, suggestion.decisions, 'completed', (score,), suggestion.memo)
+            Observation(
+                number, suggestion.decisions, 'completed', (score,), suggestion.algorithm_state
+            )
         )
     firsts, lasts = history[:10], history[-10:]
     assert max(t.scores for t in lasts) > max(t.scores for t in firsts)
@@ -149,11 +158,11 @@ def test_evolution_climbs():
 
 def test_seeds_and_earlier_trials_are_learnt_from():
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0), y=pg.floatv(0.0, 1.0)))
-    known = [PastTrial(-1, {'x': 0.5, 'y': 0.5}, 'completed', (9.0,))]
-    known.append(PastTrial(1, {'x': 0.1, 'y': 0.1}, 'completed', (1.0,)))
+    known = [Observation(-1, {'x': 0.5, 'y': 0.5}, 'completed', (9.0,))]
+    known.append(Observation(1, {'x': 0.1, 'y': 0.1}, 'completed', (1.0,)))
     child = ask(evolution('hill_climb'), spec, known).decisions
     assert len({*child.values()} & {0.5}) == 1, 'a child of the best'
-    with_more = [*known, PastTrial(2, child, 'completed', (99.0,))]
+    with_more = [*known, Observation(2, child, 'completed', (99.0,))]
     assert (
         len({*ask(evolution('hill_climb'), spec, with_more).decisions.values()} & {*child.values()})
         == 1
@@ -169,7 +178,7 @@ def test_a_generator_of_ones_own_with_state_goes_on():
         assert ask(algorithm, spec, trials[:trial]).decisions == trials[trial].decisions
     assert (
         DnaGenerator(f'{__name__}.made', {'start': 0.8})
-        .suggest(Request(spec, 0, 1, list))
+        .suggest(SuggestionContext(spec, 0, 1, list))
         .decisions
         == trials[0].decisions
     )
@@ -179,12 +188,12 @@ def test_what_cannot_be_repeated_is_recovered():
     spec = pg.dna_spec(log_range())
     algorithm = DnaGenerator(f'{__name__}.Moody')
     trials = run(algorithm, spec, 3, infeasible=0.0)
-    assert trials[0].memo['metadata'] == '{"mood": "fine"}'
+    assert trials[0].algorithm_state['metadata'] == '{"mood": "fine"}'
     pyglove._replays.clear()
     suggestion = ask(algorithm, spec, trials)
-    assert suggestion.memo['recovered'] == 'true'
+    assert suggestion.algorithm_state['recovered'] == 'true'
     again = ask(algorithm, spec, [*trials, past(4, suggestion)])
-    assert again.memo['recovered'] == 'true'
+    assert again.algorithm_state['recovered'] == 'true'
     assert not pyglove._replays
 
 
@@ -193,7 +202,7 @@ def test_trials_that_are_gone_do_not_stop_a_study():
     trials = run(algorithm, spec, 8)
     del trials[2]
     suggestion = ask(algorithm, spec, trials)
-    assert suggestion.memo['recovered'] == 'true'
+    assert suggestion.algorithm_state['recovered'] == 'true'
     to_dna(spec, suggestion.decisions)
 
 
@@ -214,7 +223,7 @@ def test_the_state_of_random_is_left_alone():
 
 def test_a_suggestion_is_quick_at_a_hundred_trials():
     spec = pg.dna_spec(pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(5)}))
-    algorithm, history = evolution('regularized_evolution'), list[PastTrial]()
+    algorithm, history = evolution('regularized_evolution'), list[Observation]()
     for number in range(1, 101):
         suggestion = ask(algorithm, spec, history)
         history.append(past(number, suggestion))
@@ -294,4 +303,4 @@ def test_merit_is_told():
     spec = pg.dna_spec(pg.floatv(0.0, 1.0))
     trials = run(DnaGenerator(f'{__name__}.Halving'), spec, 2, infeasible=0.0)
     assert merit(trials[0].decisions) < 0
-    assert trials[1].memo['told'] == '1'
+    assert trials[1].algorithm_state['told'] == '1'

@@ -12,7 +12,7 @@ import pytest
 from vizier import algorithms as vza
 from vizier import pyvizier as vz
 
-from paxtune.algorithms import Eagle, PastTrial, VizierDesigner
+from paxtune.algorithms import Eagle, Observation, VizierDesigner
 from paxtune.algorithms.encoding.sampling import draw
 from paxtune.algorithms.external.vizier_problem import FlatProblem
 from tests.conformance.algorithm_suite import (
@@ -105,10 +105,10 @@ def test_a_designer_sees_the_trials():
     assert first.decisions == {'rate': pytest.approx(0.01), 'width': 1}
     completed = past(1, first)
     history = [
-        PastTrial(0, {'rate': 0.1, 'width': 0}, 'completed', (2.5,)),
+        Observation(0, {'rate': 0.1, 'width': 0}, 'completed', (2.5,)),
         completed,
-        PastTrial(2, {'rate': 0.05, 'width': 2}, 'infeasible'),
-        PastTrial(3, {'rate': 0.04, 'width': 3}, 'pending'),
+        Observation(2, {'rate': 0.05, 'width': 2}, 'infeasible'),
+        Observation(3, {'rate': 0.04, 'width': 3}, 'pending'),
     ]
     Recorder.shown.clear()
     ask(algorithm, spec, history)
@@ -132,7 +132,7 @@ def test_a_designer_sees_the_trials():
 def test_several_rewards_are_several_metrics():
     spec = pg.dna_spec(log_range())
     algorithm = VizierDesigner(f'{__name__}.Recorder')
-    history = [PastTrial(1, {'rate': 0.1, 'width': 0}, 'completed', (1.0, 2.0))]
+    history = [Observation(1, {'rate': 0.1, 'width': 0}, 'completed', (1.0, 2.0))]
     Recorder.shown.clear()
     ask(algorithm, spec, history)
     (measured,) = Recorder.shown[0].completed
@@ -184,12 +184,14 @@ def test_eagle_conforms():
 
 def test_eagle_flies_to_the_best():
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-4, 1.0, 'log'), y=intv(1, 64)))
-    history: list[PastTrial] = []
+    history: list[Observation] = []
     for number in range(1, 81):
         suggestion = ask(Eagle(), spec, history)
         score = -abs(suggestion.decisions['y'] - 20) / 64
         history.append(
-            PastTrial(number, suggestion.decisions, 'completed', (score,), suggestion.memo)
+            Observation(
+                number, suggestion.decisions, 'completed', (score,), suggestion.algorithm_state
+            )
         )
     late = sum(trial.scores[0] for trial in history[-20:]) / 20
     early = sum(trial.scores[0] for trial in history[:12]) / 12
@@ -204,7 +206,7 @@ def test_eagle_goes_on_from_the_last_trial_alone():
         dataclasses.replace(past(i, ask(Eagle(), spec, history)), id=i, state='pending', scores=())
         for i in (31,)
     ]
-    swarm = json.loads(history[-1].memo['pool'])
+    swarm = json.loads(history[-1].algorithm_state['pool'])
     needed = {fly[1] for fly in swarm['flies']} | {29, 30, 31}
     fewer = [trial for trial in history if trial.id in needed]
     assert len(fewer) < len(history)
@@ -216,22 +218,25 @@ def test_eagle_goes_on_without_trials_that_are_gone():
     history = run(Eagle(), spec, 20, infeasible=0.0)
     best = max(history, key=lambda trial: trial.scores)
     suggestion = ask(Eagle(), spec, [trial for trial in history if trial != best])
-    assert json.loads(suggestion.memo['pool'])['flies']
+    assert json.loads(suggestion.algorithm_state['pool'])['flies']
 
 
 def test_eagle_is_quick_at_a_thousand_trials():
     spec = pg.dna_spec(pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(20)}))
     rng = random.Random(0)
-    history = [PastTrial(i + 1, draw(spec, rng), 'completed', (rng.random(),)) for i in range(900)]
+    history = [
+        Observation(i + 1, draw(spec, rng), 'completed', (rng.random(),)) for i in range(900)
+    ]
     suggestion = ask(Eagle(), spec, history)
     history.append(past(901, suggestion))
     history += [
-        PastTrial(i, draw(spec, rng), 'infeasible', memo=suggestion.memo) for i in range(902, 1001)
+        Observation(i, draw(spec, rng), 'infeasible', algorithm_state=suggestion.algorithm_state)
+        for i in range(902, 1001)
     ]
     begin = time.process_time()
     suggestion = ask(Eagle(), spec, history)
     assert time.process_time() - begin < 0.2
-    assert len(suggestion.memo['pool']) < 4000
+    assert len(suggestion.algorithm_state['pool']) < 4000
 
 
 def test_jax_is_configured_as_before():

@@ -12,7 +12,7 @@ import scipy.special
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paxtune.algorithms import GPBandit, PastTrial, RandomSearch, Request
+from paxtune.algorithms import GPBandit, Observation, RandomSearch, SuggestionContext
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.gp import model, search
 from paxtune.algorithms.gp.acquisition import log_expected_improvement
@@ -175,13 +175,13 @@ BRANIN = pg.Dict(x=pg.floatv(-5.0, 10.0), y=pg.floatv(0.0, 15.0))
 def _searched(
     algorithm, spec, merit, count, infeasible=lambda _: False, why=lambda _: None, seed=0
 ):
-    history: list[PastTrial] = []
+    history: list[Observation] = []
     for number in range(1, count + 1):
         decisions = ask(algorithm, spec, history, seed, why).decisions
         if infeasible(decisions):
-            history.append(PastTrial(number, decisions, 'infeasible'))
+            history.append(Observation(number, decisions, 'infeasible'))
         else:
-            history.append(PastTrial(number, decisions, 'completed', (merit(decisions),)))
+            history.append(Observation(number, decisions, 'completed', (merit(decisions),)))
     return history
 
 
@@ -257,14 +257,14 @@ def test_a_constraint_that_leaves_little_is_respected():
 def test_a_belief_draws_first_suggestions_near_and_fades():
     spec = pg.dna_spec(BRANIN)
     history = [
-        PastTrial(t.id, t.decisions, 'completed', (math.sin(t.id),))
+        Observation(t.id, t.decisions, 'completed', (math.sin(t.id),))
         for t in run(RandomSearch(), spec, 6, infeasible=0.0)
     ]
 
     def suggested(strength: float) -> float:
-        request = Request(spec, 0, 7, lambda: history, prior={'x': 8.0})
+        context = SuggestionContext(spec, 0, 7, lambda: history, prior={'x': 8.0})
         algorithm = GPBandit(num_initial=2, prior_strength=strength)
-        return abs(algorithm.suggest(request).decisions['x'] - 8.0)
+        return abs(algorithm.suggest(context).decisions['x'] - 8.0)
 
     assert suggested(1000.0) < 1.0
     assert suggested(1000.0) < suggested(0.0)
@@ -273,10 +273,10 @@ def test_a_belief_draws_first_suggestions_near_and_fades():
 def test_large_studies_are_modelled_by_running_best_and_latest_trials():
     rng = random.Random(0)
     history = [
-        PastTrial(i, {'x': rng.random(), 'y': 1.0}, 'completed', (rng.random(),))
+        Observation(i, {'x': rng.random(), 'y': 1.0}, 'completed', (rng.random(),))
         for i in range(1, 900)
     ]
-    history.append(PastTrial(900, {'x': 0.1, 'y': 1.0}, 'pending'))
+    history.append(Observation(900, {'x': 0.1, 'y': 1.0}, 'pending'))
     chosen = search._chosen(history)
     assert len(chosen) == search.SIZES[-1]
     assert chosen[-1].state == 'pending'
