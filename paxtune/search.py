@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None) -> int:
     with processes.together():
         tunable = tunable_for(args)
         name = args.exp + ('-smoke' if args.smoke else '')
-        service, workers = study_location.service_of(args, name), _workers(args)
+        service, workers = study_location.service_from_flags(args, name), _workers(args)
     job_log_dir = args.job_log_dir or f'runs/{name}'
 
     from paxtune.api import MissingDataError, tune

@@ -4,10 +4,9 @@
     python -m paxtune.search --exp=lm.StdlibTunable --vizier_endpoint=127.0.0.1:8470
 
 The database is an SQLite file or a URL, postgresql://user@host/name; its password may come from
-PGPASSWORD or ~/.pgpass. One service works with a database at a time. Only this machine can reach
-the service, unless --host says otherwise: then it speaks TLS and wants a token. Ctrl-C or SIGTERM
-ends it once running calls are answered; workers wait until it is there again. Exit codes: 0 ended,
-2 bad input.
+PGPASSWORD or ~/.pgpass. One service uses a database at a time. Without --host only this machine can
+reach the service; other machines need TLS and a token. Ctrl-C or SIGTERM stops it after the running
+calls have finished; workers wait until it is back. Exit codes: 0 stopped, 2 bad input.
 """
 
 import contextlib
@@ -34,7 +33,7 @@ def main(argv: Sequence[str] | None) -> int:
     """Runs the command.
 
     Raises:
-        UserError: bad input, or what it needs is not to be had.
+        UserError: bad input, or a port or file is unavailable.
     """
     args = _flags().parse_args(argv)
     _check(args)
@@ -46,7 +45,7 @@ def main(argv: Sequence[str] | None) -> int:
         with _serving(args, database) as (port, metrics_port):
             print(_greeting(args, database, port, metrics_port), flush=True)
             ended.wait()
-            logging.getLogger(__name__).info('ending: running calls are answered first')
+            logging.getLogger(__name__).info('stopping after the running calls')
     return 0
 
 
@@ -56,21 +55,21 @@ def _flags() -> 'argparse.ArgumentParser':
         '--database',
         required=True,
         metavar='FILE_OR_URL',
-        help='where the studies are kept, such as runs/studies.db or postgresql://user@host/name',
+        help='such as runs/studies.db or postgresql://user@host/name',
     )
     flags.add_argument('--host', default='127.0.0.1', help='the address to listen at')
     flags.add_argument('--port', type=int, default=_PORT, help=f'{_PORT} by default; 0: any')
-    flags.add_argument('--tls_cert', metavar='FILE', help='a certificate, PEM: speak TLS')
+    flags.add_argument('--tls_cert', metavar='FILE', help='a certificate, PEM; enables TLS')
     flags.add_argument('--tls_key', metavar='FILE', help='its key, PEM')
     flags.add_argument(
         '--token_file',
         metavar='FILE',
-        help='what workers must know; PAXTUNE_TOKEN in the environment does as well',
+        help='the token that workers need; or set PAXTUNE_TOKEN in the environment',
     )
     flags.add_argument(
         '--insecure',
         action='store_true',
-        help='let other machines in without TLS, or without a token',
+        help='accept other machines without TLS or without a token',
     )
     flags.add_argument(
         '--metrics_port', type=int, help='serve metrics to Prometheus, at /metrics of this port'
@@ -79,20 +78,20 @@ def _flags() -> 'argparse.ArgumentParser':
         '--lease_seconds',
         type=float,
         default=30.0,
-        help='a worker that is not heard of for so long has lost its trial; 30 by default',
+        help='a worker without a heartbeat for this time loses its trial; 30 by default',
     )
     return flags
 
 
 def _check(args: 'argparse.Namespace') -> None:
-    """Raises UserError for flags that cannot be meant."""
+    """Raises UserError for invalid flags."""
     from paxtune.service import auth
 
     for flag in ('port', 'metrics_port'):
         value = getattr(args, flag)
         if value is not None and not 0 <= value < 2**16:
             raise UserError(f'--{flag}={value}: expected 0 to 65535')
-    if not 5.0 <= args.lease_seconds <= 86400.0:  # Workers are heard of every 3 s.
+    if not 5.0 <= args.lease_seconds <= 86400.0:  # A heartbeat comes every 3 s.
         raise UserError(f'--lease_seconds={args.lease_seconds:g}: expected 5 to 86400')
     if (args.tls_cert is None) != (args.tls_key is None):
         raise UserError('--tls_cert and --tls_key belong together: give both or none')
@@ -100,14 +99,14 @@ def _check(args: 'argparse.Namespace') -> None:
     is_safe = args.tls_cert is not None and args.token is not None
     if not auth.is_loopback(args.host) and not is_safe and not args.insecure:
         raise UserError(
-            f'--host={args.host}: other machines could change the studies, and listen. Give '
-            '--tls_cert, --tls_key and --token_file, or say --insecure where everybody in the '
+            f'--host={args.host}: other machines could read and change the studies. Give '
+            '--tls_cert, --tls_key and --token_file, or --insecure if every machine in the '
             'network may do that.'
         )
 
 
 def _database(where: str) -> 'Database':
-    """The database of --database. The directory of a file is made."""
+    """Opens the database of --database. Creates the directory of a file."""
     from paxtune.storage.database import Database
 
     if '://' in where:
@@ -122,18 +121,20 @@ def _database(where: str) -> 'Database':
 
 @contextlib.contextmanager
 def _serving(args: 'argparse.Namespace', database: 'Database') -> Iterator[tuple[int, int | None]]:
-    """Answers while entered. Yields the port, and that of the metrics."""
-    from paxtune.service import auth, monitoring
-    from paxtune.service.coordinator import Hub
-    from paxtune.service.registry import Hubs
+    """Serves while entered. Yields the port, and that of the metrics."""
+    from paxtune.service import monitoring
+    from paxtune.service.coordinator import StudyCoordinator
+    from paxtune.service.registry import StudyRegistry
     from paxtune.service.server import Server
     from paxtune.storage.vizier_store import Store
 
-    hubs = Hubs(lambda study: Hub(Store(database, study), args.lease_seconds))
-    metrics = monitoring.Metrics(hubs.opened)
+    registry = StudyRegistry(
+        lambda study: StudyCoordinator(Store(database, study), args.lease_seconds)
+    )
+    metrics = monitoring.Metrics(registry.opened)
     tls = None if args.tls_cert is None else (Path(args.tls_cert), Path(args.tls_key))
     server = Server(
-        hubs,
+        registry,
         args.host,
         args.port,
         token=args.token,
@@ -144,9 +145,8 @@ def _serving(args: 'argparse.Namespace', database: 'Database') -> Iterator[tuple
     with contextlib.ExitStack() as stack:
         metrics_port = None
         if args.metrics_port is not None:
-            context = None if tls is None else auth.server_context(*tls)
-            page = monitoring.page(metrics, args.host, args.metrics_port, args.token, context)
-            metrics_port = stack.enter_context(page)
+            served = monitoring.serve(metrics, args.host, args.metrics_port, args.token, tls)
+            metrics_port = stack.enter_context(served)
         stack.enter_context(server)
         yield server.port, metrics_port
 
@@ -154,7 +154,7 @@ def _serving(args: 'argparse.Namespace', database: 'Database') -> Iterator[tuple
 def _greeting(
     args: 'argparse.Namespace', database: 'Database', port: int, metrics_port: int | None
 ) -> str:
-    """What serves where, and how to work with it."""
+    """Returns the address of the service and a command that uses it."""
     from paxtune.service import auth
 
     served = auth.address(args.host, port)

@@ -57,17 +57,17 @@ def main(argv: Sequence[str] | None) -> int:
     import google.protobuf.message
     import sqlalchemy
 
-    from paxtune.service.schema import Refused
+    from paxtune.service.schema import RequestRejectedError
     from paxtune.storage.database import DatabaseUnavailableError
     from paxtune.study.trial_state import DetachedError
 
-    args.where = study_location.given(args)
+    args.where = study_location.from_flags(args)
     try:
         args.run(args)
     except (
         DatabaseUnavailableError,
         DetachedError,
-        Refused,
+        RequestRejectedError,
         sqlalchemy.exc.DatabaseError,
         google.protobuf.message.DecodeError,
     ) as error:
@@ -387,14 +387,14 @@ def _delete(args: Args) -> None:
         with _held(args) as study:
             print(delete_trials(study, args.trials, args.yes))
         return
-    with args.where.held() as directory:
+    with args.where.locked() as directory:
         print(delete_study(directory, args.yes))
 
 
 @contextlib.contextmanager
 def _held(args: Args) -> 'Iterator[Study]':
     """The study, while no search may work in its directory."""
-    with args.where.held(), _opened(args, can_write=True) as study:
+    with args.where.locked(), _opened(args, can_write=True) as study:
         yield study
 
 

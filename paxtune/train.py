@@ -121,12 +121,12 @@ def _of_trial(args: 'argparse.Namespace') -> list[Run]:
 
     if not args.trial:
         raise UserError('--trial: expected the number of a trial, or best')
-    service = study_location.service_of(args, args.exp)
-    place: study_location.Whereabouts
+    service = study_location.service_from_flags(args, args.exp)
+    place: study_location.StudyLocation
     if service is None:
-        place = study_location.InDirectory(args.study_dir)
+        place = study_location.DirectoryLocation(args.study_dir)
     else:
-        place = study_location.InService(service, job_path(args.study_dir))
+        place = study_location.ServiceLocation(service, job_path(args.study_dir))
     with place.open() as study:
         trial = _named(study, args.trial)
         _require_weights(study, trial, args.job_log_dir)

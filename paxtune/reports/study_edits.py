@@ -8,7 +8,7 @@ from pathlib import Path
 from etils import epath
 
 from paxtune.reports.overview import databases
-from paxtune.service.study_location import Whereabouts
+from paxtune.service.study_location import StudyLocation
 from paxtune.study import export, stop_requests
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
@@ -47,7 +47,7 @@ def import_file(study: Study, path: str) -> str:
     return told if added == count else f'{told} {others}'
 
 
-def stop(where: Whereabouts, trials: Sequence[int]) -> str:
+def stop(where: StudyLocation, trials: Sequence[int]) -> str:
     """Asks whoever works on a study to stop trials, or to pause.
 
     Args:
@@ -62,7 +62,7 @@ def stop(where: Whereabouts, trials: Sequence[int]) -> str:
             stop_requests.stop(store, trial)
         if not trials:
             stop_requests.pause(store)
-    if not where.is_worked_on():
+    if not where.has_workers():
         what = 'the request waits for one' if trials else 'there is nothing to pause'
         return f'No search is working in {where}: {what}.'
     if not trials:

@@ -14,8 +14,8 @@ from paxtune.running.event_poller import Watcher
 from paxtune.running.json_logs import LOGS
 from paxtune.running.tuner import INTERRUPTED, Paused, StudyStoppedError, take_up
 from paxtune.service.address import Service
-from paxtune.service.coordinator import LEASE_SECONDS, Hub
-from paxtune.service.schema import Refused
+from paxtune.service.coordinator import LEASE_SECONDS, StudyCoordinator
+from paxtune.service.schema import RequestRejectedError
 from paxtune.service.server import Server
 from paxtune.storage.local_store import LocalStore
 from paxtune.study.study import Study
@@ -73,13 +73,13 @@ def run(
     workers.wait_for_the_last(study.directory)
     take_up(study)
     # The service has the database from here on; this process only looks.
-    hub = Hub(study.store, lease_seconds, workers_may_live=False)
+    coordinator = StudyCoordinator(study.store, lease_seconds, workers_may_live=False)
     token, name = secrets.token_urlsafe(32), study.store.name
 
-    def only(study: str) -> Hub:
+    def only(study: str) -> StudyCoordinator:
         if study != name:
-            raise Refused('missing', f'there is no study {study!r} here')
-        return hub
+            raise RequestRejectedError('missing', f'there is no study {study!r} here')
+        return coordinator
 
     with Server(only, token=token) as server:
         service = Service(f'127.0.0.1:{server.port}', name, token)
@@ -140,7 +140,7 @@ def _supervise(
         how.count,
         sorted({*workers.modules_of(study.value), *how.modules}),
         token=service.token,
-        tls_flags=service.flags_of_worker,
+        tls_flags=service.worker_flags,
         memory_bytes=None if how.memory_gb is None else int(how.memory_gb * 2**30),
         max_attempts=study.search.max_attempts,
     )

@@ -1,4 +1,5 @@
-"""The service that keeps studies for many workers, and the channel to it.
+"""gRPC service that keeps studies for many workers: server, client, authentication, metrics.
 
-It suggests nothing and runs nothing that it is sent: it imports neither JAX nor users' code.
+Workers suggest trials; the service only leases and stores them. It imports neither JAX nor users'
+code. Transitions of trials are in `paxtune.study`, databases in `paxtune.storage`.
 """

@@ -1,4 +1,4 @@
-"""Where a service is, and which of its studies is meant."""
+"""Address of a study in a service."""
 
 import dataclasses
 from pathlib import Path
@@ -10,14 +10,14 @@ from trainer.symbolic.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Service:
-    """A service that others work with, too: `python -m paxtune.serve`.
+    """A service, `python -m paxtune.serve`, and one of its studies.
 
     Attributes:
-        endpoint: where it is, host:port.
-        study: what the study is called there.
-        token: what it wants to know of who calls.
-        tls: speak TLS with it.
-        tls_ca: the file of the authority that has signed its certificate; None for public ones.
+        endpoint: host:port.
+        study: the study's name there.
+        token: authenticates the caller; None if the service wants no token.
+        tls: use TLS.
+        tls_ca: the file of the authority that signed its certificate; None for public ones.
     """
 
     endpoint: str
@@ -27,10 +27,10 @@ class Service:
     tls_ca: Path | None = None
 
     def client(self) -> Client:
-        """Calls it.
+        """Makes a client.
 
         Raises:
-            UserError: the endpoint, or the name of the study, is none.
+            UserError: the endpoint or the study's name is invalid.
         """
         try:
             return Client(self.endpoint, self.study, self.token, tls=self.tls, ca_cert=self.tls_ca)
@@ -38,7 +38,7 @@ class Service:
             raise UserError(f'--study={self.study}: {error}') from None
 
     @property
-    def flags_of_worker(self) -> list[str]:
-        """How a worker is told to speak with it."""
+    def worker_flags(self) -> list[str]:
+        """TLS flags for a worker."""
         authority = [] if self.tls_ca is None else [f'--tls_ca={self.tls_ca}']
         return [*(['--tls'] if self.tls else []), *authority]

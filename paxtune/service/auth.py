@@ -1,4 +1,4 @@
-"""Who may speak to a service, and where it is: tokens, certificates, addresses."""
+"""Authentication: tokens, certificates and addresses."""
 
 import hmac
 import ipaddress
@@ -12,16 +12,16 @@ from typing import Any
 from trainer.symbolic.errors import UserError
 
 TOKEN_VARIABLE = 'PAXTUNE_TOKEN'
-"""The environment variable that holds the token where there is no --token_file."""
+"""Environment variable with the token, used without --token_file."""
 
 _MIN_TOKEN = 16
 
 
 def token(file: str | os.PathLike[str] | None) -> str | None:
-    """The token of --token_file, or of the environment; None where there is neither.
+    """Reads the token of --token_file or of the environment; None if neither is given.
 
     Raises:
-        UserError: it cannot be read, or is too short or strange for a token.
+        UserError: the file cannot be read, or its content is no valid token.
     """
     if file is None:
         text, where = os.environ.get(TOKEN_VARIABLE), TOKEN_VARIABLE
@@ -39,16 +39,16 @@ def token(file: str | os.PathLike[str] | None) -> str | None:
 
 
 def header(secret: str) -> str:
-    """The `authorization` that goes with each call."""
+    """Returns the `authorization` header of a call."""
     return f'Bearer {secret}'
 
 
 def is_authorized(given: Iterable[Any], secret: str | None) -> bool:
-    """Whether one who gives these values of `authorization` knows the secret.
+    """Returns True if the `authorization` values match the secret.
 
     Args:
-        given: text or bytes; more than one value is refused.
-        secret: None where there is none to know.
+        given: text or bytes; more than one value is rejected.
+        secret: None to accept every caller.
 
     Example:
         >>> is_authorized(['Bearer tiger'], 'tiger'), is_authorized([], 'tiger')
@@ -57,12 +57,12 @@ def is_authorized(given: Iterable[Any], secret: str | None) -> bool:
     if secret is None:
         return True
     values = [each if isinstance(each, bytes) else str(each).encode() for each in given]
-    # How long it takes says nothing of how much of it is right.
+    # The comparison takes constant time.
     return len(values) == 1 and hmac.compare_digest(values[0], header(secret).encode())
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address.
+    """Returns True if only this machine can reach an address.
 
     Example:
         >>> is_loopback('localhost'), is_loopback('::1'), is_loopback('0.0.0.0')
@@ -75,7 +75,7 @@ def is_loopback(host: str) -> bool:
 
 
 def address(host: str, port: int) -> str:
-    """Host and port as one text.
+    """Joins host and port.
 
     Example:
         >>> address('::1', 8470)
@@ -85,10 +85,10 @@ def address(host: str, port: int) -> str:
 
 
 def check_endpoint(endpoint: str) -> str:
-    """The host of an endpoint.
+    """Returns the host of an endpoint.
 
     Raises:
-        UserError: it is not host:port.
+        UserError: the endpoint is not host:port.
 
     Example:
         >>> check_endpoint('[::1]:8470')
@@ -101,10 +101,10 @@ def check_endpoint(endpoint: str) -> str:
 
 
 def read(file: str | os.PathLike[str], flag: str) -> bytes:
-    """The content of a small file.
+    """Reads a small file.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: the file cannot be read.
     """
     try:
         return Path(file).read_bytes()
@@ -113,39 +113,28 @@ def read(file: str | os.PathLike[str], flag: str) -> bytes:
 
 
 def certificate(cert: Path, key: Path) -> tuple[bytes, bytes]:
-    """A certificate, with those that it is signed by, and its key.
+    """Reads a certificate chain and its key.
 
     Raises:
-        UserError: they cannot be read, or do not belong together.
+        UserError: the files cannot be read, or do not belong together.
     """
     content = read(cert, '--tls_cert'), read(key, '--tls_key')
-    server_context(cert, key)
-    return content
-
-
-def server_context(cert: Path, key: Path) -> ssl.SSLContext:
-    """What Python's own servers speak TLS with.
-
-    Raises:
-        UserError: certificate and key cannot be read, or do not belong together.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        # Without it, OpenSSL asks whoever sits at the terminal for the passphrase of a key.
-        context.load_cert_chain(cert, key, password='')
+        # Without a password, OpenSSL asks for the passphrase of a key at the terminal.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password='')
     except (OSError, ValueError) as error:
         raise UserError(
             f'--tls_cert={cert} --tls_key={key}: expected a certificate and its key without a '
             f'passphrase, both PEM: {error}'
         ) from error
-    return context
+    return content
 
 
 def authority(file: Path) -> bytes:
-    """The certificates that a client trusts.
+    """Reads the certificates that a client trusts.
 
     Raises:
-        UserError: the file cannot be read, or holds none.
+        UserError: the file cannot be read, or contains no certificate.
     """
     content = read(file, '--tls_ca')
     try:

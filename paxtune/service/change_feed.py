@@ -1,4 +1,4 @@
-"""The trials of a study as they are sent, and what has changed since a client last asked."""
+"""Change feed of a study: serialized trials by revision."""
 
 import itertools
 import uuid
@@ -12,18 +12,18 @@ _PAGE_BYTES = 4 * 2**20
 _KEPT_DELETIONS = 10_000
 
 
-class Rows:
-    """The bytes of all trials, each with the revision in which it was changed last.
+class ChangeFeed:
+    """Serialized trials, each with the revision that changed it last.
 
-    Revisions count the changes since this was made; the epoch tells the revisions of one from those
-    of another. Not for several threads at once.
+    Revisions count the changes since the feed was made. The generation identifies the feed that
+    counted them. Not thread-safe.
     """
 
     def __init__(self, store: Store) -> None:
         """Reads all trials of a study."""
         self._store = store
-        self._epoch, self._revision = uuid.uuid4().hex, 0
-        # In the order in which they were changed.
+        self._generation, self._revision = uuid.uuid4().hex, 0
+        # Ordered by revision.
         self._rows: dict[int, tuple[int, bytes]] = {}
         self._deleted: list[tuple[int, int]] = []
         self._unended: dict[int, int] = {}
@@ -39,37 +39,37 @@ class Rows:
 
     @property
     def ids(self) -> list[int]:
-        """The numbers of all trials, in order."""
+        """All trial numbers, in order."""
         return sorted(self._rows)
 
     @property
     def max_id(self) -> int:
-        """The highest number; 0 where there is no trial."""
+        """The highest trial number; 0 if there is no trial."""
         return max(self._rows, default=0)
 
     def read(self, id_: int) -> TrialProto:
-        """One trial."""
+        """Returns one trial."""
         return TrialProto.FromString(self[id_])
 
     def unended(self, state: int) -> list[int]:
-        """The numbers of the trials that are ACTIVE, or REQUESTED, in order."""
+        """Returns the numbers of the trials in a state, ACTIVE or REQUESTED, in order."""
         return sorted(id_ for id_, each in self._unended.items() if each == state)
 
     @property
     def all_unended(self) -> dict[int, int | None]:
-        """All trials that have not ended, each with the step at which it is paused, or None."""
+        """All unfinished trials, each with the step at which it is paused, or None."""
         return {id_: self._paused.get(id_) for id_ in self._unended}
 
     def is_paused(self, id_: int) -> bool:
-        """Whether a trial is put aside until it is promoted."""
+        """Returns True if a trial waits to be promoted."""
         return id_ in self._paused
 
     def put(self, proto: TrialProto) -> None:
-        """Takes note of a trial that was written."""
+        """Records that a trial was written."""
         self._put(proto, proto.SerializeToString())
 
     def forget(self, id_: int) -> None:
-        """Takes note of a trial that was deleted."""
+        """Records that a trial was deleted."""
         self._rows.pop(id_, None)
         self._unended.pop(id_, None)
         self._paused.pop(id_, None)
@@ -77,10 +77,10 @@ class Rows:
         self._deleted = [*self._deleted, (self._revision, id_)][-_KEPT_DELETIONS:]
 
     def refresh(self) -> bool:
-        """Reads everything again where another process has written to the database.
+        """Reads the study again if another process has written to the database.
 
         Returns:
-            Whether one has.
+            True if one has.
         """
         version = self._store.database.version()
         if version == self._database_version:
@@ -95,10 +95,10 @@ class Rows:
         self._database_version = version
         return True
 
-    def changes(self, epoch: str, since: int) -> dict[str, Any]:
-        """See `Hub.changes`."""
+    def changes(self, generation: str, since: int) -> dict[str, Any]:
+        """See `StudyCoordinator.changes`."""
         oldest = self._deleted[0][0] if len(self._deleted) >= _KEPT_DELETIONS else 0
-        reset = epoch != self._epoch or since < oldest
+        reset = generation != self._generation or since < oldest
         if reset:
             since = 0
         page: list[bytes] = []
@@ -112,7 +112,7 @@ class Rows:
             size, upto = size + len(content), revision
         gone = [id_ for revision, id_ in self._deleted if revision > since and not reset]
         return {
-            'epoch': self._epoch,
+            'generation': self._generation,
             'revision': upto if more else self._revision,
             'reset': reset,
             'more': more,

@@ -88,7 +88,7 @@ class Client:
 
         Raises:
             UserError: the endpoint or the file is not one.
-            wire.MalformedError: no study can have that name.
+            schema.MalformedError: no study can have that name.
         """
         host = auth.check_endpoint(endpoint)
         self.endpoint, self.study = endpoint, schema.check_study(study)
@@ -104,7 +104,7 @@ class Client:
             if token is not None and not auth.is_loopback(host):
                 _LOG.warning('the token goes to %s without TLS: who listens can read it', endpoint)
             self._channel = grpc.insecure_channel(target, options=_OPTIONS)
-        # Messages are bytes: what they mean is up to `wire`.
+        # Messages are bytes: what they mean is up to `schema`.
         self._methods = {
             name: self._channel.unary_unary(schema.path(name)) for name in schema.METHODS
         }
@@ -121,15 +121,15 @@ class Client:
         it has done it already. One is drawn where the method takes one and none is given.
 
         Args:
-            method: one of `wire.METHODS`.
+            method: one of `schema.METHODS`.
             **fields: what the method takes.
 
         Returns:
             What the method answers.
 
         Raises:
-            wire.Refused: the service will not do it.
-            wire.MalformedError: the method does not take such fields.
+            schema.RequestRejectedError: the service will not do it.
+            schema.MalformedError: the method does not take such fields.
             ServiceUnavailableError: the service was away for too long, or this was closed.
             ServiceFailedError: the service has failed.
             UserError: the token is not the right one, or there is no paxtune service.
@@ -223,9 +223,9 @@ class Client:
     def _passing(self, error: Any) -> str:
         """Why a call has failed that may do better later. Raises what will not."""
         code, details = error.code(), error.details() or ''
-        refusal = dict(error.trailing_metadata() or ()).get(schema.REFUSED)
+        refusal = dict(error.trailing_metadata() or ()).get(schema.REJECTED)
         if refusal is not None:
-            raise schema.Refused(str(refusal), details) from error
+            raise schema.RequestRejectedError(str(refusal), details) from error
         if code is grpc.StatusCode.UNAUTHENTICATED:
             raise UserError(
                 f'--vizier_endpoint={self.endpoint}: the service was given {details}: give '
@@ -242,7 +242,7 @@ class Client:
                     f'--vizier_endpoint={self.endpoint}: {advice} ({details})'
                 ) from error
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-            raise schema.Refused('invalid', details) from error
+            raise schema.RequestRejectedError('invalid', details) from error
         if code in _PASSING or 'RST_STREAM' in details:
             return f'{code.name}: {details}'
         raise ServiceFailedError(

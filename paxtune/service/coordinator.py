@@ -1,8 +1,8 @@
-"""One study inside the service: who holds which trial, whose turn it is, what has changed.
+"""Coordinator of one study in the service: leases, the suggest lock, compare-and-swap.
 
-A trial is held by a lease on this process's clock. Each write names the bytes that it is based on,
-and the attempt that it is of: both are compared in the transaction that writes. What a lost
-connection leaves in doubt can be sent again: a write is known by its `request`.
+A lease on this process's clock gives a trial to a worker. Each write has the attempt's number and
+the hash of the bytes that it replaces; the transaction that writes compares both. Each write has
+a request ID too, so that a client can send it again after a lost connection.
 """
 
 import dataclasses
@@ -15,8 +15,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from paxtune.service.change_feed import Rows
-from paxtune.service.schema import Refused
+from paxtune.service.change_feed import ChangeFeed
+from paxtune.service.schema import RequestRejectedError
 from paxtune.storage.vizier_store import (
     STATES,
     Store,
@@ -30,15 +30,15 @@ from paxtune.study import prefetch, trial_state
 from paxtune.study.trial_state import Loss
 
 LEASE_SECONDS = 30.0
-"""A worker that was not heard of for so long has lost its trial."""
+"""Time without a heartbeat after which a worker loses its trial."""
 
-_TURN_SECONDS = 120.0
-_TURN_WAIT = 0.02
-_TURN_PATIENCE = 0.2
+_SUGGEST_LOCK_SECONDS = 120.0
+_SUGGEST_LOCK_WAIT = 0.02
+_SUGGEST_LOCK_PATIENCE = 0.2
 _MAX_WAITING = 8  # Each of them takes a thread of the server.
 _KEPT_REQUESTS = 1000
 
-# What the service alone says of a trial.
+# Metadata of a trial that only the service writes.
 _OWN_NOTES = (
     'holder',
     'attempt',
@@ -52,16 +52,16 @@ _OWN_NOTES = (
 
 @dataclasses.dataclass
 class Lease:
-    """A trial in the hands of a worker.
+    """A worker's claim on a trial.
 
     Attributes:
-        worker: who has it.
-        attempt: of which attempt.
-        expires: when it is lost unless the worker is heard of.
-        progress: how many steps the worker has done.
-        progressed: when that number grew.
-        timeout: how many seconds a step may take; 0 for any.
-        max_attempts: how often the trial is tried; without end until its worker says so.
+        worker: the owner.
+        attempt: the attempt's number.
+        expires: the time at which the worker loses the trial, unless it sends a heartbeat.
+        progress: the number of steps that the worker has done.
+        progressed: the time at which `progress` changed last.
+        timeout: seconds that a step may take; 0 for no limit.
+        max_attempts: attempts that the trial may have; unlimited until its worker sets a limit.
     """
 
     worker: str
@@ -75,7 +75,7 @@ class Lease:
 
 @dataclasses.dataclass
 class _Update:
-    """A call of `Hub.update`, until it is answered."""
+    """A call of `StudyCoordinator.update` that waits for its reply."""
 
     id: int
     expected: str
@@ -89,7 +89,7 @@ class _Update:
     error: Exception | None = None
 
 
-class Hub:
+class StudyCoordinator:
     """One study of a service."""
 
     def __init__(
@@ -99,13 +99,13 @@ class Hub:
         workers_may_live: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Takes up a study where it stands.
+        """Resumes a study.
 
         Args:
-            store: where it is kept, by this process alone.
-            lease_seconds: how long a worker may be silent.
-            workers_may_live: whether those who hold trials may be there still, as after a restart
-                of the service alone: they get new leases.
+            store: holds the study; only this process writes to it.
+            lease_seconds: the time that a worker may pass without a heartbeat.
+            workers_may_live: renews the leases of workers, which outlive a restart of the service
+                alone.
             clock: in seconds.
         """
         self._store, self._seconds, self._clock = store, lease_seconds, clock
@@ -113,14 +113,14 @@ class Hub:
         self._leases: dict[int, Lease] = {}
         self._revoked: set[str] = set()
         self._updates: deque[_Update] = deque()
-        self._turn, self._turn_of, self._turn_ends = '', '', 0.0
-        self._turn_over, self._num_waiting = threading.Condition(self._lock), 0
+        self._suggest_lock, self._suggester, self._suggest_lock_expires = '', '', 0.0
+        self._suggest_lock_freed, self._num_waiting = threading.Condition(self._lock), 0
         self._requests: OrderedDict[str, list[int]] = OrderedDict()
-        self._rows = Rows(store)
+        self._feed = ChangeFeed(store)
         self._spec: bytes | None = None
-        for id_ in self._rows.ids[-_KEPT_REQUESTS:]:
-            # After a restart, calls that are in doubt are sent again.
-            request = note(self._rows.read(id_), 'request')
+        for id_ in self._feed.ids[-_KEPT_REQUESTS:]:
+            # After a restart, clients repeat calls whose reply was lost.
+            request = note(self._feed.read(id_), 'request')
             if request:
                 self._requests.setdefault(request, []).append(id_)
         self._take_up(workers_may_live)
@@ -128,7 +128,7 @@ class Hub:
     # The study.
 
     def study(self, known: str) -> dict[str, Any]:
-        """What is said of the study, unless the caller knows it: by the hash of its bytes."""
+        """Returns the specification, unless the caller has it already: `known` is its hash."""
         with self._lock:
             self._refresh()
             if self._spec is None:
@@ -142,13 +142,13 @@ class Hub:
             return {'spec': content, 'version': version, 'created': self._created}
 
     def create_study(self, spec: bytes) -> dict[str, Any]:
-        """Makes the study; false where somebody else has made it."""
+        """Creates the study; `created` is False if it exists already."""
         parsed = _parsed(StudySpec, spec)
         with self._lock:
             return {'created': self._store.create_study(parsed)}
 
     def write_notes(self, expected: str, notes: Mapping[str, str], request: str) -> dict[str, Any]:
-        """Changes notes of the study, unless it has changed since the caller read it."""
+        """Changes metadata of the study, unless it has changed since the caller read it."""
 
         def change(current: Mapping[str, str]) -> Mapping[str, str]:
             if current.get('request') == request:
@@ -159,7 +159,7 @@ class Hub:
 
         with self._lock:
             if not self.study('')['version']:
-                raise Refused('missing', 'there is no such study')
+                raise RequestRejectedError('missing', 'there is no such study')
             try:
                 self._store.update_study_notes(change)
             except _ConflictError:
@@ -170,52 +170,58 @@ class Hub:
 
     # Trials.
 
-    def changes(self, epoch: str, since: int) -> dict[str, Any]:
-        """Trials that have changed since a revision, oldest changes first, a page at a time."""
+    def changes(self, generation: str, since: int) -> dict[str, Any]:
+        """Returns a page of the trials that have changed since a revision, oldest changes first."""
         with self._lock:
             self._reap()
             self._refresh()
-            return self._rows.changes(epoch, since)
+            return self._feed.changes(generation, since)
 
-    def add(self, trials: list[bytes], turn: str, worker: str, request: str) -> dict[str, Any]:
-        """Adds trials. Those that are ACTIVE are the worker's.
+    def add(
+        self, trials: list[bytes], suggest_lock: str, worker: str, request: str
+    ) -> dict[str, Any]:
+        """Adds trials. An ACTIVE trial is leased to the worker.
 
         Args:
-            trials: one that is suggested has the number that it was suggested for.
-            turn: whose end this is; '' for trials that are not the algorithm's.
-            worker: who suggests.
-            request: names this call.
+            trials: a suggested trial has the number that it was suggested for.
+            suggest_lock: the token of the suggest lock; '' for trials that no algorithm suggests.
+            worker: the caller.
+            request: identifies this call.
         """
         protos = [_trial(content) for content in trials]
         with self._lock:
             self._reap()
             if request in self._requests:
                 known = self._requests[request]
-                return {'trials': [self._rows[id_] for id_ in known if id_ in self._rows]}
-            if turn:
-                if turn != self._turn or self._clock() > self._turn_ends:
-                    raise Refused('conflict', 'the turn has passed to another worker')
+                return {'trials': [self._feed[id_] for id_ in known if id_ in self._feed]}
+            if suggest_lock:
+                if suggest_lock != self._suggest_lock or self._clock() > self._suggest_lock_expires:
+                    raise RequestRejectedError(
+                        'conflict', 'another worker has the suggest lock now'
+                    )
                 self._refresh()
-                if [proto.id for proto in protos] != [str(self._rows.max_id + 1)]:
-                    raise Refused('conflict', 'trials were added in the meantime')
+                if [proto.id for proto in protos] != [str(self._feed.max_id + 1)]:
+                    raise RequestRejectedError('conflict', 'trials were added in the meantime')
             for proto in protos:
                 drop_notes(proto, _OWN_NOTES)
                 write_notes(proto, {'request': request})
                 if STATES[proto.state] == 'ACTIVE':
-                    if not turn:
-                        raise Refused('invalid', 'only a suggested trial begins to run at once')
+                    if not suggest_lock:
+                        raise RequestRejectedError(
+                            'invalid', 'only a suggested trial may start ACTIVE'
+                        )
                     self._hand_out(proto, worker)
             self._store.add_trials(protos)
             for proto in protos:
-                self._rows.put(proto)
+                self._feed.put(proto)
                 if trial_state.holder(proto):
                     self._grant(proto, {})
             self._requests[request] = [int(proto.id) for proto in protos]
             if len(self._requests) > _KEPT_REQUESTS:
                 self._requests.popitem(last=False)
-            if turn:
-                self._end_turn()
-            return {'trials': [self._rows[int(proto.id)] for proto in protos]}
+            if suggest_lock:
+                self._release_suggest_lock()
+            return {'trials': [self._feed[int(proto.id)] for proto in protos]}
 
     def update(
         self, id: int, expected: str, trial: bytes, worker: str, attempt: int, request: str
@@ -225,19 +231,19 @@ class Hub:
         Args:
             id: the trial's number.
             expected: the hash of the bytes that the caller read.
-            trial: what it is to be.
-            worker: who says so; of a trial that is held, its holder.
-            attempt: the holder's attempt.
-            request: names this call.
+            trial: the new content.
+            worker: the caller, which owns the trial if it is leased.
+            attempt: the worker's attempt.
+            request: identifies this call.
 
         Returns:
-            Whether it was done, and the trial as it stands now.
+            True if the trial was written, and its current content.
         """
         update = _Update(id, expected, _trial(trial), worker, attempt, request)
         self._updates.append(update)
         with self._lock:
-            # Whoever had the lock may have written it with its own: the database takes as long for
-            # many as for one.
+            # The previous owner of the lock may have written this update in its own transaction:
+            # the database takes as long for many as for one.
             while not update.is_decided:
                 self._write_updates()
             if update.error is not None:
@@ -245,7 +251,7 @@ class Hub:
             return {'done': update.is_done, 'trial': update.row}
 
     def _write_updates(self) -> None:
-        """Writes what waits to be written, one update of each trial, in one transaction."""
+        """Writes the pending updates, at most one of each trial, in one transaction."""
         batch: dict[int, _Update] = {}
         for _ in range(len(self._updates)):
             update = self._updates.popleft()
@@ -253,7 +259,7 @@ class Hub:
                 self._updates.append(update)
 
         def decide() -> list[TrialProto]:
-            # While this is written nobody else writes, so the rows are what is known of them.
+            # Inside this transaction no other process writes, so the feed is current.
             self._refresh()
             decided = [self._decide(update) for update in batch.values()]
             return [proto for proto in decided if proto is not None]
@@ -266,20 +272,20 @@ class Hub:
                 update.is_decided, update.error = True, update.error or error
             return
         for proto in changed:
-            self._rows.put(proto)
+            self._feed.put(proto)
             if not trial_state.holder(proto):
                 self._leases.pop(int(proto.id), None)
         for update in batch.values():
             if update.error is None:
-                update.row = self._rows[update.id]
+                update.row = self._feed[update.id]
 
     def _decide(self, update: '_Update') -> TrialProto | None:
-        """The trial as it is to be written; None where it is refused, or was written before."""
+        """Returns the trial to write; None if it is rejected or was written before."""
         update.is_decided = True
         try:
-            if update.id not in self._rows:
-                raise Refused('missing', f'there is no trial {update.id}')
-            known = self._rows[update.id]
+            if update.id not in self._feed:
+                raise RequestRejectedError('missing', f'there is no trial {update.id}')
+            known = self._feed[update.id]
             current, new = TrialProto.FromString(known), update.trial
             if note(current, 'request') == update.request:
                 update.is_done = True
@@ -288,8 +294,10 @@ class Hub:
             if digest(known) != update.expected:
                 return None
             if new.name != current.name or new.parameters != current.parameters:
-                raise Refused('invalid', f'trial {update.id}: its decisions cannot be changed')
-        except Refused as refusal:
+                raise RequestRejectedError(
+                    'invalid', f'trial {update.id}: its decisions cannot be changed'
+                )
+        except RequestRejectedError as refusal:
             update.error = refusal
             return None
         own = {key: value for key in _OWN_NOTES if (value := note(current, key)) is not None}
@@ -306,18 +314,18 @@ class Hub:
             try:
                 self._store.delete_trial(id)
             except KeyError:
-                raise Refused('missing', f'there is no trial {id}') from None
-            self._rows.forget(id)
+                raise RequestRejectedError('missing', f'there is no trial {id}') from None
+            self._feed.forget(id)
             self._leases.pop(id, None)
             return {}
 
-    # Who does what.
+    # Leases and the suggest lock.
 
     def claim(self, worker: str, terms: Mapping[str, float]) -> dict[str, Any]:
-        """A trial that is there to be run: the worker's own, one that was lost, one that was added.
+        """Leases a trial to a worker: its own, then one that was lost, then one that was added.
 
         Args:
-            worker: who asks.
+            worker: the caller.
             terms: see `heartbeat`.
         """
         with self._lock:
@@ -326,46 +334,46 @@ class Hub:
             for id_, lease in self._leases.items():
                 if lease.worker == worker:
                     self._take_terms(lease, terms)
-                    return {'trial': self._rows[id_]}
+                    return {'trial': self._feed[id_]}
             for state in (TrialProto.State.ACTIVE, TrialProto.State.REQUESTED):
-                for id_ in self._rows.unended(state):
-                    if id_ not in self._leases and not self._rows.is_paused(id_):
+                for id_ in self._feed.unended(state):
+                    if id_ not in self._leases and not self._feed.is_paused(id_):
                         changed = self._change(id_, lambda each: self._hand_out(each, worker))
                         self._grant(changed, terms)
-                        return {'trial': self._rows[id_]}
+                        return {'trial': self._feed[id_]}
             return {'trial': None}
 
-    def take_turn(self, worker: str) -> dict[str, Any]:
-        """The right to suggest the next trial; '' while another worker has it.
+    def acquire_suggest_lock(self, worker: str) -> dict[str, Any]:
+        """Returns a token of the suggest lock; '' while another worker has the lock.
 
-        It ends with the trial that is added, by `end_turn`, or after a while. A few workers are
-        answered only when they can have it: the others would keep the service busy with asking.
+        Adding the suggested trial, `release_suggest_lock` or a timeout ends it. A few calls wait
+        for the lock, so that workers need not poll the service.
         """
 
         def is_free() -> bool:
-            return self._turn_of in ('', worker) or self._clock() >= self._turn_ends
+            return self._suggester in ('', worker) or self._clock() >= self._suggest_lock_expires
 
         with self._lock:
             if not is_free() and self._num_waiting < _MAX_WAITING:
                 self._num_waiting += 1
-                self._turn_over.wait_for(is_free, _TURN_PATIENCE)
+                self._suggest_lock_freed.wait_for(is_free, _SUGGEST_LOCK_PATIENCE)
                 self._num_waiting -= 1
             if not is_free():
-                return {'turn': '', 'wait': _TURN_WAIT}
-            self._turn, self._turn_of = uuid.uuid4().hex, worker
-            self._turn_ends = self._clock() + _TURN_SECONDS
-            return {'turn': self._turn, 'wait': 0.0}
+                return {'suggest_lock': '', 'wait': _SUGGEST_LOCK_WAIT}
+            self._suggest_lock, self._suggester = uuid.uuid4().hex, worker
+            self._suggest_lock_expires = self._clock() + _SUGGEST_LOCK_SECONDS
+            return {'suggest_lock': self._suggest_lock, 'wait': 0.0}
 
-    def end_turn(self, turn: str) -> dict[str, Any]:
-        """Gives back the right to suggest."""
+    def release_suggest_lock(self, suggest_lock: str) -> dict[str, Any]:
+        """Releases the suggest lock."""
         with self._lock:
-            if turn == self._turn:
-                self._end_turn()
+            if suggest_lock == self._suggest_lock:
+                self._release_suggest_lock()
             return {}
 
-    def _end_turn(self) -> None:
-        self._turn = self._turn_of = ''
-        self._turn_over.notify()
+    def _release_suggest_lock(self) -> None:
+        self._suggest_lock = self._suggester = ''
+        self._suggest_lock_freed.notify()
 
     def heartbeat(
         self, worker: str, id: int, attempt: int, progress: int, terms: Mapping[str, float]
@@ -373,15 +381,15 @@ class Hub:
         """Renews the lease of a trial.
 
         Args:
-            worker: who holds it.
+            worker: the owner.
             id: the trial's number.
-            attempt: which attempt it is.
-            progress: how many steps the worker has done.
+            attempt: the worker's attempt.
+            progress: the number of steps that the worker has done.
             terms: `trial_timeout`, the seconds that a step may take (0 for any), and
                 `max_attempts`.
 
         Returns:
-            Whether the worker holds the trial still, and if not, why.
+            True if the worker still owns the trial; otherwise the reason.
         """
         with self._lock:
             lease = self._leases.get(id)
@@ -395,21 +403,21 @@ class Hub:
             self._reap()
             lease = self._leases.get(id)
             held = lease is not None and (lease.worker, lease.attempt) == (worker, attempt)
-            return {'held': held, 'reason': '' if held else self._whose(id)}
+            return {'held': held, 'reason': '' if held else self._owner(id)}
 
     def lose(
         self, worker: str, reason: str, counts: bool, is_dead: bool, max_attempts: int
     ) -> dict[str, Any]:
-        """Takes the trial that a worker holds from it: see `paxtune.study.trial_state.lose`.
+        """Ends the lease of a worker: see `paxtune.study.trial_state.lose`.
 
         Returns:
-            The number of the trial, None if it holds none, and the trial's state now.
+            The number of its trial, None if it has none, and the trial's state.
         """
         with self._lock:
             self._reap()
             self._refresh()
-            if self._turn_of == worker:
-                self._end_turn()
+            if self._suggester == worker:
+                self._release_suggest_lock()
             for id_, lease in list(self._leases.items()):
                 if lease.worker == worker:
                     loss = Loss(reason, counts, is_dead)
@@ -418,23 +426,23 @@ class Hub:
             return {'trial': None, 'state': ''}
 
     def revoked(self, workers: list[str]) -> dict[str, Any]:
-        """Those of some workers that have lost a trial because they were silent, or stood still."""
+        """Returns those of some workers whose lease expired, or that made no progress."""
         with self._lock:
             self._reap()
             return {'workers': [worker for worker in workers if worker in self._revoked]}
 
     @property
     def num_leases(self) -> int:
-        """How many trials are held."""
+        """The number of leased trials."""
         return len(self._leases)
 
     def _hand_out(self, proto: TrialProto, worker: str) -> None:
-        prefetch.note_start(proto, self._rows.all_unended)
+        prefetch.note_start(proto, self._feed.all_unended)
         trial_state.hand_out(proto, worker)
 
     def _take_up(self, workers_may_live: bool) -> None:
-        for id_ in self._rows.unended(TrialProto.State.ACTIVE):
-            proto = self._rows.read(id_)
+        for id_ in self._feed.unended(TrialProto.State.ACTIVE):
+            proto = self._feed.read(id_)
             if trial_state.holder(proto):
                 self._grant(proto, {})
                 if not workers_may_live:
@@ -458,11 +466,11 @@ class Hub:
         lease.max_attempts = int(terms.get('max_attempts', lease.max_attempts))
 
     def _reap(self) -> None:
-        """Takes trials from workers that are silent, or stand still."""
+        """Expires leases without a heartbeat or without progress."""
         now = self._clock()
         for id_, lease in list(self._leases.items()):
             if now >= lease.expires:
-                loss = Loss(f'its worker was not heard of for {self._seconds:g} s')
+                loss = Loss(f'its worker sent no heartbeat for {self._seconds:g} s')
             elif lease.timeout and now - lease.progressed > lease.timeout:
                 loss = Loss(f'it made no step for {lease.timeout:g} s', counts=True)
             else:
@@ -481,36 +489,36 @@ class Hub:
         lease = self._leases.get(int(current.id))
         if STATES[current.state] != 'ACTIVE' or lease is None:
             if worker and trial_state.holder(current) != worker:
-                raise Refused('fenced', self._whose(int(current.id)))
+                raise RequestRejectedError('fenced', self._owner(int(current.id)))
             return
         if (lease.worker, lease.attempt) != (worker, attempt):
-            raise Refused('fenced', self._whose(int(current.id)))
+            raise RequestRejectedError('fenced', self._owner(int(current.id)))
 
-    def _whose(self, id_: int) -> str:
+    def _owner(self, id_: int) -> str:
         lease = self._leases.get(id_)
         if lease is not None:
             return f'trial {id_} is held by {lease.worker}, attempt {lease.attempt}'
-        return f'trial {id_} is held by nobody' if id_ in self._rows else f'trial {id_} is gone'
+        return f'no worker holds trial {id_}' if id_ in self._feed else f'trial {id_} is gone'
 
     def _change(self, id_: int, change: Callable[[TrialProto], None]) -> TrialProto:
         changed = self._store.update_trial(id_, change)
-        self._rows.put(changed)
+        self._feed.put(changed)
         return changed
 
     def _refresh(self) -> None:
-        """Reads everything again where another process has written to the database."""
-        if self._rows.refresh():
+        """Reads the study again if another process has written to the database."""
+        if self._feed.refresh():
             self._spec = None
-            self._leases = {id_: each for id_, each in self._leases.items() if id_ in self._rows}
+            self._leases = {id_: each for id_, each in self._leases.items() if id_ in self._feed}
 
 
 def digest(content: bytes) -> str:
-    """What a client names the bytes by that it has read."""
+    """Returns the SHA-256 that clients send back for compare-and-swap."""
     return hashlib.sha256(content).hexdigest()
 
 
 class _ConflictError(Exception):
-    """The row has changed since it was read."""
+    """The metadata has changed since the caller read it."""
 
 
 def _parsed(kind: Any, content: bytes) -> Any:
@@ -519,13 +527,15 @@ def _parsed(kind: Any, content: bytes) -> Any:
     try:
         return kind.FromString(content)
     except DecodeError as error:
-        raise Refused('invalid', f'these bytes are no {kind.DESCRIPTOR.name}') from error
+        raise RequestRejectedError(
+            'invalid', f'expected a serialized {kind.DESCRIPTOR.name}'
+        ) from error
 
 
 def _trial(content: bytes) -> TrialProto:
     proto = _parsed(TrialProto, content)
     if proto.state not in STATES:
-        raise Refused('invalid', f'a trial has no state {proto.state}')
+        raise RequestRejectedError('invalid', f'a trial has no state {proto.state}')
     try:
         if not all(
             type(event) is dict and type(event.get('event')) is str
@@ -533,5 +543,5 @@ def _trial(content: bytes) -> TrialProto:
         ):
             raise ValueError('history')
     except (ValueError, TypeError, RecursionError) as error:
-        raise Refused('invalid', 'what is noted of the trial makes no sense') from error
+        raise RequestRejectedError('invalid', 'the metadata of the trial is invalid') from error
     return proto

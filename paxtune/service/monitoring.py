@@ -1,11 +1,8 @@
-"""What a service does, in numbers that Prometheus reads: http://host:metrics_port/metrics."""
+"""Prometheus metrics of a service: http://host:metrics_port/metrics."""
 
 import contextlib
-import socket
-import socketserver
-import ssl
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 from wsgiref import simple_server
 
@@ -19,28 +16,28 @@ _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
 
 
 class Metrics:
-    """Counts requests, and reads from the studies how many trials are held.
+    """Counts calls, and reads the number of leases from the open studies.
 
     Attributes:
-        registry: all of it, apart from what else this process may count.
+        registry: has only these metrics.
     """
 
     def __init__(self, opened: Callable[[], Mapping[str, Any]] = dict) -> None:
         """Starts at zero.
 
         Args:
-            opened: the hubs that are open, by study.
+            opened: returns the open coordinators, by study.
         """
         self.registry = prometheus_client.CollectorRegistry()
         self._requests = prometheus_client.Counter(
             'paxtune_requests',
-            'Calls that were answered, by method and by the gRPC code of the answer.',
+            'Calls, by method and by the gRPC code of the reply.',
             ['method', 'code'],
             registry=self.registry,
         )
         self._seconds = prometheus_client.Histogram(
             'paxtune_request_seconds',
-            'How long it took to answer a call.',
+            'Seconds from a call to its reply.',
             ['method'],
             buckets=_SECONDS,
             registry=self.registry,
@@ -48,7 +45,7 @@ class Metrics:
         self.registry.register(_Studies(opened))
 
     def count(self, method: str, code: str, seconds: float) -> None:
-        """Counts a call that was answered."""
+        """Counts a finished call."""
         self._requests.labels(method, code).inc()
         self._seconds.labels(method).observe(seconds)
 
@@ -59,36 +56,61 @@ class _Studies(registry.Collector):
 
     def collect(self) -> Iterable[core.Metric]:
         held = core.GaugeMetricFamily(
-            'paxtune_leases', 'Trials that a worker holds.', labels=['study']
+            'paxtune_leases', 'Trials leased to a worker.', labels=['study']
         )
-        for study, hub in sorted(self._opened().items()):
-            held.add_metric([study], hub.num_leases)
+        for study, coordinator in sorted(self._opened().items()):
+            held.add_metric([study], coordinator.num_leases)
         yield held
 
 
 @contextlib.contextmanager
-def page(
+def serve(
     metrics: Metrics,
     host: str,
     port: int,
     token: str | None = None,
-    context: ssl.SSLContext | None = None,
+    tls: tuple[Path, Path] | None = None,
 ) -> Iterator[int]:
     """Serves the metrics over HTTP while entered. Yields the port.
 
     Args:
-        metrics: what to serve.
+        metrics: the metrics.
         host: the address to listen at.
-        port: 0 for any that is free.
-        token: what a reader must know, as `Authorization: Bearer …`.
-        context: speaks TLS.
+        port: 0 for any free port.
+        token: authenticates a reader, as `Authorization: Bearer …`; None accepts every reader.
+        tls: the files of the certificate and of its key; None for HTTP without TLS.
 
     Raises:
-        UserError: the address cannot be had.
+        UserError: the address is unavailable, or the certificate is invalid.
     """
-    render = prometheus_client.make_wsgi_app(metrics.registry)
+    if tls is not None:
+        auth.certificate(*tls)  # prometheus_client would ask for a passphrase at the terminal.
+    certificate, key = (None, None) if tls is None else map(str, tls)
+    try:
+        server, thread = prometheus_client.start_http_server(
+            port, host, metrics.registry, certificate, key
+        )
+    except OSError as error:
+        raise UserError(
+            f'--metrics_port={port}: {auth.address(host, port)} is unavailable: {error.strerror}'
+        ) from error
+    server.set_app(_authorized(server.get_app(), token))
+    server.RequestHandlerClass = _RequestHandler
+    if tls is not None:
+        # The thread of the request does the handshake: a silent client delays no other one.
+        vars(server.socket).update(do_handshake_on_connect=False)
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
-    def app(environ: Any, start_response: Any) -> Any:
+
+def _authorized(app: Any, token: str | None) -> Any:
+    """Limits a WSGI application to /metrics, and to readers that have the token."""
+
+    def application(environ: Any, start_response: Any) -> Any:
         given = environ.get('HTTP_AUTHORIZATION')
         if not auth.is_authorized([] if given is None else [given], token):
             start_response('401 Unauthorized', [('WWW-Authenticate', 'Bearer')])
@@ -96,48 +118,18 @@ def page(
         if environ.get('PATH_INFO') != '/metrics':
             start_response('404 Not Found', [])
             return [b'']
-        return render(environ, start_response)
+        return app(environ, start_response)
 
-    class Listener(_Listener):
-        address_family = socket.AF_INET6 if ':' in host else socket.AF_INET
-
-    try:
-        listener = Listener((host, port), _Reader)
-    except OSError as error:
-        raise UserError(
-            f'--metrics_port={port}: {auth.address(host, port)} cannot be had: {error.strerror}'
-        ) from error
-    listener.set_app(app)
-    if context is not None:
-        listener.socket = context.wrap_socket(
-            listener.socket, server_side=True, do_handshake_on_connect=False
-        )
-    thread = threading.Thread(target=listener.serve_forever, name='metrics', daemon=True)
-    thread.start()
-    try:
-        yield listener.server_port
-    finally:
-        listener.shutdown()
-        listener.server_close()
-        thread.join()
+    return application
 
 
-class _Listener(socketserver.ThreadingMixIn, simple_server.WSGIServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def server_bind(self) -> None:
-        # The base class asks the network for this machine's name, which may take seconds.
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = 'localhost', self.server_address[1]
-        self.setup_environ()
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Who hangs up, or speaks no HTTP, is no error of ours."""
-
-
-class _Reader(simple_server.WSGIRequestHandler):
+class _RequestHandler(simple_server.WSGIRequestHandler):
     timeout = 10
 
+    def handle(self) -> None:
+        """Ignores client disconnects, silent clients and failed handshakes."""
+        with contextlib.suppress(OSError):
+            super().handle()
+
     def log_message(self, *args: object) -> None:
-        """A page that is read every few seconds is no news."""
+        """Writes no log of requests."""

@@ -1,57 +1,59 @@
-"""The studies that a service has open."""
+"""Registry of the studies that a service has open."""
 
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from paxtune.service.schema import Refused
+from paxtune.service.schema import RequestRejectedError
 
 MAX_STUDIES = 1000
-"""How many studies a service may have open."""
+"""Studies that a service may have open."""
 
 
-class Hubs:
-    """Opens the hub of a study when it is first asked for, and keeps it.
+class StudyRegistry:
+    """Opens the coordinator of a study on its first use, and keeps it.
 
-    While one study is read, which takes a while if it is large, the others are answered.
+    Reading a large study does not delay calls to the others.
 
     Example:
-        >>> hubs = Hubs(lambda study: [study])
-        >>> hubs('a') is hubs('a')
+        >>> registry = StudyRegistry(lambda study: [study])
+        >>> registry('a') is registry('a')
         True
     """
 
     def __init__(self, make: Callable[[str], Any], max_studies: int = MAX_STUDIES) -> None:
-        """Opens none yet.
+        """Makes an empty registry.
 
         Args:
-            make: opens one.
-            max_studies: more are refused, as each stays in memory.
+            make: opens the coordinator of a study.
+            max_studies: bounds the memory, as open studies stay in it.
         """
         self._make, self._max_studies = make, max_studies
         self._lock = threading.Lock()
-        self._making: dict[str, threading.Lock] = {}
-        self._made: dict[str, Any] = {}
+        self._locks: dict[str, threading.Lock] = {}
+        self._open: dict[str, Any] = {}
 
     def __call__(self, study: str) -> Any:
-        """The hub of a study.
+        """Returns the coordinator of a study.
 
         Raises:
-            Refused: too many are open.
+            RequestRejectedError: too many studies are open.
         """
-        hub = self._made.get(study)
-        if hub is not None:
-            return hub
+        coordinator = self._open.get(study)
+        if coordinator is not None:
+            return coordinator
         with self._lock:
-            if study not in self._making and len(self._making) >= self._max_studies:
-                raise Refused('invalid', f'the service has {self._max_studies} studies open')
-            making = self._making.setdefault(study, threading.Lock())
-        with making:
-            if study not in self._made:
-                # What could not be opened is opened again when it is asked for again.
-                self._made[study] = self._make(study)
-            return self._made[study]
+            if study not in self._locks and len(self._locks) >= self._max_studies:
+                raise RequestRejectedError(
+                    'invalid', f'the service has {self._max_studies} studies open'
+                )
+            lock = self._locks.setdefault(study, threading.Lock())
+        with lock:
+            if study not in self._open:
+                # After a failure, the next call tries again.
+                self._open[study] = self._make(study)
+            return self._open[study]
 
     def opened(self) -> Mapping[str, Any]:
-        """The hubs that are open, by study."""
-        return dict(self._made)
+        """The open coordinators, by study."""
+        return dict(self._open)

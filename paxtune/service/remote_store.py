@@ -12,7 +12,7 @@ from typing import Any
 
 from paxtune.service.client import Client
 from paxtune.service.coordinator import digest
-from paxtune.service.schema import Refused
+from paxtune.service.schema import RequestRejectedError
 from paxtune.storage.vizier_store import StudySpec, TrialProto, notes
 from paxtune.study import trial_state
 from paxtune.study.trial_state import LeaseLostError, Loss, TurnLostError
@@ -41,8 +41,8 @@ class RemoteStore:
     Trials that were read are kept: of each call only what has changed goes over the wire.
 
     Attributes:
-        worker: this worker's name; trials are handed out to it.
-        terms: how long a step may take and how often a trial is tried: see `Hub.heartbeat`.
+        worker: this worker's name; trials are leased to it.
+        terms: see `StudyCoordinator.heartbeat`.
     """
 
     is_shared = True
@@ -57,8 +57,8 @@ class RemoteStore:
         self._client, self.worker = client, worker
         self.terms: dict[str, float] = {}
         self._lock = threading.RLock()
-        self._epoch, self._revision = '', 0
-        self._rows: dict[int, bytes] = {}
+        self._generation, self._revision = '', 0
+        self._content: dict[int, bytes] = {}
         self._held: dict[int, int] = {}
         self._lost: set[int] = set()  # Of those, whatever is written of them is refused.
         self._spec: StudySpec | None = None
@@ -116,22 +116,22 @@ class RemoteStore:
         """As `Store.ids`."""
         with self._lock:
             self._sync()
-            return sorted(self._rows)
+            return sorted(self._content)
 
     def trials(self, ids: Collection[int] | None = None) -> list[TrialProto]:
         """As `Store.trials`."""
         with self._lock:
             self._sync()
-            wanted = sorted(self._rows if ids is None else self._rows.keys() & set(ids))
-            return [TrialProto.FromString(self._rows[id_]) for id_ in wanted]
+            wanted = sorted(self._content if ids is None else self._content.keys() & set(ids))
+            return [TrialProto.FromString(self._content[id_]) for id_ in wanted]
 
     def read(self, known: Collection[int]) -> tuple[list[int], list[TrialProto]]:
         """As `Store.read`."""
         with self._lock:
             self._sync()
-            numbers = sorted(self._rows)
+            numbers = sorted(self._content)
             unknown = [number for number in numbers if number not in known]
-            return numbers, [TrialProto.FromString(self._rows[number]) for number in unknown]
+            return numbers, [TrialProto.FromString(self._content[number]) for number in unknown]
 
     def trial(self, id_: int) -> TrialProto:
         """As `Store.trial`."""
@@ -139,7 +139,7 @@ class RemoteStore:
             # Nobody else changes what this worker holds.
             if id_ not in self._held or id_ in self._lost:
                 self._sync()
-            return TrialProto.FromString(self._rows[id_])
+            return TrialProto.FromString(self._content[id_])
 
     def max_id(self) -> int:
         """As `Store.max_id`."""
@@ -162,10 +162,10 @@ class RemoteStore:
         """
         request = uuid.uuid4().hex
         with self._lock:
-            if id_ not in self._rows:
+            if id_ not in self._content:
                 self._sync()
             while True:
-                read = self._rows[id_]
+                read = self._content[id_]
                 trial = TrialProto.FromString(read)
                 change(trial)
                 held = self._held.get(id_)
@@ -177,7 +177,7 @@ class RemoteStore:
                     attempt=held or 0,
                     request=request,
                 )
-                self._rows[id_] = answer['trial']
+                self._content[id_] = answer['trial']
                 if answer['done']:
                     stored = TrialProto.FromString(answer['trial'])
                     if not trial_state.holder(stored):
@@ -188,7 +188,7 @@ class RemoteStore:
         """As `Store.delete_trial`."""
         try:
             self._client.call('delete', id=id_)
-        except Refused as refusal:
+        except RequestRejectedError as refusal:
             if refusal.code != 'missing':
                 raise
             raise KeyError(id_) from None
@@ -205,22 +205,24 @@ class RemoteStore:
         What it yields adds the trial that was suggested, and gives it to this worker.
         """
         longer = 1.0
-        while not (answer := self._client.call('take_turn', worker=self.worker))['turn']:
+        while not (answer := self._client.call('acquire_suggest_lock', worker=self.worker))[
+            'suggest_lock'
+        ]:
             time.sleep(longer * answer['wait'] * random.uniform(0.5, 1.0))
             longer = min(2 * longer, _LONGEST_WAIT)
-        turn = answer['turn']
+        suggest_lock = answer['suggest_lock']
 
         def add(trial: TrialProto) -> TrialProto:
-            nonlocal turn
-            added = self._add([trial], turn)[0]
-            turn = ''  # It has ended.
+            nonlocal suggest_lock
+            added = self._add([trial], suggest_lock)[0]
+            suggest_lock = ''  # It has ended.
             return added
 
         try:
             yield add
         finally:
-            if turn:
-                self._client.call('end_turn', turn=turn)
+            if suggest_lock:
+                self._client.call('release_suggest_lock', suggest_lock=suggest_lock)
 
     def lose(self, id_: int, loss: Loss, max_attempts: int, step: int = 0) -> TrialProto:
         """Gives back a trial of this worker: see `paxtune.study.trial_state.lose`."""
@@ -257,7 +259,7 @@ class RemoteStore:
     def _change(self, **call: Any) -> dict[str, Any]:
         try:
             return self._client.call('update', **call)
-        except Refused as refusal:
+        except RequestRejectedError as refusal:
             if refusal.code == 'fenced':
                 self._lost.add(call['id'])
                 raise LeaseLostError(str(refusal)) from None
@@ -265,11 +267,13 @@ class RemoteStore:
                 raise KeyError(call['id']) from None
             raise
 
-    def _add(self, trials: Sequence[TrialProto], turn: str) -> list[TrialProto]:
+    def _add(self, trials: Sequence[TrialProto], suggest_lock: str) -> list[TrialProto]:
         content = [trial.SerializeToString() for trial in trials]
         try:
-            answer = self._client.call('add', trials=content, turn=turn, worker=self.worker)
-        except Refused as refusal:
+            answer = self._client.call(
+                'add', trials=content, suggest_lock=suggest_lock, worker=self.worker
+            )
+        except RequestRejectedError as refusal:
             if refusal.code == 'conflict':
                 raise TurnLostError(str(refusal)) from None
             raise
@@ -278,7 +282,7 @@ class RemoteStore:
     def _take(self, content: bytes) -> TrialProto:
         trial = TrialProto.FromString(content)
         with self._lock:
-            self._rows[int(trial.id)] = content
+            self._content[int(trial.id)] = content
             if self.worker and trial_state.holder(trial) == self.worker:
                 self._held[int(trial.id)] = trial_state.attempt(trial)
                 self._lost.discard(int(trial.id))
@@ -288,13 +292,13 @@ class RemoteStore:
         more = True
         while more:
             answer: dict[str, Any] = self._client.call(
-                'changes', epoch=self._epoch, since=self._revision
+                'changes', generation=self._generation, since=self._revision
             )
             if answer['reset']:
-                self._rows.clear()
-            self._epoch, self._revision = answer['epoch'], answer['revision']
+                self._content.clear()
+            self._generation, self._revision = answer['generation'], answer['revision']
             for id_ in answer['deleted']:
-                self._rows.pop(id_, None)
+                self._content.pop(id_, None)
             for content in answer['trials']:
-                self._rows[int(TrialProto.FromString(content).id)] = content
+                self._content[int(TrialProto.FromString(content).id)] = content
             more = answer['more']

@@ -26,7 +26,7 @@ Id = NewType('Id', int)
 SERVICE = 'paxtune.v1.Studies'
 """What the methods belong to, in gRPC's sense."""
 
-REFUSED = 'paxtune-refused'
+REJECTED = 'paxtune-rejected'
 """The key of the trailing metadata that says why the service refused."""
 
 MAX_BYTES = 64 * 2**20
@@ -39,7 +39,7 @@ _MAX_CONTAINERS = 16
 _MAX_NAME = 200
 
 
-class Refused(Exception):
+class RequestRejectedError(Exception):
     """The service will not do what it was asked to do, and has changed nothing.
 
     Attributes:
@@ -74,9 +74,9 @@ METHODS: Mapping[str, Method] = {
         {'expected': Name, 'notes': dict[str, str], 'request': Request}, {'done': bool}
     ),
     'changes': Method(
-        {'epoch': Name, 'since': int},
+        {'generation': Name, 'since': int},
         {
-            'epoch': Name,
+            'generation': Name,
             'revision': int,
             'reset': bool,
             'more': bool,
@@ -85,7 +85,7 @@ METHODS: Mapping[str, Method] = {
         },
     ),
     'add': Method(
-        {'trials': list[bytes], 'turn': Name, 'worker': Name, 'request': Request},
+        {'trials': list[bytes], 'suggest_lock': Name, 'worker': Name, 'request': Request},
         {'trials': list[bytes]},
     ),
     'update': Method(
@@ -101,8 +101,8 @@ METHODS: Mapping[str, Method] = {
     ),
     'delete': Method({'id': Id}, {}),
     'claim': Method({'worker': Name, 'terms': dict[str, float]}, {'trial': bytes | None}),
-    'take_turn': Method({'worker': Name}, {'turn': Name, 'wait': float}),
-    'end_turn': Method({'turn': Name}, {}),
+    'acquire_suggest_lock': Method({'worker': Name}, {'suggest_lock': Name, 'wait': float}),
+    'release_suggest_lock': Method({'suggest_lock': Name}, {}),
     'heartbeat': Method(
         {
             'worker': Name,

@@ -1,4 +1,4 @@
-"""The server: gRPC in front of hubs. It lets in who knows the token, decodes, and answers."""
+"""gRPC server: authenticates, decodes, calls the coordinator of the study, encodes."""
 
 import concurrent.futures
 import logging
@@ -57,7 +57,7 @@ class Server:
 
     def __init__(
         self,
-        hubs: Callable[[str], Any],
+        registry: Callable[[str], Any],
         host: str = '127.0.0.1',
         port: int = 0,
         *,
@@ -71,7 +71,7 @@ class Server:
         """Prepares a server.
 
         Args:
-            hubs: the hub of a study, which has the methods of `wire.METHODS`.
+            registry: returns the coordinator of a study, which has the methods of `schema.METHODS`.
             host: the address to listen at.
             port: 0 for any that is free.
             token: what a caller must know; None lets everybody in who can reach the port.
@@ -82,7 +82,7 @@ class Server:
             max_bytes: how long a request may be.
             threads: how many calls are answered at a time.
         """
-        self._hubs, self._host, self._asked_port = hubs, host, port
+        self._registry, self._host, self._asked_port = registry, host, port
         self._token, self._tls, self._is_ready = token, tls, is_ready
         self._metrics = metrics or monitoring.Metrics()
         self._max_bytes, self._threads = max_bytes, threads
@@ -94,7 +94,7 @@ class Server:
         """Begins to serve.
 
         Raises:
-            UserError: the port or the certificate cannot be had.
+            UserError: the port is unavailable, or the certificate is invalid.
         """
         self._pool = concurrent.futures.ThreadPoolExecutor(self._threads, 'service')
         options = [*_OPTIONS, ('grpc.max_receive_message_length', self._max_bytes)]
@@ -143,7 +143,7 @@ class Server:
             self._server.stop(None)
             reason = error.strerror if isinstance(error, OSError) else error
             raise UserError(
-                f'--port={self._asked_port}: {address} cannot be had: {reason}. Use another '
+                f'--port={self._asked_port}: {address} is unavailable: {reason}. Use another '
                 '--port, or another --host.'
             ) from error
 
@@ -183,7 +183,7 @@ class Server:
             code, message, refusal = self._failure(error)
             self._log_failure(method or path, peer, error, code)
             if refusal:
-                context.set_trailing_metadata(((schema.REFUSED, refusal),))
+                context.set_trailing_metadata(((schema.REJECTED, refusal),))
         finally:
             self._metrics.count(method or 'unknown', code.name, time.perf_counter() - started)
         context.abort(code, message)
@@ -202,11 +202,11 @@ class Server:
                 grpc.StatusCode.UNIMPLEMENTED, f'there is no method {schema.shortened(path)}'
             )
         study, fields = schema.decode_request(method, _only(requests))
-        answer = getattr(self._hubs(study), method)(**fields)
+        answer = getattr(self._registry(study), method)(**fields)
         try:
             return schema.encode_reply(method, answer)
         except schema.MalformedError as error:
-            raise AssertionError(f'a hub answers {method} with: {error}') from error
+            raise AssertionError(f'a coordinator answers {method} with: {error}') from error
 
     def _failure(self, error: Exception) -> tuple[grpc.StatusCode, str, str]:
         match error:
@@ -214,7 +214,7 @@ class Server:
                 return error.code, str(error), ''
             case schema.MalformedError():
                 return grpc.StatusCode.INVALID_ARGUMENT, str(error), 'invalid'
-            case schema.Refused():
+            case schema.RequestRejectedError():
                 return _CODES[error.code], str(error), error.code
             case grpc.RpcError():
                 # gRPC has told the caller already, if there still is one.

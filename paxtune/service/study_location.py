@@ -1,4 +1,4 @@
-"""Where a study is that a command is about: in a directory, or in the hands of a service."""
+"""Location of a study: a directory or a service."""
 
 import abc
 import argparse
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 FLAG = '--vizier_endpoint'
 
-_ABOUT_A_SERVICE = ('study', 'token_file', 'tls', 'tls_ca')
+_SERVICE_FLAGS = ('study', 'token_file', 'tls', 'tls_ca')
 
 
-class Whereabouts(abc.ABC):
-    """Where one study is kept. As text, for people."""
+class StudyLocation(abc.ABC):
+    """Location of one study. Its text is for messages."""
 
     @property
     def directory(self) -> 'JobPath | None':
-        """Where its trials write; None where only its workers know."""
+        """The directory of its trials; None if only its workers know it."""
         return None
 
     @abc.abstractmethod
     def store(self, can_write: bool = False) -> 'StudyStore':
-        """Opens what the study is kept in, which works without the classes of its experiment.
+        """Opens the study's store, which does not need the classes of the experiment.
 
         Raises:
             UserError: there is no such study.
@@ -38,30 +38,30 @@ class Whereabouts(abc.ABC):
         """Opens the study.
 
         Raises:
-            UserError: there is no such study, or its experiment cannot be rebuilt.
+            UserError: there is no such study, or its experiment cannot be restored.
         """
         from paxtune.study.study import Study
 
         return Study.join(self.store(can_write), self.directory)
 
     @abc.abstractmethod
-    def held(self) -> 'contextlib.AbstractContextManager[object]':
-        """Entered, it keeps out whoever would come between what is read there and what is written.
+    def locked(self) -> 'contextlib.AbstractContextManager[object]':
+        """Excludes other writers while entered.
 
         Raises:
-            UserError: a search works there.
+            UserError: a search is running there.
         """
 
     @abc.abstractmethod
-    def is_worked_on(self) -> bool:
-        """Whether somebody runs its trials now."""
+    def has_workers(self) -> bool:
+        """Returns True if workers run its trials now."""
 
 
-class InDirectory(Whereabouts):
-    """In the --job_log_dir of a search."""
+class DirectoryLocation(StudyLocation):
+    """The --job_log_dir of a search."""
 
     def __init__(self, directory: str) -> None:
-        """Looks nowhere yet."""
+        """Opens nothing yet."""
         self._given = directory
 
     def __str__(self) -> str:
@@ -69,10 +69,10 @@ class InDirectory(Whereabouts):
 
     @property
     def directory(self) -> Path:
-        """Where the study is, and its trials write.
+        """The directory of the study and of its trials.
 
         Raises:
-            UserError: there is no study: nothing is made there.
+            UserError: there is no study; nothing is created.
         """
         return self._database().parent
 
@@ -82,14 +82,14 @@ class InDirectory(Whereabouts):
 
         return LocalStore(Database(self._database(), read_only=not can_write))
 
-    def held(self) -> 'contextlib.AbstractContextManager[object]':
+    def locked(self) -> 'contextlib.AbstractContextManager[object]':
         from trainer.runtime.directory import locked
 
         return locked(self.directory)
 
-    def is_worked_on(self) -> bool:
+    def has_workers(self) -> bool:
         try:
-            with self.held():
+            with self.locked():
                 return False
         except UserError:
             return True
@@ -101,20 +101,20 @@ class InDirectory(Whereabouts):
         if not path.exists():
             raise UserError(
                 f'There is no study in {path.parent}: {path.name} is missing. '
-                f'Where a service keeps it: {FLAG}=HOST:PORT --study=NAME'
+                f'For a study in a service: {FLAG}=HOST:PORT --study=NAME'
             )
         return path
 
 
-class InService(Whereabouts):
-    """With `python -m paxtune.serve`, which many workers work with at once."""
+class ServiceLocation(StudyLocation):
+    """A study in a service, `python -m paxtune.serve`."""
 
     def __init__(self, service: 'Service', directory: 'JobPath | None' = None) -> None:
-        """Calls nobody yet.
+        """Calls nothing yet.
 
         Args:
-            service: that keeps it.
-            directory: where its trials write, if that is known.
+            service: the address of the study.
+            directory: the directory of its trials, if it is known.
         """
         self._service, self._directory = service, directory
 
@@ -141,59 +141,59 @@ class InService(Whereabouts):
             on_error.pop_all()
         return store
 
-    def held(self) -> 'contextlib.AbstractContextManager[object]':
-        # Each change is one transaction of the service, whoever else works with it.
+    def locked(self) -> 'contextlib.AbstractContextManager[object]':
+        # Each change is one transaction of the service.
         return contextlib.nullcontext()
 
-    def is_worked_on(self) -> bool:
+    def has_workers(self) -> bool:
         from paxtune.study import trial_state
 
         with contextlib.closing(self.store()) as store:
             return any(trial_state.holder(trial) for trial in store.trials())
 
 
-def add_flags(flags: argparse.ArgumentParser, told: str) -> None:
-    """Adds the flags that say which service keeps a study.
+def add_flags(flags: argparse.ArgumentParser, purpose: str) -> None:
+    """Adds the flags that select a study in a service.
 
     Args:
-        flags: of a command.
-        told: what it does with the service.
+        flags: the flags of a command.
+        purpose: the help of --vizier_endpoint.
     """
-    flags.add_argument(FLAG, metavar='HOST:PORT', help=told)
+    flags.add_argument(FLAG, metavar='HOST:PORT', help=purpose)
     flags.add_argument('--study', metavar='NAME', help='its name there; that of --exp by default')
     flags.add_argument(
-        '--token_file', metavar='FILE', help='its token; PAXTUNE_TOKEN in the environment does, too'
+        '--token_file', metavar='FILE', help='its token; or set PAXTUNE_TOKEN in the environment'
     )
-    flags.add_argument('--tls', action='store_true', help='speak TLS with the service')
-    flags.add_argument('--tls_ca', metavar='FILE', help='the same, and trust this authority, PEM')
+    flags.add_argument('--tls', action='store_true', help='use TLS')
+    flags.add_argument('--tls_ca', metavar='FILE', help='use TLS and trust this authority, PEM')
 
 
-def given(args: argparse.Namespace) -> Whereabouts:
-    """Where the study is that flags name.
+def from_flags(args: argparse.Namespace) -> StudyLocation:
+    """Returns the location that flags select.
 
     Args:
-        args: `dir`, or what `add_flags` has added; `exp`.
+        args: has `dir` or the flags of `add_flags`, and `exp`.
 
     Raises:
-        UserError: they make no sense.
+        UserError: the flags are invalid.
     """
-    service = service_of(args, args.exp)
-    return InDirectory(args.dir) if service is None else InService(service)
+    service = service_from_flags(args, args.exp)
+    return DirectoryLocation(args.dir) if service is None else ServiceLocation(service)
 
 
-def service_of(args: argparse.Namespace, name: str | None) -> 'Service | None':
-    """The service that flags name; None where they name none.
+def service_from_flags(args: argparse.Namespace, name: str | None) -> 'Service | None':
+    """Returns the service that flags select; None if they select none.
 
     Args:
-        args: what `add_flags` has added.
-        name: that of the study where --study is not given.
+        args: has the flags of `add_flags`.
+        name: the study's name without --study.
 
     Raises:
-        UserError: they make no sense.
+        UserError: the flags are invalid.
     """
     if args.vizier_endpoint is None:
-        if named := [name for name in _ABOUT_A_SERVICE if getattr(args, name)]:
-            raise UserError(f'--{named[0]} is for a service: say where it is, {FLAG}')
+        if named := [name for name in _SERVICE_FLAGS if getattr(args, name)]:
+            raise UserError(f'--{named[0]} is for a service: give its address with {FLAG}')
         return None
 
     from paxtune.service import auth
@@ -202,8 +202,8 @@ def service_of(args: argparse.Namespace, name: str | None) -> 'Service | None':
     study = args.study or name
     if study is None:
         raise UserError(
-            f'{FLAG}={args.vizier_endpoint}: say which of its studies, --study=NAME: a service '
-            'does not list them'
+            f'{FLAG}={args.vizier_endpoint}: select a study with --study=NAME: a service '
+            'does not list its studies'
         )
     authority = Path(args.tls_ca) if args.tls_ca else None
     secret = auth.token(args.token_file)

@@ -9,8 +9,8 @@ import pytest
 
 from paxtune.service import schema
 from paxtune.service.client import Client
-from paxtune.service.coordinator import Hub
-from paxtune.service.registry import Hubs
+from paxtune.service.coordinator import StudyCoordinator
+from paxtune.service.registry import StudyRegistry
 from paxtune.service.server import Server
 from paxtune.storage.database import Database
 from paxtune.storage.vizier_store import Store, StudySpec, TrialProto
@@ -30,14 +30,14 @@ def database():
 
 
 @pytest.fixture
-def hubs(database):
+def registry(database):
     # The clock stands still: nothing is changed but by a call.
-    return Hubs(lambda study: Hub(Store(database, study), clock=lambda: 0.0))
+    return StudyRegistry(lambda study: StudyCoordinator(Store(database, study), clock=lambda: 0.0))
 
 
 @pytest.fixture
-def server(hubs):
-    with Server(hubs, token=TOKEN, max_bytes=100_000) as server:
+def server(registry):
+    with Server(registry, token=TOKEN, max_bytes=100_000) as server:
         yield server
 
 
@@ -51,7 +51,7 @@ def client(server):
 def kept(client, database):
     """A database with a trial, which nobody shall change."""
     client.call('create_study', spec=spec())
-    client.call('add', trials=[trial()], turn='', worker='')
+    client.call('add', trials=[trial()], suggest_lock='', worker='')
     before = content(database)
     yield
     assert content(database) == before
@@ -97,7 +97,7 @@ def content(database):
 
 
 class Studies:
-    """A hub that does what a test says."""
+    """A coordinator that does what a test says."""
 
     num_leases = 2
 
@@ -110,7 +110,7 @@ class Studies:
 
 
 def serving(delete, **more):
-    return Server(Hubs(lambda study: Studies(delete)), **more)
+    return Server(StudyRegistry(lambda study: Studies(delete)), **more)
 
 
 def until(condition, seconds=10):

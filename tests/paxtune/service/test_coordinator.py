@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from paxtune.service.client import Client
-from paxtune.service.coordinator import Hub, digest
+from paxtune.service.coordinator import StudyCoordinator, digest
 from paxtune.service.remote_store import RemoteStore
-from paxtune.service.schema import Refused
+from paxtune.service.schema import RequestRejectedError
 from paxtune.service.server import Server
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
@@ -25,23 +25,23 @@ from trainer.symbolic.errors import UserError
 
 
 class Service:
-    """A hub of one study behind a server, and a clock that only moves when it is told to."""
+    """A coordinator of one study behind a server, and a clock that only a test moves."""
 
     def __init__(self, path: Path) -> None:
         self.now = 0.0
         self.database = Database(path)
-        self.hub = self._hub(True)
-        self._server = Server(lambda study: self.hub)
+        self.coordinator = self._hub(True)
+        self._server = Server(lambda study: self.coordinator)
         self._server.start()
         self._studies: list[Study] = []
 
-    def _hub(self, workers_may_live: bool) -> Hub:
+    def _hub(self, workers_may_live: bool) -> StudyCoordinator:
         store = Store(self.database, 'toys')
-        return Hub(store, 10.0, workers_may_live, clock=lambda: self.now)
+        return StudyCoordinator(store, 10.0, workers_may_live, clock=lambda: self.now)
 
     def restart(self, workers_may_live: bool = True) -> None:
         """All that was in memory is forgotten."""
-        self.hub = self._hub(workers_may_live)
+        self.coordinator = self._hub(workers_may_live)
 
     def store(self, worker: str) -> RemoteStore:
         client = Client(f'127.0.0.1:{self._server.port}', 'toys', patience=5.0)
@@ -124,11 +124,11 @@ def test_who_is_silent_has_lost_its_trial(service: Service) -> None:
     assert heartbeat(lost) == 'trial 1 is held by b, attempt 2'
     assert other.trial(1).history == before
     finish(trial)
-    with pytest.raises(LeaseLostError, match='trial 1 is held by nobody'):
+    with pytest.raises(LeaseLostError, match='no worker holds trial 1'):
         zombie.note(seconds='9')
     events = [event['event'] for event in other.trial(1).history]
     assert events == ['claimed', 'lost', 'claimed', 'ended']
-    assert service.hub.revoked(['a', 'b']) == {'workers': ['a']}
+    assert service.coordinator.revoked(['a', 'b']) == {'workers': ['a']}
 
 
 def test_who_makes_no_step_stands_still_and_that_counts(service: Service) -> None:
@@ -143,7 +143,7 @@ def test_who_makes_no_step_stands_still_and_that_counts(service: Service) -> Non
         service.now += 8
         assert heartbeat(study, 4) is None
     service.now += 8
-    assert heartbeat(study, 4) == 'trial 1 is held by nobody'
+    assert heartbeat(study, 4) == 'no worker holds trial 1'
     assert (study.trial(1).state, study.trial(1).attempt) == ('ACTIVE', 2)
     other = service.study('b')
     assert isinstance(other.store, RemoteStore)
@@ -211,7 +211,7 @@ def test_a_trial_that_was_given_back_is_there_for_all(service: Service) -> None:
 def test_what_is_sent_again_is_done_once(service: Service) -> None:
     study = service.study('a')
     trial = ask(study)
-    stored = service.hub.changes('', 0)['trials'][0]
+    stored = service.coordinator.changes('', 0)['trials'][0]
     new = TrialProto.FromString(stored)
     write_notes(new, {'user:x': 'y'})
     call: dict[str, Any] = {
@@ -222,23 +222,23 @@ def test_what_is_sent_again_is_done_once(service: Service) -> None:
         'attempt': 1,
         'request': 'r1',
     }
-    first = service.hub.update(**call)
+    first = service.coordinator.update(**call)
     assert first['done']
     for _ in range(2):
-        assert service.hub.update(**call) == first
+        assert service.coordinator.update(**call) == first
         service.restart()
-    assert not service.hub.update(**(call | {'request': 'r2'}))['done']
+    assert not service.coordinator.update(**(call | {'request': 'r2'}))['done']
     trial.report(10, {'loss': 1.0, 'accuracy': 0.5})
     added = TrialProto(state=TrialProto.State.REQUESTED, parameters=new.parameters)
     add: dict[str, Any] = {
         'trials': [added.SerializeToString()],
-        'turn': '',
+        'suggest_lock': '',
         'worker': 'a',
         'request': 'r3',
     }
-    first = service.hub.add(**add)
+    first = service.coordinator.add(**add)
     for _ in range(2):
-        assert service.hub.add(**add) == first
+        assert service.coordinator.add(**add) == first
         service.restart()
     assert len(study.trials) == 2
 
@@ -255,20 +255,20 @@ def test_two_who_change_the_same_do_not_undo_each_other(service: Service) -> Non
 def test_decisions_and_attempts_are_not_the_clients(service: Service) -> None:
     study = service.study('a')
     ask(study)
-    stored = service.hub.changes('', 0)['trials'][0]
+    stored = service.coordinator.changes('', 0)['trials'][0]
     call: dict[str, Any] = {'id': 1, 'expected': digest(stored), 'worker': 'a', 'attempt': 1}
     changed = TrialProto.FromString(stored)
     del changed.parameters[:]
-    with pytest.raises(Refused, match='decisions cannot be changed'):
-        service.hub.update(**call, trial=changed.SerializeToString(), request='r1')
+    with pytest.raises(RequestRejectedError, match='decisions cannot be changed'):
+        service.coordinator.update(**call, trial=changed.SerializeToString(), request='r1')
     changed = TrialProto.FromString(stored)
     write_notes(changed, {'holder': 'b', 'attempt': '7', 'faults': '9'})
-    service.hub.update(**call, trial=changed.SerializeToString(), request='r2')
+    service.coordinator.update(**call, trial=changed.SerializeToString(), request='r2')
     trial = service.study('').trial(1)
     assert (trial.holder, trial.attempt) == ('a', 1)
-    with pytest.raises(Refused, match='only a suggested trial'):
+    with pytest.raises(RequestRejectedError, match='only a suggested trial'):
         content = [TrialProto(state=TrialProto.State.ACTIVE).SerializeToString()]
-        service.hub.add(trials=content, turn='', worker='a', request='r3')
+        service.coordinator.add(trials=content, suggest_lock='', worker='a', request='r3')
 
 
 def test_a_service_that_starts_again_finds_workers_where_they_were(service: Service) -> None:
@@ -311,15 +311,17 @@ def test_a_loss_that_does_not_count_ends_no_trial_that_had_a_fault(
 def test_the_turn_to_suggest_is_one_workers_at_a_time(service: Service) -> None:
     a, b = service.store('a'), service.store('b')
     service.study('c')
-    turn = service.hub.take_turn('a')['turn']
-    assert turn
-    assert service.hub.take_turn('b')['turn'] == ''
-    again = service.hub.take_turn('a')['turn']  # It asks again, having got no answer.
+    suggest_lock = service.coordinator.acquire_suggest_lock('a')['suggest_lock']
+    assert suggest_lock
+    assert service.coordinator.acquire_suggest_lock('b')['suggest_lock'] == ''
+    again = service.coordinator.acquire_suggest_lock('a')[
+        'suggest_lock'
+    ]  # It asks again, having got no answer.
     assert again
     service.now += 1000  # It is gone.
-    assert service.hub.take_turn('b')['turn']
-    with pytest.raises(Refused, match='the turn has passed'):
-        service.hub.add(trials=[], turn=again, worker='a', request='r')
+    assert service.coordinator.acquire_suggest_lock('b')['suggest_lock']
+    with pytest.raises(RequestRejectedError, match='another worker has the suggest lock'):
+        service.coordinator.add(trials=[], suggest_lock=again, worker='a', request='r')
     a.close()
     b.close()
 
@@ -378,7 +380,7 @@ def test_a_long_study_comes_in_pages(service: Service, monkeypatch: pytest.Monke
         return original(name, **fields)
 
     monkeypatch.setattr(store._client, 'call', counted)
-    store._epoch = ''
+    store._generation = ''
     assert [trial.decisions for trial in second.trials] == [trial.decisions for trial in trials]
     assert calls.count('changes') > 2
 
@@ -394,7 +396,7 @@ def test_the_history_has_an_end() -> None:
 
 def test_a_study_of_another_experiment_is_left_alone(service: Service) -> None:
     run(service.study('a'))
-    before = service.hub.study('')
+    before = service.coordinator.study('')
     with pytest.raises(UserError, match='holds a study of another experiment'):
         Study.open('anywhere', toy(rate=0.5), store=service.store('b'))
-    assert service.hub.study('') == before
+    assert service.coordinator.study('') == before

@@ -21,7 +21,7 @@ EXPECTED = {
 @pytest.fixture
 def populated(client):
     client.call('create_study', spec=spec())
-    client.call('add', trials=[trial(), trial()], turn='', worker='')
+    client.call('add', trials=[trial(), trial()], suggest_lock='', worker='')
     client.call('claim', worker='w', terms={})
     return client
 
@@ -37,7 +37,7 @@ def test_nothing_that_is_sent_makes_the_service_fail(method, data, populated, ra
     if code is not grpc.StatusCode.OK:
         assert content(database) == before
     # Those who come after are served, and what is stored now is no trap for them.
-    populated.call('changes', epoch='', since=0)
+    populated.call('changes', generation='', since=0)
     if populated.call('claim', worker='other', terms={})['trial'] is not None:
         loss = {'reason': 'x', 'counts': False, 'is_dead': True, 'max_attempts': 3}
         populated.call('lose', worker='other', **loss)

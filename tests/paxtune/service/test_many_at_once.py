@@ -36,13 +36,13 @@ def trials(service: Service) -> list[Trial]:
 
 
 def together(service: Service, calls: Sequence[Callable[[], object]]) -> list[Future[object]]:
-    """Makes the hub wait until all these calls have come to it."""
-    with ThreadPoolExecutor(len(calls)) as pool, service.hub._lock:
+    """Makes the coordinator wait until all these calls have come to it."""
+    with ThreadPoolExecutor(len(calls)) as pool, service.coordinator._lock:
         made = [pool.submit(call) for call in calls]
         deadline = time.monotonic() + 10
-        while len(service.hub._updates) < len(calls) and time.monotonic() < deadline:
+        while len(service.coordinator._updates) < len(calls) and time.monotonic() < deadline:
             time.sleep(0.001)
-        assert len(service.hub._updates) == len(calls)
+        assert len(service.coordinator._updates) == len(calls)
     return made
 
 
@@ -53,7 +53,7 @@ def reports(trials: Sequence[Trial]) -> list[Callable[[], object]]:
 def test_what_comes_at_once_is_one_transaction(
     service: Service, trials: list[Trial], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, written = service.hub._store, []
+    store, written = service.coordinator._store, []
     original = store.write_trials
 
     def counted(decide: Callable[[], Sequence[TrialProto]]) -> Sequence[TrialProto]:
@@ -69,7 +69,7 @@ def test_what_comes_at_once_is_one_transaction(
 
 
 def test_one_that_is_refused_hinders_no_other(service: Service, trials: list[Trial]) -> None:
-    service.hub.lose('b', 'it is gone', False, True, 3)
+    service.coordinator.lose('b', 'it is gone', False, True, 3)
     made = together(service, reports(trials))
     with pytest.raises(LeaseLostError):
         made.pop(1).result()
@@ -94,7 +94,7 @@ def test_all_learn_that_the_database_is_away(
     service: Service, trials: list[Trial], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[int] = []
-    original = service.hub._store.write_trials
+    original = service.coordinator._store.write_trials
 
     def away_once(decide: Callable[[], Sequence[TrialProto]]) -> Sequence[TrialProto]:
         if not tried:
@@ -102,7 +102,7 @@ def test_all_learn_that_the_database_is_away(
             raise DatabaseUnavailableError('it is away')
         return original(decide)
 
-    monkeypatch.setattr(service.hub._store, 'write_trials', away_once)
+    monkeypatch.setattr(service.coordinator._store, 'write_trials', away_once)
     for report in together(service, reports(trials)):
         report.result()  # Sent again.
     assert tried == [4]
@@ -111,18 +111,18 @@ def test_all_learn_that_the_database_is_away(
 
 def test_who_waits_for_the_turn_gets_it_when_it_ends(service: Service) -> None:
     service.study('c')
-    turn = service.hub.take_turn('a')['turn']
-    ender = threading.Timer(0.02, service.hub.end_turn, [turn])
+    suggest_lock = service.coordinator.acquire_suggest_lock('a')['suggest_lock']
+    ender = threading.Timer(0.02, service.coordinator.release_suggest_lock, [suggest_lock])
     ender.start()
-    assert service.hub.take_turn('b')['turn']
+    assert service.coordinator.acquire_suggest_lock('b')['suggest_lock']
     ender.join()
 
 
 def test_only_a_few_wait_for_the_turn(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('paxtune.service.coordinator._MAX_WAITING', 0)
     service.study('c')
-    assert service.hub.take_turn('a')['turn']
-    assert service.hub.take_turn('b')['wait'] > 0
+    assert service.coordinator.acquire_suggest_lock('a')['suggest_lock']
+    assert service.coordinator.acquire_suggest_lock('b')['wait'] > 0
 
 
 def test_a_trial_costs_few_calls(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ def test_a_trial_costs_few_calls(service: Service, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Client, 'call', counted)
     trial = ask(study)
-    assert called == ['changes', 'claim', 'take_turn', 'changes', 'add']
+    assert called == ['changes', 'claim', 'acquire_suggest_lock', 'changes', 'add']
     called.clear()
     trial.report(10, METRICS)
     trial.complete()
@@ -146,9 +146,9 @@ def test_a_trial_costs_few_calls(service: Service, monkeypatch: pytest.MonkeyPat
 def test_what_has_changed_comes_in_the_order_of_the_changes(
     service: Service, trials: list[Trial]
 ) -> None:
-    hub = service.hub
-    known = hub.changes('', 0)
+    coordinator = service.coordinator
+    known = coordinator.changes('', 0)
     for trial in (trials[2], trials[0], trials[2]):
         trial.record('seen')
-    changed = hub.changes(known['epoch'], known['revision'])
+    changed = coordinator.changes(known['generation'], known['revision'])
     assert [TrialProto.FromString(content).id for content in changed['trials']] == ['1', '3']

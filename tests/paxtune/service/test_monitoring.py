@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from paxtune.service import monitoring, schema
 from paxtune.service.client import ServiceUnavailableError
-from paxtune.service.registry import Hubs
+from paxtune.service.registry import StudyRegistry
 from paxtune.service.server import Server
 from paxtune.storage.database import DatabaseUnavailableError
 from tests.paxtune.service.conftest import TOKEN, Studies, client_of, serving, until
@@ -57,15 +57,18 @@ def test_health_follows_the_database():
 
 def test_metrics_tell_what_was_answered():
     def fail():
-        raise schema.Refused('fenced', 'no')
+        raise schema.RequestRejectedError('fenced', 'no')
 
-    hubs = Hubs(lambda study: Studies(fail if study == 'mine' else int))
-    metrics = monitoring.Metrics(hubs.opened)
-    with Server(hubs, metrics=metrics) as server:
+    registry = StudyRegistry(lambda study: Studies(fail if study == 'mine' else int))
+    metrics = monitoring.Metrics(registry.opened)
+    with Server(registry, metrics=metrics) as server:
         for study in ('mine', 'other', 'other'):
-            with client_of(server, study) as client, contextlib.suppress(schema.Refused):
+            with (
+                client_of(server, study) as client,
+                contextlib.suppress(schema.RequestRejectedError),
+            ):
                 client.call('delete', id=1)
-    with monitoring.page(metrics, '127.0.0.1', 0) as port:
+    with monitoring.serve(metrics, '127.0.0.1', 0) as port:
         text = page(port)
     assert 'paxtune_requests_total{code="FAILED_PRECONDITION",method="delete"} 1.0' in text
     assert 'paxtune_requests_total{code="OK",method="delete"} 2.0' in text
@@ -74,7 +77,7 @@ def test_metrics_tell_what_was_answered():
 
 
 def test_metrics_want_the_token_too():
-    with monitoring.page(monitoring.Metrics(), '127.0.0.1', 0, TOKEN) as port:
+    with monitoring.serve(monitoring.Metrics(), '127.0.0.1', 0, TOKEN) as port:
         for token in (None, 'another-token-than-that'):
             with pytest.raises(urllib.error.HTTPError, match='401') as refusal:
                 page(port, token=token)
@@ -83,7 +86,7 @@ def test_metrics_want_the_token_too():
 
 
 def test_bytes_that_are_no_http_do_not_end_the_metrics(capfd):
-    with monitoring.page(monitoring.Metrics(), '127.0.0.1', 0) as port:
+    with monitoring.serve(monitoring.Metrics(), '127.0.0.1', 0) as port:
         with socket.create_connection(('127.0.0.1', port), 20) as connection:
             connection.sendall(b'\xff\x00\r\n\r\n')
             connection.recv(100)

@@ -44,8 +44,8 @@ def test_bytes_that_are_no_such_message(data, raw, kept, caplog):
 
 
 def test_bytes_that_are_no_trial(client, kept):
-    with pytest.raises(schema.Refused) as refusal:
-        client.call('add', trials=[b'\xff'], turn='', worker='')
+    with pytest.raises(schema.RequestRejectedError) as refusal:
+        client.call('add', trials=[b'\xff'], suggest_lock='', worker='')
     assert refusal.value.code == 'invalid'
 
 
@@ -59,7 +59,7 @@ def test_names_that_are_none(study, raw, kept):
 
 def test_a_message_that_is_too_long(client, raw, kept, caplog):
     assert raw('create_study', b'x' * 100_001)[0] is StatusCode.RESOURCE_EXHAUSTED
-    with pytest.raises(schema.Refused, match='larger than max') as refusal:
+    with pytest.raises(schema.RequestRejectedError, match='larger than max') as refusal:
         client.call('create_study', spec=b'x' * 100_001)
     assert refusal.value.code == 'invalid'
     until(lambda: "'create_study' of ipv4:127.0.0.1" in caplog.text)
@@ -95,7 +95,7 @@ def test_bytes_that_are_no_call(data, server, client, kept):
         while connection.recv(10_000):
             pass
     # Others are served.
-    assert len(client.call('changes', epoch='', since=0)['trials']) == 1
+    assert len(client.call('changes', generation='', since=0)['trials']) == 1
 
 
 def test_the_log_does_not_grow_with_what_is_sent(raw, kept, caplog):

@@ -5,18 +5,18 @@ import threading
 import pytest
 
 from paxtune.service import schema
-from paxtune.service.registry import Hubs
+from paxtune.service.registry import StudyRegistry
 from paxtune.storage.database import DatabaseUnavailableError
 
 
 def test_no_more_studies_are_opened_than_fit():
-    hubs = Hubs(lambda study: object(), max_studies=2)
-    first = hubs('a')
-    hubs('b')
-    with pytest.raises(schema.Refused, match='2 studies'):
-        hubs('c')
-    assert hubs('a') is first
-    assert set(hubs.opened()) == {'a', 'b'}
+    registry = StudyRegistry(lambda study: object(), max_studies=2)
+    first = registry('a')
+    registry('b')
+    with pytest.raises(schema.RequestRejectedError, match='2 studies'):
+        registry('c')
+    assert registry('a') is first
+    assert set(registry.opened()) == {'a', 'b'}
 
 
 def test_a_study_that_is_opened_keeps_no_other_waiting():
@@ -28,12 +28,12 @@ def test_a_study_that_is_opened_keeps_no_other_waiting():
             release.wait(10)
         return study
 
-    hubs, got = Hubs(make), []
-    threads = [threading.Thread(target=lambda: got.append(hubs('large'))) for _ in range(2)]
+    registry, got = StudyRegistry(make), []
+    threads = [threading.Thread(target=lambda: got.append(registry('large'))) for _ in range(2)]
     for thread in threads:
         thread.start()
     opening.wait(10)
-    assert hubs('small') == 'small'
+    assert registry('small') == 'small'
     release.set()
     for thread in threads:
         thread.join()
@@ -49,7 +49,7 @@ def test_a_study_that_could_not_be_opened_is_opened_again():
             raise DatabaseUnavailableError
         return study
 
-    hubs = Hubs(make)
+    registry = StudyRegistry(make)
     with pytest.raises(DatabaseUnavailableError):
-        hubs('a')
-    assert hubs('a') == 'a'
+        registry('a')
+    assert registry('a') == 'a'

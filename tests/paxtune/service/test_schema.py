@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paxtune.service import schema
-from paxtune.service.coordinator import Hub
-from paxtune.service.schema import METHODS, MalformedError, Refused
+from paxtune.service.coordinator import StudyCoordinator
+from paxtune.service.schema import METHODS, MalformedError, RequestRejectedError
 from tests.paxtune.service.messages import fields_of
 
 UPDATE = {
@@ -35,7 +35,7 @@ def test_what_is_written_is_read(data, method):
 
 @pytest.mark.parametrize('method', METHODS)
 def test_a_hub_has_every_method_with_the_fields_of_the_wire(method):
-    signature = inspect.signature(getattr(Hub, method))
+    signature = inspect.signature(getattr(StudyCoordinator, method))
     assert set(signature.parameters) - {'self'} == set(METHODS[method].request)
 
 
@@ -128,5 +128,5 @@ def test_text_that_cannot_be_encoded_is_refused():
 
 
 def test_a_refusal_says_why():
-    refusal = Refused('fenced', 'trial 3 is held by nobody')
+    refusal = RequestRejectedError('fenced', 'trial 3 is held by nobody')
     assert (refusal.code, str(refusal)) == ('fenced', 'trial 3 is held by nobody')

@@ -74,12 +74,12 @@ def test_a_study_is_there_again_when_the_service_is(tmp_path):
         with Client(endpoint, 'mine') as client:
             client.connect()
             client.call('create_study', spec=spec())
-            client.call('add', trials=[trial()], turn='', worker='')
+            client.call('add', trials=[trial()], suggest_lock='', worker='')
             code, messages = ended(process)
             assert code == 0, messages
             port = endpoint.rpartition(':')[2]
             with served(database, f'--port={port}') as (process, _, _):
-                assert len(client.call('changes', epoch='', since=0)['trials']) == 1
+                assert len(client.call('changes', generation='', since=0)['trials']) == 1
                 assert database.partition('=')[2] in refused(database, '--port=0')
                 assert 'Address already in use' in refused(
                     f'--database={tmp_path}/other.db', f'--port={port}'
@@ -143,7 +143,7 @@ def test_it_starts_fast_and_without_what_trains(tmp_path):
         (['--port=70000'], '--port=70000: expected 0 to 65535'),
         (['--metrics_port=-1'], '--metrics_port=-1: expected 0 to 65535'),
         (['--lease_seconds=nan'], '--lease_seconds=nan: expected 5 to 86400'),
-        (['--host=192.0.2.1', '--insecure'], r'--port=0: 192\.0\.2\.1:0 cannot be had: '),
+        (['--host=192.0.2.1', '--insecure'], r'--port=0: 192\.0\.2\.1:0 is unavailable: '),
     ],
 )
 def test_what_makes_no_sense_is_refused(flags, message, tmp_path, monkeypatch):

@@ -25,14 +25,14 @@ from trainer.symbolic.errors import UserError
 def test_trials_of_a_study(client):
     assert client.call('study', known='') == {'spec': None, 'version': '', 'created': None}
     assert client.call('create_study', spec=spec())['created']
-    added = client.call('add', trials=[trial()], turn='', worker='')['trials']
-    assert client.call('changes', epoch='', since=0)['trials'] == added
+    added = client.call('add', trials=[trial()], suggest_lock='', worker='')['trials']
+    assert client.call('changes', generation='', since=0)['trials'] == added
 
 
 def test_studies_have_nothing_in_common(server, client, kept):
     with client_of(server, 'other') as other:
-        assert other.call('changes', epoch='', since=0)['trials'] == []
-        with pytest.raises(schema.Refused) as refusal:
+        assert other.call('changes', generation='', since=0)['trials'] == []
+        with pytest.raises(schema.RequestRejectedError) as refusal:
             other.call('delete', id=1)
     assert refusal.value.code == 'missing'
 
@@ -41,43 +41,43 @@ def test_many_threads_use_one_client(client):
     client.call('create_study', spec=spec())
     threads = [
         threading.Thread(target=client.call, args=['add'], kwargs=dict(trials=[trial()], **each))
-        for each in [{'turn': '', 'worker': ''}] * 8
+        for each in [{'suggest_lock': '', 'worker': ''}] * 8
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(client.call('changes', epoch='', since=0)['trials']) == 8
+    assert len(client.call('changes', generation='', since=0)['trials']) == 8
 
 
-def test_a_call_waits_for_a_service_that_starts_again(server, hubs, client, caplog):
+def test_a_call_waits_for_a_service_that_starts_again(server, registry, client, caplog):
     client.call('create_study', spec=spec())
     server.stop()
     done = []
-    call = {'trials': [trial()], 'turn': '', 'worker': ''}
+    call = {'trials': [trial()], 'suggest_lock': '', 'worker': ''}
     thread = threading.Thread(target=lambda: done.append(client.call('add', **call)))
     thread.start()
     until(lambda: 'does not answer' in caplog.text)
-    with Server(hubs, port=server.port, token=TOKEN):
+    with Server(registry, port=server.port, token=TOKEN):
         thread.join(10)
         assert len(done[0]['trials']) == 1
-        assert len(client.call('changes', epoch='', since=0)['trials']) == 1
+        assert len(client.call('changes', generation='', since=0)['trials']) == 1
 
 
 def test_a_call_is_sent_again_as_the_same_request():
     """Also where the first try was done, and only its answer was lost."""
     asked = []
 
-    class Hub:
+    class StudyCoordinator:
         def add(self, request, **fields):
             asked.append(request)
             if len(asked) == 1:
                 raise DatabaseUnavailableError
             return {'trials': []}
 
-    with Server(lambda study: Hub()) as server, client_of(server) as client:
-        client.call('add', trials=[], turn='', worker='')
-        client.call('add', trials=[], turn='', worker='')
+    with Server(lambda study: StudyCoordinator()) as server, client_of(server) as client:
+        client.call('add', trials=[], suggest_lock='', worker='')
+        client.call('add', trials=[], suggest_lock='', worker='')
     first, again, other = asked
     assert first == again != other
 

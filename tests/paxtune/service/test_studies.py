@@ -11,7 +11,7 @@ import pytest
 
 from paxtune import studies
 from paxtune.service.auth import TOKEN_VARIABLE
-from paxtune.service.coordinator import Hub
+from paxtune.service.coordinator import StudyCoordinator
 from paxtune.service.remote_store import RemoteStore
 from paxtune.service.server import Server
 from paxtune.study import stop_requests
@@ -120,7 +120,7 @@ def test_trials_are_stopped_and_the_study_pauses(worker: Study, told: Callable[.
     [
         ('show', ['--study=other'], '--study=other: the service at .* has no such study'),
         ('show', ['--study=../x'], r'--study=\.\./x: study: expected'),
-        ('show', ['--study='], r'say which of its studies, --study=NAME: a service does not list'),
+        ('show', ['--study='], r'select a study with --study=NAME: a service does not list'),
         ('show', ['--trial=9'], 'the study has no trial 9: it has 1 to 2'),
         ('list', [], 'a service does not list its studies: show one of them'),
         ('delete', ['1', '--yes'], 'the directories of trials are where their workers are'),
@@ -137,7 +137,7 @@ def test_what_cannot_be_done_is_refused(
 
 def test_flags_of_a_service_want_a_service(tmp_path: Path) -> None:
     for flag in ('--study=mine', '--tls', '--token_file=x', '--tls_ca=x'):
-        with pytest.raises(UserError, match='is for a service: say where it is'):
+        with pytest.raises(UserError, match='is for a service: give its address'):
             studies.main(['show', str(tmp_path), flag])
 
 
@@ -152,9 +152,9 @@ def test_without_its_token_nothing_is_shown(
 def test_a_service_that_fails_is_told_of_by_name(
     worker: Study, told: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(self: Hub, **_: Any) -> None:
+    def fail(self: StudyCoordinator, **_: Any) -> None:
         raise RuntimeError('broken')
 
-    monkeypatch.setattr(Hub, 'changes', fail)
+    monkeypatch.setattr(StudyCoordinator, 'changes', fail)
     with pytest.raises(UserError, match='/mine: the study cannot be read, or written: the'):
         told('show')

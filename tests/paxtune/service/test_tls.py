@@ -1,5 +1,6 @@
 """TLS: who is trusted, and what is said where somebody is not."""
 
+import socket
 import ssl
 import urllib.request
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 import trustme
 
 from paxtune.service import auth, monitoring
-from paxtune.service.registry import Hubs
+from paxtune.service.registry import StudyRegistry
 from paxtune.service.server import Server
 from tests.paxtune.service.conftest import client_of
 from trainer.symbolic.errors import UserError
@@ -35,7 +36,7 @@ def files(tmp_path_factory):
 
 def serving(files, name):
     tls = None if name is None else (files / f'{name}.pem', files / f'{name}.key')
-    return Server(Hubs(lambda study: Studies()), tls=tls)
+    return Server(StudyRegistry(lambda study: Studies()), tls=tls)
 
 
 def test_the_right_authority_is_trusted(files):
@@ -64,13 +65,21 @@ def test_others_are_not(files, name, options, message):
         client.call('delete', id=1)
 
 
-def test_metrics_speak_it_too(files):
-    context = auth.server_context(files / 'here.pem', files / 'here.key')
+def test_metrics_use_tls_and_silent_or_plain_clients_do_no_harm(files, capfd):
+    tls = files / 'here.pem', files / 'here.key'
     trusting = ssl.create_default_context(cafile=files / 'ca.pem')
-    with monitoring.page(monitoring.Metrics(), '127.0.0.1', 0, context=context) as port:
+    with (
+        monitoring.serve(monitoring.Metrics(), '127.0.0.1', 0, tls=tls) as port,
+        socket.create_connection(('127.0.0.1', port), 20),
+        socket.create_connection(('127.0.0.1', port), 20) as plain,
+    ):
+        plain.sendall(b'GET /metrics HTTP/1.1\r\n\r\n')
+        while plain.recv(1000):
+            pass
         url = f'https://127.0.0.1:{port}/metrics'
         with urllib.request.urlopen(url, timeout=20, context=trusting) as answer:
             assert b'paxtune_leases' in answer.read()
+    assert capfd.readouterr().err == ''
 
 
 @pytest.mark.parametrize(
@@ -84,7 +93,7 @@ def test_metrics_speak_it_too(files):
 )
 def test_files_that_are_no_certificate(files, cert, key, message):
     with pytest.raises(UserError, match=message):
-        Server(Hubs(lambda study: Studies()), tls=(files / cert, files / key)).start()
+        Server(StudyRegistry(lambda study: Studies()), tls=(files / cert, files / key)).start()
 
 
 @pytest.mark.parametrize(('name', 'message'), [('none', 'No such file'), ('here.key', 'PEM')])

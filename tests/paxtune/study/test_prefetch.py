@@ -15,7 +15,7 @@ from paxtune.algorithms import RandomSearch
 from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward
 from paxtune.service.client import Client
-from paxtune.service.coordinator import Hub
+from paxtune.service.coordinator import StudyCoordinator
 from paxtune.service.remote_store import RemoteStore
 from paxtune.service.server import Server
 from paxtune.storage.database import Database
@@ -375,8 +375,8 @@ class Service:
 
     def __init__(self, **fields: Any) -> None:
         self._database, self._fields = Database(None), fields
-        self.hub = Hub(Store(self._database), lease_seconds=1000.0)
-        self._server = Server(lambda study: self.hub)
+        self.coordinator = StudyCoordinator(Store(self._database), lease_seconds=1000.0)
+        self._server = Server(lambda study: self.coordinator)
         self._server.start()
         self._studies: list[Study] = []
 
