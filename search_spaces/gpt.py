@@ -41,7 +41,7 @@ def GPT126M() -> Experiment:
         adam_epsilon=1e-8,
         adam_clip_threshold=None,
         weight_decay=0.1,
-        clip_gradient_norm_to_value=1.0,
+        max_gradient_norm=1.0,
         num_train_steps=600_000,
     )
     return lm.made()

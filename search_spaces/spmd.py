@@ -23,7 +23,7 @@ from trainer.layers import (
     TransformerBlock,
     TransformerLm,
 )
-from trainer.learner import AdamW, Cosine, Exponential, Learner, Schedule
+from trainer.learner import AdamW, Cosine, Exponential, GlobalNorm, Learner, Schedule
 from trainer.mesh import Mesh
 from trainer.tasks import LanguageModelTask
 
@@ -67,7 +67,7 @@ class SpmdLm:
         adam_epsilon: added to the root of the second moment.
         adam_clip_threshold: of the root mean square of each update; None for none.
         weight_decay: of all parameters, those of normalizations among them.
-        clip_gradient_norm_to_value: of all gradients together.
+        max_gradient_norm: of all gradients together.
         num_train_steps: steps of the run.
         checkpoint_every_n_steps: between checkpoints.
         checkpoint_max_to_keep: of which so many are kept.
@@ -104,7 +104,7 @@ class SpmdLm:
     adam_epsilon: float = 1e-6
     adam_clip_threshold: float | None = 1.0
     weight_decay: float = 1e-3
-    clip_gradient_norm_to_value: float = 5.0
+    max_gradient_norm: float = 5.0
     num_train_steps: int = _NEVER
     checkpoint_every_n_steps: int = 5000
     checkpoint_max_to_keep: int = 10
@@ -163,7 +163,7 @@ class SpmdLm:
                 weight_decay=self.weight_decay,
                 weight_decay_on_all=True,
             ),
-            clip_gradient_norm_to_value=self.clip_gradient_norm_to_value,
+            clipping=GlobalNorm(self.max_gradient_norm),
         )
         return LanguageModelTask(model=model, learner=learner, fprop_dtype=self.fprop_dtype)
 

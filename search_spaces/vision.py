@@ -29,7 +29,7 @@ from trainer.layers import (
     ResNet,
     SmallStem,
 )
-from trainer.learner import SGD, AdamW, Cosine, Learner, PiecewiseConstant
+from trainer.learner import SGD, AdamW, Cosine, Learner, NormMetrics, PiecewiseConstant
 from trainer.mesh import Mesh
 from trainer.tasks import ClassificationTask
 
@@ -183,7 +183,7 @@ def MnistExperiment() -> Experiment:
             learner=Learner(
                 learning_rate=0.01,
                 optimizer=SGD(momentum=0.1),
-                clip_gradient_norm_to_value=None,
+                clipping=None,
             ),
         ),
         train_input=_images('train', 'mnist', [28, 28, 1], 1024),
@@ -243,8 +243,8 @@ def ResNet50Pjit() -> Experiment:
                     l2_regularizer_weight=1e-4,
                     skip_lp_1d_vectors=True,
                 ),
-                clip_gradient_norm_to_value=None,
-                var_norm_summary=True,
+                clipping=None,
+                norm_metrics=NormMetrics(parameters=True),
             ),
             fprop_dtype='bfloat16',
         ),

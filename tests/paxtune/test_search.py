@@ -438,13 +438,13 @@ def test_tune_and_set_change_the_space(tmp_path: Path) -> None:
     flags = [
         '--set', 'task.learner.learning_rate=0.01', 'train.num_train_steps=2',
         '--tune', 'task.learner.optimizer.b1=floatv(0.8, 0.99)',
-        'task.learner.clip_gradient_norm_to_value=oneof([null, 1.0])',
+        'task.learner.clipping=oneof([null, GlobalNorm(1.0)])',
         '--algorithm', 'RegularizedEvolution(population_size=2, tournament_size=1)',
         '--num_trials=3',
     ]  # fmt: skip
     trials = run(tmp_path, 'Rates', *flags)
     assert {path for trial in trials for path in trial.decisions} == {
-        'task.learner.optimizer.b1', 'task.learner.clip_gradient_norm_to_value',
+        'task.learner.optimizer.b1', 'task.learner.clipping',
     }  # fmt: skip
     assert trials[2].parent in (1, 2)
 

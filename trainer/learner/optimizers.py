@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from trainer.learner import gradients as gradients_lib
+from trainer.learner.clipping import clip_rms
+from trainer.learner.norms import own_axes
 from trainer.learner.paths import keys
 from trainer.learner.per_layer import layerwise
 from trainer.symbolic.component import Component, Number, Numbers, OptionalNumber
@@ -91,7 +92,7 @@ class Optimizer(Component):
         regularizer = self._regularizer()
 
         def of(path: Any, gradient: jax.Array, param: jax.Array, applies: bool) -> jax.Array:
-            is_vector = len(gradients_lib.own_axes(keys(path), param)) <= 1
+            is_vector = len(own_axes(keys(path), param)) <= 1
             if regularizer is None or not applies or (self.skip_lp_1d_vectors and is_vector):
                 return gradient
             return gradient + regularizer(param)
@@ -157,7 +158,7 @@ class AdamW(Optimizer):
         most = self.clip_threshold
         if most is None:
             return optax.chain(adam, descend)
-        clip = optax.stateless(lambda u, _: gradients_lib.with_single_rms(u, most))
+        clip = optax.stateless(lambda u, _: clip_rms(u, most))
         return optax.chain(adam, clip, descend)
 
 

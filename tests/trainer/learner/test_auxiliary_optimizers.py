@@ -11,7 +11,17 @@ import pytest
 from tests.conformance.optimizer_suite import MASK, PARAMS
 from tests.trainer.learner.stepping import GRADIENTS, stepped
 from tests.trainer.tiny import experiment
-from trainer.learner import SGD, Adafactor, AdamW, AuxiliaryOptimizer, Constant, Learner, Lion
+from trainer.learner import (
+    SGD,
+    Adafactor,
+    AdamW,
+    AuxiliaryOptimizer,
+    Constant,
+    Freeze,
+    GlobalNorm,
+    Learner,
+    Lion,
+)
 from trainer.learner import Linear as LinearDecay
 from trainer.program.setup import compiled, localized
 from trainer.symbolic.component import key, numbers
@@ -31,17 +41,15 @@ def several(**fields: Any) -> Learner:
         schedule=LinearDecay(decay_steps=4),
         optimizer=Lion(),
     )
-    fields = {'clip_gradient_norm_to_value': None} | fields
+    fields = {'clipping': None} | fields
     return Learner(0.1, auxiliary_optimizers={'table': table}, **fields)
 
 
 def test_each_parameter_has_its_own_optimizer() -> None:
     state, metrics = stepped(several(), 3)
-    stack = alone(Learner(0.1, clip_gradient_norm_to_value=None), 'stack')
+    stack = alone(Learner(0.1, clipping=None), 'stack')
     decay = LinearDecay(decay_steps=4)
-    embedding = alone(
-        Learner(0.3, decay, optimizer=Lion(), clip_gradient_norm_to_value=None), 'embedding'
-    )
+    embedding = alone(Learner(0.3, decay, optimizer=Lion(), clipping=None), 'embedding')
     wanted = {'embedding': embedding, 'stack': stack}
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), dict(state.params), wanted
@@ -52,11 +60,11 @@ def test_each_parameter_has_its_own_optimizer() -> None:
 
 
 def test_what_is_clipped_is_all_or_each() -> None:
-    plain: dict[str, Any] = {'optimizer': SGD(), 'clip_gradient_norm_to_value': 1.0}
+    plain: dict[str, Any] = {'optimizer': SGD(), 'clipping': GlobalNorm(1.0)}
     learner = several(**plain)
     learner.rebind({'auxiliary_optimizers.table.optimizer': SGD()})
     together, _ = stepped(learner)
-    apart, _ = stepped(learner.clone(override={'apply_separate_scaling': True}))
+    apart, _ = stepped(learner.clone(override={'clipping.per_optimizer': True}))
     for state, norms in (
         (together, {name: optax.tree.norm(GRADIENTS) for name in PARAMS}),
         (apart, {name: optax.tree.norm(GRADIENTS[name]) for name in PARAMS}),
@@ -90,7 +98,7 @@ def test_no_parameter_may_be_left_to_the_main_optimizer() -> None:
         (['nothing'], {}, "[0]: no parameter that is trained is called 'nothing'"),
         (
             ['stack.*'],
-            {'bprop_variable_exclusion': ['stack.*']},
+            {'freeze': Freeze(['stack.*'])},
             "[0]: no parameter that is trained is called 'stack.*'",
         ),
     ],

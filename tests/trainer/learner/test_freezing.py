@@ -15,7 +15,7 @@ from trainer.checkpoints.checkpoint import Checkpoints
 from trainer.checkpoints.retention import Preservation
 from trainer.experiment import TrainLoop
 from trainer.layers.stack import per_layer
-from trainer.learner import SGD, Learner
+from trainer.learner import SGD, Freeze, Learner, TrainOnly
 from trainer.learner.paths import leaves
 from trainer.program.program import Program
 from trainer.program.setup import compiled, localized
@@ -33,7 +33,7 @@ def paths(tree: Any) -> str:
 
 
 def test_what_is_excluded_stays_and_has_no_state() -> None:
-    learner = Learner(0.1, bprop_variable_exclusion=['embedding.*'], ema_decay=0.5)
+    learner = Learner(0.1, freeze=Freeze(['embedding.*']), ema_decay=0.5)
     state, metrics = stepped(learner, count=3)
     assert_equal(state.params['embedding'], PARAMS['embedding'])
     assert_equal(state.ema_params['embedding'], PARAMS['embedding'])
@@ -48,15 +48,15 @@ def test_what_is_excluded_stays_and_has_no_state() -> None:
 
 
 def test_including_is_excluding_the_others() -> None:
-    included = stepped(Learner(0.1, bprop_variable_inclusion=[r'stack\..*']))
-    excluded = stepped(Learner(0.1, bprop_variable_exclusion=[r'embedding\.table']))
+    included = stepped(Learner(0.1, freeze=TrainOnly([r'stack\..*'])))
+    excluded = stepped(Learner(0.1, freeze=Freeze([r'embedding\.table'])))
     assert_equal(included, excluded)
 
 
 def test_all_layers_of_a_scanned_run_can_be_named_one_by_one() -> None:
     each = [rf'stack\.layers_{i}\.kernel' for i in range(3)]
-    one, _ = stepped(Learner(0.1, bprop_variable_exclusion=each))
-    all_, _ = stepped(Learner(0.1, bprop_variable_exclusion=[r'stack\.layers_[012]\.kernel']))
+    one, _ = stepped(Learner(0.1, freeze=Freeze(each)))
+    all_, _ = stepped(Learner(0.1, freeze=Freeze([r'stack\.layers_[012]\.kernel'])))
     assert_equal(one, all_)
     assert_equal(
         one.params['stack']['layers_0x3']['kernel'], PARAMS['stack']['layers_0x3']['kernel']
@@ -64,19 +64,19 @@ def test_all_layers_of_a_scanned_run_can_be_named_one_by_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ('field', 'patterns', 'message'),
+    ('kind', 'patterns', 'message'),
     [
-        ('bprop_variable_exclusion', ['embedding'], r'[0]: no parameter that is trained is called'),
+        (Freeze, ['embedding'], r'[0]: no parameter that is trained is called'),
         (
-            'bprop_variable_exclusion',
+            Freeze,
             ['embedding'],
             r"matches whole paths: try 'embedding.*'. There",
         ),
-        ('bprop_variable_exclusion', ['.*', r'stack\.kernel'], r'[1]: no parameter'),
-        ('bprop_variable_inclusion', ['embeding.table'], 'Did you mean embedding.table?'),
-        ('bprop_variable_exclusion', ['.*'], 'it leaves no parameter to train'),
+        (Freeze, ['.*', r'stack\.kernel'], r'[1]: no parameter'),
+        (TrainOnly, ['embeding.table'], 'Did you mean embedding.table?'),
+        (Freeze, ['.*'], 'it leaves no parameter to train'),
         (
-            'bprop_variable_inclusion',
+            TrainOnly,
             [r'stack\.layers_[01].*'],
             'it matches stack.layers_0.kernel and not stack.layers_2.kernel, which are scanned '
             "together as stack.layers_0x3.kernel: set scan='never'",
@@ -84,19 +84,19 @@ def test_all_layers_of_a_scanned_run_can_be_named_one_by_one() -> None:
     ],
 )
 def test_patterns_that_select_nothing_sensible_are_refused(
-    field: str, patterns: list[str], message: str
+    kind: type[Freeze], patterns: list[str], message: str
 ) -> None:
-    learner = Learner(0.1, **{field: patterns})
+    learner = Learner(0.1, freeze=kind(patterns))
     with pytest.raises(UserError, match=re.escape(message)) as caught:
         learner.trained(PARAMS)
-    assert str(caught.value).startswith(f'task.learner.{field}')
+    assert str(caught.value).startswith('task.learner.freeze')
 
 
 def test_impossible_fields_are_refused() -> None:
-    with pytest.raises(ValueError, match='only one of bprop_variable_exclusion and'):
-        Learner(0.1, bprop_variable_exclusion=['a'], bprop_variable_inclusion=['b'])
-    with pytest.raises(ValueError, match=r'exclusion\[0\] is not a regular expression'):
-        Learner(0.1, bprop_variable_exclusion=['layers_['])
+    with pytest.raises(ValueError, match='patterns must not be empty'):
+        Freeze([])
+    with pytest.raises(ValueError, match=r'patterns\[0\] is not a regular expression'):
+        Freeze(['layers_['])
 
 
 def trained(scan: str = 'never', count: int = 2, **fields: Any) -> tuple[Program, TrainState, Any]:
@@ -116,7 +116,7 @@ def trained(scan: str = 'never', count: int = 2, **fields: Any) -> tuple[Program
 
 def test_a_model_is_trained_in_part(tmp_path: Any) -> None:
     fields: dict[str, Any] = {
-        'bprop_variable_exclusion': [r'stack\.layers_[01]\..*', 'embedding.*'],
+        'freeze': Freeze([r'stack\.layers_[01]\..*', 'embedding.*']),
         'microbatches': 2,
         'ema_decay': 0.5,
     }
@@ -137,14 +137,14 @@ def test_a_model_is_trained_in_part(tmp_path: Any) -> None:
 
 def test_scanned_layers_are_frozen_as_others() -> None:
     patterns = [r'stack\..*\.(query|up)']
-    runs = [trained(scan, bprop_variable_inclusion=patterns) for scan in ('never', 'always')]
+    runs = [trained(scan, freeze=TrainOnly(patterns)) for scan in ('never', 'always')]
     states = [per_layer(jax.device_get(state.params)) for _, _, state in runs]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *states)
 
 
 def test_what_is_frozen_costs_nothing() -> None:
     whole, _, _ = trained(count=0)
-    head, _, state = trained(count=0, bprop_variable_inclusion=['final_norm.*'])
+    head, _, state = trained(count=0, freeze=TrainOnly(['final_norm.*']))
     steps: list[Any] = [whole.train_step, head.train_step]
     flops = [step.cost_analysis()['flops'] for step in steps]
     # The backward pass is two thirds of the work, and is hardly there.
@@ -153,12 +153,12 @@ def test_what_is_frozen_costs_nothing() -> None:
 
 
 def test_the_program_refuses_patterns_by_their_path() -> None:
-    with pytest.raises(UserError, match=r'^task\.learner\.bprop_variable_exclusion\[0\]: no param'):
-        trained(bprop_variable_exclusion=['stak.*'])
+    with pytest.raises(UserError, match=r'^task\.learner\.freeze\.patterns\[0\]: no par'):
+        trained(freeze=Freeze(['stak.*']))
 
 
 def test_no_decay_for_what_is_frozen() -> None:
-    learner = Learner(0.1, optimizer=SGD(weight_decay=1.0), bprop_variable_exclusion=['embed.*'])
+    learner = Learner(0.1, optimizer=SGD(weight_decay=1.0), freeze=Freeze(['embed.*']))
     state, _ = stepped(learner, gradients=jax.tree.map(np.zeros_like, PARAMS))
     assert_equal(state.params['embedding'], PARAMS['embedding'])
     assert (

@@ -6,7 +6,17 @@ import numpy as np
 import optax
 import pytest
 
-from trainer.learner import SGD, AdamW, Constant, Cosine, Learner, Linear, Optax, Optimizer
+from trainer.learner import (
+    SGD,
+    AdamW,
+    Constant,
+    Cosine,
+    GlobalNorm,
+    Learner,
+    Linear,
+    Optax,
+    Optimizer,
+)
 from trainer.metrics import WeightedScalar
 from trainer.state import TrainState
 from trainer.symbolic.component import bind, key, numbers
@@ -42,7 +52,7 @@ def optax_steps(optimizer: optax.GradientTransformation, count: int = 3) -> Any:
 
 
 def unclipped(optimizer: Optimizer, **fields: Any) -> Learner:
-    return Learner(0.1, optimizer=optimizer, clip_gradient_norm_to_value=None, **fields)
+    return Learner(0.1, optimizer=optimizer, clipping=None, **fields)
 
 
 @pytest.mark.parametrize(
@@ -107,9 +117,9 @@ def test_weight_decay_spares_what_the_mask_spares() -> None:
 
 def test_gradients_are_clipped_by_their_global_norm() -> None:
     norm = float(optax.tree.norm(GRADS))
-    learner = Learner(1.0, optimizer=SGD(), clip_gradient_norm_to_value=norm / 2)
+    learner = Learner(1.0, optimizer=SGD(), clipping=GlobalNorm(norm / 2))
     np.testing.assert_allclose(steps(learner, 1)['b'], PARAMS['b'] - 0.5, rtol=1e-6)
-    loose = Learner(1.0, optimizer=SGD(), clip_gradient_norm_to_value=norm * 2)
+    loose = Learner(1.0, optimizer=SGD(), clipping=GlobalNorm(norm * 2))
     np.testing.assert_allclose(steps(loose, 1)['b'], PARAMS['b'] - 1.0, rtol=1e-6)
 
 
@@ -134,7 +144,7 @@ def test_schedules(schedule: Any, wanted: list[float]) -> None:
     [
         lambda: Learner(-1.0),
         lambda: Learner(1.0, microbatches=0),
-        lambda: Learner(1.0, clip_gradient_norm_to_value=0.0),
+        lambda: Learner(1.0, clipping=GlobalNorm(0.0)),
         lambda: AdamW(b1=1.0),
         lambda: AdamW(weight_decay=-0.1),
         lambda: Cosine(warmup_steps=5, decay_steps=5),

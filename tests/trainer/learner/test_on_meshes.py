@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from tests.trainer.tiny import experiment
 from trainer.checkpoints.checkpoint import Checkpoints
-from trainer.learner import Adafactor, AdamW, AuxiliaryOptimizer, Learner
+from trainer.learner import Adafactor, AdamW, AuxiliaryOptimizer, Freeze, Learner
 from trainer.learner.paths import keys
 from trainer.mesh import Mesh
 from trainer.checkpoints.retention import Preservation
@@ -27,7 +27,7 @@ learner = Learner(
     auxiliary_optimizers={
         'table': AuxiliaryOptimizer(['embedding.*'], 0.01, optimizer=AdamW(clip_threshold=1.0)),
     },
-    bprop_variable_exclusion=['final_norm.*'],
+    freeze=Freeze(['final_norm.*']),
     ema_decay=0.9,
 )
 made = localized(

@@ -278,7 +278,7 @@ def RecordReader(file: Path) -> Iterator[bytes]:
 def test_a_state_that_is_not_finite_is_never_saved(tmp_path: Path) -> None:
     made = experiment(
         task__learner__learning_rate=1e30,
-        task__learner__enable_skip_step_on_gradient_anomalies=False,
+        task__learner__skip=None,
         num_steps=20,
         train__summary_interval_steps=10,
     )
@@ -305,7 +305,7 @@ def test_a_vocabulary_that_does_not_suffice_is_named(tmp_path: Path) -> None:
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
-    learner = {'learning_rate': 1e30, 'enable_skip_step_on_gradient_anomalies': False}
+    learner = {'learning_rate': 1e30, 'skip': None}
     made = experiment(num_steps=20, **{f'task__learner__{k}': v for k, v in learner.items()})
     with pytest.raises(NonFiniteLossError, match='the norm of the gradients is nan at step 2'):
         measured(made, tmp_path)

@@ -22,7 +22,7 @@ from trainer.layers import (
     GlobalPool,
     Linear,
 )
-from trainer.learner import Learner
+from trainer.learner import Freeze, Learner
 from trainer.learner.optimizers import SGD, AdamW
 from trainer.loop.train_loop import run
 from trainer.mesh import Mesh
@@ -71,7 +71,7 @@ def test_of_a_model_that_is_counted_by_hand() -> None:
         (Learner(0.1, optimizer=SGD(momentum=0.9)), 2),
         (Learner(0.1, optimizer=AdamW()), 3),
         (Learner(0.1, optimizer=AdamW(), ema_decay=0.9), 4),
-        (Learner(0.1, bprop_variable_exclusion=[r'embedding\..*']), None),
+        (Learner(0.1, freeze=Freeze([r'embedding\..*'])), None),
     ],
     ids=['sgd', 'momentum', 'adamw', 'ema', 'partly_frozen'],
 )

@@ -9,7 +9,7 @@ from tests.trainer import tiny_images
 from tests.trainer.tiny import experiment, model
 from trainer.experiment import Experiment
 from trainer.layers import Dropout
-from trainer.learner import SGD, AdamW, Cosine, Learner
+from trainer.learner import SGD, AdamW, Cosine, GlobalNorm, Learner
 from trainer.program.setup import check_batch_sizes, check_lengths, compiled, localized
 from trainer.symbolic.component import key, numbers
 from trainer.symbolic.errors import UserError
@@ -35,7 +35,7 @@ def all_numbers(**changes: float) -> Experiment:
         0.01,
         Cosine(warmup_steps=2, decay_steps=10, final_factor=0.1),
         AdamW(),
-        clip_gradient_norm_to_value=0.5,
+        clipping=GlobalNorm(0.5),
     )
     task = LanguageModelTask(model(dropout=Dropout(0.1)), learner)
     made = experiment(task=task)
@@ -48,7 +48,7 @@ NUMBERS = sorted(numbers(all_numbers().task))
 def test_the_numbers_of_a_language_model_task() -> None:
     assert {path.split('.')[-1] for path in NUMBERS} == {
         'learning_rate', 'warmup_steps', 'decay_steps', 'final_factor', 'b1', 'b2', 'epsilon',
-        'weight_decay', 'clip_gradient_norm_to_value', 'rate', 'label_smoothing', 'z_loss_weight',
+        'weight_decay', 'max_norm', 'rate', 'label_smoothing', 'z_loss_weight',
         'hold_steps',
     }  # fmt: skip
 

@@ -11,12 +11,20 @@ import pytest
 from tests.conformance.optimizer_suite import PARAMS, UNSCANNED
 from tests.trainer.learner.stepping import GRADIENTS, stepped
 from trainer.layers.stack import per_layer
-from trainer.learner import SGD, Learner
+from trainer.learner import (
+    SGD,
+    Elementwise,
+    GlobalNorm,
+    Learner,
+    NormMetrics,
+    ParameterNorm,
+    SkipNonFinite,
+)
 
 
 def moved(**fields: Any) -> Any:
     """The gradients that the optimizer was given, layer by layer."""
-    fields = {'clip_gradient_norm_to_value': None} | fields
+    fields = {'clipping': None} | fields
     state, _ = stepped(Learner(1.0, optimizer=SGD(), **fields))
     return per_layer(jax.tree.map(np.subtract, PARAMS, jax.device_get(state.params)))
 
@@ -24,7 +32,7 @@ def moved(**fields: Any) -> Any:
 def test_each_parameter_of_each_layer_is_clipped_alone() -> None:
     norms = [float(optax.tree.norm(leaf)) for leaf in jax.tree.leaves(per_layer(GRADIENTS))]
     most = float(np.median(norms))
-    clipped = moved(clip_gradient_single_norm_to_value=most)
+    clipped = moved(clipping=ParameterNorm(most))
     got = [float(optax.tree.norm(leaf)) for leaf in jax.tree.leaves(clipped)]
     np.testing.assert_allclose(got, np.minimum(norms, most), rtol=1e-4)
     cosines = jax.tree.map(
@@ -37,19 +45,14 @@ def test_each_parameter_of_each_layer_is_clipped_alone() -> None:
 
 def test_each_element_is_clipped() -> None:
     wanted = jax.tree.map(lambda g: jnp.clip(g, -0.5, 0.5), per_layer(GRADIENTS))
-    got = moved(clip_gradient_to_value=0.5)
+    got = moved(clipping=Elementwise(0.5))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6), got, wanted)
 
 
 def test_a_step_with_a_norm_too_high_changes_nothing() -> None:
     norm = float(optax.tree.norm(GRADIENTS))
-    for most, anomalies in ((norm * 1.01, True), (norm * 0.99, True), (norm * 0.99, False)):
-        learner = Learner(
-            0.1,
-            skip_step_gradient_norm_value=most,
-            enable_skip_step_on_gradient_anomalies=anomalies,
-            ema_decay=0.9,
-        )
+    for most in (norm * 1.01, norm * 0.99):
+        learner = Learner(0.1, skip=SkipNonFinite(max_norm=most), ema_decay=0.9)
         state, metrics = stepped(learner)
         skipped = most < norm
         assert metrics['skipped_steps'].value() == skipped
@@ -59,12 +62,9 @@ def test_a_step_with_a_norm_too_high_changes_nothing() -> None:
             assert all(jax.tree.leaves(same)) == skipped
 
 
-ASKED = ('grad_norm_individual_vars', 'var_norm_summary', 'var_norm_individual_vars')
-
-
 @pytest.mark.parametrize('scanned', [True, False])
 def test_norms_are_metrics_where_asked_for(scanned: bool) -> None:
-    learner = Learner(0.1, **dict.fromkeys(ASKED, True))
+    learner = Learner(0.1, norm_metrics=NormMetrics(True, True, True))
     apart = per_layer(GRADIENTS), per_layer(PARAMS)
     _, metrics = (
         stepped(learner)
@@ -87,14 +87,14 @@ def test_norms_are_not_there_where_not_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    'fields',
+    'make',
     [
-        {'clip_gradient_single_norm_to_value': 1.0},
-        {'clip_gradient_to_value': 1.0},
-        {'clip_gradient_norm_to_value': None, 'clip_gradient_to_value': 0.0},
-        {'skip_step_gradient_norm_value': 0.0},
+        lambda: GlobalNorm(0.0),
+        lambda: ParameterNorm(-1.0),
+        lambda: Elementwise(0.0),
+        lambda: SkipNonFinite(max_norm=0.0),
     ],
 )
-def test_impossible_values_are_refused(fields: Any) -> None:
+def test_impossible_values_are_refused(make: Any) -> None:
     with pytest.raises(ValueError, match='must'):
-        Learner(0.1, **fields)
+        make()
