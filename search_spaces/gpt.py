@@ -2,6 +2,7 @@
 
 from search_spaces.spmd import SyntheticLm
 from trainer.experiment import Experiment
+from trainer.learner import AdamW, Cosine, GlobalNorm, Learner
 
 
 def GPT126M() -> Experiment:
@@ -33,15 +34,12 @@ def GPT126M() -> Experiment:
         layernorm_epsilon=1e-5,
         init_std=0.023,
         scale_sqrt_depth=False,
-        learning_rate=6e-4,
-        schedule='cosine',
-        warmup_steps=636,
-        decay_end=500_000,
-        adam_beta2=0.95,
-        adam_epsilon=1e-8,
-        adam_clip_threshold=None,
-        weight_decay=0.1,
-        max_gradient_norm=1.0,
+        learner=Learner(
+            learning_rate=6e-4,
+            schedule=Cosine(warmup_steps=636, hold_steps=1, decay_steps=500_000, final_factor=0.1),
+            optimizer=AdamW(b2=0.95, epsilon=1e-8, weight_decay=0.1, weight_decay_on_all=True),
+            clipping=GlobalNorm(1.0),
+        ),
         num_train_steps=600_000,
     )
     return lm.made()

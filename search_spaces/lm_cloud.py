@@ -8,7 +8,7 @@ from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.objectives.rewards import MetricReward
 from paxtune.schedulers import MedianStopping
-from search_spaces.spmd import SyntheticLm
+from search_spaces.spmd import SyntheticLm, adam
 from trainer.experiment import Experiment
 from trainer.layers import FeedForward, GatedFeedForward
 
@@ -18,8 +18,7 @@ _TEST = SyntheticLm(
     num_heads=8,
     dims_per_head=8,
     percore_batch_size=4,
-    learning_rate=2.5e-4,
-    decay_end=100_000,
+    learner=adam(learning_rate=2.5e-4, decay_end=100_000),
 )
 _2B = dataclasses.replace(
     _TEST,

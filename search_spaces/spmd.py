@@ -1,7 +1,7 @@
-"""What Pax's decoder-only language models have in common, and where they differ, as plain data.
+"""Pax's decoder-only language models as plain data.
 
-`SpmdLm` has the values of Pax's TransformerLmSpmdAdam; the modules of experiments name those that
-differ: `dataclasses.replace(base, num_layers=13, …)`. A name that does not exist is an error.
+`SpmdLm` has the values of Pax's TransformerLmSpmdAdam. The modules of experiments name the values
+that differ: `dataclasses.replace(base, num_layers=13, …)`. An unknown name is an error.
 """
 
 import dataclasses
@@ -23,12 +23,24 @@ from trainer.layers import (
     TransformerBlock,
     TransformerLm,
 )
-from trainer.learner import AdamW, Cosine, Exponential, GlobalNorm, Learner, Schedule
+from trainer.learner import AdamW, Exponential, GlobalNorm, Learner
 from trainer.mesh import Mesh
 from trainer.tasks import LanguageModelTask
 
 _NEVER = 10_000_000
 """Pax's number of steps where an experiment names none."""
+
+
+def adam(learning_rate: float = 1e-3, decay_end: int = 300_000) -> Learner:
+    """Pax's Adam: a linear warm-up, then an exponential decay to a tenth at `decay_end`."""
+    return Learner(
+        learning_rate,
+        Exponential(warmup_steps=4000, hold_steps=1, decay_steps=decay_end, final_factor=0.1),
+        AdamW(
+            b2=0.99, epsilon=1e-6, clip_threshold=1.0, weight_decay=1e-3, weight_decay_on_all=True
+        ),
+        clipping=GlobalNorm(5.0),
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,21 +70,10 @@ class SpmdLm:
         layernorm_epsilon: of all normalizations.
         init_std: of all kernels and tables; None for what suits their inputs.
         scale_sqrt_depth: whether embedded tokens are multiplied by the root of the width.
-        learning_rate: its peak.
-        schedule: 'exponential' or 'cosine': a linear warm-up, then down to a tenth.
-        warmup_steps: its length; the decay starts one step later.
-        decay_end: the step at which the tenth is reached.
-        adam_beta1: decay of the first moment.
-        adam_beta2: decay of the second moment.
-        adam_epsilon: added to the root of the second moment.
-        adam_clip_threshold: of the root mean square of each update; None for none.
-        weight_decay: of all parameters, those of normalizations among them.
-        max_gradient_norm: of all gradients together.
+        learner: Adam, its learning rate and its schedule.
         num_train_steps: steps of the run.
         checkpoint_every_n_steps: between checkpoints.
-        checkpoint_max_to_keep: of which so many are kept.
         summary_interval_steps: between summaries.
-        eval_interval_steps: between evaluations.
     """
 
     num_layers: int
@@ -95,21 +96,10 @@ class SpmdLm:
     layernorm_epsilon: float = 1e-6
     init_std: float | None = None
     scale_sqrt_depth: bool = True
-    learning_rate: float = 1e-3
-    schedule: Literal['exponential', 'cosine'] = 'exponential'
-    warmup_steps: int = 4000
-    decay_end: int = 300_000
-    adam_beta1: float = 0.9
-    adam_beta2: float = 0.99
-    adam_epsilon: float = 1e-6
-    adam_clip_threshold: float | None = 1.0
-    weight_decay: float = 1e-3
-    max_gradient_norm: float = 5.0
+    learner: Learner = dataclasses.field(default_factory=adam)
     num_train_steps: int = _NEVER
     checkpoint_every_n_steps: int = 5000
-    checkpoint_max_to_keep: int = 10
     summary_interval_steps: int = 100
-    eval_interval_steps: int = 100
 
     @property
     def batch_size(self) -> int:
@@ -125,9 +115,9 @@ class SpmdLm:
             mesh=self.mesh(),
             train=TrainLoop(
                 num_train_steps=self.num_train_steps,
-                eval_interval_steps=self.eval_interval_steps,
+                eval_interval_steps=100,
                 save_interval_steps=self.checkpoint_every_n_steps,
-                save_max_to_keep=self.checkpoint_max_to_keep,
+                save_max_to_keep=10,
                 summary_interval_steps=self.summary_interval_steps,
                 random_seed=1234,
             ),
@@ -152,20 +142,7 @@ class SpmdLm:
             position_embedding=self._positions(),
             logits_cap=self.softmax_cap_logits,
         )
-        learner = Learner(
-            learning_rate=self.learning_rate,
-            schedule=self._schedule(),
-            optimizer=AdamW(
-                b1=self.adam_beta1,
-                b2=self.adam_beta2,
-                epsilon=self.adam_epsilon,
-                clip_threshold=self.adam_clip_threshold,
-                weight_decay=self.weight_decay,
-                weight_decay_on_all=True,
-            ),
-            clipping=GlobalNorm(self.max_gradient_norm),
-        )
-        return LanguageModelTask(model=model, learner=learner, fprop_dtype=self.fprop_dtype)
+        return LanguageModelTask(model=model, learner=self.learner, fprop_dtype=self.fprop_dtype)
 
     def mesh(self) -> Mesh:
         """The devices of all slices: parameters are divided within a slice only."""
@@ -201,15 +178,6 @@ class SpmdLm:
         if not self.trainable_position_emb:
             return SinusoidalPositions()
         return LearnedPositions(self.max_seq_len, init_std=self.init_std or 0.02)
-
-    def _schedule(self) -> Schedule:
-        kind = Exponential if self.schedule == 'exponential' else Cosine
-        return kind(
-            warmup_steps=self.warmup_steps,
-            hold_steps=1,
-            decay_steps=self.decay_end,
-            final_factor=0.1,
-        )
 
 
 class SyntheticLm(SpmdLm):

@@ -46,7 +46,6 @@ def test_a_new_kind_of_layer_is_thirty_lines_of_one_file(my_space: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sentinel
 def test_a_new_kind_of_layer_is_searched(my_space: str, tmp_path: Path) -> None:
     module = importlib.import_module('my_space')
     experiment = smoke(module.LeakyNas())

@@ -32,7 +32,6 @@ COMMANDS = commands_of(GUIDE)
 
 
 @pytest.mark.slow
-@pytest.mark.sentinel
 def test_every_piece_of_python_runs_and_prints_what_stands_below_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

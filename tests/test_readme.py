@@ -27,8 +27,6 @@ def test_the_example_is_the_one_in_the_readme() -> None:
     assert len(body.strip().splitlines()) <= 20
 
 
-@pytest.mark.slow
-@pytest.mark.sentinel
 def test_the_example_runs(tmp_path: Path) -> None:
     exp = '--exp=examples.tunable_lm.Tiny'
     assert search.main([exp, f'--job_log_dir={tmp_path}', '--num_trials=1', '--smoke']) == 0

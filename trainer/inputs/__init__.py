@@ -23,8 +23,6 @@ from trainer.inputs.mixture import MixtureInput as MixtureInput
 from trainer.inputs.multi import MultiInput as MultiInput
 from trainer.inputs.seqio.features import LanguageModelFeatures as LanguageModelFeatures
 from trainer.inputs.seqio.features import SequenceModelFeatures as SequenceModelFeatures
-from trainer.inputs.seqio.metrics import predict_metrics as predict_metrics
-from trainer.inputs.seqio.metrics import score_metrics as score_metrics
 from trainer.inputs.seqio.seqio_input import SeqIOInput as SeqIOInput
 from trainer.inputs.seqio.tasks import allow_task_module as allow_task_module
 from trainer.inputs.synthetic import SyntheticLmInput as SyntheticLmInput

@@ -1,7 +1,7 @@
-"""The metrics that a SeqIO task defines, of what a model makes of its examples.
+"""The metrics that SeqIO tasks define on model outputs.
 
-A model's outputs come by the number that `example_ids` gives to an example, in any order and from
-any host. Padding has number 0, and is left out.
+Outputs are keyed by the number that `example_ids` gives to each example. They may come in any
+order and from any host. Padding has number 0 and is ignored.
 
     data = SeqIOInput(..., example_ids=True)
     for batch in eval_batches(data):
@@ -9,113 +9,107 @@ any host. Padding has number 0, and is left out.
     data.predict_metrics(outputs)
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
-from trainer.inputs.libraries import libraries
-from trainer.inputs.seqio.tasks import without_caches
 from trainer.symbolic.errors import UserError
 
-if TYPE_CHECKING:
-    from trainer.inputs.seqio.seqio_input import SeqIOInput
-
 Prediction = str | Sequence[int] | np.ndarray
-"""A text, or token ids; what comes after the first end-of-sequence id does not count."""
+"""A text, or token ids; ids after the first end-of-sequence id are ignored."""
+
+Kind = Literal['predict', 'score']
 
 
-def predict_metrics(data: 'SeqIOInput', outputs: Mapping[int, Prediction]) -> dict[str, float]:
-    """The metrics of a task that compare targets with predictions.
+@dataclasses.dataclass(frozen=True)
+class TaskMetrics:
+    """The `metric_fns` of tasks over their examples.
 
-    Targets and predictions go through the task's postprocessor first, as in SeqIO's own evaluator.
-
-    Args:
-        data: where the examples came from; what it is evaluated on must all be there, unless
-            `eval_loop_num_batches` says that only a part is evaluated.
-        outputs: what the model decoded, by the number of the example.
-
-    Returns:
-        The metrics by name; of a mixture, as `<task>/<name>`.
-
-    Raises:
-        UserError: the task has no such metrics, an output is missing, or a metric is no number.
+    Attributes:
+        name: of the task or mixture, for messages.
+        tasks: SeqIO's tasks, in the order of evaluation.
+        examples_of: reads all examples of a task.
+        num_examples: only this many examples are evaluated; None for all.
+        is_partial: examples without an output are left out; otherwise they are an error.
     """
-    vocabulary = data.text_vocabulary()
 
-    def finished(task: Any, output: Prediction, example: Any) -> Any:
-        if not isinstance(output, str):
-            output = str(vocabulary.decode([int(token) for token in output]))
-        return task.postprocess_fn(output, example=example, is_target=False)
+    name: str
+    tasks: Sequence[Any]
+    examples_of: Callable[[Any], Iterable[Mapping[str, Any]]]
+    num_examples: int | None
+    is_partial: bool
 
-    return _metrics(data, outputs, 'predict', finished)
+    def has(self, kind: Kind) -> bool:
+        """True if a task has metrics of this kind."""
+        return any(_functions(task, kind) for task in self.tasks)
 
+    def predict(self, outputs: Mapping[int, Prediction], vocabulary: Any) -> dict[str, float]:
+        """The metrics that compare targets with predictions.
 
-def score_metrics(data: 'SeqIOInput', scores: Mapping[int, float]) -> dict[str, float]:
-    """The metrics of a task that judge by scores, such as the log-likelihood of the targets.
+        Targets and predictions go through the task's postprocessor first, as in SeqIO's evaluator.
 
-    Args:
-        data: as in `predict_metrics`.
-        scores: of the targets of an example, by its number.
+        Args:
+            outputs: what the model decoded, by the number of the example.
+            vocabulary: SeqIO's vocabulary that decodes token ids.
 
-    Returns:
-        As `predict_metrics`.
+        Returns:
+            The metrics by name; of a mixture, as `<task>/<name>`.
 
-    Raises:
-        UserError: as `predict_metrics`.
-    """
-    return _metrics(data, scores, 'score', lambda task, score, example: float(score))
+        Raises:
+            UserError: an output is missing or unknown, or a metric is no number.
+        """
 
+        def finished(task: Any, output: Prediction, example: Any) -> Any:
+            if not isinstance(output, str):
+                output = str(vocabulary.decode([int(token) for token in output]))
+            return task.postprocess_fn(output, example=example, is_target=False)
 
-def has_metrics(data: 'SeqIOInput') -> dict[str, bool]:
-    """Whether a task of the input has 'predict' metrics, and 'score' metrics."""
-    return {
-        kind: any(_functions(task, kind) for task in data.tasks()) for kind in ('predict', 'score')
-    }
+        return self._metrics(outputs, 'predict', finished)
 
+    def score(self, scores: Mapping[int, float]) -> dict[str, float]:
+        """The metrics of scores, such as the log-likelihood of each example's target.
 
-def _metrics(
-    data: 'SeqIOInput',
-    outputs: Mapping[int, Any],
-    kind: str,
-    finished: Callable[[Any, Any, Any], Any],
-) -> dict[str, float]:
-    if not has_metrics(data)[kind]:
-        raise UserError(
-            f'{data.mixture_or_task} has no metric_fns of targets and '
-            f'{"predictions" if kind == "predict" else "scores"}'
-        )
-    metrics: dict[str, float] = {}
-    tasks, number = data.tasks(), 0
-    judged: set[int] = set()
-    for task in tasks:
-        targets, values = [], []
-        for example in _examples(data, task):
-            number += 1
-            if data.eval_num_examples is not None and number > data.eval_num_examples:
-                break
-            if number in outputs:
-                judged.add(number)
-                target = _target(task, example)
-                targets.append(task.postprocess_fn(target, example=example, is_target=True))
-                values.append(finished(task, outputs[number], example))
-            elif data.eval_loop_num_batches is None:
-                raise UserError(f'{task.name}: there is no output for example {number}')
-        prefix = f'{task.name}/' if len(tasks) > 1 else ''
-        if targets:
-            metrics |= _called(task, kind, targets, values, prefix)
-    if strangers := set(outputs) - judged - {0}:
-        raise UserError(f'{data.mixture_or_task}: there is no example {min(strangers)}')
-    return metrics
+        Raises:
+            UserError: as `predict`.
+        """
+        return self._metrics(scores, 'score', lambda task, score, example: float(score))
+
+    def _metrics(
+        self, outputs: Mapping[int, Any], kind: Kind, finished: Callable[[Any, Any, Any], Any]
+    ) -> dict[str, float]:
+        metrics: dict[str, float] = {}
+        number = 0
+        used: set[int] = set()
+        for task in self.tasks:
+            targets, values = [], []
+            for example in self.examples_of(task):
+                number += 1
+                if self.num_examples is not None and number > self.num_examples:
+                    break
+                if number in outputs:
+                    used.add(number)
+                    target = _target(task, example)
+                    targets.append(task.postprocess_fn(target, example=example, is_target=True))
+                    values.append(finished(task, outputs[number], example))
+                elif not self.is_partial:
+                    raise UserError(f'{task.name}: there is no output for example {number}')
+            prefix = f'{task.name}/' if len(self.tasks) > 1 else ''
+            if targets:
+                metrics |= _called(task, kind, targets, values, prefix)
+        if unknown := set(outputs) - used - {0}:
+            raise UserError(f'{self.name}: there is no example {min(unknown)}')
+        return metrics
 
 
 def _called(
-    task: Any, kind: str, targets: list[Any], values: list[Any], prefix: str
+    task: Any, kind: Kind, targets: list[Any], values: list[Any], prefix: str
 ) -> dict[str, float]:
     metrics = {}
     for function in _functions(task, kind):
         for name, value in function(targets, values).items():
-            # SeqIO wraps what is not a scalar, such as a text, into objects of its own.
+            # SeqIO wraps values that are not scalars, such as texts, into objects of its own.
             value = getattr(value, 'value', value)
             try:
                 metrics[f'{prefix}{name}'] = float(value)
@@ -124,19 +118,14 @@ def _called(
     return metrics
 
 
-def _functions(task: Any, kind: str) -> Sequence[Callable[..., Mapping[str, Any]]]:
+def _functions(task: Any, kind: Kind) -> Sequence[Callable[..., Mapping[str, Any]]]:
     found: Sequence[Callable[..., Mapping[str, Any]]]
     found = task.predict_metric_fns if kind == 'predict' else task.score_metric_fns
     return found
 
 
-def _examples(data: 'SeqIOInput', task: Any) -> Any:
-    with without_caches():
-        return libraries().tfds.as_numpy(data.examples_of(task))
-
-
 def _target(task: Any, example: Mapping[str, Any]) -> str:
-    """The target as text: as it was before it was made tokens of, where that is known."""
+    """The target as text: the text before tokenization where the example has it."""
     known = example.get('targets_pretokenized')
     if known is None:
         vocabulary = task.output_features['targets'].vocabulary

@@ -2,7 +2,7 @@
 
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -10,10 +10,10 @@ import numpy as np
 
 from trainer.inputs.base import Batch, EndOfData, Input
 from trainer.inputs.libraries import libraries
-from trainer.inputs.seqio import metrics
 from trainer.inputs.seqio import tasks as seqio_tasks
 from trainer.inputs.seqio.features import FeatureConverter, LanguageModelFeatures
 from trainer.inputs.seqio.iterator import DatasetIterator
+from trainer.inputs.seqio.metrics import Prediction, TaskMetrics
 from trainer.inputs.seqio.seqio_vocabulary import bytes_per_id, name_of, text
 from trainer.inputs.tokens.vocabulary import ByteVocabulary, vocabulary_at
 from trainer.symbolic.component import key
@@ -117,7 +117,7 @@ class SeqIOInput(Input):
                 f'{self.mixture_or_task} has no feature {sorted(missing)[0]!r}, which '
                 f'task_feature_lengths names; it has {sorted(features)}'
             )
-        for task in self.tasks() if self.use_cached else []:
+        for task in self._tasks() if self.use_cached else []:
             if not task.supports_caching:  # SeqIO would go on without.
                 raise UserError(f'use_cached: {task.name} has no CacheDatasetPlaceholder')
         if self.overridden_vocab:
@@ -129,7 +129,7 @@ class SeqIOInput(Input):
         if not self._fingerprint:
             lines = [self.split, name_of(self._seqio_vocabulary())]
             lines += [str(self.eval_num_examples)] * (self.eval_num_examples is not None)
-            for task in self.tasks():
+            for task in self._tasks():
                 lines += [task.name, *seqio_tasks.shards_of(task, self.split)]
             self._fingerprint = hashlib.sha256('\n'.join(lines).encode()).hexdigest()
         return self._fingerprint
@@ -166,19 +166,19 @@ class SeqIOInput(Input):
 
     def text_of(self, ids: np.ndarray, key: str) -> str:
         feature = 'inputs' if key.startswith('encoder_') else 'targets'
-        return text(self.text_vocabulary(feature), ids)
+        return text(self._text_vocabulary(feature), ids)
 
     @property
     def wants_scores(self) -> bool:
-        return self.example_ids and metrics.has_metrics(self)['score']
+        return self.example_ids and self._metrics().has('score')
 
     def score_metrics(self, scores: Mapping[int, float]) -> dict[str, float]:
-        return metrics.score_metrics(self, scores) if self.wants_scores else {}
+        return self._metrics().score(scores) if self.wants_scores else {}
 
-    def predict_metrics(self, outputs: Mapping[int, Sequence[int]]) -> dict[str, float]:
-        if not self.example_ids or not metrics.has_metrics(self)['predict']:
+    def predict_metrics(self, outputs: Mapping[int, Prediction]) -> dict[str, float]:
+        if not self.example_ids or not self._metrics().has('predict'):
             return {}
-        return metrics.predict_metrics(self, outputs)
+        return self._metrics().predict(outputs, self._text_vocabulary())
 
     def reset(self) -> None:
         if self._iterator is not None:
@@ -203,21 +203,31 @@ class SeqIOInput(Input):
                 raise UserError(f'{self.mixture_or_task}: {error}') from error
         return self._iterator
 
-    def text_vocabulary(self, feature: str = 'targets') -> Any:
+    def _text_vocabulary(self, feature: str = 'targets') -> Any:
         """SeqIO's vocabulary that turns the ids of a task's feature into text."""
         if self.overridden_vocab:
             return vocabulary_at(self.overridden_vocab).for_seqio()
         return self._provider().output_features[feature].vocabulary
 
-    def tasks(self) -> list[Any]:
-        """SeqIO's tasks that are read, in the order of evaluation."""
+    def _tasks(self) -> list[Any]:
+        """SeqIO's tasks, in the order of evaluation."""
         return seqio_tasks.tasks_of(self._provider(), self.split)
 
-    def examples_of(self, task: Any) -> Any:
-        """All examples of a task, in the order of evaluation, as a TensorFlow dataset.
+    def _metrics(self) -> TaskMetrics:
+        return TaskMetrics(
+            self.mixture_or_task,
+            self._tasks(),
+            self._numpy_examples_of,
+            self.eval_num_examples,
+            is_partial=self.eval_loop_num_batches is not None,
+        )
 
-        They have all that the task's preprocessors have left in them.
-        """
+    def _numpy_examples_of(self, task: Any) -> Any:
+        with seqio_tasks.without_caches():
+            return libraries().tfds.as_numpy(self._examples_of(task))
+
+    def _examples_of(self, task: Any) -> Any:
+        """A TensorFlow dataset of a task in the order of evaluation, with all of its features."""
         return task.get_dataset(
             dict(self.task_feature_lengths),
             split=self.split,
@@ -280,7 +290,7 @@ class SeqIOInput(Input):
     def _all_examples(self) -> Any:
         # A mixture would stop as soon as the first of its tasks ends. What its tasks leave in
         # their examples besides may differ from task to task.
-        datasets = [self.examples_of(task).map(self._features_alone) for task in self.tasks()]
+        datasets = [self._examples_of(task).map(self._features_alone) for task in self._tasks()]
         joined = functools.reduce(lambda before, after: before.concatenate(after), datasets)
         return joined if self.eval_num_examples is None else joined.take(self.eval_num_examples)
 

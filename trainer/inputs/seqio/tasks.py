@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainer.inputs.libraries import libraries
+from trainer.symbolic.component import PACKAGES
 from trainer.symbolic.errors import UserError
-from trainer.symbolic.names import PACKAGES, nearest
+from trainer.symbolic.names import nearest
 
 _importable: set[str] = set()
 

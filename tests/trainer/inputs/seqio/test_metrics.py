@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from tests.trainer.inputs.seqio.test_seqio_input import LENGTH, maker, sequences
-from trainer.inputs import predict_metrics, score_metrics
 from trainer.inputs.evaluation import eval_batches
-from trainer.inputs.seqio.metrics import has_metrics
 from trainer.symbolic.errors import UserError
 
 SIZE = 40
@@ -35,18 +33,18 @@ def test_predictions_are_judged_by_the_task():
     right = outputs(data, lambda row: row[row > 0].tolist())
     assert 0 in right  # 40 examples are four batches of nine and a half-filled one.
     # The postprocessor makes targets lower-case, and the texts are.
-    assert predict_metrics(data, right) == {'exact': 100.0}
+    assert data.predict_metrics(right) == {'exact': 100.0}
     ids = sorted(set(right) - {0})
     wrong = right | {number: [5, 1] for number in ids[: SIZE // 4]}
-    assert predict_metrics(data, wrong) == {'exact': 75.0}
+    assert data.predict_metrics(wrong) == {'exact': 75.0}
 
 
 def test_ids_after_the_end_do_not_count_and_texts_may_be_given():
     data = reversing()
     known = outputs(data, lambda row: [*row[row > 0].tolist(), 77, 78])
-    assert predict_metrics(data, known) == {'exact': 100.0}
+    assert data.predict_metrics(known) == {'exact': 100.0}
     texts = outputs(data, lambda row: data.ids_to_strings(row[None])[0] + ' ')
-    assert predict_metrics(data, texts) == {'exact': 100.0}  # Postprocessing strips.
+    assert data.predict_metrics(texts) == {'exact': 100.0}  # Postprocessing strips.
 
 
 def test_hosts_are_joined_in_any_order():
@@ -54,34 +52,32 @@ def test_hosts_are_joined_in_any_order():
     for host in (1, 0):
         data = reversing(num_infeed_hosts=2, infeed_host_index=host)
         found |= outputs(data, lambda row: row[row > 0].tolist())
-    assert predict_metrics(reversing(), found) == {'exact': 100.0}
+    assert reversing().predict_metrics(found) == {'exact': 100.0}
 
 
 def test_scores_are_means_over_examples_and_not_over_padding():
     data = reversing()
     scores = outputs(data, lambda row: float((row > 0).sum())) | {0: 1e9}
     expected = np.mean([score for number, score in scores.items() if number])
-    assert score_metrics(data, scores)['mean_score'] == pytest.approx(expected)
+    assert data.score_metrics(scores)['mean_score'] == pytest.approx(expected)
 
 
-@pytest.mark.slow
 def test_metrics_of_a_mixture_have_the_names_of_their_tasks():
     lengths = {'inputs': 8, 'targets': LENGTH}
     data = maker('paxtune_pairs', lengths=lengths)(batch_size=16, example_ids=True)
-    assert has_metrics(data) == {'predict': True, 'score': True}
+    assert data.wants_scores
     scores = outputs(data, lambda row: 2.0)
     assert sorted(set(scores) - {0}) == list(range(1, 2 * SIZE + 2))
-    assert score_metrics(data, scores) == {'paxtune_reversed/mean_score': 2.0}
+    assert data.score_metrics(scores) == {'paxtune_reversed/mean_score': 2.0}
 
 
-@pytest.mark.slow
 def test_a_part_is_judged_where_only_a_part_is_evaluated():
     some = reversing(eval_num_examples=5)
-    assert predict_metrics(some, outputs(some, lambda row: row[row > 0])) == {'exact': 100.0}
+    assert some.predict_metrics(outputs(some, lambda row: row[row > 0])) == {'exact': 100.0}
     first = reversing(eval_loop_num_batches=2)
     found = outputs(first, lambda row: row[row > 0])
     assert len(found) == 18
-    assert predict_metrics(first, found) == {'exact': 100.0}
+    assert first.predict_metrics(found) == {'exact': 100.0}
 
 
 def test_what_is_missing_is_named():
@@ -89,17 +85,21 @@ def test_what_is_missing_is_named():
     found = outputs(data, lambda row: row[row > 0])
     del found[7]
     with pytest.raises(UserError, match='paxtune_reversed: there is no output for example 7'):
-        predict_metrics(data, found)
+        data.predict_metrics(found)
     with pytest.raises(UserError, match='paxtune_reversed: there is no example 41'):
-        predict_metrics(data, found | {7: 'x', 41: 'y'})
-    with pytest.raises(UserError, match='paxtune_texts has no metric_fns of targets and scores'):
-        score_metrics(maker()(batch_size=1), {})
+        data.predict_metrics(found | {7: 'x', 41: 'y'})
+
+
+def test_a_task_without_metrics_has_none():
+    data = maker()(batch_size=1, example_ids=True)
+    assert not data.wants_scores
+    assert data.score_metrics({1: 0.0}) == data.predict_metrics({1: 'x'}) == {}
 
 
 def test_a_metric_that_is_no_number_is_named(monkeypatch):
     data = reversing(eval_num_examples=1)
-    (task,) = data.tasks()
+    (task,) = data._tasks()
     functions: Any = ([lambda targets, predictions: {'sample': 'text'}], [], [])
     monkeypatch.setitem(vars(task), '_all_metric_fns', functions)
     with pytest.raises(UserError, match="metric 'sample' is no number: 'text'"):
-        predict_metrics(data, {1: 'x'})
+        data.predict_metrics({1: 'x'})
