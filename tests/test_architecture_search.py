@@ -1,4 +1,4 @@
-"""What docs/architecture-search.md says is so."""
+"""The guide to architecture search: its layer is searched, its commands and links work."""
 
 import importlib
 import sys
@@ -20,7 +20,7 @@ COMMANDS = commands_of(DOCUMENT)
 
 @pytest.fixture
 def my_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The one file that the document has."""
+    """Writes the one module of the document and returns its text."""
     (text,) = [block.text for block in blocks(DOCUMENT) if block.language == 'python']
     (tmp_path / 'my_space.py').write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -29,7 +29,7 @@ def my_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize('words', COMMANDS, ids=' '.join)
-def test_every_command_takes_its_flags(
+def test_commands_take_their_flags(
     words: list[str], my_space: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flags = parsed(words, monkeypatch)
@@ -37,16 +37,16 @@ def test_every_command_takes_its_flags(
         assert registry.find(flags.exp, Experiment)
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_exist() -> None:
     assert not dead_links(PATH)
 
 
-def test_a_new_kind_of_layer_is_thirty_lines_of_one_file(my_space: str) -> None:
+def test_new_layer_has_at_most_thirty_lines(my_space: str) -> None:
     assert len(my_space.splitlines()) <= 30
 
 
 @pytest.mark.slow
-def test_a_new_kind_of_layer_is_searched(my_space: str, tmp_path: Path) -> None:
+def test_new_layer_is_searched(my_space: str, tmp_path: Path) -> None:
     module = importlib.import_module('my_space')
     experiment = smoke(module.LeakyNas())
     leaky = Residual(module.LeakyMean(half_life=8))

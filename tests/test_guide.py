@@ -1,4 +1,4 @@
-"""What docs/tuning.md says is so."""
+"""The guides in docs/tuning/ run, and name everything that a user may write."""
 
 import argparse
 import contextlib
@@ -20,20 +20,28 @@ from paxtune.algorithms import Algorithm
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers import Policy
 from paxtune.service.monitoring import Metrics
-from tests.documents import ROOT, blocks, commands_of, dead_links, parsed
+from tests.documents import ROOT, blocks, commands_of, dead_links, links, parsed
 from trainer import command
 from trainer.experiment import Experiment
 from trainer.symbolic import registry
 from trainer.symbolic.expressions import _FUNCTIONS
 from trainer.symbolic.overrides import smoke
 
-GUIDE = (ROOT / 'docs' / 'tuning.md').read_text()
-COMMANDS = commands_of(GUIDE)
+GUIDES = sorted((ROOT / 'docs' / 'tuning').glob('*.md'))
+TEXTS = {path: path.read_text() for path in GUIDES}
+ALL = '\n'.join(TEXTS.values())
+COMMANDS = commands_of(ALL)
+MAX_LINES = 500
+
+each_guide = pytest.mark.parametrize('guide', GUIDES, ids=lambda path: path.stem)
 
 
 @pytest.mark.slow
-def test_every_piece_of_python_runs_and_prints_what_stands_below_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    'guide', [path for path in GUIDES if '```python' in TEXTS[path]], ids=lambda path: path.stem
+)
+def test_guide_python_prints_the_text_below_it(
+    guide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = smoke(Tiny())
     monkeypatch.setattr('examples.tunable_lm.Tiny', lambda: small.clone(deep=True))
@@ -42,12 +50,12 @@ def test_every_piece_of_python_runs_and_prints_what_stands_below_it(
     monkeypatch.setitem(sys.modules, 'guide', types.ModuleType('guide'))
     names: dict[str, Any] = {'__name__': 'guide'}
     printed = None
-    for block in blocks(GUIDE):
+    for block in blocks(TEXTS[guide]):
         if block.language == 'python':
-            assert not printed, f'line {block.line}: what the piece before prints is not there'
+            assert not printed, f'line {block.line}: the output of the piece before is missing'
             source = '\n' * (block.line - 1) + block.text
             with contextlib.redirect_stdout(io.StringIO()) as out:
-                exec(compile(source, 'docs/tuning.md', 'exec'), names)
+                exec(compile(source, str(guide), 'exec'), names)
             printed = out.getvalue()
         elif block.language == 'text':
             assert printed == block.text, f'line {block.line}'
@@ -56,7 +64,7 @@ def test_every_piece_of_python_runs_and_prints_what_stands_below_it(
 
 
 @pytest.mark.parametrize('words', COMMANDS, ids=' '.join)
-def test_every_command_takes_its_flags(
+def test_guide_commands_take_their_flags(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flags = parsed(words, monkeypatch)
@@ -69,73 +77,84 @@ def test_every_command_takes_its_flags(
 
 
 def write_seeds(flags: argparse.Namespace) -> None:
-    """Writes the file of seeds that a command names."""
-    (text,) = re.findall(r'`(\[\{.*\}\])`', GUIDE)
+    """Writes the file of initial trials that a command names."""
+    (text,) = re.findall(r'`(\[\{.*\}\])`', ALL)
     if flags.seed_trials:
         Path(flags.seed_trials).write_text(json.dumps(json.loads(text)))
 
 
-def test_links_lead_somewhere() -> None:
-    assert not dead_links(ROOT / 'docs' / 'tuning.md')
+@each_guide
+def test_guide_links_exist(guide: Path) -> None:
+    assert not dead_links(guide)
+
+
+@each_guide
+def test_guide_length(guide: Path) -> None:
+    assert len(TEXTS[guide].splitlines()) <= MAX_LINES
+
+
+def test_guide_index_lists_every_guide() -> None:
+    index = ROOT / 'docs' / 'tuning' / 'README.md'
+    assert {guide.name for guide in GUIDES} <= {index.name, *links(TEXTS[index])}
 
 
 def public(base: type) -> list[str]:
-    """The names in `paxtune` of what is derived from a class."""
+    """Names the subclasses of a class that `paxtune` exports."""
     found = [getattr(paxtune, name) for name in dir(paxtune) if not name.startswith('_')]
     return [each.__name__ for each in found if isinstance(each, type) and issubclass(each, base)]
 
 
 @pytest.mark.parametrize('base', [Reward, Policy, paxtune.LastStep.__base__])
-def test_every_reward_policy_and_aggregator_is_in_the_guide(base: type) -> None:
+def test_guide_names_every_reward_scheduler_and_aggregator(base: type) -> None:
     names = public(base)
     assert len(names) > 2
     for name in names:
-        assert f'`{name}(' in GUIDE, name
+        assert f'`{name}(' in ALL, name
 
 
-def test_every_flag_of_the_service_is_there() -> None:
+def test_guide_names_every_flag_of_the_service() -> None:
     flags = flags_of(serve._flags()) - flags_of(command.parser(''))
     assert '--database' in flags
     for flag in flags:
-        assert flag in GUIDE, flag
+        assert flag in ALL, flag
 
 
-def test_what_prometheus_reads_is_there() -> None:
+def test_guide_names_every_prometheus_metric() -> None:
     for metric in Metrics().registry.collect():
         name = f'{metric.name}_total' if metric.type == 'counter' else metric.name
-        assert f'`{name}`' in GUIDE, name
+        assert f'`{name}`' in ALL, name
 
 
-def test_every_event_of_a_history_is_there() -> None:
+def test_guide_names_every_event_of_a_history() -> None:
     sources = '\n'.join(path.read_text() for path in (ROOT / 'paxtune').rglob('*.py'))
     events = set(re.findall(r"\brecord\(\s*(?:\w+,\s*)?'(\w+)'", sources))
     assert {'claimed', 'lost', 'paused', 'ended'} <= events
-    history = GUIDE[GUIDE.index('its history: ') :].partition('.')[0]
+    monitoring = ALL[ALL.index('## Monitoring') :].partition('\n## ')[0]
     for event in events:
-        assert event in history, event
+        assert f'`{event}`' in monitoring, event
 
 
-def test_every_algorithm_flag_function_and_field_of_a_search_is_there() -> None:
+def test_guide_names_every_algorithm_flag_function_and_field_of_a_search() -> None:
     names = search.algorithm_names()
     assert set(names.values()) == set(public(Algorithm))
     for name, cls in names.items():
         # Those that take another's path stand there with one.
-        assert f'| `{name}` |' in GUIDE or f"| `'{cls}(" in GUIDE, name
+        assert f'| `{name}` |' in ALL or f"| `'{cls}(" in ALL, name
     assert set(search.policy_names().values()) == set(public(Policy))
     for flag in flags_of(search._flags()) - flags_of(command.parser('')):
-        assert flag in GUIDE, flag
+        assert flag in ALL, flag
     for name in _FUNCTIONS:
-        assert f'`{name}`' in GUIDE, name
+        assert f'`{name}`' in ALL, name
     for name in inspect.signature(paxtune.Search).parameters:
-        assert re.search(rf'\b{name}\b', GUIDE), name
+        assert re.search(rf'\b{name}\b', ALL), name
 
 
 def flags_of(parser: argparse.ArgumentParser) -> set[str]:
-    """All flags that a parser takes."""
+    """Collects the flags that a parser takes."""
     return {flag for action in parser._actions for flag in action.option_strings}
 
 
-def test_every_command_on_studies_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_guide_has_every_command_on_studies(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         studies.main(['--help'])
     listed = capsys.readouterr().out.partition('COMMAND\n')[2].partition('\n\n')[0]

@@ -1,8 +1,9 @@
-"""What the README says is so."""
+"""The README's examples, commands, flags and links work."""
 
 import contextlib
 import io
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,35 @@ from trainer.experiment import Experiment
 from trainer.symbolic import registry
 
 README = (ROOT / 'README.md').read_text()
-EXAMPLE, FUNCTION = [block.text for block in blocks(README) if block.language == 'python']
+EXAMPLE, LAYER, FUNCTION = [block.text for block in blocks(README) if block.language == 'python']
 COMMANDS = commands_of(README)
 
 
-def test_the_example_is_the_one_in_the_readme() -> None:
+@pytest.fixture
+def my_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Writes the module of the README's own layer and returns its name."""
+    (tmp_path / 'my_layers.py').write_text(LAYER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, 'my_layers', raising=False)
+    return 'my_layers'
+
+
+def test_example_file_ends_with_the_readme_example() -> None:
     source = (ROOT / 'examples' / 'tunable_lm.py').read_text()
     assert source.endswith(EXAMPLE)
     body = EXAMPLE.split('def Tiny')[1]
     assert len(body.strip().splitlines()) <= 20
 
 
-def test_the_example_runs(tmp_path: Path) -> None:
+def test_own_layer_is_searched(my_layers: str, tmp_path: Path) -> None:
+    exp = f'--exp={my_layers}.Mine'
+    assert search.main([exp, f'--job_log_dir={tmp_path}', '--num_trials=1', '--smoke']) == 0
+    with Study.load(tmp_path) as study:
+        assert study.best is not None
+        assert study.best.decisions['task.model.stack.layers[0].layer.window'] in (2, 8)
+
+
+def test_example_runs(tmp_path: Path) -> None:
     exp = '--exp=examples.tunable_lm.Tiny'
     assert search.main([exp, f'--job_log_dir={tmp_path}', '--num_trials=1', '--smoke']) == 0
     with Study.load(tmp_path) as study:
@@ -39,7 +57,7 @@ def test_the_example_runs(tmp_path: Path) -> None:
     assert train.main(flags) == 0
 
 
-def test_the_function_is_tuned(capsys: pytest.CaptureFixture[str]) -> None:
+def test_function_is_tuned(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {'__name__': 'readme'}
     exec(FUNCTION, names)
     study = names['study']
@@ -54,7 +72,7 @@ def _decisions_of_the_train_command() -> list[str]:
     return [value.split('=')[0] for value in values]
 
 
-def test_exactly_two_commands_do_all_the_set_up() -> None:
+def test_two_make_targets_do_the_set_up() -> None:
     makefile = (ROOT / 'Makefile').read_text()
     targets = re.findall(r'^(\w+):', makefile, re.MULTILINE)
     made = [command for command in COMMANDS if command[0] == 'make']
@@ -63,15 +81,15 @@ def test_exactly_two_commands_do_all_the_set_up() -> None:
 
 
 @pytest.mark.parametrize('command', [c for c in COMMANDS if c[0] != 'make'], ids=' '.join)
-def test_every_command_is_one_that_we_have(
-    command: list[str], monkeypatch: pytest.MonkeyPatch
+def test_commands_take_their_flags(
+    command: list[str], my_layers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flags = parsed(command, monkeypatch)
     if getattr(flags, 'exp', None):
         registry.find(flags.exp, Experiment)
 
 
-def test_flags_in_the_text_are_flags() -> None:
+def test_flags_in_the_text_exist() -> None:
     named = set(re.findall(r'`(--\w+)', README))
     known = {flag for module in (search, train) for flag in flags_of(module)}
     assert named
@@ -79,18 +97,18 @@ def test_flags_in_the_text_are_flags() -> None:
 
 
 def flags_of(module: Any) -> set[str]:
-    """The flags that a command's own help names."""
+    """Collects the flags that the help of a command names."""
     with contextlib.redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit):
         module.main(['--help'])
     return set(re.findall(r'--\w+', out.getvalue()))
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_exist() -> None:
     for link in links(README):
         target, _, anchor = link.partition('#')
         assert (ROOT / target).exists(), link
         assert not anchor or anchor in anchors((ROOT / target).read_text()), link
 
 
-def test_the_example_is_tunable() -> None:
+def test_example_is_tunable() -> None:
     assert Tiny().search.num_trials == 8
