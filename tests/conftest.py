@@ -1,6 +1,8 @@
 """What all tests share."""
 
+import collections
 import contextlib
+import gc
 import os
 import shutil
 import uuid
@@ -15,13 +17,16 @@ from tests.gcs import Emulator, EmulatorMissingError
 from trainer.runtime.directory import job_path
 
 # The same examples every time, and no deadline: how long an example takes depends on the machine.
-hypothesis.settings.register_profile(
-    'paxtune',
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
-)
-hypothesis.settings.load_profile('paxtune')
+# `.ci/full` loads the second profile.
+for _profile, _examples in {'quarter': 25, 'full': 100}.items():
+    hypothesis.settings.register_profile(
+        _profile,
+        deadline=None,
+        derandomize=True,
+        max_examples=_examples,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
+hypothesis.settings.load_profile('quarter')
 
 
 # Bytes above which what earlier runs compiled is thrown away.
@@ -42,6 +47,27 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault('JAX_COMPILATION_CACHE_DIR', str(compiled))
         os.environ['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0'
         os.environ['JAX_DISABLE_MOST_OPTIMIZATIONS'] = 'true'
+
+
+@pytest.hookimpl(tryfirst=True)  # Before `-m` selects.
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Applies `fast(n)` and `sentinel(n)` to the first n cases of a test alone."""
+    counts: collections.Counter[tuple[str, str]] = collections.Counter()
+    for item in items:
+        for name in ('fast', 'sentinel'):
+            marker = item.get_closest_marker(name)
+            if marker is not None:
+                function = item.nodeid.partition('[')[0]
+                counts[function, name] += 1
+                if counts[function, name] > (*marker.args, 1)[0]:
+                    item.own_markers.remove(marker)
+                    item.add_marker('slow')
+
+
+def pytest_collection_finish() -> None:
+    """Keeps the garbage collector from walking through all that was imported, again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -46,6 +46,7 @@ def test_new_layer_has_at_most_thirty_lines(my_space: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sentinel
 def test_new_layer_is_searched(my_space: str, tmp_path: Path) -> None:
     module = importlib.import_module('my_space')
     experiment = smoke(module.LeakyNas())

@@ -61,6 +61,7 @@ _FIRST = {module: i for i, (module, *_) in reversed([*enumerate(_BAD_INPUT)])}
         for i, case in enumerate(_BAD_INPUT)
     ],
 )
+@pytest.mark.fast(2)
 def test_bad_input_gets_one_message_and_exit_code_2(
     module: str, flags: list[str], message: str, tmp_path: Path
 ) -> None:

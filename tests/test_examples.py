@@ -96,6 +96,7 @@ def test_architectures_keep_to_the_rules() -> None:
         assert static_costs(made)['num_params'] <= nas.MAX_PARAMS
 
 
+@pytest.mark.slow
 def test_random_architectures_break_the_rules() -> None:
     space = Space(nas.QualityAtCost())
     found = costs(space, samples(space, 24, seed=0))
@@ -138,6 +139,7 @@ def test_the_front_that_is_printed_is_not_dominated(
     )
 
 
+@pytest.mark.slow
 def test_the_search_begins_with_the_uniform_model() -> None:
     kinds = set()
     with Study.open(None, nas_lm.Uniform()) as study:
@@ -173,6 +175,8 @@ def test_architectures_are_compared_with_a_uniform_model(
             assert line.split()[4] == f'{mean:.4f}'
 
 
+@pytest.mark.slow
+@pytest.mark.sentinel
 def test_a_function_is_tuned_and_stopped_early() -> None:
     with bare_function.search(num_trials=8, num_epochs=4) as study:
         outcomes = [trial.outcome for trial in study.trials]
@@ -191,6 +195,7 @@ def test_a_run_that_diverges_is_infeasible_and_no_bad_reward() -> None:
         list(bare_function.train(values, num_epochs=4))
 
 
+@pytest.mark.slow
 def test_plots_hold_the_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / 'plots.html'
     flags = [f'--study_dir={tmp_path / "study"}', f'--out={out}', '--num_trials=6', '-f', 'kernel']

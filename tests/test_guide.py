@@ -37,6 +37,7 @@ each_guide = pytest.mark.parametrize('guide', GUIDES, ids=lambda path: path.stem
 
 
 @pytest.mark.slow
+@pytest.mark.sentinel
 @pytest.mark.parametrize(
     'guide', [path for path in GUIDES if '```python' in TEXTS[path]], ids=lambda path: path.stem
 )

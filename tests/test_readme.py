@@ -37,6 +37,7 @@ def test_example_file_ends_with_the_readme_example() -> None:
     assert len(body.strip().splitlines()) <= 20
 
 
+@pytest.mark.slow
 def test_own_layer_is_searched(my_layers: str, tmp_path: Path) -> None:
     exp = f'--exp={my_layers}.Mine'
     assert search.main([exp, f'--job_log_dir={tmp_path}', '--num_trials=1', '--smoke']) == 0
@@ -45,6 +46,8 @@ def test_own_layer_is_searched(my_layers: str, tmp_path: Path) -> None:
         assert study.best.decisions['task.model.stack.layers[0].layer.window'] in (2, 8)
 
 
+@pytest.mark.slow
+@pytest.mark.sentinel
 def test_example_runs(tmp_path: Path) -> None:
     exp = '--exp=examples.tunable_lm.Tiny'
     assert search.main([exp, f'--job_log_dir={tmp_path}', '--num_trials=1', '--smoke']) == 0

@@ -17,8 +17,8 @@ def classes_by_name(module: ModuleType, base: type) -> dict[str, type[pg.Object]
     """The classes of a module that are derived from one, by what a flag calls them.
 
     Example:
-        >>> from paxtune import policies
-        >>> classes_by_name(policies, policies.Policy)['by_rank'].__name__
+        >>> from paxtune import schedulers
+        >>> classes_by_name(schedulers, schedulers.Policy)['by_rank'].__name__
         'ByRank'
     """
     return {
@@ -47,8 +47,8 @@ def spelled(
         UserError: nothing is called so, or it needs values.
 
     Example:
-        >>> from paxtune import policies
-        >>> classes = classes_by_name(policies, policies.Policy)
+        >>> from paxtune import schedulers
+        >>> classes = classes_by_name(schedulers, schedulers.Policy)
         >>> spelled('--policy', 'median', classes)
         'MedianStopping()'
         >>> spelled('--policy', 'asha', classes, {'min_budget': 100})

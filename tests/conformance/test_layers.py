@@ -16,7 +16,24 @@ from trainer.layers import Layer, SharedWithPrevious, per_layer, stacked
 from trainer.layers.base import NON_TRAINABLE, PARAMS, ParameterBox, Run, running
 from trainer.mesh import Mesh
 
-every = pytest.mark.parametrize('name', EXAMPLES)
+# Models of layers that stand here by themselves, too.
+_COMPOSED = (
+    'attention with convolutions',
+    'bottleneck block',
+    'decoder block',
+    'encoder-decoder',
+    'inverted bottleneck with a stride',
+    'nnx',
+    'resnet',
+    'shared layers',
+    'stack',
+    'transformer with caps',
+    'vision transformer',
+)
+every = pytest.mark.parametrize(
+    'name',
+    [pytest.param(name, marks=pytest.mark.slow if name in _COMPOSED else ()) for name in EXAMPLES],
+)
 
 
 class Passes(NamedTuple):

@@ -38,6 +38,7 @@ def folds(reward: Any = None, **search: Any) -> Tunable:
     return made
 
 
+@pytest.mark.slow
 def test_each_sub_experiment_has_its_own_directory_and_its_own_metrics(tmp_path: Path) -> None:
     with tune(folds(), job_log_dir=tmp_path) as study:
         for trial in study.trials:
@@ -52,12 +53,14 @@ def test_each_sub_experiment_has_its_own_directory_and_its_own_metrics(tmp_path:
             assert checkpoint == str(directory / 'short' / 'checkpoints' / '2')
 
 
+@pytest.mark.slow
 def test_there_is_no_reward_before_all_of_them_have_measured(tmp_path: Path) -> None:
     with tune(folds(num_trials=1), job_log_dir=tmp_path) as study:
         (trial,) = study.trials
         assert [len(each.rewards) for each in trial.measurements] == [0, 0, 1]
 
 
+@pytest.mark.slow
 def test_metrics_of_each_are_folded_alone(tmp_path: Path) -> None:
     with tune(folds(num_trials=1, cross_step=MeanOfSteps()), job_log_dir=tmp_path) as study:
         (trial,) = study.trials
@@ -77,6 +80,7 @@ def test_a_limit_holds_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         study.suggest()
 
 
+@pytest.mark.slow
 def test_a_wrong_path_in_a_sub_experiment_is_told_before_anything_is_written(
     tmp_path: Path,
 ) -> None:
@@ -87,6 +91,7 @@ def test_a_wrong_path_in_a_sub_experiment_is_told_before_anything_is_written(
     assert not (tmp_path / 'study' / 'study.db').exists()
 
 
+@pytest.mark.slow
 def test_the_best_step_of_several_needs_a_metric(tmp_path: Path) -> None:
     best = BestStep(metric='eval/log_pplx', mode='min')
     with tune(folds(num_trials=1, cross_step=best), job_log_dir=tmp_path) as study:
@@ -163,6 +168,7 @@ def test_weights_that_do_not_fit_are_left_and_the_trial_begins_afresh(tmp_path: 
         assert [trial.warm_start for trial in study.trials] == [None] * 3
 
 
+@pytest.mark.slow
 def test_an_added_trial_may_begin_with_anothers_weights(tmp_path: Path) -> None:
     with tune(rates(num_trials=1), job_log_dir=tmp_path) as study:
         (first,) = study.trials
@@ -202,6 +208,7 @@ def test_a_study_with_several_objectives_keeps_a_front(tmp_path: Path) -> None:
             _ = study.best
 
 
+@pytest.mark.slow
 def test_without_a_reward_trials_are_only_measured(tmp_path: Path) -> None:
     made = rates()
     made.rebind({'search': Search(reward=None, num_trials=2)})

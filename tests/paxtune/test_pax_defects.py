@@ -64,6 +64,7 @@ def states(study: Study) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize('is_reported', [False, True])
+@pytest.mark.sentinel
 def test_a_trial_that_was_trained_to_its_end_completes_after_a_kill(
     tmp_path: Path, is_reported: bool
 ) -> None:
@@ -258,6 +259,7 @@ def in_evaluation(signal: str) -> Tunable:
         pytest.param(in_evaluation, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.fast(1)
 def test_a_signal_from_anywhere_ends_its_trial_and_not_the_study(
     make: Callable[[str], Tunable], signal: str, tmp_path: Path
 ) -> None:
@@ -271,6 +273,7 @@ def test_a_signal_from_anywhere_ends_its_trial_and_not_the_study(
         assert not any(trial.is_failed for trial in study.trials)
 
 
+@pytest.mark.slow
 def test_a_signal_in_one_sub_experiment_leaves_out_the_others(tmp_path: Path) -> None:
     stops = SignalInput(batch_size=8, is_training=True, signal='stop')
     changes = {'first': {'train_input': stops}, 'second': {}}
@@ -328,6 +331,7 @@ def test_trials_leave_no_arrays_files_or_threads_behind(
     assert left.threads[-1] < left.threads[0] + num_trials
 
 
+@pytest.mark.slow
 def test_programs_that_are_not_used_any_more_are_released(monkeypatch: pytest.MonkeyPatch) -> None:
     # 17
     monkeypatch.setattr('trainer.program.program._programs', collections.OrderedDict())
@@ -387,6 +391,7 @@ def test_names_are_not_regular_expressions(metric: Any) -> None:
         assert sorted(trial.reward or 0.0 for trial in study.trials) == [1.0, 2.0]
 
 
+@pytest.mark.slow
 def test_a_reward_of_training_metrics_needs_no_evaluation(tmp_path: Path) -> None:
     # 10
     reward = MetricReward('minimize', Metric.train('loss'))
@@ -508,6 +513,7 @@ def test_stopped_trials_tell_the_algorithm_what_they_were_worth() -> None:
 SPEED = MetricReward('maximize', Metric.train_steps_per_second())
 
 
+@pytest.mark.slow
 def test_a_reward_of_speed_needs_no_interval_to_fit(tmp_path: Path) -> None:
     # 15, 20
     made = rates(search__reward=SPEED, train__num_train_steps=5, train__summary_interval_steps=4)
@@ -517,6 +523,7 @@ def test_a_reward_of_speed_needs_no_interval_to_fit(tmp_path: Path) -> None:
             assert all(each.rewards for each in trial.measurements)
 
 
+@pytest.mark.slow
 def test_a_trial_that_cannot_be_timed_any_more_ends_no_study(tmp_path: Path) -> None:
     # 15: killed between its last checkpoint and its report, it has no step left to time.
     made = rates(search__reward=SPEED, train__eval_interval_steps=6)
@@ -529,6 +536,7 @@ def test_a_trial_that_cannot_be_timed_any_more_ends_no_study(tmp_path: Path) -> 
         assert "'train/steps_per_second' was not measured" in str(study.trials[0].reason)
 
 
+@pytest.mark.slow
 def test_a_trial_ends_with_its_very_last_step(tmp_path: Path) -> None:
     # 20: a run of 1050 steps with an evaluation every 100 is one of 5 with one every 2.
     made = rates(train__num_train_steps=5, train__save_interval_steps=2)

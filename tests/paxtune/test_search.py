@@ -58,6 +58,7 @@ def test_a_search_ends_with_all_its_trials(tmp_path: Path, capsys: Any) -> None:
     assert '--trial=best' in out
 
 
+@pytest.mark.slow
 def test_what_a_trial_writes_can_be_its_reward(tmp_path: Path) -> None:
     for trial in run(tmp_path, 'Writing'):
         steps = {m.step: m.metrics['decode_test/log_prob'] for m in trial.measurements}
@@ -73,6 +74,7 @@ def test_a_reward_of_texts_that_are_not_written_is_refused(tmp_path: Path) -> No
         run(tmp_path, 'Writing', '--set', *flags)
 
 
+@pytest.mark.slow
 def test_a_trial_directory_holds_the_trial(tmp_path: Path) -> None:
     first = run(tmp_path)[0]
     directory = directory_of(tmp_path, first)
@@ -117,6 +119,8 @@ def test_the_seed_decides(tmp_path: Path) -> None:
     assert decisions[0] == decisions[1] != decisions[2]
 
 
+@pytest.mark.slow
+@pytest.mark.sentinel
 def test_a_trial_trains_again_to_the_last_bit(tmp_path: Path, capsys: Any) -> None:
     run(tmp_path / 'study')
     with Study.load(tmp_path / 'study') as study:
@@ -133,6 +137,7 @@ def test_a_trial_trains_again_to_the_last_bit(tmp_path: Path, capsys: Any) -> No
     assert f'eval/log_pplx={best.reward!r} ' in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_it_trains_in_a_store_as_well(store: epath.Path, tmp_path: Path, capsys: Any) -> None:
     flags = [f'--exp={MODULE}.Rates', '--decisions', 'task.learner.learning_rate=0.01']
     for directory in (tmp_path, store):
@@ -150,6 +155,7 @@ def test_a_bucket_that_is_not_there_is_refused_before_a_service_is_called(
         search.main([f'--exp={MODULE}.Rates', *flags])
 
 
+@pytest.mark.slow
 def test_the_printed_command_trains_the_best_trial(tmp_path: Path, capsys: Any) -> None:
     trials = run(tmp_path / 'a study', 'Rates', '--num_trials=1')
     flags = printed_command(capsys.readouterr().out)
@@ -187,6 +193,7 @@ def test_train_says_how_to_resume_with_the_flags_that_it_was_given(
     assert said == [['python', '-m', 'paxtune.train', *flags]] * 2
 
 
+@pytest.mark.slow
 def test_a_trial_is_not_trained_on_other_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +220,7 @@ def test_data_that_a_trial_chose_are_its_own(
         assert train.main([study, f'--trial={number}', target]) == 0
 
 
+@pytest.mark.slow
 def test_other_threads_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
@@ -227,6 +235,7 @@ def test_other_threads_are_told(
     assert 'and there are 1000 here' in warning
 
 
+@pytest.mark.slow
 def test_a_directory_of_another_trial_is_refused(tmp_path: Path) -> None:
     run(tmp_path / 'study', 'Rates', '--num_trials=2')
     flags = [f'--study_dir={tmp_path / "study"}', f'--job_log_dir={tmp_path / "alone"}']
@@ -434,6 +443,7 @@ def test_missing_data_is_told_before_anything_is_written(tmp_path: Path) -> None
     assert len(run(tmp_path / 'study', 'WithoutData', '--smoke', '--num_trials=1')) == 1
 
 
+@pytest.mark.slow
 def test_tune_and_set_change_the_space(tmp_path: Path) -> None:
     flags = [
         '--set', 'task.learner.learning_rate=0.01', 'train.num_train_steps=2',
@@ -473,6 +483,7 @@ def test_an_unknown_trial_is_refused(tmp_path: Path) -> None:
         train.main([f'--study_dir={tmp_path}', '--trial=7', f'--job_log_dir={tmp_path / "x"}'])
 
 
+@pytest.mark.slow
 def test_the_symbolic_experiment_of_a_trial_is_concrete(tmp_path: Path) -> None:
     (trial,) = run(tmp_path, 'Rates', '--num_trials=1')
     assert pg.is_deterministic(trial.materialize())

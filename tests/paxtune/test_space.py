@@ -175,6 +175,7 @@ def test_costs_of_sub_experiments_are_held_against_limits_as_in_a_trial():
     assert found.values['num_params'] == [num_params(32)] * 2
 
 
+@pytest.mark.slow
 def test_what_takes_a_compilation_is_measured_where_that_is_asked_for():
     made = Widths()
     made.rebind({'search.limits': [*made.search.limits[:1], Limit('step_seconds', at_most=1e-9)]})

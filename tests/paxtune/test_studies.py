@@ -372,6 +372,7 @@ def test_the_best_of_several_objectives_is_the_front(made: Path, shown: Callable
     assert shown('best', made / 'measured') == 'No trial was completed yet.\n'
 
 
+@pytest.mark.slow
 def test_best_says_how_to_train_it_as_the_search_does(
     tmp_path: Path, shown: Callable[..., str]
 ) -> None:
@@ -451,6 +452,7 @@ def test_a_terminal_gets_lines_around_the_table(
 # --- As a person runs it ---
 
 
+@pytest.mark.slow
 def test_list_needs_no_classes_and_show_does(made: Path) -> None:
     assert '8/9' in command('paxtune.studies', 'list', str(made)).stdout
     without = command('paxtune.studies', 'show', str(made / 'mixed'))
@@ -460,6 +462,7 @@ def test_list_needs_no_classes_and_show_does(made: Path) -> None:
     assert 'Traceback' not in without.stderr
 
 
+@pytest.mark.slow
 def test_a_study_is_watched_without_its_classes(made: Path) -> None:
     done = made / 'deep' / 'er' / 'done'
     out = command('paxtune.studies', 'show', str(done), '--watch').stdout

@@ -21,22 +21,16 @@ from trainer.program.setup import compiled, localized
 from trainer.symbolic import overrides, registry
 
 _NAMES = registry.available(Experiment)[0]
-_HEAVY = (
-    *(name for name in _NAMES if name.startswith(('c4.', 'c4_multislice.'))),
-    'gpt.GPT126M',
-    'nas.ElasticNas',
-    'nas.PrimerNas',
-    'lm_cloud.LmCloudSpmdTestTunable',
-    'vision.DigitsNas',
-    'vision.ResNet50Pjit',
-)
-_RUNS = [pytest.param(name, marks=pytest.mark.slow if name in _HEAVY else ()) for name in _NAMES]
+# What trains within few seconds; the others are in the slow suite.
+_LIGHT = ('vision.MnistExperiment', 'vision.MnistTunable')
+_MARKS = dict.fromkeys(_LIGHT, ()) | {'lm.StdlibTunable': (pytest.mark.slow, pytest.mark.sentinel)}
+_RUNS = [pytest.param(name, marks=_MARKS.get(name, (pytest.mark.slow,))) for name in _NAMES]
 
 
 def test_the_registered_experiments() -> None:
     names, broken = registry.available(Experiment)
     assert not broken
-    assert {'lm.StdlibTunable', 'lm.C4Small', 'c4.C4Spmd1BAdam4Replicas', *_HEAVY} <= set(names)
+    assert {'lm.StdlibTunable', 'lm.C4Small', 'c4.C4Spmd1BAdam4Replicas', *_LIGHT} <= set(names)
 
 
 @pytest.mark.parametrize('name', _RUNS)

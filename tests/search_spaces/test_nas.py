@@ -105,6 +105,7 @@ def test_primer_is_in_the_space_that_is_named_after_it() -> None:
     assert widths == {None, 3, 5}
 
 
+@pytest.mark.slow
 def test_an_elastic_model_is_of_any_width_and_depth() -> None:
     models = [each.task.model for each in drawn(nas.ElasticNas(), 40)]
     assert {model.embedding.dims for model in models} == {32, 48, 64, 96}

@@ -123,6 +123,7 @@ def test_the_learning_rate_is_paxs() -> None:
     np.testing.assert_allclose(rates, [1, 1, 10**-0.5, 0.1, 0.1], rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_gpu_anchor_has_the_parameters_of_gpt() -> None:
     dims, hidden, vocab, length = 768, 3072, 50_304, 2048
     kernels, biases = 4 * dims**2 + 2 * dims * hidden, 4 * dims + hidden + dims

@@ -74,6 +74,7 @@ def test_what_does_not_fit_is_named_by_its_path() -> None:
         layout(made)
 
 
+@pytest.mark.slow
 def test_a_decode_step_is_tried_on_shapes() -> None:
     made = deep(task__decoder=BeamSearch(4, prompt_length=3))
     made.rebind({'decode_inputs': {'test': CountingInput(batch_size=8)}})

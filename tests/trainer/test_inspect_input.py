@@ -95,6 +95,7 @@ def test_batches_are_shown_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.endswith('All inputs have one vocabulary: plain bytes\n')
 
 
+@pytest.mark.slow
 def test_batches_are_shown_from_where_a_checkpoint_was(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

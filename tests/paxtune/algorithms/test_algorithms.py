@@ -6,7 +6,7 @@ from typing import Any
 
 import pyglove as pg
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paxtune.algorithms import (
@@ -36,6 +36,7 @@ from tests.conformance.algorithm_suite import (
     run,
 )
 from tests.paxtune.spaces import values
+from tests.properties import examples
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
 
@@ -51,6 +52,7 @@ from trainer.symbolic.ranges import intv
         RegularizedEvolution(2, 1, crossover=UniformCrossover(), crossover_rate=1.0),
     ],
 )
+@pytest.mark.fast(2)
 def test_algorithms_conform(algorithm):
     check_algorithm(algorithm)
 
@@ -62,6 +64,7 @@ def test_algorithms_conform(algorithm):
         RegularizedEvolution(3, 2, mutation=AnyMutation(), crossover=LayerRangeCrossover()),
     ],
 )
+@pytest.mark.fast(1)
 def test_algorithms_that_change_layers_alone_conform(algorithm):
     check_algorithm(algorithm, PROGRAMS)
 
@@ -252,7 +255,7 @@ def _changed(spec: pg.DNASpec, parent: Decisions, child: Decisions) -> list[str]
     return [names[0] for names in changed]
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(values(), st.integers(0, 2**32))
 def test_mutation_changes_exactly_one_decision(value, seed):
     spec = pg.dna_spec(value)

@@ -2,7 +2,7 @@ import itertools
 
 import pyglove as pg
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from paxtune.algorithms import Exhausted, Grid, Observation, SuggestionContext
 from paxtune.algorithms.encoding.enumeration import ways
@@ -19,6 +19,7 @@ from tests.conformance.algorithm_suite import (
     small,
 )
 from tests.paxtune.spaces import values
+from tests.properties import examples
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
 
@@ -27,6 +28,7 @@ from trainer.symbolic.ranges import intv
     'algorithm',
     [Grid(), Grid(shuffle=True), Grid(points_per_range=None), Grid(3, shuffle=True)],
 )
+@pytest.mark.fast(1)
 def test_conforms(algorithm):
     check_algorithm(algorithm)
 
@@ -85,7 +87,7 @@ def test_all_of_a_finite_space_in_order(make):
     assert [found.at(index) for index in range(len(first))] == first
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(values())
 def test_ways_are_all_different_and_legal(value):
     spec = pg.dna_spec(value)

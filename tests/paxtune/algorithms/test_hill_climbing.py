@@ -11,6 +11,7 @@ from trainer.symbolic.errors import UserError
 
 
 @pytest.mark.parametrize('algorithm', [HillClimbing(), HillClimbing(starts=1, patience=1)])
+@pytest.mark.fast(1)
 def test_conforms(algorithm):
     check_algorithm(algorithm)
 

@@ -48,6 +48,7 @@ def test_a_sweep_is_the_same_in_parts(tmp_path):
     assert parts == whole
 
 
+@pytest.mark.slow
 def test_a_trial_that_was_left_behind_comes_first(tmp_path):
     loop = sample(pg.geno.Random(seed=3), 4, job_log_dir=tmp_path)
     _, feedback = next(loop)
@@ -66,6 +67,7 @@ def test_a_trial_that_was_left_behind_comes_first(tmp_path):
     assert next(loop)[1].id == 2
 
 
+@pytest.mark.slow
 def test_groups_get_their_own_trials_back(tmp_path):
     kept = [
         next(sample(pg.geno.Random(seed=1), group=group, job_log_dir=tmp_path))[1]
@@ -167,6 +169,7 @@ def test_a_killed_process_loses_nothing(tmp_path):
     assert decisions == run(evolution(), 9)
 
 
+@pytest.mark.slow
 def test_an_algorithm_without_a_seed_recovers(tmp_path):
     def unseeded():
         return pg.evolution.regularized_evolution(population_size=4, tournament_size=2)
@@ -199,6 +202,7 @@ def test_an_algorithm_that_cannot_go_on_says_so(tmp_path):
         run(evolution(seed=5), 4, space=space, job_log_dir=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_policy_goes_on(tmp_path):
     def trials(policy, ids):
         for id_, value in ids.items():
@@ -223,6 +227,7 @@ def test_a_policy_goes_on(tmp_path):
 # --- One after another, and at once ---
 
 
+@pytest.mark.slow
 def test_threads_share_a_study(tmp_path):
     algorithm, seen = evolution(), []
 
@@ -276,6 +281,7 @@ def test_workers_of_one_loop_share_its_algorithm():
     assert dnas == run(evolution(), 8)
 
 
+@pytest.mark.slow
 def test_two_processes_do_not_share_a_directory(tmp_path):
     with (
         directory.locked(tmp_path),
@@ -288,6 +294,7 @@ def test_two_processes_do_not_share_a_directory(tmp_path):
         pass
 
 
+@pytest.mark.slow
 def test_another_space_or_metric_is_refused(tmp_path):
     other = pg.Dict(x=pg.floatv(0.0, 2.0))
     run(pg.geno.Random(), 1, job_log_dir=tmp_path, name='n')

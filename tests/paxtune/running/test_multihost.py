@@ -47,6 +47,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     return told(directory)
 
 
+@pytest.mark.sentinel
 def test_processes_train_each_trial_together(undisturbed: list[Any]) -> None:
     _, _, stopped, failed, last = undisturbed
     assert 'worse than' in stopped[3]

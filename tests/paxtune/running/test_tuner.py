@@ -102,6 +102,7 @@ def test_a_kill_at_the_end_of_a_trial_leaves_no_record_behind(
     }
 
 
+@pytest.mark.slow
 def test_a_last_save_that_fails_makes_the_trial_infeasible(
     study: Study, train: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +138,7 @@ def test_a_signal_in_the_middle_of_a_trial_pauses_the_study(study: Study, train:
     assert trial.state == record(study, trial)['state'] == 'ACTIVE'
 
 
+@pytest.mark.slow
 def test_a_signal_after_the_last_step_of_the_last_trial_pauses_nothing(
     study: Study, train: Any
 ) -> None:

@@ -27,6 +27,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 @pytest.mark.parametrize(
     'where', ['saved:1', 'saved:10', 'save:2', 'step:4', 'suggestion:7', 'suggested:6', 'moved:12']
 )
+@pytest.mark.sentinel
 def test_a_killed_study_ends_as_the_undisturbed_one(
     tmp_path: Path, undisturbed: list[Any], where: str
 ) -> None:
@@ -49,6 +50,7 @@ def test_a_study_survives_many_kills(tmp_path: Path, undisturbed: list[Any]) -> 
     assert told(trials_of(tmp_path)) == undisturbed
 
 
+@pytest.mark.sentinel
 def test_ctrl_c_saves_prints_the_command_and_exits_130(
     tmp_path: Path, undisturbed: list[Any]
 ) -> None:

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import MetricReward
 from paxtune.schedulers import Curve, CurveExtrapolation, Stop
 from paxtune.schedulers.curve_model import MOST_POINTS, chance_to_beat
+from tests.properties import examples
 from trainer.symbolic.serialization import from_json_text, to_json_text
 
 LOSS = MetricReward('minimize', 'loss')
@@ -93,7 +94,7 @@ scores = st.lists(st.integers(-100, 100), min_size=2, max_size=30)
 
 
 @given(scores, st.integers(-100, 200), st.sampled_from([0.25, 3.0, 1e6]), st.integers(-999, 999))
-@settings(max_examples=50)
+@examples(50)
 def test_neither_shift_nor_scale_matters(
     values: list[int], best: int, scale: float, shift: int
 ) -> None:
@@ -104,7 +105,7 @@ def test_neither_shift_nor_scale_matters(
 
 
 @given(scores, st.integers(-100, 150), st.integers(0, 50))
-@settings(max_examples=50)
+@examples(50)
 def test_any_curve_has_a_chance(values: list[int], best: int, more: int) -> None:
     assert 0.0 <= chance(values, best, 31) <= 1.0
     # As the curve stands above what is to beat, so that nothing is scaled by that.

@@ -1,6 +1,6 @@
 import pyglove as pg
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paxtune.objectives.measurement import Measurement
@@ -8,6 +8,7 @@ from paxtune.objectives.metrics import Metric
 from paxtune.objectives.rewards import MetricReward
 from paxtune.schedulers import ByRank, ByValue, Curve, CurveExtrapolation, MedianStopping
 from tests.conformance.policy_suite import check_stops, check_study, verdict
+from tests.properties import examples
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
 
@@ -183,7 +184,7 @@ def test_by_rank_compares_at_the_gate():
     assert verdict(policy, measured((12, 1.0), (13, 9.0)), others, LOSS) is None
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(
     curves=st.lists(st.lists(st.integers(0, 6).map(float), min_size=5, max_size=5), max_size=6),
     rank=st.one_of(st.integers(1, 4), st.floats(0.01, 0.99)),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyglove as pg
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from vizier import pyvizier as vz
 from vizier.service import pyvizier as svz
@@ -28,6 +28,7 @@ from paxtune.search_space.decisions import (
 from paxtune.search_space.space import Space
 from paxtune.storage.vizier_space import from_parameters, to_parameters, to_search_space
 from tests.paxtune.spaces import values
+from tests.properties import examples
 from trainer.symbolic.ranges import intv
 
 
@@ -81,7 +82,7 @@ def _merged(parts: Sequence[Decisions]) -> Decisions:
     return {id_: value for part in parts for id_, value in part.items()}
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(finite_values())
 def test_all_decisions_of_a_space_are_counted_and_enumerated(value):
     spec = pg.dna_spec(value)
@@ -98,7 +99,7 @@ def test_all_decisions_of_a_space_are_counted_and_enumerated(value):
         assert before < after
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(finite_values())
 def test_the_order_is_that_of_pyglove(value):
     spec = pg.dna_spec(value)
@@ -196,7 +197,7 @@ def test_every_kind_of_decision_works_all_the_way(kind):
         assert made == expected
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(values(), st.integers(0, 2**32))
 def test_partial_decisions_are_completed(value, seed):
     spec = pg.dna_spec(value)

@@ -3,7 +3,7 @@ from typing import Any
 
 import pyglove as pg
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paxtune.algorithms.encoding.sampling import draw
@@ -12,6 +12,7 @@ from paxtune.search_space.decoder import Decoder
 from search_spaces import nas
 from tests.paxtune.spaces import values
 from tests.paxtune.toys import Block, Dense
+from tests.properties import examples
 from trainer.symbolic.component import components
 
 
@@ -29,7 +30,7 @@ def symbols(value: Any) -> list[Any]:
     return found
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(values(), st.integers(0, 2**32))
 def test_what_pyglove_makes(value, seed):
     spec = pg.dna_spec(value)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pyglove as pg
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from vizier import pyvizier as vz
 from vizier._src.service import study_pb2
@@ -25,6 +25,7 @@ from paxtune.search_space.space import Space
 from paxtune.storage.vizier_space import from_parameters, to_parameters, to_search_space
 from tests.paxtune.spaces import values
 from tests.paxtune.toys import Block, Dense, toy
+from tests.properties import examples
 from trainer.symbolic.derived import Derived, derived, derived_values
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
@@ -40,7 +41,7 @@ def _stored(parameters: dict[str, Any]) -> dict[str, Any]:
     ).parameters.as_dict()
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(values(), SEEDS)
 def test_decisions_survive_the_way_through_vizier(value, seed):
     space = Space(value)
@@ -51,7 +52,7 @@ def test_decisions_survive_the_way_through_vizier(value, seed):
     assert pg.eq(space.materialize(back), pg.materialize(value, to_dna(space.spec, decisions)))
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(values(), SEEDS)
 def test_decisions_are_those_of_pyglove(value, seed):
     spec = pg.dna_spec(value)
@@ -62,7 +63,7 @@ def test_decisions_are_those_of_pyglove(value, seed):
     assert pg.eq(spec_from_json(spec_to_json(spec)), spec)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(values(), SEEDS)
 def test_readable_decisions_can_be_parsed_and_are_json(value, seed):
     space = Space(value)
@@ -72,7 +73,7 @@ def test_readable_decisions_can_be_parsed_and_are_json(value, seed):
     assert space.parse(json.loads(json.dumps(readable))) == decisions
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(values(), SEEDS)
 def test_vizier_search_space_holds_every_trial(value, seed):
     spec = pg.dna_spec(value)
@@ -436,7 +437,7 @@ def _assert_blocks_hold(made: pg.Dict) -> None:
     assert made.total == made.layers[1].used + made.width
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(SEEDS)
 def test_derived_values_hold_in_every_experiment(seed):
     space = Space(_blocks())

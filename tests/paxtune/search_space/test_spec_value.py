@@ -3,18 +3,19 @@ import random
 
 import pyglove as pg
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paxtune.search_space.decisions import from_dna, size
 from paxtune.search_space.space import Space
 from paxtune.search_space.spec_value import value_of
 from tests.paxtune.spaces import values
+from tests.properties import examples
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(values(), st.integers(0, 99))
 def test_a_dna_of_the_space_is_one_of_the_value(value, seed):
     spec = pg.dna_spec(value)

@@ -2,12 +2,13 @@
 
 import grpc
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from paxtune.service import schema
 from tests.paxtune.service.conftest import content, spec, trial
 from tests.paxtune.service.messages import requests
+from tests.properties import examples
 
 EXPECTED = {
     grpc.StatusCode.OK,
@@ -27,7 +28,7 @@ def populated(client):
 
 
 @pytest.mark.parametrize('method', schema.METHODS)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_nothing_that_is_sent_makes_the_service_fail(method, data, populated, raw, database):
     request = data.draw(requests(method))

@@ -65,6 +65,7 @@ def refused(*flags):
 
 
 @pytest.mark.slow
+@pytest.mark.sentinel
 def test_a_study_is_there_again_when_the_service_is(tmp_path):
     database = f'--database={tmp_path}/runs/studies.db'
     with served(database, '--port=0') as (process, endpoint, line):

@@ -280,6 +280,7 @@ def killed_once(
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize('policy', list(POLICIES))
+@pytest.mark.sentinel
 def test_workers_that_are_killed_lose_nothing(policy: str, table: Path, tmp_path: Path) -> None:
     rng, num_trials, kills = random.Random(policy), 10, 0
     for seed in range(KILLS_OF_WORKERS):

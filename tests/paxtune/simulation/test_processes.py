@@ -50,6 +50,7 @@ def recorded(table: Path, policy: Any, num_trials: int = 6, **fields: Any) -> Re
     ],
     ids=['full', 'asha', 'seconds', 'population'],
 )
+@pytest.mark.fast(2)
 def test_the_simulator_makes_the_decisions_of_a_real_study(
     policy: Any, table: Path, tmp_path: Path
 ) -> None:

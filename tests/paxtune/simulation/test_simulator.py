@@ -5,7 +5,7 @@ from typing import Any
 
 import pyglove as pg
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paxtune.algorithms import Algorithm, QuasiRandom, RandomSearch, RegularizedEvolution
@@ -27,6 +27,7 @@ from paxtune.simulation.table import Answers, CurveTable
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from tests.paxtune.simulation.curve_tables import STEPS, table
+from tests.properties import examples
 from trainer.symbolic.errors import UserError
 
 TABLE = table()
@@ -124,6 +125,7 @@ def as_told(study: Study) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize('policy', [None, *POLICIES], ids=['none', *NAMES])
 @pytest.mark.parametrize('seed', [0, 1])
+@pytest.mark.fast(6)
 def test_one_worker_decides_as_a_study_does(policy: Policy | None, seed: int) -> None:
     made, algorithm = table(seed=seed), RandomSearch()
     run = simulate(made, policy, algorithm, num_trials=16)
@@ -159,7 +161,7 @@ def test_the_same_arguments_give_the_same_run(policy: Policy | None, workers: in
     )
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     index=st.integers(0, len(POLICIES) - 1),
     workers=st.integers(1, 12),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from vizier._src.service import resources, study_pb2
 from vizier._src.service.sql_datastore import SQLDataStore
@@ -15,6 +15,7 @@ from paxtune.storage.database import Database
 from paxtune.storage.vizier_store import Store, TrialProto, note, write_notes
 from tests.conformance import store_suite
 from tests.conformance.store_suite import SPEC, BrokenError, new_trial
+from tests.properties import examples
 from trainer.symbolic.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -103,7 +104,7 @@ def test_names_that_no_study_can_have_are_refused(name):
         Store(Database(None), name)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(
     st.lists(
         st.tuples(st.sampled_from(['add', 'change', 'break', 'delete']), st.integers(1, 5)),

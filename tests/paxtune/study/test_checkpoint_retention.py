@@ -407,6 +407,7 @@ def test_bytes_that_have_two_names_count_once(tmp_path: Path) -> None:
     assert disk_bytes(tmp_path / 'missing') == 0
 
 
+@pytest.mark.slow
 def test_the_best_of_a_real_study_can_still_be_read(tmp_path: Path) -> None:
     made = Rates()
     made.rebind({'search.keep_checkpoints': 1, 'search.num_trials': 3})

@@ -219,6 +219,7 @@ def ended(directory: Path) -> list[Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.sentinel
 def test_kills_change_nothing_that_is_suggested(tmp_path: Path) -> None:
     expected = ended(tmp_path / 'undisturbed')
     assert len(expected) == 10

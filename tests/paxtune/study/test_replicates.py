@@ -542,6 +542,7 @@ def test_all_seeds_of_training_grow_from_repeat_to_repeat() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_repeat_trains_with_its_own_seed_and_again_to_the_last_bit(
     tmp_path: Path, capsys: Any
 ) -> None:

@@ -73,6 +73,7 @@ def population(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Study
         yield study, training
 
 
+@pytest.mark.slow
 def test_a_population_beats_the_best_constant_rate(population: tuple[Study, Training]) -> None:
     study, training = population
     # So many constant rates could be tried with the same compute; ten times as many are.

@@ -53,6 +53,7 @@ def exact(metrics: Any) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if name not in SPEEDS}
 
 
+@pytest.mark.sentinel
 def test_a_promoted_trial_is_bitwise_one_that_was_never_interrupted(tmp_path: Path) -> None:
     trials = searched(tmp_path / 'study', 'Promoted')
     assert {trial.outcome for trial in trials} == {'completed', 'stopped'}
@@ -99,6 +100,7 @@ def test_a_fork_goes_on_from_the_state_of_its_parent(tmp_path: Path) -> None:
             assert fork.measurements[0].metrics['spent_tokens'] > 0
 
 
+@pytest.mark.sentinel
 def test_a_fork_trains_again_alone_to_the_last_bit(tmp_path: Path) -> None:
     trials = searched(tmp_path / 'study', 'Population')
     fork = next(trial for trial in trials[::-1] if trial.forked_from and not trial.stop_reason)
@@ -129,6 +131,7 @@ def test_seconds_are_a_budget(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('exp', ['Promoted', 'Population'])
+@pytest.mark.sentinel
 def test_workers_pause_promote_and_fork_likewise(exp: str, tmp_path: Path) -> None:
     trials = searched(tmp_path, exp, '--workers=2')
     assert all(trial.is_terminal for trial in trials)

@@ -375,6 +375,7 @@ def test_a_prior_study_that_has_nothing_to_say_is_refused(tmp_path: Path) -> Non
             Study.open(None, toy(), priors=[source])
 
 
+@pytest.mark.slow
 def test_tune_takes_both(tmp_path: Path) -> None:
     space = {'x': pg.floatv(0.0, 10.0)}
 

@@ -59,6 +59,7 @@ def test_a_limit_on_parameters_keeps_the_algorithm_from_suggesting(tmp_path: Pat
         assert loaded.is_done
 
 
+@pytest.mark.slow
 def test_a_limit_on_memory_makes_a_trial_infeasible_without_a_step(tmp_path: Path) -> None:
     name = 'device_memory_bytes'
     between = (costs_of(32, name) + costs_of(512, name)) / 2
@@ -71,6 +72,7 @@ def test_a_limit_on_memory_makes_a_trial_infeasible_without_a_step(tmp_path: Pat
         assert never_trained(study, by_width[512])
 
 
+@pytest.mark.slow
 def test_what_the_device_cannot_hold_is_infeasible_without_a_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +96,7 @@ def test_costs_can_be_the_reward(tmp_path: Path) -> None:
         assert study.best.decisions[HIDDEN] == 32
 
 
+@pytest.mark.slow
 def test_where_every_experiment_is_too_large_the_user_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +166,7 @@ def test_no_trial_over_the_limit_trains_a_step(
         assert bool(too_large) == isinstance(algorithm, Careless)
 
 
+@pytest.mark.slow
 def test_a_limit_on_the_state_keeps_the_algorithm_from_suggesting(tmp_path: Path) -> None:
     wide = experiment()
     wide.rebind({HIDDEN: 512})
@@ -213,6 +217,7 @@ def test_what_is_measured_of_a_real_step_ends_trials_too(tmp_path: Path) -> None
             assert never_trained(study, trial)
 
 
+@pytest.mark.slow
 def test_what_other_limits_refuse_is_not_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +230,7 @@ def test_what_other_limits_refuse_is_not_timed(
     assert clock.timed == [32]
 
 
+@pytest.mark.slow
 def test_nothing_is_timed_that_nobody_asks_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,6 +240,7 @@ def test_nothing_is_timed_that_nobody_asks_for(
     assert not clock.timed
 
 
+@pytest.mark.slow
 def test_the_step_time_can_be_part_of_a_reward(tmp_path: Path) -> None:
     made = widths()
     reward = TunasAbsolute('eval/accuracy', 'step_seconds', cost_target=0.01, exponent=-0.1)
@@ -245,6 +252,7 @@ def test_the_step_time_can_be_part_of_a_reward(tmp_path: Path) -> None:
             assert trial.reward == pytest.approx(trial.metrics['eval/accuracy'] - 0.1 * off)
 
 
+@pytest.mark.slow
 def test_the_step_time_can_be_an_objective(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Clock(monkeypatch)
     made = widths()
@@ -254,6 +262,7 @@ def test_the_step_time_can_be_an_objective(tmp_path: Path, monkeypatch: pytest.M
         assert len(study.pareto_front) == 2
 
 
+@pytest.mark.slow
 def test_a_trial_is_timed_once_however_often_it_is_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +285,7 @@ def test_a_trial_is_timed_once_however_often_it_is_begun(
     assert sorted(clock.timed) == [32, 512]
 
 
+@pytest.mark.slow
 def test_each_sub_experiment_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     total = Limit(Metric.step_seconds(aggregator='sum'), at_most=0.6)

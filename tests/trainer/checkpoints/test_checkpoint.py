@@ -155,6 +155,7 @@ def outcome(directory: Path, whole: dict[int, Right], abstract: TrainState) -> s
 
 @pytest.mark.usefixtures('_collected')
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
+@pytest.mark.slow
 def test_parameters_that_are_damaged_start_no_run(
     saved: Path, abstract: TrainState, tmp_path: Path
 ) -> None:

@@ -122,6 +122,7 @@ def test_a_slow_job_sees_each_checkpoint_once_and_ends_with_the_run(
     assert treated(made, tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_where_one_before_it_failed(tmp_path: Path) -> None:
     made = saving_each_step()
     says(tmp_path, 'eval', -1, 0.0)

@@ -93,6 +93,7 @@ def test_a_failed_save_names_the_checkpoint(made: Experiment, disk: SmallDisk) -
         checkpoints.close()
 
 
+@pytest.mark.slow
 def test_a_directory_that_cannot_be_written_ends_the_run(made: Experiment, tmp_path: Path) -> None:
     running = run(made, tmp_path)
     next(running)
@@ -107,6 +108,7 @@ def test_a_directory_that_cannot_be_written_ends_the_run(made: Experiment, tmp_p
     gc.collect()
 
 
+@pytest.mark.slow
 def test_scalars_that_do_not_fit_are_an_error_and_no_hang(tmp_path: Path, disk: SmallDisk) -> None:
     (tmp_path / 'summaries').symlink_to(disk.path)
     summaries = Summaries(tmp_path, 0)

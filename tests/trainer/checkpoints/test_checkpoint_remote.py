@@ -18,6 +18,7 @@ _EXPERIMENT = ['--exp=tests.trainer.killed.Text']
 
 
 @pytest.mark.slow
+@pytest.mark.sentinel
 def test_it_is_killed_and_interrupted_and_ends_as_on_a_disk(
     store: epath.Path, tmp_path: Path
 ) -> None:

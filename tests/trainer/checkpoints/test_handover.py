@@ -102,6 +102,7 @@ def job(how: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     return found
 
 
+@pytest.mark.fast(1)
 def test_a_run_that_was_taken_over_ends_as_the_undisturbed_one(
     how: str, job: JobPath, made: Experiment, undisturbed: Path
 ) -> None:
@@ -187,6 +188,7 @@ class Killed(BaseException):
     """In place of a death at this point."""
 
 
+@pytest.mark.fast(1)
 def test_a_kill_leaves_nothing_that_looks_like_a_checkpoint(
     how: str, job: JobPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -155,6 +155,7 @@ def test_with_other_numbers_it_goes_its_own_way(
     assert got[8]['spent_tokens'] == undisturbed[8]['spent_tokens']
 
 
+@pytest.mark.slow
 def test_what_the_parent_does_afterwards_changes_nothing(tmp_path: Path) -> None:
     parent, branch = tmp_path / 'parent', tmp_path / 'branch'
     pause(parent, 3)

@@ -36,6 +36,7 @@ def assert_equal(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize('step', [None, 2, 3])
+@pytest.mark.fast(1)
 def test_a_run_begins_with_the_parameters_of_another(
     step: int | None, source: Path, tmp_path: Path
 ) -> None:
@@ -73,6 +74,7 @@ def test_a_warm_start_is_a_function_of_the_source(source: Path, tmp_path: Path) 
     assert_equal(states[0], states[2])
 
 
+@pytest.mark.slow
 def test_another_optimizer_takes_the_parameters_alone(source: Path, tmp_path: Path) -> None:
     fields: dict[str, Any] = {'task__learner__optimizer': SGD(momentum=0.9)}
     got = measured(warm(source / 'checkpoints', num_steps=2, **fields), tmp_path / 'warm')
@@ -80,6 +82,7 @@ def test_another_optimizer_takes_the_parameters_alone(source: Path, tmp_path: Pa
     assert got[0].metrics['eval/loss'] < cold[0].metrics['eval/loss']
 
 
+@pytest.mark.slow
 def test_a_run_that_resumes_goes_on_from_its_own(source: Path, tmp_path: Path) -> None:
     copy = tmp_path / 'copy'
     shutil.copytree(source, copy)
@@ -123,6 +126,7 @@ def test_other_parameters_are_named(source: Path, tmp_path: Path) -> None:
     assert not (tmp_path / 'run').exists()
 
 
+@pytest.mark.slow
 def test_what_the_source_has_besides_is_left_there(source: Path, tmp_path: Path) -> None:
     deeper = experiment(num_steps=1, task__model__stack__repeats=2)
     measured(deeper, tmp_path / 'deeper')

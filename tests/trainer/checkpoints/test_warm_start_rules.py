@@ -82,6 +82,7 @@ def assert_equal(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize(('there', 'here'), [('always', 'never'), ('never', 'always')])
+@pytest.mark.fast(1)
 def test_layers_go_from_scanned_stacks_to_others_and_back(
     there: str, here: str, tmp_path: Path
 ) -> None:
@@ -108,6 +109,7 @@ def test_without_being_asked_for_the_rest_begins_anew(tmp_path: Path) -> None:
     assert state.step == 0
 
 
+@pytest.mark.slow
 def test_names_may_change_and_layers_be_drawn(tmp_path: Path) -> None:
     source = per_layer(written(stacks('always'), tmp_path).params)['stack']
     made = stacks('always', repeats=3)

@@ -143,6 +143,7 @@ def texts(decoded: Any) -> list[list[list[int]]]:
 @pytest.mark.parametrize(
     'fields', [{}, {'eos_ids': [4, 8]}, {'eos_ids': [4, 8], 'min_decode_steps': 3}]
 )
+@pytest.mark.fast(1)
 def test_greedy(written: Any, fields: Any) -> None:
     decoder = Greedy(max_decode_steps=STEPS, **fields)
     decoded = decode(written, decoder, padded())
@@ -156,6 +157,7 @@ def test_greedy(written: Any, fields: Any) -> None:
 
 @pytest.mark.parametrize('alpha', [0.0, 0.8])
 @pytest.mark.parametrize('eos_ids', [[], [4], [4, 8, 10]])
+@pytest.mark.fast(1)
 def test_beams(written: Any, alpha: float, eos_ids: list[int]) -> None:
     decoder = BeamSearch(STEPS, eos_ids=eos_ids, beam_size=3, length_norm_alpha=alpha)
     decoded = decode(written, decoder, padded())
@@ -177,6 +179,7 @@ def test_a_beam_of_one_is_greedy(written: Any) -> None:
 
 
 @pytest.mark.parametrize('fields', [{}, {'k': 3}, {'p': 0.7}, {'temperature': 0.5, 'k': 5}])
+@pytest.mark.fast(1)
 def test_samples(written: Any, fields: Any) -> None:
     decoder = Sample(max_decode_steps=STEPS, eos_ids=[4], num_samples=2, **fields)
     decoded = decode(written, decoder, padded(), seed=3)

@@ -38,6 +38,7 @@ def init(layer: Layer, x: Any = IMAGES) -> Any:
 
 
 @both
+@pytest.mark.fast(1)
 def test_it_learns_and_a_resumed_run_is_the_undisturbed_one(model: Layer, tmp_path: Path) -> None:
     made = experiment(model.clone(deep=True), num_steps=12)
     expected = list(run(made, tmp_path / 'whole'))

@@ -40,6 +40,7 @@ def by_hand(kernel: Any, x: Any, segments: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize('width', [1, 3, 10])
 @pytest.mark.parametrize('x', [X_BTD, X_BTNH], ids=['features', 'heads'])
+@pytest.mark.fast(2)
 def test_it_is_a_sum_over_earlier_positions(x: Any, width: int) -> None:
     layer = DepthwiseConv1D(width)
     variables = drawn(init(layer, x))
@@ -89,6 +90,7 @@ def convolving(**fields: Any) -> Attention:
 
 
 @pytest.mark.parametrize('fields', [pytest.param({}, marks=pytest.mark.slow), {'num_kv_heads': 1}])
+@pytest.mark.fast(1)
 def test_attention_convolves_its_projections(fields: Any) -> None:
     layer = convolving(position='none', **fields)
     variables = drawn(init(layer, X_BTD))
@@ -110,6 +112,7 @@ def test_attention_convolves_its_projections(fields: Any) -> None:
 
 
 @pytest.mark.parametrize('lengths', [[5, 2], pytest.param([1, 8], marks=pytest.mark.slow)])
+@pytest.mark.fast(1)
 def test_attention_token_by_token_is_the_whole(lengths: list[int]) -> None:
     layer = convolving(head_dim=4)
     variables = drawn(init(layer, X_BTD))

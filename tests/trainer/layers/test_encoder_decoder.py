@@ -93,6 +93,7 @@ def test_padding_and_other_segments_of_the_memory_are_not_seen() -> None:
     np.testing.assert_array_equal(by_segment, [first] * 3 + [second] * 3)
 
 
+@pytest.mark.slow
 def test_packed_pairs_are_as_those_apart() -> None:
     model = encoder_decoder()
     ids = jnp.array([[1, 2, 3, 4, 5]])

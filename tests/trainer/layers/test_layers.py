@@ -107,6 +107,7 @@ def mixed_stack(scan: str) -> Stack:
     return Stack([*blocks, other], repeats=2, scan=scan)
 
 
+@pytest.mark.slow
 def test_a_scanned_stack_is_the_unrolled_one() -> None:
     unrolled, scanned = mixed_stack('never'), mixed_stack('always')
     flat, packed = init(unrolled, X_BTD), init(scanned, X_BTD)
@@ -134,6 +135,7 @@ def test_each_layer_of_a_run_has_its_own_numbers() -> None:
 
 
 @pytest.mark.parametrize('remat', ['full', 'dots', 'none'])
+@pytest.mark.fast(1)
 def test_remat_changes_no_gradient(remat: str) -> None:
     stack = Stack([Residual(FeedForward(4))], repeats=3, scan='always', remat=remat)
     plain = Stack([Residual(FeedForward(4))], repeats=3, scan='never')
@@ -189,6 +191,7 @@ def attention_by_hand(layer: Attention, params: Any, x_BTD: jax.Array) -> np.nda
 
 
 @pytest.mark.parametrize('kv_heads', [None, 2, 1])
+@pytest.mark.fast(2)
 def test_attention_is_attention(kv_heads: int | None) -> None:
     layer = Attention(4, num_kv_heads=kv_heads)
     params = init(layer, X_BTD)

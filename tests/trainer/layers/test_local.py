@@ -59,6 +59,7 @@ def by_hand(layer: Attention, variables: Any, positions: Positions) -> np.ndarra
     ],
     ids=lambda fields: '-'.join(map(str, fields.values())),
 )
+@pytest.mark.fast(2)
 def test_each_position_sees_a_window(fields: dict[str, Any]) -> None:
     layer = Attention(2, **fields)
     variables = init(layer, X_BTD)

@@ -34,6 +34,7 @@ def heads() -> list[jax.Array]:
 
 @pytest.mark.parametrize('is_causal', [False, True])
 @pytest.mark.parametrize('masked', [False, True])
+@pytest.mark.fast(1)
 def test_a_high_cap_is_attention_without_one(is_causal: bool, masked: bool) -> None:
     segments = jnp.array([[1, 1, 2, 2, 2], [1, 2, 2, 3, 3]])
     mask = (segments[:, :, None] == segments[:, None])[:, None] if masked else None
@@ -82,6 +83,7 @@ def test_logits_of_a_model_are_capped() -> None:
 
 
 @pytest.mark.parametrize('position', [SinusoidalPositions(), LearnedPositions(4)])
+@pytest.mark.fast(1)
 def test_a_model_knows_where_tokens_are(position: Any) -> None:
     made = model(position_embedding=position)
     ids = jnp.array([[3, 3, 3, 3]])
@@ -117,6 +119,7 @@ def test_what_cannot_be_is_refused() -> None:
         model(logits_cap=-1.0)
 
 
+@pytest.mark.slow
 def test_biases_are_added_and_kernels_are_drawn_as_told() -> None:
     x = jax.random.normal(jax.random.key(1), (2, 4, 256))
     layers = (

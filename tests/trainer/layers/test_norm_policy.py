@@ -66,6 +66,7 @@ def scaled(layer: Any, *args: Any) -> Any:
 
 
 @every
+@pytest.mark.fast(1)
 def test_a_residual_connection(policy: Any) -> None:
     layer = Residual(FeedForward(4, 'relu'), norm_policy=policy)
     params = scaled(layer, X_BTD)
@@ -75,6 +76,7 @@ def test_a_residual_connection(policy: Any) -> None:
 
 
 @every
+@pytest.mark.fast(1)
 def test_a_block(policy: Any) -> None:
     layer = TransformerBlock(Attention(2), FeedForward(4, 'relu'), norm_policy=policy)
     params = scaled(layer, X_BTD)
@@ -142,6 +144,7 @@ def test_around_identity_nothing_is_normalized(policy: Any) -> None:
 
 
 @every
+@pytest.mark.fast(1)
 def test_a_scanned_stack_is_the_unrolled_one(policy: Any) -> None:
     block = Residual(FeedForward(4), norm_policy=policy)
     flat, packed = (Stack([block], repeats=3, scan=scan) for scan in ('never', 'always'))

@@ -130,6 +130,7 @@ def test_each_application_takes_its_share_in_running_means() -> None:
 
 
 @pytest.mark.parametrize('scan', ['never', pytest.param('always', marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_each_application_decodes_with_a_cache_of_its_own(scan: Any) -> None:
     stack = Stack([Residual(Attention(2)), SharedWithPrevious()], repeats=2, scan=scan)
     model = TransformerLm(Embedding(11, 8), stack)

@@ -115,6 +115,7 @@ def test_residual_networks_have_as_many_parameters_as_published() -> None:
     )
 
 
+@pytest.mark.slow
 def test_each_block_has_parameters_of_its_own_and_any_normalization() -> None:
     params = init(resnet(block=BottleneckBlock(norm=GroupNorm(num_groups=4))), IMAGES)['params']
     assert set(params) == {
@@ -153,6 +154,7 @@ def test_patches_that_do_not_divide_the_image_and_causal_attention_are_refused()
         )
 
 
+@pytest.mark.slow
 def test_patches_know_where_they_are() -> None:
     model = vision_transformer()
     variables = init(model, IMAGES)

@@ -135,6 +135,7 @@ def test_a_model_is_trained_in_part(tmp_path: Any) -> None:
     assert_equal(jax.device_get(restored.state), jax.device_get(state))
 
 
+@pytest.mark.slow
 def test_scanned_layers_are_frozen_as_others() -> None:
     patterns = [r'stack\..*\.(query|up)']
     runs = [trained(scan, freeze=TrainOnly(patterns)) for scan in ('never', 'always')]
@@ -142,6 +143,7 @@ def test_scanned_layers_are_frozen_as_others() -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *states)
 
 
+@pytest.mark.slow
 def test_what_is_frozen_costs_nothing() -> None:
     whole, _, _ = trained(count=0)
     head, _, state = trained(count=0, freeze=TrainOnly(['final_norm.*']))

@@ -190,6 +190,7 @@ def test_warm_up_stable_decay() -> None:
     final=st.floats(0, 1),
     step=st.integers(0, 99),
 )
+@pytest.mark.fast(1)
 def test_to_the_first_rung_it_is_training_that_ends_there(
     shape: Any, decay: Any, warmup: int, length: int, share: float, final: float, step: int
 ) -> None:

@@ -42,6 +42,7 @@ def test_each_checkpoint_is_evaluated_as_the_run_does(tmp_path: Path) -> None:
     assert scalars(tmp_path, 'eval/loss', 'summaries/eval') == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.slow
 def test_what_was_written_and_not_noted_is_written_once(tmp_path: Path) -> None:
     made = saving_each_step()
     says(tmp_path, 'eval', -1, 0.0)

@@ -82,6 +82,7 @@ def decoding_in(record: dict[str, Any]) -> bool:
     return 'decode_test/log_prob' in record
 
 
+@pytest.mark.slow
 def test_a_run_that_resumes_writes_the_same(tmp_path: Path) -> None:
     experiment = decoding(task__decoder=Sample(DECODED, prompt_length=3, num_samples=2))
     whole = list(run(experiment, tmp_path / 'whole'))
@@ -96,6 +97,7 @@ def test_a_run_that_resumes_writes_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('step', [None, 4])
+@pytest.mark.fast(1)
 def test_a_checkpoint_can_be_decoded_from_afterwards(tmp_path: Path, step: int | None) -> None:
     made = decoding()
     metrics = {m.step: m.metrics for m in run(made, tmp_path)}
@@ -130,6 +132,7 @@ def test_a_job_decodes_from_each_checkpoint(tmp_path: Path) -> None:
     assert len(lines(tmp_path, 2)) == 16
 
 
+@pytest.mark.slow
 def test_texts_are_those_of_the_averaged_weights(tmp_path: Path) -> None:
     experiment = decoding(task__learner__ema_decay=0.5)
     (*_, averaged) = run(experiment, tmp_path / 'ema')

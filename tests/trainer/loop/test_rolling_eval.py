@@ -45,6 +45,7 @@ def test_evaluations_do_not_overlap_until_all_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize('stop_after', [1, 2, 3])
 @pytest.mark.parametrize('interval', [1, 2])
+@pytest.mark.fast(1)
 def test_a_resumed_run_goes_on_as_the_undisturbed_one(
     stop_after: int, interval: int, tmp_path: Path
 ) -> None:

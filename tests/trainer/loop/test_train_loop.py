@@ -62,6 +62,7 @@ def test_a_run_measures_at_its_intervals_and_at_its_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize('interval', [1, 2, 3, 5])
 @pytest.mark.parametrize('summary_interval', [1, 4])
+@pytest.mark.fast(2)
 def test_every_measurement_after_two_steps_has_costs_and_speeds(
     interval: int, summary_interval: int, tmp_path: Path
 ) -> None:
@@ -86,6 +87,7 @@ def test_every_measurement_after_two_steps_has_costs_and_speeds(
             assert math.isclose(speeds['train/tokens_per_second'], tokens)
 
 
+@pytest.mark.slow
 def test_speeds_leave_out_compiling(tmp_path: Path) -> None:
     class SlowToTrace(LanguageModelTask):
         def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
@@ -136,6 +138,7 @@ def test_inputs_are_closed_when_a_run_ends_or_is_left(tmp_path: Path) -> None:
     assert len(closed) == 4
 
 
+@pytest.mark.slow
 def test_padding_of_batches_changes_no_metric(tmp_path: Path) -> None:
     paths = ('train_input', 'eval_inputs__eval')
     padded = experiment(num_steps=2, **{f'{path}__batch_padding_size': 4 for path in paths})
@@ -155,6 +158,7 @@ def test_metrics_are_written_once_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('stop_after', [1, 2])
+@pytest.mark.fast(1)
 def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(tmp_path: Path, stop_after: int) -> None:
     made = experiment(num_steps=6, task__model__dropout=Dropout(0.1), train__eval_interval_steps=3)
     whole = measured(made, tmp_path / 'whole')

@@ -55,6 +55,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
 
 @pytest.mark.parametrize('where', [*_STEPS, 'save:2'])
 @pytest.mark.parametrize('name', ['Text', 'PackedSeqIO'])
+@pytest.mark.sentinel
 def test_killed_training_ends_as_the_undisturbed_one(
     name: str, where: str, tmp_path: Path, undisturbed: Callable[[str], Path]
 ) -> None:

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.properties import examples
 from trainer.losses import MeanSquaredError
 from trainer.measures import F1, AccuracyAt, AccuracyStrict, Auc, MeanLoss, Measure, Outcome
 from trainer.measures.auc import AucCounts
@@ -81,7 +82,7 @@ def value(measure: Measure, parts: list[Outcome]) -> float | None:
     return totals.values().get('it')
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(
     st.integers(0, 10_000),
     st.lists(st.integers(0, 100), max_size=4),
@@ -156,7 +157,7 @@ def auc_by_hand(score: Any, is_of_class: Any, weights: Any) -> float:
     return float((above * pairs).sum() / pairs.sum())
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(st.integers(0, 10_000), st.sampled_from([1e-3, 1.0, 30.0]), st.sampled_from([4, 2048]))
 def test_auc_is_within_its_bound_of_the_exact_one(seed: int, scale: float, bins: int) -> None:
     rng = np.random.default_rng(seed)

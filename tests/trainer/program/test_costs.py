@@ -75,6 +75,7 @@ def test_of_a_model_that_is_counted_by_hand() -> None:
     ],
     ids=['sgd', 'momentum', 'adamw', 'ema', 'partly_frozen'],
 )
+@pytest.mark.fast(2)
 def test_state_bytes_are_those_of_the_state_that_is_trained(learner: Any, copies: Any) -> None:
     made = experiment(task__learner=learner)
     program, values = compiled(made)
@@ -182,6 +183,7 @@ def lm_block(heads: int) -> Any:
     return block.rebind(attention=Attention(heads))
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_the_compiled_step_and_is_compiled_once(tmp_path: Path) -> None:
     # A width of its own: other tests share what they compile.
     made = experiment(num_steps=2, task__model__embedding__dims=20)
@@ -197,6 +199,7 @@ def test_memory_is_that_of_the_compiled_step_and_is_compiled_once(tmp_path: Path
     assert measurement.metrics.items() >= static_costs(made).items()
 
 
+@pytest.mark.slow
 def test_a_larger_batch_needs_more_memory() -> None:
     one, other = (memory_cost(experiment(train_input__batch_size=size)) for size in (8, 64))
     assert one['device_memory_bytes'] < other['device_memory_bytes']

@@ -71,6 +71,7 @@ def test_structure_compiles_anew(compilations: Any) -> None:
     assert compilations
 
 
+@pytest.mark.slow
 def test_the_step_whose_memory_was_asked_for_is_the_one_that_runs(compilations: Any) -> None:
     made = localized(experiment(task__model__embedding__dims=24))
     program, values = compiled(made)
@@ -112,6 +113,7 @@ def test_the_unbound_task_is_not_the_callers() -> None:
 
 
 @pytest.mark.parametrize('parts', [2, 8])
+@pytest.mark.fast(1)
 def test_accumulated_gradients_are_those_of_the_whole_batch(parts: int) -> None:
     whole = losses(experiment(), num_steps=3)
     parted = losses(experiment(task__learner__microbatches=parts), num_steps=3)
@@ -123,6 +125,7 @@ def test_microbatches_must_divide_the_batch() -> None:
         losses(experiment(task__learner__microbatches=3))
 
 
+@pytest.mark.slow
 def test_bfloat16_trains_float32_parameters() -> None:
     made = localized(experiment(task__fprop_dtype='bfloat16'))
     program, values = compiled(made)

@@ -62,6 +62,7 @@ def seen(state: TrainState) -> list[float]:
 
 
 @pytest.mark.parametrize('scan', ['never', 'always'])
+@pytest.mark.fast(1)
 def test_layers_keep_state_add_losses_and_summaries(scan: str) -> None:
     _, state, metrics = steps(watched(scan), 2)
     assert seen(state) == [2, 2]
@@ -72,6 +73,7 @@ def test_layers_keep_state_add_losses_and_summaries(scan: str) -> None:
     assert summaries == {f'summaries/stack/layers_{i}/width': 16.0 for i in (0, 1)}
 
 
+@pytest.mark.slow
 def test_parts_of_a_batch_hand_state_on() -> None:
     _, state, metrics = steps(watched(task__learner__microbatches=2), 3)
     assert seen(state) == [6, 6]
@@ -93,6 +95,7 @@ def test_a_step_without_finite_gradients_changes_nothing() -> None:
     assert program.num_params() == sum(leaf.size for leaf in jax.tree.leaves(after_one.params))
 
 
+@pytest.mark.slow
 def test_evaluation_is_with_the_averaged_parameters(tmp_path: Path) -> None:
     made = experiment(num_steps=4, task__learner__ema_decay=0.5)
     program, values = compiled(localized(made))
@@ -115,6 +118,7 @@ def test_evaluation_is_with_the_averaged_parameters(tmp_path: Path) -> None:
     assert last.metrics['eval/loss'] != pytest.approx(plain.metrics['eval/loss'], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_state_and_averages_survive_an_interruption(tmp_path: Path) -> None:
     made = watched(num_steps=4, task__learner__ema_decay=0.9)
     expected = [each.metrics['eval/loss'] for each in run(made, tmp_path / 'whole')]
@@ -136,6 +140,7 @@ def test_metrics_of_all_kinds_come_back_from_json() -> None:
     assert Totals(totals.to_json()).to_json() == totals.to_json()
 
 
+@pytest.mark.slow
 def test_a_run_in_which_no_gradient_is_finite_ends(tmp_path: Path) -> None:
     made = watched(fails_at=3, num_steps=40, train__summary_interval_steps=20)
     with pytest.raises(

@@ -111,6 +111,7 @@ def runs() -> Runs:
         'mixed, accumulated',
     ],
 )
+@pytest.mark.sentinel
 def test_every_mesh_gives_the_losses_of_one_device(runs: Runs, mesh: str) -> None:
     alone = runs['one device, accumulated' if 'accumulated' in mesh else 'one device']
     np.testing.assert_allclose(runs[mesh][0], alone[0], rtol=1e-5)

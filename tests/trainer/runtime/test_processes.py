@@ -119,6 +119,7 @@ def test_two_processes_measure_a_step_and_agree_on_its_time() -> None:
 @pytest.mark.parametrize(
     ('mesh', 'devices'), [('data=4', 2), ('fsdp=4', 2), ('tensor=2', 2), ('tensor=2', 1)]
 )
+@pytest.mark.sentinel
 def test_two_processes_train_as_one_with_as_many_devices(
     mesh: str, devices: int, tmp_path: Path
 ) -> None:

@@ -46,6 +46,7 @@ def test_the_steps_of_a_window_are_profiled(tmp_path: Path) -> None:
     assert steps_in(profile) == [2, 3]
 
 
+@pytest.mark.slow
 def test_a_run_that_leaves_within_the_window_writes_what_there_is(tmp_path: Path) -> None:
     asked = iter([False, True])
     with pytest.raises(Interrupted):

@@ -2,9 +2,10 @@ from typing import Any
 
 import pyglove as pg
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.properties import examples
 from tests.trainer.tiny import experiment
 from trainer import command
 from trainer.layers import Attention, FeedForward
@@ -371,7 +372,7 @@ def _networks(draw: st.DrawFn) -> pg.Dict:
     return pg.Dict(**outer, middle=pg.Dict(**middle, inner=choice))
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(_networks(), st.randoms(use_true_random=False))
 def test_results_are_those_of_the_expressions(value, rng):
     spec = pg.dna_spec(value)

@@ -68,6 +68,7 @@ def test_an_example_may_be_of_several_classes() -> None:
     assert got['auc'] == pytest.approx(2 / 3)
 
 
+@pytest.mark.slow
 def test_a_single_logit_is_that_of_class_one() -> None:
     task = classification(loss=SigmoidCrossEntropy(), metrics=[F1()])
     got = values(task, jnp.array([[2.0], [-1], [3]]), label=jnp.array([1, 0, 0]))
@@ -116,6 +117,7 @@ def test_bytes_are_brightness_between_zero_and_one() -> None:
     np.testing.assert_allclose(x[0].astype(jnp.float32), [0, 0.2, 1], rtol=1e-2)
 
 
+@pytest.mark.slow
 def test_a_residual_network_learns_and_padding_does_not_count(tmp_path: Path) -> None:
     made = experiment(resnet(), num_steps=30, task__metrics=[AccuracyAt(2)])
     made.rebind({'train.eval_interval_steps': 30, 'train.save_interval_steps': 30})
@@ -126,6 +128,7 @@ def test_a_residual_network_learns_and_padding_does_not_count(tmp_path: Path) ->
     assert right == pytest.approx(round(right), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_microbatches_hand_running_statistics_on() -> None:
     def kept(microbatches: int) -> tuple[Program, Any]:
         made = localized(experiment(resnet(), task__learner__microbatches=microbatches))

@@ -56,6 +56,7 @@ def test_metrics_of_tokens() -> None:
     assert values(task.measure(logits, packed))['acc_strict'] == 0.75
 
 
+@pytest.mark.slow
 def test_what_a_prefix_model_can_see_is_no_prediction() -> None:
     task = language_model(model_type='prefix')
     ids = jnp.array([[0, 1, 2, 3, 4, 5]])
@@ -131,6 +132,7 @@ def test_the_features_of_pairs() -> None:
     assert got['num_predictions'] == 5
 
 
+@pytest.mark.slow
 def test_padding_of_the_source_changes_nothing() -> None:
     task = SequenceTask(model=encoder_decoder(), learner=LEARNER.clone(deep=True))
     there = jnp.array([[1, 1, 0], [1, 0, 0]])

@@ -3,7 +3,7 @@ import random
 import numpy as np
 import pyglove as pg
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paxtune.algorithms.encoding.sampling import draw
@@ -11,10 +11,11 @@ from paxtune.algorithms.encoding.scaling import from_share, to_share
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.search_space.decisions import to_dna
 from tests.paxtune.spaces import values
+from tests.properties import examples
 from trainer.symbolic.ranges import intv
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(values(), st.integers(0, 2**32))
 def test_decisions_come_back_from_their_row(value, seed):
     spec = pg.dna_spec(value)
@@ -31,7 +32,7 @@ def test_decisions_come_back_from_their_row(value, seed):
     assert missing == {feature.id for feature in space.features} - set(decisions)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(values(), st.integers(0, 2**32))
 def test_any_row_makes_legal_decisions(value, seed):
     spec = pg.dna_spec(value)

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pyglove as pg
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paxtune.algorithms.encoding.sampling import draw
@@ -12,10 +12,11 @@ from paxtune.algorithms.evolution.crossover import LayerRangeCrossover, UniformC
 from paxtune.search_space.decisions import Decisions, to_dna
 from tests.conformance.algorithm_suite import conditional
 from tests.paxtune.spaces import programs, values
+from tests.properties import examples
 from trainer.symbolic.errors import UserError
 
 
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(values(), st.integers(0, 2**32))
 def test_children_are_legal_and_have_only_what_a_parent_has(value, seed):
     spec = pg.dna_spec(value)
@@ -31,7 +32,7 @@ def test_children_are_legal_and_have_only_what_a_parent_has(value, seed):
             assert child[point.id.path] in known
 
 
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(values(), st.integers(0, 2**32))
 def test_the_child_of_equal_parents_is_like_them(value, seed):
     spec = pg.dna_spec(value)
@@ -107,7 +108,7 @@ def _layers(value: object, decisions: Decisions) -> list[object]:
     return list(pg.materialize(value, to_dna(pg.dna_spec(value), decisions)).layers)
 
 
-@settings(deadline=None, max_examples=10)
+@examples(10)
 @given(programs(), st.integers(0, 2**32))
 def test_a_range_of_layers_comes_from_the_second_parent(value, seed):
     spec = pg.dna_spec(value)

@@ -3,13 +3,14 @@ from typing import Any
 
 import pyglove as pg
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paxtune.algorithms.encoding.sampling import draw
 from paxtune.algorithms.evolution.layer_lists import Program, drawn_program, open_programs, programs
 from paxtune.search_space.decisions import Decisions, to_dna
 from tests.paxtune import spaces
+from tests.properties import examples
 from trainer.symbolic.ranges import intv
 
 
@@ -68,7 +69,7 @@ def _layers(value: Any, decisions: Decisions) -> list[Any]:
     return list(pg.materialize(value, to_dna(pg.dna_spec(value), decisions)).layers)
 
 
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(spaces.programs(), st.integers(0, 2**32))
 def test_a_layer_moves_where_it_fits_and_all_else_stays(value, seed):
     spec = pg.dna_spec(value)
@@ -122,6 +123,7 @@ def _moved(one: Any, other: Any, parent: Decisions) -> list[Any]:
         (intv(0, 2), pg.oneof([5, 6, 7]), 1, {5, 6, 7}),
     ],
 )
+@pytest.mark.fast(4)
 def test_only_what_means_the_same_moves(one, other, index, expected):
     first = {'layers[0]': index, 'layers[1]': 0 if isinstance(other, pg.hyper.Choices) else 1}
     assert set(_moved(one, other, first)) == expected

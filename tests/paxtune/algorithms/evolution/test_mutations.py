@@ -5,7 +5,7 @@ from typing import Any
 
 import pyglove as pg
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paxtune.algorithms import (
@@ -28,6 +28,7 @@ from paxtune.search_space.decisions import Decisions, size, spec_from_json, spec
 from tests.conformance.algorithm_suite import ask, conditional, run
 from tests.paxtune import spaces
 from tests.paxtune.spaces import values
+from tests.properties import examples
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import from_json_text, to_json_text
 
@@ -37,8 +38,9 @@ KINDS = [type(mutation).__name__ for mutation in MUTATIONS]
 
 
 @pytest.mark.parametrize('mutation', MUTATIONS, ids=KINDS)
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(values() | spaces.programs(), st.integers(0, 2**32))
+@pytest.mark.fast(2)
 def test_children_are_legal_other_and_the_same_again(mutation, value, seed):
     spec = pg.dna_spec(value)
     parent = draw(spec, random.Random(seed))
@@ -183,7 +185,7 @@ def test_mutations_are_drawn_by_their_weights():
     assert abs(shares([9.0, 1.0]) - 0.9) < 0.07
 
 
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(values(), st.integers(0, 2**32))
 def test_where_there_are_no_layers_another_mutation_is_taken(value, seed):
     spec = pg.dna_spec(value)

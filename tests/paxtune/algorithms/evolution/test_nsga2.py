@@ -38,10 +38,12 @@ from trainer.symbolic.errors import UserError
         NSGA2(2, crossover_rate=0.0, mutation=ChangeOneDecision()),
     ],
 )
+@pytest.mark.fast(1)
 def test_conforms(algorithm):
     check_algorithm(algorithm)
 
 
+@pytest.mark.slow
 def test_conforms_with_layers():
     algorithm = NSGA2(2, mutation=AnyMutation(), crossover=LayerRangeCrossover())
     check_algorithm(algorithm, PROGRAMS)

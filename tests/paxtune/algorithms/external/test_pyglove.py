@@ -108,6 +108,7 @@ def scores(trials: list[Observation]) -> list[dict[str, int | float]]:
 
 
 @pytest.mark.parametrize('name', EVOLUTIONS)
+@pytest.mark.fast(2)
 def test_a_new_process_goes_on_as_the_old_one_would_have(name):
     """Trials run in parallel, end out of order, fail; and a third of all is forbidden."""
     spec, algorithm = pg.dna_spec(conditional()), evolution(name)

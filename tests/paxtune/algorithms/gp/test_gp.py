@@ -9,7 +9,7 @@ import numpy as np
 import pyglove as pg
 import pytest
 import scipy.special
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paxtune.algorithms import GPBandit, Observation, RandomSearch, SuggestionContext
@@ -21,6 +21,7 @@ from paxtune.algorithms.gp.warping import warp
 from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import ask, check_algorithm, conditional, run
 from tests.paxtune.spaces import values
+from tests.properties import examples
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
 
@@ -39,7 +40,7 @@ def test_it_conforms(acquisition):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures('_exactly')
-@settings(deadline=None, max_examples=10)
+@examples(10)
 @given(values(), st.integers(0, 2**32))
 def test_points_are_of_the_decisions_that_rows_mean(value, seed):
     spec = pg.dna_spec(value)
@@ -69,6 +70,7 @@ def _observed(count: int, size: int, num_pending: int = 0) -> model.Observations
 
 
 @pytest.mark.usefixtures('_exactly')
+@pytest.mark.slow
 def test_padding_changes_nothing():
     theta = np.array([0.2, -3.0, -1.0, 0.5])
     columns = np.arange(2, dtype=np.int32)
@@ -147,7 +149,7 @@ def test_expected_improvement_near_and_far():
     )
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.lists(st.floats(-1e12, 1e12), min_size=2, max_size=20))
 def test_warping_keeps_the_order(scores):
     given_scores = np.array(scores)
@@ -186,6 +188,7 @@ def _searched(
 
 
 @pytest.mark.slow
+@pytest.mark.sentinel
 def test_it_finds_what_random_search_does_not():
     spec = pg.dna_spec(BRANIN)
     ours, theirs = (
@@ -210,6 +213,7 @@ def test_nothing_is_compiled_between_two_sizes(compilations):
     assert not compilations
 
 
+@pytest.mark.slow
 def test_it_leaves_the_precision_of_others_alone():
     spec = pg.dna_spec(BRANIN)
     history = run(RandomSearch(), spec, 8, infeasible=0.0)
@@ -254,6 +258,7 @@ def test_a_constraint_that_leaves_little_is_respected():
     assert all(why(trial.decisions) is None for trial in trials)
 
 
+@pytest.mark.slow
 def test_a_belief_draws_first_suggestions_near_and_fades():
     spec = pg.dna_spec(BRANIN)
     history = [

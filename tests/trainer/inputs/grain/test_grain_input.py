@@ -78,12 +78,14 @@ def read_documents(batches):
 
 @pytest.mark.parametrize('packing', [True, False])
 @pytest.mark.parametrize('check', input_suite.TRAINING)
+@pytest.mark.fast(12)
 def test_training(check, packing, folder):
     check(training(folder, packing=packing, weights=dict.fromkeys(KINDS, 0.25)))
 
 
 @pytest.mark.parametrize('packing', [True, False])
 @pytest.mark.parametrize('check', input_suite.EVALUATION)
+@pytest.mark.fast(12)
 def test_evaluation(check, packing, folder):
     # No two documents are alike, but the ends of some are.
     check(maker(folder, packing=packing, sequence_length=LENGTH if packing else 600))

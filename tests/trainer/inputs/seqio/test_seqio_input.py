@@ -109,6 +109,7 @@ def test_in_a_mixture(check, tmp_path):
     check(make)
 
 
+@pytest.mark.slow
 def test_a_position_holds_over_epochs_and_in_the_middle_of_buffers():
     data = training()(batch_size=4)
     for skipped in (1, 7, 60):  # 120 documents are some 25 batches.
@@ -122,6 +123,7 @@ def test_a_position_holds_over_epochs_and_in_the_middle_of_buffers():
 
 
 @pytest.mark.parametrize('reason', ['no state', 'another pipeline'])
+@pytest.mark.fast(1)
 def test_a_position_without_a_usable_state_is_exact_too(reason):
     data = training()(batch_size=2)
     input_suite.read(data, 5)
@@ -188,6 +190,7 @@ def test_evaluation_reads_every_example_once(packing):
     assert num_bytes == sum(map(len, texts('validation')))
 
 
+@pytest.mark.slow
 def test_evaluation_shares_end_together():
     input_suite.evaluation_shares_cover_the_data_once(maker(packing=True))
 

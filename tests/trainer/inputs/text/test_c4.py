@@ -64,6 +64,7 @@ def test_evaluation_on_shards(check, shards):
         ),
     ],
 )
+@pytest.mark.slow
 def test_training_on_a_tfds_directory(check, prepared):
     check(maker(prepared, 'train', is_training=True, packing=True))
 
@@ -121,6 +122,7 @@ def test_another_data_set_is_not_c4(tmp_path):
         maker(tmp_path)(batch_size=3).prepare()
 
 
+@pytest.mark.slow
 def test_setting_data_dir_alone_changes_the_format(shards, prepared):
     tree = experiment(packing=True)
     for directory, reader in ((shards, JsonShardsInput), (prepared, SeqIOInput)):
