@@ -61,7 +61,7 @@ _FIRST = {module: i for i, (module, *_) in reversed([*enumerate(_BAD_INPUT)])}
         for i, case in enumerate(_BAD_INPUT)
     ],
 )
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 def test_bad_input_gets_one_message_and_exit_code_2(
     module: str, flags: list[str], message: str, tmp_path: Path
 ) -> None:

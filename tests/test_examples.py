@@ -90,6 +90,7 @@ def broken_rules(experiment: Any) -> set[str]:
     return broken
 
 
+@pytest.mark.slow
 def test_architectures_keep_to_the_rules() -> None:
     for made in asked(nas.QualityAtCost(), count=5):
         assert broken_rules(made) == set()

@@ -37,10 +37,10 @@ each_guide = pytest.mark.parametrize('guide', GUIDES, ids=lambda path: path.stem
 
 
 @pytest.mark.slow
-@pytest.mark.sentinel
 @pytest.mark.parametrize(
     'guide', [path for path in GUIDES if '```python' in TEXTS[path]], ids=lambda path: path.stem
 )
+@pytest.mark.sentinel
 def test_guide_python_prints_the_text_below_it(
     guide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ def test_links_lead_somewhere() -> None:
     assert not dead_links(ROOT / 'docs' / 'performance.md')
 
 
+@pytest.mark.slow
 def test_flags_of_xla_are_as_the_document_says() -> None:
     rows = re.findall(r'^\| `(--xla_gpu_\w+)` \|.*\| (known|gone)\b.*\|$', DOCUMENT, re.MULTILINE)
     flags = dict(rows)

@@ -38,6 +38,7 @@ def test_example_file_ends_with_the_readme_example() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sentinel
 def test_own_layer_is_searched(my_layers: str, tmp_path: Path) -> None:
     exp = f'--exp={my_layers}.Mine'
     assert search.main([exp, f'--job_log_dir={tmp_path}', '--num_trials=1', '--smoke']) == 0
@@ -60,6 +61,8 @@ def test_example_runs(tmp_path: Path) -> None:
     assert train.main(flags) == 0
 
 
+@pytest.mark.slow
+@pytest.mark.sentinel
 def test_function_is_tuned(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {'__name__': 'readme'}
     exec(FUNCTION, names)

@@ -53,6 +53,7 @@ def test_the_best_program_is_the_best_of_all(monkeypatch: pytest.MonkeyPatch):
     assert highest(worth, beside) == pytest.approx(best)
 
 
+@pytest.mark.slow
 def test_decisions_are_programs_and_scores_lie_between_0_and_1():
     spec = pg.dna_spec(program_evolution.space())
     rng = random.Random(0)

@@ -411,6 +411,7 @@ def test_a_metric_may_have_any_name() -> None:
         assert study.best.reward == 1.0
 
 
+@pytest.mark.slow
 def test_a_measurement_names_the_checkpoint_of_its_step(tmp_path: Path) -> None:
     # 11
     made = rates(1, train__save_interval_steps=4)

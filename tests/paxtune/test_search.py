@@ -430,6 +430,7 @@ def test_an_experiment_keeps_its_own_policy_of_the_class_that_is_named() -> None
     assert search._with_policy(tunable, 'none').search.policy is None
 
 
+@pytest.mark.slow
 def test_a_metric_that_is_not_measured_ends_the_study(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="'eval/perplexity' was not measured"):
         run(tmp_path, 'Rates', '--set', 'search.reward.metric=eval/perplexity')
@@ -477,6 +478,7 @@ def test_bad_input_to_train_is_refused(tmp_path: Path, flags: list[str], message
     assert not (tmp_path / 'alone').exists()
 
 
+@pytest.mark.slow
 def test_an_unknown_trial_is_refused(tmp_path: Path) -> None:
     run(tmp_path, 'Rates', '--num_trials=1')
     with pytest.raises(UserError, match=r'has no trial 7: it has 1 to 1'):

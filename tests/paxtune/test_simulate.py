@@ -46,6 +46,7 @@ def test_policies_are_compared(table: str, capsys: pytest.CaptureFixture[str]) -
         (['--goal=minimize'], 'leave --metric and --goal out'),
     ],
 )
+@pytest.mark.fast(3)
 def test_bad_flags_are_refused(flags: list[str], message: str, table: str) -> None:
     with pytest.raises(UserError, match=message):
         simulate.main([f'--table={table}', '--seeds=2', *flags])

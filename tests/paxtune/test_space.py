@@ -193,6 +193,7 @@ def test_what_takes_a_compilation_is_measured_where_that_is_asked_for():
     ] * 2
 
 
+@pytest.mark.slow
 def test_the_command_measures(capsys):
     flags = ['--set', f'{HIDDEN}=32', 'search.limits=[]', 'task.learner.learning_rate=0.1']
     flags += ['--tune', 'task.model.embedding.dims=oneof([8, 16])', '--samples=0']

@@ -154,6 +154,7 @@ def _exhaust(study: Study) -> None:
     ],
 )
 @pytest.mark.parametrize('is_finite', [False, True])
+@pytest.mark.fast(8)
 def test_the_overview_says_what_the_study_says(
     tmp_path: Path,
     fields: dict[str, Any],
@@ -470,6 +471,7 @@ def test_a_study_is_watched_without_its_classes(made: Path) -> None:
     assert out.endswith(', the study is done\n')
 
 
+@pytest.mark.slow
 def test_with_exp_classes_are_known_and_who_reads_may_leave(made: Path) -> None:
     show = shlex.join([sys.executable, '-m', 'paxtune.studies', 'trials', str(made / 'mixed'), EXP])
     shell = f'{show} | true; echo "${{PIPESTATUS[0]}}"'
@@ -495,6 +497,7 @@ def test_with_exp_classes_are_known_and_who_reads_may_leave(made: Path) -> None:
         ['show', 'x', '--exp', 'a.b', 'c'],
     ],
 )
+@pytest.mark.fast(3)
 def test_bad_flags_are_refused(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         studies.main(flags)

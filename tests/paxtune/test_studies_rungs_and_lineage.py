@@ -69,6 +69,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- Rungs ---
 
 
+@pytest.mark.slow
 def test_show_has_the_rungs(made: Path, shown: Callable[..., str]) -> None:
     low, high = json.loads(shown('show', made / 'asha', '--format=json'))['rungs']
     assert (low['budget'], low['trials'], low['next']) == (1.0, 9, pytest.approx(1.0))

@@ -62,6 +62,7 @@ _MANY_CHOICES = ('nas.StdlibNas', 'nas.PrimerNas', 'vision.DigitsNas')
         for name in _TUNABLES
     ],
 )
+@pytest.mark.fast(1)
 def test_every_choice_can_be_built_at_the_smoke_size(name: str) -> None:
     tunable = overrides.smoke(registry.find(name, Tunable))
     for point in Space(tunable).spec.elements:

@@ -73,6 +73,7 @@ def test_every_algorithm_searches_each_space_within_its_limit(
             assert study.trials[-1].parent in (1, 2)
 
 
+@pytest.mark.slow
 def test_a_layer_of_a_decoder_is_of_any_kind() -> None:
     found = {type(layer) for each in drawn(nas.StdlibNas(), 12) for layer in components(each.task)}
     kinds = {Attention, FeedForward, GatedFeedForward, DepthwiseConv1D, SharedWithPrevious}

@@ -68,6 +68,7 @@ SIZES = {
 
 
 @pytest.mark.parametrize('name', SIZES)
+@pytest.mark.fast(4)
 def test_each_has_the_parameters_and_the_shards_of_its_closed_form(name: str) -> None:
     size, experiment = SIZES[name], registry.find(name, Experiment)
     found = layout(experiment)

@@ -132,6 +132,7 @@ def test_a_skipped_trial_has_a_reason(tmp_path):
 # --- What is kept with trials ---
 
 
+@pytest.mark.slow
 def test_metadata_and_links_are_kept(tmp_path):
     _, feedback = next(sample(pg.geno.Random(), job_log_dir=tmp_path, name='n'))
     values = {'n': 1, 'tree': {'a': [1, None, 'x', True]}, 'ours': PyGloveAlgorithm()}
@@ -198,6 +199,7 @@ def test_nothing_that_is_read_is_executed(tmp_path):
     assert ran.exists()
 
 
+@pytest.mark.slow
 def test_the_metadata_of_a_dna_survive(tmp_path):
     @pg.geno.dna_generator
     def tagged(dna_spec):
@@ -215,6 +217,7 @@ def test_the_metadata_of_a_dna_survive(tmp_path):
 # --- Operations of paxtune on the study ---
 
 
+@pytest.mark.slow
 def test_the_loop_is_ended_for_good(tmp_path):
     for _, feedback in sample(pg.geno.Random(), job_log_dir=tmp_path):
         feedback(0.5)
@@ -226,6 +229,7 @@ def test_the_loop_is_ended_for_good(tmp_path):
     assert not pg.poll_result('', backend='paxtune', job_log_dir=tmp_path).is_active
 
 
+@pytest.mark.slow
 def test_a_study_can_be_stopped_from_outside(tmp_path):
     loop = sample(pg.geno.Random(), job_log_dir=tmp_path)
     _, feedback = next(loop)

@@ -194,6 +194,7 @@ def test_an_algorithm_goes_on_by_itself(tmp_path):
     assert algorithm.num_proposals == 4
 
 
+@pytest.mark.slow
 def test_an_algorithm_that_cannot_go_on_says_so(tmp_path):
     run(pg.geno.Sweeping(), 2, space=pg.Dict(x=pg.oneof([1, 2, 3])), job_log_dir=tmp_path)
     forget()

@@ -49,5 +49,6 @@ def test_there_are_cases():
 
 
 @pytest.mark.parametrize('case', CASES)
+@pytest.mark.fast(10)
 def test_case_of_pyglove(by_default, case):
     SAMPLE_TEST.SamplingTest(case).debug()

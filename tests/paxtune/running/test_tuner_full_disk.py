@@ -3,6 +3,7 @@ import threading
 from pathlib import Path
 
 import pyglove as pg
+import pytest
 
 from paxtune import tune
 from tests.disks import SmallDisk, small_disk
@@ -24,6 +25,7 @@ class Filling:
         return 1.0
 
 
+@pytest.mark.slow
 def test_a_trial_is_tried_again_once_there_is_room(tmp_path: Path) -> None:
     with small_disk(tmp_path / 'disk', '4m') as disk:
         function = Filling(disk)

@@ -58,6 +58,7 @@ def test_asha_conforms(policy):
         Hyperband(min_budget=80, unit='tokens', reduction_factor=2),
     ],
 )
+@pytest.mark.fast(3)
 def test_promoting_policies_conform(policy):
     check_study(policy)
 

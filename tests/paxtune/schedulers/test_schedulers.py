@@ -37,6 +37,7 @@ def measured(*rows: tuple[int, float]) -> list[Measurement]:
         MedianStopping(unit='flops', grace=0.2),
     ],
 )
+@pytest.mark.fast(5)
 def test_policies_conform(policy):
     check_stops(policy)
     check_study(policy)

@@ -98,6 +98,7 @@ def test_bytes_that_are_no_call(data, server, client, kept):
     assert len(client.call('changes', generation='', since=0)['trials']) == 1
 
 
+@pytest.mark.slow
 def test_the_log_does_not_grow_with_what_is_sent(raw, kept, caplog):
     for _ in range(60):
         raw('delete', DELETE, token=None)

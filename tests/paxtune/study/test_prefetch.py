@@ -181,6 +181,7 @@ def _drop(study: Study) -> None:
 
 
 @pytest.mark.parametrize('seed', range(5))
+@pytest.mark.fast(2)
 def test_wherever_it_ends_it_goes_on_as_it_would_have(
     tmp_path: Path, undisturbed: list[Any], seed: int
 ) -> None:
@@ -424,6 +425,7 @@ def test_a_service_notes_what_was_open_when_a_trial_began() -> None:
 
 
 @pytest.mark.usefixtures('anywhere')
+@pytest.mark.slow
 def test_workers_do_not_wait_for_suggestions() -> None:
     """Trials last longer than suggestions, and end one after the other."""
     count, workers = 12, 3

@@ -53,6 +53,7 @@ def test_models_are_traced_beside_training_which_is_killed(tmp_path: Path) -> No
     assert told(tmp_path / 'killed') == expected
 
 
+@pytest.mark.slow
 def test_several_threads_look_at_the_costs_of_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """What PyGlove, the trainer and JAX keep while they trace is each thread's own."""
     made = asking.Ahead()

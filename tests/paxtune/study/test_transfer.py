@@ -229,6 +229,7 @@ def _deep() -> list[Any]:
         {'decisions': {'layer': _deep()}},
     ],
 )
+@pytest.mark.fast(4)
 def test_what_no_study_has_exported_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
     with whole(tmp_path) as source, Study.open(None, toy()) as target:
         trial = json.loads(json.dumps(export.content(source.trials[0])))

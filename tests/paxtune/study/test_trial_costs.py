@@ -88,6 +88,7 @@ def test_what_the_device_cannot_hold_is_infeasible_without_a_step(
         assert not by_width[512].is_failed
 
 
+@pytest.mark.slow
 def test_costs_can_be_the_reward(tmp_path: Path) -> None:
     made = widths()
     made.rebind({'search.reward': MetricReward('minimize', 'flops_per_token')})

@@ -77,6 +77,7 @@ def test_what_cannot_be_understood_keeps_nothing(text: str, tmp_path: Path) -> N
     ('done', 'age', 'wanted'),
     [(-1, 0.0, [1, 2, 3, 4, 5, 6]), (3, 0.0, [4, 5, 6]), (-1, GRACE + 1, [6]), (-1, None, [6])],
 )
+@pytest.mark.fast(1)
 def test_a_run_deletes_nothing_that_a_living_job_needs(
     done: int, age: float | None, wanted: list[int], tmp_path: Path
 ) -> None:
@@ -104,6 +105,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], Any]) -> It
         yield
 
 
+@pytest.mark.slow
 def test_a_slow_job_sees_each_checkpoint_once_and_ends_with_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -121,6 +121,7 @@ def test_scalars_that_do_not_fit_are_an_error_and_no_hang(tmp_path: Path, disk: 
         summaries.close()
 
 
+@pytest.mark.slow
 def test_a_file_that_does_not_fit_stays_what_it_was(disk: SmallDisk) -> None:
     path = disk.path / 'trial.json'
     write_json(path, {'state': 'ACTIVE'})

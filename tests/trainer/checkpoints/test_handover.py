@@ -120,6 +120,7 @@ def test_a_run_that_was_taken_over_ends_as_the_undisturbed_one(
     assert digests(first / 'checkpoints') == before
 
 
+@pytest.mark.slow
 def test_what_the_earlier_attempt_does_meanwhile_changes_nothing(
     made: Experiment, undisturbed: Path, tmp_path: Path
 ) -> None:
@@ -135,6 +136,7 @@ def test_what_the_earlier_attempt_does_meanwhile_changes_nothing(
     assert_same(made, second, undisturbed)
 
 
+@pytest.mark.slow
 def test_each_attempt_goes_on_from_the_furthest_of_all_before_it(
     made: Experiment, undisturbed: Path, tmp_path: Path
 ) -> None:
@@ -243,6 +245,7 @@ def _die_after(patch: pytest.MonkeyPatch, owner: Any, name: str, left: list[int]
 
 
 @pytest.mark.parametrize('at', range(5))
+@pytest.mark.fast(6)
 def test_a_checkpoint_that_vanishes_gives_way_to_another(
     at: int, how: str, job: JobPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:

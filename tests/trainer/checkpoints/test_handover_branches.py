@@ -79,6 +79,7 @@ def pause(directory: Path, at: int) -> list[Measurement]:
 # --- Pauses ---
 
 
+@pytest.mark.slow
 def test_a_run_that_was_paused_at_its_rungs_is_the_undisturbed_one(
     whole: Path, undisturbed: dict[int, dict[str, float]], tmp_path: Path
 ) -> None:

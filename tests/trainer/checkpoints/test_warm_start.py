@@ -63,6 +63,7 @@ def state_in(directory: Path, step: int, made: Experiment | None = None) -> Trai
     return jax.device_get(restored.state)
 
 
+@pytest.mark.slow
 def test_a_warm_start_is_a_function_of_the_source(source: Path, tmp_path: Path) -> None:
     for name in 'ab':
         measured(warm(source / 'checkpoints', num_steps=2), tmp_path / name)

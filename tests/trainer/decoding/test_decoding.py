@@ -169,6 +169,7 @@ def test_beams(written: Any, alpha: float, eos_ids: list[int]) -> None:
         np.testing.assert_allclose(decoded.scores_BN[row], scores, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_beam_of_one_is_greedy(written: Any) -> None:
     fields: Any = {'max_decode_steps': STEPS, 'eos_ids': [4]}
     beam = decode(written, BeamSearch(beam_size=1, length_norm_alpha=0.0, **fields), padded())
@@ -208,6 +209,7 @@ def test_without_temperature_samples_are_greedy(written: Any) -> None:
     np.testing.assert_array_equal(sampled.ids_BNT, decode(written, Greedy(STEPS), padded()).ids_BNT)
 
 
+@pytest.mark.slow
 def test_draws_have_the_probabilities_of_the_likely_tokens() -> None:
     probabilities = np.array([0.4, 0.3, 0.2, 0.1])
     logits = jnp.log(jnp.tile(jnp.array(probabilities), (4000, 1)))

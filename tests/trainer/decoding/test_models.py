@@ -81,7 +81,7 @@ def check(decoder: Decoder, output: Any, row: int, logits: Logits, prompt: list[
 
 @pytest.mark.parametrize('decoder', DECODERS, ids=['greedy', 'beam'])
 @pytest.mark.parametrize('model_type', ['causal', 'prefix'])
-@pytest.mark.fast(1)
+@pytest.mark.slow
 def test_language_models(model_type: str, decoder: Decoder) -> None:
     task = language_model(model_type)
     is_prefix = np.arange(4) < np.array(LENGTHS)[:, None]

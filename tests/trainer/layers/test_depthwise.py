@@ -61,6 +61,7 @@ def test_a_new_one_is_the_identity() -> None:
 
 
 @pytest.mark.parametrize('x', [X_BTD, X_BTNH], ids=['features', 'heads'])
+@pytest.mark.fast(1)
 def test_token_by_token_is_the_whole(x: Any) -> None:
     x = x.reshape(2, 8, -1)
     layer = DepthwiseConv1D(4)
@@ -69,6 +70,7 @@ def test_token_by_token_is_the_whole(x: Any) -> None:
     np.testing.assert_allclose(written, apply(layer, variables, x), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_narrow_numbers_stay_narrow() -> None:
     layer, narrow = DepthwiseConv1D(), X_BTD.astype(jnp.bfloat16)
     variables = drawn(init(layer, X_BTD))
@@ -112,7 +114,7 @@ def test_attention_convolves_its_projections(fields: Any) -> None:
 
 
 @pytest.mark.parametrize('lengths', [[5, 2], pytest.param([1, 8], marks=pytest.mark.slow)])
-@pytest.mark.fast(1)
+@pytest.mark.slow
 def test_attention_token_by_token_is_the_whole(lengths: list[int]) -> None:
     layer = convolving(head_dim=4)
     variables = drawn(init(layer, X_BTD))

@@ -108,6 +108,7 @@ def test_packed_pairs_are_as_those_apart() -> None:
     np.testing.assert_allclose(packed, jnp.concatenate(apart, axis=1), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_encoder_may_have_a_table_and_the_decoder_a_head_of_its_own() -> None:
     fields = {'encoder': Stack([block('full')]), 'decoder': Stack([decoder_block()])}
     model = TransformerEncoderDecoder(

@@ -75,7 +75,7 @@ def reference(x: Any, variables: Any, stride: int) -> Any:
         ({'channels': 3, 'expansion': 2.0, 'kernel_size': 5, 'stride': 2}, 6, False),
     ],
 )
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 def test_the_formula(fields: dict[str, Any], hidden: int, is_added: bool) -> None:
     layer = InvertedBottleneck(**fields)
     variables = moved(init(layer, X_BHWC))

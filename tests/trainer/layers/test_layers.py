@@ -319,6 +319,7 @@ def init_or_empty(layer: Layer) -> Any:
 
 @pytest.mark.parametrize(('ratio', 'width'), [(2.0, 16), (2.6, 21), (0.01, 1)])
 @pytest.mark.parametrize('kind', [FeedForward, GatedFeedForward])
+@pytest.mark.fast(2)
 def test_a_feed_forward_layer_is_as_wide_as_its_ratio_says(
     kind: type[FeedForward], ratio: float, width: int
 ) -> None:

@@ -59,7 +59,7 @@ def by_hand(layer: Attention, variables: Any, positions: Positions) -> np.ndarra
     ],
     ids=lambda fields: '-'.join(map(str, fields.values())),
 )
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 def test_each_position_sees_a_window(fields: dict[str, Any]) -> None:
     layer = Attention(2, **fields)
     variables = init(layer, X_BTD)
@@ -71,6 +71,7 @@ def test_each_position_sees_a_window(fields: dict[str, Any]) -> None:
         np.testing.assert_allclose(run(variables, X_BTD, positions), wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_attention_over_all_pairs() -> None:
     keys = jax.random.split(jax.random.key(0), 3)
     q, k, v = (jax.random.normal(key, (2, LENGTH, 2, 4)) for key in keys)
@@ -98,6 +99,7 @@ def test_gradients_are_those_of_attention_over_all_pairs() -> None:
 
 
 @pytest.mark.parametrize('lengths', [[7, 2], [1, 11]])
+@pytest.mark.fast(1)
 def test_token_by_token_is_the_whole(lengths: list[int]) -> None:
     layer = Attention(2, num_kv_heads=1, window=3)
     variables = init(layer, X_BTD)
@@ -105,6 +107,7 @@ def test_token_by_token_is_the_whole(lengths: list[int]) -> None:
     np.testing.assert_allclose(written, apply(layer, variables, X_BTD), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_narrow_numbers_stay_narrow() -> None:
     layer = Attention(2, window=3)
     variables = init(layer, X_BTD)

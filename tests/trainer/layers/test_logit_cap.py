@@ -53,6 +53,7 @@ def test_a_cap_is_where_logits_end() -> None:
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_new_scales_of_features_change_nothing_and_later_ones_do() -> None:
     x = jax.random.normal(jax.random.key(1), (2, 4, 8))
     plain, scaled = Attention(2), Attention(2, per_dim_scale=True)
@@ -71,6 +72,7 @@ def model(**fields: Any) -> TransformerLm:
     return TransformerLm(Embedding(6, 8), Stack([block]), **fields)
 
 
+@pytest.mark.slow
 def test_logits_of_a_model_are_capped() -> None:
     capped = model(logits_cap=0.25)
     variables = init(capped, _IDS)
@@ -83,7 +85,7 @@ def test_logits_of_a_model_are_capped() -> None:
 
 
 @pytest.mark.parametrize('position', [SinusoidalPositions(), LearnedPositions(4)])
-@pytest.mark.fast(1)
+@pytest.mark.slow
 def test_a_model_knows_where_tokens_are(position: Any) -> None:
     made = model(position_embedding=position)
     ids = jnp.array([[3, 3, 3, 3]])

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pytest
 
 from tests.trainer.tiny import experiment
 from trainer.program.program import Program, Values
@@ -34,6 +35,7 @@ def test_averages_of_a_warm_start_begin_at_its_parameters() -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), after.ema_params, wanted)
 
 
+@pytest.mark.slow
 def test_a_step_in_parts_averages_once() -> None:
     states = []
     for parts in (1, 2):

@@ -72,6 +72,7 @@ def unclipped(optimizer: Optimizer, **fields: Any) -> Learner:
     ],
     ids=['adamw', 'adam', 'sgd', 'momentum', 'lion'],
 )
+@pytest.mark.fast(5)
 def test_optimizers_are_optaxs(ours: Optimizer, theirs: optax.GradientTransformation) -> None:
     got, wanted = steps(unclipped(ours)), optax_steps(theirs)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), got, wanted)
@@ -81,6 +82,7 @@ def test_optimizers_are_optaxs(ours: Optimizer, theirs: optax.GradientTransforma
     'name',
     ['adafactor', 'adagrad', 'adamax', 'lamb', 'lion', 'nadam', 'radam', 'rmsprop', 'yogi'],
 )
+@pytest.mark.fast(4)
 def test_any_optimizer_of_optax_takes_traced_learning_rates(name: str) -> None:
     got = steps(unclipped(Optax(name=name)))
     assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(got))

@@ -97,7 +97,7 @@ def test_a_run_that_resumes_writes_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('step', [None, 4])
-@pytest.mark.fast(1)
+@pytest.mark.slow
 def test_a_checkpoint_can_be_decoded_from_afterwards(tmp_path: Path, step: int | None) -> None:
     made = decoding()
     metrics = {m.step: m.metrics for m in run(made, tmp_path)}
@@ -120,6 +120,7 @@ def test_a_checkpoint_that_is_not_there_is_refused(tmp_path: Path) -> None:
         treat_one('decode', bare, tmp_path, lambda step, metrics: None)
 
 
+@pytest.mark.slow
 def test_a_job_decodes_from_each_checkpoint(tmp_path: Path) -> None:
     made = decoding(train__decode_interval_steps=None, train__save_max_to_keep=9)
     list(run(made, tmp_path))

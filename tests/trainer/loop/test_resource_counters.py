@@ -64,6 +64,7 @@ class Clock:
 CLOCK = Clock()
 
 
+@pytest.mark.slow
 def test_seconds_are_those_of_steps_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save = Checkpoints.save
 

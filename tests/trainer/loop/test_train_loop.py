@@ -62,7 +62,7 @@ def test_a_run_measures_at_its_intervals_and_at_its_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize('interval', [1, 2, 3, 5])
 @pytest.mark.parametrize('summary_interval', [1, 4])
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 def test_every_measurement_after_two_steps_has_costs_and_speeds(
     interval: int, summary_interval: int, tmp_path: Path
 ) -> None:
@@ -234,6 +234,7 @@ def test_checkpoints_none_of_which_can_be_read_are_not_written_over(tmp_path: Pa
     assert [p.name for p in (tmp_path / 'checkpoints').iterdir()] == ['2']
 
 
+@pytest.mark.slow
 def test_an_interruption_between_evaluation_and_save_loses_no_metric(tmp_path: Path) -> None:
     made = experiment(num_steps=8, train__save_interval_steps=3, train__summary_interval_steps=4)
     asked = iter([False, True])

@@ -75,7 +75,7 @@ def test_of_a_model_that_is_counted_by_hand() -> None:
     ],
     ids=['sgd', 'momentum', 'adamw', 'ema', 'partly_frozen'],
 )
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 def test_state_bytes_are_those_of_the_state_that_is_trained(learner: Any, copies: Any) -> None:
     made = experiment(task__learner=learner)
     program, values = compiled(made)
@@ -210,6 +210,7 @@ def test_memory_of_a_mesh_that_does_not_fit_cannot_be_asked() -> None:
         memory_cost(experiment(mesh=Mesh(data=7)))
 
 
+@pytest.mark.slow
 def test_a_step_is_timed_with_the_program_that_trains(tmp_path: Path) -> None:
     # A width of its own: other tests share what they compile.
     made = experiment(num_steps=2, task__model__embedding__dims=28)

@@ -113,7 +113,7 @@ EXPERIMENTS = {
 
 
 @pytest.mark.parametrize('name', EXPERIMENTS)
-@pytest.mark.fast(4)
+@pytest.mark.fast(2)
 def test_the_sums_are_the_costs_of_the_model(name: str) -> None:
     make, places = EXPERIMENTS[name]
     made = make()

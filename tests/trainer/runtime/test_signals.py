@@ -63,6 +63,7 @@ def with_input(**fields: Any) -> Experiment:
     return experiment(train_input=SignalInput(batch_size=8, is_training=True, **fields))
 
 
+@pytest.mark.slow
 def test_a_signal_of_an_input_passes_and_what_was_trained_is_kept(tmp_path: Path) -> None:
     got = []
     with pytest.raises(StopTrial, match='enough') as raised:

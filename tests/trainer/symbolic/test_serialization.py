@@ -199,6 +199,7 @@ def test_what_could_not_be_read_is_not_written(value: Any) -> None:
         to_json_text(Tree(anything=value))
 
 
+@pytest.mark.slow
 def test_a_module_of_ours_is_imported_for_its_class() -> None:
     script = """
 import sys

@@ -58,6 +58,7 @@ def test_a_classifier_is_measured_by_examples_of_weight() -> None:
     assert unweighted['accuracy'] == 0.5
 
 
+@pytest.mark.slow
 def test_an_example_may_be_of_several_classes() -> None:
     labels = jnp.array([[1, 1, 0], [0, 0, 0], [1, 0, 0], [0, 1, 1]])
     task = classification(loss=SigmoidCrossEntropy(), metrics=[F1('micro'), Auc()])

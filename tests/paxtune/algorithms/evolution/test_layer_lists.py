@@ -123,7 +123,7 @@ def _moved(one: Any, other: Any, parent: Decisions) -> list[Any]:
         (intv(0, 2), pg.oneof([5, 6, 7]), 1, {5, 6, 7}),
     ],
 )
-@pytest.mark.fast(4)
+@pytest.mark.fast(2)
 def test_only_what_means_the_same_moves(one, other, index, expected):
     first = {'layers[0]': index, 'layers[1]': 0 if isinstance(other, pg.hyper.Choices) else 1}
     assert set(_moved(one, other, first)) == expected

@@ -228,6 +228,7 @@ def test_fields_are_checked(make, message):
     ],
     ids=['range', 'uniform', 'nsga2'],
 )
+@pytest.mark.fast(1)
 def test_the_population_survives_restarts(algorithm: Algorithm):
     """A process of its own, for each suggestion: nothing is known but what is written down."""
     whole = run(algorithm, SPEC, 16)

@@ -198,6 +198,7 @@ def test_eagle_flies_to_the_best():
     assert late > 0.5 * early
 
 
+@pytest.mark.slow
 def test_eagle_goes_on_from_the_last_trial_alone():
     """The swarm is noted: what trials but those in it said before does not matter any more."""
     spec = pg.dna_spec(conditional())

@@ -297,6 +297,7 @@ def test_it_models_one_reward(objectives):
         GPBandit().check_space(pg.dna_spec(BRANIN), objectives)
 
 
+@pytest.mark.slow
 def test_it_refuses_what_is_too_large_to_be_modelled():
     GPBandit().check_space(pg.dna_spec(conditional()), 1)
     many = pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(301)})

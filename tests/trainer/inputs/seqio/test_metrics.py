@@ -62,6 +62,7 @@ def test_scores_are_means_over_examples_and_not_over_padding():
     assert data.score_metrics(scores)['mean_score'] == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_metrics_of_a_mixture_have_the_names_of_their_tasks():
     lengths = {'inputs': 8, 'targets': LENGTH}
     data = maker('paxtune_pairs', lengths=lengths)(batch_size=16, example_ids=True)
@@ -71,6 +72,7 @@ def test_metrics_of_a_mixture_have_the_names_of_their_tasks():
     assert data.score_metrics(scores) == {'paxtune_reversed/mean_score': 2.0}
 
 
+@pytest.mark.slow
 def test_a_part_is_judged_where_only_a_part_is_evaluated():
     some = reversing(eval_num_examples=5)
     assert some.predict_metrics(outputs(some, lambda row: row[row > 0])) == {'exact': 100.0}

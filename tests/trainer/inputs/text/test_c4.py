@@ -103,6 +103,7 @@ def test_only_the_first_documents(shards, prepared):
     assert 10 <= len(from_shards) < c4_data.VALIDATION_DOCUMENTS * 2
 
 
+@pytest.mark.slow
 def test_more_documents_than_there_are(shards, prepared):
     for directory in (shards, prepared):
         everything = input_suite.read_to_end(maker(directory)(batch_size=3))
