@@ -1,16 +1,10 @@
 """What must hold of every component, checked on every component of every experiment."""
 
-import importlib
-import pkgutil
 from collections.abc import Iterator
-from typing import Any
 
 import pyglove as pg
 import pytest
 
-import paxtune
-import search_spaces
-import trainer
 from paxtune.algorithms import (
     CMAES,
     NSGA2,
@@ -54,6 +48,7 @@ from paxtune.simulation.replay_workload import RecordedTrials
 from search_spaces import lm, nas, vision
 from tests.conformance.layer_examples import EXAMPLES, encoder_decoder
 from tests.paxtune import tunables
+from tests.search_spaces.golden import all_components
 from trainer.decoding import BeamSearch, Greedy, Sample
 from trainer.experiment import Experiment
 from trainer.inputs.arrays.arrays import NpzInput
@@ -78,16 +73,20 @@ from trainer.learner import (
     Constant,
     Cycle,
     DecayAtRungs,
+    Elementwise,
     Exponential,
     Learner,
     Lion,
     Noam,
+    NormMetrics,
     Optax,
+    ParameterNorm,
     Piecewise,
     PiecewiseConstant,
     Polynomial,
     Scaled,
     SqrtDecay,
+    TrainOnly,
 )
 from trainer.learner import Linear as LinearDecay
 from trainer.losses import MeanSquaredError, SigmoidCrossEntropy, WeightedLosses
@@ -114,6 +113,7 @@ _MORE = [
     DecayAtRungs(ends=[5, 9], decay_share=0.5),
     DigitsInput(batch_size=2, split='test'),
     Default(),
+    Elementwise(0.5),
     DnaGenerator('pyglove.evolution.neat', {'population_size': 9}),
     Eagle(),
     Exponential(decay_steps=9),
@@ -146,6 +146,7 @@ _MORE = [
     MnasHard('eval/accuracy', 'num_params', 1e6),
     MnasSoft('eval/accuracy', 'num_params', 1e6),
     NnxAdapter(),
+    NormMetrics(parameters=True),
     NpzInput(batch_size=2, path='/data/images.npz'),
     Objectives([MetricReward('maximize', 'eval/accuracy'), MetricReward('minimize', 'num_params')]),
     MixtureInput(
@@ -165,6 +166,7 @@ _MORE = [
     NSGA2(mutation=AnyMutation(weights=[1.0, 2.0, 1.0, 1.0, 1.0])),
     MultiInput(batch_size=2, inputs={'a': DigitsInput(batch_size=2, split='test')}),
     Optax(name='lion', hyperparameters={'b1': 0.9}),
+    ParameterNorm(0.5),
     Piecewise(schedules=[Constant(), SqrtDecay()], boundaries=[5]),
     PiecewiseConstant(boundaries=[5, 9], values=[1.0, 0.5, 0.1]),
     Polynomial(decay_steps=9, power=2.0),
@@ -185,6 +187,7 @@ _MORE = [
     SequenceModelFeatures(),
     SyntheticLmInput(batch_size=2, sequence_length=8, vocab_size=9),
     TextInput(batch_size=2, sequence_length=8, paths=['/data/*.txt']),
+    TrainOnly(['head.*']),
     TunasAbsolute('eval/accuracy', 'num_params', 1e6),
     VizierDesigner('my.designers.Mine', {'seed': 1}),
     WarmStart('/runs/a/checkpoints', [LoadRule('head.*'), LoadRule(r'(a|b).*')], ignore=['c']),
@@ -221,26 +224,13 @@ def instances() -> Iterator[Component]:
     yield from seen.values()
 
 
-def subclasses(cls: type[Any]) -> Iterator[type[Any]]:
-    for child in cls.__subclasses__():
-        yield child
-        yield from subclasses(child)
-
-
 ALL = list(instances())
 IDS = [type(component).__name__ for component in ALL]
 every = pytest.mark.parametrize('component', ALL, ids=IDS)
 
 
 def test_every_component_of_the_packages_is_here() -> None:
-    for package in (trainer, paxtune, search_spaces):
-        for module in pkgutil.walk_packages(package.__path__, f'{package.__name__}.'):
-            importlib.import_module(module.name)
-    ours = {
-        cls
-        for cls in subclasses(Component)
-        if cls.__module__.split('.')[0] in ('trainer', 'paxtune', 'search_spaces')
-    }
+    ours = all_components()
     bases = {cls for cls in ours if any(issubclass(other, cls) for other in ours - {cls})}
     assert not {cls.__name__ for cls in ours - bases} - set(IDS)
 

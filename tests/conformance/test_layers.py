@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.conformance.layer_examples import EXAMPLES, Example
-from tests.conformance.test_components import subclasses
+from tests.search_spaces.golden import all_components
 from trainer import mesh as mesh_lib
 from trainer.layers import Layer, SharedWithPrevious, per_layer, stacked
 from trainer.layers.base import NON_TRAINABLE, PARAMS, ParameterBox, Run, running
@@ -114,7 +114,7 @@ def boxes(name: str) -> list[ParameterBox]:
 
 
 def test_every_layer_of_the_package_is_here() -> None:
-    there = {cls for cls in subclasses(Layer) if cls.__module__.startswith('trainer.')}
+    there = {cls for cls in all_components() if issubclass(cls, Layer)} - {Layer}
     used = {type(example.layer) for example in EXAMPLES.values()}
     used.add(SharedWithPrevious)  # It is no layer by itself: that of 'shared layers' is a stack.
     tested = {base for cls in used for base in cls.__mro__}
