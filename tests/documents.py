@@ -1,4 +1,4 @@
-"""What a document says: its code, its commands, its links, and ways to hold it to them."""
+"""Reads the code, the commands and the links of documents, and checks them."""
 
 import argparse
 import importlib
@@ -35,7 +35,7 @@ class Block(NamedTuple):
 
 
 class Parsed(BaseException):
-    """Raised in place of what a command does, with the flags that it has read, and the rest."""
+    """Raised instead of running a command, with its parsed flags and the rest."""
 
     def __init__(self, flags: argparse.Namespace, rest: list[str]) -> None:
         super().__init__()
@@ -43,24 +43,24 @@ class Parsed(BaseException):
 
 
 def blocks(document: str) -> list[Block]:
-    """The fenced blocks of a document."""
+    """Returns the fenced blocks of a document."""
     found = re.finditer(r'^```(\w+)\n(.*?)^```$', document, re.DOTALL | re.MULTILINE)
     return [Block(m[1], m[2], document[: m.start()].count('\n') + 2) for m in found]
 
 
 def commands(text: str) -> list[list[str]]:
-    """The commands in a shell block, word by word."""
+    """Splits the commands of a shell block into words."""
     lines = text.replace('\\\n', ' ').splitlines()
     return [shlex.split(line, comments=True) for line in lines if line.strip()]
 
 
 def commands_of(document: str) -> list[list[str]]:
-    """All commands in a document."""
+    """Returns all commands of a document."""
     return [each for b in blocks(document) if b.language == 'sh' for each in commands(b.text)]
 
 
 def dead_links(path: Path) -> list[str]:
-    """The links of a document that lead nowhere."""
+    """Returns the links of a document without a target."""
     found = []
     for link in links(path.read_text()):
         name, _, anchor = link.partition('#')
@@ -71,7 +71,7 @@ def dead_links(path: Path) -> list[str]:
 
 
 def parsed(command: list[str], monkeypatch: pytest.MonkeyPatch) -> argparse.Namespace:
-    """The flags of a command, which must be one of ours and take them all. It does nothing else."""
+    """Parses the flags of one of the package's commands, which must know them all; runs nothing."""
     python, m, module, *flags = command
     assert (python, m) == ('python', '-m')
     assert module in _MODULES
@@ -97,14 +97,14 @@ def parsed(command: list[str], monkeypatch: pytest.MonkeyPatch) -> argparse.Name
 
 
 def links(document: str) -> Iterator[str]:
-    """What a document links to, other than on the web."""
+    """Yields the links of a document, except those to the web."""
     for target in re.findall(r'\]\(([^)]+)\)', document):
         if '://' not in target:
             yield target
 
 
 def anchors(document: str) -> set[str]:
-    """What `#…` may name in a document: its headings, as GitHub writes them."""
+    """Returns the anchors of a document: its headings, as GitHub writes them."""
     headings = re.findall(r'^#+ (.*)$', document, re.MULTILINE)
     kept = (re.sub(r'[^\w\- ]', '', heading.lower()) for heading in headings)
     return {heading.replace(' ', '-') for heading in kept}

@@ -1,4 +1,4 @@
-"""The document on parity with Pax names tests that exist; documents that are mentioned exist."""
+"""The documents on parity with Pax name existing tests; mentioned documents exist."""
 
 import re
 import subprocess
@@ -18,7 +18,7 @@ def check(*args: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.sentinel
-def test_each_test_that_is_named_exists() -> None:
+def test_parity_documents_name_existing_tests() -> None:
     done = check()
     assert done.returncode == 0, done.stdout
 
@@ -26,7 +26,7 @@ def test_each_test_that_is_named_exists() -> None:
 _DOCUMENT = """
 | Feature | Here | Test |
 | --- | --- | --- |
-| whole | it is \\| there | `tests/test_parity.py::test_what_is_missing_is_told` |
+| whole | it is \\| there | `tests/test_parity.py::test_parity_reports_problems` |
 | whole | replaced | It cannot happen. |
 | no cell | | It cannot happen. |
 | no test | there | |
@@ -37,10 +37,10 @@ _DOCUMENT = """
 
 | Feature | Imp | Here | Test |
 | --- | --- | --- | --- |
-| must, with a test | M | there | `tests/test_parity.py::test_what_is_missing_is_told` |
+| must, with a test | M | there | `tests/test_parity.py::test_parity_reports_problems` |
 | must, without | M | there | It cannot happen. |
 | must, and is not | M | Not there yet. | It is being built. |
-| must, in part | M | half; not there yet | `tests/test_parity.py::test_what_is_missing_is_told` |
+| must, in part | M | half; not there yet | `tests/test_parity.py::test_parity_reports_problems` |
 | should, without | S | there | It cannot happen. |
 """
 
@@ -55,7 +55,7 @@ _PROBLEMS = [
 ]
 
 
-def test_what_is_missing_is_told(tmp_path: Path) -> None:
+def test_parity_reports_problems(tmp_path: Path) -> None:
     document = tmp_path / 'parity.md'
     document.write_text(_DOCUMENT)
     done = check(document)
@@ -63,7 +63,7 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == [f'parity.md: {problem}' for problem in _PROBLEMS]
 
 
-def test_what_must_be_there_and_is_not_is_listed(tmp_path: Path) -> None:
+def test_parity_lists_missing_required_features(tmp_path: Path) -> None:
     document = tmp_path / 'parity.md'
     lines = [
         line for line in _DOCUMENT.splitlines(keepends=True) if 'must' in line or '---' in line
@@ -80,7 +80,7 @@ def test_what_must_be_there_and_is_not_is_listed(tmp_path: Path) -> None:
     )
 
 
-def test_a_document_without_tests_is_refused(tmp_path: Path) -> None:
+def test_parity_refuses_a_document_without_tests(tmp_path: Path) -> None:
     document = tmp_path / 'parity.md'
     document.write_text('Everything is there.\n')
     done = check(document)

@@ -1,4 +1,4 @@
-"""What docs/performance.md says is so."""
+"""The code, commands and links of docs/performance.md work."""
 
 import os
 import re
@@ -16,11 +16,11 @@ COMMANDS = [words for words in commands_of(DOCUMENT) if words[0] == 'python']
 
 
 @pytest.mark.parametrize('words', COMMANDS, ids=' '.join)
-def test_every_command_takes_its_flags(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_take_their_flags(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     registry.find(parsed(words, monkeypatch).exp, Experiment)
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_exist() -> None:
     assert not dead_links(ROOT / 'docs' / 'performance.md')
 
 

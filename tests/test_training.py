@@ -1,4 +1,4 @@
-"""What docs/training.md says is so."""
+"""The code, commands and links of docs/training.md work."""
 
 import json
 from typing import Any
@@ -18,15 +18,15 @@ COMMANDS = [words for words in commands_of(DOCUMENT) if words[0] == 'python']
 
 
 @pytest.mark.parametrize('words', COMMANDS, ids=' '.join)
-def test_every_command_takes_its_flags(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_take_their_flags(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     registry.find(parsed(words, monkeypatch).exp, Experiment)
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_exist() -> None:
     assert not dead_links(ROOT / 'docs' / 'training.md')
 
 
-def test_every_piece_of_python_runs() -> None:
+def test_python_runs() -> None:
     pieces = [block for block in blocks(DOCUMENT) if block.language == 'python']
     names: dict[str, Any] = {}
     for piece in pieces:
@@ -35,7 +35,7 @@ def test_every_piece_of_python_runs() -> None:
     assert len(names['starts']) == 2
 
 
-def test_what_is_written_of_a_text_is_there() -> None:
+def test_decoded_text_fields_are_documented() -> None:
     (line,) = [block.text for block in blocks(DOCUMENT) if block.language == 'json']
     found = json.loads(line)
     texts = [Text(**text) for text in found['texts']]
@@ -45,7 +45,7 @@ def test_what_is_written_of_a_text_is_there() -> None:
         assert f'`{name}`' in DOCUMENT, name
 
 
-def test_every_mode_and_every_decoder_is_there() -> None:
+def test_modes_and_decoders_are_documented() -> None:
     for mode in main.MODES:
         assert mode in DOCUMENT, mode
     for name, kind in vars(trainer.decoding).items():

@@ -1,12 +1,12 @@
 """Checks docs/pax-parity*.md: no cell of a table is empty, and each test exists and passes.
 
     python tools/check_parity.py             # runs the tests that are named
-    python tools/check_parity.py --collect   # only looks whether they exist
+    python tools/check_parity.py --collect   # only checks that they exist
 
-In a table with the column Test, that column holds tests (`path/to/test_file.py::test_name`) or a
-sentence on why there are none. What must be there (Imp M) has a test, unless it says `Not there`
-under Here; such rows are listed, and those of which something is `not there yet`. Exit codes: 0 all
-is well, 1 something is missing or fails.
+A column Test holds tests (`path/to/test_file.py::test_name`) or a sentence that says why there are
+none. A required feature (Imp M) has a test, unless Here begins with `Not there`. Such rows are
+listed, and so are rows with `not there yet`. Exit codes: 0 for success, 1 for a missing or failing
+test.
 """
 
 import argparse
@@ -45,13 +45,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     flags.add_argument('documents', nargs='*', type=Path, default=DOCUMENTS)
-    flags.add_argument('--collect', action='store_true', help='only look whether the tests exist')
+    flags.add_argument('--collect', action='store_true', help='only check that the tests exist')
     args = flags.parse_args(argv)
     texts = {document.name: document.read_text() for document in args.documents}
     everything = sorted({test for text in texts.values() for test in _TEST.findall(text)})
     gone = dict(missing(everything))
     problems = [f'{name}: {each}' for name, text in texts.items() for each in faults(text, gone)]
-    for line in problems or [line for each in texts.items() for line in told(*each)]:
+    for line in problems or [line for each in texts.items() for line in summary(*each)]:
         print(line)
     if problems:
         return 1
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def faults(text: str, gone: Mapping[str, str]) -> Iterator[str]:
-    """What is wrong with a document, of which `gone` says what is wrong with some tests."""
+    """Yields the problems of a document; `gone` maps missing tests to their problems."""
     named = sorted({*_TEST.findall(text)})
     yield from incomplete(rows(text.splitlines()))
     yield from dict.fromkeys(gone[test] for test in named if test in gone)
@@ -67,8 +67,8 @@ def faults(text: str, gone: Mapping[str, str]) -> Iterator[str]:
         yield 'no test is named'
 
 
-def told(name: str, text: str) -> Iterator[str]:
-    """What is to be said of a document in which nothing is wrong."""
+def summary(name: str, text: str) -> Iterator[str]:
+    """Summarizes a document without problems."""
     yield f'{name}: all of its {len({*_TEST.findall(text)})} tests exist'
     for row in filter(_is_must, rows(text.splitlines())):
         feature, here = next(iter(row.cells.values())), row.cells.get('Here', '')
@@ -78,7 +78,7 @@ def told(name: str, text: str) -> Iterator[str]:
 
 
 def rows(lines: Sequence[str]) -> Iterator[Row]:
-    """The rows of all tables."""
+    """Yields the rows of all tables."""
     headings: list[str] | None = None
     for number, line in enumerate(lines, start=1):
         if not line.startswith('|'):
@@ -92,7 +92,7 @@ def rows(lines: Sequence[str]) -> Iterator[Row]:
 
 
 def incomplete(found: Iterable[Row]) -> Iterator[str]:
-    """What is wrong with rows of tables."""
+    """Yields the problems of rows."""
     for row in found:
         for heading, cell in row.cells.items():
             if not cell:
@@ -110,17 +110,17 @@ def _is_must(row: Row) -> bool:
 
 
 def _is_absent(row: Row) -> bool:
-    """Whether a row says that something is not there that must be."""
+    """Returns True if a required feature is missing."""
     return _is_must(row) and row.cells.get('Here', '').startswith('Not there')
 
 
 def _is_answer(cell: str) -> bool:
-    """Whether a cell names a test or is a sentence; empty cells are told of elsewhere."""
+    """Returns True if a cell names a test, is a sentence, or is empty."""
     return not cell or bool(_TEST.search(cell)) or (' ' in cell and cell.endswith('.'))
 
 
 def missing(named: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The tests that do not exist, each with what is wrong."""
+    """Yields the tests that do not exist, each with its problem."""
     file_of = {test: test.partition('::')[0] for test in named}
     for test, file in file_of.items():
         if not (ROOT / file).is_file():
@@ -128,7 +128,7 @@ def missing(named: Sequence[str]) -> Iterator[tuple[str, str]]:
     there = sorted({file for file in file_of.values() if (ROOT / file).is_file()})
     if not there:
         return
-    # Without the options of pyproject.toml: the doctests of other modules are not wanted.
+    # The options of pyproject.toml would add the doctests of other modules.
     done = _pytest('--collect-only', '-q', '-o', 'addopts=--import-mode=importlib', *there)
     if done.returncode:
         reason = f'the tests cannot be collected:\n{done.stdout}{done.stderr}'
@@ -142,10 +142,10 @@ def missing(named: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def run(named: Sequence[str]) -> int:
-    """Runs tests, and lists those that fail. Returns the exit code."""
+    """Runs tests and returns the exit code."""
     spread = ['-n', 'logical', '--maxprocesses=8', '--dist=loadfile']
     workers = spread if importlib.util.find_spec('xdist') else []
-    # Where this is set, a test that is skipped has failed (tests/conftest.py).
+    # With CI set, a skipped test fails (tests/conftest.py).
     environment = {**os.environ, 'CI': 'true'}
     command = [sys.executable, '-m', 'pytest', *_ALL, '-q', *workers, *named]
     return 1 if subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode else 0
