@@ -1,4 +1,4 @@
-"""How much less compute policies need than full runs, for a result that is as good.
+"""How much less compute schedulers need than full runs, for a result that is as good.
 
     python benchmarks/early_stopping.py --check
 
@@ -6,25 +6,25 @@ Part 1, in paxtune's simulator: eight tables of TaskSet (`benchmarks/search/tabl
 `--data_dir`. The public finds them in the repository of DPL,
 https://github.com/releaunifreiburg/DPL, as <data_dir>/taskset/FixedTextRNNClassification_*.npz with
 `hp_names`, `hp` [1000, 8] and `valid_loss` [1000, 51]; what is not there is left out, and a line
-says so. Trials are drawn at random, the same ones for every policy, 100 seeds, one worker. Compute
-is counted in evaluations: a full trial is trained for 51, one that diverges until it does.
+says so. Trials are drawn at random, the same ones for every scheduler, 100 seeds, one worker.
+Compute is counted in evaluations: a full trial is trained for 51, one that diverges until it does.
 
 The target of a table is the median over the seeds of the best of 64 full trials. A run ends when a
 trial that was trained to its end is as good; it may begin as many trials as it needs, until all
-1,000 rows are used. What a policy saves is the median over seeds of the compute that full runs need
-by the median of what it needs itself; over tables, the geometric mean. A run that never gets there,
-because the policy ended all rows that are as good, counts as having trained all rows to their ends;
-how many did get there stands beside it. Intervals hold 95 % of what comes of
-drawing seeds and tables again.
+1,000 rows are used. The saving of a scheduler is the median over seeds of the compute of full runs
+by the median of its own; over tables, the geometric mean. A run that never gets there, because the
+scheduler ended all rows that are as good, counts as having trained all rows to their ends; the
+share of runs that got there stands beside it. Intervals hold 95 % of what comes of drawing seeds
+and tables again.
 
 Beside that: what 64 trials cost by full runs, and their normalized regret, (best - best of the
 table) / (median of the table - best of the table), both in the mean.
 
 Goals: ASHA needs 3.5 times less than full runs, promoting ASHA 4.5 times, the median rule 1.4.
 
-Part 2, with `--real`: `lm.StdlibTunable` is really trained, the same trials without a policy, with
-ASHA, and with promoting ASHA, one after another in --work_dir. Steps, the best reward, and how well
-the rungs told the ends are told as they come out.
+Part 2, with `--real`: `lm.StdlibTunable` is really trained, the same trials without a scheduler,
+with ASHA, and with promoting ASHA, one after another in --work_dir. It prints the steps, the best
+reward, and the rank correlations at the rungs.
 
 `--quick` has 2 tables and 8 seeds; `--check` exits with 1 where a goal is missed.
 """
@@ -56,37 +56,37 @@ from paxtune.schedulers import (
     CurveExtrapolation,
     Hyperband,
     MedianStopping,
-    Policy,
     PromotingAsha,
+    Scheduler,
 )
-from paxtune.schedulers.rungs import first_rung
+from paxtune.schedulers.rungs import default_min_resource
 from paxtune.simulation.files import read
 from paxtune.simulation.simulator import simulate
 
 ROOT = Path(__file__).parents[1]
 TRIALS, SEEDS = 64, 100
 FULL = 'full'
-LOWEST = first_rung(range(1, 52), 51)
-"""What `--policy=asha` would choose for 51 evaluations: the second one."""
+LOWEST = default_min_resource(range(1, 52), 51)
+"""What `--scheduler=asha` would choose for 51 evaluations: the second one."""
 GOALS = {'asha': 3.5, 'promoting_asha': 4.5, 'median': 1.4}
 _REPLICATES = 2000
 _SUGGESTIONS: dict[tuple[int, int], Suggestion] = {}
 
 
-def policies() -> dict[str, Policy | None]:
+def schedulers() -> dict[str, Scheduler | None]:
     """What is compared, by name."""
     return {
         FULL: None,
         'median': MedianStopping(),
-        'asha': Asha(min_budget=LOWEST),
-        'promoting_asha': PromotingAsha(min_budget=LOWEST),
-        'hyperband': Hyperband(min_budget=LOWEST),
+        'asha': Asha(min_resource=LOWEST),
+        'promoting_asha': PromotingAsha(min_resource=LOWEST),
+        'hyperband': Hyperband(min_resource=LOWEST),
         'extrapolation': CurveExtrapolation(),
     }
 
 
 class Remembered(RandomSearch):
-    """Random search that draws the trials of a seed once: all policies are given the same."""
+    """Random search that draws the trials of a seed once: all schedulers are given the same."""
 
     def suggest(self, context: SuggestionContext) -> Suggestion:
         key = context.seed, context.number
@@ -97,7 +97,7 @@ class Remembered(RandomSearch):
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What a policy did on a table, a value for each seed.
+    """What a scheduler did on a table, a value for each seed.
 
     Attributes:
         needed: the compute until a trial was as good as the target; that of all rows in full where
@@ -116,7 +116,7 @@ class Found:
 
 
 def of_table(file: Path, seeds: int, names: Sequence[str]) -> dict[str, Found]:
-    """What the policies did on one table."""
+    """What the schedulers did on one table."""
     table = read(str(file), 'valid_loss', 'minimize')
     _SUGGESTIONS.clear()  # They are of another table's space.
     run = functools.partial(simulate, table, algorithm=Remembered())
@@ -125,10 +125,10 @@ def of_table(file: Path, seeds: int, names: Sequence[str]) -> dict[str, Found]:
     everything = sum(row.steps for row in table.rows)
     found = {}
     for name in names:
-        policy, began = policies()[name], time.process_time()
-        short = [run(policy, num_trials=TRIALS, seed=seed) for seed in range(seeds)]
+        scheduler, began = schedulers()[name], time.process_time()
+        short = [run(scheduler, num_trials=TRIALS, seed=seed) for seed in range(seeds)]
         long = [
-            run(policy, num_trials=len(table.rows), seed=seed, target=target)
+            run(scheduler, num_trials=len(table.rows), seed=seed, target=target)
             for seed in range(seeds)
         ]
         needed = [each.compute_to(target) for each in long]
@@ -143,11 +143,11 @@ def of_table(file: Path, seeds: int, names: Sequence[str]) -> dict[str, Found]:
 
 
 def saving(found: Mapping[str, Mapping[str, Found]], name: str) -> tuple[float, float, float]:
-    """By how much a policy's runs need less than full ones, and the interval around it.
+    """By how much a scheduler's runs need less than full ones, and the interval around it.
 
     Args:
-        found: by table and policy.
-        name: of the policy.
+        found: by table and scheduler.
+        name: of the scheduler.
     """
     pairs = [
         np.array([of[FULL].needed, of[name].needed], float) for of in found.values() if name in of
@@ -175,7 +175,9 @@ def show(found: Mapping[str, Mapping[str, Found]], names: Sequence[str]) -> dict
         cells = [f'{ratio:.2f} ({share:.0%})' for ratio, share in zip(ratios, reached, strict=True)]
         print(f'{table:34}' + ''.join(f'{each:>16}' for each in cells))
     print('in brackets: the share of the runs that reached the target\n')
-    print(f'{"policy":16}{"times less":>24}{"64 trials: compute":>22}{"regret":>10}{"CPU s":>10}')
+    print(
+        f'{"scheduler":16}{"times less":>24}{"64 trials: compute":>22}{"regret":>10}{"CPU s":>10}'
+    )
     savings = {}
     for name in names:
         value, low, high = saving(found, name)
@@ -191,16 +193,16 @@ def show(found: Mapping[str, Mapping[str, Found]], names: Sequence[str]) -> dict
 
 
 def simulated(args: argparse.Namespace) -> dict[str, float]:
-    """Part 1. Returns the savings by policy; nothing where there are no tables."""
+    """Part 1. Returns the savings by scheduler; nothing where there are no tables."""
     for name in tables.missing(args.data_dir):
         print(f'left out: {name}, which is not in {args.data_dir / "taskset"}')
     there = [name for name in tables.NAMES if name not in tables.missing(args.data_dir)]
     there, seeds = (there[2:4], 8) if args.quick else (there, SEEDS)
-    names = list(policies())
+    names = list(schedulers())
     if args.only:
         names = [FULL, *(name for name in args.only.split(',') if name != FULL)]
-        if unknown := sorted({*names} - {*policies()}):
-            sys.exit(f'not there: {", ".join(unknown)}; there are {", ".join(policies())}')
+        if unknown := sorted({*names} - {*schedulers()}):
+            sys.exit(f'not there: {", ".join(unknown)}; there are {", ".join(schedulers())}')
     if not there:
         return {}
     files = [tables.path(args.data_dir, name) for name in there]
@@ -221,16 +223,16 @@ def real(args: argparse.Namespace) -> dict[str, float]:
     lowest = every * (1 if args.quick else 2)
     asked = {
         FULL: 'none',
-        'asha': f'Asha(min_budget={lowest})',
-        'promoting_asha': f'PromotingAsha(min_budget={lowest})',
+        'asha': f'Asha(min_resource={lowest})',
+        'promoting_asha': f'PromotingAsha(min_resource={lowest})',
     }
     result: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for name, policy in asked.items():
+        for name, scheduler in asked.items():
             directory = (args.work_dir or Path(scratch)).resolve() / name
             began = time.perf_counter()
-            _search(directory, policy, trials, steps, every)
-            told = _read(directory, Asha(min_budget=lowest))
+            _search(directory, scheduler, trials, steps, every)
+            told = _read(directory, Asha(min_resource=lowest))
             minutes = (time.perf_counter() - began) / 60
             print(
                 f'{name}: {told["steps"]:.0f} steps, best {told["best"]:.5f}, '
@@ -249,39 +251,39 @@ def real(args: argparse.Namespace) -> dict[str, float]:
     return result
 
 
-def _search(directory: Path, policy: str, trials: int, steps: int, every: int) -> None:
+def _search(directory: Path, scheduler: str, trials: int, steps: int, every: int) -> None:
     command = [
         *[sys.executable, '-m', 'paxtune.search', '--exp=lm.StdlibTunable'],
-        *[f'--policy={policy}', f'--num_trials={trials}', '--algorithm=random_search'],
+        *[f'--scheduler={scheduler}', f'--num_trials={trials}', '--algorithm=random_search'],
         *[f'--job_log_dir={directory}', '--set', f'train.num_train_steps={steps}'],
         f'train.eval_interval_steps={every}',
     ]
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
 
-def _read(directory: Path, rungs_of: Policy) -> dict[str, Any]:
+def _read(directory: Path, rungs_of: Scheduler) -> dict[str, Any]:
     """What came of a study.
 
     Args:
         directory: of the study.
-        rungs_of: whose rungs are looked at, where the study had no policy.
+        rungs_of: whose rungs are looked at, where the study had no scheduler.
     """
     import paxtune
     from paxtune.schedulers.rung_report import rung_report, warning
     from paxtune.study.scheduling import Advancing
 
     with paxtune.load_study(str(directory)) as study:
-        policy = study.search.policy or rungs_of
+        scheduler = study.search.scheduler or rungs_of
         best = study.best
         assert best is not None and best.reward is not None
-        rungs = rung_report(Advancing(study, policy).curves(study.trials), policy)
+        rungs = rung_report(Advancing(study, scheduler).curves(study.trials), scheduler)
         return {
             'steps': float(sum(max((m.step for m in t.measurements), default=0)
                                for t in study.trials)),
             'best': best.reward,
             'completed': len(study.candidates),
             'rungs': rungs,
-            'warning': warning(rungs, policy.unit),
+            'warning': warning(rungs, scheduler.unit),
         }  # fmt: skip
 
 
@@ -292,7 +294,7 @@ def main() -> int:
     flags.add_argument('--quick', action='store_true')
     flags.add_argument('--check', action='store_true')
     flags.add_argument('--data_dir', type=Path, default=ROOT.parent / 'shared' / 'data')
-    flags.add_argument('--only', help='policies, with commas between them')
+    flags.add_argument('--only', help='schedulers, with commas between them')
     flags.add_argument('--real', action='store_true', help='part 2, instead of part 1')
     flags.add_argument('--work_dir', type=Path, help='where --real keeps its studies')
     args = flags.parse_args()

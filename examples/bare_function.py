@@ -66,7 +66,7 @@ def search(num_trials: int, num_epochs: int = 30, job_log_dir: str | None = None
         space=SPACE,
         num_trials=num_trials,
         reward=MetricReward('minimize', 'error'),
-        policy=MedianStopping(warmup_steps=3),
+        scheduler=MedianStopping(warmup_steps=3),
         job_log_dir=job_log_dir,
     )
 

@@ -82,7 +82,7 @@ def Architectures() -> Tunable:
                 BITS_PER_BYTE,
                 num_trials=NUM_TRIALS,
                 algorithm=RegularizedEvolution(population_size=16, tournament_size=5),
-                policy=MedianStopping(warmup_steps=80, min_trials=8),
+                scheduler=MedianStopping(warmup_steps=80, min_trials=8),
                 limits=[Limit('num_params', at_most=BASELINE_PARAMS)],
             ),
         }

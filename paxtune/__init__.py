@@ -50,13 +50,13 @@ with epy.lazy_api_imports(globals()):
     from paxtune.running.callbacks import Callback as Callback
     from paxtune.running.progress import Progress as Progress
     from paxtune.schedulers import Asha as Asha
-    from paxtune.schedulers import ByRank as ByRank
-    from paxtune.schedulers import ByValue as ByValue
     from paxtune.schedulers import CurveExtrapolation as CurveExtrapolation
     from paxtune.schedulers import Hyperband as Hyperband
     from paxtune.schedulers import MedianStopping as MedianStopping
     from paxtune.schedulers import PopulationBasedTraining as PopulationBasedTraining
     from paxtune.schedulers import PromotingAsha as PromotingAsha
+    from paxtune.schedulers import RankStopping as RankStopping
+    from paxtune.schedulers import ThresholdStopping as ThresholdStopping
     from paxtune.search_space.constraints import Constraint as Constraint
     from paxtune.search_space.constraints import Infeasible as Infeasible
     from paxtune.search_space.constraints import Requires as Requires

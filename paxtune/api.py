@@ -20,7 +20,7 @@ from paxtune.running.callbacks import Callback
 from paxtune.running.launch import Workers
 from paxtune.running.runners import ExperimentRunner, FunctionRunner, Runner, parts_of
 from paxtune.running.tuner import Tuner
-from paxtune.schedulers import Policy
+from paxtune.schedulers import Scheduler
 from paxtune.search_space.space import Space
 from paxtune.service.address import Service
 from paxtune.service.remote_store import RemoteStore
@@ -54,7 +54,7 @@ def tune(
     job_log_dir: PathLike | None = None,
     reward: Reward | Objectives | Literal['minimize', 'maximize'] | None = None,
     algorithm: Algorithm | None = None,
-    policy: Policy | None = None,
+    scheduler: Scheduler | None = None,
     seed: int | None = None,
     workers: int | Workers | None = None,
     service: Service | None = None,
@@ -82,7 +82,7 @@ def tune(
             then.
         reward: for a function, 'minimize' and 'maximize' mean the number that it returns.
         algorithm: what proposes trials; chosen by the space, by default.
-        policy: what ends trials early.
+        scheduler: what ends trials early.
         seed: what the algorithm draws from.
         callbacks: what listens, such as `paxtune.Progress()`.
         prior_studies: directories of studies that the algorithm learns from, as they are when this
@@ -119,7 +119,7 @@ def tune(
         'reward': reward,
         'num_trials': num_trials,
         'algorithm': algorithm,
-        'policy': policy,
+        'scheduler': scheduler,
         'seed': seed,
     }
     changes = search | {name: value for name, value in changes.items() if value is not None}

@@ -112,7 +112,8 @@ def _flags() -> 'argparse.ArgumentParser':
         '--algorithm', help="default, gp_bandit, random_search, …, or 'GPBandit(num_initial=8)'"
     )
     flags.add_argument(
-        '--policy', help="how far trials are trained: none, median, asha, 'Asha(min_budget=10)'"
+        '--scheduler',
+        help="how far trials are trained: none, median, asha, 'Asha(min_resource=10)'",
     )
     flags.add_argument('--seed', type=int, help='what the algorithm draws from')
     flags.add_argument(
@@ -192,8 +193,8 @@ def tunable_for(args: 'argparse.Namespace') -> 'Tunable':
     tunable = overrides.override(tunable, changes)
     if args.algorithm is not None:
         tunable = _with_algorithm(tunable, args.algorithm)
-    if args.policy is not None:
-        tunable = _with_policy(tunable, args.policy)
+    if args.scheduler is not None:
+        tunable = _with_scheduler(tunable, args.scheduler)
     tunable = _with_seeds(tunable, base, args)
     _check_metrics(tunable)
     return tunable
@@ -221,9 +222,9 @@ def algorithm_names() -> dict[str, str]:
     return {name: kind.__name__ for name, kind in _classes('algorithm').items()}
 
 
-def policy_names() -> dict[str, str]:
-    """The classes of paxtune's policies by what --policy calls them; `none` is not among them."""
-    return {name: kind.__name__ for name, kind in _classes('policy').items()}
+def scheduler_names() -> dict[str, str]:
+    """The classes of paxtune's schedulers by their names in --scheduler, without `none`."""
+    return {name: kind.__name__ for name, kind in _classes('scheduler').items()}
 
 
 def _classes(part: str) -> 'dict[str, type[pg.Object]]':
@@ -233,7 +234,7 @@ def _classes(part: str) -> 'dict[str, type[pg.Object]]':
 
     if part == 'algorithm':
         return classes_by_name(algorithms, algorithms.Algorithm)
-    return classes_by_name(schedulers, schedulers.Policy)
+    return classes_by_name(schedulers, schedulers.Scheduler)
 
 
 def _with_algorithm(tunable: 'Tunable', text: str) -> 'Tunable':
@@ -249,25 +250,25 @@ def _with_algorithm(tunable: 'Tunable', text: str) -> 'Tunable':
     return tunable
 
 
-def _with_policy(tunable: 'Tunable', text: str) -> 'Tunable':
-    """The experiment with the policy of --policy, or without any."""
+def _with_scheduler(tunable: 'Tunable', text: str) -> 'Tunable':
+    """The experiment with the scheduler of --scheduler, or without any."""
     from trainer.symbolic import overrides
 
     if text == 'none':
-        return overrides.override(tunable, ['search.policy=null'])
-    return _with_part(tunable, 'policy', text, _first_rung(tunable))
+        return overrides.override(tunable, ['search.scheduler=null'])
+    return _with_part(tunable, 'scheduler', text, _first_rung(tunable))
 
 
 def _first_rung(tunable: 'Tunable') -> 'dict[str, float]':
-    """The lowest rung of a policy that is only named, where the experiment says how long it is."""
-    from paxtune.schedulers.rungs import first_rung
+    """The default of `min_resource`, if the experiment determines its number of steps."""
+    from paxtune.schedulers.rungs import default_min_resource
 
     steps, every = (
         tunable.sym_get(f'train.{name}') for name in ('num_train_steps', 'eval_interval_steps')
     )
     if not isinstance(steps, int) or not isinstance(every, int):
         return {}
-    return {'min_budget': first_rung([*range(every, steps, every), steps], steps)}
+    return {'min_resource': default_min_resource([*range(every, steps, every), steps], steps)}
 
 
 def _with_part(

@@ -1,13 +1,13 @@
-"""Compares policies on recorded learning curves, without any training.
+"""Compares schedulers on recorded learning curves, without any training.
 
     python -m paxtune.studies curves runs/lm.StdlibTunable --out=curves.json
-    python -m paxtune.simulate --table=curves.json --policy=none,asha,median --workers=8
+    python -m paxtune.simulate --table=curves.json --scheduler=none,asha,median --workers=8
 
-runs studies in a simulator, with simulated workers and a simulated clock: the same policies and
+runs studies in a simulator, with simulated workers and a simulated clock: the same schedulers and
 algorithms, on what was recorded. A table may also be an .npz file with the arrays hp_names [d],
 hp [n, d] and a metric [n, t], such as those of TaskSet; then --metric and --goal say what is good.
 
-    python -m paxtune.simulate --table=curves.json --policy=promoting_asha --workers=3 \\
+    python -m paxtune.simulate --table=curves.json --scheduler=promoting_asha --workers=3 \\
         --processes --job_log_dir=runs/tried
 
 runs one study with real processes, records and checkpoints, in which only the training is read from
@@ -28,7 +28,7 @@ from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
     from paxtune.algorithms import Algorithm
-    from paxtune.schedulers import Policy
+    from paxtune.schedulers import Scheduler
     from paxtune.simulation.table import CurveTable
     from trainer.symbolic.component import Component
 
@@ -52,14 +52,14 @@ def main(argv: Sequence[str] | None) -> int:
 
     table = read(args.table, args.metric, args.goal)
     algorithm = _algorithm(args.algorithm, table)
-    policies = {name: _policy(name, table) for name in _split(args.policy)}
+    schedulers = {name: _scheduler(name, table) for name in _split(args.scheduler)}
     num_trials = args.num_trials or min(64, len(table.rows))
     if args.processes:
-        return _run(args, table, policies, algorithm, num_trials, argv)
+        return _run(args, table, schedulers, algorithm, num_trials, argv)
     workers, seeds = args.workers or 1, args.seeds or _SEEDS
     found = compare(
         table,
-        policies,
+        schedulers,
         algorithm,
         num_trials=num_trials,
         workers=workers,
@@ -84,14 +84,16 @@ def _require_one_way(args: argparse.Namespace) -> None:
         raise UserError('--processes writes a study: say where, --job_log_dir=DIR')
     if args.seeds is not None:
         raise UserError('--processes runs one study: give --seed=N in place of --seeds')
-    if len(policies := _split(args.policy)) > 1:
-        raise UserError(f'--processes runs one study: choose one --policy of {", ".join(policies)}')
+    if len(schedulers := _split(args.scheduler)) > 1:
+        raise UserError(
+            f'--processes runs one study: choose one --scheduler of {", ".join(schedulers)}'
+        )
 
 
 def _run(
     args: argparse.Namespace,
     table: 'CurveTable',
-    policies: 'Mapping[str, Policy | None]',
+    schedulers: 'Mapping[str, Scheduler | None]',
     algorithm: 'Algorithm',
     num_trials: int,
     argv: Sequence[str] | None,
@@ -101,9 +103,9 @@ def _run(
     from paxtune.simulation.replay_workload import RecordedTrials
     from paxtune.simulation.simulator import require_rows
 
-    (policy,) = policies.values()
-    require_rows(table, policy, num_trials)
-    search = Search(table.reward, num_trials, algorithm, policy, seed=args.seed or 0)
+    (scheduler,) = schedulers.values()
+    require_rows(table, scheduler, num_trials)
+    search = Search(table.reward, num_trials, algorithm, scheduler, seed=args.seed or 0)
     what = RecordedTrials.of(args.table, search, args.metric, args.goal, args.speedup)
     again = shlex.join(['python', '-m', 'paxtune.simulate', *command.given(argv)])
 
@@ -118,11 +120,11 @@ def _flags() -> argparse.ArgumentParser:
         '--table', required=True, metavar='FILE', help='what studies curves wrote, or .npz'
     )
     flags.add_argument(
-        '--policy',
+        '--scheduler',
         default='none,asha,promoting_asha,median_stopping',
-        metavar='POLICY,…',
-        help="which to compare: none, asha, median_stopping, 'Asha(min_budget=3)', …; one that is "
-        'only named has its lowest rung at a 27th of the longest trial',
+        metavar='SCHEDULER,…',
+        help="to compare: none, asha, median_stopping, 'Asha(min_resource=3)', …; the lowest rung "
+        'is a 27th of the longest trial by default',
     )
     flags.add_argument('--algorithm', default='random_search', help='as in a search')
     flags.add_argument(
@@ -134,7 +136,7 @@ def _flags() -> argparse.ArgumentParser:
         help='in each run; 64 by default, or as many as there are',
     )
     flags.add_argument(
-        '--seeds', type=positive_int, help=f'runs of each policy; {_SEEDS} by default'
+        '--seeds', type=positive_int, help=f'runs of each scheduler; {_SEEDS} by default'
     )
     flags.add_argument('--metric', help='of an .npz file: the array that is the reward')
     flags.add_argument('--goal', choices=('minimize', 'maximize'), help='of an .npz file')
@@ -166,8 +168,8 @@ def _split(text: str) -> list[str]:
     """What commas outside of brackets divide.
 
     Example:
-        >>> _split('none,Asha(min_budget=3, reduction_factor=4), median')
-        ['none', 'Asha(min_budget=3, reduction_factor=4)', 'median']
+        >>> _split('none,Asha(min_resource=3, reduction_factor=4), median')
+        ['none', 'Asha(min_resource=3, reduction_factor=4)', 'median']
     """
     parts, depth = [''], 0
     for letter in text:
@@ -179,19 +181,21 @@ def _split(text: str) -> list[str]:
     return list(dict.fromkeys(part.strip() for part in parts))
 
 
-def _policy(text: str, table: 'CurveTable') -> 'Policy | None':
-    """The policy of that name, its lowest rung chosen by the table; None for 'none'."""
-    from paxtune import schedulers as policies
+def _scheduler(text: str, table: 'CurveTable') -> 'Scheduler | None':
+    """The scheduler of that name, its lowest rung chosen by the table; None for 'none'."""
+    from paxtune import schedulers as schedulers
     from paxtune.config.named_components import classes_by_name, spelled
-    from paxtune.schedulers.rungs import first_rung
+    from paxtune.schedulers.rungs import default_min_resource
 
     if text == 'none':
         return None
-    classes = classes_by_name(policies, policies.Policy)
+    classes = classes_by_name(schedulers, schedulers.Scheduler)
     longest = max(row.steps for row in table.rows)
-    steps = (step for row in table.rows for step in row.spent['steps'])
-    known = {'min_budget': first_rung(steps, longest)}
-    return _component('--policy', spelled('--policy', text, classes, known), policies.Policy)
+    steps = (step for row in table.rows for step in row.resources['steps'])
+    known = {'min_resource': default_min_resource(steps, longest)}
+    return _component(
+        '--scheduler', spelled('--scheduler', text, classes, known), schedulers.Scheduler
+    )
 
 
 def _algorithm(text: str, table: 'CurveTable') -> 'Algorithm':

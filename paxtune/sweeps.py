@@ -64,7 +64,7 @@ def parameter_sweep(
 def _searched(experiment: Experiment, search: dict[str, Any]) -> Tunable:
     """The experiment with a search over all of its space."""
     everything = Grid(points_per_range=None)
-    changes = {'algorithm': everything, 'policy': None, 'num_trials': None} | search
+    changes = {'algorithm': everything, 'scheduler': None, 'num_trials': None} | search
     if isinstance(experiment, Tunable):
         kept = dict(experiment.search.clone(deep=True).sym_init_args)
         return experiment.clone(deep=True, override={'search': Search(**(kept | changes))})

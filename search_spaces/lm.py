@@ -63,7 +63,7 @@ def StdlibTunable() -> Tunable:
             save_max_to_keep=1,
             summary_interval_steps=10,
         ),
-        search=Search(reward=BITS_PER_BYTE, num_trials=16, policy=MedianStopping(min_trials=4)),
+        search=Search(reward=BITS_PER_BYTE, num_trials=16, scheduler=MedianStopping(min_trials=4)),
         smoke={
             'task.model.embedding.dims': 16,
             'train_input.batch_size': 4,
@@ -150,6 +150,6 @@ def C4Tunable() -> Tunable:
         search=Search(
             reward=BITS_PER_BYTE,
             num_trials=64,
-            policy=MedianStopping(warmup_steps=2000, min_trials=5),
+            scheduler=MedianStopping(warmup_steps=2000, min_trials=5),
         ),
     )

@@ -87,6 +87,6 @@ def LmCloudSpmdTestTunable() -> Tunable:
         search=Search(
             reward=MetricReward(goal='minimize', metric='eval/log_pplx'),
             num_trials=8,
-            policy=MedianStopping(min_trials=4),
+            scheduler=MedianStopping(min_trials=4),
         ),
     )

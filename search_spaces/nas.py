@@ -161,7 +161,7 @@ def _evolution(num_trials: int, population_size: int, tournament_size: int) -> S
         reward=BITS_PER_BYTE,
         num_trials=num_trials,
         algorithm=RegularizedEvolution(population_size, tournament_size),
-        policy=MedianStopping(min_trials=4),
+        scheduler=MedianStopping(min_trials=4),
         limits=[Limit('num_params', at_most=BASELINE_PARAMS)],
     )
 

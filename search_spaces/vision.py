@@ -157,7 +157,7 @@ def _search() -> Search:
     return Search(
         reward=MetricReward(goal='maximize', metric='test/accuracy'),
         num_trials=16,
-        policy=MedianStopping(min_trials=4),
+        scheduler=MedianStopping(min_trials=4),
     )
 
 

@@ -18,7 +18,7 @@ from examples.tunable_lm import Tiny
 from paxtune import search, serve, studies
 from paxtune.algorithms import Algorithm
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers import Policy
+from paxtune.schedulers import Scheduler
 from paxtune.service.monitoring import Metrics
 from tests.documents import ROOT, blocks, commands_of, dead_links, links, parsed
 from trainer import command
@@ -105,7 +105,7 @@ def public(base: type) -> list[str]:
     return [each.__name__ for each in found if isinstance(each, type) and issubclass(each, base)]
 
 
-@pytest.mark.parametrize('base', [Reward, Policy, paxtune.LastStep.__base__])
+@pytest.mark.parametrize('base', [Reward, Scheduler, paxtune.LastStep.__base__])
 def test_guide_names_every_reward_scheduler_and_aggregator(base: type) -> None:
     names = public(base)
     assert len(names) > 2
@@ -141,7 +141,7 @@ def test_guide_names_every_algorithm_flag_function_and_field_of_a_search() -> No
     for name, cls in names.items():
         # Those that take another's path stand there with one.
         assert f'| `{name}` |' in ALL or f"| `'{cls}(" in ALL, name
-    assert set(search.policy_names().values()) == set(public(Policy))
+    assert set(search.scheduler_names().values()) == set(public(Scheduler))
     for flag in flags_of(search._flags()) - flags_of(command.parser('')):
         assert flag in ALL, flag
     for name in _FUNCTIONS:

@@ -18,8 +18,8 @@ def classes_by_name(module: ModuleType, base: type) -> dict[str, type[pg.Object]
 
     Example:
         >>> from paxtune import schedulers
-        >>> classes_by_name(schedulers, schedulers.Policy)['by_rank'].__name__
-        'ByRank'
+        >>> classes_by_name(schedulers, schedulers.Scheduler)['rank_stopping'].__name__
+        'RankStopping'
     """
     return {
         _WORD_BEGINS.sub('_', name).lower(): kind
@@ -48,15 +48,15 @@ def spelled(
 
     Example:
         >>> from paxtune import schedulers
-        >>> classes = classes_by_name(schedulers, schedulers.Policy)
-        >>> spelled('--policy', 'median', classes)
+        >>> classes = classes_by_name(schedulers, schedulers.Scheduler)
+        >>> spelled('--scheduler', 'median', classes)
         'MedianStopping()'
-        >>> spelled('--policy', 'asha', classes, {'min_budget': 100})
-        'Asha(min_budget=100)'
-        >>> spelled('--policy', 'asha', classes)
+        >>> spelled('--scheduler', 'asha', classes, {'min_resource': 100})
+        'Asha(min_resource=100)'
+        >>> spelled('--scheduler', 'asha', classes)
         Traceback (most recent call last):
         ...
-        trainer.symbolic.errors.UserError: --policy=asha: write 'Asha(min_budget=…)', with a value
+        trainer.symbolic.errors.UserError: --scheduler=asha: write 'Asha(min_resource=…)'
     """
     if '(' in text:
         return text
@@ -70,5 +70,4 @@ def spelled(
         values = ', '.join(f'{name}={known[name]!r}' for name in missing)
         return f'{kind.__name__}({values})'
     needed = ', '.join(f'{name}=…' for name in missing)
-    values = 'a value' if len(missing) == 1 else 'values'
-    raise UserError(f"{flag}={text}: write '{kind.__name__}({needed})', with {values}")
+    raise UserError(f"{flag}={text}: write '{kind.__name__}({needed})'")

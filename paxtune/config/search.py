@@ -8,7 +8,7 @@ from paxtune.objectives.aggregation import CrossStep, LastStep
 from paxtune.objectives.limits import Limit
 from paxtune.objectives.metrics import Metric, as_metric
 from paxtune.objectives.rewards import Objectives, Reward, search_rewards
-from paxtune.schedulers import Policy
+from paxtune.schedulers import Scheduler
 from paxtune.search_space.constraints import Constraint
 from trainer.symbolic.component import Component
 
@@ -21,7 +21,7 @@ class Search(Component):
             None where trials are only measured, as in a sweep.
         num_trials: trials in the study, all in all; None for all that a finite space has.
         algorithm: what proposes the decisions of a trial; chosen by the space, by default.
-        policy: what ends trials that are not worth going on with.
+        scheduler: what ends trials that are not worth going on with.
         seed: what the algorithm draws from.
         cross_step: how a trial's measurements become its final metrics.
         constraints: what an experiment must satisfy to be suggested.
@@ -55,7 +55,7 @@ class Search(Component):
     reward: Reward | Objectives | None
     num_trials: int | None = None
     algorithm: Algorithm = Default()
-    policy: Policy | None = None
+    scheduler: Scheduler | None = None
     seed: int = 0
     cross_step: CrossStep = LastStep()
     constraints: list[Constraint] = []
@@ -93,15 +93,15 @@ class Search(Component):
             value = self.sym_getattr(name)
             if value is not None and not value > 0:
                 raise ValueError(f'{name} must be above 0: {value}')
-        if self.repeats > 1 and self.policy is not None and self.policy.pauses:
+        if self.repeats > 1 and self.scheduler is not None and self.scheduler.pauses:
             raise ValueError(
                 f'repeats ({self.repeats}) compare trials that were trained to their ends: '
-                f'{type(self.policy).__name__} pauses trials'
+                f'{type(self.scheduler).__name__} pauses trials'
             )
         if len(self.rewards) != 1:
             needing = [
                 name
-                for name in ('policy', 'cross_step')
+                for name in ('scheduler', 'cross_step')
                 if (part := self.sym_getattr(name)) is not None and part.needs_reward
             ]
             needing += ['target_reward'] if self.target_reward is not None else []
@@ -117,7 +117,7 @@ class Search(Component):
     def metrics(self) -> dict[str, list[Metric]]:
         """The metrics that it asks for, by the path of what asks."""
         asked = {'reward': [metric for reward in self.rewards for metric in reward.metrics]}
-        for name in ('policy', 'cross_step'):
+        for name in ('scheduler', 'cross_step'):
             metric = getattr(self.sym_getattr(name), 'metric', None)
             asked[name] = [] if metric is None else [as_metric(metric)]
         return asked | {f'limits[{i}]': [each.selector] for i, each in enumerate(self.limits)}

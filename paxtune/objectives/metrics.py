@@ -1,4 +1,4 @@
-"""Metrics by name: how rewards, limits and policies say which number they mean.
+"""Metrics by name: how rewards, limits and schedulers say which number they mean.
 
 A name is `<evaluation set>/<metric>`, `decode_<decode set>/<metric>`, `train/<metric>`, or one of
 those that belong to the whole trial, such as `num_params`. Where a trial has several

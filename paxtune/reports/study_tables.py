@@ -37,7 +37,7 @@ def summary(study: Study) -> Document:
         'directory': None if study.directory is None else str(study.directory),
         'experiment': f'{type(study.value).__module__}.{type(study.value).__qualname__}',
         'algorithm': label(study.search.algorithm),
-        'policy': label(study.search.policy),
+        'scheduler': label(study.search.scheduler),
         'created': study.store.created(),
         'done': study.done_reason,
     }
@@ -55,7 +55,7 @@ def summary(study: Study) -> Document:
         'infeasible': reasons,
     }
     passed, remark = rungs_of(study)
-    if study.search.policy is not None:
+    if study.search.scheduler is not None:
         data['rungs'] = passed
     told = facts | {
         'done': facts['done'] or 'no',
@@ -76,15 +76,15 @@ def summary(study: Study) -> Document:
 
 
 def rungs_of(study: Study) -> tuple[list[dict[str, Any]], str]:
-    """How well the rungs of a study's policy predicted its ends, and a warning where they did not.
+    """The report on the rungs of a study's scheduler, and a warning where ranks changed after them.
 
-    Nothing of a study without a policy, or with another number of rewards than one.
+    Nothing of a study without a scheduler, or with another number of rewards than one.
     """
-    policy = study.search.policy
-    if policy is None or len(study.rewards) != 1:
+    scheduler = study.search.scheduler
+    if scheduler is None or len(study.rewards) != 1:
         return [], ''
-    found = rung_report.rung_report(study.curves(), policy)
-    return [dataclasses.asdict(rung) for rung in found], rung_report.warning(found, policy.unit)
+    found = rung_report.rung_report(study.curves(), scheduler)
+    return [dataclasses.asdict(rung) for rung in found], rung_report.warning(found, scheduler.unit)
 
 
 def rungs_text(study: Study) -> str:
@@ -125,13 +125,13 @@ def trials_of(
 
 def _rungs_reached(study: Study) -> dict[int, float] | None:
     """The highest rung that each trial has passed; None where there are none, as in `rungs_of`."""
-    policy = study.search.policy
-    if policy is None or len(study.rewards) != 1:
+    scheduler = study.search.scheduler
+    if scheduler is None or len(study.rewards) != 1:
         return None
     curves = study.curves()
-    if curves and not any(map(policy.rungs, curves)):
+    if curves and not any(map(scheduler.rung_levels, curves)):
         return None
-    return rung_report.rungs_reached(curves, policy)
+    return rung_report.rungs_reached(curves, scheduler)
 
 
 def history_of(study: Study, number: int) -> Document:

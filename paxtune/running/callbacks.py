@@ -30,7 +30,7 @@ class Callback:
         """A trial goes on from the checkpoint of a step."""
 
     def on_trial_pause(self, study: 'Study', trial: 'Trial', reason: str) -> None:
-        """A policy has put a trial aside, until it is promoted or the study ends."""
+        """A scheduler has put a trial aside, until it is promoted or the study ends."""
 
     def on_trial_lost(self, study: 'Study', trial: 'Trial', reason: str) -> None:
         """The worker of a trial was lost; the trial is tried again, unless it has ended by that."""

@@ -104,7 +104,7 @@ class Tuner:
         self._began = time.monotonic()
         self._seconds_left: float | None = None
         self._asked_to_pause = False
-        self._pausing: Pause | None = None  # What the policy makes of the trial that runs.
+        self._pausing: Pause | None = None  # What the scheduler makes of the trial that runs.
         self._aside = {trial.id for trial in study.trials if trial.is_paused}
         self._is_detached = False
         self._retention = Retention(study)
@@ -242,10 +242,10 @@ class Tuner:
                 if trial.id in stop_requests.stopped_trials(self.study.store):
                     return 'stopped by request'
                 self._asked_to_pause = stop_requests.is_paused(self.study.store)
-                verdict = None if report.is_last else self.study.judge(trial)
-                if isinstance(verdict, Stop):
-                    return verdict.reason
-                self._pausing = verdict
+                decision = None if report.is_last else self.study.decide(trial)
+                if isinstance(decision, Stop):
+                    return decision.reason
+                self._pausing = decision
         return None
 
     def _put_back(self, trial: Trial, step: int) -> None:

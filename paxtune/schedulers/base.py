@@ -1,4 +1,4 @@
-"""What the study expects of any policy that decides how far its trials are trained."""
+"""The interface of schedulers, which decide how far the trials of a study are trained."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -13,31 +13,31 @@ from paxtune.search_space.decisions import Decisions
 from trainer.symbolic.component import Component
 
 Unit: TypeAlias = Literal['steps', 'tokens', 'flops', 'seconds']
-"""What budgets are counted in: see `paxtune.schedulers.resources`."""
+"""The unit of a resource: see `paxtune.schedulers.resources`."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Curve:
-    """What a policy may know of a trial.
+class TrialCurve:
+    """The learning curve of a trial, and its state: all that a scheduler knows of the trial.
 
     Attributes:
         id: the trial's number.
-        state: 'waiting' before it begins, 'running', 'paused' where it waits to be promoted, then
+        state: 'waiting' before it begins, 'running', 'paused' until it is promoted, then
             'completed' or 'stopped'.
         measurements: by step.
-        spent: what the trial had spent at each of them, in the policy's unit.
-        budget: what it spends if it is trained to its end, in that unit; None where nobody knows.
-        pauses: the steps at which it was paused, by step; that of now is among them.
-        decisions: its decisions.
-        forked_from: the trial and the step that its weights came from, where a policy forked it.
-        replaces: the trial whose place in the population it took, where a policy forked it.
+        resources: the resource used up to each measurement, in the scheduler's unit.
+        max_resource: the resource that training to the end takes, in that unit; None if unknown.
+        pauses: the steps at which the trial was paused, by step; the current one included.
+        decisions: the trial's decisions.
+        forked_from: the trial and the step that the weights came from, in a forked trial.
+        replaces: the trial whose place in the population it took, in a forked trial.
     """
 
     id: int
     state: Literal['waiting', 'running', 'paused', 'completed', 'stopped']
     measurements: Sequence[Measurement]
-    spent: Sequence[float]
-    budget: float | None = None
+    resources: Sequence[float]
+    max_resource: float | None = None
     pauses: Sequence[int] = ()
     decisions: Decisions = dataclasses.field(default_factory=dict)
     forked_from: tuple[int, int] | None = None
@@ -53,14 +53,14 @@ class Stop:
 
 @dataclasses.dataclass(frozen=True)
 class Pause:
-    """Saves a trial and puts it aside, until it is promoted; the reason is for people."""
+    """Saves a trial and puts it aside until it is promoted; the reason is for people."""
 
     reason: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Promote:
-    """Has a paused trial go on from where it was paused; the reason is for people."""
+    """Resumes a paused trial where it was paused; the reason is for people."""
 
     trial: int
     reason: str
@@ -68,13 +68,13 @@ class Promote:
 
 @dataclasses.dataclass(frozen=True)
 class Fork:
-    """Begins a trial with the whole state of another one, optimizer and position in the data too.
+    """Begins a trial from the whole state of another one: optimizer and data position included.
 
     Attributes:
-        trial: the paused trial whose state it is.
-        step: where that was paused.
+        trial: the paused trial that is forked.
+        step: the step at which it was paused.
         decisions: of the new trial.
-        replaces: a paused trial that ends with this: its place in the population is taken.
+        replaces: a paused trial that ends with this, because the new one takes its place.
         reason: for people.
     """
 
@@ -87,7 +87,7 @@ class Fork:
 
 @dataclasses.dataclass(frozen=True)
 class Wait:
-    """Begins no trial: what comes next depends on those that run. Without any, the study is done.
+    """Begins no trial until a running one changes. With none running, the study is done.
 
     The reason is for people.
     """
@@ -95,133 +95,130 @@ class Wait:
     reason: str
 
 
-class Policy(Component):
-    """Decides how far trials are trained: which stop, pause, go on later, or begin from another.
+class Scheduler(Component):
+    """Decides how far trials are trained: which ones stop, pause, resume, or fork another one.
 
-    A policy keeps no state: it is asked with all that is recorded of the study's trials, and the
-    same records give the same answer, in any process. So a trial that is resumed after a kill is
-    judged as it would have been.
+    A scheduler keeps no state. Each call gets all that is recorded of the study's trials, and the
+    same records give the same answer in any process. So a trial that resumes after a kill gets the
+    decisions that it would have got without it.
 
     Attributes:
-        unit: what it counts budgets in: training steps, tokens, floating-point operations of
-            training, or seconds of training (without compilation and evaluation).
-        grace: the share of its budget that a trial has spent before it is judged. Where learning
-            rates decay, curves cross late: early ranks say little.
+        unit: the unit of resources: training steps, tokens, floating-point operations of training,
+            or seconds of training (without compilation and evaluation).
+        grace_period: a trial goes on until it has used this share of its `max_resource`. Where
+            learning rates decay, curves cross late, and early ranks say little.
     """
 
     unit: Unit = 'steps'
-    grace: float = 0.0
+    grace_period: float = 0.0
 
     def check(self) -> None:
-        if not 0.0 <= self.grace < 1.0:
+        if not 0.0 <= self.grace_period < 1.0:
             raise ValueError(
-                f'grace must be a share of the budget, from 0 to below 1: {self.grace}'
+                'grace_period must be a share of the resource, from 0 to below 1: '
+                f'{self.grace_period}'
             )
-        if self.grace and self.unit == 'seconds':
-            raise ValueError('grace needs a budget that is known beforehand, which seconds are not')
+        if self.grace_period and self.unit == 'seconds':
+            raise ValueError(
+                'grace_period needs a resource that is known beforehand, which seconds are not'
+            )
 
     @property
     def needs_reward(self) -> bool:
-        """Whether it works only in a search with exactly one reward."""
+        """True if it works only in a search with exactly one reward."""
         return True
 
     @property
     def pauses(self) -> bool:
-        """Whether it pauses trials, so that they must be able to go on from a checkpoint."""
+        """True if it pauses trials, which then resume from checkpoints."""
         return False
 
     @property
     def forks(self) -> bool:
-        """Whether it forks trials, each of which must be one run."""
+        """True if it forks trials, each of which must be one run."""
         return False
 
     @property
-    def needs_budget(self) -> bool:
-        """Whether it must know what a trial spends if it is trained to its end."""
-        return self.grace > 0.0
+    def needs_max_resource(self) -> bool:
+        """True if it needs `TrialCurve.max_resource`."""
+        return self.grace_period > 0.0
 
     def check_space(self, spec: pg.DNASpec) -> None:
-        """Called before the first trial of a study.
+        """Checks the search space, before the first trial of a study.
 
         Raises:
-            UserError: the policy cannot be used where this is searched.
+            UserError: the scheduler cannot be used with this space.
         """
 
-    def rungs(self, curve: Curve) -> Sequence[float]:
-        """The budgets at which it compares a trial with others, in its unit, from the lowest.
+    def rung_levels(self, curve: TrialCurve) -> Sequence[float]:
+        """The resources at which it compares a trial with others, from the lowest.
 
-        Empty where it has no such rungs: it judges a trial after every measurement.
+        Empty if it has no rungs, and decides after every measurement.
         """
         return ()
 
-    def verdict(
-        self, curve: Curve, others: Sequence[Curve], reward: Reward | None
+    def decide(
+        self, curve: TrialCurve, others: Sequence[TrialCurve], reward: Reward | None
     ) -> Stop | Pause | None:
-        """Judges a trial at its last measurement: see `judge`. None within its grace.
-
-        Raises:
-            ValueError: the policy needs a reward, and there is none; or it grants a grace, and
-                nobody knows the trial's budget.
-        """
-        if self.grace:
-            if curve.budget is None:
-                raise ValueError('grace is a share of a budget that nobody knows')
-            if curve.spent[-1] < self.grace * curve.budget:
-                return None
-        return self.judge(curve, others, reward)
-
-    def judge(
-        self, curve: Curve, others: Sequence[Curve], reward: Reward | None
-    ) -> Stop | Pause | None:
-        """Judges a trial at its last measurement, which is not its end.
-
-        Measurements without what the policy goes by, such as a reward, are passed over.
+        """Decides at the last measurement of a running trial, which is not its end.
 
         Args:
-            curve: the trial, running; at least one measurement.
-            others: the study's other trials, finished, stopped and running ones. Trials that turned
-                out infeasible are not among them.
-            reward: the search's only reward, which says which rewards are better; None where it
-                has another number of them.
+            curve: the trial, with at least one measurement.
+            others: the study's other trials, in any state but infeasible.
+            reward: the search's only reward, which says which rewards are better; None if it has
+                another number of them.
 
         Returns:
-            What becomes of the trial; None if it goes on.
+            The decision; None if the trial goes on, as it does in the grace period.
 
         Raises:
-            ValueError: the policy needs a reward, and there is none.
+            ValueError: a reward is needed and missing; or there is a grace period, and the trial's
+                `max_resource` is unknown.
+        """
+        if self.grace_period:
+            if curve.max_resource is None:
+                raise ValueError('grace_period is a share of a resource that is not known')
+            if curve.resources[-1] < self.grace_period * curve.max_resource:
+                return None
+        return self._decide(curve, others, reward)
+
+    def _decide(
+        self, curve: TrialCurve, others: Sequence[TrialCurve], reward: Reward | None
+    ) -> Stop | Pause | None:
+        """Decides as `decide`, after the grace period.
+
+        Measurements that lack the value it compares, such as the reward, are skipped.
         """
         raise NotImplementedError(type(self).__name__)
 
-    def next(
+    def next_action(
         self,
-        curves: Sequence[Curve],
+        curves: Sequence[TrialCurve],
         reward: Reward | None,
-        request: SuggestionContext,
+        context: SuggestionContext,
         may_begin: bool,
     ) -> Promote | Fork | Wait | None:
-        """What somebody who has nothing to do is to do next.
-
-        Asked again after each answer but None, with what has become of it.
+        """The next action for an idle worker. After each one but None it is asked again.
 
         Args:
             curves: all trials of the study that are not infeasible, by id.
-            reward: as for `judge`.
-            request: what a new trial's decisions may be made of.
-            may_begin: whether the study has room for one more trial.
+            reward: as for `decide`.
+            context: the suggestion context, for the decisions of a forked trial.
+            may_begin: True if the study has room for one more trial.
 
         Returns:
-            None to begin a trial that waits, or one that the algorithm suggests. Where there is
-            none, and nothing runs, the study is done, and paused trials end.
+            None to begin a waiting trial, or else one that the algorithm suggests. If there is
+            neither, and no trial runs, then the study is done and paused trials end.
         """
         return None
 
 
-def reward_score(policy: Policy, reward: Reward | None) -> Callable[[float], float]:
-    """What turns rewards such that more is better.
+def reward_score(scheduler: Scheduler, reward: Reward | None) -> Callable[[float], float]:
+    """The function that maps rewards to scores, of which more is better.
 
     Raises:
         ValueError: there is no reward.
     """
     if reward is None:
-        raise ValueError(f'{type(policy).__name__} needs a search with exactly one reward')
+        raise ValueError(f'{type(scheduler).__name__} needs a search with exactly one reward')
     return reward.score

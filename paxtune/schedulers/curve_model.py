@@ -1,13 +1,13 @@
-"""What a learning curve will come to: a mixture of shapes, fitted in closed form.
+"""Extrapolates a learning curve with a mixture of shapes, fitted in closed form.
 
-A curve is a + b · φ(x) + a random walk + noise, where x is the share of the budget that was spent,
-and φ is one of many shapes that rise from 0 to 1: power laws, exponentials, logarithms, sigmoids
-(Domhan et al. 2015; Viering and Loog 2022), or nothing at all. Given the shape, the size of the
-noise and that of the walk, all of it is Gaussian: how likely the measurements are is the weight of
-that combination, and what it predicts for the end is a normal distribution. Nothing is drawn.
+A curve is a + b · φ(x) + a random walk + noise. Here x is the used share of `max_resource`, and φ
+is one of many shapes that rise from 0 to 1: power laws, exponentials, logarithms, sigmoids (Domhan
+et al. 2015; Viering and Loog 2022), or constant 0. Given the shape and the sizes of noise and walk,
+the model is Gaussian. The likelihood of the measurements is the weight of that combination, and its
+prediction for the end is a normal distribution. Nothing is sampled.
 
-The walk is what shapes do not explain. Without it, residuals that hang together would be taken for
-so many independent proofs of the shape that fits best, and predictions would be too sure.
+The walk models the deviations from the shape. Without it, correlated residuals would count as
+independent evidence for the shape that fits best, and predictions would be too confident.
 """
 
 import functools
@@ -21,52 +21,52 @@ from scipy.special import ndtr
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 MOST_POINTS = 16
-"""Of more measurements, as many are taken, evenly spaced."""
+"""The most measurements that are used; of more, an evenly spaced subset."""
 
 # In units of the curve's scale.
 _NOISES = (0.003, 0.01, 0.03, 0.1, 0.3)
 _WALKS = (0.01, 0.1, 0.3)
-# What a curve is expected to gain on its way, and how sure that is. More than nothing: it improves.
+# The prior of the gain over the whole curve. Its mean is above 0, because training improves.
 _GAIN, _GAIN_SPREAD = 0.5, 1.0
 _START_SPREAD = 1.0
-# How likely it is, before anything is measured, that a curve has no shape but its walk.
+# The prior probability that a curve has no shape but its walk.
 _FLAT = 0.5
 
-# What came long before, and was far worse, says nothing about the end.
+# A start that was far worse says nothing about the end.
 _MOST_SPREAD = 5.0
 
 
-def chance_to_beat(spent: Sequence[float], scores: Sequence[float], best: float) -> float:
-    """How likely a curve ends above a score.
+def chance_to_beat(shares: Sequence[float], scores: Sequence[float], best: float) -> float:
+    """The probability that a curve ends above a score.
 
-    Shifting or scaling all scores, that to beat too, changes nothing.
+    It is invariant to shifting or scaling all scores, `best` included.
 
     Args:
-        spent: the shares of the budget where it was measured, in order, below 1.
-        scores: what was measured there; more is better.
+        shares: the shares of `max_resource` at the measurements, in order, below 1.
+        scores: the scores there; more is better.
         best: the score to beat.
 
     Example:
-        >>> spent = [0.1, 0.2, 0.3, 0.4, 0.5]
-        >>> rising, done = [0.1, 0.2, 0.3, 0.4, 0.5], [0.3, 0.45, 0.49, 0.5, 0.5]
-        >>> chance_to_beat(spent, rising, 0.9) > 0.3
+        >>> shares = [0.1, 0.2, 0.3, 0.4, 0.5]
+        >>> rising, flat = [0.1, 0.2, 0.3, 0.4, 0.5], [0.3, 0.45, 0.49, 0.5, 0.5]
+        >>> chance_to_beat(shares, rising, 0.9) > 0.3
         True
-        >>> chance_to_beat(spent, done, 0.9) < 0.02
+        >>> chance_to_beat(shares, flat, 0.9) < 0.02
         True
     """
-    x, y = _recent(np.asarray(spent, np.float64), np.asarray(scores, np.float64), best)
+    x, y = _recent(np.asarray(shares, np.float64), np.asarray(scores, np.float64), best)
     scale = max(float(np.ptp(y)), best - float(y.max()))
-    if scale <= 0.0:  # It has always been as good as the best: there is nothing to tell by.
+    if scale <= 0.0:  # It has always been as good as the best: there is no information.
         return 0.5
     fit = _fit(tuple(x))
     values = (y - y[0]) / scale
-    means, weights = _judged(fit, values)
+    means, weights = _predictions(fit, values)
     goal = (best - float(y[0])) / scale
     return float(np.sum(weights * ndtr((means - goal) / fit.spreads)))
 
 
 def _recent(x: Array, y: Array, best: float) -> tuple[Array, Array]:
-    """What is looked at: without a start that was far worse, and spikes cut."""
+    """Selects the measurements: without a start that was far worse, with spikes cut."""
     chosen = np.unique(np.linspace(0, len(x) - 1, min(len(x), MOST_POINTS)).round().astype(int))
     x, y = x[chosen], y[chosen]
     top = float(y.max())
@@ -76,16 +76,16 @@ def _recent(x: Array, y: Array, best: float) -> tuple[Array, Array]:
 
 
 class _Fit(NamedTuple):
-    """All that does not depend on what was measured, by (noise and walk, shape).
+    """The part of the fit that does not depend on the scores, by (noise and walk, shape).
 
     Attributes:
         precisions: the inverse covariance of noise and walk.
         projections: from measurements to evidence about start and gain.
         covariances: of start and gain, given the measurements.
-        prior: what the evidence would be if start and gain were as expected.
-        fixed: the part of the log weights that is known beforehand.
-        means: what is predicted, where all measurements are 0.
-        slopes: how the prediction follows them.
+        prior: the evidence if start and gain equalled their prior means.
+        fixed: the constant part of the log weights.
+        means: the predictions if all measurements were 0.
+        slopes: the derivatives of the predictions by the measurements.
         spreads: the standard deviations of the predictions.
     """
 
@@ -99,11 +99,11 @@ class _Fit(NamedTuple):
     spreads: Array
 
 
-def _judged(fit: _Fit, values: Array) -> tuple[Array, Array]:
-    """What each combination predicts, and its weight."""
+def _predictions(fit: _Fit, values: Array) -> tuple[Array, Array]:
+    """The prediction of each combination, and its weight."""
     evidence = fit.projections @ values - fit.prior
     explained = np.einsum('jki,jkil,jkl->jk', evidence, fit.covariances, evidence)
-    # Of the residuals from what was expected; what has no place here is in `fixed`.
+    # Squared residuals from the prior mean; their constant part is in `fixed`.
     expected = (fit.projections[..., 1, :] @ values) * _GAIN
     squares = ((fit.precisions @ values) @ values)[:, None] - 2.0 * expected
     logs = fit.fixed - 0.5 * (squares - explained)
@@ -128,7 +128,7 @@ def _fit(x: tuple[float, ...]) -> _Fit:
     projections = np.einsum('kni,jnm->jkim', design, precisions)
     information = np.einsum('jkim,kml->jkil', projections, design)
     covariances = np.linalg.inv(information + sure)
-    # How noise and walk at the end follow those at the measurements.
+    # The regression of noise and walk at the end on those at the measurements.
     follow = (walks[:, 0] * points)[:, None, :] @ precisions
     left = at_end - np.einsum('jn,kni->jki', follow[:, 0], design)
     slopes = follow + np.einsum('jki,jkil,jklm->jkm', left, covariances, projections)
@@ -149,9 +149,9 @@ def _fit(x: tuple[float, ...]) -> _Fit:
 
 
 def _shapes(x: Array) -> tuple[Array, Array]:
-    """Shapes at the measurements and at the end, and how likely they are beforehand.
+    """The shapes at the measurements and at the end, and their prior probabilities.
 
-    Each rises from 0 at the first measurement to 1 at the end, but the flat one.
+    Each rises from 0 at the first measurement to 1 at the end, except the flat one.
     """
     at = np.append(x, 1.0)
     families: list[list[Array]] = [

@@ -1,4 +1,4 @@
-"""Successive halving that begins at different rungs."""
+"""Successive halving in brackets that begin at different rungs."""
 
 import bisect
 import functools
@@ -6,54 +6,56 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
-from paxtune.schedulers.base import Curve
+from paxtune.schedulers.base import TrialCurve
 from paxtune.schedulers.promoting_asha import PromotingAsha
 
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
 class Hyperband(PromotingAsha):
-    """Asynchronous Hyperband (Li et al. 2018, 2020): a hedge against early ranks that fool.
+    """Asynchronous Hyperband (Li et al. 2018, 2020): a hedge against misleading early ranks.
 
-    Trials belong to brackets. In the first one they are paused from the lowest rung on, as with
-    `PromotingAsha`; in each further one from the next rung on; in the last one they are not paused
-    at all. A trial's rivals are those of its bracket. Its number says which that is, such that the
-    brackets grow in the proportions of Hyperband: each gets about the same budget. When the study
-    has no room for more, each bracket brings one trial to its end.
+    Trials belong to brackets. The first bracket pauses trials from the lowest rung on, as
+    `PromotingAsha` does; each further one from the next rung on; the last one pauses none. Trials
+    are compared within their bracket. The trial's number determines its bracket, in proportions
+    that give each bracket about the same total resource. When the study has no room for more
+    trials, each bracket trains one trial to its end.
 
     Example:
-        >>> policy = Hyperband(min_budget=10)
-        >>> [list(policy.rungs(Curve(id, 'running', [], [], budget=100.0))) for id in (1, 2, 5)]
+        >>> scheduler = Hyperband(min_resource=10)
+        >>> def rungs(id: int) -> list[float]:
+        ...     return list(scheduler.rung_levels(TrialCurve(id, 'running', [], [], 100.0)))
+        >>> [rungs(id) for id in (1, 2, 5)]
         [[30.0, 90.0], [10.0, 30.0, 90.0], [10.0, 30.0, 90.0]]
     """
 
-    def ladder(self) -> Callable[[Curve], Sequence[float]]:
-        rungs, factor = super().ladder(), self.reduction_factor
+    def rung_level_function(self) -> Callable[[TrialCurve], Sequence[float]]:
+        all_levels, factor = super().rung_level_function(), self.reduction_factor
 
-        def rungs_of_bracket(curve: Curve) -> Sequence[float]:
-            found = rungs(curve)
-            return found[_bracket(curve.id, len(found), factor) :]
+        def levels_of_bracket(curve: TrialCurve) -> Sequence[float]:
+            levels = all_levels(curve)
+            return levels[_bracket(curve.id, len(levels), factor) :]
 
-        return rungs_of_bracket
+        return levels_of_bracket
 
-    def brackets(self, curves: Sequence[Curve]) -> list[Sequence[Curve]]:
-        rungs, factor = super().ladder(), self.reduction_factor
-        brackets: dict[int, list[Curve]] = {}
+    def brackets(self, curves: Sequence[TrialCurve]) -> list[Sequence[TrialCurve]]:
+        levels, factor = super().rung_level_function(), self.reduction_factor
+        brackets: dict[int, list[TrialCurve]] = {}
         for curve in curves:
-            number = _bracket(curve.id, len(rungs(curve)), factor)
+            number = _bracket(curve.id, len(levels(curve)), factor)
             brackets.setdefault(number, []).append(curve)
         return [brackets[number] for number in sorted(brackets)]
 
 
 def _bracket(trial: int, num_rungs: int, factor: int) -> int:
-    """How many of the lowest rungs a trial has nothing to do with."""
+    """The bracket of a trial, which is the number of lowest rungs that it skips."""
     # Multiples of the golden ratio are spread evenly, however many there are.
     return bisect.bisect_right(_ends(num_rungs, factor), trial * _GOLDEN % 1.0)
 
 
 @functools.lru_cache(maxsize=1024)
 def _ends(num_rungs: int, factor: int) -> list[float]:
-    """Up to where the shares of the brackets go, from 0 to 1, that of the last one left out.
+    """The cumulative shares of the brackets, without the last one.
 
     Example:
         >>> [round(end * 49) for end in _ends(3, 3)]

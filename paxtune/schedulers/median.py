@@ -1,4 +1,4 @@
-"""Stops trials that lag behind the others."""
+"""The median stopping rule."""
 
 import bisect
 import statistics
@@ -6,32 +6,31 @@ from collections.abc import Sequence
 from typing import Literal
 
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers.base import Curve, Policy, Stop, reward_score
+from paxtune.schedulers.base import Scheduler, Stop, TrialCurve, reward_score
 
 
-class MedianStopping(Policy):
+class MedianStopping(Scheduler):
     """Stops a trial whose best reward so far is worse than the median of the others.
 
-    The median is over the trials that were measured at exactly this step, whatever became of them;
-    where budgets are not counted in steps, over those that have spent as much.
-    With `compare='averages'` this is the rule of Google Vizier (Golovin et al. 2017), which judges
-    by the mean of each trial's rewards up to the step. Where rewards improve steadily such means
-    lie far behind the curves, and hardly a trial is stopped; so the default takes the rewards at
-    the step itself.
+    The median is over the trials with a measurement at exactly this step, in any state; in other
+    units than steps, over those that have used as much of the resource. With `compare='averages'`
+    this is the rule of Google Vizier (Golovin et al. 2017), which takes the mean of each trial's
+    rewards up to the step. Where rewards improve steadily such means lie far behind the curves, and
+    the rule hardly stops a trial; so the default takes the rewards at the step itself.
 
     Attributes:
-        warmup_steps: trials are not judged before this step.
-        min_trials: nor with fewer other trials to compare with.
-        compare: what stands for another trial: its reward at the step, or the average up to it.
+        warmup_steps: no trial is stopped before this step.
+        min_trials: no trial is stopped with fewer other trials to compare with.
+        compare: the value of another trial: its reward at the step, or the average up to it.
 
     Example:
         >>> from paxtune.objectives.measurement import Measurement
         >>> from paxtune.objectives.rewards import MetricReward
         >>> loss = MetricReward('minimize', 'loss')
-        >>> def curve(id: int, value: float) -> Curve:
-        ...     return Curve(id, 'running', [Measurement(10, {}, (value,))], [10.0])
+        >>> def curve(id: int, value: float) -> TrialCurve:
+        ...     return TrialCurve(id, 'running', [Measurement(10, {}, (value,))], [10.0])
         >>> others = [curve(id, value) for id, value in enumerate((1.0, 2.0, 3.0), start=1)]
-        >>> MedianStopping(min_trials=3).judge(curve(4, 2.5), others, loss).reason
+        >>> MedianStopping(min_trials=3).decide(curve(4, 2.5), others, loss).reason
         'best reward 2.5 up to step 10 is worse than 2, the median of 3 trials there'
     """
 
@@ -46,16 +45,18 @@ class MedianStopping(Policy):
         if self.min_trials < 1:
             raise ValueError(f'min_trials must be at least 1: {self.min_trials}')
 
-    def judge(self, curve: Curve, others: Sequence[Curve], reward: Reward | None) -> Stop | None:
+    def _decide(
+        self, curve: TrialCurve, others: Sequence[TrialCurve], reward: Reward | None
+    ) -> Stop | None:
         score = reward_score(self, reward)
         last = curve.measurements[-1]
-        step, reached = last.step, curve.spent[-1]
+        step, resource = last.step, curve.resources[-1]
         if step < self.warmup_steps or last.reward is None:
             return None
         # Read once: a study may have thousands of trials.
         exactly, average = self.unit == 'steps', self.compare == 'averages'
-        rivals = [_stand(other, reached, exactly, average) for other in others]
-        known = [rival for rival in rivals if rival is not None]
+        values = [_value(other, resource, exactly, average) for other in others]
+        known = [value for value in values if value is not None]
         if len(known) < self.min_trials:
             return None
         median = statistics.median(known)
@@ -70,21 +71,22 @@ class MedianStopping(Policy):
         )
 
 
-def _stand(other: Curve, reached: float, exactly: bool, average: bool) -> float | None:
-    """What stands for another trial where it had spent as much; None if it never had.
+def _value(other: TrialCurve, resource: float, exactly: bool, average: bool) -> float | None:
+    """The value of another trial at a resource; None if it has not reached it.
 
     Args:
         other: the other trial.
-        reached: what had been spent.
-        exactly: it must have a reward at exactly that, since evaluations come every so many steps.
-        average: whether that is the average of its rewards up to there, or the last of them.
+        resource: the resource.
+        exactly: require a reward at exactly this resource, because trials are evaluated at the
+            same steps.
+        average: take the average of its rewards up to there, instead of the last of them.
     """
-    if not other.spent or other.spent[-1] < reached:
+    if not other.resources or other.resources[-1] < resource:
         return None
-    last = bisect.bisect_right(other.spent, reached) - 1
+    last = bisect.bisect_right(other.resources, resource) - 1
     while last >= 0 and other.measurements[last].reward is None:
         last -= 1
-    if last < 0 or (exactly and other.spent[last] != reached):
+    if last < 0 or (exactly and other.resources[last] != resource):
         return None
     if not average:
         return other.measurements[last].reward

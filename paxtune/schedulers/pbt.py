@@ -1,4 +1,4 @@
-"""A population that trains together: the worst go on from the weights of the best."""
+"""Population-based training: the worst trials continue from the weights of the best."""
 
 import math
 import random
@@ -8,9 +8,9 @@ import pyglove as pg
 
 from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers.base import Curve, Fork, Pause, Policy, Promote, Wait, reward_score
+from paxtune.schedulers.base import Fork, Pause, Promote, Scheduler, TrialCurve, Wait, reward_score
 from paxtune.schedulers.perturbation import names_of, numbers, perturbed
-from paxtune.schedulers.rungs import spent_at
+from paxtune.schedulers.rungs import resource_at
 from paxtune.search_space.decisions import Decisions
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.names import nearest
@@ -19,37 +19,36 @@ _MAX_TRIES = 10
 _ENDED = ('completed', 'stopped')
 
 
-class PopulationBasedTraining(Policy):
+class PopulationBasedTraining(Scheduler):
     """Population-based training (Jaderberg et al. 2017), one generation after the other.
 
-    All members are paused at every interval. Once the last of them has come there, each of the
-    worst is replaced by a trial that goes on from the state of one of the best, drawn at random,
-    with its choices, and with its numbers perturbed; then all go on. So decisions change while
-    weights train, and what comes out is a schedule. Members wait for each other, so the outcome is
-    the same for any number of workers. A study of `num_trials` makes so many forks as are left
-    after the first population; those that survive train to their ends.
+    All members are paused at every interval. When the last of them is, a fork of one of the best,
+    drawn at random, replaces each of the worst: it has the parent's state and choices, and
+    perturbed numbers. Then all go on. So decisions change during training, and the result is a
+    schedule. Members wait for each other, so the result is the same for any number of workers. The
+    trials of the study beyond the first population are forks; the survivors train to their ends.
 
     Attributes:
-        population_size: how many members train together.
-        interval: what they spend from one generation to the next, in `unit`.
-        quantile: the share of the population that is replaced, and that is forked from.
-        perturbation: numbers are multiplied by this, or divided, within their ranges; whole
-            numbers change by at least one.
-        resample_probability: how often a number is drawn anew instead, on its scale.
-        decisions: the paths of the numbers that are perturbed; None for all. Weights must fit: name
-            them where another one says how large the model is.
+        population_size: the number of members.
+        interval: the resource from one generation to the next, in `unit`.
+        quantile: the share of the population that is replaced, and the share that is forked.
+        perturbation: numbers are multiplied or divided by this, within their ranges; whole numbers
+            change by at least one.
+        resample_probability: the probability that a number is resampled instead, on its scale.
+        decisions: the paths of the numbers that are perturbed; None for all. Weights must keep
+            their shapes: name the numbers if others determine the size of the model.
 
     Example:
         >>> from paxtune.objectives.measurement import Measurement
         >>> from paxtune.objectives.rewards import MetricReward
         >>> loss = MetricReward('minimize', 'loss')
-        >>> def member(id: int, value: float) -> Curve:
+        >>> def member(id: int, value: float) -> TrialCurve:
         ...     measured, made = [Measurement(10, {}, (value,))], {'x': id / 10}
-        ...     return Curve(id, 'paused', measured, [10.0], 100.0, [10], made)
-        >>> policy = PopulationBasedTraining(population_size=2, interval=10)
+        ...     return TrialCurve(id, 'paused', measured, [10.0], 100.0, [10], made)
+        >>> scheduler = PopulationBasedTraining(population_size=2, interval=10)
         >>> curves = [member(1, 0.5), member(2, 0.7)]
-        >>> request = SuggestionContext(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0))), 0, 3, list)
-        >>> fork = policy.next(curves, loss, request, may_begin=True)
+        >>> context = SuggestionContext(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0))), 0, 3, list)
+        >>> fork = scheduler.next_action(curves, loss, context, may_begin=True)
         >>> fork.trial, fork.step, fork.replaces
         (1, 10, 2)
     """
@@ -86,10 +85,12 @@ class PopulationBasedTraining(Policy):
     def forks(self) -> bool:
         return True
 
-    def judge(self, curve: Curve, others: Sequence[Curve], reward: Reward | None) -> Pause | None:
+    def _decide(
+        self, curve: TrialCurve, others: Sequence[TrialCurve], reward: Reward | None
+    ) -> Pause | None:
         reward_score(self, reward)
         last = curve.measurements[-1]
-        # One that was promoted or forked is measured again up to where it was paused.
+        # A promoted or forked trial is measured again up to where it was paused.
         if last.reward is None or last.step <= _origin(curve):
             return None
         reached = self._generation_at(curve, last.step)
@@ -97,15 +98,15 @@ class PopulationBasedTraining(Policy):
             return None
         return Pause(f'reward {last.reward:.6g} at step {last.step}, in generation {reached}')
 
-    def next(
+    def next_action(
         self,
-        curves: Sequence[Curve],
+        curves: Sequence[TrialCurve],
         reward: Reward | None,
-        request: SuggestionContext,
+        context: SuggestionContext,
         may_begin: bool,
     ) -> Promote | Fork | Wait | None:
         score = reward_score(self, reward)
-        is_growing = len(curves) < self.population_size and not any(map(_went_on, curves))
+        is_growing = len(curves) < self.population_size and not any(map(_has_gone_on, curves))
         if is_growing and may_begin:
             return None
         known = {curve.id: curve for curve in curves}
@@ -117,35 +118,35 @@ class PopulationBasedTraining(Policy):
         behind = [each for each in living if generations[each.id] < now]
         if paused and not behind:
             here = [each for each in paused if generations[each.id] == now]
-            forks = [
-                each for each in curves if self._birth(each, known) == now and each.forked_from
-            ]
-            if may_begin and (fork := self._fork(living, here, len(forks), now, score, request)):
+            forks = sum(
+                self._birth(each, known) == now for each in curves if each.forked_from is not None
+            )
+            if may_begin and (fork := self._fork(living, here, forks, now, score, context)):
                 return fork
             first = min(here, key=lambda each: each.id)
-            return Promote(first.id, f'the population has come to generation {now}')
+            return Promote(first.id, f'the population has reached generation {now}')
         if any(each.state == 'waiting' for each in living):
             return None
         return Wait(f'the population is still on its way to generation {now or 1}')
 
     def _fork(
         self,
-        living: Sequence[Curve],
-        here: Sequence[Curve],
+        living: Sequence[TrialCurve],
+        here: Sequence[TrialCurve],
         num_forks: int,
         generation: int,
         score: Callable[[float], float],
-        request: SuggestionContext,
+        context: SuggestionContext,
     ) -> Fork | None:
-        """The next fork of a generation; None where all are made.
+        """The next fork of a generation; None if all are made.
 
         Args:
-            living: those whose place nobody has taken.
+            living: the trials that have neither ended nor been replaced.
             here: those of them that are paused in this generation.
-            num_forks: how many forks were made in this generation.
+            num_forks: the number of forks so far in this generation.
             generation: its number.
-            score: turns rewards such that more is better.
-            request: what decisions are made of.
+            score: maps rewards to scores, of which more is better.
+            context: the suggestion context.
         """
         scores = {
             each.id: score(value)
@@ -160,83 +161,83 @@ class PopulationBasedTraining(Policy):
         worst = [id_ for id_ in ranked[len(ranked) - count + num_forks :] if id_ in paused]
         if num_forks >= count or not best or not worst:
             return None
-        rng = request.rng()
+        rng = context.rng()
         parent, child = rng.choice(best), worst[-1]
-        told = (
+        reason = (
             f'trial {child} was number {ranked.index(child) + 1} of {size} in '
             f'generation {generation}, trial {parent.id} number {ranked.index(parent.id) + 1}'
         )
-        decisions = self._perturbed(parent.decisions, request, rng)
-        return Fork(parent.id, parent.pauses[-1], decisions, child, told)
+        decisions = self._perturbed(parent.decisions, context, rng)
+        return Fork(parent.id, parent.pauses[-1], decisions, child, reason)
 
     def _perturbed(
-        self, parent: Decisions, request: SuggestionContext, rng: random.Random
+        self, parent: Decisions, context: SuggestionContext, rng: random.Random
     ) -> Decisions:
         for _ in range(_MAX_TRIES):
             made = perturbed(
-                request.spec,
+                context.spec,
                 parent,
                 rng,
                 self.perturbation,
                 self.resample_probability,
                 self.decisions,
             )
-            if request.infeasibility_reason(made) is None:
+            if context.infeasibility_reason(made) is None:
                 return made
         return dict(parent)
 
-    def _value(self, curve: Curve, generation: int) -> float | None:
-        """The reward of a trial where it was paused in a generation; None if it never was."""
+    def _value(self, curve: TrialCurve, generation: int) -> float | None:
+        """The reward of a trial at its pause in a generation; None without one."""
         for step in curve.pauses:
             if self._generation_at(curve, step) == generation:
                 return next((m.reward for m in curve.measurements if m.step == step), None)
         return None
 
-    def _generation_at(self, curve: Curve, step: int) -> int:
-        return int(spent_at(curve, step) // self.interval)
+    def _generation_at(self, curve: TrialCurve, step: int) -> int:
+        return int(resource_at(curve, step) // self.interval)
 
-    def _generation(self, curve: Curve, known: Mapping[int, Curve]) -> int:
-        """The generation in which a trial was paused last, or was forked; 0 before."""
+    def _generation(self, curve: TrialCurve, known: Mapping[int, TrialCurve]) -> int:
+        """The generation of a trial's last pause, or of its fork; 0 before."""
         paused = self._generation_at(curve, curve.pauses[-1]) if curve.pauses else 0
         return max(paused, self._birth(curve, known))
 
-    def _birth(self, curve: Curve, known: Mapping[int, Curve]) -> int:
+    def _birth(self, curve: TrialCurve, known: Mapping[int, TrialCurve]) -> int:
         """The generation in which a trial was forked; 0 if it was not.
 
-        Args:
-            curve: the trial.
-            known: the other trials by id.
+        `known` holds the other trials by id.
         """
         if curve.forked_from is None:
             return 0
         parent, step = curve.forked_from
-        # What trials have spent is known where they were measured: not of a fork at its beginning.
+        # Resources are known at measurements: not at the beginning of a fork.
         for each in (known.get(parent), known.get(curve.replaces or 0)):
             if each is not None:
                 return self._generation_at(each, step)
         # Both turned out infeasible.
-        return int((step if self.unit == 'steps' else min(curve.spent, default=0)) // self.interval)
+        return int(
+            (step if self.unit == 'steps' else min(curve.resources, default=0)) // self.interval
+        )
 
     def check_space(self, spec: pg.DNASpec) -> None:
         known = sorted({name for point in numbers(spec) for name in names_of(point)})
         if not known:
             raise UserError(
                 'PopulationBasedTraining perturbs numbers, and the space has none: make one with '
-                'floatv or intv, or use another policy'
+                'floatv or intv, or use another scheduler'
             )
         for index, name in enumerate(self.decisions or ()):
             if name not in known:
                 path = pg.KeyPath(['decisions', index], self.sym_path)
                 hint = nearest(name, known) or f'Those that are: {", ".join(known)}.'
-                raise UserError(f'{path}: {name!r} is no number of the search space. {hint}')
+                raise UserError(f'{path}: {name!r} is not a number of the search space. {hint}')
 
 
-def _went_on(curve: Curve) -> bool:
-    """Whether the first generation is over for a trial."""
+def _has_gone_on(curve: TrialCurve) -> bool:
+    """True if the first generation is over for a trial."""
     return curve.forked_from is not None or (bool(curve.pauses) and curve.state != 'paused')
 
 
-def _origin(curve: Curve) -> int:
-    """The step from which a trial went on last; -1 if it is the first time."""
+def _origin(curve: TrialCurve) -> int:
+    """The step at which a trial resumed last; -1 if it never did."""
     forked = curve.forked_from[1] if curve.forked_from is not None else -1
     return max(forked, *curve.pauses) if curve.pauses else forked

@@ -1,4 +1,4 @@
-"""Decisions with their numbers perturbed: multiplied, divided, or drawn anew."""
+"""Perturbs the numbers of decisions: multiplies, divides or resamples them."""
 
 import random
 from collections.abc import Collection, Sequence
@@ -18,15 +18,15 @@ def perturbed(
     resample_probability: float,
     names: Collection[str] | None,
 ) -> Decisions:
-    """Decisions whose numbers are other ones, within their ranges. Choices stay.
+    """Perturbs the numbers of decisions within their ranges, and keeps the choices.
 
     Args:
         spec: the space.
-        parent: what is perturbed.
-        rng: what changes are drawn from.
-        factor: what a number is multiplied by, or divided, as chance will have it. A whole number
-            changes by at least one.
-        resample_probability: how often a number is drawn anew instead, on its scale.
+        parent: the decisions.
+        rng: the source of randomness.
+        factor: each number is multiplied or divided by this, at random. A whole number changes by
+            at least one.
+        resample_probability: the probability that a number is resampled instead, on its scale.
         names: ids or paths of the numbers; None for all.
 
     Example:
@@ -54,7 +54,7 @@ def numbers(spec: pg.DNASpec) -> list[pg.geno.Float]:
 
 
 def names_of(point: pg.geno.Float) -> set[str]:
-    """What people may call a number: its id, or its path in the concrete experiment."""
+    """The names of a number: its id, and its path in the concrete experiment."""
     return {point.id.path, path(point.id.path)}
 
 

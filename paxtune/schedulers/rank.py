@@ -4,39 +4,39 @@ import itertools
 from collections.abc import Sequence
 
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers.base import Curve, Stop
-from paxtune.schedulers.milestones import Gated, passes_now
+from paxtune.schedulers.base import Stop, TrialCurve
+from paxtune.schedulers.milestones import MilestoneScheduler, reached_now
 
 
-class ByRank(Gated):
-    """Stops a trial that is worse than the one of a given rank when it passes a gate.
+class RankStopping(MilestoneScheduler):
+    """Stops a trial that is worse than the one of a given rank when it reaches a milestone.
 
-    Ranks are among the other trials that passed the same gate, by what each was measured at there,
-    whatever became of them since.
+    The ranking is that of the other trials that reached the same milestone, in any state, by their
+    values there.
 
     Attributes:
-        gates: rows [step, rank, min_others], by step. The rank is a whole number from 1, the best,
-            or a share between 0 and 1: with 0.25 a trial goes on that is not worse than the best
-            quarter. Trials are not judged with fewer others than `min_others`, nor where there are
-            not as many as the rank.
+        milestones: rows [step, rank, min_others], by step. The rank is a whole number from 1, the
+            best, or a share between 0 and 1: with 0.25 a trial goes on that is not worse than the
+            best quarter. No trial is stopped if there are fewer others than `min_others`, or than
+            the rank.
 
     Example:
         >>> from paxtune.objectives.measurement import Measurement
         >>> from paxtune.objectives.rewards import MetricReward
-        >>> policy = ByRank(gates=[[100, 2, 3]])
+        >>> scheduler = RankStopping(milestones=[[100, 2, 3]])
         >>> loss = MetricReward('minimize', 'loss')
-        >>> def curve(id: int, value: float) -> Curve:
-        ...     return Curve(id, 'running', [Measurement(100, {}, (value,))], [100.0])
+        >>> def curve(id: int, value: float) -> TrialCurve:
+        ...     return TrialCurve(id, 'running', [Measurement(100, {}, (value,))], [100.0])
         >>> others = [curve(id, value) for id, value in enumerate((1.0, 2.0, 3.0), start=1)]
-        >>> policy.judge(curve(4, 2.5), others, loss).reason
-        'reward 2.5 at step 100 is worse than 2, number 2 of 3 trials at the gate of step 100'
+        >>> scheduler.decide(curve(4, 2.5), others, loss).reason
+        'reward 2.5 at step 100 is worse than 2, number 2 of 3 trials at the milestone of step 100'
     """
 
     ROW = ('step', 'rank', 'min_others')
 
     def check(self) -> None:
         super().check()
-        for _, rank, min_others in self.gates:
+        for _, rank, min_others in self.milestones:
             if not rank > 0 or (rank > 1 and rank != int(rank)):
                 raise ValueError(
                     f'a rank must be a whole number from 1, or a share between 0 and 1: {rank}'
@@ -44,15 +44,17 @@ class ByRank(Gated):
             if min_others < 0 or min_others != int(min_others):
                 raise ValueError(f'min_others must be a whole number from 0: {min_others}')
 
-    def judge(self, curve: Curve, others: Sequence[Curve], reward: Reward | None) -> Stop | None:
+    def _decide(
+        self, curve: TrialCurve, others: Sequence[TrialCurve], reward: Reward | None
+    ) -> Stop | None:
         score = self.score(reward)
-        (own,) = self.passages([curve])
-        if not passes_now(own, curve):
+        (own,) = self.values([curve])
+        if not reached_now(own, curve):
             return None
         now = own[-1]
-        step, rank, min_others = self.gates[now.gate]
-        passages = itertools.chain.from_iterable(self.passages(others))
-        rivals = [each.value for each in passages if each.gate == now.gate]
+        step, rank, min_others = self.milestones[now.milestone]
+        values = itertools.chain.from_iterable(self.values(others))
+        rivals = [each.value for each in values if each.milestone == now.milestone]
         # As in Pax, a share is of the way from the best to the worst.
         number = int(rank) if rank >= 1 else int((len(rivals) - 1) * rank) + 1
         if len(rivals) < max(number, min_others, 1):
@@ -61,6 +63,6 @@ class ByRank(Gated):
         if score(now.value) >= score(worst):
             return None
         return Stop(
-            f'{self.subject} {now.value:.6g} at step {now.step} is worse than {worst:.6g}, '
-            f'number {number} of {len(rivals)} trials at the gate of step {int(step)}'
+            f'{self.label} {now.value:.6g} at step {now.step} is worse than {worst:.6g}, '
+            f'number {number} of {len(rivals)} trials at the milestone of step {int(step)}'
         )

@@ -1,4 +1,4 @@
-"""What trials spend: training steps, tokens, floating-point operations, or seconds of training."""
+"""The resources of trials: training steps, tokens, floating-point operations, or seconds."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -7,31 +7,31 @@ from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.metrics import split_name
 
 if TYPE_CHECKING:
-    from paxtune.experiment import Tunable
     from paxtune.schedulers.base import Unit
+    from trainer.experiment import Experiment
 
 METRICS: 'Mapping[Unit, str]' = {
     'tokens': 'spent_tokens',
     'flops': 'spent_flops',
     'seconds': 'spent_seconds',
 }
-"""What the trainer calls what a run has spent since its first step, by unit. Steps are steps."""
+"""The trainer's metrics of the resources that a run has used since its first step, by unit."""
 
 
-def spent(measurements: Sequence[Measurement], unit: 'Unit') -> list[float]:
-    """What a trial had spent at each of its measurements, its sub-experiments together.
+def consumed(measurements: Sequence[Measurement], unit: 'Unit') -> list[float]:
+    """The resource that a trial has used at each measurement, its sub-experiments together.
 
-    Where the unit was not measured, nothing was spent.
+    It is 0 where the unit was not measured.
 
     Example:
-        >>> spent([Measurement(10, {}), Measurement(20, {})], 'steps')
+        >>> consumed([Measurement(10, {}), Measurement(20, {})], 'steps')
         [10.0, 20.0]
-        >>> spent([Measurement(1, {'spent_tokens': 8.0})], 'tokens')
+        >>> consumed([Measurement(1, {'spent_tokens': 8.0})], 'tokens')
         [8.0]
     """
     if unit == 'steps':
         return [float(each.step) for each in measurements]
-    known: dict[str | None, float] = {}  # Of each sub-experiment, the last that was measured.
+    known: dict[str | None, float] = {}  # The last value of each sub-experiment.
     found = []
     for measurement in measurements:
         for name, value in measurement.metrics.items():
@@ -42,20 +42,18 @@ def spent(measurements: Sequence[Measurement], unit: 'Unit') -> list[float]:
     return found
 
 
-def budget(parts: Mapping[str, 'Tunable'], unit: 'Unit') -> float | None:
-    """What sub-experiments spend together if they are trained to their ends.
-
-    None for seconds, which nobody knows beforehand.
+def max_resource(parts: 'Mapping[str, Experiment]', unit: 'Unit') -> float | None:
+    """The resource that training all sub-experiments to their ends takes; None for seconds.
 
     Raises:
         UserError: a model cannot be built.
     """
     if unit == 'seconds':
         return None
-    return sum(_budget(part, unit) for part in parts.values())
+    return sum(_max_resource(part, unit) for part in parts.values())
 
 
-def _budget(part: 'Tunable', unit: 'Unit') -> float:
+def _max_resource(part: 'Experiment', unit: 'Unit') -> float:
     steps = float(part.train.num_train_steps)
     if unit == 'steps':
         return steps

@@ -1,7 +1,7 @@
-"""How well a study's rungs predicted its ends.
+"""Reports how well the rungs of a study predicted the final ranking.
 
-Policies judge trials early, which is worth something only where early ranks are like those at the
-end. Where learning rates decay, curves may cross late: then those that are stopped would have won.
+Schedulers decide early, which helps only if early ranks are like the final ones. Where learning
+rates decay, curves may cross late: then a stopped trial might have won.
 """
 
 import dataclasses
@@ -12,12 +12,12 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from paxtune.schedulers.base import Curve, Policy
+from paxtune.schedulers.base import Scheduler, TrialCurve
 
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 SHARES = (0.1, 0.25, 0.5)
-"""Of the budget: the rungs where a policy has none, as in AlgoPerf's analysis."""
+"""The rungs of schedulers without any, as shares of `max_resource`; as in AlgoPerf's analysis."""
 
 _LEAST_PAIRS = 5
 _LEAST_CORRELATION = 0.5
@@ -25,26 +25,26 @@ _LEAST_CORRELATION = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class Rung:
-    """What came of the trials that passed a rung.
+    """The trials that reached a rung, and how well their rewards there predicted later ones.
 
-    A trial passes a rung at its first measurement with a reward from there on, and counts with that
-    reward. Correlations are those of ranks (Spearman's), from -1 to 1; None where there are fewer
-    than two pairs, or all rewards of one side are equal. Trials that were stopped at a rung have no
-    later rewards: correlations are only of those that went on, which are more alike than all were.
+    A trial reaches a rung at its first measurement with a reward from there on, and counts with
+    that reward. Correlations are those of ranks (Spearman's), from -1 to 1; None with fewer than
+    two pairs, or if all rewards of one side are equal. Trials that were stopped at a rung have no
+    later rewards: the correlations are of those that went on, which are more alike than all were.
 
     Attributes:
-        budget: where the rung is, in the policy's unit.
-        trials: how many passed it.
-        beyond: how many of them were measured after it.
-        stopped: how many were stopped there.
-        paused: how many are paused there.
+        resource: the rung, in the scheduler's unit.
+        trials: the number of trials that reached it.
+        beyond: the number of them with a later measurement.
+        stopped: the number of them that were stopped there.
+        paused: the number of them that are paused there.
         next: the correlation of the rewards here with those at the next rung, or at the end.
-        next_pairs: of how many trials.
+        next_pairs: the number of trials in that correlation.
         end: the correlation with the last rewards of completed trials.
-        end_pairs: of how many trials.
+        end_pairs: the number of trials in that correlation.
     """
 
-    budget: float
+    resource: float
     trials: int
     beyond: int
     stopped: int
@@ -58,57 +58,57 @@ class Rung:
 COLUMNS = tuple(field.name for field in dataclasses.fields(Rung))
 
 
-class Passage(NamedTuple):
-    """Where a trial passes a rung, and what it is worth there."""
+class RungValue(NamedTuple):
+    """The measurement at which a trial reaches a rung."""
 
     step: int
     reward: float
 
 
-def rung_report(curves: Sequence[Curve], policy: Policy) -> list[Rung]:
-    """What came of each rung that a trial has passed, by budget.
+def rung_report(curves: Sequence[TrialCurve], scheduler: Scheduler) -> list[Rung]:
+    """Reports on each rung that a trial has reached, from the lowest.
 
     Args:
         curves: all trials of a study that are not infeasible.
-        policy: says where its rungs are. Where it has none, they are at `SHARES` of the largest
-            budget that is known, or else of what a completed trial has spent.
+        scheduler: the scheduler. If it has no rungs, they are at `SHARES` of the largest known
+            `max_resource`, or else of the largest resource of a completed trial.
     """
-    rungs = _rungs(curves, policy)
-    passed = [_passages(curve, own) for curve, own in zip(curves, rungs, strict=True)]
+    levels = _rung_levels(curves, scheduler)
+    reached = [_reached(curve, own) for curve, own in zip(curves, levels, strict=True)]
     ends = [_end(curve) for curve in curves]
-    budgets = sorted(set(itertools.chain.from_iterable(passed)))
-    return [_rung(budget, curves, passed, ends) for budget in budgets]
+    rungs = sorted(set(itertools.chain.from_iterable(reached)))
+    return [_rung(rung, curves, reached, ends) for rung in rungs]
 
 
-def rungs_reached(curves: Sequence[Curve], policy: Policy) -> dict[int, float]:
-    """The highest rung that each trial has passed, by its number; none in a policy without."""
-    reached = {curve.id: _passages(curve, policy.rungs(curve)) for curve in curves}
-    return {id: max(passages) for id, passages in reached.items() if passages}
+def rungs_reached(curves: Sequence[TrialCurve], scheduler: Scheduler) -> dict[int, float]:
+    """The highest rung that each trial has reached, by its number; empty without rungs."""
+    reached = {curve.id: _reached(curve, scheduler.rung_levels(curve)) for curve in curves}
+    return {id: max(rungs) for id, rungs in reached.items() if rungs}
 
 
 def warning(rungs: Sequence[Rung], unit: str) -> str:
-    """What people should know where rungs did not predict what came after them; else empty.
+    """The warning about rungs that did not predict later rewards; empty if all did.
 
     Args:
-        rungs: as `rung_report` finds them.
-        unit: what their budgets are counted in.
+        rungs: as `rung_report` returns them.
+        unit: the unit of their resources.
 
     Example:
         >>> print(warning([Rung(250.0, 12, 8, 4, 0, 0.9, 8, 0.24, 8)], 'steps'))
-        Warning: early ranks fooled. The rank correlation of the rewards
+        Warning: early ranks were misleading. The rank correlation of the rewards
           at 250 steps with those at the end is 0.24 (8 trials)
-        Trials that are stopped or paused there may be the best. Judge them later (a larger
-        min_budget, or grace), or let the learning rate decay up to each rung (DecayAtRungs).
+        Trials that are stopped or paused there may be the best. Decide later (a larger
+        min_resource, or a grace_period), or decay the learning rate up to each rung (DecayAtRungs).
     """
     found = []
     for rung in rungs:
-        told = [('at the end', rung.end, rung.end_pairs)]
+        later = [('at the end', rung.end, rung.end_pairs)]
         if rung.next_pairs != rung.end_pairs or rung.next != rung.end:
-            told.insert(0, ('at the next rung', rung.next, rung.next_pairs))
-        here = f'  at {rung.budget:.6g} {unit} with those'
+            later.insert(0, ('at the next rung', rung.next, rung.next_pairs))
+        here = f'  at {rung.resource:.6g} {unit} with those'
         found += [
             f'{here} {where} is {correlation:.2f} ({pairs} trials)'
-            for where, correlation, pairs in told
+            for where, correlation, pairs in later
             if correlation is not None
             and correlation < _LEAST_CORRELATION
             and pairs >= _LEAST_PAIRS
@@ -117,18 +117,19 @@ def warning(rungs: Sequence[Rung], unit: str) -> str:
         return ''
     return '\n'.join(
         [
-            'Warning: early ranks fooled. The rank correlation of the rewards',
+            'Warning: early ranks were misleading. The rank correlation of the rewards',
             *found,
-            'Trials that are stopped or paused there may be the best. Judge them later (a larger',
-            'min_budget, or grace), or let the learning rate decay up to each rung (DecayAtRungs).',
+            'Trials that are stopped or paused there may be the best. Decide later (a larger',
+            'min_resource, or a grace_period), or decay the learning rate up to each rung '
+            '(DecayAtRungs).',
         ]
     )
 
 
 def rank_correlation(left: Sequence[float], right: Sequence[float]) -> float | None:
-    """Spearman's, where equal numbers share the mean of their ranks.
+    """Spearman's rank correlation; equal numbers share the mean of their ranks.
 
-    None where there are fewer than two pairs, or all numbers of one side are equal.
+    None with fewer than two pairs, or if all numbers of one side are equal.
 
     Example:
         >>> rank_correlation([1.0, 2.0, 3.0, 3.0], [10.0, 20.0, 40.0, 40.0])
@@ -150,47 +151,47 @@ def _ranks(values: Sequence[float]) -> Array:
     return means[which]
 
 
-def _rungs(curves: Sequence[Curve], policy: Policy) -> list[Sequence[float]]:
-    own = [policy.rungs(curve) for curve in curves]
+def _rung_levels(curves: Sequence[TrialCurve], scheduler: Scheduler) -> list[Sequence[float]]:
+    own = [scheduler.rung_levels(curve) for curve in curves]
     if any(own):
         return own
-    budgets = [curve.budget for curve in curves if curve.budget is not None]
-    spent = [curve.spent[-1] for curve in curves if curve.state == 'completed' and curve.spent]
-    known = budgets or spent
+    known = [curve.max_resource for curve in curves if curve.max_resource is not None] or [
+        curve.resources[-1] for curve in curves if curve.state == 'completed' and curve.resources
+    ]
     return [[share * max(known) for share in SHARES] if known else [] for _ in curves]
 
 
-def _passages(curve: Curve, rungs: Sequence[float]) -> dict[float, Passage]:
-    """Where the trial passes each rung; what it reaches only with its end is none."""
+def _reached(curve: TrialCurve, levels: Sequence[float]) -> dict[float, RungValue]:
+    """The rungs that the trial reaches before its end."""
     measured = [
-        (spent, Passage(each.step, each.reward))
-        for spent, each in zip(curve.spent, curve.measurements, strict=True)
+        (resource, RungValue(each.step, each.reward))
+        for resource, each in zip(curve.resources, curve.measurements, strict=True)
         if each.reward is not None
     ]
     if curve.state == 'completed':
         measured = measured[:-1]
     inherited = _inherited(curve)
-    passages = {}
-    for rung in rungs:
+    found = {}
+    for rung in levels:
         if rung <= inherited:
             continue
-        there = next((passage for spent, passage in measured if spent >= rung), None)
+        there = next((value for resource, value in measured if resource >= rung), None)
         if there is not None:
-            passages[rung] = there
-    return passages
+            found[rung] = there
+    return found
 
 
-def _inherited(curve: Curve) -> float:
-    """What had been spent on the weights that a trial was forked with."""
+def _inherited(curve: TrialCurve) -> float:
+    """The resource of the weights that a forked trial began with."""
     if curve.forked_from is None or not curve.measurements:
         return 0.0
-    # In steps that is exact; else, the steps up to its first measurement cost about the same.
+    # Exact in steps; else, the steps up to the first measurement cost about the same.
     step = curve.measurements[0].step
-    return curve.spent[0] * min(1.0, curve.forked_from[1] / max(step, 1))
+    return curve.resources[0] * min(1.0, curve.forked_from[1] / max(step, 1))
 
 
-def _end(curve: Curve) -> float | None:
-    """The last reward of a trial that was completed."""
+def _end(curve: TrialCurve) -> float | None:
+    """The last reward of a completed trial."""
     if curve.state != 'completed':
         return None
     rewards = [each.reward for each in curve.measurements if each.reward is not None]
@@ -198,29 +199,27 @@ def _end(curve: Curve) -> float | None:
 
 
 def _rung(
-    budget: float,
-    curves: Sequence[Curve],
-    passed: Sequence[dict[float, Passage]],
+    rung: float,
+    curves: Sequence[TrialCurve],
+    reached: Sequence[dict[float, RungValue]],
     ends: Sequence[float | None],
 ) -> Rung:
     here = [
-        (curve, passages, end)
-        for curve, passages, end in zip(curves, passed, ends, strict=True)
-        if budget in passages
+        (curve, values, end)
+        for curve, values, end in zip(curves, reached, ends, strict=True)
+        if rung in values
     ]
     stays = [
-        curve.state
-        for curve, passages, _ in here
-        if curve.measurements[-1].step == passages[budget].step
+        curve.state for curve, values, _ in here if curve.measurements[-1].step == values[rung].step
     ]
-    at_end = [(passages[budget].reward, end) for _, passages, end in here if end is not None]
+    at_end = [(values[rung].reward, end) for _, values, end in here if end is not None]
     at_next = [
-        (passages[budget].reward, value)
-        for _, passages, end in here
-        if (value := _value_after(budget, passages, end)) is not None
+        (values[rung].reward, value)
+        for _, values, end in here
+        if (value := _reward_after(rung, values, end)) is not None
     ]
     return Rung(
-        budget=budget,
+        resource=rung,
         trials=len(here),
         beyond=len(here) - len(stays),
         stopped=stays.count('stopped'),
@@ -232,11 +231,11 @@ def _rung(
     )
 
 
-def _value_after(budget: float, passages: dict[float, Passage], end: float | None) -> float | None:
-    """The reward at the trial's next rung above this one; at its end where there is none."""
+def _reward_after(rung: float, values: dict[float, RungValue], end: float | None) -> float | None:
+    """The reward at the trial's next rung above this one; at its end without one."""
     # Several rungs may lie between two measurements: then they have the same reward.
-    later = [rung for rung in passages if passages[rung].step > passages[budget].step]
-    return passages[min(later)].reward if later else end
+    later = [each for each in values if values[each].step > values[rung].step]
+    return values[min(later)].reward if later else end
 
 
 def _sides(pairs: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:

@@ -1,4 +1,4 @@
-"""What policies have in common that judge trials at rungs of a ladder of budgets."""
+"""The base of schedulers that compare trials at rungs."""
 
 import bisect
 import functools
@@ -6,140 +6,139 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
 
-from paxtune.schedulers.base import Curve, Policy
+from paxtune.schedulers.base import Scheduler, TrialCurve
 
 _step = operator.attrgetter('step')
 
 
-class Rungs(Policy):
-    """Compares trials at rungs: at budgets of which each is a multiple of the one before.
+class RungScheduler(Scheduler):
+    """Compares trials at rungs: at resources of which each is a multiple of the one before.
 
-    A trial passes a rung at its first measurement with a reward from there on, and that reward is
-    what it is worth there. Within the grace there are no rungs.
+    A trial reaches a rung at its first measurement with a reward from there on, and is compared by
+    that reward. There are no rungs in the grace period.
 
     Attributes:
-        min_budget: the lowest rung, in `unit`.
-        max_budget: all rungs lie below this; None for the trial's own budget. Needed where nobody
-            knows that, as with seconds.
-        reduction_factor: each rung is so many times the one below it.
+        min_resource: the lowest rung, in `unit`.
+        max_resource: all rungs lie below this; None for the trial's own `max_resource`. Needed
+            where that is unknown, as with seconds.
+        reduction_factor: the ratio of each rung to the one below it.
     """
 
-    min_budget: float
-    max_budget: float | None = None
+    min_resource: float
+    max_resource: float | None = None
     reduction_factor: int = 3
 
     def check(self) -> None:
         super().check()
-        if not 0.0 < self.min_budget < math.inf:
-            raise ValueError(f'min_budget must be greater than 0: {self.min_budget}')
-        if self.max_budget is not None and not self.min_budget < self.max_budget < math.inf:
-            raise ValueError(
-                f'max_budget ({self.max_budget}) must be above min_budget ({self.min_budget})'
-            )
+        low, high = self.min_resource, self.max_resource
+        if not 0.0 < low < math.inf:
+            raise ValueError(f'min_resource must be greater than 0: {low}')
+        if high is not None and not low < high < math.inf:
+            raise ValueError(f'max_resource ({high}) must be above min_resource ({low})')
         if self.reduction_factor < 2:
             raise ValueError(f'reduction_factor must be at least 2: {self.reduction_factor}')
-        if self.unit == 'seconds' and self.max_budget is None:
-            raise ValueError('max_budget must be given in seconds: no trial knows its own')
+        if self.unit == 'seconds' and high is None:
+            raise ValueError('max_resource must be given in seconds: no trial knows its own')
 
     @property
-    def needs_budget(self) -> bool:
-        return super().needs_budget or self.max_budget is None
+    def needs_max_resource(self) -> bool:
+        return super().needs_max_resource or self.max_resource is None
 
-    def ladder(self) -> Callable[[Curve], Sequence[float]]:
-        """What gives the rungs of a trial, from the lowest.
+    def rung_level_function(self) -> Callable[[TrialCurve], Sequence[float]]:
+        """The function that `rung_levels` calls.
 
-        It raises ValueError where nobody knows the trial's budget and `max_budget` is not given.
+        It raises ValueError for a trial of unknown `max_resource` if the scheduler has none.
         """
         # Read once: a study may have thousands of trials.
-        lowest, highest = self.min_budget, self.max_budget
-        factor, grace = self.reduction_factor, self.grace
+        lowest, highest = self.min_resource, self.max_resource
+        factor, grace_period = self.reduction_factor, self.grace_period
 
-        def rungs(curve: Curve) -> Sequence[float]:
-            budget = curve.budget if highest is None else highest
-            if budget is None:
-                raise ValueError('max_budget must be given where nobody knows the budget of trials')
-            return _rungs(lowest, budget, factor, grace * (curve.budget or 0.0))
+        def levels(curve: TrialCurve) -> Sequence[float]:
+            end = curve.max_resource if highest is None else highest
+            if end is None:
+                raise ValueError('max_resource must be given where no trial knows its own')
+            return _rung_levels(lowest, end, factor, grace_period * (curve.max_resource or 0.0))
 
-        return rungs
+        return levels
 
-    def rungs(self, curve: Curve) -> Sequence[float]:
-        """The rungs of a trial, from the lowest."""
-        return self.ladder()(curve)
+    def rung_levels(self, curve: TrialCurve) -> Sequence[float]:
+        return self.rung_level_function()(curve)
 
-    def values(self, curves: Sequence[Curve]) -> list[dict[float, float]]:
-        """The reward of each trial at each rung that it has passed."""
-        rungs = self.ladder()
-        return [_values(curve, rungs(curve)) for curve in curves]
+    def rung_rewards(self, curves: Sequence[TrialCurve]) -> list[dict[float, float]]:
+        """The reward of each trial at each rung that it has reached."""
+        levels = self.rung_level_function()
+        return [_rung_rewards(curve, levels(curve)) for curve in curves]
 
-    def passed_now(self, curve: Curve) -> float | None:
-        """The highest rung that a trial passes with its last measurement; None if it passes none.
+    def rung_reached_now(self, curve: TrialCurve) -> float | None:
+        """The highest rung that a trial reaches with its last measurement; None if it reaches none.
 
-        Once it was paused, only rungs above that one count.
+        After a pause, only rungs above that of the pause count.
         """
         last = curve.measurements[-1]
-        # One that was promoted is measured again up to where it was paused.
+        # A promoted trial is measured again up to where it was paused.
         if last.reward is None or (curve.pauses and last.step <= curve.pauses[-1]):
             return None
-        rungs = self.rungs(curve)
-        rung = rung_at(curve, rungs, last.step)
-        paused = rung_at(curve, rungs, curve.pauses[-1]) if curve.pauses else None
+        levels = self.rung_levels(curve)
+        rung = rung_at(curve, levels, last.step)
+        paused = rung_at(curve, levels, curve.pauses[-1]) if curve.pauses else None
         return None if rung is None or rung <= (paused or 0.0) else rung
 
-    def named(self, rung: float) -> str:
-        """A rung, for people."""
+    def rung_label(self, rung: float) -> str:
+        """The text for a rung in messages."""
         return f'the rung of {rung:.6g} {self.unit}'
 
 
-def first_rung(evaluated: Iterable[float], budget: float) -> float:
-    """A lowest rung, where nobody names one: the first evaluation from a 27th of the budget on.
+def default_min_resource(evaluated: Iterable[float], max_resource: float) -> float:
+    """The lowest rung by default: the first evaluation from a 27th of the resource on.
 
     Args:
-        evaluated: what trials will have spent at their evaluations.
-        budget: all that they spend.
+        evaluated: the resources of a trial's evaluations.
+        max_resource: the resource that training to the end takes.
 
     Example:
-        >>> first_rung(range(100, 10001, 100), 10000)
+        >>> default_min_resource(range(100, 10001, 100), 10000)
         400
     """
-    return min(spent for spent in evaluated if spent * 27 >= budget)
+    return min(each for each in evaluated if each * 27 >= max_resource)
 
 
-def spent_at(curve: Curve, step: int) -> float:
-    """What a trial had spent at its last measurement up to a step; 0 before the first.
+def resource_at(curve: TrialCurve, step: int) -> float:
+    """The resource of a trial at its last measurement up to a step; 0 before the first.
 
     Example:
         >>> from paxtune.objectives.measurement import Measurement
-        >>> curve = Curve(1, 'running', [Measurement(10, {}), Measurement(20, {})], [80.0, 160.0])
-        >>> [spent_at(curve, step) for step in (9, 10, 30)]
+        >>> measurements = [Measurement(10, {}), Measurement(20, {})]
+        >>> curve = TrialCurve(1, 'running', measurements, [80.0, 160.0])
+        >>> [resource_at(curve, step) for step in (9, 10, 30)]
         [0.0, 80.0, 160.0]
     """
     count = bisect.bisect_right(curve.measurements, step, key=_step)
-    return curve.spent[count - 1] if count else 0.0
+    return curve.resources[count - 1] if count else 0.0
 
 
-def rung_at(curve: Curve, rungs: Sequence[float], step: int) -> float | None:
-    """The highest rung that a trial has come to at a step; None below the first."""
-    count = bisect.bisect_right(rungs, spent_at(curve, step))
-    return rungs[count - 1] if count else None
+def rung_at(curve: TrialCurve, levels: Sequence[float], step: int) -> float | None:
+    """The highest rung that a trial has reached at a step; None below the first."""
+    count = bisect.bisect_right(levels, resource_at(curve, step))
+    return levels[count - 1] if count else None
 
 
-def _values(curve: Curve, rungs: Sequence[float]) -> dict[float, float]:
-    values: dict[float, float] = {}
-    for rung in rungs:
-        there = range(bisect.bisect_left(curve.spent, rung), len(curve.spent))
+def _rung_rewards(curve: TrialCurve, levels: Sequence[float]) -> dict[float, float]:
+    found: dict[float, float] = {}
+    for rung in levels:
+        there = range(bisect.bisect_left(curve.resources, rung), len(curve.resources))
         rewards = (curve.measurements[index].reward for index in there)
         value = next((reward for reward in rewards if reward is not None), None)
         if value is None:
             break
-        values[rung] = value
-    return values
+        found[rung] = value
+    return found
 
 
 @functools.lru_cache(maxsize=1024)
-def _rungs(lowest: float, budget: float, factor: int, least: float) -> tuple[float, ...]:
-    """The rungs below a budget, without those below `least`."""
+def _rung_levels(lowest: float, end: float, factor: int, least: float) -> tuple[float, ...]:
+    """The rungs below `end`, without those below `least`."""
     found = []
-    while lowest < budget:
+    while lowest < end:
         found.append(lowest)
         lowest *= factor
     return tuple(rung for rung in found if rung >= least)

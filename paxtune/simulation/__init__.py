@@ -1,1 +1,1 @@
-"""Policies and algorithms on recorded learning curves, without any training."""
+"""Schedulers and algorithms on recorded learning curves, without any training."""

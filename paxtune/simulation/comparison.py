@@ -1,4 +1,4 @@
-"""Policies side by side on one table: what they cost, and what they find."""
+"""Schedulers side by side on one table: what they cost, and what they find."""
 
 import dataclasses
 import math
@@ -10,7 +10,7 @@ import numpy as np
 
 from paxtune.algorithms.base import Algorithm
 from paxtune.reports.tables import Document, Table
-from paxtune.schedulers.base import Policy
+from paxtune.schedulers.base import Scheduler
 from paxtune.simulation.result import Run
 from paxtune.simulation.simulator import simulate
 from paxtune.simulation.table import CurveTable
@@ -44,10 +44,10 @@ class Interval:
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    """How a policy did over all seeds.
+    """How a scheduler did over all seeds.
 
     Attributes:
-        policy: what it is called.
+        scheduler: what it is called.
         compute: by that of full runs with the same seeds, in the median.
         time: by the simulated clock, in the table's unit, in the median.
         best: the best reward; None where a run without any completed trial is the median.
@@ -60,7 +60,7 @@ class Standing:
             `step`, `cut` and `correlation` (the median of those that there are).
     """
 
-    policy: str
+    scheduler: str
     compute: float
     time: float
     best: Interval | None
@@ -73,18 +73,18 @@ class Standing:
 
 def compare(
     table: CurveTable,
-    policies: Mapping[str, Policy | None],
+    schedulers: Mapping[str, Scheduler | None],
     algorithm: Algorithm,
     *,
     num_trials: int,
     workers: int,
     seeds: int,
 ) -> list[Standing]:
-    """Runs every policy on a table, with the same seeds.
+    """Runs every scheduler on a table, with the same seeds.
 
     Args:
         table: the recorded curves.
-        policies: by what they are called; None for full runs.
+        schedulers: by what they are called; None for full runs.
         algorithm: what proposes trials.
         num_trials: in each run.
         workers: how many trials run at once.
@@ -94,18 +94,18 @@ def compare(
         UserError: as `simulate`.
     """
 
-    def runs(policy: Policy | None, trials: int = num_trials, **more: Any) -> list[Run]:
+    def runs(scheduler: Scheduler | None, trials: int = num_trials, **more: Any) -> list[Run]:
         each = {'num_trials': trials, 'workers': workers, **more}
-        return [simulate(table, policy, algorithm, seed=seed, **each) for seed in range(seeds)]
+        return [simulate(table, scheduler, algorithm, seed=seed, **each) for seed in range(seeds)]
 
     full = runs(None)
     bests = [each.best for each in full]
     target = _median_best(table, bests)
     most = min(_LONGER * num_trials, len(table.rows))
     found = []
-    for name, policy in policies.items():
-        own = full if policy is None else runs(policy)
-        longer = [] if target is None else runs(policy, most, target=target)
+    for name, scheduler in schedulers.items():
+        own = full if scheduler is None else runs(scheduler)
+        longer = [] if target is None else runs(scheduler, most, target=target)
         found.append(_standing(name, own, full, longer, target))
     return found
 
@@ -168,7 +168,7 @@ def document(table: CurveTable, standings: Sequence[Standing], what: str) -> Doc
 
     Args:
         table: the table.
-        standings: of the policies.
+        standings: of the schedulers.
         what: was simulated, for people.
     """
     time = 'hours' if table.unit == 'seconds' else 'elapsed_steps'
@@ -178,7 +178,7 @@ def document(table: CurveTable, standings: Sequence[Standing], what: str) -> Doc
     shown: list[dict[str, Any]] = []
     for each in standings:
         facts = {
-            'policy': each.policy,
+            'scheduler': each.scheduler,
             'compute': each.compute,
             time: each.time / scale,
             to_median: None if each.to_median is None else each.to_median / scale,
@@ -190,7 +190,7 @@ def document(table: CurveTable, standings: Sequence[Standing], what: str) -> Doc
         data.append(facts | {'best': best, 'regret': regret, 'rungs': each.rungs})
         told = {'best': str(each.best or ''), 'regret': str(each.regret)}
         shown.append(facts | told | {'rank correlation': _correlation(each)})
-    columns = ['policy', 'compute', time, 'best', 'regret', to_median, 'reached']
+    columns = ['scheduler', 'compute', time, 'best', 'regret', to_median, 'reached']
     columns += ['completed', 'stopped', 'infeasible']
     flat = [
         {

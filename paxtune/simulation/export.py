@@ -44,15 +44,15 @@ def _row(trial: 'Trial') -> Mapping[str, Any]:
     }
     diverges = trial.outcome == 'infeasible'
     for unit in UNITS:
-        spent = resources.spent(measurements, unit)
-        # One that was never measured has spent nothing that is known.
-        if unit == 'steps' or not measurements or any(spent):
-            row[unit] = [*spent, _next(spent)] if diverges else spent
+        used = resources.consumed(measurements, unit)
+        # Of a trial without measurements no resource is known.
+        if unit == 'steps' or not measurements or any(used):
+            row[unit] = [*used, _next(used)] if diverges else used
     return row
 
 
-def _next(spent: list[float]) -> float:
-    """What a trial had spent when it failed: as much as to the next measurement, more or less."""
-    if len(spent) < 2:
-        return 2 * spent[0] if spent else 0.0
-    return spent[-1] + spent[-1] - spent[-2]
+def _next(used: list[float]) -> float:
+    """Estimates the resource at a failure: as much as to the next measurement."""
+    if len(used) < 2:
+        return 2 * used[0] if used else 0.0
+    return used[-1] + used[-1] - used[-2]

@@ -60,8 +60,8 @@ def write(rows: Sequence[Mapping[str, Any]], goal: Goal, metric: str) -> str:
     Args:
         rows: ended trials, each with `ended` ('completed', 'stopped' or 'infeasible'), `end` (the
             reward that it was completed with), `decisions`, `rewards` at its measurements (None
-            where there was none yet), and what it had spent there: `steps`, and what else was
-            measured. Where it is infeasible, there is one more of each: what it had spent by then.
+            where there was none yet), and the resources used there: `steps`, and the other units
+            that were measured. An infeasible trial has one more of each, for the point of failure.
         goal: of the reward.
         metric: what people call the reward.
     """
@@ -108,8 +108,8 @@ def _row(decisions: dict[str, Value], curve: Sequence[float], metric: str) -> Ro
         for step, value in enumerate(curve[:count], start=1)
     ]
     diverges = count < len(curve)
-    spent = [float(step) for step in range(1, count + diverges + 1)]
-    return Row(decisions, measurements, {'steps': spent}, None if diverges else curve[-1])
+    used = [float(step) for step in range(1, count + diverges + 1)]
+    return Row(decisions, measurements, {'steps': used}, None if diverges else curve[-1])
 
 
 # --- Curves of a study ---
@@ -151,14 +151,14 @@ class _Recorded:
         self._expect(ended in ('completed', 'stopped', 'infeasible'), 'ended', kinds)
         self._expect(_is_number(end) == (ended == 'completed'), 'end', 'a number, if completed')
         rewards, decisions = self._rewards(), self._decisions()
-        num_spent = len(rewards) + (ended == 'infeasible')
-        self._expect(num_spent > 0, 'rewards', 'at least one')
-        spent: dict[Unit, list[float]] = {
-            unit: self._spent(unit, num_spent)
+        count = len(rewards) + (ended == 'infeasible')
+        self._expect(count > 0, 'rewards', 'at least one')
+        resources: dict[Unit, list[float]] = {
+            unit: self._resources(unit, count)
             for unit in UNITS
             if unit == 'steps' or self._trial.get(unit) is not None
         }
-        steps = spent['steps'][: len(rewards)]
+        steps = resources['steps'][: len(rewards)]
         are_steps = all(each.is_integer() for each in steps) and len({*steps}) == len(steps)
         self._expect(are_steps, 'steps', 'whole numbers, each above the last')
         measurements = [
@@ -168,7 +168,7 @@ class _Recorded:
         ]  # fmt: skip
         if ended == 'stopped':
             return None
-        return Row(decisions, measurements, spent, None if end is None else float(end))
+        return Row(decisions, measurements, resources, None if end is None else float(end))
 
     def _rewards(self) -> list[float | None]:
         rewards = self._trial.get('rewards')
@@ -187,7 +187,7 @@ class _Recorded:
         self._expect(are_plain, 'decisions', 'plain values by name')
         return dict(decisions or {})
 
-    def _spent(self, unit: Unit, count: int) -> list[float]:
+    def _resources(self, unit: Unit, count: int) -> list[float]:
         values = self._trial.get(unit)
         are_numbers = isinstance(values, list) and all(map(_is_number, values))
         found = [float(each) for each in values or []] if are_numbers else []

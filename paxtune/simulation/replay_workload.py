@@ -73,15 +73,15 @@ class RecordedTrials(Runnable):
     def data(self) -> dict[str, str]:
         return {'table': hashlib.sha256(Path(self.table).read_bytes()).hexdigest()}
 
-    def budget(self, study: 'Study', trial: 'Trial', unit: 'Unit') -> float | None:
+    def max_resource(self, study: 'Study', trial: 'Trial', unit: 'Unit') -> float | None:
         if unit == 'seconds':
             return None
         course = self.course(study, trial)
         if course.row.end is None and (unit == 'steps' or trial.forked_from is None):
             # Nobody knows beforehand that it will diverge.
             rows = self.curves.rows
-            return max(row.spent[unit][-1] for row in rows if row.end is not None)
-        return course.spent(unit, -1)
+            return max(row.resources[unit][-1] for row in rows if row.end is not None)
+        return course.resource(unit, -1)
 
     @property
     def curves(self) -> CurveTable:
@@ -127,27 +127,27 @@ class Course:
             return
         parent, step = trial.forked_from
         (measured,) = [each for each in study.trial(parent).measurements if each.step == step]
-        past = sum(each <= step for each in row.spent['steps'])
+        past = sum(each <= step for each in row.resources['steps'])
         for unit, name in METRICS.items():
-            if unit in row.spent and name in measured.metrics:
-                own = row.spent[unit][past - 1] if past else 0.0
+            if unit in row.resources and name in measured.metrics:
+                own = row.resources[unit][past - 1] if past else 0.0
                 self._before[unit] = measured.metrics[name] - own
 
-    def spent(self, unit: 'Unit', index: int) -> float:
-        """What the trial has spent at a measurement of its row, by its index."""
-        return self.row.spent[unit][index] + self._before.get(unit, 0.0)
+    def resource(self, unit: 'Unit', index: int) -> float:
+        """The resource of the trial at a measurement of its row, by its index."""
+        return self.row.resources[unit][index] + self._before.get(unit, 0.0)
 
     def took(self, unit: 'Unit', index: int) -> float:
-        """What was spent from one measurement of its row to the next, or to where it diverged."""
-        spent = self.row.spent[unit]
-        return spent[index] - (spent[index - 1] if index else 0.0)
+        """The resource from one measurement of its row to the next, or to where it diverged."""
+        used = self.row.resources[unit]
+        return used[index] - (used[index - 1] if index else 0.0)
 
     def metrics(self, index: int) -> dict[str, float]:
-        """What is measured there: `reward`, where there is one, and what was spent."""
+        """The metrics there: `reward`, where there is one, and the used resources."""
         reward = self.row.measurements[index].reward
         found = {} if reward is None else {'reward': reward}
-        known = ((unit, name) for unit, name in METRICS.items() if unit in self.row.spent)
-        return found | {name: self.spent(unit, index) for unit, name in known}
+        known = ((unit, name) for unit, name in METRICS.items() if unit in self.row.resources)
+        return found | {name: self.resource(unit, index) for unit, name in known}
 
 
 @functools.lru_cache(maxsize=8)

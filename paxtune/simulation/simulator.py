@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, overload
 
 from paxtune.algorithms.base import Algorithm, Exhausted, Observation, Suggestion, SuggestionContext
 from paxtune.objectives.measurement import Measurement
-from paxtune.schedulers.base import Curve, Fork, Pause, Policy, Promote, Stop, Unit, Wait
+from paxtune.schedulers.base import Fork, Pause, Promote, Scheduler, Stop, TrialCurve, Unit, Wait
 from paxtune.simulation.result import Progress, Run, SimulatedTrial
 from paxtune.simulation.table import CurveTable
 from trainer.symbolic.errors import UserError
@@ -17,7 +17,7 @@ _State: TypeAlias = Literal['waiting', 'running', 'paused', 'completed', 'stoppe
 
 def simulate(
     table: CurveTable,
-    policy: Policy | None,
+    scheduler: Scheduler | None,
     algorithm: Algorithm,
     *,
     num_trials: int,
@@ -28,9 +28,9 @@ def simulate(
     """Runs a study on recorded curves. The same arguments give the same run.
 
     With one worker it makes the decisions that a study makes in the same place. Who has nothing to
-    do asks the policy: a trial that is promoted goes on at once, those that are forked wait. Where
-    there is nothing to promote, the first trial is taken that waits; then one is suggested, unless
-    the policy says to wait. Somebody who has to wait asks again whenever something was measured.
+    do asks the scheduler: a promoted trial goes on at once, a forked one waits. Where there is
+    nothing to promote, the first trial is taken that waits; then one is suggested, unless
+    the scheduler says to wait. Somebody who has to wait asks again whenever something was measured.
 
     Training takes as long as it took, or a unit of time for each step where the table has no
     seconds. Compilation, evaluation and saving take no time.
@@ -41,7 +41,7 @@ def simulate(
 
     Args:
         table: the recorded curves.
-        policy: what decides how far trials are trained; None trains all to their ends.
+        scheduler: what decides how far trials are trained; None trains all to their ends.
         algorithm: what proposes trials.
         num_trials: how many trials there are, all in all, forked ones included.
         workers: how many trials run at once.
@@ -49,25 +49,25 @@ def simulate(
         target: the reward at whose first completion the run ends; None runs all trials.
 
     Raises:
-        UserError: the policy counts in a unit that the table does not have, or the table has not
+        UserError: the scheduler counts in a unit that the table does not have, or the table has not
             that many rows.
     """
-    require_rows(table, policy, num_trials)
-    study = _Study(table, policy, algorithm.resolved(table.spec, 1), num_trials, seed, target)
+    require_rows(table, scheduler, num_trials)
+    study = _Study(table, scheduler, algorithm.resolved(table.spec, 1), num_trials, seed, target)
     return study.run(workers)
 
 
-def require_rows(table: CurveTable, policy: Policy | None, num_trials: int) -> None:
-    """Makes sure that a table has what a policy goes by, and so many trials.
+def require_rows(table: CurveTable, scheduler: Scheduler | None, num_trials: int) -> None:
+    """Makes sure that a table has what a scheduler goes by, and so many trials.
 
     Raises:
         UserError: it has not.
     """
-    unit: Unit = 'steps' if policy is None else policy.unit
+    unit: Unit = 'steps' if scheduler is None else scheduler.unit
     if unit not in table.units:
         raise UserError(
-            f'the policy counts budgets in {unit}, which were not measured of all trials of the '
-            f'table: it has {", ".join(table.units)}'
+            f'the scheduler counts resources in {unit}, which were not measured for all trials '
+            f'of the table: it has {", ".join(table.units)}'
         )
     if num_trials > len(table.rows):
         raise UserError(
@@ -91,17 +91,17 @@ class _Trial:
         self.id, self.row, self.suggestion, self.fork = id_, row, suggestion, fork
         recorded, unit = study.table.rows[row], study.unit
         self.recorded = recorded
-        self.clock = recorded.spent[study.table.unit]
-        self.all_spent = recorded.spent[unit]
+        self.clock = recorded.resources[study.table.unit]
+        self.all_resources = recorded.resources[unit]
         self.measurements: list[Measurement] = []
-        self.spent: list[float] = []
+        self.resources: list[float] = []
         self.pauses: list[int] = []
         self.past = self.began_at = 0
         self.began = self.cost = 0.0
         self.reason: str | None = None
-        self.budget: float | None = None
+        self.max_resource: float | None = None
         if unit != 'seconds':
-            self.budget = self.all_spent[-1] if recorded.end is not None else study.most
+            self.max_resource = self.all_resources[-1] if recorded.end is not None else study.most
         if fork is not None:
             self._take_over(study.trials[fork.trial], fork.step, unit)
         self.state: _State = 'waiting'
@@ -111,22 +111,24 @@ class _Trial:
         """Begins where another one was after a step."""
         at = next(i for i, each in enumerate(parent.measurements) if each.step == step)
         self.measurements.append(parent.measurements[at])
-        self.spent.append(parent.spent[at])
-        self.past = sum(each <= step for each in self.recorded.spent['steps'])
+        self.resources.append(parent.resources[at])
+        self.past = sum(each <= step for each in self.recorded.resources['steps'])
         if unit != 'steps':
-            before = self.all_spent[self.past - 1] if self.past else 0.0
-            self.all_spent = [parent.spent[at] + each - before for each in self.all_spent]
-            self.budget = None if unit == 'seconds' else self.all_spent[-1]
+            before = self.all_resources[self.past - 1] if self.past else 0.0
+            self.all_resources = [
+                parent.resources[at] + each - before for each in self.all_resources
+            ]
+            self.max_resource = None if unit == 'seconds' else self.all_resources[-1]
 
-    def _curve(self) -> Curve:
+    def _curve(self) -> TrialCurve:
         fork = self.fork
         assert self.state != 'infeasible'
-        return Curve(
+        return TrialCurve(
             self.id,
             self.state,
             self.measurements,
-            self.spent,
-            self.budget,
+            self.resources,
+            self.max_resource,
             self.pauses,
             self.suggestion.decisions,
             None if fork is None else (fork.trial, fork.step),
@@ -163,23 +165,23 @@ class _Trial:
         return self.state in ('completed', 'stopped', 'infeasible')
 
 
-class _Others(Sequence[Curve]):
-    """All curves but one, without a copy: verdicts are many."""
+class _Others(Sequence[TrialCurve]):
+    """All curves but one, without a copy: decisions are many."""
 
-    def __init__(self, curves: Mapping[int, Curve], own: int) -> None:
+    def __init__(self, curves: Mapping[int, TrialCurve], own: int) -> None:
         self._curves, self._own = curves, own
 
-    def __iter__(self) -> Iterator[Curve]:
+    def __iter__(self) -> Iterator[TrialCurve]:
         return (curve for id_, curve in self._curves.items() if id_ != self._own)
 
     def __len__(self) -> int:
         return len(self._curves) - (self._own in self._curves)
 
     @overload
-    def __getitem__(self, index: int) -> Curve: ...
+    def __getitem__(self, index: int) -> TrialCurve: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Curve]: ...
-    def __getitem__(self, index: int | slice) -> Curve | list[Curve]:
+    def __getitem__(self, index: slice) -> list[TrialCurve]: ...
+    def __getitem__(self, index: int | slice) -> TrialCurve | list[TrialCurve]:
         return list(self)[index]
 
 
@@ -189,18 +191,20 @@ class _Study:
     def __init__(
         self,
         table: CurveTable,
-        policy: Policy | None,
+        scheduler: Scheduler | None,
         algorithm: Algorithm,
         num_trials: int,
         seed: int,
         target: float | None,
     ) -> None:
-        self.table, self.policy, self.algorithm = table, policy, algorithm
+        self.table, self.scheduler, self.algorithm = table, scheduler, algorithm
         self.num_trials, self.seed, self.target = num_trials, seed, target
-        self.unit: Unit = 'steps' if policy is None else policy.unit
-        self.most = max(row.spent[self.unit][-1] for row in table.rows if row.end is not None)
+        self.unit: Unit = 'steps' if scheduler is None else scheduler.unit
+        self.most = max(row.resources[self.unit][-1] for row in table.rows if row.end is not None)
         self.trials: dict[int, _Trial] = {}
-        self.curves: dict[int, Curve] = {}  # By id, and in their order, without infeasible ones.
+        self.curves: dict[
+            int, TrialCurve
+        ] = {}  # By id, and in their order, without infeasible ones.
         self.answers = table.start()
         self.is_exhausted = self.is_over = False
         self.now = 0.0
@@ -272,23 +276,23 @@ class _Study:
         self._beginnings += self.now
         self._num_running += 1
         self._to(trial, 'running')
-        # A run that begins at an evaluation repeats it, and is judged again.
+        # A run that begins at an evaluation repeats it, and is decided on again.
         if not trial.measurements or self._goes_on(trial):
             self._schedule(trial)
 
     def _schedule(self, trial: _Trial) -> None:
-        # Where nobody judges, only ends are events.
-        past = trial.past + 1 if self.policy is not None else len(trial.clock)
+        # Without a scheduler only ends are events.
+        past = trial.past + 1 if self.scheduler is not None else len(trial.clock)
         then = trial.began + trial.at(past) - trial.at(trial.began_at)
         heapq.heappush(self._events, (then, next(self._order), trial))
 
     def _evaluated(self, trial: _Trial) -> bool:
         """What follows from the next evaluation of a trial. Returns whether the trial goes on."""
         row, end = trial.recorded, len(trial.clock)
-        past = trial.past + 1 if self.policy is not None else end
+        past = trial.past + 1 if self.scheduler is not None else end
         new = row.measurements[trial.past : past]
         trial.measurements += new
-        trial.spent += trial.all_spent[trial.past : trial.past + len(new)]
+        trial.resources += trial.all_resources[trial.past : trial.past + len(new)]
         trial.past = past
         if past < end:
             return self._goes_on(trial)
@@ -299,18 +303,18 @@ class _Study:
 
     def _goes_on(self, trial: _Trial) -> bool:
         """Judges a trial at its last measurement."""
-        if self.policy is None:
+        if self.scheduler is None:
             return True
         others = _Others(self.curves, trial.id)
-        verdict = self.policy.verdict(trial.curve, others, self.table.reward)
-        if verdict is None:
+        decision = self.scheduler.decide(trial.curve, others, self.table.reward)
+        if decision is None:
             return True
-        if isinstance(verdict, Pause):
+        if isinstance(decision, Pause):
             step = trial.measurements[-1].step
             if step not in trial.pauses:
                 trial.pauses.append(step)
-        ends = isinstance(verdict, Stop)
-        self._release(trial, 'stopped' if ends else 'paused', verdict.reason)
+        ends = isinstance(decision, Stop)
+        self._release(trial, 'stopped' if ends else 'paused', decision.reason)
         return False
 
     def _release(self, trial: _Trial, state: _State, reason: str | None = None) -> None:
@@ -341,7 +345,7 @@ class _Study:
 
     def _next(self) -> _Trial | None:
         """What somebody who has nothing to do is to do next."""
-        action = self._ask_policy()
+        action = self._ask_scheduler()
         if isinstance(action, Promote):
             promoted = self._paused(action.trial)
             promoted.reason = action.reason
@@ -357,14 +361,14 @@ class _Study:
             len(self.trials) < self.num_trials and self.answers.left > 0 and not self.is_exhausted
         )
 
-    def _ask_policy(self) -> Promote | Wait | None:
-        """What the policy wants, once it has made its forks."""
-        policy = self.policy
-        if policy is None or not policy.pauses:
+    def _ask_scheduler(self) -> Promote | Wait | None:
+        """What the scheduler wants, once it has made its forks."""
+        scheduler = self.scheduler
+        if scheduler is None or not scheduler.pauses:
             return None
         while True:
             curves, may_begin = list(self.curves.values()), len(self.trials) < self.num_trials
-            action = policy.next(curves, self.table.reward, self._request(), may_begin)
+            action = scheduler.next_action(curves, self.table.reward, self._request(), may_begin)
             if not isinstance(action, Fork):
                 return action
             self._fork(action)
@@ -372,20 +376,20 @@ class _Study:
     def _paused(self, id_: int) -> _Trial:
         trial = self.trials.get(id_)
         if trial is None or trial.state != 'paused':
-            raise ValueError(f'{self.policy!r} goes on with trial {id_}, which is not paused')
+            raise ValueError(f'{self.scheduler!r} goes on with trial {id_}, which is not paused')
         return trial
 
     def _fork(self, fork: Fork) -> None:
         # The parent may have gone on since, or have ended, but it was paused there.
         parent = self.trials.get(fork.trial)
         if parent is None or fork.step not in parent.pauses:
-            raise ValueError(f'{self.policy!r} forks trial {fork.trial} where it was not paused')
+            raise ValueError(f'{self.scheduler!r} forks trial {fork.trial} where it was not paused')
         replaced = self._paused(fork.replaces)
         try:
             row = self.answers.take(fork.decisions, after=fork.step)
         except LookupError:
             raise UserError(
-                'the table has not enough rows for the trials that the policy forks'
+                'the table has not enough rows for the trials that the scheduler forks'
             ) from None
         child = self._add(row, Suggestion(fork.decisions), fork)
         self._to(replaced, 'stopped', f'replaced by trial {child.id}')

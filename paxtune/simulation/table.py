@@ -29,21 +29,21 @@ class Row:
     Attributes:
         decisions: by name.
         measurements: by step, each with a reward where it has one.
-        spent: by unit, what had been spent at each of them; one more where the trial diverged: what
-            it had spent by then.
+        resources: the resources used up to each of them, by unit; a diverged trial has one value
+            more, for the point where it diverged.
         end: the reward that it was completed with; None where it diverged, and was infeasible, by
             the evaluation after its last.
     """
 
     decisions: Mapping[str, Value]
     measurements: Sequence[Measurement]
-    spent: Mapping[Unit, Sequence[float]]
+    resources: Mapping[Unit, Sequence[float]]
     end: float | None
 
     @property
     def steps(self) -> float:
         """How many steps it takes to its end, or until it diverges."""
-        return self.spent['steps'][-1]
+        return self.resources['steps'][-1]
 
 
 class CurveTable:
@@ -96,7 +96,7 @@ class CurveTable:
             )
         self.rows, self.goal, self.metric, self.left_out = rows, goal, metric, left_out
         self.reward = MetricReward(goal, 'reward')
-        self.units = [unit for unit in UNITS if all(unit in row.spent for row in rows)]
+        self.units = [unit for unit in UNITS if all(unit in row.resources for row in rows)]
         self.unit: Literal['seconds', 'steps'] = 'seconds' if 'seconds' in self.units else 'steps'
         self._columns = _columns(rows)
         if not self._columns:

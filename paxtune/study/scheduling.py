@@ -1,11 +1,11 @@
-"""What a policy makes of the trials of a study: it judges, pauses, promotes and forks them."""
+"""What a scheduler makes of the trials of a study: it stops, pauses, promotes and forks them."""
 
 import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers import Curve, Fork, Pause, Policy, Promote, Stop, Wait, resources
+from paxtune.schedulers import Fork, Pause, Promote, Scheduler, Stop, TrialCurve, Wait, resources
 from paxtune.storage import vizier_protos
 from paxtune.storage.vizier_store import TrialProto
 from paxtune.study.workload import Runnable
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
     from paxtune.study.study import Study
     from paxtune.study.trial import Trial
 
-ORIGIN = 'policy'
-"""The origin of a trial that a policy has forked from another one."""
+ORIGIN = 'scheduler'
+"""The origin of a trial that a scheduler has forked from another one."""
 
 
 class Advancing:
-    """The policy of a study, asked with what is recorded of its trials."""
+    """The scheduler of a study, asked with what is recorded of its trials."""
 
-    def __init__(self, study: 'Study', policy: Policy) -> None:
+    def __init__(self, study: 'Study', scheduler: Scheduler) -> None:
         """Asks nothing yet."""
-        self._study, self._policy = study, policy
-        self._curves: dict[int, tuple[object, Curve]] = {}
-        self._budgets: dict[object, float | None] = {}
+        self._study, self._scheduler = study, scheduler
+        self._curves: dict[int, tuple[object, TrialCurve]] = {}
+        self._max_resources: dict[object, float | None] = {}
 
-    def curves(self, trials: Sequence['Trial']) -> list[Curve]:
-        """What the policy may know of trials: of those that are not infeasible."""
+    def curves(self, trials: Sequence['Trial']) -> list[TrialCurve]:
+        """What the scheduler may know of trials: of those that are not infeasible."""
         return [self._curve(trial) for trial in trials if trial.state != 'INFEASIBLE']
 
-    def judge(self, trial: 'Trial') -> Stop | Pause | None:
+    def decide(self, trial: 'Trial') -> Stop | Pause | None:
         """What becomes of a trial, judged at the step that it reported last; None if it goes on."""
         own = self._read(trial, until=trial.step)
         if not own.measurements:
             return None
         others = self.curves([other for other in self._study.trials if other.id != trial.id])
-        return self._policy.verdict(own, others, self._reward)
+        return self._scheduler.decide(own, others, self._reward)
 
     def next(self, trials: Sequence['Trial'], may_begin: bool) -> Promote | Fork | Wait | None:
         """What somebody who has nothing to do is to do, before anything new is suggested.
@@ -47,11 +47,11 @@ class Advancing:
             trials: all of the study.
             may_begin: whether one more may begin.
         """
-        if not self._policy.pauses:
+        if not self._scheduler.pauses:
             return None
         study = self._study
         number = trials[-1].id + 1 if trials else 1
-        return self._policy.next(
+        return self._scheduler.next_action(
             self.curves([trial for trial in trials if not trial.is_imported]),
             self._reward,
             study.suggestions.request(number),
@@ -109,7 +109,7 @@ class Advancing:
         rewards = self._study.rewards
         return rewards[0] if len(rewards) == 1 else None
 
-    def _curve(self, trial: 'Trial') -> Curve:
+    def _curve(self, trial: 'Trial') -> TrialCurve:
         # To read what hundreds of paused trials were measured at takes a while. When it was made
         # tells a trial from one that was deleted, and had its number.
         stands = (trial.created, trial.outcome, trial.num_measurements, len(trial.pauses))
@@ -118,30 +118,30 @@ class Advancing:
             known = self._curves[trial.id] = (stands, self._read(trial))
         return known[1]
 
-    def _read(self, trial: 'Trial', until: int | None = None) -> Curve:
+    def _read(self, trial: 'Trial', until: int | None = None) -> TrialCurve:
         measured = [each for each in trial.measurements if until is None or each.step <= until]
-        return Curve(
+        return TrialCurve(
             id=trial.id,
             state=_state(trial),
             measurements=measured,
-            spent=resources.spent(measured, self._policy.unit),
-            budget=self._budget(trial),
+            resources=resources.consumed(measured, self._scheduler.unit),
+            max_resource=self._max_resource(trial),
             pauses=trial.pauses,
             decisions=trial.by_id,
             forked_from=trial.forked_from,
             replaces=trial.replaces,
         )
 
-    def _budget(self, trial: 'Trial') -> float | None:
+    def _max_resource(self, trial: 'Trial') -> float | None:
         key = (trial.id, trial.created)
-        if key not in self._budgets:
-            self._budgets[key] = self._find_budget(trial)
-        return self._budgets[key]
+        if key not in self._max_resources:
+            self._max_resources[key] = self._find_max_resource(trial)
+        return self._max_resources[key]
 
-    def _find_budget(self, trial: 'Trial') -> float | None:
-        space, unit = self._study.space, self._policy.unit
+    def _find_max_resource(self, trial: 'Trial') -> float | None:
+        space, unit = self._study.space, self._scheduler.unit
         if isinstance(self._study.value, Runnable):
-            return self._study.value.budget(self._study, trial, unit)
+            return self._study.value.max_resource(self._study, trial, unit)
         if not space.is_tunable:
             return None
         # Imported here: it imports JAX, and a study of a function has no use for it.
@@ -155,7 +155,7 @@ class Advancing:
         from paxtune.running.runners import parts_of
 
         try:
-            return resources.budget(parts_of(space, trial.by_id), unit)
+            return resources.max_resource(parts_of(space, trial.by_id), unit)
         except (UserError, ValueError):
             return None  # It will turn out to be infeasible.
 

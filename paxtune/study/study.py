@@ -10,7 +10,7 @@ import pyglove as pg
 from paxtune.config.search import Search
 from paxtune.objectives import pareto
 from paxtune.objectives.rewards import NonFiniteRewardError
-from paxtune.schedulers import Curve, Pause, Stop
+from paxtune.schedulers import Pause, Stop, TrialCurve
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.space import Space
 from paxtune.storage import vizier_protos
@@ -50,7 +50,7 @@ class Study:
         space: the search space.
         from_parameters: reads the decisions of its trials.
         data: fingerprints of the data that its trials see, by input.
-        advancing: what its policy makes of its trials; None where it has no policy.
+        advancing: what its scheduler makes of its trials; None where it has no scheduler.
         store: where it is kept.
 
     Example:
@@ -89,8 +89,8 @@ class Study:
         self.suggestions = Suggestions(space, search, priors, lambda: self.trials)
         self._terminal: dict[int, Trial] = {}
         self._reading = threading.RLock()
-        policy = search.policy
-        self.advancing = None if policy is None else Advancing(self, policy)
+        scheduler = search.scheduler
+        self.advancing = None if scheduler is None else Advancing(self, scheduler)
         self._next = NextTrial(self)
 
     @classmethod
@@ -336,7 +336,7 @@ class Study:
         """The next trial to run.
 
         A trial that was handed out before and not finished comes first, marked as `resumed`; then
-        one that the policy promotes or forks; then those that were added; then a new one. Where
+        one that the scheduler promotes or forks; then those that were added; then a new one. Where
         the algorithm asks ahead, the one after it is made from now on, in a thread.
 
         Returns:
@@ -499,23 +499,23 @@ class Study:
         except NonFiniteRewardError as error:
             trial.fail(str(error))
 
-    def judge(self, trial: Trial) -> Stop | Pause | None:
-        """What the policy makes of a trial, judged at the step that it reported last.
+    def decide(self, trial: Trial) -> Stop | Pause | None:
+        """What the scheduler makes of a trial, judged at the step that it reported last.
 
         Returns:
             What is to be done, with the reason for `Trial.stop` or `Trial.pause`; None if the
             trial goes on.
         """
-        return None if self.advancing is None else self.advancing.judge(trial)
+        return None if self.advancing is None else self.advancing.decide(trial)
 
-    def curves(self) -> list[Curve]:
-        """What the policy may know of the trials, those that are infeasible left out.
+    def curves(self) -> list[TrialCurve]:
+        """What the scheduler may know of the trials, those that are infeasible left out.
 
         Raises:
-            ValueError: the study has no policy.
+            ValueError: the study has no scheduler.
         """
         if self.advancing is None:
-            raise ValueError('the study has no policy')
+            raise ValueError('the study has no scheduler')
         return self.advancing.curves(self.trials)
 
     def delete_trial(self, number: int) -> None:

@@ -186,7 +186,7 @@ class Trial:
 
     @functools.cached_property
     def forked_from(self) -> tuple[int, int] | None:
-        """The trial, and the step, that this one was forked from by a policy; None if it was not.
+        """The trial and the step that a scheduler forked this one from; None if it was not.
 
         It began with all that trial had come to: weights, optimizer, and position in the data.
         """
@@ -226,24 +226,24 @@ class Trial:
 
     @property
     def is_paused(self) -> bool:
-        """Whether a policy has put it aside, until it is promoted or the study ends."""
+        """Whether a scheduler has put it aside, until it is promoted or the study ends."""
         return trial_state.is_paused(self._proto)
 
     @property
     def paused_at(self) -> int | None:
-        """The step at which a policy has put it aside; None where it is not."""
+        """The step at which a scheduler has put it aside; None where it is not."""
         return trial_state.paused_at(self._proto)
 
     @functools.cached_property
     def pauses(self) -> list[int]:
-        """The steps at which a policy has paused it, by step; that of now is among them."""
+        """The steps at which a scheduler has paused it, by step; that of now is among them."""
         return trial_state.pauses(self._proto)
 
     @property
     def origin(self) -> str:
         """Where the decisions are from.
 
-        That is 'algorithm', 'policy', 'seed', 'added', 'retry', 'repeat', or a study.
+        That is 'algorithm', 'scheduler', 'seed', 'added', 'retry', 'repeat', or a study.
         """
         return self._note('origin') or 'algorithm'
 

@@ -99,7 +99,7 @@ class NextTrial:
                     return trial
 
     def _action(self, trials: Sequence[Trial]) -> Promote | Fork | Wait | None:
-        """What the policy wants to be done before anything new is suggested."""
+        """What the scheduler wants to be done before anything new is suggested."""
         advancing = self._study.advancing
         if advancing is None:
             return None
@@ -116,7 +116,7 @@ class NextTrial:
         return any(not store.is_shared or not each.holder for each in under_way)
 
     def _act(self) -> None:
-        """Does what the policy wants, if it wants it still when this worker has the turn."""
+        """Does what the scheduler wants, if it wants it still when this worker has the turn."""
         advancing = self._study.advancing
         assert advancing is not None
         with contextlib.suppress(trial_state.TurnLostError), self._study.store.turn() as add:
@@ -148,7 +148,7 @@ class NextTrial:
         if self._action(trials) is not None:
             if state == TrialProto.State.REQUESTED:
                 return None
-            raise trial_state.TurnLostError('the policy wants something else')
+            raise trial_state.TurnLostError('the scheduler wants something else')
         if any(trial.state == 'REQUESTED' for trial in trials):
             if state == TrialProto.State.REQUESTED:
                 return None

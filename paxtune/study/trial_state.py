@@ -1,6 +1,6 @@
 """Attempts at a trial: who holds it, how it was lost, when it is given up, and its history.
 
-A trial that a policy has paused is in nobody's hands.
+A trial that a scheduler has paused is in nobody's hands.
 
 A trial is tried again from its last checkpoint when its worker was lost. The number of the attempt
 is what keeps a worker out that was only thought to be dead: it grows whenever that is possible, and

@@ -39,7 +39,7 @@ def _check_search(search: Search, space: Space) -> None:
     algorithm = search.algorithm.resolved(space.spec, len(search.rewards))
     algorithm.check_space(space.spec, len(search.rewards))
     _refuse_prior(search, space, algorithm)
-    _refuse_policy(search, space)
+    _refuse_scheduler(search, space)
     suggestions = Suggestions(space, search, [], list)
     _refuse_constraints(search, space, suggestions)
     for i, seed in enumerate(search.seeds):
@@ -73,27 +73,27 @@ def _refuse_search_decisions(space: Space) -> None:
                 raise UserError(f'{id_}: {what} cannot be searched. Give it a value.')
 
 
-def _refuse_policy(search: Search, space: Space) -> None:
-    policy = search.policy
-    if policy is None:
+def _refuse_scheduler(search: Search, space: Space) -> None:
+    scheduler = search.scheduler
+    if scheduler is None:
         return
-    name = type(policy).__name__
-    policy.check_space(space.spec)
-    if policy.needs_budget and not (space.is_tunable or isinstance(space.value, Runnable)):
+    name = type(scheduler).__name__
+    scheduler.check_space(space.spec)
+    if scheduler.needs_max_resource and not (space.is_tunable or isinstance(space.value, Runnable)):
         raise UserError(
-            f'search.policy: {name} must know how long a trial is, and nobody says it of a '
-            'function: give it a max_budget, and no grace'
+            f'search.scheduler: {name} must know how long a trial is, which is unknown for a '
+            'function: give it a max_resource, and no grace_period'
         )
-    if policy.forks and space.sub_experiments:
+    if scheduler.forks and space.sub_experiments:
         raise UserError(
-            f'search.policy: {name} forks trials, each of which must be one run: these train '
+            f'search.scheduler: {name} forks trials, each of which must be one run: these train '
             f'{len(space.sub_experiments)} sub-experiments one after another'
         )
     train = getattr(space.value, 'train', None) if space.is_tunable else None
-    if policy.pauses and getattr(train, 'enable_checkpoint_saving', True) is False:
+    if scheduler.pauses and getattr(train, 'enable_checkpoint_saving', True) is False:
         raise UserError(
             f'train.enable_checkpoint_saving: {name} has trials go on from where they were paused, '
-            'which needs checkpoints: set it to True, or use a policy that only stops trials'
+            'which needs checkpoints: set it to True, or use a scheduler that only stops trials'
         )
 
 

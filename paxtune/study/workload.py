@@ -31,6 +31,6 @@ class Runnable(Component):
         """Fingerprints of what the trials read, by name: a study does not go on with other data."""
         return {}
 
-    def budget(self, study: 'Study', trial: 'Trial', unit: 'Unit') -> float | None:
-        """What a trial spends if it is run to its end, in a unit; None where nobody knows."""
+    def max_resource(self, study: 'Study', trial: 'Trial', unit: 'Unit') -> float | None:
+        """The resource that a trial takes to its end, in a unit; None if unknown."""
         return None

@@ -24,7 +24,7 @@ def test_what_is_saved_is_a_ratio_of_medians_and_a_geometric_mean() -> None:
     assert early_stopping.saving(tables, FULL) == (1.0, 1.0, 1.0)
 
 
-def test_policies_run_on_a_table(tmp_path: Path) -> None:
+def test_schedulers_run_on_a_table(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     levels = rng.uniform(0, 1, (80, 1))
     losses = levels + 1 / np.arange(1, 13)

@@ -36,12 +36,12 @@ from paxtune.objectives.rewards import (
 from paxtune.pyglove_backend.loop import PyGloveAlgorithm
 from paxtune.schedulers import (
     Asha,
-    ByRank,
-    ByValue,
     CurveExtrapolation,
     Hyperband,
     PopulationBasedTraining,
     PromotingAsha,
+    RankStopping,
+    ThresholdStopping,
 )
 from paxtune.search_space.constraints import Requires
 from paxtune.simulation.replay_workload import RecordedTrials
@@ -102,11 +102,13 @@ _MORE = [
     AuxiliaryOptimizer(patterns=['embedding.*'], learning_rate=0.1),
     AccuracyAt(),
     AccuracyStrict(),
-    Asha(min_budget=10),
+    Asha(min_resource=10),
     Auc(),
     BestStep('eval/loss', 'min'),
-    ByRank(gates=[[10, 3, 5], [20, 0.5, 5]]),
-    ByValue(gates=[[10, 0.5]], metric=Metric.eval('loss', aggregator='max'), goal='minimize'),
+    RankStopping(milestones=[[10, 3, 5], [20, 0.5, 5]]),
+    ThresholdStopping(
+        milestones=[[10, 0.5]], metric=Metric.eval('loss', aggregator='max'), goal='minimize'
+    ),
     ClassificationTask(model=Linear(4), learner=_LEARNER),
     Constant(warmup_steps=3),
     Cycle(schedules=[LinearDecay(decay_steps=9)], steps=[9]),
@@ -122,7 +124,7 @@ _MORE = [
     RandomSearch(),
     GPBandit(),
     CurveExtrapolation(),
-    Hyperband(min_budget=60.0, max_budget=3600.0, unit='seconds'),
+    Hyperband(min_resource=60.0, max_resource=3600.0, unit='seconds'),
     ImagesInput(batch_size=2, data_dir='/data', split='test', image_shape=[8, 8, 3]),
     JsonShardsInput(batch_size=2, sequence_length=8, paths=['/data/c4-train.json.gz']),
     LastStep(),
@@ -171,7 +173,7 @@ _MORE = [
     PiecewiseConstant(boundaries=[5, 9], values=[1.0, 0.5, 0.1]),
     Polynomial(decay_steps=9, power=2.0),
     PopulationBasedTraining(population_size=8, interval=100, decisions=['learning_rate']),
-    PromotingAsha(min_budget=1e8, unit='tokens'),
+    PromotingAsha(min_resource=1e8, unit='tokens'),
     PyGloveAlgorithm(),
     QuasiRandom(),
     Requires(condition='task.model.dims % 4 == 0', reason='dims must be a multiple of 4'),

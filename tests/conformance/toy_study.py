@@ -1,4 +1,4 @@
-"""Studies in memory, with workers that take turns and may die, for tests of policies."""
+"""Studies in memory, with workers that take turns and may die, for tests of schedulers."""
 
 import dataclasses
 import math
@@ -12,7 +12,7 @@ from paxtune.algorithms.base import SuggestionContext
 from paxtune.algorithms.encoding.sampling import draw
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers import Curve, Fork, Pause, Policy, Promote, Stop, Wait
+from paxtune.schedulers import Fork, Pause, Promote, Scheduler, Stop, TrialCurve, Wait
 from paxtune.search_space.decisions import Decisions
 from trainer.symbolic.ranges import intv
 from trainer.symbolic.serialization import from_json_text, to_json_text
@@ -62,11 +62,11 @@ class Toy:
 
 
 class ToyStudy:
-    """Runs a policy to the end of a study, and checks each of its answers."""
+    """Runs a scheduler to the end of a study, and checks each of its answers."""
 
     def __init__(
         self,
-        policy: Policy,
+        scheduler: Scheduler,
         reward: Reward,
         workers: int = 1,
         num_trials: int = 20,
@@ -78,7 +78,7 @@ class ToyStudy:
         """Makes a study.
 
         Args:
-            policy: what is tested.
+            scheduler: what is tested.
             reward: its reward.
             workers: how many take turns.
             num_trials: how many trials there may be.
@@ -87,14 +87,14 @@ class ToyStudy:
             infeasible: the trials that turn out to be that, some before the first step.
             kills: says when a worker dies; None for never.
         """
-        self.policy, self.reward, self.value = policy, reward, value
-        self.again = from_json_text(to_json_text(policy), Policy, source='text')
+        self.scheduler, self.reward, self.value = scheduler, reward, value
+        self.again = from_json_text(to_json_text(scheduler), Scheduler, source='text')
         self.trials: dict[int, Toy] = {}
         self.workers, self.num_trials, self.stride = workers, num_trials, stride
         self.infeasible, self.kills = infeasible, kills
         self.forks: list[Fork] = []
-        self._per_step = PER_STEP[policy.unit]
-        self._budget = None if policy.unit == 'seconds' else END * self._per_step
+        self._per_step = PER_STEP[scheduler.unit]
+        self._max_resource = None if scheduler.unit == 'seconds' else END * self._per_step
         self._held: dict[int, Toy] = {}
         self._shuffle = random.Random(0)
 
@@ -112,19 +112,19 @@ class ToyStudy:
                 trial.end('stopped')
         return self
 
-    def curves(self) -> list[Curve]:
+    def curves(self) -> list[TrialCurve]:
         """All trials but the infeasible ones."""
         trials = [each for each in self.trials.values() if each.state != 'infeasible']
         return [self._curve(each) for each in trials]
 
-    def _curve(self, trial: Toy, until: float = math.inf) -> Curve:
+    def _curve(self, trial: Toy, until: float = math.inf) -> TrialCurve:
         measured = [each for step, each in sorted(trial.measured.items()) if step <= until]
-        return Curve(
+        return TrialCurve(
             trial.id,
             trial.state,  # type: ignore[arg-type]
             measured,
             [self._per_step * each.step for each in measured],
-            self._budget,
+            self._max_resource,
             pauses=list(trial.pauses),
             decisions=dict(trial.decisions),
             forked_from=trial.forked_from,
@@ -190,9 +190,9 @@ class ToyStudy:
 
     def _next(self) -> Promote | Fork | Wait | None:
         curves, may_begin = self.curves(), len(self.trials) < self.num_trials
-        answer = self.policy.next(curves, self.reward, self._request(), may_begin)
+        answer = self.scheduler.next_action(curves, self.reward, self._request(), may_begin)
         self._shuffle.shuffle(curves)
-        assert self.again.next(curves, self.reward, self._request(), may_begin) == answer
+        assert self.again.next_action(curves, self.reward, self._request(), may_begin) == answer
         assert may_begin or not isinstance(answer, Fork)
         return answer
 
@@ -250,7 +250,7 @@ class ToyStudy:
         if trial.step >= END:
             trial.end('completed')
             return
-        found = self._verdict(trial)
+        found = self._decision(trial)
         self._may_die()
         if isinstance(found, Stop):
             assert found.reason
@@ -268,12 +268,12 @@ class ToyStudy:
         metrics = {'loss': -value, 'accuracy': value}
         return Measurement(trial.step, metrics, (self.reward.score(value),))
 
-    def _verdict(self, trial: Toy) -> Stop | Pause | None:
+    def _decision(self, trial: Toy) -> Stop | Pause | None:
         own = self._curve(trial, trial.step)
         others = [each for each in self.curves() if each.id != trial.id]
-        found = self.policy.verdict(own, others, self.reward)
+        found = self.scheduler.decide(own, others, self.reward)
         self._shuffle.shuffle(others)
-        assert self.again.verdict(own, others, self.reward) == found
+        assert self.again.decide(own, others, self.reward) == found
         return found
 
     def _may_die(self) -> None:
@@ -286,6 +286,6 @@ def refusal(decisions: Decisions) -> str | None:
     return 'x lies between 0.1 and 0.2' if 0.1 < decisions['x'] < 0.2 else None
 
 
-def ran(policy: Policy, reward: Reward, **fields: Any) -> Sequence[Toy]:
+def ran(scheduler: Scheduler, reward: Reward, **fields: Any) -> Sequence[Toy]:
     """The trials of a study that has come to its end."""
-    return list(ToyStudy(policy, reward, **fields).run().trials.values())
+    return list(ToyStudy(scheduler, reward, **fields).run().trials.values())

@@ -34,7 +34,7 @@ EXPERIMENTS = [toy(), toy(widths=derived('rate * 2')), Kinds()]
 @contextlib.contextmanager
 def _studies(directory: Path) -> Iterator[tuple[Any, Study]]:
     """What is exported of a study with trials of all kinds, and another study for them."""
-    how = search(policy=MedianStopping(), limits=[Limit('accuracy', at_least=-5.0)], seeds=[{}])
+    how = search(scheduler=MedianStopping(), limits=[Limit('accuracy', at_least=-5.0)], seeds=[{}])
     with Study.open(directory, toy(search=how), data={'text': 'abc'}) as study:
         run_all_kinds(study)
         exported = json.loads(json.dumps(export.export(study)))

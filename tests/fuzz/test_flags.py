@@ -113,13 +113,13 @@ def test_algorithm(share: int) -> None:
 
 
 @FEW_OR_MANY
-def test_policy(share: int) -> None:
+def test_scheduler(share: int) -> None:
     tunable = Kinds()
 
     def check(text: str) -> None:
-        watch.refused_or_taken(lambda: paxtune.search._with_policy(tunable, text))
+        watch.refused_or_taken(lambda: paxtune.search._with_scheduler(tunable, text))
 
-    names = ['Asha', 'ByValue', 'median_stopping', 'asha', 'none', 'Rungs', 'eval']
+    names = ['Asha', 'ThresholdStopping', 'median_stopping', 'asha', 'none', 'Rungs', 'eval']
     calls = st.builds('{}({})'.format, st.sampled_from(names), texts.values())
     watch.for_all(40 * share, check, st.one_of(st.sampled_from(names), calls, texts.values()))
 

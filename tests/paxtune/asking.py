@@ -50,7 +50,7 @@ def Ahead() -> Any:
     # Imported here: it imports JAX.
     from tests.paxtune import tunables
 
-    fields = {'search.num_trials': 5, 'search.algorithm': Digest(), 'search.policy': None}
+    fields = {'search.num_trials': 5, 'search.algorithm': Digest(), 'search.scheduler': None}
     return tunables.Kinds().rebind(fields)
 
 

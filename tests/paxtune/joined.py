@@ -45,7 +45,7 @@ def Search() -> Tunable:
             ),
             'search.num_trials': len(trials),
             'search.seeds': [{_RATE: rate, _BROKEN: broken} for rate, broken in trials],
-            'search.policy': MedianStopping(min_trials=2),
+            'search.scheduler': MedianStopping(min_trials=2),
         }
     )
     return made

@@ -29,7 +29,7 @@ from paxtune.objectives.metrics import Metric
 from paxtune.objectives.rewards import MetricReward, Reward
 from paxtune.running.callbacks import Callback
 from paxtune.running.runners import experiments, parts_of, trial_directory
-from paxtune.schedulers import ByRank, ByValue, Policy
+from paxtune.schedulers import RankStopping, Scheduler, ThresholdStopping
 from paxtune.search_space.space import Space
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
@@ -473,15 +473,15 @@ def test_what_is_not_finite_is_infeasible_and_never_the_best(value: float, goal:
 
 
 @pytest.mark.parametrize(
-    'policy',
+    'scheduler',
     [
-        ByValue(gates=[[2, 2.5]]),
-        ByValue(gates=[[2, 2.5]], metric='y', goal='minimize'),
-        ByRank(gates=[[2, 1, 1]]),
+        ThresholdStopping(milestones=[[2, 2.5]]),
+        ThresholdStopping(milestones=[[2, 2.5]], metric='y', goal='minimize'),
+        RankStopping(milestones=[[2, 1, 1]]),
     ],
     ids=['value', 'metric', 'rank'],
 )
-def test_a_policy_stops_trials_at_its_gate(policy: Policy) -> None:
+def test_a_scheduler_stops_trials_at_its_milestone(scheduler: Scheduler) -> None:
     def measured(values: Any) -> Iterator[dict[str, float]]:
         for step in range(1, 5):
             yield {'objective': values.x + 4 - step, 'y': values.x + 4 - step}
@@ -491,7 +491,7 @@ def test_a_policy_stops_trials_at_its_gate(policy: Policy) -> None:
         space={'x': pg.oneof([0, 1, 2])},
         reward='minimize',
         algorithm=Grid(),
-        policy=policy,
+        scheduler=scheduler,
     ) as study:
         assert [trial.outcome for trial in study.trials] == ['completed', 'stopped', 'stopped']
         assert [len(trial.measurements) for trial in study.trials] == [4, 2, 2]

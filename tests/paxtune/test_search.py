@@ -16,7 +16,13 @@ from etils import epath
 from paxtune import search, train
 from paxtune.running.runners import trial_directory
 from paxtune.running.tuner import Tuner
-from paxtune.schedulers import ByValue, Hyperband, MedianStopping, Policy, PromotingAsha
+from paxtune.schedulers import (
+    Hyperband,
+    MedianStopping,
+    PromotingAsha,
+    Scheduler,
+    ThresholdStopping,
+)
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from tests.paxtune import tunables
@@ -390,9 +396,12 @@ def test_a_signal_pauses_the_study(
         (['--set', 'train.num_train_steps=true'], 'train.num_train_steps'),
         (['--tune', 'task.learner.learning_rate=oneof('], 'task.learner.learning_rate'),
         (['--algorithm=gradient_descent'], 'cmaes, default, dna_generator, eagle, gp_bandit, grid'),
-        (['--policy=patience'], 'asha, by_rank, by_value, '),
-        (['--policy=by_value'], r"--policy=by_value: write 'ByValue\(gates=…\)'"),
-        (['--policy=Asha(min_budget=0)'], 'min_budget must be greater than 0'),
+        (['--scheduler=patience'], 'asha, rank_stopping, threshold_stopping, '),
+        (
+            ['--scheduler=threshold_stopping'],
+            r"--scheduler=threshold_stopping: write 'ThresholdStopping\(milestones=…\)'",
+        ),
+        (['--scheduler=Asha(min_resource=0)'], 'min_resource must be greater than 0'),
         (['--num_trials=0'], 'num_trials must be at least 1'),
         (['--set', 'task.learner.learning_rate=0.1'], 'nothing to search|no decision'),
         (['--set', 'search.reward.metric=evl/loss'], 'begin with train/, eval/'),
@@ -409,25 +418,25 @@ def test_bad_input_is_refused(tmp_path: Path, flags: list[str], message: str) ->
 
 
 @pytest.mark.parametrize(
-    ('flag', 'policy'),
+    ('flag', 'scheduler'),
     [
         ('none', None),
         ('median', MedianStopping()),
-        ('promoting_asha', PromotingAsha(min_budget=2)),
-        ('Hyperband(min_budget=10, unit="tokens")', Hyperband(min_budget=10, unit='tokens')),
+        ('promoting_asha', PromotingAsha(min_resource=2)),
+        ('Hyperband(min_resource=10, unit="tokens")', Hyperband(min_resource=10, unit='tokens')),
     ],
 )
-def test_policies_have_names(flag: str, policy: Policy | None) -> None:
-    args = search._flags().parse_args([f'--exp={MODULE}.Rates', '--policy', flag])
-    assert pg.eq(search.tunable_for(args).search.policy, policy)
+def test_schedulers_have_names(flag: str, scheduler: Scheduler | None) -> None:
+    args = search._flags().parse_args([f'--exp={MODULE}.Rates', '--scheduler', flag])
+    assert pg.eq(search.tunable_for(args).search.scheduler, scheduler)
 
 
-def test_an_experiment_keeps_its_own_policy_of_the_class_that_is_named() -> None:
-    own = ByValue(gates=[[10, 0.5]])
+def test_an_experiment_keeps_its_own_scheduler_of_the_class_that_is_named() -> None:
+    own = ThresholdStopping(milestones=[[10, 0.5]])
     tunable = tunables.Rates()
-    tunable.rebind({'search.policy': own})
-    assert pg.eq(search._with_policy(tunable, 'by_value').search.policy, own)
-    assert search._with_policy(tunable, 'none').search.policy is None
+    tunable.rebind({'search.scheduler': own})
+    assert pg.eq(search._with_scheduler(tunable, 'threshold_stopping').search.scheduler, own)
+    assert search._with_scheduler(tunable, 'none').search.scheduler is None
 
 
 @pytest.mark.slow

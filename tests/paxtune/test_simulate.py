@@ -22,13 +22,16 @@ def table(tmp_path: Path) -> str:
     return path
 
 
-def test_policies_are_compared(table: str, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = [f'--table={table}', '--policy=none,median,Asha(min_budget=10, reduction_factor=2)']
+def test_schedulers_are_compared(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [
+        f'--table={table}',
+        '--scheduler=none,median,Asha(min_resource=10, reduction_factor=2)',
+    ]
     assert simulate.main([*flags, '--seeds=3', '--workers=2', '--format=json']) == 0
     full, median, asha = json.loads(capsys.readouterr().out)
-    assert (full['policy'], full['compute'], full['reached']) == ('none', 1.0, 1.0)
+    assert (full['scheduler'], full['compute'], full['reached']) == ('none', 1.0, 1.0)
     assert (full['completed'], full['elapsed_steps']) == (12, 120)
-    assert median['policy'] == 'median' and median['stopped'] > 0
+    assert median['scheduler'] == 'median' and median['stopped'] > 0
     assert asha['compute'] < 1 and asha['rungs'][0]['step'] == 10
     assert asha['regret']['median'] == 0.0, 'the loss of a toy is its rate at every step'
     assert simulate.main([*flags, '--seeds=2']) == 0
@@ -38,9 +41,9 @@ def test_policies_are_compared(table: str, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ('flags', 'message'),
     [
-        (['--policy=best'], '--policy=best: expected one of asha, '),
-        (['--policy=population_based_training'], 'population_size=…, interval=…'),
-        (['--policy=RandomSearch()'], r'--policy=RandomSearch\(\): expected one of'),
+        (['--scheduler=best'], '--scheduler=best: expected one of asha, '),
+        (['--scheduler=population_based_training'], 'population_size=…, interval=…'),
+        (['--scheduler=RandomSearch()'], r'--scheduler=RandomSearch\(\): expected one of'),
         (['--algorithm=best'], '--algorithm=best: expected one of '),
         (['--num_trials=13'], '13 trials cannot be simulated'),
         (['--goal=minimize'], 'leave --metric and --goal out'),

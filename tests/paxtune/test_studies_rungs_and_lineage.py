@@ -11,7 +11,7 @@ import pytest
 from paxtune.algorithms import RandomSearch
 from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward, Objectives
-from paxtune.schedulers import MedianStopping, Pause, Policy, PromotingAsha
+from paxtune.schedulers import MedianStopping, Pause, PromotingAsha, Scheduler
 from paxtune.schedulers.pbt import PopulationBasedTraining
 from paxtune.search import summary
 from paxtune.study.study import Study
@@ -19,7 +19,7 @@ from tests.paxtune.studies import ask, finish, read_csv, run
 from tests.paxtune.toys import LOSS, search, toy
 
 SPACE = pg.Dict(x=pg.floatv(0.0, 1.0))
-ASHA = PromotingAsha(min_budget=1, max_budget=9, reduction_factor=3)
+ASHA = PromotingAsha(min_resource=1, max_resource=9, reduction_factor=3)
 
 Loss = Callable[[float, int], float]
 
@@ -34,21 +34,21 @@ def crossing(x: float, step: int) -> float:
 
 
 def train(
-    directory: Path, policy: Policy | None, loss: Loss = steady, num_trials: int = 15
+    directory: Path, scheduler: Scheduler | None, loss: Loss = steady, num_trials: int = 15
 ) -> None:
     """A study of trials of nine steps, from its begin to its end."""
-    made = Search(LOSS, num_trials=num_trials, algorithm=RandomSearch(), policy=policy)
+    made = Search(LOSS, num_trials=num_trials, algorithm=RandomSearch(), scheduler=scheduler)
     with Study.open(directory, SPACE, search=made) as study:
         while (trial := study.ask()) is not None:
             x = trial.materialize().x
             for step in range(trial.paused_at or trial.step + 1, 10):
                 trial.report(step, {'loss': loss(x, step)})
-                verdict = study.judge(trial) if step < 9 else None
-                if isinstance(verdict, Pause):
-                    trial.pause(step, verdict.reason)
+                decision = study.decide(trial) if step < 9 else None
+                if isinstance(decision, Pause):
+                    trial.pause(step, decision.reason)
                     break
-                if verdict is not None:
-                    trial.stop(verdict.reason)
+                if decision is not None:
+                    trial.stop(decision.reason)
                     break
             else:
                 trial.complete()
@@ -57,7 +57,7 @@ def train(
 @pytest.fixture(scope='module')
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Studies, made once; tests leave them as they are."""
-    root = tmp_path_factory.mktemp('policies')
+    root = tmp_path_factory.mktemp('schedulers')
     train(root / 'asha', ASHA, num_trials=9)
     train(root / 'crossing', ASHA, crossing)
     train(root / 'median', MedianStopping(min_trials=2), num_trials=2)
@@ -72,8 +72,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_show_has_the_rungs(made: Path, shown: Callable[..., str]) -> None:
     low, high = json.loads(shown('show', made / 'asha', '--format=json'))['rungs']
-    assert (low['budget'], low['trials'], low['next']) == (1.0, 9, pytest.approx(1.0))
-    assert (high['budget'], high['trials']) == (3.0, low['beyond'])
+    assert (low['resource'], low['trials'], low['next']) == (1.0, 9, pytest.approx(1.0))
+    assert (high['resource'], high['trials']) == (3.0, low['beyond'])
     assert low['beyond'] + low['stopped'] == 9 and low['paused'] == 0
     assert high['beyond'] + high['stopped'] == high['trials']
     fields = {
@@ -87,24 +87,28 @@ def test_show_has_the_rungs(made: Path, shown: Callable[..., str]) -> None:
 
 def test_where_curves_cross_people_are_warned(made: Path, shown: Callable[..., str]) -> None:
     text = shown('show', made / 'crossing')
-    assert 'Warning: early ranks fooled' in text
+    assert 'Warning: early ranks were misleading' in text
     assert 'at 1 steps with those at the next rung is -1.00' in text
     with Study.load(made / 'crossing') as study:
-        assert 'Warning: early ranks fooled' in summary(study, 'x')
+        assert 'Warning: early ranks were misleading' in summary(study, 'x')
     with Study.load(made / 'asha') as study:
         told = summary(study, 'x')
     assert 'Rungs, and the rank correlation' in told and 'Warning' not in told
     assert told.splitlines()[-2] == 'To train it:'
 
 
-def test_a_policy_without_rungs_has_those_of_shares(made: Path, shown: Callable[..., str]) -> None:
+def test_a_scheduler_without_rungs_has_those_of_shares(
+    made: Path, shown: Callable[..., str]
+) -> None:
     rungs = json.loads(shown('show', made / 'median', '--format=json'))['rungs']
-    assert [rung['budget'] for rung in rungs] == [0.9, 2.25, 4.5]
+    assert [rung['resource'] for rung in rungs] == [0.9, 2.25, 4.5]
     rows = json.loads(shown('trials', made / 'median', '--format=json'))
     assert not any('rung' in row for row in rows)
 
 
-def test_without_a_policy_nothing_is_said_of_rungs(made: Path, shown: Callable[..., str]) -> None:
+def test_without_a_scheduler_nothing_is_said_of_rungs(
+    made: Path, shown: Callable[..., str]
+) -> None:
     assert 'rungs' not in json.loads(shown('show', made / 'plain', '--format=json'))
     assert 'rung' not in shown('trials', made / 'plain', '--format=csv').splitlines()[0]
     with Study.load(made / 'plain') as study:
@@ -112,11 +116,11 @@ def test_without_a_policy_nothing_is_said_of_rungs(made: Path, shown: Callable[.
 
 
 def test_several_objectives_have_no_rungs(tmp_path: Path, shown: Callable[..., str]) -> None:
-    from paxtune.schedulers import ByValue
+    from paxtune.schedulers import ThresholdStopping
 
-    policy = ByValue(gates=[[10, 0.5]], metric='loss', goal='minimize')
+    scheduler = ThresholdStopping(milestones=[[10, 0.5]], metric='loss', goal='minimize')
     reward = Objectives([LOSS, MetricReward('maximize', 'accuracy')])
-    with Study.open(tmp_path, toy(search=search(reward=reward, policy=policy))) as study:
+    with Study.open(tmp_path, toy(search=search(reward=reward, scheduler=scheduler))) as study:
         run(study)
     assert json.loads(shown('show', tmp_path, '--format=json'))['rungs'] == []
     assert 'rung' not in shown('trials', tmp_path, '--format=csv').splitlines()[0]

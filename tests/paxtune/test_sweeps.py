@@ -41,17 +41,17 @@ def test_all_combinations():
 def test_the_search_is_a_sweep_and_keeps_the_rest():
     sweep = parameter_sweep(Kinds(), [RATE, LAYER], [[0.1, FeedForward(8)]], seed=3)
     assert sweep.search.algorithm == Grid(points_per_range=None)
-    assert sweep.search.policy is None
+    assert sweep.search.scheduler is None
     assert sweep.search.num_trials is None
     assert (sweep.search.reward, sweep.search.seed) == (REWARD, 3)
 
 
 def test_fields_of_the_search_can_be_given():
     sweep = parameter_sweep(
-        experiment(), HEADER, ROWS, reward=REWARD, num_trials=2, policy=MedianStopping()
+        experiment(), HEADER, ROWS, reward=REWARD, num_trials=2, scheduler=MedianStopping()
     )
     assert (sweep.search.reward, sweep.search.num_trials) == (REWARD, 2)
-    assert sweep.search.policy == MedianStopping()
+    assert sweep.search.scheduler == MedianStopping()
 
 
 def test_a_plain_experiment_gets_a_search_without_a_reward():

@@ -61,7 +61,7 @@ def Kinds() -> Tunable:
     made = _tunable(
         num_trials=16,
         algorithm=RegularizedEvolution(population_size=4, tournament_size=2),
-        policy=MedianStopping(min_trials=4),
+        scheduler=MedianStopping(min_trials=4),
     )
     made.rebind(
         {
@@ -81,7 +81,7 @@ def Modelled() -> Tunable:
         {
             'task.model.stack.layers[0].attention.num_heads': pg.oneof([1, 2, 4]),
             'search.algorithm': GPBandit(num_initial=3),
-            'search.policy': None,
+            'search.scheduler': None,
             'search.num_trials': 9,
             'search.constraints': [
                 Requires('task.learner.learning_rate < 0.05', 'the learning rate is too large')

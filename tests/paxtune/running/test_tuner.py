@@ -78,7 +78,7 @@ def test_a_kill_at_the_end_of_a_trial_leaves_no_record_behind(
     with monkeypatch.context() as kill:
         kill.setattr(Trial, end, killed)
         if end == 'stop':
-            kill.setattr(Study, 'judge', lambda *args: Stop('worse than the median'))
+            kill.setattr(Study, 'decide', lambda *args: Stop('worse than the median'))
         with pytest.raises(KeyboardInterrupt):
             tune(study)
     train(whole)
@@ -113,7 +113,7 @@ def test_a_last_save_that_fails_makes_the_trial_infeasible(
             raise OSError('no space left on device')
 
     train(run)
-    monkeypatch.setattr(Study, 'judge', lambda *args: Stop('worse than the median'))
+    monkeypatch.setattr(Study, 'decide', lambda *args: Stop('worse than the median'))
     tune(study)
     for trial in study.trials:
         assert trial.infeasible_reason == 'OSError: no space left on device'

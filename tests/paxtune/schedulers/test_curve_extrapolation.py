@@ -12,28 +12,30 @@ from hypothesis import strategies as st
 
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import MetricReward
-from paxtune.schedulers import Curve, CurveExtrapolation, Stop
+from paxtune.schedulers import CurveExtrapolation, Stop, TrialCurve
 from paxtune.schedulers.curve_model import MOST_POINTS, chance_to_beat
 from tests.properties import examples
 from trainer.symbolic.serialization import from_json_text, to_json_text
 
 LOSS = MetricReward('minimize', 'loss')
 ACCURACY = MetricReward('maximize', 'accuracy')
-POLICY = CurveExtrapolation()
+SCHEDULER = CurveExtrapolation()
 
 AT = [n / 40 for n in range(1, 41)]
-"""What a curve with 40 measurements has spent at each, as a share of its budget."""
+"""What a curve with 40 measurements has used at each, as a share of its max_resource."""
 
 
 def curve(
-    rewards: Sequence[float | None], id: int = 1, budget: float | None = 20.0, first: int = 1
-) -> Curve:
+    rewards: Sequence[float | None], id: int = 1, max_resource: float | None = 20.0, first: int = 1
+) -> TrialCurve:
     """Measured after each step."""
     measured = [
         Measurement(step, {}, () if reward is None else (reward,))
         for step, reward in enumerate(rewards, first)
     ]
-    return Curve(id, 'running', measured, [float(each.step) for each in measured], budget)
+    return TrialCurve(
+        id, 'running', measured, [float(each.step) for each in measured], max_resource
+    )
 
 
 def chance(scores: Sequence[float], best: float, count: int = 20) -> float:
@@ -152,11 +154,13 @@ def test_many_measurements_cost_no_more() -> None:
     assert (time.process_time() - began) / 20 < 0.01
 
 
-# --- The policy ---
+# --- The scheduler ---
 
 
-def judged(own: Curve, *others: Curve, policy: CurveExtrapolation = POLICY) -> Stop | None:
-    return policy.judge(own, others, LOSS)
+def decision(
+    own: TrialCurve, *others: TrialCurve, scheduler: CurveExtrapolation = SCHEDULER
+) -> Stop | None:
+    return scheduler.decide(own, others, LOSS)
 
 
 FLAT = [2.0, 2.0, 2.01, 2.0, 2.0, 2.0, 2.0, 2.0]
@@ -164,50 +168,57 @@ RIVAL = curve([2.0 * 0.8**i for i in range(8)], id=2)
 
 
 def test_what_leads_nowhere_is_stopped_with_a_reason() -> None:
-    stop = judged(curve(FLAT), RIVAL)
+    stop = decision(curve(FLAT), RIVAL)
     assert stop is not None
     assert stop.reason.startswith('reward 2 at step 8: the chance to end better than 0.419')
-    assert judged(RIVAL, curve(FLAT, id=3)) is None
-    assert judged(curve(FLAT)) is None
-    assert judged(curve(FLAT), curve([], id=2), curve([None], id=3)) is None
+    assert decision(RIVAL, curve(FLAT, id=3)) is None
+    assert decision(curve(FLAT)) is None
+    assert decision(curve(FLAT), curve([], id=2), curve([None], id=3)) is None
 
 
 def test_small_and_large_rewards_mean_the_same() -> None:
     for n in range(1, 9):
-        as_loss = judged(curve(FLAT[:n]), RIVAL)
+        as_loss = decision(curve(FLAT[:n]), RIVAL)
         rival = curve([-(each.reward or 0.0) for each in RIVAL.measurements], id=2)
-        as_score = POLICY.judge(curve([-value for value in FLAT[:n]]), [rival], ACCURACY)
+        as_score = SCHEDULER.decide(curve([-value for value in FLAT[:n]]), [rival], ACCURACY)
         assert (as_loss is None) == (as_score is None)
 
 
 def test_others_count_with_their_last_rewards() -> None:
     worsened = curve([0.1, 0.2, 3.0, 4.0], id=2)
-    assert judged(curve(FLAT), worsened) is None
-    assert judged(curve(FLAT), worsened, RIVAL) is not None
+    assert decision(curve(FLAT), worsened) is None
+    assert decision(curve(FLAT), worsened, RIVAL) is not None
 
 
 def test_too_few_points_and_the_end() -> None:
-    last = next(n for n in range(1, 9) if judged(curve(FLAT[:n]), RIVAL))
+    last = next(n for n in range(1, 9) if decision(curve(FLAT[:n]), RIVAL))
     assert last >= 4
-    policy = CurveExtrapolation(min_points=7)
-    assert judged(curve(FLAT[:6]), RIVAL, policy=policy) is None
-    assert judged(curve(FLAT[:7]), RIVAL, policy=policy) is not None
+    scheduler = CurveExtrapolation(min_points=7)
+    assert decision(curve(FLAT[:6]), RIVAL, scheduler=scheduler) is None
+    assert decision(curve(FLAT[:7]), RIVAL, scheduler=scheduler) is not None
     gaps = [value for pair in zip(FLAT[:6], [None] * 6, strict=True) for value in pair]
-    assert judged(curve(gaps[:-1]), RIVAL, policy=policy) is None
-    assert judged(curve(FLAT, budget=8.0), RIVAL) is None
+    assert decision(curve(gaps[:-1]), RIVAL, scheduler=scheduler) is None
+    assert decision(curve(FLAT, max_resource=8.0), RIVAL) is None
 
 
 def test_a_smaller_probability_stops_fewer() -> None:
-    policy = CurveExtrapolation(probability=1e-6)
-    assert judged(curve(FLAT), RIVAL, policy=policy) is None
+    scheduler = CurveExtrapolation(probability=1e-6)
+    assert decision(curve(FLAT), RIVAL, scheduler=scheduler) is None
 
 
-def test_where_nobody_knows_the_budget() -> None:
-    with pytest.raises(ValueError, match='budget must be given'):
-        judged(curve(FLAT, budget=None), RIVAL)
-    policy = CurveExtrapolation(budget=20.0, unit='seconds')
-    assert judged(curve(FLAT, budget=None), RIVAL, policy=policy) == judged(curve(FLAT), RIVAL)
-    assert judged(curve(FLAT, budget=None), RIVAL, policy=CurveExtrapolation(budget=8.0)) is None
+def test_unknown_max_resource() -> None:
+    with pytest.raises(ValueError, match='max_resource must be given'):
+        decision(curve(FLAT, max_resource=None), RIVAL)
+    scheduler = CurveExtrapolation(max_resource=20.0, unit='seconds')
+    assert decision(curve(FLAT, max_resource=None), RIVAL, scheduler=scheduler) == decision(
+        curve(FLAT), RIVAL
+    )
+    assert (
+        decision(
+            curve(FLAT, max_resource=None), RIVAL, scheduler=CurveExtrapolation(max_resource=8.0)
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -216,8 +227,8 @@ def test_where_nobody_knows_the_budget() -> None:
         ({'probability': 0.0}, 'between 0 and 1'),
         ({'probability': 1.0}, 'between 0 and 1'),
         ({'min_points': 1}, 'at least 2'),
-        ({'budget': 0.0}, 'greater than 0'),
-        ({'budget': math.inf}, 'greater than 0'),
+        ({'max_resource': 0.0}, 'greater than 0'),
+        ({'max_resource': math.inf}, 'greater than 0'),
         ({'unit': 'seconds'}, 'must be given in seconds'),
     ],
 )
@@ -227,8 +238,8 @@ def test_impossible_values(fields: dict[str, float | str], message: str) -> None
 
 
 def test_it_is_a_component() -> None:
-    policy = CurveExtrapolation(probability=0.1, min_points=6)
-    again = from_json_text(to_json_text(policy), CurveExtrapolation, source='text')
+    scheduler = CurveExtrapolation(probability=0.1, min_points=6)
+    again = from_json_text(to_json_text(scheduler), CurveExtrapolation, source='text')
     assert again.probability == 0.1 and again.min_points == 6
     with pytest.raises(ValueError, match='exactly one reward'):
-        policy.judge(curve(FLAT), [RIVAL], None)
+        scheduler.decide(curve(FLAT), [RIVAL], None)

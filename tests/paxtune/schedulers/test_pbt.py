@@ -6,9 +6,9 @@ import pytest
 from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import MetricReward
-from paxtune.schedulers import Curve, Fork, Pause, PopulationBasedTraining, Promote, Wait
+from paxtune.schedulers import Fork, Pause, PopulationBasedTraining, Promote, TrialCurve, Wait
 from paxtune.schedulers.perturbation import perturbed
-from tests.conformance.policy_suite import check_study
+from tests.conformance.scheduler_suite import check_study
 from tests.conformance.toy_study import ToyStudy, ran
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
@@ -22,15 +22,15 @@ SPEC = pg.dna_spec(
     )
 )
 MADE = {'rate': 0.01, 'width': 3, 'kind': 0, 'kind[=0/2].heads': 3}
-POLICY = PopulationBasedTraining(population_size=4, interval=20)
+SCHEDULER = PopulationBasedTraining(population_size=4, interval=20)
 
 
 def member(
     id: int, reward: float, *, state: str = 'paused', step: int = 20, **fields: object
-) -> Curve:
+) -> TrialCurve:
     """A member that was paused at a step."""
     measured = [Measurement(step, {}, (reward,))]
-    return Curve(id, state, measured, [float(step)], 100.0, [step], MADE, **fields)  # type: ignore
+    return TrialCurve(id, state, measured, [float(step)], 100.0, [step], MADE, **fields)  # type: ignore
 
 
 def request(number: int = 9, infeasible=lambda decisions: None) -> SuggestionContext:
@@ -38,7 +38,7 @@ def request(number: int = 9, infeasible=lambda decisions: None) -> SuggestionCon
 
 
 @pytest.mark.parametrize(
-    'policy',
+    'scheduler',
     [
         PopulationBasedTraining(population_size=5, interval=20),
         PopulationBasedTraining(
@@ -46,16 +46,16 @@ def request(number: int = 9, infeasible=lambda decisions: None) -> SuggestionCon
         ),
         PopulationBasedTraining(population_size=6, interval=15, resample_probability=1.0),
         PopulationBasedTraining(population_size=3, interval=5, unit='seconds'),
-        PopulationBasedTraining(population_size=5, interval=10, grace=0.4),
+        PopulationBasedTraining(population_size=5, interval=10, grace_period=0.4),
     ],
 )
-def test_it_conforms(policy):
-    check_study(policy)
+def test_it_conforms(scheduler):
+    check_study(scheduler)
 
 
 def test_the_outcome_is_the_same_for_any_number_of_workers():
     def outcome(workers: int) -> list[tuple[object, ...]]:
-        trials = ran(POLICY, LOSS, workers=workers)
+        trials = ran(SCHEDULER, LOSS, workers=workers)
         return [(each.decisions, each.state, each.forked_from, each.pauses) for each in trials]
 
     assert outcome(1) == outcome(3) == outcome(8)
@@ -63,7 +63,7 @@ def test_the_outcome_is_the_same_for_any_number_of_workers():
 
 def test_kills_change_nothing():
     def outcome(kills: random.Random | None) -> list[tuple[object, ...]]:
-        trials = ran(POLICY, LOSS, workers=2, kills=kills)
+        trials = ran(SCHEDULER, LOSS, workers=2, kills=kills)
         return [(each.decisions, each.state, each.forked_from, each.pauses) for each in trials]
 
     calm = outcome(None)
@@ -72,10 +72,10 @@ def test_kills_change_nothing():
 
 
 def test_members_are_forked_as_long_as_there_is_room():
-    study = ToyStudy(POLICY, LOSS, num_trials=6).run()
+    study = ToyStudy(SCHEDULER, LOSS, num_trials=6).run()
     assert len(study.forks) == 2
     assert sum(each.state == 'completed' for each in study.trials.values()) == 4
-    assert not ToyStudy(POLICY, LOSS, num_trials=4).run().forks
+    assert not ToyStudy(SCHEDULER, LOSS, num_trials=4).run().forks
 
 
 @pytest.mark.parametrize(
@@ -96,77 +96,83 @@ def test_impossible_fields_are_refused(fields, message):
 
 
 def test_members_pause_once_in_each_generation():
-    def running(*steps: int, pauses: tuple[int, ...] = ()) -> Curve:
+    def running(*steps: int, pauses: tuple[int, ...] = ()) -> TrialCurve:
         measured = [Measurement(step, {}, (1.0,)) for step in steps]
-        return Curve(1, 'running', measured, [float(step) for step in steps], 100.0, pauses)
+        return TrialCurve(1, 'running', measured, [float(step) for step in steps], 100.0, pauses)
 
-    assert POLICY.verdict(running(10), [], LOSS) is None
-    assert POLICY.verdict(running(10, 25), [], LOSS) == Pause(
+    assert SCHEDULER.decide(running(10), [], LOSS) is None
+    assert SCHEDULER.decide(running(10, 25), [], LOSS) == Pause(
         'reward 1 at step 25, in generation 1'
     )
-    assert POLICY.verdict(running(10, 25, pauses=(25,)), [], LOSS) is None
-    assert POLICY.verdict(running(10, 25, 35, pauses=(25,)), [], LOSS) is None
-    assert isinstance(POLICY.verdict(running(10, 25, 45, pauses=(25,)), [], LOSS), Pause)
+    assert SCHEDULER.decide(running(10, 25, pauses=(25,)), [], LOSS) is None
+    assert SCHEDULER.decide(running(10, 25, 35, pauses=(25,)), [], LOSS) is None
+    assert isinstance(SCHEDULER.decide(running(10, 25, 45, pauses=(25,)), [], LOSS), Pause)
 
 
 def test_a_fork_belongs_to_the_generation_of_its_parent():
     parent, replaced = member(1, 0.1), member(2, 0.9, state='stopped')
     measured = [Measurement(30, {}, (1.0,)), Measurement(40, {}, (1.0,))]
     for others in ([parent, replaced], [parent], [replaced], []):
-        fork = Curve(5, 'running', measured[:1], [30.0], 100.0, forked_from=(1, 20), replaces=2)
-        assert POLICY.verdict(fork, others, LOSS) is None
-        fork = Curve(5, 'running', measured, [30.0, 40.0], 100.0, forked_from=(1, 20), replaces=2)
-        assert isinstance(POLICY.verdict(fork, others, LOSS), Pause)
+        fork = TrialCurve(
+            5, 'running', measured[:1], [30.0], 100.0, forked_from=(1, 20), replaces=2
+        )
+        assert SCHEDULER.decide(fork, others, LOSS) is None
+        fork = TrialCurve(
+            5, 'running', measured, [30.0, 40.0], 100.0, forked_from=(1, 20), replaces=2
+        )
+        assert isinstance(SCHEDULER.decide(fork, others, LOSS), Pause)
 
 
 def test_the_worst_are_replaced_by_children_of_the_best_and_then_all_go_on():
-    policy = PopulationBasedTraining(population_size=8, interval=20)
+    scheduler = PopulationBasedTraining(population_size=8, interval=20)
     curves = [member(id, id / 10) for id in range(1, 9)]
-    first = policy.next(curves, LOSS, request(), True)
+    first = scheduler.next_action(curves, LOSS, request(), True)
     assert isinstance(first, Fork)
     assert (first.replaces, first.step) == (8, 20)
     assert first.trial in (1, 2)
     assert first.decisions['kind'] == 0
-    fork = Curve(9, 'waiting', [], [], 100.0, (), MADE, (first.trial, 20), 8)
-    second = policy.next([*curves, fork], LOSS, request(10), True)
+    fork = TrialCurve(9, 'waiting', [], [], 100.0, (), MADE, (first.trial, 20), 8)
+    second = scheduler.next_action([*curves, fork], LOSS, request(10), True)
     assert isinstance(second, Fork)
     assert second.replaces == 7
     assert second.reason.startswith('trial 7 was number 7 of 8 in generation 1, trial ')
-    last = Curve(10, 'waiting', [], [], 100.0, (), MADE, (second.trial, 20), 7)
-    going_on = policy.next([*curves, fork, last], LOSS, request(11), True)
-    assert going_on == Promote(1, 'the population has come to generation 1')
+    last = TrialCurve(10, 'waiting', [], [], 100.0, (), MADE, (second.trial, 20), 7)
+    going_on = scheduler.next_action([*curves, fork, last], LOSS, request(11), True)
+    assert going_on == Promote(1, 'the population has reached generation 1')
     # Without room nobody is replaced.
-    assert isinstance(policy.next(curves, LOSS, request(), False), Promote)
+    assert isinstance(scheduler.next_action(curves, LOSS, request(), False), Promote)
 
 
 def test_the_population_waits_for_its_last_member():
     curves = [member(id, id / 10) for id in (1, 2, 3)]
-    assert POLICY.next(curves, LOSS, request(), True) is None
-    late = Curve(4, 'running', [], [], 100.0)
-    assert isinstance(POLICY.next([*curves, late], LOSS, request(), True), Wait)
-    waiting = Curve(4, 'waiting', [], [], 100.0)
-    assert POLICY.next([*curves, waiting], LOSS, request(), True) is None
-    ended = Curve(4, 'completed', [], [], 100.0)
-    assert isinstance(POLICY.next([*curves, ended], LOSS, request(), True), Fork)
-    assert isinstance(POLICY.next([ended] * 4, LOSS, request(), True), Wait)
+    assert SCHEDULER.next_action(curves, LOSS, request(), True) is None
+    late = TrialCurve(4, 'running', [], [], 100.0)
+    assert isinstance(SCHEDULER.next_action([*curves, late], LOSS, request(), True), Wait)
+    waiting = TrialCurve(4, 'waiting', [], [], 100.0)
+    assert SCHEDULER.next_action([*curves, waiting], LOSS, request(), True) is None
+    ended = TrialCurve(4, 'completed', [], [], 100.0)
+    assert isinstance(SCHEDULER.next_action([*curves, ended], LOSS, request(), True), Fork)
+    assert isinstance(SCHEDULER.next_action([ended] * 4, LOSS, request(), True), Wait)
 
 
 def test_where_no_perturbation_is_feasible_numbers_are_inherited():
     curves = [member(id, id / 10) for id in (1, 2, 3, 4)]
-    fork = POLICY.next(curves, LOSS, request(infeasible=lambda _: 'no'), True)
+    fork = SCHEDULER.next_action(curves, LOSS, request(infeasible=lambda _: 'no'), True)
     assert isinstance(fork, Fork)
     assert fork.decisions == MADE
-    fork = POLICY.next(curves, LOSS, request(), True)
+    fork = SCHEDULER.next_action(curves, LOSS, request(), True)
     assert isinstance(fork, Fork)
     assert fork.decisions != MADE
 
 
 def test_the_space_must_have_the_numbers():
-    named = POLICY.clone(override={'decisions': ['kind.heads', 'rte']})
-    with pytest.raises(UserError, match=r"decisions\[1\]: 'rte' is no number.*Did you mean rate"):
+    named = SCHEDULER.clone(override={'decisions': ['kind.heads', 'rte']})
+    with pytest.raises(
+        UserError, match=r"decisions\[1\]: 'rte' is not a number.*Did you mean rate"
+    ):
         named.check_space(request().spec)
     with pytest.raises(UserError, match='the space has none'):
-        POLICY.check_space(pg.dna_spec(pg.Dict(x=pg.oneof([1, 2]))))
+        SCHEDULER.check_space(pg.dna_spec(pg.Dict(x=pg.oneof([1, 2]))))
 
 
 @pytest.mark.parametrize('factor', [1.01, 1.2, 100.0])

@@ -10,20 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paxtune.objectives.measurement import Measurement
-from paxtune.schedulers import ByRank, Curve, MedianStopping
+from paxtune.schedulers import MedianStopping, RankStopping, TrialCurve
 from paxtune.schedulers.rung_report import rank_correlation, rung_report, rungs_reached, warning
 
-GATES = ByRank(gates=[[10, 0.5, 1], [30, 0.5, 1]])
+MILESTONES = RankStopping(milestones=[[10, 0.5, 1], [30, 0.5, 1]])
 
 
-def curve(id: int, rewards: Sequence[float | None], state: str = 'completed') -> Curve:
-    """Measured at 10, 20, …; its budget is 50."""
+def curve(id: int, rewards: Sequence[float | None], state: str = 'completed') -> TrialCurve:
+    """Measured at 10, 20, …; its max_resource is 50."""
     steps = [10 * (number + 1) for number in range(len(rewards))]
     measured = [
         Measurement(step, {}, () if reward is None else (reward,))
         for step, reward in zip(steps, rewards, strict=True)
     ]
-    return Curve(id, state, measured, [float(step) for step in steps], budget=50.0)  # type: ignore[arg-type]
+    return TrialCurve(id, state, measured, [float(step) for step in steps], max_resource=50.0)  # type: ignore[arg-type]
 
 
 def test_a_rung_says_who_came_and_what_became_of_them() -> None:
@@ -37,9 +37,15 @@ def test_a_rung_says_who_came_and_what_became_of_them() -> None:
         curve(7, [4.0], 'running'),
         curve(8, [], 'waiting'),
     ]
-    low, high = rung_report(curves, GATES)
-    assert (low.budget, low.trials, low.beyond, low.stopped, low.paused) == (10.0, 7, 5, 1, 0)
-    assert (high.budget, high.trials, high.beyond, high.stopped, high.paused) == (30.0, 4, 3, 0, 1)
+    low, high = rung_report(curves, MILESTONES)
+    assert (low.resource, low.trials, low.beyond, low.stopped, low.paused) == (10.0, 7, 5, 1, 0)
+    assert (high.resource, high.trials, high.beyond, high.stopped, high.paused) == (
+        30.0,
+        4,
+        3,
+        0,
+        1,
+    )
     # From 10 to 30: of 1, 2, 3 and 6; to the end: of 1, 2 and 3.
     assert (low.next_pairs, low.end_pairs, high.next_pairs, high.end_pairs) == (4, 3, 3, 3)
     assert [low.next, low.end] == pytest.approx([0.2, 1.0])
@@ -47,9 +53,9 @@ def test_a_rung_says_who_came_and_what_became_of_them() -> None:
 
 
 def test_rewards_that_come_late_and_rungs_between_two_measurements() -> None:
-    policy = ByRank(gates=[[11, 0.5, 1], [12, 0.5, 1]])
+    scheduler = RankStopping(milestones=[[11, 0.5, 1], [12, 0.5, 1]])
     curves = [curve(id, [None, None, float(id), None, float(-id)]) for id in range(1, 4)]
-    low, high = rung_report(curves, policy)
+    low, high = rung_report(curves, scheduler)
     # Both are passed at step 30; what comes next is the end, not the same reward once more.
     assert low.next == high.next == low.end == pytest.approx(-1.0)
 
@@ -57,39 +63,43 @@ def test_rewards_that_come_late_and_rungs_between_two_measurements() -> None:
 def test_a_fork_passes_no_rung_that_its_parent_has_passed() -> None:
     own = curve(7, [None, 1.0, 2.0, 3.0])
     fork = dataclasses.replace(
-        own, measurements=own.measurements[1:], spent=own.spent[1:], forked_from=(1, 10)
+        own, measurements=own.measurements[1:], resources=own.resources[1:], forked_from=(1, 10)
     )
-    assert [rung.budget for rung in rung_report([own], GATES)] == [10.0, 30.0]
-    assert [rung.budget for rung in rung_report([fork], GATES)] == [30.0]
+    assert [rung.resource for rung in rung_report([own], MILESTONES)] == [10.0, 30.0]
+    assert [rung.resource for rung in rung_report([fork], MILESTONES)] == [30.0]
 
 
 def test_an_end_is_no_rung() -> None:
-    policy = ByRank(gates=[[45, 0.5, 1]])
-    assert rung_report([curve(1, [1.0] * 5), curve(2, [2.0] * 5)], policy) == []
-    assert rungs_reached([curve(1, [1.0] * 5)], policy) == {}
+    scheduler = RankStopping(milestones=[[45, 0.5, 1]])
+    assert rung_report([curve(1, [1.0] * 5), curve(2, [2.0] * 5)], scheduler) == []
+    assert rungs_reached([curve(1, [1.0] * 5)], scheduler) == {}
 
 
-def test_without_rungs_of_its_own_they_are_at_shares_of_the_budget() -> None:
+def test_without_rungs_of_its_own_they_are_at_shares_of_the_max_resource() -> None:
     curves = [curve(id, [float(id)] * 5) for id in range(1, 4)]
     rungs = rung_report(curves, MedianStopping())
-    assert [rung.budget for rung in rungs] == [5.0, 12.5, 25.0]
+    assert [rung.resource for rung in rungs] == [5.0, 12.5, 25.0]
     assert [rung.end for rung in rungs] == [pytest.approx(1.0)] * 3
     assert rungs_reached(curves, MedianStopping()) == {}
 
 
-def test_nobody_knows_the_budget() -> None:
+def test_unknown_max_resource() -> None:
     unknown = [
-        Curve(each.id, each.state, each.measurements, each.spent)
+        TrialCurve(each.id, each.state, each.measurements, each.resources)
         for each in [curve(1, [1.0] * 4), curve(2, [2.0] * 5), curve(3, [3.0] * 5, 'running')]
     ]
-    assert [rung.budget for rung in rung_report(unknown, MedianStopping())] == [5.0, 12.5, 25.0]
+    assert [rung.resource for rung in rung_report(unknown, MedianStopping())] == [
+        5.0,
+        12.5,
+        25.0,
+    ]
     assert rung_report(unknown[2:], MedianStopping()) == []
     assert rung_report([], MedianStopping()) == []
 
 
 def test_the_highest_rung_that_each_trial_has_passed() -> None:
     curves = [curve(3, [1.0, 1.0], 'running'), curve(5, [1.0] * 4), curve(6, [], 'waiting')]
-    assert rungs_reached(curves, GATES) == {3: 10.0, 5: 30.0}
+    assert rungs_reached(curves, MILESTONES) == {3: 10.0, 5: 30.0}
 
 
 numbers = st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), max_size=12)
@@ -112,24 +122,24 @@ def test_correlations_are_of_ranks_and_ties_share_theirs(pairs: list[tuple[int, 
         assert found == pytest.approx(expected, abs=1e-9)
 
 
-def crossing(count: int) -> list[Curve]:
+def crossing(count: int) -> list[TrialCurve]:
     """Those that are best at first end as the worst."""
     return [curve(id, [float(id)] * 4 + [float(-id)]) for id in range(count)]
 
 
 def test_a_warning_where_curves_cross() -> None:
-    text = warning(rung_report(crossing(5), GATES), 'tokens')
+    text = warning(rung_report(crossing(5), MILESTONES), 'tokens')
     assert 'at 30 tokens with those at the end is -1.00 (5 trials)' in text
     assert 'at 10 tokens with those at the end is -1.00 (5 trials)' in text
     assert 'next rung' not in text  # There they are as they were.
-    assert 'grace' in text
+    assert 'grace_period' in text
     assert max(map(len, text.splitlines())) <= 100
 
 
 def test_a_warning_where_ranks_change_between_rungs() -> None:
     rewards = random.Random(0).sample(range(8), 8)
     curves = [curve(id, [id, id, rewards[id], 0.0], 'paused') for id in range(8)]
-    text = warning(rung_report(curves, GATES), 'steps')
+    text = warning(rung_report(curves, MILESTONES), 'steps')
     assert 'at 10 steps with those at the next rung is' in text
     assert 'at the end' not in text
 
@@ -137,5 +147,7 @@ def test_a_warning_where_ranks_change_between_rungs() -> None:
 @pytest.mark.parametrize(
     'curves', [crossing(4), [curve(id, [float(id)] * 5) for id in range(9)], []]
 )
-def test_no_warning_of_few_trials_or_of_those_that_keep_their_ranks(curves: list[Curve]) -> None:
-    assert warning(rung_report(curves, GATES), 'steps') == ''
+def test_no_warning_of_few_trials_or_of_those_that_keep_their_ranks(
+    curves: list[TrialCurve],
+) -> None:
+    assert warning(rung_report(curves, MILESTONES), 'steps') == ''

@@ -6,8 +6,14 @@ from hypothesis import strategies as st
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.metrics import Metric
 from paxtune.objectives.rewards import MetricReward
-from paxtune.schedulers import ByRank, ByValue, Curve, CurveExtrapolation, MedianStopping
-from tests.conformance.policy_suite import check_stops, check_study, verdict
+from paxtune.schedulers import (
+    CurveExtrapolation,
+    MedianStopping,
+    RankStopping,
+    ThresholdStopping,
+    TrialCurve,
+)
+from tests.conformance.scheduler_suite import check_stops, check_study, decision
 from tests.properties import examples
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
@@ -21,48 +27,48 @@ def measured(*rows: tuple[int, float]) -> list[Measurement]:
 
 
 @pytest.mark.parametrize(
-    'policy',
+    'scheduler',
     [
         # 0 is a threshold between good and bad whichever way the goal is.
-        ByValue(gates=[[20, 0.0], [60, 0.0]]),
-        ByValue(gates=[[20, 0.0], [60, 0.0]], metric='loss', goal='minimize'),
-        ByRank(gates=[[20, 5, 10], [60, 0.5, 0]]),
-        ByRank(gates=[[30, 0.75, 1]], metric='accuracy', goal='maximize'),
+        ThresholdStopping(milestones=[[20, 0.0], [60, 0.0]]),
+        ThresholdStopping(milestones=[[20, 0.0], [60, 0.0]], metric='loss', goal='minimize'),
+        RankStopping(milestones=[[20, 5, 10], [60, 0.5, 0]]),
+        RankStopping(milestones=[[30, 0.75, 1]], metric='accuracy', goal='maximize'),
         MedianStopping(),
         MedianStopping(warmup_steps=30, min_trials=2),
         MedianStopping(compare='averages'),
-        CurveExtrapolation(budget=200.0),
-        ByValue(gates=[[160, 0.0], [400, 0.0]], unit='tokens', grace=0.3),
-        ByRank(gates=[[10, 5, 10], [30, 0.5, 0]], unit='seconds'),
-        MedianStopping(unit='flops', grace=0.2),
+        CurveExtrapolation(max_resource=200.0),
+        ThresholdStopping(milestones=[[160, 0.0], [400, 0.0]], unit='tokens', grace_period=0.3),
+        RankStopping(milestones=[[10, 5, 10], [30, 0.5, 0]], unit='seconds'),
+        MedianStopping(unit='flops', grace_period=0.2),
     ],
 )
 @pytest.mark.fast(5)
-def test_policies_conform(policy):
-    check_stops(policy)
-    check_study(policy)
+def test_schedulers_conform(scheduler):
+    check_stops(scheduler)
+    check_study(scheduler)
 
 
-def test_by_value_judges_once_a_gate():
-    policy = ByValue(gates=[[100, 3.0], [200, 2.0]])
+def test_threshold_stopping_decides_once_a_milestone():
+    scheduler = ThresholdStopping(milestones=[[100, 3.0], [200, 2.0]])
     curve = measured((50, 9.0), (120, 3.0), (150, 9.0), (190, 9.0), (200, 2.5))
-    stops = [verdict(policy, curve[:n], [], LOSS) is not None for n in range(1, 6)]
+    stops = [decision(scheduler, curve[:n], [], LOSS) is not None for n in range(1, 6)]
     assert stops == [False, False, False, False, True]
 
 
-def test_by_value_skips_gates_between_two_measurements():
-    policy = ByValue(gates=[[100, 1.0], [200, 5.0]])
-    assert verdict(policy, measured((50, 9.0), (250, 4.0)), [], LOSS) is None
+def test_threshold_stopping_skips_milestones_between_two_measurements():
+    scheduler = ThresholdStopping(milestones=[[100, 1.0], [200, 5.0]])
+    assert decision(scheduler, measured((50, 9.0), (250, 4.0)), [], LOSS) is None
 
 
-def test_by_value_maximizes():
-    policy = ByValue(gates=[[100, 0.5]])
-    assert verdict(policy, measured((100, 0.4)), [], ACCURACY) is not None
-    assert verdict(policy, measured((100, 0.5)), [], ACCURACY) is None
+def test_threshold_stopping_maximizes():
+    scheduler = ThresholdStopping(milestones=[[100, 0.5]])
+    assert decision(scheduler, measured((100, 0.4)), [], ACCURACY) is not None
+    assert decision(scheduler, measured((100, 0.5)), [], ACCURACY) is None
 
 
 @pytest.mark.parametrize(
-    ('gates', 'message'),
+    ('milestones', 'message'),
     [
         ([], 'at least one'),
         ([[1]], 'rows'),
@@ -72,9 +78,9 @@ def test_by_value_maximizes():
         ([[2, 1.0], [2, 1.0]], 'increase'),
     ],
 )
-def test_by_value_checks_its_gates(gates, message):
+def test_threshold_stopping_checks_its_milestones(milestones, message):
     with pytest.raises(ValueError, match=message):
-        ByValue(gates=gates)
+        ThresholdStopping(milestones=milestones)
 
 
 def test_median_compares_at_the_same_step_only():
@@ -85,36 +91,36 @@ def test_median_compares_at_the_same_step_only():
         measured((20, 3.0), (40, 0.0)),
         measured((10, 0.0), (30, 0.0)),
     ]
-    policy = MedianStopping(min_trials=3)
-    assert verdict(policy, measured((10, 9.0), (20, 2.1)), others, LOSS) == (
+    scheduler = MedianStopping(min_trials=3)
+    assert decision(scheduler, measured((10, 9.0), (20, 2.1)), others, LOSS) == (
         'best reward 2.1 up to step 20 is worse than 2, the median of 3 trials there'
     )
-    assert verdict(policy, measured((10, 9.0), (20, 2.0)), others, LOSS) is None
-    assert verdict(policy, measured((20, 2.1)), others[:2], LOSS) is None
+    assert decision(scheduler, measured((10, 9.0), (20, 2.0)), others, LOSS) is None
+    assert decision(scheduler, measured((20, 2.1)), others[:2], LOSS) is None
 
 
 def test_median_takes_the_best_so_far_of_the_trial():
     others = [measured((10, 1.0), (20, 1.0))] * 5
-    policy = MedianStopping()
-    assert verdict(policy, measured((10, 0.9), (20, 5.0)), others, LOSS) is None
-    assert verdict(policy, measured((10, 1.1), (20, 5.0)), others, LOSS) is not None
+    scheduler = MedianStopping()
+    assert decision(scheduler, measured((10, 0.9), (20, 5.0)), others, LOSS) is None
+    assert decision(scheduler, measured((10, 1.1), (20, 5.0)), others, LOSS) is not None
 
 
 def test_median_of_averages_is_viziers_rule():
     others = [measured((10, 4.0), (20, 1.0))] * 5
     own = measured((10, 9.0), (20, 2.4))
-    assert verdict(MedianStopping(compare='averages'), own, others, LOSS) is None
-    assert verdict(MedianStopping(compare='values'), own, others, LOSS) is not None
+    assert decision(MedianStopping(compare='averages'), own, others, LOSS) is None
+    assert decision(MedianStopping(compare='values'), own, others, LOSS) is not None
     worse = measured((10, 9.0), (20, 2.6))
-    assert verdict(MedianStopping(compare='averages'), worse, others, LOSS) is not None
+    assert decision(MedianStopping(compare='averages'), worse, others, LOSS) is not None
 
 
 def test_median_waits():
     others = [measured((10, 1.0), (20, 1.0))] * 5
-    policy = MedianStopping(warmup_steps=20)
-    assert verdict(policy, measured((10, 5.0)), others, LOSS) is None
-    assert verdict(policy, measured((10, 5.0), (20, 5.0)), others, LOSS) is not None
-    assert verdict(policy, measured((20, 5.0)), others[:4], LOSS) is None
+    scheduler = MedianStopping(warmup_steps=20)
+    assert decision(scheduler, measured((10, 5.0)), others, LOSS) is None
+    assert decision(scheduler, measured((10, 5.0), (20, 5.0)), others, LOSS) is not None
+    assert decision(scheduler, measured((20, 5.0)), others[:4], LOSS) is None
 
 
 @pytest.mark.parametrize('fields', [{'warmup_steps': -1}, {'min_trials': 0}])
@@ -124,7 +130,7 @@ def test_median_checks_its_fields(fields):
 
 
 @pytest.mark.parametrize(
-    ('gates', 'message'),
+    ('milestones', 'message'),
     [
         ([[10, 3]], r'rows \[step, rank, min_others\]'),
         ([[10, 0, 3]], 'a rank must be'),
@@ -135,54 +141,54 @@ def test_median_checks_its_fields(fields):
         ([[20, 1, 0], [10, 1, 0]], 'increase'),
     ],
 )
-def test_by_rank_checks_its_gates(gates, message):
+def test_rank_stopping_checks_its_milestones(milestones, message):
     with pytest.raises(ValueError, match=message):
-        ByRank(gates=gates)
+        RankStopping(milestones=milestones)
 
 
-def test_by_rank_counts_from_the_best():
-    policy = ByRank(gates=[[10, 2, 0]])
+def test_rank_stopping_counts_from_the_best():
+    scheduler = RankStopping(milestones=[[10, 2, 0]])
     others = [measured((10, value)) for value in (3.0, 1.0, 2.0)]
-    assert verdict(policy, measured((10, 2.0)), others, LOSS) is None
-    assert verdict(policy, measured((10, 2.1)), others, LOSS) == (
-        'reward 2.1 at step 10 is worse than 2, number 2 of 3 trials at the gate of step 10'
+    assert decision(scheduler, measured((10, 2.0)), others, LOSS) is None
+    assert decision(scheduler, measured((10, 2.1)), others, LOSS) == (
+        'reward 2.1 at step 10 is worse than 2, number 2 of 3 trials at the milestone of step 10'
     )
-    assert verdict(policy, measured((10, 2.0)), others, ACCURACY) is None
-    assert verdict(policy, measured((10, 1.9)), others, ACCURACY) is not None
+    assert decision(scheduler, measured((10, 2.0)), others, ACCURACY) is None
+    assert decision(scheduler, measured((10, 1.9)), others, ACCURACY) is not None
 
 
 @pytest.mark.parametrize(
     ('share', 'number'), [(0.01, 1), (0.33, 1), (0.34, 2), (0.67, 3), (0.99, 3)]
 )
-def test_by_rank_takes_shares(share, number):
+def test_rank_stopping_takes_shares(share, number):
     # Of the way from the best of the four to the worst, rounded towards the best.
     others = [measured((10, value)) for value in (4.0, 3.0, 2.0, 1.0)]
-    policy = ByRank(gates=[[10, share, 0]])
-    assert verdict(policy, measured((10, number)), others, LOSS) is None
-    reason = verdict(policy, measured((10, number + 0.5)), others, LOSS)
+    scheduler = RankStopping(milestones=[[10, share, 0]])
+    assert decision(scheduler, measured((10, number)), others, LOSS) is None
+    reason = decision(scheduler, measured((10, number + 0.5)), others, LOSS)
     assert f'number {number} of 4 trials' in str(reason)
 
 
-def test_by_rank_waits_for_others():
+def test_rank_stopping_waits_for_others():
     others = [measured((10, value)) for value in (1.0, 2.0, 3.0)]
     worst = measured((10, 9.0))
-    assert verdict(ByRank(gates=[[10, 1, 3]]), worst, others, LOSS) is not None
-    assert verdict(ByRank(gates=[[10, 1, 4]]), worst, others, LOSS) is None
-    assert verdict(ByRank(gates=[[10, 4, 0]]), worst, others, LOSS) is None
-    assert verdict(ByRank(gates=[[10, 0.5, 0]]), worst, [], LOSS) is None
+    assert decision(RankStopping(milestones=[[10, 1, 3]]), worst, others, LOSS) is not None
+    assert decision(RankStopping(milestones=[[10, 1, 4]]), worst, others, LOSS) is None
+    assert decision(RankStopping(milestones=[[10, 4, 0]]), worst, others, LOSS) is None
+    assert decision(RankStopping(milestones=[[10, 0.5, 0]]), worst, [], LOSS) is None
 
 
-def test_by_rank_compares_at_the_gate():
+def test_rank_stopping_compares_at_the_milestone():
     # Each is taken where it first came after step 10 and before step 30; the last never did.
     others = [
         measured((5, 0.0), (10, 1.0), (20, 0.0), (30, 0.0)),
         measured((20, 3.0), (25, 0.0)),
         measured((5, 0.0), (30, 0.0)),
     ]
-    policy = ByRank(gates=[[10, 2, 2], [30, 1, 0]])
-    assert verdict(policy, measured((5, 9.0), (12, 3.0)), others, LOSS) is None
-    assert verdict(policy, measured((5, 9.0), (12, 3.1)), others, LOSS) is not None
-    assert verdict(policy, measured((12, 1.0), (13, 9.0)), others, LOSS) is None
+    scheduler = RankStopping(milestones=[[10, 2, 2], [30, 1, 0]])
+    assert decision(scheduler, measured((5, 9.0), (12, 3.0)), others, LOSS) is None
+    assert decision(scheduler, measured((5, 9.0), (12, 3.1)), others, LOSS) is not None
+    assert decision(scheduler, measured((12, 1.0), (13, 9.0)), others, LOSS) is None
 
 
 @examples(30)
@@ -192,10 +198,10 @@ def test_by_rank_compares_at_the_gate():
     min_others=st.integers(0, 3),
     is_loss=st.booleans(),
 )
-def test_by_rank_stops_whom_pyglove_stops(curves, rank, min_others, is_loss):
-    gates = [(2, rank, min_others), (4, 1, 2)]
-    theirs = pg.early_stopping.early_stop_by_rank(gates, maximize=not is_loss)()
-    ours = ByRank(gates=[list(gate) for gate in gates])
+def test_rank_stopping_stops_whom_pyglove_stops(curves, rank, min_others, is_loss):
+    milestones = [(2, rank, min_others), (4, 1, 2)]
+    theirs = pg.early_stopping.early_stop_by_rank(milestones, maximize=not is_loss)()
+    ours = RankStopping(milestones=[list(milestone) for milestone in milestones])
     before: list[list[Measurement]] = []
     for number, values in enumerate(curves):
         trial = pg.tuning.Trial(id=number + 1, dna=pg.DNA(number), created_time=0)
@@ -205,8 +211,8 @@ def test_by_rank_stops_whom_pyglove_stops(curves, rank, min_others, is_loss):
             trial.measurements.append(
                 pg.tuning.Measurement(step=step, elapse_secs=0.0, reward=value)
             )
-            stops = verdict(ours, own, before, LOSS if is_loss else ACCURACY) is not None
-            # Ours judges once at a gate; theirs repeats what it said there.
+            stops = decision(ours, own, before, LOSS if is_loss else ACCURACY) is not None
+            # Ours decides once at a milestone; theirs repeats what it said there.
             if step in (2, 4):
                 assert stops == theirs.should_stop_early(trial)
             if stops:
@@ -217,13 +223,14 @@ def test_by_rank_stops_whom_pyglove_stops(curves, rank, min_others, is_loss):
 def test_a_metric_takes_the_place_of_the_reward():
     own = measured((10, 5.0))
     others = [measured((10, value)) for value in (1.0, 2.0, 3.0)]
-    rank = ByRank(gates=[[10, 1, 0]], metric='opposite', goal='minimize')
-    assert verdict(rank, own, others, LOSS) is None
-    assert verdict(rank, measured((10, 2.9)), others, None) == (
-        'opposite -2.9 at step 10 is worse than -3, number 1 of 3 trials at the gate of step 10'
+    rank = RankStopping(milestones=[[10, 1, 0]], metric='opposite', goal='minimize')
+    assert decision(rank, own, others, LOSS) is None
+    assert decision(rank, measured((10, 2.9)), others, None) == (
+        'opposite -2.9 at step 10 is worse than -3, '
+        'number 1 of 3 trials at the milestone of step 10'
     )
-    value = ByValue(gates=[[10, -6]], metric=Metric('opposite'), goal='minimize')
-    assert verdict(value, own, [], LOSS) == (
+    value = ThresholdStopping(milestones=[[10, -6]], metric=Metric('opposite'), goal='minimize')
+    assert decision(value, own, [], LOSS) == (
         'opposite -5 at step 10 is worse than -6, the threshold from step 10'
     )
 
@@ -231,77 +238,79 @@ def test_a_metric_takes_the_place_of_the_reward():
 @pytest.mark.parametrize('fields', [{'metric': 'loss'}, {'goal': 'minimize'}])
 def test_a_metric_comes_with_its_goal(fields):
     with pytest.raises(ValueError, match='together'):
-        ByValue(gates=[[10, 1.0]], **fields)
+        ThresholdStopping(milestones=[[10, 1.0]], **fields)
 
 
 def test_an_ambiguous_metric_is_reported_at_its_path():
     class Holder(Component):
-        early_stopping: ByValue
+        early_stopping: ThresholdStopping
 
     metric = Metric('loss')
-    policy = Holder(ByValue(gates=[[10, 1.0]], metric=metric, goal='minimize')).early_stopping
+    scheduler = Holder(
+        ThresholdStopping(milestones=[[10, 1.0]], metric=metric, goal='minimize')
+    ).early_stopping
     own = [Measurement(10, {'loss:a': 0.0, 'loss:b': 3.0})]
     with pytest.raises(UserError, match=r"^early_stopping\.metric: 'loss' may be loss:a, loss:b"):
-        verdict(policy, own, [], None)
-    policy.rebind({'metric.aggregator': 'max'})
-    assert verdict(policy, own, [], None) == (
+        decision(scheduler, own, [], None)
+    scheduler.rebind({'metric.aggregator': 'max'})
+    assert decision(scheduler, own, [], None) == (
         'max of loss 3 at step 10 is worse than 1.0, the threshold from step 10'
     )
 
 
 def test_a_gate_is_passed_where_there_is_something_to_go_by():
-    policy = ByValue(gates=[[10, 1.0]])
+    scheduler = ThresholdStopping(milestones=[[10, 1.0]])
     own = [Measurement(10, {}), Measurement(20, {}, (2.0,)), Measurement(30, {}, (2.0,))]
-    stops = [verdict(policy, own[:n], [], LOSS) is not None for n in (1, 2, 3)]
+    stops = [decision(scheduler, own[:n], [], LOSS) is not None for n in (1, 2, 3)]
     assert stops == [False, True, False]
 
 
 def test_median_passes_over_measurements_without_a_reward():
     others = [[Measurement(10, {}, (1.0,)), Measurement(20, {})] for _ in range(5)]
-    policy = MedianStopping()
-    assert verdict(policy, measured((10, 5.0)), others, LOSS) is not None
-    assert verdict(policy, measured((20, 5.0)), others, LOSS) is None
+    scheduler = MedianStopping()
+    assert decision(scheduler, measured((10, 5.0)), others, LOSS) is not None
+    assert decision(scheduler, measured((20, 5.0)), others, LOSS) is None
     others = [measured((10, 9.0), (20, 1.0))] * 5
-    assert verdict(policy, [*measured((10, 5.0)), Measurement(20, {})], others, LOSS) is None
-    assert verdict(policy, measured((10, 5.0), (20, 5.0)), others, LOSS) is not None
+    assert decision(scheduler, [*measured((10, 5.0)), Measurement(20, {})], others, LOSS) is None
+    assert decision(scheduler, measured((10, 5.0), (20, 5.0)), others, LOSS) is not None
 
 
-def spending(id: int, *rows: tuple[float, float], budget: float | None = 100.0) -> Curve:
-    """A trial that is measured every 10 steps: what it had spent, and its reward."""
+def using(id: int, *rows: tuple[float, float], max_resource: float | None = 100.0) -> TrialCurve:
+    """A trial that is measured every 10 steps: its resource, and its reward."""
     measured = [Measurement(10 * n, {}, (value,)) for n, (_, value) in enumerate(rows, start=1)]
-    return Curve(id, 'running', measured, [spent for spent, _ in rows], budget)
+    return TrialCurve(id, 'running', measured, [resource for resource, _ in rows], max_resource)
 
 
-def test_gates_and_medians_go_by_what_was_spent():
-    # All are measured at step 10, where they have spent different amounts.
-    fast, slow = spending(1, (50.0, 1.0), (100.0, 0.5)), spending(2, (5.0, 9.0), (10.0, 8.0))
-    value = ByValue(gates=[[40, 2.0]], unit='tokens')
-    assert value.verdict(slow, [], LOSS) is None
-    assert value.verdict(spending(3, (40.0, 3.0)), [], LOSS) is not None
-    rank = ByRank(gates=[[40, 1, 1]], unit='seconds')
-    assert rank.verdict(spending(3, (40.0, 3.0)), [slow], LOSS) is None
-    assert rank.verdict(spending(3, (40.0, 3.0)), [fast], LOSS) is not None
+def test_milestones_and_medians_use_the_resource():
+    # All are measured at step 10, with different resources.
+    fast, slow = using(1, (50.0, 1.0), (100.0, 0.5)), using(2, (5.0, 9.0), (10.0, 8.0))
+    value = ThresholdStopping(milestones=[[40, 2.0]], unit='tokens')
+    assert value.decide(slow, [], LOSS) is None
+    assert value.decide(using(3, (40.0, 3.0)), [], LOSS) is not None
+    rank = RankStopping(milestones=[[40, 1, 1]], unit='seconds')
+    assert rank.decide(using(3, (40.0, 3.0)), [slow], LOSS) is None
+    assert rank.decide(using(3, (40.0, 3.0)), [fast], LOSS) is not None
     median = MedianStopping(min_trials=1, unit='flops')
     # At 60 the fast one stood where it did at 50; the slow one has never been there.
-    assert median.verdict(spending(3, (60.0, 0.9)), [fast, slow], LOSS) is None
-    assert median.verdict(spending(3, (60.0, 1.1)), [fast, slow], LOSS) is not None
-    assert median.verdict(spending(3, (60.0, 1.1)), [slow], LOSS) is None
+    assert median.decide(using(3, (60.0, 0.9)), [fast, slow], LOSS) is None
+    assert median.decide(using(3, (60.0, 1.1)), [fast, slow], LOSS) is not None
+    assert median.decide(using(3, (60.0, 1.1)), [slow], LOSS) is None
 
 
-def test_nobody_is_judged_within_the_grace():
-    policy = ByValue(gates=[[0, 1.0], [40, 1.0]], grace=0.4)
-    assert policy.verdict(spending(1, (39.0, 9.0)), [], LOSS) is None
-    assert policy.verdict(spending(1, (39.0, 9.0), (40.0, 9.0)), [], LOSS) is not None
-    with pytest.raises(ValueError, match='nobody knows'):
-        policy.verdict(spending(1, (40.0, 9.0), budget=None), [], LOSS)
+def test_no_trial_stops_in_the_grace_period():
+    scheduler = ThresholdStopping(milestones=[[0, 1.0], [40, 1.0]], grace_period=0.4)
+    assert scheduler.decide(using(1, (39.0, 9.0)), [], LOSS) is None
+    assert scheduler.decide(using(1, (39.0, 9.0), (40.0, 9.0)), [], LOSS) is not None
+    with pytest.raises(ValueError, match='not known'):
+        scheduler.decide(using(1, (40.0, 9.0), max_resource=None), [], LOSS)
 
 
 @pytest.mark.parametrize(
     ('fields', 'message'),
     [
-        ({'grace': 1.0}, 'from 0 to below 1'),
-        ({'grace': -0.1}, 'from 0 to below 1'),
-        ({'grace': 0.1, 'unit': 'seconds'}, 'seconds are not'),
+        ({'grace_period': 1.0}, 'from 0 to below 1'),
+        ({'grace_period': -0.1}, 'from 0 to below 1'),
+        ({'grace_period': 0.1, 'unit': 'seconds'}, 'seconds are not'),
     ],
 )
 def test_an_impossible_grace_is_refused(fields, message):

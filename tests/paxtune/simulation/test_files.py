@@ -58,7 +58,7 @@ def test_arrays_are_read(tmp_path: Path) -> None:
         (3, 1.0),
     ]
     # What it did until it diverged has been paid for.
-    assert len(diverging.measurements) == 1 and diverging.spent['steps'] == [1.0, 2.0]
+    assert len(diverging.measurements) == 1 and diverging.resources['steps'] == [1.0, 2.0]
     assert (table.goal, table.metric, table.unit, table.best) == ('minimize', 'loss', 'steps', 1.0)
 
 
@@ -94,8 +94,8 @@ def test_what_was_spent_is_exported_where_it_was_measured(tmp_path: Path) -> Non
         path = written(tmp_path, json.loads(curves(study)))
     table = read(path)
     assert (table.units, table.unit) == (['steps', 'tokens', 'seconds'], 'seconds')
-    assert table.rows[0].spent['tokens'] == [80.0, 160.0]
-    assert table.rows[2].spent['seconds'] == [5.0, 10.0, 15.0]
+    assert table.rows[0].resources['tokens'] == [80.0, 160.0]
+    assert table.rows[2].resources['seconds'] == [5.0, 10.0, 15.0]
 
 
 def test_a_study_of_several_objectives_has_no_curves() -> None:

@@ -28,9 +28,9 @@ from trainer.symbolic.errors import UserError
 pytestmark = pytest.mark.slow
 
 STEPS = 8
-POLICIES = {
-    'asha': 'PromotingAsha(min_budget=1, reduction_factor=2)',
-    'hyperband': 'Hyperband(min_budget=1, reduction_factor=2)',
+SCHEDULERS = {
+    'asha': 'PromotingAsha(min_resource=1, reduction_factor=2)',
+    'hyperband': 'Hyperband(min_resource=1, reduction_factor=2)',
     'population': 'PopulationBasedTraining(population_size=4, interval=2, quantile=0.5)',
 }
 MOMENTS = {  # Each of them as often as it stands there.
@@ -39,7 +39,7 @@ MOMENTS = {  # Each of them as often as it stands there.
     'population': ['pause', 'promote', 'fork', 'fork', 'branch', 'branch'],
 }
 ALGORITHM = 'RegularizedEvolution(population_size=3, tournament_size=2)'
-KILLS, KILLS_OF_WORKERS = 55, 12  # Of each policy: 201 together.
+KILLS, KILLS_OF_WORKERS = 55, 12  # Of each scheduler: 201 together.
 
 
 class Nursery:
@@ -78,10 +78,10 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_curves(tmp_path_factory.mktemp('table') / 'curves.json', steps=STEPS)
 
 
-def flags(table: Path, policy: str, directory: Path, seed: int, num_trials: int) -> list[str]:
+def flags(table: Path, scheduler: str, directory: Path, seed: int, num_trials: int) -> list[str]:
     return [
         f'--table={table}',
-        f'--policy={POLICIES[policy]}',
+        f'--scheduler={SCHEDULERS[scheduler]}',
         f'--algorithm={ALGORITHM}',
         f'--num_trials={num_trials}',
         f'--seed={seed}',
@@ -191,28 +191,28 @@ def require_done(study: Study, num_trials: int) -> None:
     assert counts['completed'] and counts['stopped'], counts
 
 
-def drawn_kill(rng: random.Random, policy: str) -> str:
+def drawn_kill(rng: random.Random, scheduler: str) -> str:
     kind = rng.choice(['event', 'moment', 'moment', 'after'])
     if kind == 'event':
         return f'event:{rng.randint(1, 160)}'
     if kind == 'after':
         return f'after:{rng.uniform(0.0, 0.4):.3f}'
-    return f'{rng.choice(MOMENTS[policy])}:{rng.randint(1, 2)}+{rng.randint(0, 12)}'
+    return f'{rng.choice(MOMENTS[scheduler])}:{rng.randint(1, 2)}+{rng.randint(0, 12)}'
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize('policy', list(POLICIES))
+@pytest.mark.parametrize('scheduler', list(SCHEDULERS))
 def test_a_study_in_one_process_ends_as_if_nobody_had_killed_it(
-    policy: str, nursery: Nursery, table: Path, tmp_path: Path
+    scheduler: str, nursery: Nursery, table: Path, tmp_path: Path
 ) -> None:
-    rng, num_trials, kills = random.Random(policy), 10, 0
+    rng, num_trials, kills = random.Random(scheduler), 10, 0
     for seed in range(KILLS):
         directory, log = tmp_path / f'killed-{seed}', tmp_path / f'{seed}.log'
-        argv = flags(table, policy, directory, seed, num_trials)
+        argv = flags(table, scheduler, directory, seed, num_trials)
         own = 0
         while True:
             # The last ones of all end one study, so that it is compared, too.
-            kill = drawn_kill(rng, policy) if kills < KILLS else None
+            kill = drawn_kill(rng, scheduler) if kills < KILLS else None
             code = nursery.run(argv, kill, log)
             if code != -signal.SIGKILL:
                 break
@@ -221,11 +221,11 @@ def test_a_study_in_one_process_ends_as_if_nobody_had_killed_it(
             require_sound_if_there(directory, num_trials)
         assert code == 0, log.read_text()
         alone = tmp_path / f'alone-{seed}'
-        assert nursery.run(flags(table, policy, alone, seed, num_trials), None, log) == 0
+        assert nursery.run(flags(table, scheduler, alone, seed, num_trials), None, log) == 0
         with Study.load(directory) as study, Study.load(alone) as undisturbed:
             require_done(study, num_trials)
             assert told(study) == told(undisturbed), f'seed {seed}, {own} kills'
-        print(f'{policy}, seed {seed}: {own} kills')
+        print(f'{scheduler}, seed {seed}: {own} kills')
         if kills == KILLS:
             return
     raise AssertionError(f'only {kills} kills have hit')
@@ -279,13 +279,17 @@ def killed_once(
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize('policy', list(POLICIES))
+@pytest.mark.parametrize('scheduler', list(SCHEDULERS))
 @pytest.mark.sentinel
-def test_workers_that_are_killed_lose_nothing(policy: str, table: Path, tmp_path: Path) -> None:
-    rng, num_trials, kills = random.Random(policy), 10, 0
+def test_workers_that_are_killed_lose_nothing(scheduler: str, table: Path, tmp_path: Path) -> None:
+    rng, num_trials, kills = random.Random(scheduler), 10, 0
     for seed in range(KILLS_OF_WORKERS):
         directory, log = tmp_path / str(seed), tmp_path / f'{seed}.log'
-        argv = [*flags(table, policy, directory, seed, num_trials), '--workers=3', '--speedup=0.25']
+        argv = [
+            *flags(table, scheduler, directory, seed, num_trials),
+            '--workers=3',
+            '--speedup=0.25',
+        ]
         process = started(argv, log)
         try:
             while kills < KILLS_OF_WORKERS:
@@ -303,7 +307,7 @@ def test_workers_that_are_killed_lose_nothing(policy: str, table: Path, tmp_path
             process.wait()
         with Study.load(directory) as study:
             require_done(study, num_trials)
-        print(f'{policy}, seed {seed}, workers: {kills} kills so far')
+        print(f'{scheduler}, seed {seed}, workers: {kills} kills so far')
         if kills == KILLS_OF_WORKERS:
             return
     raise AssertionError(f'only {kills} kills have hit')

@@ -29,33 +29,35 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_curves(tmp_path_factory.mktemp('table') / 'curves.json', steps=6)
 
 
-def flags(table: Path, directory: Path, policy: str = 'PromotingAsha(min_budget=2)') -> list[str]:
-    given = [f'--table={table}', f'--policy={policy}', '--num_trials=5', '--processes']
+def flags(
+    table: Path, directory: Path, scheduler: str = 'PromotingAsha(min_resource=2)'
+) -> list[str]:
+    given = [f'--table={table}', f'--scheduler={scheduler}', '--num_trials=5', '--processes']
     return [*given, f'--job_log_dir={directory}']
 
 
-def recorded(table: Path, policy: Any, num_trials: int = 6, **fields: Any) -> RecordedTrials:
+def recorded(table: Path, scheduler: Any, num_trials: int = 6, **fields: Any) -> RecordedTrials:
     reward = read(str(table)).reward
-    search = Search(reward, num_trials, RandomSearch(), policy, **fields)
+    search = Search(reward, num_trials, RandomSearch(), scheduler, **fields)
     return RecordedTrials.of(str(table), search)
 
 
 @pytest.mark.parametrize(
-    'policy',
+    'scheduler',
     [
         None,
-        PromotingAsha(min_budget=1, reduction_factor=2),
-        PromotingAsha(min_budget=0.15, max_budget=0.6, unit='seconds'),
+        PromotingAsha(min_resource=1, reduction_factor=2),
+        PromotingAsha(min_resource=0.15, max_resource=0.6, unit='seconds'),
         PopulationBasedTraining(population_size=3, interval=2),
     ],
     ids=['full', 'asha', 'seconds', 'population'],
 )
 @pytest.mark.fast(2)
 def test_the_simulator_makes_the_decisions_of_a_real_study(
-    policy: Any, table: Path, tmp_path: Path
+    scheduler: Any, table: Path, tmp_path: Path
 ) -> None:
-    simulated = simulator.simulate(read(str(table)), policy, RandomSearch(), num_trials=6)
-    with tune(recorded(table, policy), job_log_dir=tmp_path) as study:
+    simulated = simulator.simulate(read(str(table)), scheduler, RandomSearch(), num_trials=6)
+    with tune(recorded(table, scheduler), job_log_dir=tmp_path) as study:
         for real, other in zip(study.trials, simulated.trials, strict=True):
             assert (real.outcome, real.reward) == (other.state, other.reward)
             assert list(real.decisions.values()) == list(study.space.readable(real.by_id).values())
@@ -95,7 +97,7 @@ def test_an_interrupted_trial_goes_on_from_its_checkpoint(table: Path, tmp_path:
 
 
 def test_a_promoted_trial_without_its_checkpoint_fails(table: Path, tmp_path: Path) -> None:
-    what = recorded(table, PromotingAsha(min_budget=2, reduction_factor=2), 2)
+    what = recorded(table, PromotingAsha(min_resource=2, reduction_factor=2), 2)
     with Study.open(tmp_path, what, what.data()) as study:
         from paxtune.running.tuner import Tuner
 
@@ -156,11 +158,14 @@ def test_another_table_is_refused(table: Path, tmp_path: Path) -> None:
         (['--seed=2'], '--seed is for a study with real processes'),
         (['--processes'], 'say where, --job_log_dir=DIR'),
         (['--processes', '--job_log_dir=x', '--seeds=3'], 'runs one study: give --seed=N'),
-        (['--processes', '--job_log_dir=x', '--policy=none,asha'], 'choose one --policy of'),
-        (['--processes', '--job_log_dir=x', '--policy=none', '--num_trials=999'], 'has 40 of them'),
+        (['--processes', '--job_log_dir=x', '--scheduler=none,asha'], 'choose one --scheduler of'),
         (
-            ['--processes', '--job_log_dir=x', "--policy=Asha(min_budget=1, unit='flops')"],
-            'counts budgets in flops',
+            ['--processes', '--job_log_dir=x', '--scheduler=none', '--num_trials=999'],
+            'has 40 of them',
+        ),
+        (
+            ['--processes', '--job_log_dir=x', "--scheduler=Asha(min_resource=1, unit='flops')"],
+            'counts resources in flops',
         ),
     ],
 )

@@ -12,13 +12,13 @@ from paxtune.algorithms import Algorithm, QuasiRandom, RandomSearch, Regularized
 from paxtune.config.search import Search
 from paxtune.schedulers import (
     Asha,
-    ByRank,
     Hyperband,
     MedianStopping,
     Pause,
-    Policy,
     PopulationBasedTraining,
     PromotingAsha,
+    RankStopping,
+    Scheduler,
     Stop,
 )
 from paxtune.simulation.result import Run
@@ -31,15 +31,15 @@ from tests.properties import examples
 from trainer.symbolic.errors import UserError
 
 TABLE = table()
-POLICIES: list[Policy] = [
+SCHEDULERS: list[Scheduler] = [
     MedianStopping(min_trials=3),
-    ByRank(gates=[[2, 0.5, 2], [5, 0.5, 2]]),
-    Asha(min_budget=1, max_budget=STEPS),
-    PromotingAsha(min_budget=1, max_budget=STEPS),
-    Hyperband(min_budget=1, max_budget=STEPS),
+    RankStopping(milestones=[[2, 0.5, 2], [5, 0.5, 2]]),
+    Asha(min_resource=1, max_resource=STEPS),
+    PromotingAsha(min_resource=1, max_resource=STEPS),
+    Hyperband(min_resource=1, max_resource=STEPS),
     PopulationBasedTraining(population_size=6, interval=2),
 ]
-NAMES = [type(policy).__name__ for policy in POLICIES]
+NAMES = [type(scheduler).__name__ for scheduler in SCHEDULERS]
 
 
 def told(run: Run) -> list[tuple[Any, ...]]:
@@ -62,10 +62,12 @@ def told(run: Run) -> list[tuple[Any, ...]]:
 # --- As a study ---
 
 
-def driven(made: CurveTable, policy: Policy | None, algorithm: Algorithm, count: int) -> Study:
+def driven(
+    made: CurveTable, scheduler: Scheduler | None, algorithm: Algorithm, count: int
+) -> Study:
     """A real study, its trials run one after another, with the curves of a table."""
     space = pg.Dict(rate=_range(made, 0), momentum=_range(made, 1))
-    search = Search(made.reward, count, algorithm, policy)
+    search = Search(made.reward, count, algorithm, scheduler)
     study = Study.open(None, space, search=search)
     answers, rows = made.start(), dict[int, int]()
     while (trial := study.ask()) is not None:
@@ -97,12 +99,12 @@ def _train(
         trial.report(step, {'reward': measured[step]})
         if step == row.steps:
             break
-        verdict = study.judge(trial)
-        if isinstance(verdict, Pause):
-            trial.pause(step, verdict.reason)
+        decision = study.decide(trial)
+        if isinstance(decision, Pause):
+            trial.pause(step, decision.reason)
             return
-        if isinstance(verdict, Stop):
-            trial.stop(verdict.reason)
+        if isinstance(decision, Stop):
+            trial.stop(decision.reason)
             return
     trial.complete()
 
@@ -123,13 +125,13 @@ def as_told(study: Study) -> list[tuple[Any, ...]]:
     ]
 
 
-@pytest.mark.parametrize('policy', [None, *POLICIES], ids=['none', *NAMES])
+@pytest.mark.parametrize('scheduler', [None, *SCHEDULERS], ids=['none', *NAMES])
 @pytest.mark.parametrize('seed', [0, 1])
 @pytest.mark.fast(6)
-def test_one_worker_decides_as_a_study_does(policy: Policy | None, seed: int) -> None:
+def test_one_worker_decides_as_a_study_does(scheduler: Scheduler | None, seed: int) -> None:
     made, algorithm = table(seed=seed), RandomSearch()
-    run = simulate(made, policy, algorithm, num_trials=16)
-    with driven(made, policy, algorithm, 16) as study:
+    run = simulate(made, scheduler, algorithm, num_trials=16)
+    with driven(made, scheduler, algorithm, 16) as study:
         expected = as_told(study)
     found = [(*each[:6], each[6] if each[1] == 'stopped' else None, each[7]) for each in told(run)]
     assert found == expected
@@ -137,9 +139,9 @@ def test_one_worker_decides_as_a_study_does(policy: Policy | None, seed: int) ->
 
 def test_algorithms_that_learn_are_told_what_a_study_tells_them() -> None:
     algorithm = RegularizedEvolution(population_size=4, tournament_size=2)
-    policy = PromotingAsha(min_budget=1, max_budget=STEPS)
-    run = simulate(TABLE, policy, algorithm, num_trials=16)
-    with driven(TABLE, policy, algorithm, 16) as study:
+    scheduler = PromotingAsha(min_resource=1, max_resource=STEPS)
+    run = simulate(TABLE, scheduler, algorithm, num_trials=16)
+    with driven(TABLE, scheduler, algorithm, 16) as study:
         assert [each.decisions for each in run.trials] == [t.by_id for t in study.trials]
 
 
@@ -147,10 +149,10 @@ def test_algorithms_that_learn_are_told_what_a_study_tells_them() -> None:
 
 
 @pytest.mark.parametrize('workers', [1, 5])
-@pytest.mark.parametrize('policy', [None, *POLICIES], ids=['none', *NAMES])
-def test_the_same_arguments_give_the_same_run(policy: Policy | None, workers: int) -> None:
+@pytest.mark.parametrize('scheduler', [None, *SCHEDULERS], ids=['none', *NAMES])
+def test_the_same_arguments_give_the_same_run(scheduler: Scheduler | None, workers: int) -> None:
     first, again = (
-        simulate(TABLE, policy, QuasiRandom(), num_trials=20, workers=workers, seed=3)
+        simulate(TABLE, scheduler, QuasiRandom(), num_trials=20, workers=workers, seed=3)
         for _ in range(2)
     )
     assert told(first) == told(again)
@@ -163,7 +165,7 @@ def test_the_same_arguments_give_the_same_run(policy: Policy | None, workers: in
 
 @examples(25)
 @given(
-    index=st.integers(0, len(POLICIES) - 1),
+    index=st.integers(0, len(SCHEDULERS) - 1),
     workers=st.integers(1, 12),
     num_trials=st.integers(1, 30),
     seed=st.integers(0, 100),
@@ -172,7 +174,7 @@ def test_every_trial_ends_once_whoever_runs_it(
     index: int, workers: int, num_trials: int, seed: int
 ) -> None:
     run = simulate(
-        TABLE, POLICIES[index], RandomSearch(), num_trials=num_trials, workers=workers, seed=seed
+        TABLE, SCHEDULERS[index], RandomSearch(), num_trials=num_trials, workers=workers, seed=seed
     )
     assert len(run.trials) <= num_trials
     assert len({trial.row for trial in run.trials}) == len(run.trials)
@@ -193,21 +195,21 @@ def test_every_trial_ends_once_whoever_runs_it(
 
 def test_full_runs_cost_what_was_recorded() -> None:
     run = simulate(TABLE, None, RandomSearch(), num_trials=40, workers=8)
-    assert run.compute == sum(row.spent['seconds'][-1] for row in TABLE.rows)
+    assert run.compute == sum(row.resources['seconds'][-1] for row in TABLE.rows)
     assert run.outcomes() == {'completed': 35, 'infeasible': 5}
     assert run.best == TABLE.best and run.regret == 0.0
 
 
-def test_what_diverges_is_paid_for_until_it_does_and_judged_by_nobody() -> None:
+def test_what_diverges_is_paid_for_until_it_does_and_never_stopped() -> None:
     run = simulate(TABLE, MedianStopping(min_trials=2), RandomSearch(), num_trials=40)
     diverged = [trial for trial in run.trials if trial.state == 'infeasible']
     assert diverged and all(trial.reward is None for trial in diverged)
     for trial in diverged:
-        assert trial.compute == TABLE.rows[trial.row].spent['seconds'][-1]
+        assert trial.compute == TABLE.rows[trial.row].resources['seconds'][-1]
 
 
 def test_a_promoted_trial_is_paid_for_once() -> None:
-    run = simulate(TABLE, POLICIES[3], RandomSearch(), num_trials=30, workers=4)
+    run = simulate(TABLE, SCHEDULERS[3], RandomSearch(), num_trials=30, workers=4)
     promoted = [trial for trial in run.trials if len(trial.pauses) == 2]
     assert any(trial.state == 'completed' for trial in promoted)
     for trial in promoted:
@@ -216,7 +218,7 @@ def test_a_promoted_trial_is_paid_for_once() -> None:
 
 
 def test_a_fork_goes_on_where_its_parent_was() -> None:
-    run = simulate(TABLE, POLICIES[-1], RandomSearch(), num_trials=12)
+    run = simulate(TABLE, SCHEDULERS[-1], RandomSearch(), num_trials=12)
     forks = [trial for trial in run.trials if trial.forked_from is not None]
     assert forks
     for fork in forks:
@@ -246,12 +248,14 @@ def test_a_target_ends_the_run() -> None:
     assert run.best == target
     assert run.compute == full.compute_to(target) == full.progress[1].compute
     assert full.compute_to(-100.0) is None
-    cut = simulate(TABLE, Asha(min_budget=1), RandomSearch(), num_trials=40, workers=4, target=2.0)
+    cut = simulate(
+        TABLE, Asha(min_resource=1), RandomSearch(), num_trials=40, workers=4, target=2.0
+    )
     assert cut.compute == pytest.approx(sum(trial.compute for trial in cut.trials))
 
 
 def test_rungs_tell_how_the_ends_were_known_there() -> None:
-    run = simulate(TABLE, Asha(min_budget=1), RandomSearch(), num_trials=40)
+    run = simulate(TABLE, Asha(min_resource=1), RandomSearch(), num_trials=40)
     rungs = run.rungs()
     assert [rung.step for rung in rungs] == [1, 3]
     stopped = [each for each in run.trials if each.state == 'stopped']
@@ -263,13 +267,13 @@ def test_rungs_tell_how_the_ends_were_known_there() -> None:
 
 def test_what_the_table_cannot_tell_is_refused() -> None:
     with pytest.raises(UserError, match='in tokens'):
-        simulate(TABLE, Asha(min_budget=1, unit='tokens'), RandomSearch(), num_trials=4)
+        simulate(TABLE, Asha(min_resource=1, unit='tokens'), RandomSearch(), num_trials=4)
     with pytest.raises(UserError, match='41 trials'):
         simulate(TABLE, None, RandomSearch(), num_trials=41)
 
 
-def test_budgets_may_be_counted_in_seconds() -> None:
-    policy = Asha(min_budget=0.5, max_budget=4.5, unit='seconds')
-    run = simulate(TABLE, policy, RandomSearch(), num_trials=20)
-    by_steps = simulate(TABLE, Asha(min_budget=1), RandomSearch(), num_trials=20)
+def test_resources_may_be_counted_in_seconds() -> None:
+    scheduler = Asha(min_resource=0.5, max_resource=4.5, unit='seconds')
+    run = simulate(TABLE, scheduler, RandomSearch(), num_trials=20)
+    by_steps = simulate(TABLE, Asha(min_resource=1), RandomSearch(), num_trials=20)
     assert [t.measurements for t in run.trials] == [t.measurements for t in by_steps.trials]

@@ -422,12 +422,12 @@ def test_tables_tell_of_repeats(study: Study) -> None:
 
 
 def test_early_stopping_compares_all_trials() -> None:
-    policy = MedianStopping(min_trials=2)
-    with opened(repeats=2, policy=policy) as study:
+    scheduler = MedianStopping(min_trials=2)
+    with opened(repeats=2, scheduler=scheduler) as study:
         ran(study, 1.0, 1.2)
         trial = ask(study)
         trial.report(1, {'loss': 5.0})
-        assert study.judge(trial) is not None
+        assert study.decide(trial) is not None
 
 
 def test_checkpoints_stay_until_it_is_clear_which_trial_stands_for_a_decision(

@@ -1,4 +1,4 @@
-"""Policies that pause, promote and fork, on studies as they are kept."""
+"""Schedulers that pause, promote and fork, on studies as they are kept."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ def search(**fields: Any) -> Search:
         'reward': LOSS,
         'num_trials': 9,
         'algorithm': RandomSearch(),
-        'policy': PromotingAsha(min_budget=1, max_budget=9, reduction_factor=3),
+        'scheduler': PromotingAsha(min_resource=1, max_resource=9, reduction_factor=3),
     }
     return Search(**(given | fields))
 
@@ -34,9 +34,9 @@ def run_until_paused(study: Study, trial: Trial, end: int = 9) -> None:
     begun = [*trial.pauses, *(trial.forked_from or ())[1:]]
     for step in range(max(begun, default=1), end + 1):
         trial.report(step, {'loss': loss + 1 / step})
-        verdict = study.judge(trial) if step < end else None
-        if isinstance(verdict, Pause):
-            trial.pause(step, verdict.reason)
+        decision = study.decide(trial) if step < end else None
+        if isinstance(decision, Pause):
+            trial.pause(step, decision.reason)
             return
     trial.complete()
 
@@ -141,10 +141,10 @@ POPULATION = PopulationBasedTraining(population_size=4, interval=3)
 
 
 def test_forks_take_the_place_of_the_worst(where: Path | None) -> None:
-    with Study.open(where, SPACE, search=search(policy=POPULATION, num_trials=6)) as study:
+    with Study.open(where, SPACE, search=search(scheduler=POPULATION, num_trials=6)) as study:
         run_to_the_end(study)
         trials = study.trials
-        assert [trial.origin for trial in trials] == ['algorithm'] * 4 + ['policy'] * 2
+        assert [trial.origin for trial in trials] == ['algorithm'] * 4 + ['scheduler'] * 2
         for fork in trials[4:]:
             assert fork.forked_from is not None and fork.replaces is not None
             parent, step = fork.forked_from
@@ -160,7 +160,7 @@ def test_forks_take_the_place_of_the_worst(where: Path | None) -> None:
 def test_a_kill_between_a_fork_and_the_end_of_what_it_replaces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    how = search(policy=POPULATION, num_trials=6)
+    how = search(scheduler=POPULATION, num_trials=6)
     with Study.open(tmp_path / 'whole', SPACE, search=how) as study:
         run_to_the_end(study)
         whole = told(study)
@@ -191,11 +191,11 @@ def test_pauses_and_repeats_do_not_go_together() -> None:
 def test_a_space_without_numbers_has_nothing_to_perturb(tmp_path: Path) -> None:
     space = pg.Dict(x=pg.oneof([1, 2, 3]), y=pg.oneof([1, 2, 3]))
     with pytest.raises(UserError, match='perturbs numbers, and the space has none'):
-        Study.open(tmp_path / 'study', space, search=search(policy=POPULATION))
+        Study.open(tmp_path / 'study', space, search=search(scheduler=POPULATION))
     assert not (tmp_path / 'study').exists()
 
 
-def test_a_budget_that_nobody_knows_is_refused_before_the_first_trial() -> None:
-    policy = PromotingAsha(min_budget=1)
-    with pytest.raises(UserError, match=r'^search\.policy: .*max_budget'):
-        Study.open(None, SPACE, search=search(policy=policy))
+def test_an_unknown_max_resource_is_refused_before_the_first_trial() -> None:
+    scheduler = PromotingAsha(min_resource=1)
+    with pytest.raises(UserError, match=r'^search\.scheduler: .*max_resource'):
+        Study.open(None, SPACE, search=search(scheduler=scheduler))

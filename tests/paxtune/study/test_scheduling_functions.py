@@ -58,7 +58,7 @@ def constant(rate: float) -> float:
 @pytest.fixture(scope='module')
 def population(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Study, Training]]:
     training = Training()
-    policy = PopulationBasedTraining(
+    scheduler = PopulationBasedTraining(
         population_size=8, interval=5, perturbation=2.0, resample_probability=0.0
     )
     with tune(
@@ -68,7 +68,7 @@ def population(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Study
         job_log_dir=tmp_path_factory.mktemp('population'),
         reward=LOSS,
         algorithm=QuasiRandom(),
-        policy=policy,
+        scheduler=scheduler,
     ) as study:
         yield study, training
 
@@ -121,8 +121,8 @@ def test_its_lineage_is_drawn(
 
 def test_a_promoted_function_goes_on_where_it_was_paused() -> None:
     training = Training()
-    policy = PromotingAsha(min_budget=10, max_budget=STEPS, reduction_factor=2)
-    with tune(training, space=SPACE, num_trials=6, reward=LOSS, policy=policy) as study:
+    scheduler = PromotingAsha(min_resource=10, max_resource=STEPS, reduction_factor=2)
+    with tune(training, space=SPACE, num_trials=6, reward=LOSS, scheduler=scheduler) as study:
         assert any(len(trial.pauses) > 1 for trial in study.trials)
         assert training.steps_done == sum(len(trial.measurements) for trial in study.trials)
         assert study.best is not None and study.best.final is not None
@@ -164,9 +164,14 @@ def test_what_a_trial_goes_on_from(tmp_path: Path) -> None:
         for step in range(start, 7):
             yield step, values.rate
 
-    policy = PopulationBasedTraining(population_size=2, interval=2, resample_probability=0.0)
+    scheduler = PopulationBasedTraining(population_size=2, interval=2, resample_probability=0.0)
     with tune(
-        function, space=SPACE, num_trials=3, reward='minimize', policy=policy, job_log_dir=tmp_path
+        function,
+        space=SPACE,
+        num_trials=3,
+        reward='minimize',
+        scheduler=scheduler,
+        job_log_dir=tmp_path,
     ) as study:
         (fork,) = [trial for trial in study.trials if trial.forked_from is not None]
         survivor, replaced = fork.forked_from, fork.replaces

@@ -1,4 +1,4 @@
-"""Policies that pause, promote and fork trials that train."""
+"""Schedulers that pause, promote and fork trials that train."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ MODULE = 'tests.paxtune.study.test_scheduling_training'
 def Promoted() -> Any:
     """Four trials of six steps, evaluated every two; one or two of them come to their end."""
     made = Rates()
-    made.rebind({'search.policy': PromotingAsha(min_budget=2, reduction_factor=2)})
+    made.rebind({'search.scheduler': PromotingAsha(min_resource=2, reduction_factor=2)})
     return made
 
 
@@ -34,7 +34,7 @@ def Population() -> Any:
     made = Rates()
     made.rebind(
         {
-            'search.policy': PopulationBasedTraining(population_size=3, interval=2),
+            'search.scheduler': PopulationBasedTraining(population_size=3, interval=2),
             'search.num_trials': 5,
         }
     )
@@ -121,10 +121,12 @@ def test_what_a_waiting_fork_begins_with_outlives_its_parents_progress(tmp_path:
     assert any(trial.forked_from is not None for trial in trials)
 
 
-def test_seconds_are_a_budget(tmp_path: Path) -> None:
+def test_seconds_are_a_resource(tmp_path: Path) -> None:
     made = Promoted()
-    policy = PromotingAsha(min_budget=1e-9, max_budget=1e9, unit='seconds', reduction_factor=10**6)
-    made.rebind({'search.policy': policy, 'search.num_trials': 2})
+    scheduler = PromotingAsha(
+        min_resource=1e-9, max_resource=1e9, unit='seconds', reduction_factor=10**6
+    )
+    made.rebind({'search.scheduler': scheduler, 'search.num_trials': 2})
     with tune(made, job_log_dir=tmp_path) as study:
         assert all(trial.pauses for trial in study.trials)
         assert any(trial.outcome == 'completed' for trial in study.trials)

@@ -302,14 +302,14 @@ def test_metadata_of_trials(study):
 
 def test_early_stopping_compares_with_completed_and_stopped_trials_only(tmp_path):
     stopping = MedianStopping(min_trials=2)
-    with Study.open(tmp_path, toy(search=search(policy=stopping))) as study:
+    with Study.open(tmp_path, toy(search=search(scheduler=stopping))) as study:
         _measured(study, 1.0).complete()
         _measured(study, 0.0).fail('because')
         _measured(study, 1.0).stop('because')
         trial = ask(study)
-        assert study.judge(trial) is None
+        assert study.decide(trial) is None
         trial.report(10, {'loss': 1.1})
-        assert study.judge(trial) == Stop(
+        assert study.decide(trial) == Stop(
             'best reward 1.1 up to step 10 is worse than 1, the median of 2 trials there'
         )
 
@@ -317,12 +317,12 @@ def test_early_stopping_compares_with_completed_and_stopped_trials_only(tmp_path
 def _measured(study: Study, loss: float) -> Trial:
     trial = ask(study)
     trial.report(10, {'loss': loss})
-    assert study.judge(trial) is None
+    assert study.decide(trial) is None
     return trial
 
 
 def test_a_resumed_trial_is_judged_at_the_step_that_it_reports_again(tmp_path):
-    tunable = toy(search=search(policy=MedianStopping(min_trials=1)))
+    tunable = toy(search=search(scheduler=MedianStopping(min_trials=1)))
     with Study.open(tmp_path, tunable) as study:
         trial = ask(study)
         trial.report(10, {'loss': 1.0})
@@ -333,11 +333,11 @@ def test_a_resumed_trial_is_judged_at_the_step_that_it_reports_again(tmp_path):
         trial.report(20, {'loss': 2.0})
     with Study.open(tmp_path, tunable) as study:
         trial = ask(study)
-        assert study.judge(trial) is None
+        assert study.decide(trial) is None
         trial.report(10, {'loss': 1.0})
-        assert study.judge(trial) is None
+        assert study.decide(trial) is None
         trial.report(20, {'loss': 2.0})
-        assert study.judge(trial) is not None
+        assert study.decide(trial) is not None
         assert len(trial.measurements) == 2
 
 
@@ -345,7 +345,7 @@ def test_no_early_stopping_stops_nothing(study):
     for _ in range(5):
         trial = ask(study)
         trial.report(10, {'loss': float(trial.id)})
-        assert study.judge(trial) is None
+        assert study.decide(trial) is None
         trial.complete()
 
 

@@ -161,7 +161,7 @@ def test_a_retry_is_a_new_trial_that_names_the_old_one(tmp_path: Path) -> None:
 
 def whole(directory: Path) -> Study:
     """A study with a completed, a stopped, an infeasible and an unfinished trial."""
-    study = Study.open(directory, toy(search=search(policy=MedianStopping())))
+    study = Study.open(directory, toy(search=search(scheduler=MedianStopping())))
     run_all_kinds(study)
     return study
 

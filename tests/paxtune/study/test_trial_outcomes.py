@@ -361,7 +361,7 @@ def test_a_function_may_take_the_trial_and_be_stopped_early() -> None:
         space=SPACE,
         num_trials=6,
         reward=LOSS,
-        policy=MedianStopping(min_trials=2),
+        scheduler=MedianStopping(min_trials=2),
     ) as study:
         stopped = [trial for trial in study.trials if trial.stop_reason is not None]
         assert stopped
