@@ -82,15 +82,15 @@ def _flags() -> argparse.ArgumentParser:
 def _work(store: 'RemoteStore', directory: JobPath, log: json_logs.JsonLines) -> int:
     from paxtune.running.runners import runner_of
     from paxtune.running.tuner import Paused, StudyStoppedError, Tuner
+    from paxtune.service.schema import WorkerOptions
     from paxtune.study.study import Study
     from trainer.runtime.interrupt import Interrupt
 
     command.enable_compilation_cache()
     study = Study.join(store, directory)
-    store.terms = {
-        'trial_timeout': float(study.search.trial_timeout or 0.0),
-        'max_attempts': float(study.search.max_attempts),
-    }
+    store.options = WorkerOptions(
+        trial_timeout=study.search.trial_timeout or 0.0, max_attempts=study.search.max_attempts
+    )
     heartbeat = Heartbeat(store)
     with Interrupt() as interrupt:
 

@@ -21,6 +21,7 @@ from paxtune.running.device_allocation import Place, places
 from paxtune.service.auth import TOKEN_VARIABLE
 from paxtune.service.client import Client
 from paxtune.service.remote_store import lose
+from paxtune.service.schema import RevokedRequest
 from paxtune.study import trial_state
 from paxtune.study.trial_state import Loss
 from trainer.runtime.directory import JobPath
@@ -233,7 +234,7 @@ class Supervisor:
     def _kill_revoked(self) -> None:
         # One that was stopped cannot end by itself.
         running = {slot.worker: slot for slot in self._slots if slot.process is not None}
-        for worker in self._client.call('revoked', workers=list(running))['workers']:
+        for worker in self._client.call(RevokedRequest(workers=list(running))).workers:
             self._kill(running[worker], 'it had lost its trial', counts=False)
 
     def _kill(self, slot: _Slot, why: str, counts: bool) -> None:

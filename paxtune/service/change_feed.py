@@ -3,8 +3,8 @@
 import itertools
 import uuid
 from collections.abc import Iterator
-from typing import Any
 
+from paxtune.service.schema import ChangesReply
 from paxtune.storage.vizier_store import STATES, Store, TrialProto
 from paxtune.study import trial_state
 
@@ -95,7 +95,7 @@ class ChangeFeed:
         self._database_version = version
         return True
 
-    def changes(self, generation: str, since: int) -> dict[str, Any]:
+    def changes(self, generation: str, since: int) -> ChangesReply:
         """See `StudyCoordinator.changes`."""
         oldest = self._deleted[0][0] if len(self._deleted) >= _KEPT_DELETIONS else 0
         reset = generation != self._generation or since < oldest
@@ -111,14 +111,14 @@ class ChangeFeed:
             page.append(content)
             size, upto = size + len(content), revision
         gone = [id_ for revision, id_ in self._deleted if revision > since and not reset]
-        return {
-            'generation': self._generation,
-            'revision': upto if more else self._revision,
-            'reset': reset,
-            'more': more,
-            'deleted': [id_ for id_ in gone if id_ not in self],
-            'trials': page,
-        }
+        return ChangesReply(
+            generation=self._generation,
+            revision=upto if more else self._revision,
+            reset=reset,
+            more=more,
+            deleted=[id_ for id_ in gone if id_ not in self],
+            trials=page,
+        )
 
     def _changed_since(self, since: int) -> Iterator[int]:
         newest = itertools.takewhile(lambda id_: self._rows[id_][0] > since, reversed(self._rows))

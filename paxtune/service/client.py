@@ -1,15 +1,15 @@
-"""The channel from a worker to the service."""
+"""gRPC client of the service."""
 
 import logging
-import random
 import threading
-import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
+import msgspec
+import tenacity
 from grpc_health.v1 import health_pb2
 
 from paxtune.service import auth, schema
@@ -17,50 +17,62 @@ from paxtune.study.trial_state import DetachedError
 from trainer.symbolic.errors import UserError
 
 _LOG = logging.getLogger(__name__)
+_T = TypeVar('_T')
 
-_FIRST_WAIT, _LONGEST_WAIT = 0.05, 1.0
-
-_PASSING = (
+_TRANSIENT = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
-    # What calls end with that run while the service ends, or whose connection breaks.
+    # Codes of calls that run while the service stops or the connection breaks.
     grpc.StatusCode.CANCELLED,
     grpc.StatusCode.UNKNOWN,
 )
 
+_ADVICE = {
+    'CERTIFICATE_VERIFY_FAILED': "the service's certificate is not trusted. Give --tls_ca with the "
+    'certificate of the authority that signed it',
+    'Hostname Verification': 'the certificate of the service is for another host',
+    'WRONG_VERSION_NUMBER': 'the service does not use TLS: remove --tls and --tls_ca',
+    'http1.x server': 'there is an HTTP/1 server, and no paxtune service',
+}
+"""Advice for permanent errors, by a part of gRPC's message."""
+
 _OPTIONS = [
     ('grpc.max_send_message_length', schema.MAX_BYTES),
     ('grpc.max_receive_message_length', 2 * schema.MAX_BYTES),
-    # A service that is there again is found again at once.
+    # Reconnect soon after the service is back.
     ('grpc.initial_reconnect_backoff_ms', 100),
-    ('grpc.min_reconnect_backoff_ms', 5_000),  # This is for how long a connection is waited for.
+    ('grpc.min_reconnect_backoff_ms', 5_000),  # The time limit of one attempt to connect.
     ('grpc.max_reconnect_backoff_ms', 1_000),
     ('grpc.dns_min_time_between_resolutions_ms', 1_000),
-    # What was sent in vain is sent again here, where it is logged.
+    # gRPC's own policy ends after five attempts; `Client` repeats calls, and logs it.
     ('grpc.enable_retries', 0),
-    # A service is inside the network; a proxy is the way out of it.
+    # The service is inside the network; a proxy leads out of it.
     ('grpc.enable_http_proxy', 0),
     ('grpc.use_local_subchannel_pool', 1),
-    # A service that is gone without a word is noticed.
+    # Detect a lost machine.
     ('grpc.keepalive_time_ms', 20_000),
     ('grpc.keepalive_timeout_ms', 10_000),
 ]
 
 
 class ServiceUnavailableError(DetachedError):
-    """The service did not answer for as long as it was waited for."""
+    """The service did not reply in time."""
 
 
 class ServiceFailedError(DetachedError):
-    """The service has failed at a call, or answered what makes no sense. Its log says why."""
+    """The service has failed at a call, or its reply is invalid. Its log has the reason."""
+
+
+class _TransientError(Exception):
+    """A call has failed and may succeed later."""
 
 
 class Client:
-    """Calls a service about one study. Many threads may use it.
+    """Calls a service about one study. Thread-safe.
 
     Attributes:
-        endpoint: where the service is, host:port.
-        study: which study.
+        endpoint: host:port of the service.
+        study: the study's name.
     """
 
     def __init__(
@@ -74,21 +86,21 @@ class Client:
         timeout: float = 30.0,
         patience: float = 120.0,
     ) -> None:
-        """Prepares to call. The connection is made by the first call.
+        """Prepares a client. The first call connects.
 
         Args:
-            endpoint: where the service is, host:port.
-            study: which study.
-            token: what the service wants to know of who calls.
-            tls: speak TLS with a service whose certificate a public authority has signed.
-            ca_cert: speak TLS with a service that the authority in this file has signed.
-            timeout: how many seconds the service may take for an answer.
-            patience: for how many seconds a call is repeated while there is none: a service that
-                starts again must not end its workers.
+            endpoint: host:port of the service.
+            study: the study's name.
+            token: authenticates the caller.
+            tls: use TLS, with a certificate that a public authority has signed.
+            ca_cert: use TLS, with a certificate that the authority in this file has signed.
+            timeout: seconds that a reply may take.
+            patience: seconds for which a call is repeated while there is no reply, so that
+                workers survive a restart of the service.
 
         Raises:
-            UserError: the endpoint or the file is not one.
-            schema.MalformedError: no study can have that name.
+            UserError: the endpoint or the file is invalid.
+            schema.MalformedError: the study's name is invalid.
         """
         host = auth.check_endpoint(endpoint)
         self.endpoint, self.study = endpoint, schema.check_study(study)
@@ -102,9 +114,8 @@ class Client:
             self._channel = grpc.secure_channel(target, credentials, options=_OPTIONS)
         else:
             if token is not None and not auth.is_loopback(host):
-                _LOG.warning('the token goes to %s without TLS: who listens can read it', endpoint)
+                _LOG.warning('the token goes to %s without TLS and can be intercepted', endpoint)
             self._channel = grpc.insecure_channel(target, options=_OPTIONS)
-        # Messages are bytes: what they mean is up to `schema`.
         self._methods = {
             name: self._channel.unary_unary(schema.path(name)) for name in schema.METHODS
         }
@@ -114,69 +125,64 @@ class Client:
             response_deserializer=health_pb2.HealthCheckResponse.FromString,
         )
 
-    def call(self, method: str, /, **fields: Any) -> dict[str, Any]:
-        """Calls a method of the study's hub; again and again while the service is away.
+    def call(self, request: schema.Request[schema.Reply]) -> schema.Reply:
+        """Sends a request about the study; repeats it while the service is unavailable.
 
-        A call that is repeated is the same to the byte: by its `request` the service knows whether
-        it has done it already. One is drawn where the method takes one and none is given.
+        Repeated requests are equal to the byte: the service recognizes a `Write` by its
+        `request_id`, which is drawn here if it is ''.
 
         Args:
-            method: one of `schema.METHODS`.
-            **fields: what the method takes.
+            request: the request, without the study.
 
         Returns:
-            What the method answers.
+            The reply of the service.
 
         Raises:
-            schema.RequestRejectedError: the service will not do it.
-            schema.MalformedError: the method does not take such fields.
-            ServiceUnavailableError: the service was away for too long, or this was closed.
+            schema.RequestRejectedError: the service rejects the request.
+            schema.MalformedError: the request cannot be encoded.
+            ServiceUnavailableError: the service did not reply in time, or the client was closed.
             ServiceFailedError: the service has failed.
-            UserError: the token is not the right one, or there is no paxtune service.
+            UserError: the token is wrong, or there is no paxtune service.
         """
-        if 'request' in schema.METHODS[method].request:
-            fields.setdefault('request', uuid.uuid4().hex)
-        data = schema.encode_request(method, self.study, fields)
-        for last in self._attempts(self._patience):
-            try:
-                answer = self._send(self._methods[method], data, self._timeout)
-            except grpc.RpcError as error:
-                last.append(self._passing(error))
-                continue
-            try:
-                return schema.decode_reply(method, answer)
-            except schema.MalformedError as error:
-                raise ServiceFailedError(
-                    f'{self.endpoint} answers {method} with what is none of its answers: {error}. '
-                    'Is it of another version of paxtune?'
-                ) from error
-        raise AssertionError
+        method = schema.NAMES[type(request)]
+        values = {'study': self.study}
+        if isinstance(request, schema.Write):
+            values['request_id'] = request.request_id or uuid.uuid4().hex
+        data = schema.encode(msgspec.structs.replace(request, **values))
+        reply = self._repeat(
+            lambda: self._send(self._methods[method], data, self._timeout), self._patience
+        )
+        try:
+            return schema.decode(schema.METHODS[method].reply, reply)
+        except schema.MalformedError as error:
+            raise ServiceFailedError(
+                f'{self.endpoint} returned an invalid reply to {method}: {error}. '
+                'Is it another version of paxtune?'
+            ) from error
 
     def connect(self, patience: float = 10.0) -> None:
-        """Waits until there is a service that serves.
+        """Waits for the service to be ready.
 
         Args:
             patience: for how many seconds.
 
         Raises:
-            UserError: there is none.
+            UserError: the service is not ready in time.
         """
-        asked = health_pb2.HealthCheckRequest(service=schema.SERVICE)
+        request = health_pb2.HealthCheckRequest(service=schema.SERVICE)
+
+        def check() -> None:
+            reply = self._send(self._check_health, request, min(self._timeout, patience))
+            if reply.status != health_pb2.HealthCheckResponse.SERVING:
+                raise _TransientError('it is stopping, or its database is unavailable')
+
         try:
-            for last in self._attempts(patience):
-                try:
-                    answer = self._send(self._check_health, asked, min(self._timeout, patience))
-                except grpc.RpcError as error:
-                    last.append(self._passing(error))
-                    continue
-                if answer.status == health_pb2.HealthCheckResponse.SERVING:
-                    return
-                last.append('it does not serve now: it is ending, or cannot reach its database')
+            self._repeat(check, patience)
         except ServiceUnavailableError as error:
             raise UserError(f'--vizier_endpoint={self.endpoint}: {error}') from error
 
     def close(self) -> None:
-        """Ends the connection; calls that other threads wait for fail."""
+        """Closes the connection; pending calls of other threads fail."""
         self._closed.set()
         self._channel.close()
 
@@ -186,75 +192,69 @@ class Client:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _send(self, method: Any, message: Any, timeout: float) -> Any:
-        try:
-            return method(message, timeout=timeout, metadata=self._metadata)
-        except ValueError as error:
-            # What gRPC says of a channel that another thread has closed.
-            raise self._was_closed() from error
+    def _repeat(self, attempt: Callable[[], _T], patience: float) -> _T:
+        """Calls `attempt` until it raises no `_TransientError`."""
 
-    def _attempts(self, patience: float) -> Iterator[list[str]]:
-        """Yields once for each time to try, a list for why it was in vain."""
-        end, wait = time.monotonic() + patience, _FIRST_WAIT
-        failures: list[str] = []
-        while not self._closed.is_set():
-            yield failures
-            left = end - time.monotonic()
-            if left <= 0:
-                raise ServiceUnavailableError(
-                    f'the service at {self.endpoint} did not answer for {patience:g} s: '
-                    f'{failures[-1]}'
-                )
-            if len(failures) == 1 and not self._closed.is_set():
+        def log_first(state: tenacity.RetryCallState) -> None:
+            if state.attempt_number == 1 and state.outcome is not None:
                 _LOG.warning(
                     'the service at %s does not answer: %s. Trying again for %.0f s',
                     self.endpoint,
-                    failures[0],
-                    left,
+                    state.outcome.exception(),
+                    patience,
                 )
-            # Not all workers at the same moment.
-            self._closed.wait(min(left, wait * random.uniform(0.5, 1.0)))
-            wait = min(2 * wait, _LONGEST_WAIT)
-        raise self._was_closed()
 
-    def _was_closed(self) -> ServiceUnavailableError:
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(_TransientError),
+            wait=tenacity.wait_random_exponential(multiplier=0.1, max=1.0),
+            stop=tenacity.stop_after_delay(patience) | tenacity.stop_when_event_set(self._closed),
+            sleep=tenacity.sleep_using_event(self._closed),
+            before_sleep=log_first,
+            reraise=True,
+        )
+        try:
+            return retrying(attempt)
+        except _TransientError as error:
+            if self._closed.is_set():
+                raise self._closed_error() from error
+            raise ServiceUnavailableError(
+                f'the service at {self.endpoint} did not answer for {patience:g} s: {error}'
+            ) from error
+
+    def _send(self, method: Any, message: Any, timeout: float) -> Any:
+        try:
+            return method(message, timeout=timeout, metadata=self._metadata)
+        except ValueError as error:  # Another thread has closed the channel.
+            raise self._closed_error() from error
+        except grpc.RpcError as error:
+            raise self._translated(error) from error
+
+    def _closed_error(self) -> ServiceUnavailableError:
         return ServiceUnavailableError(f'the connection to {self.endpoint} was closed')
 
-    def _passing(self, error: Any) -> str:
-        """Why a call has failed that may do better later. Raises what will not."""
+    def _translated(self, error: Any) -> Exception:
+        """Translates an error of gRPC."""
         code, details = error.code(), error.details() or ''
-        refusal = dict(error.trailing_metadata() or ()).get(schema.REJECTED)
-        if refusal is not None:
-            raise schema.RequestRejectedError(str(refusal), details) from error
+        rejected = dict(error.trailing_metadata() or ()).get(schema.REJECTED)
+        if rejected is not None:
+            return schema.RequestRejectedError(str(rejected), details)
+        flag = f'--vizier_endpoint={self.endpoint}'
         if code is grpc.StatusCode.UNAUTHENTICATED:
-            raise UserError(
-                f'--vizier_endpoint={self.endpoint}: the service was given {details}: give '
+            return UserError(
+                f'{flag}: the service was given {details}: give '
                 f"--token_file with the service's token, or {auth.TOKEN_VARIABLE}"
-            ) from error
+            )
         if code in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.NOT_FOUND):
-            raise UserError(
-                f'--vizier_endpoint={self.endpoint}: no paxtune service of this version is there: '
-                f'{code.name}: {details}'
-            ) from error
-        for sign, advice in _WRONG.items():
+            return UserError(
+                f'{flag}: there is no paxtune service of this version: {code.name}: {details}'
+            )
+        for sign, advice in _ADVICE.items():
             if sign in details:
-                raise UserError(
-                    f'--vizier_endpoint={self.endpoint}: {advice} ({details})'
-                ) from error
+                return UserError(f'{flag}: {advice} ({details})')
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-            raise schema.RequestRejectedError('invalid', details) from error
-        if code in _PASSING or 'RST_STREAM' in details:
-            return f'{code.name}: {details}'
-        raise ServiceFailedError(
+            return schema.RequestRejectedError('invalid', details)
+        if code in _TRANSIENT or 'RST_STREAM' in details:
+            return _TransientError(f'{code.name}: {details}')
+        return ServiceFailedError(
             f'the service at {self.endpoint} has failed: {code.name}: {details}. Its log says why.'
-        ) from error
-
-
-_WRONG = {
-    'CERTIFICATE_VERIFY_FAILED': 'the certificate of the service is not to be trusted. Give '
-    '--tls_ca with the certificate of who has signed it',
-    'Hostname Verification': 'the certificate of the service is not for this host',
-    'WRONG_VERSION_NUMBER': 'the service does not speak TLS: leave --tls and --tls_ca out',
-    'http1.x server': 'no paxtune service is there, but one that speaks HTTP/1',
-}
-"""What stands in gRPC's messages of what will not pass, and what it means."""
+        )

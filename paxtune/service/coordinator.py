@@ -15,8 +15,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from paxtune.service import schema
 from paxtune.service.change_feed import ChangeFeed
-from paxtune.service.schema import RequestRejectedError
+from paxtune.service.schema import RequestRejectedError, WorkerOptions
 from paxtune.storage.vizier_store import (
     STATES,
     Store,
@@ -33,7 +34,6 @@ LEASE_SECONDS = 30.0
 """Time without a heartbeat after which a worker loses its trial."""
 
 _SUGGEST_LOCK_SECONDS = 120.0
-_SUGGEST_LOCK_WAIT = 0.02
 _SUGGEST_LOCK_PATIENCE = 0.2
 _MAX_WAITING = 8  # Each of them takes a thread of the server.
 _KEPT_REQUESTS = 1000
@@ -82,10 +82,10 @@ class _Update:
     trial: TrialProto
     worker: str
     attempt: int
-    request: str
+    request_id: str
     is_decided: bool = False
     is_done: bool = False
-    row: bytes = b''
+    content: bytes = b''
     error: Exception | None = None
 
 
@@ -127,50 +127,52 @@ class StudyCoordinator:
 
     # The study.
 
-    def study(self, known: str) -> dict[str, Any]:
+    def study(self, known: str) -> schema.StudyReply:
         """Returns the specification, unless the caller has it already: `known` is its hash."""
         with self._lock:
             self._refresh()
             if self._spec is None:
                 spec = self._store.study()
                 if spec is None:
-                    return {'spec': None, 'version': '', 'created': None}
+                    return schema.StudyReply(spec=None, version='', created=None)
                 self._spec = spec.SerializeToString(deterministic=True)
                 self._created = self._store.created().timestamp()
             version = digest(self._spec)
             content = None if version == known else self._spec
-            return {'spec': content, 'version': version, 'created': self._created}
+            return schema.StudyReply(spec=content, version=version, created=self._created)
 
-    def create_study(self, spec: bytes) -> dict[str, Any]:
-        """Creates the study; `created` is False if it exists already."""
+    def create_study(self, spec: bytes) -> schema.DoneReply:
+        """Creates the study; `done` is False if it exists already."""
         parsed = _parsed(StudySpec, spec)
         with self._lock:
-            return {'created': self._store.create_study(parsed)}
+            return schema.DoneReply(done=self._store.create_study(parsed))
 
-    def write_notes(self, expected: str, notes: Mapping[str, str], request: str) -> dict[str, Any]:
+    def write_notes(
+        self, expected: str, notes: Mapping[str, str], request_id: str
+    ) -> schema.DoneReply:
         """Changes metadata of the study, unless it has changed since the caller read it."""
 
         def change(current: Mapping[str, str]) -> Mapping[str, str]:
-            if current.get('request') == request:
+            if current.get('request') == request_id:
                 return {}
-            if self.study('')['version'] != expected:
+            if self.study('').version != expected:
                 raise _ConflictError
-            return {**notes, 'request': request}
+            return {**notes, 'request': request_id}
 
         with self._lock:
-            if not self.study('')['version']:
+            if not self.study('').version:
                 raise RequestRejectedError('missing', 'there is no such study')
             try:
                 self._store.update_study_notes(change)
             except _ConflictError:
-                return {'done': False}
+                return schema.DoneReply(done=False)
             finally:
                 self._spec = None
-            return {'done': True}
+            return schema.DoneReply(done=True)
 
     # Trials.
 
-    def changes(self, generation: str, since: int) -> dict[str, Any]:
+    def changes(self, generation: str, since: int) -> schema.ChangesReply:
         """Returns a page of the trials that have changed since a revision, oldest changes first."""
         with self._lock:
             self._reap()
@@ -178,22 +180,24 @@ class StudyCoordinator:
             return self._feed.changes(generation, since)
 
     def add(
-        self, trials: list[bytes], suggest_lock: str, worker: str, request: str
-    ) -> dict[str, Any]:
+        self, trials: list[bytes], suggest_lock: str, worker: str, request_id: str
+    ) -> schema.TrialsReply:
         """Adds trials. An ACTIVE trial is leased to the worker.
 
         Args:
             trials: a suggested trial has the number that it was suggested for.
             suggest_lock: the token of the suggest lock; '' for trials that no algorithm suggests.
             worker: the caller.
-            request: identifies this call.
+            request_id: identifies this call.
         """
         protos = [_trial(content) for content in trials]
         with self._lock:
             self._reap()
-            if request in self._requests:
-                known = self._requests[request]
-                return {'trials': [self._feed[id_] for id_ in known if id_ in self._feed]}
+            if request_id in self._requests:
+                known = self._requests[request_id]
+                return schema.TrialsReply(
+                    trials=[self._feed[id_] for id_ in known if id_ in self._feed]
+                )
             if suggest_lock:
                 if suggest_lock != self._suggest_lock or self._clock() > self._suggest_lock_expires:
                     raise RequestRejectedError(
@@ -204,7 +208,7 @@ class StudyCoordinator:
                     raise RequestRejectedError('conflict', 'trials were added in the meantime')
             for proto in protos:
                 drop_notes(proto, _OWN_NOTES)
-                write_notes(proto, {'request': request})
+                write_notes(proto, {'request': request_id})
                 if STATES[proto.state] == 'ACTIVE':
                     if not suggest_lock:
                         raise RequestRejectedError(
@@ -215,17 +219,17 @@ class StudyCoordinator:
             for proto in protos:
                 self._feed.put(proto)
                 if trial_state.holder(proto):
-                    self._grant(proto, {})
-            self._requests[request] = [int(proto.id) for proto in protos]
+                    self._grant(proto, None)
+            self._requests[request_id] = [int(proto.id) for proto in protos]
             if len(self._requests) > _KEPT_REQUESTS:
                 self._requests.popitem(last=False)
             if suggest_lock:
                 self._release_suggest_lock()
-            return {'trials': [self._feed[int(proto.id)] for proto in protos]}
+            return schema.TrialsReply(trials=[self._feed[int(proto.id)] for proto in protos])
 
     def update(
-        self, id: int, expected: str, trial: bytes, worker: str, attempt: int, request: str
-    ) -> dict[str, Any]:
+        self, id: int, expected: str, trial: bytes, worker: str, attempt: int, request_id: str
+    ) -> schema.UpdateReply:
         """Changes a trial, unless it has changed since the caller read it.
 
         Args:
@@ -234,12 +238,12 @@ class StudyCoordinator:
             trial: the new content.
             worker: the caller, which owns the trial if it is leased.
             attempt: the worker's attempt.
-            request: identifies this call.
+            request_id: identifies this call.
 
         Returns:
             True if the trial was written, and its current content.
         """
-        update = _Update(id, expected, _trial(trial), worker, attempt, request)
+        update = _Update(id, expected, _trial(trial), worker, attempt, request_id)
         self._updates.append(update)
         with self._lock:
             # The previous owner of the lock may have written this update in its own transaction:
@@ -248,7 +252,7 @@ class StudyCoordinator:
                 self._write_updates()
             if update.error is not None:
                 raise update.error
-            return {'done': update.is_done, 'trial': update.row}
+            return schema.UpdateReply(done=update.is_done, trial=update.content)
 
     def _write_updates(self) -> None:
         """Writes the pending updates, at most one of each trial, in one transaction."""
@@ -277,7 +281,7 @@ class StudyCoordinator:
                 self._leases.pop(int(proto.id), None)
         for update in batch.values():
             if update.error is None:
-                update.row = self._feed[update.id]
+                update.content = self._feed[update.id]
 
     def _decide(self, update: '_Update') -> TrialProto | None:
         """Returns the trial to write; None if it is rejected or was written before."""
@@ -287,7 +291,7 @@ class StudyCoordinator:
                 raise RequestRejectedError('missing', f'there is no trial {update.id}')
             known = self._feed[update.id]
             current, new = TrialProto.FromString(known), update.trial
-            if note(current, 'request') == update.request:
+            if note(current, 'request') == update.request_id:
                 update.is_done = True
                 return None
             self._require_lease(current, update.worker, update.attempt)
@@ -304,11 +308,11 @@ class StudyCoordinator:
         if STATES[new.state] != 'ACTIVE' or not trial_state.holder(new):
             own['holder'] = ''
         drop_notes(new, _OWN_NOTES)
-        write_notes(new, {**own, 'request': update.request})
+        write_notes(new, {**own, 'request': update.request_id})
         update.is_done = True
         return new
 
-    def delete(self, id: int) -> dict[str, Any]:
+    def delete(self, id: int) -> schema.EmptyReply:
         """Deletes a trial."""
         with self._lock:
             try:
@@ -317,33 +321,33 @@ class StudyCoordinator:
                 raise RequestRejectedError('missing', f'there is no trial {id}') from None
             self._feed.forget(id)
             self._leases.pop(id, None)
-            return {}
+            return schema.EmptyReply()
 
     # Leases and the suggest lock.
 
-    def claim(self, worker: str, terms: Mapping[str, float]) -> dict[str, Any]:
+    def claim(self, worker: str, options: WorkerOptions | None) -> schema.ClaimReply:
         """Leases a trial to a worker: its own, then one that was lost, then one that was added.
 
         Args:
             worker: the caller.
-            terms: see `heartbeat`.
+            options: see `heartbeat`.
         """
         with self._lock:
             self._reap()
             self._refresh()
             for id_, lease in self._leases.items():
                 if lease.worker == worker:
-                    self._take_terms(lease, terms)
-                    return {'trial': self._feed[id_]}
+                    self._set_options(lease, options)
+                    return schema.ClaimReply(trial=self._feed[id_])
             for state in (TrialProto.State.ACTIVE, TrialProto.State.REQUESTED):
                 for id_ in self._feed.unended(state):
                     if id_ not in self._leases and not self._feed.is_paused(id_):
                         changed = self._change(id_, lambda each: self._hand_out(each, worker))
-                        self._grant(changed, terms)
-                        return {'trial': self._feed[id_]}
-            return {'trial': None}
+                        self._grant(changed, options)
+                        return schema.ClaimReply(trial=self._feed[id_])
+            return schema.ClaimReply(trial=None)
 
-    def acquire_suggest_lock(self, worker: str) -> dict[str, Any]:
+    def acquire_suggest_lock(self, worker: str) -> schema.SuggestLockReply:
         """Returns a token of the suggest lock; '' while another worker has the lock.
 
         Adding the suggested trial, `release_suggest_lock` or a timeout ends it. A few calls wait
@@ -359,25 +363,25 @@ class StudyCoordinator:
                 self._suggest_lock_freed.wait_for(is_free, _SUGGEST_LOCK_PATIENCE)
                 self._num_waiting -= 1
             if not is_free():
-                return {'suggest_lock': '', 'wait': _SUGGEST_LOCK_WAIT}
+                return schema.SuggestLockReply(suggest_lock='')
             self._suggest_lock, self._suggester = uuid.uuid4().hex, worker
             self._suggest_lock_expires = self._clock() + _SUGGEST_LOCK_SECONDS
-            return {'suggest_lock': self._suggest_lock, 'wait': 0.0}
+            return schema.SuggestLockReply(suggest_lock=self._suggest_lock)
 
-    def release_suggest_lock(self, suggest_lock: str) -> dict[str, Any]:
+    def release_suggest_lock(self, suggest_lock: str) -> schema.EmptyReply:
         """Releases the suggest lock."""
         with self._lock:
             if suggest_lock == self._suggest_lock:
                 self._release_suggest_lock()
-            return {}
+            return schema.EmptyReply()
 
     def _release_suggest_lock(self) -> None:
         self._suggest_lock = self._suggester = ''
         self._suggest_lock_freed.notify()
 
     def heartbeat(
-        self, worker: str, id: int, attempt: int, progress: int, terms: Mapping[str, float]
-    ) -> dict[str, Any]:
+        self, worker: str, id: int, attempt: int, progress: int, options: WorkerOptions | None
+    ) -> schema.HeartbeatReply:
         """Renews the lease of a trial.
 
         Args:
@@ -385,8 +389,7 @@ class StudyCoordinator:
             id: the trial's number.
             attempt: the worker's attempt.
             progress: the number of steps that the worker has done.
-            terms: `trial_timeout`, the seconds that a step may take (0 for any), and
-                `max_attempts`.
+            options: limits of the worker's trials; None to keep those that it sent last.
 
         Returns:
             True if the worker still owns the trial; otherwise the reason.
@@ -397,17 +400,17 @@ class StudyCoordinator:
                 now = self._clock()
                 if progress != lease.progress:
                     lease.progress, lease.progressed = progress, now
-                self._take_terms(lease, terms)
+                self._set_options(lease, options)
                 if now < lease.expires:
                     lease.expires = now + self._seconds
             self._reap()
             lease = self._leases.get(id)
             held = lease is not None and (lease.worker, lease.attempt) == (worker, attempt)
-            return {'held': held, 'reason': '' if held else self._owner(id)}
+            return schema.HeartbeatReply(held=held, reason='' if held else self._owner(id))
 
     def lose(
         self, worker: str, reason: str, counts: bool, is_dead: bool, max_attempts: int
-    ) -> dict[str, Any]:
+    ) -> schema.LoseReply:
         """Ends the lease of a worker: see `paxtune.study.trial_state.lose`.
 
         Returns:
@@ -422,14 +425,16 @@ class StudyCoordinator:
                 if lease.worker == worker:
                     loss = Loss(reason, counts, is_dead)
                     changed = self._lose(id_, lease, loss, max_attempts)
-                    return {'trial': id_, 'state': STATES[changed.state]}
-            return {'trial': None, 'state': ''}
+                    return schema.LoseReply(trial=id_, state=STATES[changed.state])
+            return schema.LoseReply(trial=None, state='')
 
-    def revoked(self, workers: list[str]) -> dict[str, Any]:
+    def revoked(self, workers: list[str]) -> schema.RevokedReply:
         """Returns those of some workers whose lease expired, or that made no progress."""
         with self._lock:
             self._reap()
-            return {'workers': [worker for worker in workers if worker in self._revoked]}
+            return schema.RevokedReply(
+                workers=[worker for worker in workers if worker in self._revoked]
+            )
 
     @property
     def num_leases(self) -> int:
@@ -444,13 +449,13 @@ class StudyCoordinator:
         for id_ in self._feed.unended(TrialProto.State.ACTIVE):
             proto = self._feed.read(id_)
             if trial_state.holder(proto):
-                self._grant(proto, {})
+                self._grant(proto, None)
                 if not workers_may_live:
                     lease = self._leases[id_]
                     loss = Loss('the search ended, or was killed', is_dead=True)
                     self._lose(id_, lease, loss, lease.max_attempts)
 
-    def _grant(self, proto: TrialProto, terms: Mapping[str, float]) -> None:
+    def _grant(self, proto: TrialProto, options: WorkerOptions | None) -> None:
         now = self._clock()
         lease = Lease(
             trial_state.holder(proto),
@@ -458,12 +463,12 @@ class StudyCoordinator:
             now + self._seconds,
             progressed=now,
         )
-        self._take_terms(lease, terms)
+        self._set_options(lease, options)
         self._leases[int(proto.id)] = lease
 
-    def _take_terms(self, lease: Lease, terms: Mapping[str, float]) -> None:
-        lease.timeout = float(terms.get('trial_timeout', lease.timeout))
-        lease.max_attempts = int(terms.get('max_attempts', lease.max_attempts))
+    def _set_options(self, lease: Lease, options: WorkerOptions | None) -> None:
+        if options is not None:
+            lease.timeout, lease.max_attempts = options.trial_timeout, options.max_attempts
 
     def _reap(self) -> None:
         """Expires leases without a heartbeat or without progress."""

@@ -1,48 +1,48 @@
-"""A study that is kept by a service, as if it were here."""
+"""Store of a study in a service."""
 
 import contextlib
 import dataclasses
 import datetime
-import random
 import threading
-import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
+import tenacity
+
+from paxtune.service import schema
 from paxtune.service.client import Client
 from paxtune.service.coordinator import digest
-from paxtune.service.schema import RequestRejectedError
+from paxtune.service.schema import RequestRejectedError, WorkerOptions
 from paxtune.storage.vizier_store import StudySpec, TrialProto, notes
 from paxtune.study import trial_state
 from paxtune.study.trial_state import LeaseLostError, Loss, TurnLostError
 
 
 def lose(client: Client, worker: str, loss: Loss, max_attempts: int) -> int | None:
-    """Takes from a worker the trial that it has: see `paxtune.study.trial_state.lose`.
+    """Ends the lease of a worker: see `paxtune.study.trial_state.lose`.
 
     Returns:
-        The number of the trial; None where it had none.
+        The number of its trial; None if it had none.
     """
-    answer = client.call(
-        'lose', worker=worker, **dataclasses.asdict(loss), max_attempts=max_attempts
+    request = schema.LoseRequest(
+        worker=worker, **dataclasses.asdict(loss), max_attempts=max_attempts
     )
-    trial: int | None = answer['trial']
-    return trial
+    return client.call(request).trial
 
 
-_MAX_ADDED = 500  # In one message, which must not be too long.
-_LONGEST_WAIT = 16.0  # Times what the service says.
+_MAX_ADDED = 500  # In one message, whose size is limited.
+_Reply = TypeVar('_Reply', schema.TrialsReply, schema.UpdateReply)
 
 
 class RemoteStore:
-    """A study in a service, with the methods of `Store`, and what workers need beside them.
+    """A study in a service, with the methods of `Store` and those that workers need.
 
-    Trials that were read are kept: of each call only what has changed goes over the wire.
+    It caches the trials, and fetches only changes.
 
     Attributes:
         worker: this worker's name; trials are leased to it.
-        terms: see `StudyCoordinator.heartbeat`.
+        options: limits of this worker's trials; None before they are known.
     """
 
     is_shared = True
@@ -51,22 +51,22 @@ class RemoteStore:
         """Makes the store of a client's study.
 
         Args:
-            client: connected to the service.
-            worker: a name that no other process has; '' for one that runs no trials.
+            client: the client.
+            worker: a unique name; '' for a process that runs no trials.
         """
         self._client, self.worker = client, worker
-        self.terms: dict[str, float] = {}
+        self.options: WorkerOptions | None = None
         self._lock = threading.RLock()
         self._generation, self._revision = '', 0
         self._content: dict[int, bytes] = {}
         self._held: dict[int, int] = {}
-        self._lost: set[int] = set()  # Of those, whatever is written of them is refused.
+        self._lost: set[int] = set()  # The service rejects writes to these.
         self._spec: StudySpec | None = None
         self._version, self._created = '', 0.0
 
     @property
     def flags(self) -> list[str]:
-        """How commands are told where the study is."""
+        """Flags that select the study."""
         return [f'--vizier_endpoint={self._client.endpoint}', f'--study={self._client.study}']
 
     def close(self) -> None:
@@ -76,13 +76,13 @@ class RemoteStore:
     def study(self) -> StudySpec | None:
         """As `Store.study`."""
         with self._lock:
-            answer = self._client.call('study', known=self._version)
-            self._version = answer['version']
+            reply = self._client.call(schema.StudyRequest(known=self._version))
+            self._version = reply.version
             if not self._version:
                 self._spec = None
-            elif answer['spec'] is not None:
-                self._spec = StudySpec.FromString(answer['spec'])
-                self._created = answer['created']
+            elif reply.spec is not None:
+                self._spec = StudySpec.FromString(reply.spec)
+                self._created = reply.created or 0.0
             return self._spec
 
     def created(self) -> datetime.datetime:
@@ -93,8 +93,8 @@ class RemoteStore:
 
     def create_study(self, study_spec: StudySpec) -> bool:
         """As `Store.create_study`."""
-        answer = self._client.call('create_study', spec=study_spec.SerializeToString())
-        return bool(answer['created'])
+        request = schema.CreateStudyRequest(spec=study_spec.SerializeToString())
+        return self._client.call(request).done
 
     def write_study_notes(self, notes: Mapping[str, str]) -> None:
         """As `Store.write_study_notes`."""
@@ -102,14 +102,16 @@ class RemoteStore:
 
     def update_study_notes(self, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
         """As `Store.update_study_notes`."""
-        request = uuid.uuid4().hex
+        request_id = uuid.uuid4().hex
         while True:
             spec = self.study()
             if spec is None:
                 raise KeyError('study')
             changed = dict(change(notes(spec)))
-            call = {'expected': self._version, 'notes': changed, 'request': request}
-            if self._client.call('write_notes', **call)['done']:
+            request = schema.WriteNotesRequest(
+                expected=self._version, notes=changed, request_id=request_id
+            )
+            if self._client.call(request).done:
                 return
 
     def ids(self) -> list[int]:
@@ -136,7 +138,7 @@ class RemoteStore:
     def trial(self, id_: int) -> TrialProto:
         """As `Store.trial`."""
         with self._lock:
-            # Nobody else changes what this worker holds.
+            # Only its owner changes a leased trial.
             if id_ not in self._held or id_ in self._lost:
                 self._sync()
             return TrialProto.FromString(self._content[id_])
@@ -158,9 +160,9 @@ class RemoteStore:
         """As `Store.update_trial`.
 
         Raises:
-            LeaseLostError: the trial is another worker's, or another attempt's.
+            LeaseLostError: another worker or attempt owns the trial.
         """
-        request = uuid.uuid4().hex
+        request_id = uuid.uuid4().hex
         with self._lock:
             if id_ not in self._content:
                 self._sync()
@@ -169,17 +171,18 @@ class RemoteStore:
                 trial = TrialProto.FromString(read)
                 change(trial)
                 held = self._held.get(id_)
-                answer = self._change(
+                request = schema.UpdateRequest(
                     id=id_,
                     expected=digest(read),
                     trial=trial.SerializeToString(),
                     worker=self.worker if held else '',
                     attempt=held or 0,
-                    request=request,
+                    request_id=request_id,
                 )
-                self._content[id_] = answer['trial']
-                if answer['done']:
-                    stored = TrialProto.FromString(answer['trial'])
+                reply = self._write(request, id_)
+                self._content[id_] = reply.trial
+                if reply.done:
+                    stored = TrialProto.FromString(reply.trial)
                     if not trial_state.holder(stored):
                         self._held.pop(id_, None)
                     return stored
@@ -187,42 +190,42 @@ class RemoteStore:
     def delete_trial(self, id_: int) -> None:
         """As `Store.delete_trial`."""
         try:
-            self._client.call('delete', id=id_)
-        except RequestRejectedError as refusal:
-            if refusal.code != 'missing':
+            self._client.call(schema.DeleteRequest(id=id_))
+        except RequestRejectedError as error:
+            if error.code != 'missing':
                 raise
             raise KeyError(id_) from None
 
     def claim(self) -> TrialProto | None:
-        """A trial to run that is there already; None where there is none. It is this worker's."""
-        content = self._client.call('claim', worker=self.worker, terms=self.terms)['trial']
+        """Leases an existing trial that waits to be run; returns None if there is none."""
+        request = schema.ClaimRequest(worker=self.worker, options=self.options)
+        content = self._client.call(request).trial
         return None if content is None else self._take(content)
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[Callable[[TrialProto], TrialProto]]:
-        """Waits for the turn to suggest, which is this worker's while inside.
+        """Waits for the suggest lock, and holds it while entered.
 
-        What it yields adds the trial that was suggested, and gives it to this worker.
+        Yields a function that adds the suggested trial, and leases it to this worker.
         """
-        longer = 1.0
-        while not (answer := self._client.call('acquire_suggest_lock', worker=self.worker))[
-            'suggest_lock'
-        ]:
-            time.sleep(longer * answer['wait'] * random.uniform(0.5, 1.0))
-            longer = min(2 * longer, _LONGEST_WAIT)
-        suggest_lock = answer['suggest_lock']
+        polling = tenacity.Retrying(
+            retry=tenacity.retry_if_result(lambda reply: not reply.suggest_lock),
+            wait=tenacity.wait_random_exponential(multiplier=0.02, max=0.4),
+        )
+        request = schema.AcquireSuggestLockRequest(worker=self.worker)
+        suggest_lock = polling(self._client.call, request).suggest_lock
 
         def add(trial: TrialProto) -> TrialProto:
             nonlocal suggest_lock
             added = self._add([trial], suggest_lock)[0]
-            suggest_lock = ''  # It has ended.
+            suggest_lock = ''  # The service has released it.
             return added
 
         try:
             yield add
         finally:
             if suggest_lock:
-                self._client.call('release_suggest_lock', suggest_lock=suggest_lock)
+                self._client.call(schema.ReleaseSuggestLockRequest(suggest_lock=suggest_lock))
 
     def lose(self, id_: int, loss: Loss, max_attempts: int, step: int = 0) -> TrialProto:
         """Gives back a trial of this worker: see `paxtune.study.trial_state.lose`."""
@@ -232,52 +235,50 @@ class RemoteStore:
         return self.trial(id_)
 
     def heartbeat(self, progress: int) -> str | None:
-        """Renews the leases of the trials that this worker has.
+        """Renews the leases of this worker.
 
         Args:
-            progress: how many steps it has done, of whatever trial.
+            progress: the number of steps that it has done, of all trials.
 
         Returns:
-            Why the worker has lost one; None where it has not.
+            The reason why a lease was lost; None if none was.
         """
-        # A trial that ends while this is under way would look like one that was lost.
+        # Without the lock, a trial that ends meanwhile would look like a lost one.
         with self._lock:
             for id_, attempt in self._held.items():
-                answer = self._client.call(
-                    'heartbeat',
+                request = schema.HeartbeatRequest(
                     worker=self.worker,
                     id=id_,
                     attempt=attempt,
                     progress=progress,
-                    terms=self.terms,
+                    options=self.options,
                 )
-                if not answer['held']:
+                reply = self._client.call(request)
+                if not reply.held:
                     self._lost.add(id_)
-                    return f'{answer["reason"]}'
+                    return reply.reason
         return None
 
-    def _change(self, **call: Any) -> dict[str, Any]:
+    def _write(self, request: schema.Write[_Reply], id_: int = 0) -> _Reply:
         try:
-            return self._client.call('update', **call)
-        except RequestRejectedError as refusal:
-            if refusal.code == 'fenced':
-                self._lost.add(call['id'])
-                raise LeaseLostError(str(refusal)) from None
-            if refusal.code == 'missing':
-                raise KeyError(call['id']) from None
+            return self._client.call(request)
+        except RequestRejectedError as error:
+            if error.code == 'fenced':
+                self._lost.add(id_)
+                raise LeaseLostError(str(error)) from None
+            if error.code == 'missing':
+                raise KeyError(id_) from None
+            if error.code == 'conflict':
+                raise TurnLostError(str(error)) from None
             raise
 
     def _add(self, trials: Sequence[TrialProto], suggest_lock: str) -> list[TrialProto]:
-        content = [trial.SerializeToString() for trial in trials]
-        try:
-            answer = self._client.call(
-                'add', trials=content, suggest_lock=suggest_lock, worker=self.worker
-            )
-        except RequestRejectedError as refusal:
-            if refusal.code == 'conflict':
-                raise TurnLostError(str(refusal)) from None
-            raise
-        return [self._take(content) for content in answer['trials']]
+        request = schema.AddRequest(
+            trials=[trial.SerializeToString() for trial in trials],
+            suggest_lock=suggest_lock,
+            worker=self.worker,
+        )
+        return [self._take(content) for content in self._write(request).trials]
 
     def _take(self, content: bytes) -> TrialProto:
         trial = TrialProto.FromString(content)
@@ -291,14 +292,13 @@ class RemoteStore:
     def _sync(self) -> None:
         more = True
         while more:
-            answer: dict[str, Any] = self._client.call(
-                'changes', generation=self._generation, since=self._revision
-            )
-            if answer['reset']:
+            request = schema.ChangesRequest(generation=self._generation, since=self._revision)
+            reply = self._client.call(request)
+            if reply.reset:
                 self._content.clear()
-            self._generation, self._revision = answer['generation'], answer['revision']
-            for id_ in answer['deleted']:
+            self._generation, self._revision = reply.generation, reply.revision
+            for id_ in reply.deleted:
                 self._content.pop(id_, None)
-            for content in answer['trials']:
+            for content in reply.trials:
                 self._content[int(TrialProto.FromString(content).id)] = content
-            more = answer['more']
+            more = reply.more

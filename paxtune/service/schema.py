@@ -1,51 +1,59 @@
-"""What goes over the wire: the methods of the service, each field with its name and type.
+"""Message schema of the service: structs for the request and the reply of each method.
 
-A message is a msgpack map with exactly these fields. Trials and specifications of studies are the
-bytes of Vizier's protocol buffers. Nothing else is decoded, and nothing that is sent is executed.
+A message is a MessagePack map with exactly the fields of its struct. Trials and specifications of
+studies are serialized protocol buffers of Vizier. Decoding executes nothing.
 """
 
-import dataclasses
-import math
+import functools
 import re
-import types
-import typing
-from collections.abc import Mapping, Sequence
-from typing import Any, NewType
+from typing import Annotated, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-import msgpack
-
-Name = NewType('Name', str)
-"""A short text on one line, as it stands in logs: a worker, a request, a hash."""
-
-Request = NewType('Request', str)
-"""What a call is known by when it is sent again: a name that no other call has."""
-
-Id = NewType('Id', int)
-"""The number of a trial."""
+import msgspec
+from msgspec import Meta
 
 SERVICE = 'paxtune.v1.Studies'
-"""What the methods belong to, in gRPC's sense."""
+"""The gRPC service of the methods."""
 
 REJECTED = 'paxtune-rejected'
-"""The key of the trailing metadata that says why the service refused."""
+"""Key of the trailing metadata with the code of a `RequestRejectedError`."""
 
 MAX_BYTES = 64 * 2**20
-"""How long a message may be."""
+"""Size limit of a message."""
 
 MAX_ITEMS = 50_000
-"""How many items a list or a map in a message may have."""
+"""Size limit of a list or a map in a message."""
 
-_MAX_CONTAINERS = 16
-_MAX_NAME = 200
+_STUDY = r'\A(?=.*[^.])[A-Za-z0-9._-]{1,200}\Z'
+# No control characters, line separators, invisible characters or changes of direction.
+_PRINTABLE = r'\A[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]*\Z'
+
+Name: TypeAlias = Annotated[str, Meta(max_length=200, pattern=_PRINTABLE)]
+"""A short text on one line, which is safe in logs: a worker, a hash."""
+
+RequestId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=_PRINTABLE)]
+"""Identifies a call that a client repeats; the client draws one if it is ''."""
+
+TrialId: TypeAlias = Annotated[int, Meta(gt=0, lt=2**31)]
+"""The number of a trial."""
+
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+"""A number of attempts, steps or revisions."""
+
+Serialized: TypeAlias = Annotated[list[bytes], Meta(max_length=MAX_ITEMS)]
+"""Serialized trials."""
+
+TrialIds: TypeAlias = Annotated[list[TrialId], Meta(max_length=MAX_ITEMS)]
+Names: TypeAlias = Annotated[list[Name], Meta(max_length=MAX_ITEMS)]
+Notes: TypeAlias = Annotated[dict[Name, str], Meta(max_length=MAX_ITEMS)]
 
 
 class RequestRejectedError(Exception):
-    """The service will not do what it was asked to do, and has changed nothing.
+    """The service rejects a request, and has changed nothing.
 
     Attributes:
-        code: 'fenced', the caller does not hold the trial (any more); 'missing', there is no such
-            thing; 'conflict', somebody was faster; 'invalid', it makes no sense.
-        message: says so to people.
+        code: 'fenced', the caller does not own the trial; 'missing', there is no such thing;
+            'conflict', another caller was faster; 'invalid', the request is invalid.
+        message: explains the code.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -54,76 +62,195 @@ class RequestRejectedError(Exception):
 
 
 class MalformedError(ValueError):
-    """A message that is not what the method takes or answers."""
+    """A message that does not fit the schema."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Method:
-    """What a method takes, beside the name of the study, and what it answers: field → type."""
-
-    request: Mapping[str, Any]
-    reply: Mapping[str, Any]
+class Message(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A request or a reply."""
 
 
-METHODS: Mapping[str, Method] = {
-    'study': Method(
-        {'known': Name}, {'spec': bytes | None, 'version': Name, 'created': float | None}
-    ),
-    'create_study': Method({'spec': bytes}, {'created': bool}),
-    'write_notes': Method(
-        {'expected': Name, 'notes': dict[str, str], 'request': Request}, {'done': bool}
-    ),
-    'changes': Method(
-        {'generation': Name, 'since': int},
-        {
-            'generation': Name,
-            'revision': int,
-            'reset': bool,
-            'more': bool,
-            'deleted': list[Id],
-            'trials': list[bytes],
-        },
-    ),
-    'add': Method(
-        {'trials': list[bytes], 'suggest_lock': Name, 'worker': Name, 'request': Request},
-        {'trials': list[bytes]},
-    ),
-    'update': Method(
-        {
-            'id': Id,
-            'expected': Name,
-            'trial': bytes,
-            'worker': Name,
-            'attempt': int,
-            'request': Request,
-        },
-        {'done': bool, 'trial': bytes},
-    ),
-    'delete': Method({'id': Id}, {}),
-    'claim': Method({'worker': Name, 'terms': dict[str, float]}, {'trial': bytes | None}),
-    'acquire_suggest_lock': Method({'worker': Name}, {'suggest_lock': Name, 'wait': float}),
-    'release_suggest_lock': Method({'suggest_lock': Name}, {}),
-    'heartbeat': Method(
-        {
-            'worker': Name,
-            'id': Id,
-            'attempt': int,
-            'progress': int,
-            'terms': dict[str, float],
-        },
-        {'held': bool, 'reason': str},
-    ),
-    'lose': Method(
-        {'worker': Name, 'reason': str, 'counts': bool, 'is_dead': bool, 'max_attempts': int},
-        {'trial': Id | None, 'state': Name},
-    ),
-    'revoked': Method({'workers': list[Name]}, {'workers': list[Name]}),
+Reply = TypeVar('Reply', bound=Message)
+
+
+class Request(Message, Generic[Reply], kw_only=True):
+    """A request. The client sets the study."""
+
+    study: Annotated[str, Meta(pattern=_STUDY)] = ''
+
+
+class Write(Request[Reply], Generic[Reply], kw_only=True):
+    """A request that the service executes once, even if the client repeats it."""
+
+    request_id: RequestId = ''
+
+
+class WorkerOptions(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Limits of a worker's trials.
+
+    Attributes:
+        trial_timeout: seconds that a step may take; 0 for no limit.
+        max_attempts: attempts that a trial may have.
+    """
+
+    trial_timeout: Annotated[float, Meta(ge=0.0)]
+    max_attempts: Annotated[int, Meta(ge=1, le=2**63 - 1)]
+
+
+class EmptyReply(Message):
+    """Confirms that a request was executed."""
+
+
+class DoneReply(Message):
+    """Says if a request has changed anything."""
+
+    done: bool
+
+
+class TrialsReply(Message):
+    trials: Serialized
+
+
+class StudyReply(Message):
+    spec: bytes | None
+    version: Name
+    created: Annotated[float, Meta(ge=0.0)] | None
+
+
+class StudyRequest(Request[StudyReply]):
+    known: Name
+
+
+class CreateStudyRequest(Request[DoneReply]):
+    spec: bytes
+
+
+class WriteNotesRequest(Write[DoneReply]):
+    expected: Name
+    notes: Notes
+
+
+class ChangesReply(Message):
+    generation: Name
+    revision: Count
+    reset: bool
+    more: bool
+    deleted: TrialIds
+    trials: Serialized
+
+
+class ChangesRequest(Request[ChangesReply]):
+    generation: Name
+    since: Count
+
+
+class AddRequest(Write[TrialsReply]):
+    trials: Serialized
+    suggest_lock: Name
+    worker: Name
+
+
+class UpdateReply(Message):
+    done: bool
+    trial: bytes
+
+
+class UpdateRequest(Write[UpdateReply]):
+    id: TrialId
+    expected: Name
+    trial: bytes
+    worker: Name
+    attempt: Count
+
+
+class DeleteRequest(Request[EmptyReply]):
+    id: TrialId
+
+
+class ClaimReply(Message):
+    trial: bytes | None
+
+
+class ClaimRequest(Request[ClaimReply]):
+    worker: Name
+    options: WorkerOptions | None
+
+
+class SuggestLockReply(Message):
+    suggest_lock: Name
+
+
+class AcquireSuggestLockRequest(Request[SuggestLockReply]):
+    worker: Name
+
+
+class ReleaseSuggestLockRequest(Request[EmptyReply]):
+    suggest_lock: Name
+
+
+class HeartbeatReply(Message):
+    held: bool
+    reason: str
+
+
+class HeartbeatRequest(Request[HeartbeatReply]):
+    worker: Name
+    id: TrialId
+    attempt: Count
+    progress: Count
+    options: WorkerOptions | None
+
+
+class LoseReply(Message):
+    trial: TrialId | None
+    state: Name
+
+
+class LoseRequest(Request[LoseReply]):
+    worker: Name
+    reason: str
+    counts: bool
+    is_dead: bool
+    max_attempts: Count
+
+
+class RevokedReply(Message):
+    workers: Names
+
+
+class RevokedRequest(Request[RevokedReply]):
+    workers: Names
+
+
+class Method(NamedTuple):
+    """The messages of a method of the service, which is a method of `StudyCoordinator`."""
+
+    request: type[Request[Any]]
+    reply: type[Any]
+
+
+METHODS = {
+    'study': Method(StudyRequest, StudyReply),
+    'create_study': Method(CreateStudyRequest, DoneReply),
+    'write_notes': Method(WriteNotesRequest, DoneReply),
+    'changes': Method(ChangesRequest, ChangesReply),
+    'add': Method(AddRequest, TrialsReply),
+    'update': Method(UpdateRequest, UpdateReply),
+    'delete': Method(DeleteRequest, EmptyReply),
+    'claim': Method(ClaimRequest, ClaimReply),
+    'acquire_suggest_lock': Method(AcquireSuggestLockRequest, SuggestLockReply),
+    'release_suggest_lock': Method(ReleaseSuggestLockRequest, EmptyReply),
+    'heartbeat': Method(HeartbeatRequest, HeartbeatReply),
+    'lose': Method(LoseRequest, LoseReply),
+    'revoked': Method(RevokedRequest, RevokedReply),
 }
-"""The methods of the service: those of a hub."""
+"""The methods of the service."""
+
+NAMES = {method.request: name for name, method in METHODS.items()}
+"""The method of each kind of request."""
 
 
 def path(method: str) -> str:
-    """What gRPC calls a method.
+    """Returns gRPC's name of a method.
 
     Example:
         >>> path('claim')
@@ -132,53 +259,56 @@ def path(method: str) -> str:
     return f'/{SERVICE}/{method}'
 
 
-def encode_request(method: str, study: str, fields: Mapping[str, Any]) -> bytes:
-    """What a client sends.
+def encode(message: Message) -> bytes:
+    r"""Serializes a request or a reply.
 
     Raises:
-        MalformedError: the fields are not those of the method.
-    """
-    return _encode({'study': study, **fields}, _request(method))
-
-
-def decode_request(method: str, data: bytes) -> tuple[str, dict[str, Any]]:
-    """The study that a client means, and the fields of the method.
-
-    Raises:
-        MalformedError: it is no such request.
+        MalformedError: a text cannot be encoded.
 
     Example:
-        >>> decode_request('delete', encode_request('delete', 'mine', {'id': 3}))
-        ('mine', {'id': 3})
+        >>> encode(DeleteRequest(study='mine', id=3))
+        b'\x82\xa2id\x03\xa5study\xa4mine'
     """
-    fields = _decode(data, _request(method))
-    study = check_study(fields.pop('study'))
-    return study, fields
+    try:
+        return msgspec.msgpack.encode(message)
+    except UnicodeEncodeError as error:
+        raise MalformedError(f'the text cannot be encoded: {error.reason}') from error
 
 
-def encode_reply(method: str, fields: Mapping[str, Any]) -> bytes:
-    """What the service answers.
+_M = TypeVar('_M', bound=Message)
+
+
+def decode(kind: type[_M], data: bytes) -> _M:
+    """Parses and validates a request or a reply.
 
     Raises:
-        MalformedError: the fields are not those of the method.
+        MalformedError: the bytes do not fit the schema.
+
+    Example:
+        >>> decode(DeleteRequest, encode(DeleteRequest(study='mine', id=3))).id
+        3
     """
-    return _encode(fields, METHODS[method].reply)
+    try:
+        message: _M = _decoder(kind).decode(data)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise MalformedError(ascii(str(error)[:200])[1:-1]) from error
+    # The decoder accepts a repeated field, and a request without its study.
+    fields = kind.__struct_fields__
+    if data[0] != 0x80 | len(fields):
+        raise MalformedError(f'expected each field once: {", ".join(fields)}')
+    return message
 
 
-def decode_reply(method: str, data: bytes) -> dict[str, Any]:
-    """What the service answered.
-
-    Raises:
-        MalformedError: it is no such answer.
-    """
-    return _decode(data, METHODS[method].reply)
+@functools.cache
+def _decoder(kind: type[Any]) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(kind)
 
 
 def check_study(name: str) -> str:
-    """The name of a study, which may stand in file names, labels and logs.
+    """Validates the name of a study, which is safe in file names, labels and logs.
 
     Raises:
-        MalformedError: it is no safe name.
+        MalformedError: the name is invalid.
 
     Example:
         >>> check_study('lm.StdlibTunable-2')
@@ -187,7 +317,7 @@ def check_study(name: str) -> str:
         Traceback (most recent call last):
         paxtune.service.schema.MalformedError: study: expected 1 to 200 of A-Z a-z 0-9 . _ -, ...
     """
-    if not re.fullmatch(r'[A-Za-z0-9._-]{1,200}', name) or not name.strip('.'):
+    if not re.search(_STUDY, name):
         raise MalformedError(
             'study: expected 1 to 200 of A-Z a-z 0-9 . _ -, and not only dots; '
             f'not {shortened(name)}'
@@ -196,156 +326,10 @@ def check_study(name: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """Something from outside as it may stand in a message or a log.
+    """Quotes an untrusted text for a message or a log.
 
     Example:
         >>> shortened('two\\nlines')
         "'two\\\\nlines'"
     """
     return ascii(text if len(text) <= 60 else f'{text[:60]}…')
-
-
-def _request(method: str) -> dict[str, Any]:
-    return {'study': str, **METHODS[method].request}
-
-
-def _encode(fields: Mapping[str, Any], kinds: Mapping[str, Any]) -> bytes:
-    data: bytes = msgpack.packb(_fields(fields, kinds), strict_types=True)
-    if len(data) > MAX_BYTES:
-        raise MalformedError(f'{len(data)} bytes: a message has at most {MAX_BYTES}')
-    return data
-
-
-def _decode(data: bytes, kinds: Mapping[str, Any]) -> dict[str, Any]:
-    seen = 0
-
-    def counted(value: Any) -> Any:
-        # What is small on the wire can be large in memory: thousands of maps without content.
-        nonlocal seen
-        seen += 1
-        if seen > _MAX_CONTAINERS:
-            raise MalformedError('too many lists and maps in it')
-        return value
-
-    def as_map(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
-        found = dict(counted(pairs))
-        if len(found) < len(pairs):
-            raise MalformedError('a field stands in it twice')
-        return found
-
-    try:
-        value = msgpack.unpackb(
-            data,
-            list_hook=counted,
-            object_pairs_hook=as_map,
-            ext_hook=_refuse_extension,
-            strict_map_key=True,
-            max_array_len=MAX_ITEMS,
-            max_map_len=MAX_ITEMS,
-        )
-    except MalformedError:
-        raise
-    except (ValueError, TypeError) as error:
-        reason = shortened(str(error)) if str(error) else type(error).__name__
-        raise MalformedError(f'not what msgpack writes: {reason}') from error
-    return _fields(value, kinds)
-
-
-def _refuse_extension(code: int, data: bytes) -> Any:
-    raise MalformedError("types of one's own are not taken")
-
-
-def _fields(value: Any, kinds: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise MalformedError(f'expected a map, not {type(value).__name__}')
-    if missing := [name for name in kinds if name not in value]:
-        raise MalformedError(f'{", ".join(missing)} missing')
-    if unknown := [name for name in value if name not in kinds]:
-        raise MalformedError(f'there is no field {shortened(str(unknown[0]))}')
-    return {name: _fitted(value[name], kind, name) for name, kind in kinds.items()}
-
-
-def _fitted(value: Any, kind: Any, where: str) -> Any:
-    """The value, if it is of the kind. A whole number may stand for a float."""
-    if kind in _CHECKS:
-        return _CHECKS[kind](value, where)
-    origin, parts = typing.get_origin(kind), typing.get_args(kind)
-    if origin is types.UnionType or origin is typing.Union:
-        return None if value is None else _fitted(value, parts[0], where)
-    if origin is list:
-        items = _sized(_exact(value, list, where), where)
-        return [_fitted(item, parts[0], where) for item in items]
-    pairs = _sized(_exact(value, dict, where), where)
-    return {
-        _name(key, where): _fitted(item, parts[1], f'{where}.{key}') for key, item in pairs.items()
-    }
-
-
-def _exact(value: Any, kind: type, where: str) -> Any:
-    if type(value) is not kind:
-        raise MalformedError(f'{where}: expected {kind.__name__}, not {type(value).__name__}')
-    return value
-
-
-def _sized(items: Any, where: str) -> Any:
-    if len(items) > MAX_ITEMS:
-        raise MalformedError(f'{where}: {len(items)} items; at most {MAX_ITEMS}')
-    return items
-
-
-def _text(value: Any, where: str) -> str:
-    text: str = _exact(value, str, where)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise MalformedError(f'{where}: no text that can be encoded') from None
-    return text
-
-
-def _name(value: Any, where: str) -> str:
-    text = _text(value, where)
-    if len(text) > _MAX_NAME or not text.isprintable():
-        raise MalformedError(f'{where}: expected at most {_MAX_NAME} printable characters')
-    return text
-
-
-def _request_name(value: Any, where: str) -> str:
-    name = _name(value, where)
-    if not name:
-        raise MalformedError(f'{where}: expected a name that no other call has')
-    return name
-
-
-def _whole(value: Any, where: str) -> int:
-    number: int = _exact(value, int, where)
-    if not -(2**63) <= number < 2**63:
-        raise MalformedError(f'{where}: expected a number of 64 bits')
-    return number
-
-
-def _id(value: Any, where: str) -> int:
-    number = _whole(value, where)
-    if not 0 < number < 2**31:
-        raise MalformedError(f'{where}: expected the number of a trial')
-    return number
-
-
-def _float(value: Any, where: str) -> float:
-    if type(value) is int:
-        value = float(_whole(value, where))
-    number: float = _exact(value, float, where)
-    if math.isnan(number):
-        raise MalformedError(f'{where}: expected a number, not NaN')
-    return number
-
-
-_CHECKS: Mapping[Any, Any] = {
-    Name: _name,
-    Request: _request_name,
-    Id: _id,
-    str: _text,
-    int: _whole,
-    float: _float,
-    bool: lambda value, where: _exact(value, bool, where),
-    bytes: lambda value, where: _exact(value, bytes, where),
-}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from paxtune.service import auth, monitoring, schema
@@ -29,8 +30,8 @@ _CODES = {
     'invalid': grpc.StatusCode.INVALID_ARGUMENT,
 }
 
-# Where several workers do the same, somebody is faster.
-_EVERYDAY = (grpc.StatusCode.ABORTED, grpc.StatusCode.NOT_FOUND)
+# Codes of races between workers.
+_EXPECTED = (grpc.StatusCode.ABORTED, grpc.StatusCode.NOT_FOUND)
 
 _CHECK_SECONDS = 2.0
 
@@ -38,7 +39,7 @@ _OPTIONS = [
     # Otherwise a second server could take half of the calls to the port of the first.
     ('grpc.so_reuseport', 0),
     ('grpc.max_concurrent_streams', 100),
-    # Who is gone without a word is noticed.
+    # Detect a lost machine.
     ('grpc.keepalive_time_ms', 20_000),
     ('grpc.keepalive_timeout_ms', 10_000),
     ('grpc.keepalive_permit_without_calls', 1),
@@ -73,14 +74,14 @@ class Server:
         Args:
             registry: returns the coordinator of a study, which has the methods of `schema.METHODS`.
             host: the address to listen at.
-            port: 0 for any that is free.
-            token: what a caller must know; None lets everybody in who can reach the port.
+            port: 0 for any free port.
+            token: authenticates a caller; None accepts every caller.
             tls: the files of the certificate and of its key.
-            is_ready: raises DatabaseUnavailableError where the database is out of reach; asked
-                every few seconds, for health checks.
-            metrics: what counts the calls.
-            max_bytes: how long a request may be.
-            threads: how many calls are answered at a time.
+            is_ready: raises DatabaseUnavailableError if the database is unavailable; called every
+                few seconds, for health checks.
+            metrics: counts the calls.
+            max_bytes: size limit of a request.
+            threads: number of calls that run at a time.
         """
         self._registry, self._host, self._asked_port = registry, host, port
         self._token, self._tls, self._is_ready = token, tls, is_ready
@@ -91,7 +92,7 @@ class Server:
         self.port = 0
 
     def start(self) -> None:
-        """Begins to serve.
+        """Starts to serve.
 
         Raises:
             UserError: the port is unavailable, or the certificate is invalid.
@@ -107,18 +108,18 @@ class Server:
         self._watch = threading.Thread(target=self._watch_database, name='database', daemon=True)
         self._watch.start()
 
-    def stop(self, grace: float = 10.0) -> None:
-        """Takes no more calls, waits for those that are running, and ends.
+    def stop(self, seconds: float = 10.0) -> None:
+        """Accepts no more calls, waits for the running ones, and stops.
 
         Args:
-            grace: for how many seconds callers are waited for. What a call has begun to write is
-                finished even so.
+            seconds: the time after which running calls are aborted. A write that has started is
+                always finished.
         """
         self._stopping.set()
         self._health.enter_graceful_shutdown()
-        self._server.stop(grace).wait()
+        self._server.stop(seconds).wait()
         self._pool.shutdown()
-        # It may be waiting for a database that does not answer.
+        # The thread may wait for a database that does not answer.
         self._watch.join(_CHECK_SECONDS)
 
     def __enter__(self) -> 'Server':
@@ -148,7 +149,7 @@ class Server:
             ) from error
 
     def _try_address(self) -> None:
-        """Raises OSError, which says why: gRPC prints that, and raises that it was printed."""
+        """Raises OSError with the reason, which gRPC only prints."""
         found = socket.getaddrinfo(
             self._host, self._asked_port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
@@ -192,7 +193,7 @@ class Server:
     def _reply(
         self, method: str, path: str, requests: Iterator[bytes], context: grpc.ServicerContext
     ) -> bytes:
-        # Before anything of the request is read.
+        # The token is checked before the request is read.
         given = [value for key, value in context.invocation_metadata() if key == 'authorization']
         if not auth.is_authorized(given, self._token):
             what = 'a wrong token' if given else 'no token'
@@ -201,12 +202,10 @@ class Server:
             raise _RejectedError(
                 grpc.StatusCode.UNIMPLEMENTED, f'there is no method {schema.shortened(path)}'
             )
-        study, fields = schema.decode_request(method, _only(requests))
-        answer = getattr(self._registry(study), method)(**fields)
-        try:
-            return schema.encode_reply(method, answer)
-        except schema.MalformedError as error:
-            raise AssertionError(f'a coordinator answers {method} with: {error}') from error
+        request = schema.decode(schema.METHODS[method].request, _only(requests))
+        fields = msgspec.structs.asdict(request)
+        coordinator = self._registry(fields.pop('study'))
+        return schema.encode(getattr(coordinator, method)(**fields))
 
     def _failure(self, error: Exception) -> tuple[grpc.StatusCode, str, str]:
         match error:
@@ -217,13 +216,13 @@ class Server:
             case schema.RequestRejectedError():
                 return _CODES[error.code], str(error), error.code
             case grpc.RpcError():
-                # gRPC has told the caller already, if there still is one.
-                message = f'longer than {self._max_bytes} bytes, or given up by the caller'
+                # gRPC has replied to the caller already.
+                message = f'longer than {self._max_bytes} bytes, or cancelled by the caller'
                 return grpc.StatusCode.CANCELLED, message, ''
             case DatabaseUnavailableError():
                 self._report(_NOT_SERVING)
-                return grpc.StatusCode.UNAVAILABLE, 'the database is out of reach', ''
-        # The message of an error that nobody expected may hold anything.
+                return grpc.StatusCode.UNAVAILABLE, 'the database is unavailable', ''
+        # The message of an unexpected error may contain secrets.
         return grpc.StatusCode.INTERNAL, type(error).__name__, ''
 
     def _log_failure(self, method: str, peer: str, error: Exception, code: grpc.StatusCode) -> None:
@@ -232,7 +231,7 @@ class Server:
             self._log.write(code, logging.ERROR, what, error)
         elif code is grpc.StatusCode.CANCELLED:
             self._log.write(code, logging.WARNING, f'{what}: {self._failure(error)[1]}')
-        elif code in _EVERYDAY:
+        elif code in _EXPECTED:
             _LOG.debug('%s: %s', what, error)
         else:
             self._log.write(code, logging.WARNING, f'{what}: {error}')
@@ -245,7 +244,7 @@ class _RejectedError(Exception):
 
 
 class _Methods(grpc.GenericRpcHandler):
-    """Leads every call to one function, also of methods that there are not: they are logged."""
+    """Passes every call to one function, which logs unknown methods too."""
 
     def __init__(self, answer: Callable[[str, Iterator[bytes], Any], bytes]) -> None:
         self._answer = answer
@@ -254,8 +253,8 @@ class _Methods(grpc.GenericRpcHandler):
         path = details.method
         if path.startswith(_HEALTH):
             return None
-        # A stream, though one message is expected: only so may a caller be refused before the
-        # message is read, and is one that is too long seen here at all.
+        # A stream, though one message is expected: this allows to reject a caller before the
+        # message is read, and to log a message that is too long.
         return grpc.stream_unary_rpc_method_handler(
             lambda requests, context: self._answer(path, requests, context)
         )
@@ -264,17 +263,17 @@ class _Methods(grpc.GenericRpcHandler):
 def _only(requests: Iterator[bytes]) -> bytes:
     request = next(requests, None)
     if request is None:
-        # Of one that is too long, there is nothing to be seen here.
-        raise schema.MalformedError('expected a message, and one that is not too long')
+        # gRPC drops a message that is too long.
+        raise schema.MalformedError('expected a message that is not too long')
     if next(requests, None) is not None:
         raise schema.MalformedError('expected one message, not two')
     return request
 
 
 class _BoundedLog:
-    """Of each kind, writes some lines in a row and then one a second.
+    """Writes a burst of lines of each kind, and then one a second.
 
-    A log that anybody can fill from outside hides what matters in it, and fills the disk.
+    Otherwise callers could fill the disk with lines that hide the important ones.
     """
 
     def __init__(self) -> None:
@@ -284,14 +283,14 @@ class _BoundedLog:
     def write(self, kind: object, level: int, message: str, trace: Exception | None = None) -> None:
         with self._lock:
             now = time.monotonic()
-            left, last, kept_back = self._kinds.get(kind, (_BURST, now, 0))
+            left, last, suppressed = self._kinds.get(kind, (_BURST, now, 0))
             left = min(_BURST, left + now - last)
             if left < 1:
-                self._kinds[kind] = left, now, kept_back + 1
+                self._kinds[kind] = left, now, suppressed + 1
                 return
             self._kinds[kind] = left - 1, now, 0
-        if kept_back:
-            message = f'({kept_back} like this were left out) {message}'
+        if suppressed:
+            message = f'({suppressed} lines like this were suppressed) {message}'
         _LOG.log(level, '%s', message, exc_info=trace)
 
 

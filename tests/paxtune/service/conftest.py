@@ -1,4 +1,4 @@
-"""A service with a database in memory, and callers that say what they like."""
+"""A service with a database in memory, and callers that send anything."""
 
 import contextlib
 import logging
@@ -49,9 +49,9 @@ def client(server):
 
 @pytest.fixture
 def kept(client, database):
-    """A database with a trial, which nobody shall change."""
-    client.call('create_study', spec=spec())
-    client.call('add', trials=[trial()], suggest_lock='', worker='')
+    """A database with a trial, which a test must not change."""
+    client.call(schema.CreateStudyRequest(spec=spec()))
+    client.call(schema.AddRequest(trials=[trial()], suggest_lock='', worker=''))
     before = content(database)
     yield
     assert content(database) == before
@@ -97,7 +97,7 @@ def content(database):
 
 
 class Studies:
-    """A coordinator that does what a test says."""
+    """A coordinator whose `delete` calls a function."""
 
     num_leases = 2
 
@@ -106,7 +106,7 @@ class Studies:
 
     def delete(self, id):
         self._delete()
-        return {}
+        return schema.EmptyReply()
 
 
 def serving(delete, **more):

@@ -1,9 +1,9 @@
-"""Messages as anybody may send them."""
+"""Strategies for messages: valid, damaged, and arbitrary."""
 
 import types
 import typing
 
-import msgpack
+import msgspec
 from hypothesis import strategies as st
 
 from paxtune.service import schema
@@ -21,7 +21,7 @@ _notes = st.tuples(
 
 @st.composite
 def trials(draw):
-    """The bytes of trials that parse, and may make no sense."""
+    """Draws serialized trials that parse, and may be invalid."""
     proto = TrialProto(
         id=draw(st.sampled_from(['', '1', '2', '-1', 'x'])),
         name=draw(st.sampled_from(['', 'owners/paxtune/studies/mine/trials/1', 'x'])),
@@ -38,35 +38,45 @@ _specs = st.lists(_notes, max_size=4).map(
         metadata=[{'key': key, 'value': value, 'ns': ':paxtune'} for key, value in notes]
     ).SerializeToString()
 )
-_floats = st.floats(allow_nan=False)
-_scalars = {
+_bytes = st.binary(max_size=30) | trials() | _specs
+_ids = st.integers(1, 3) | st.integers(1, 2**31 - 1)
+_options = st.builds(
+    schema.WorkerOptions,
+    trial_timeout=st.floats(min_value=0.0),
+    max_attempts=st.integers(1, 3) | st.integers(1, 2**63 - 1),
+)
+_values = {
     schema.Name: _names,
-    schema.Request: _names.filter(bool),
-    schema.Id: st.integers(1, 3) | st.integers(1, 2**31 - 1),
+    schema.RequestId: _names.filter(bool),
+    schema.TrialId: _ids,
+    schema.TrialIds: st.lists(_ids, max_size=3),
+    schema.Count: st.integers(0, 3) | st.integers(0, 2**63 - 1),
+    schema.Names: st.lists(_names, max_size=3),
+    schema.Notes: st.dictionaries(_names | st.just('request'), _texts, max_size=3),
+    schema.Serialized: st.lists(_bytes, max_size=3),
+    schema.WorkerOptions: _options,
     str: _texts,
-    int: st.integers(-1, 3) | st.integers(-(2**63), 2**63 - 1),
-    float: _floats,
     bool: st.booleans(),
-    bytes: st.binary(max_size=30) | trials() | _specs,
+    bytes: _bytes,
 }
 
 
-def of_kind(kind):
-    """What fits a field of the wire."""
-    if kind in _scalars:
-        return _scalars[kind]
-    origin, parts = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (types.UnionType, typing.Union):
-        return st.none() | of_kind(parts[0])
-    if origin is list:
-        return st.lists(of_kind(parts[0]), max_size=3)
-    keys = _names | st.sampled_from(['trial_timeout', 'max_attempts', 'request'])
-    return st.dictionaries(keys, of_kind(parts[1]), max_size=3)
+def _values_of(kind):
+    if kind in _values:
+        return _values[kind]
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        return st.none() | _values_of(typing.get_args(kind)[0])
+    return st.floats(min_value=0.0)  # A time.
 
 
-def fields_of(kinds):
-    """What fits a method."""
-    return st.fixed_dictionaries({name: of_kind(kind) for name, kind in kinds.items()})
+def messages(kind, **given):
+    """Builds valid messages."""
+    fields = {
+        field.name: _values_of(field.type)
+        for field in msgspec.structs.fields(kind)
+        if field.name not in given
+    }
+    return st.builds(kind, **fields, **{name: st.just(value) for name, value in given.items()})
 
 
 _anything = st.recursive(
@@ -76,7 +86,7 @@ _anything = st.recursive(
     | st.floats()
     | st.binary(max_size=20)
     | st.text(st.characters(codec='utf-8'), max_size=20)
-    | st.builds(msgpack.ExtType, st.integers(0, 127), st.binary(max_size=5)),
+    | st.builds(msgspec.msgpack.Ext, st.integers(0, 127), st.binary(max_size=5)),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_texts, inner, max_size=4),
     max_leaves=10,
 )
@@ -84,20 +94,18 @@ _anything = st.recursive(
 
 @st.composite
 def damaged(draw, method):
-    """A request in which one thing is not as it should be, or perhaps it is."""
-    kinds = schema.METHODS[method].request
-    fields = {'study': 'mine', **draw(fields_of(kinds))}
+    """Draws requests with a field or a byte replaced."""
+    request = draw(messages(schema.METHODS[method].request, study='mine'))
+    fields = msgspec.structs.asdict(request)
     name = draw(st.sampled_from(sorted(fields)) | _texts)
     fields[name] = draw(_anything)
-    data = bytearray(msgpack.packb(fields))
+    data = bytearray(msgspec.msgpack.encode(fields))
     if draw(st.booleans()):
         data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
     return bytes(data)
 
 
 def requests(method):
-    """Bytes for a method: any at all, any that msgpack writes, nearly right ones, right ones."""
-    right = fields_of(schema.METHODS[method].request).map(
-        lambda fields: msgpack.packb({'study': 'mine', **fields})
-    )
-    return st.binary(max_size=60) | _anything.map(msgpack.packb) | damaged(method) | right
+    """Builds bytes for a method: arbitrary, any MessagePack, damaged and valid requests."""
+    valid = messages(schema.METHODS[method].request, study='mine').map(schema.encode)
+    return st.binary(max_size=60) | _anything.map(msgspec.msgpack.encode) | damaged(method) | valid

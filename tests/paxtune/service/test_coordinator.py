@@ -1,4 +1,4 @@
-"""Leases, attempts, turns and fencing: workers of one study, over a real server."""
+"""Leases, attempts, the suggest lock and fencing: workers of one study, over a real server."""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from paxtune.service import schema
 from paxtune.service.client import Client
 from paxtune.service.coordinator import StudyCoordinator, digest
 from paxtune.service.remote_store import RemoteStore
-from paxtune.service.schema import RequestRejectedError
+from paxtune.service.schema import RequestRejectedError, WorkerOptions
 from paxtune.service.server import Server
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
@@ -100,14 +101,14 @@ def test_all_workers_together_do_what_the_study_wants(service: Service) -> None:
     assert len({str(each) for each in decisions(studies[0])}) == 5
 
 
-def test_who_is_silent_has_lost_its_trial(service: Service) -> None:
+def test_a_worker_without_heartbeat_loses_its_trial(service: Service) -> None:
     lost, other = service.study('a'), service.study('b')
     zombie = ask(lost)
     zombie.report(10, {'loss': 1.0, 'accuracy': 0.5})
     service.now = 9.0
     assert heartbeat(lost) is None
     service.now = 18.0
-    assert other.trial(1).holder == 'a'  # It was heard of nine seconds ago.
+    assert other.trial(1).holder == 'a'  # Its last heartbeat was nine seconds ago.
     service.now = 19.0
     trial = ask(other)
     assert (trial.id, trial.attempt, trial.resumed) == (1, 2, True)
@@ -128,13 +129,13 @@ def test_who_is_silent_has_lost_its_trial(service: Service) -> None:
         zombie.note(seconds='9')
     events = [event['event'] for event in other.trial(1).history]
     assert events == ['claimed', 'lost', 'claimed', 'ended']
-    assert service.coordinator.revoked(['a', 'b']) == {'workers': ['a']}
+    assert service.coordinator.revoked(['a', 'b']).workers == ['a']
 
 
-def test_who_makes_no_step_stands_still_and_that_counts(service: Service) -> None:
+def test_a_worker_without_progress_loses_its_trial_and_that_counts(service: Service) -> None:
     study = service.study('a', max_attempts=2)
     assert isinstance(study.store, RemoteStore)
-    study.store.terms = {'trial_timeout': 25.0, 'max_attempts': 2.0}
+    study.store.options = WorkerOptions(trial_timeout=25.0, max_attempts=2)
     ask(study)
     for progress in (1, 2, 3, 4):
         service.now += 8
@@ -147,7 +148,7 @@ def test_who_makes_no_step_stands_still_and_that_counts(service: Service) -> Non
     assert (study.trial(1).state, study.trial(1).attempt) == ('ACTIVE', 2)
     other = service.study('b')
     assert isinstance(other.store, RemoteStore)
-    other.store.terms = study.store.terms
+    other.store.options = study.store.options
     assert ask(other).id == 1
     for _ in range(4):
         service.now += 8
@@ -208,10 +209,10 @@ def test_a_trial_that_was_given_back_is_there_for_all(service: Service) -> None:
     assert [event['event'] for event in trial.history] == ['claimed', 'released', 'claimed']
 
 
-def test_what_is_sent_again_is_done_once(service: Service) -> None:
+def test_a_repeated_request_is_executed_once(service: Service) -> None:
     study = service.study('a')
     trial = ask(study)
-    stored = service.coordinator.changes('', 0)['trials'][0]
+    stored = service.coordinator.changes('', 0).trials[0]
     new = TrialProto.FromString(stored)
     write_notes(new, {'user:x': 'y'})
     call: dict[str, Any] = {
@@ -220,30 +221,30 @@ def test_what_is_sent_again_is_done_once(service: Service) -> None:
         'trial': new.SerializeToString(),
         'worker': 'a',
         'attempt': 1,
-        'request': 'r1',
+        'request_id': 'r1',
     }
     first = service.coordinator.update(**call)
-    assert first['done']
+    assert first.done
     for _ in range(2):
         assert service.coordinator.update(**call) == first
         service.restart()
-    assert not service.coordinator.update(**(call | {'request': 'r2'}))['done']
+    assert not service.coordinator.update(**(call | {'request_id': 'r2'})).done
     trial.report(10, {'loss': 1.0, 'accuracy': 0.5})
     added = TrialProto(state=TrialProto.State.REQUESTED, parameters=new.parameters)
     add: dict[str, Any] = {
         'trials': [added.SerializeToString()],
         'suggest_lock': '',
         'worker': 'a',
-        'request': 'r3',
+        'request_id': 'r3',
     }
-    first = service.coordinator.add(**add)
+    added_once = service.coordinator.add(**add)
     for _ in range(2):
-        assert service.coordinator.add(**add) == first
+        assert service.coordinator.add(**add) == added_once
         service.restart()
     assert len(study.trials) == 2
 
 
-def test_two_who_change_the_same_do_not_undo_each_other(service: Service) -> None:
+def test_concurrent_changes_of_one_trial_are_all_kept(service: Service) -> None:
     first, second = service.study('a'), service.study('')
     added = first.add({})
     read = second.trial(added.id)
@@ -252,23 +253,23 @@ def test_two_who_change_the_same_do_not_undo_each_other(service: Service) -> Non
     assert first.trial(added.id).metadata == {'x': '1', 'y': '2'}
 
 
-def test_decisions_and_attempts_are_not_the_clients(service: Service) -> None:
+def test_a_client_cannot_change_decisions_or_attempts(service: Service) -> None:
     study = service.study('a')
     ask(study)
-    stored = service.coordinator.changes('', 0)['trials'][0]
+    stored = service.coordinator.changes('', 0).trials[0]
     call: dict[str, Any] = {'id': 1, 'expected': digest(stored), 'worker': 'a', 'attempt': 1}
     changed = TrialProto.FromString(stored)
     del changed.parameters[:]
     with pytest.raises(RequestRejectedError, match='decisions cannot be changed'):
-        service.coordinator.update(**call, trial=changed.SerializeToString(), request='r1')
+        service.coordinator.update(**call, trial=changed.SerializeToString(), request_id='r1')
     changed = TrialProto.FromString(stored)
     write_notes(changed, {'holder': 'b', 'attempt': '7', 'faults': '9'})
-    service.coordinator.update(**call, trial=changed.SerializeToString(), request='r2')
+    service.coordinator.update(**call, trial=changed.SerializeToString(), request_id='r2')
     trial = service.study('').trial(1)
     assert (trial.holder, trial.attempt) == ('a', 1)
     with pytest.raises(RequestRejectedError, match='only a suggested trial'):
         content = [TrialProto(state=TrialProto.State.ACTIVE).SerializeToString()]
-        service.coordinator.add(trials=content, suggest_lock='', worker='a', request='r3')
+        service.coordinator.add(trials=content, suggest_lock='', worker='a', request_id='r3')
 
 
 def test_a_service_that_starts_again_finds_workers_where_they_were(service: Service) -> None:
@@ -303,25 +304,24 @@ def test_a_loss_that_does_not_count_ends_no_trial_that_had_a_fault(
     ask(first).lose(Loss('it crashed', counts=True))
     assert ask(first).attempt == 2
     service.restart(workers_may_live)
-    service.now += 20  # Longer than its lease, before its worker has told its terms again.
+    service.now += 20  # Longer than its lease, before its worker has sent its options again.
     trial = ask(service.study('b', max_attempts=2))
     assert (trial.id, trial.state, trial.attempt) == (1, 'ACTIVE', 2 + workers_may_live)
 
 
-def test_the_turn_to_suggest_is_one_workers_at_a_time(service: Service) -> None:
+def test_one_worker_has_the_suggest_lock_at_a_time(service: Service) -> None:
     a, b = service.store('a'), service.store('b')
     service.study('c')
-    suggest_lock = service.coordinator.acquire_suggest_lock('a')['suggest_lock']
+    suggest_lock = service.coordinator.acquire_suggest_lock('a').suggest_lock
     assert suggest_lock
-    assert service.coordinator.acquire_suggest_lock('b')['suggest_lock'] == ''
-    again = service.coordinator.acquire_suggest_lock('a')[
-        'suggest_lock'
-    ]  # It asks again, having got no answer.
+    assert service.coordinator.acquire_suggest_lock('b').suggest_lock == ''
+    # It calls again, as the reply was lost.
+    again = service.coordinator.acquire_suggest_lock('a').suggest_lock
     assert again
     service.now += 1000  # It is gone.
-    assert service.coordinator.acquire_suggest_lock('b')['suggest_lock']
+    assert service.coordinator.acquire_suggest_lock('b').suggest_lock
     with pytest.raises(RequestRejectedError, match='another worker has the suggest lock'):
-        service.coordinator.add(trials=[], suggest_lock=again, worker='a', request='r')
+        service.coordinator.add(trials=[], suggest_lock=again, worker='a', request_id='r')
     a.close()
     b.close()
 
@@ -350,7 +350,7 @@ def test_a_suggestion_that_was_overtaken_is_made_again(
     assert calls == [1, 2, 3]
 
 
-def test_what_others_write_into_the_file_is_seen(service: Service, tmp_path: Path) -> None:
+def test_changes_of_other_processes_are_visible(service: Service, tmp_path: Path) -> None:
     study = service.study('a')
     trial = ask(study)
     with contextlib.closing(LocalStore(Database(tmp_path / 'studies.db'), 'toys')) as outside:
@@ -375,9 +375,9 @@ def test_a_long_study_comes_in_pages(service: Service, monkeypatch: pytest.Monke
     assert isinstance(store, RemoteStore)
     original = store._client.call
 
-    def counted(name: str, **fields: Any) -> dict[str, Any]:
-        calls.append(name)
-        return original(name, **fields)
+    def counted(request: schema.Request[schema.Reply]) -> schema.Reply:
+        calls.append(schema.NAMES[type(request)])
+        return original(request)
 
     monkeypatch.setattr(store._client, 'call', counted)
     store._generation = ''

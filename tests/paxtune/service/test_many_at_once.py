@@ -1,4 +1,4 @@
-"""What keeps a service fast that many workers use at the same time."""
+"""A service stays fast when many workers use it at the same time."""
 
 import contextlib
 import functools
@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from paxtune.service import schema
 from paxtune.service.client import Client
 from paxtune.storage.database import DatabaseUnavailableError
 from paxtune.storage.vizier_store import TrialProto
@@ -50,7 +50,7 @@ def reports(trials: Sequence[Trial]) -> list[Callable[[], object]]:
     return [functools.partial(trial.report, 10, METRICS) for trial in trials]
 
 
-def test_what_comes_at_once_is_one_transaction(
+def test_simultaneous_updates_are_one_transaction(
     service: Service, trials: list[Trial], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, written = service.coordinator._store, []
@@ -90,7 +90,7 @@ def test_two_updates_of_one_trial_are_both_done(service: Service, trials: list[T
     assert service.study('').trial(1).metadata == {'x': '1', 'y': '2'}
 
 
-def test_all_learn_that_the_database_is_away(
+def test_all_updates_are_repeated_after_a_database_failure(
     service: Service, trials: list[Trial], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[int] = []
@@ -109,20 +109,22 @@ def test_all_learn_that_the_database_is_away(
     assert [len(trial.measurements) for trial in service.study('').trials] == [1] * 4
 
 
-def test_who_waits_for_the_turn_gets_it_when_it_ends(service: Service) -> None:
+def test_a_waiting_worker_gets_the_suggest_lock_when_it_is_released(service: Service) -> None:
     service.study('c')
-    suggest_lock = service.coordinator.acquire_suggest_lock('a')['suggest_lock']
+    suggest_lock = service.coordinator.acquire_suggest_lock('a').suggest_lock
     ender = threading.Timer(0.02, service.coordinator.release_suggest_lock, [suggest_lock])
     ender.start()
-    assert service.coordinator.acquire_suggest_lock('b')['suggest_lock']
+    assert service.coordinator.acquire_suggest_lock('b').suggest_lock
     ender.join()
 
 
-def test_only_a_few_wait_for_the_turn(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_few_wait_for_the_suggest_lock(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr('paxtune.service.coordinator._MAX_WAITING', 0)
     service.study('c')
-    assert service.coordinator.acquire_suggest_lock('a')['suggest_lock']
-    assert service.coordinator.acquire_suggest_lock('b')['wait'] > 0
+    assert service.coordinator.acquire_suggest_lock('a').suggest_lock
+    assert service.coordinator.acquire_suggest_lock('b').suggest_lock == ''
 
 
 def test_a_trial_costs_few_calls(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,9 +132,9 @@ def test_a_trial_costs_few_calls(service: Service, monkeypatch: pytest.MonkeyPat
     called: list[str] = []
     original = Client.call
 
-    def counted(client: Client, method: str, /, **fields: Any) -> dict[str, Any]:
-        called.append(method)
-        return original(client, method, **fields)
+    def counted(client: Client, request: schema.Request[schema.Reply]) -> schema.Reply:
+        called.append(schema.NAMES[type(request)])
+        return original(client, request)
 
     monkeypatch.setattr(Client, 'call', counted)
     trial = ask(study)
@@ -143,12 +145,10 @@ def test_a_trial_costs_few_calls(service: Service, monkeypatch: pytest.MonkeyPat
     assert called == ['update', 'update']
 
 
-def test_what_has_changed_comes_in_the_order_of_the_changes(
-    service: Service, trials: list[Trial]
-) -> None:
+def test_changes_come_in_order(service: Service, trials: list[Trial]) -> None:
     coordinator = service.coordinator
     known = coordinator.changes('', 0)
     for trial in (trials[2], trials[0], trials[2]):
         trial.record('seen')
-    changed = coordinator.changes(known['generation'], known['revision'])
-    assert [TrialProto.FromString(content).id for content in changed['trials']] == ['1', '3']
+    changed = coordinator.changes(known.generation, known.revision)
+    assert [TrialProto.FromString(content).id for content in changed.trials] == ['1', '3']

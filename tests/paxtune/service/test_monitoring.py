@@ -47,15 +47,15 @@ def test_health_follows_the_database():
     with serving(check, is_ready=check) as server:
         assert health(server) == 'SERVING'
         away.set()
-        away_too = pytest.raises(ServiceUnavailableError, match='database is out of reach')
+        away_too = pytest.raises(ServiceUnavailableError, match='database is unavailable')
         with client_of(server, patience=0.0) as client, away_too:
-            client.call('delete', id=1)
+            client.call(schema.DeleteRequest(id=1))
         assert health(server) == 'not'
         away.clear()
         until(lambda: health(server) == 'SERVING')
 
 
-def test_metrics_tell_what_was_answered():
+def test_metrics_count_calls():
     def fail():
         raise schema.RequestRejectedError('fenced', 'no')
 
@@ -67,7 +67,7 @@ def test_metrics_tell_what_was_answered():
                 client_of(server, study) as client,
                 contextlib.suppress(schema.RequestRejectedError),
             ):
-                client.call('delete', id=1)
+                client.call(schema.DeleteRequest(id=1))
     with monitoring.serve(metrics, '127.0.0.1', 0) as port:
         text = page(port)
     assert 'paxtune_requests_total{code="FAILED_PRECONDITION",method="delete"} 1.0' in text
@@ -76,7 +76,7 @@ def test_metrics_tell_what_was_answered():
     assert 'paxtune_leases{study="mine"} 2.0' in text
 
 
-def test_metrics_want_the_token_too():
+def test_metrics_need_the_token_too():
     with monitoring.serve(monitoring.Metrics(), '127.0.0.1', 0, TOKEN) as port:
         for token in (None, 'another-token-than-that'):
             with pytest.raises(urllib.error.HTTPError, match='401') as refusal:

@@ -14,6 +14,7 @@ import pytest
 import trustme
 
 from paxtune import serve
+from paxtune.service import schema
 from paxtune.service.client import Client
 from tests.paxtune.service.conftest import TOKEN, spec, trial
 from tests.processes import ROOT
@@ -74,13 +75,13 @@ def test_a_study_is_there_again_when_the_service_is(tmp_path):
         )
         with Client(endpoint, 'mine') as client:
             client.connect()
-            client.call('create_study', spec=spec())
-            client.call('add', trials=[trial()], suggest_lock='', worker='')
+            client.call(schema.CreateStudyRequest(spec=spec()))
+            client.call(schema.AddRequest(trials=[trial()], suggest_lock='', worker=''))
             code, messages = ended(process)
             assert code == 0, messages
             port = endpoint.rpartition(':')[2]
             with served(database, f'--port={port}') as (process, _, _):
-                assert len(client.call('changes', generation='', since=0)['trials']) == 1
+                assert len(client.call(schema.ChangesRequest(generation='', since=0)).trials) == 1
                 assert database.partition('=')[2] in refused(database, '--port=0')
                 assert 'Address already in use' in refused(
                     f'--database={tmp_path}/other.db', f'--port={port}'
@@ -88,11 +89,11 @@ def test_a_study_is_there_again_when_the_service_is(tmp_path):
                 process.send_signal(signal.SIGKILL)
                 process.wait()
                 with served(database, f'--port={port}'):
-                    assert client.call('study', known='')['spec'] == spec()
+                    assert client.call(schema.StudyRequest(known='')).spec == spec()
 
 
 @pytest.mark.slow
-def test_off_this_machine(tmp_path):
+def test_access_from_other_machines(tmp_path):
     ca = trustme.CA()
     ca.cert_pem.write_to_path(tmp_path / 'ca.pem')
     issued = ca.issue_cert('127.0.0.1')
@@ -103,10 +104,10 @@ def test_off_this_machine(tmp_path):
         assert '(TLS, with a token)' in line
         endpoint = address.replace('0.0.0.0', '127.0.0.1')
         with Client(endpoint, 'mine', TOKEN, ca_cert=tmp_path / 'ca.pem') as client:
-            assert client.call('study', known='')['spec'] is None
+            assert client.call(schema.StudyRequest(known='')).spec is None
         refusal = pytest.raises(UserError, match='--token_file')
         with Client(endpoint, 'mine', ca_cert=tmp_path / 'ca.pem') as client, refusal:
-            client.call('study', known='')
+            client.call(schema.StudyRequest(known=''))
         code, messages = ended(process)
     assert code == 0
     assert 'UNAUTHENTICATED: no token' in messages
@@ -147,7 +148,7 @@ def test_it_starts_fast_and_without_what_trains(tmp_path):
         (['--host=192.0.2.1', '--insecure'], r'--port=0: 192\.0\.2\.1:0 is unavailable: '),
     ],
 )
-def test_what_makes_no_sense_is_refused(flags, message, tmp_path, monkeypatch):
+def test_invalid_flags_are_rejected(flags, message, tmp_path, monkeypatch):
     monkeypatch.delenv('PAXTUNE_TOKEN', raising=False)
     (tmp_path / 'token').write_text(TOKEN)
     flags = [flag.replace('TOKEN', str(tmp_path / 'token')) for flag in flags]
@@ -156,7 +157,7 @@ def test_what_makes_no_sense_is_refused(flags, message, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('where', ['/proc/none/studies.db', '{}/file/studies.db', '{}/file'])
-def test_a_database_that_is_none(where, tmp_path):
+def test_invalid_databases(where, tmp_path):
     (tmp_path / 'file').write_text('nothing that a database would hold')
     where = where.format(tmp_path)
     with pytest.raises(UserError, match=str(Path(where))):

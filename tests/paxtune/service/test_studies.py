@@ -93,7 +93,7 @@ def test_trials_are_added_while_workers_work(worker: Study, told: Callable[..., 
     assert (fourth.retry_of, fourth.decisions) == (1, worker.trial(1).decisions)
 
 
-def test_what_it_exports_can_be_imported(
+def test_an_exported_study_can_be_imported(
     worker: Study, told: Callable[..., str], tmp_path: Path
 ) -> None:
     worker.trial(2).complete()
@@ -127,7 +127,7 @@ def test_trials_are_stopped_and_the_study_pauses(worker: Study, told: Callable[.
         ('add', ['rat=1'], 'rat is no decision of this experiment'),
     ],
 )
-def test_what_cannot_be_done_is_refused(
+def test_impossible_commands_are_rejected(
     worker: Study, told: Callable[..., str], name: str, argv: list[str], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
@@ -149,7 +149,7 @@ def test_without_its_token_nothing_is_shown(
         told('show')
 
 
-def test_a_service_that_fails_is_told_of_by_name(
+def test_the_error_of_a_failing_service_names_it(
     worker: Study, told: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: StudyCoordinator, **_: Any) -> None:

@@ -1,4 +1,4 @@
-"""TLS: who is trusted, and what is said where somebody is not."""
+"""TLS: trusted and untrusted certificates, and the messages."""
 
 import socket
 import ssl
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from paxtune.service import auth, monitoring
+from paxtune.service import auth, monitoring, schema
 from paxtune.service.registry import StudyRegistry
 from paxtune.service.server import Server
 from tests.paxtune.service.conftest import client_of
@@ -17,7 +17,7 @@ from trainer.symbolic.errors import UserError
 
 class Studies:
     def delete(self, id):
-        return {}
+        return schema.EmptyReply()
 
 
 @pytest.fixture(scope='module')
@@ -39,22 +39,22 @@ def serving(files, name):
     return Server(StudyRegistry(lambda study: Studies()), tls=tls)
 
 
-def test_the_right_authority_is_trusted(files):
+def test_a_trusted_authority(files):
     with serving(files, 'here') as server, client_of(server, ca_cert=files / 'ca.pem') as client:
         client.connect()
-        assert client.call('delete', id=1) == {}
+        assert client.call(schema.DeleteRequest(id=1)) == schema.EmptyReply()
 
 
 @pytest.mark.parametrize(
     ('name', 'options', 'message'),
     [
-        ('here', {'ca_cert': 'stranger.pem'}, 'not to be trusted.*--tls_ca'),
-        ('here', {'tls': True}, 'not to be trusted.*--tls_ca'),
-        ('elsewhere', {'ca_cert': 'ca.pem'}, 'not for this host'),
-        (None, {'ca_cert': 'ca.pem'}, 'does not speak TLS'),
+        ('here', {'ca_cert': 'stranger.pem'}, 'not trusted.*--tls_ca'),
+        ('here', {'tls': True}, 'not trusted.*--tls_ca'),
+        ('elsewhere', {'ca_cert': 'ca.pem'}, 'for another host'),
+        (None, {'ca_cert': 'ca.pem'}, 'does not use TLS'),
     ],
 )
-def test_others_are_not(files, name, options, message):
+def test_untrusted_certificates_are_rejected(files, name, options, message):
     if 'ca_cert' in options:
         options = {'ca_cert': files / options['ca_cert']}
     with (
@@ -62,7 +62,7 @@ def test_others_are_not(files, name, options, message):
         client_of(server, **options) as client,
         pytest.raises(UserError, match=message),
     ):
-        client.call('delete', id=1)
+        client.call(schema.DeleteRequest(id=1))
 
 
 def test_metrics_use_tls_and_silent_or_plain_clients_do_no_harm(files, capfd):
@@ -91,19 +91,19 @@ def test_metrics_use_tls_and_silent_or_plain_clients_do_no_harm(files, capfd):
         ('here.key', 'here.pem', 'a certificate and its key'),
     ],
 )
-def test_files_that_are_no_certificate(files, cert, key, message):
+def test_invalid_certificates(files, cert, key, message):
     with pytest.raises(UserError, match=message):
         Server(StudyRegistry(lambda study: Studies()), tls=(files / cert, files / key)).start()
 
 
 @pytest.mark.parametrize(('name', 'message'), [('none', 'No such file'), ('here.key', 'PEM')])
-def test_files_that_are_no_authority(files, name, message):
+def test_invalid_authorities(files, name, message):
     with pytest.raises(UserError, match=f'--tls_ca=.*{message}'):
         auth.authority(files / name)
 
 
 @pytest.mark.parametrize('text', ['', 'short', 'with spaces in between of it', 'x' * 20 + '\n\ny'])
-def test_texts_that_are_no_token(text, tmp_path, monkeypatch):
+def test_invalid_tokens(text, tmp_path, monkeypatch):
     (tmp_path / 'token').write_text(text)
     with pytest.raises(UserError, match=r'--token_file=.*at least 16'):
         auth.token(tmp_path / 'token')

@@ -1,4 +1,4 @@
-"""What is not meant for the service is refused, logged, and changes nothing."""
+"""Invalid and unauthenticated calls are rejected and logged, and change nothing."""
 
 import contextlib
 import socket
@@ -13,11 +13,11 @@ from tests.paxtune.service.conftest import TOKEN, client_of, serving, until
 from trainer.symbolic.errors import UserError
 
 StatusCode = grpc.StatusCode
-DELETE = schema.encode_request('delete', 'mine', {'id': 1})
+DELETE = schema.encode(schema.DeleteRequest(study='mine', id=1))
 
 
 @pytest.mark.parametrize('token', [None, '', 'a-token-of-the-test', TOKEN + 'x'])
-def test_without_the_token_nothing_is_done(token, raw, kept, caplog):
+def test_calls_without_the_token_are_rejected(token, raw, kept, caplog):
     for data in (DELETE, b'\xc1'):
         code, details = raw('delete', data, token=token)
         assert code is StatusCode.UNAUTHENTICATED
@@ -28,50 +28,50 @@ def test_without_the_token_nothing_is_done(token, raw, kept, caplog):
 
 
 @pytest.mark.parametrize('token', [None, 'another-token-than-that'])
-def test_a_person_reads_which_flag_gives_the_token(token, server, kept):
+def test_the_message_names_the_flag_of_the_token(token, server, kept):
     with client_of(server, token=token) as client:
         client.connect()
         with pytest.raises(UserError, match=r'--token_file .*PAXTUNE_TOKEN'):
-            client.call('delete', id=1)
+            client.call(schema.DeleteRequest(id=1))
 
 
 @pytest.mark.parametrize(
-    'data', [b'', b'\xc1' * 100, schema.encode_request('study', 'mine', {'known': ''})]
+    'data', [b'', b'\xc1' * 100, schema.encode(schema.StudyRequest(study='mine', known=''))]
 )
-def test_bytes_that_are_no_such_message(data, raw, kept, caplog):
+def test_malformed_messages(data, raw, kept, caplog):
     assert raw('delete', data)[0] is StatusCode.INVALID_ARGUMENT
     assert "'delete' of ipv4:127.0.0.1" in caplog.text
 
 
-def test_bytes_that_are_no_trial(client, kept):
+def test_malformed_trials(client, kept):
     with pytest.raises(schema.RequestRejectedError) as refusal:
-        client.call('add', trials=[b'\xff'], suggest_lock='', worker='')
+        client.call(schema.AddRequest(trials=[b'\xff'], suggest_lock='', worker=''))
     assert refusal.value.code == 'invalid'
 
 
 @pytest.mark.parametrize('study', ['../other', 'a/b', '', 'a\x00'])
-def test_names_that_are_none(study, raw, kept):
+def test_invalid_study_names(study, raw, kept):
     with pytest.raises(schema.MalformedError, match='study: expected'):
         Client('127.0.0.1:1', study)
     data = DELETE.replace(b'\xa4mine', bytes([0xA0 + len(study)]) + study.encode())
     assert raw('delete', data)[0] is StatusCode.INVALID_ARGUMENT
 
 
-def test_a_message_that_is_too_long(client, raw, kept, caplog):
+def test_a_message_over_the_size_limit(client, raw, kept, caplog):
     assert raw('create_study', b'x' * 100_001)[0] is StatusCode.RESOURCE_EXHAUSTED
     with pytest.raises(schema.RequestRejectedError, match='larger than max') as refusal:
-        client.call('create_study', spec=b'x' * 100_001)
+        client.call(schema.CreateStudyRequest(spec=b'x' * 100_001))
     assert refusal.value.code == 'invalid'
     until(lambda: "'create_study' of ipv4:127.0.0.1" in caplog.text)
 
 
 @pytest.mark.parametrize('path', ['/paxtune.v1.Studies/__init__', '/other.Service/delete'])
-def test_a_method_that_there_is_not(path, raw, kept, caplog):
+def test_unknown_methods(path, raw, kept, caplog):
     assert raw(path, DELETE)[0] is StatusCode.UNIMPLEMENTED
     assert path in caplog.text
 
 
-def test_two_messages_where_one_is_expected(server, kept):
+def test_a_second_message_is_rejected(server, kept):
     with grpc.insecure_channel(f'127.0.0.1:{server.port}') as channel:
         send = channel.stream_unary(schema.path('delete')).future
         answer = send(iter([DELETE, DELETE]), metadata=[('authorization', f'Bearer {TOKEN}')])
@@ -87,7 +87,7 @@ def test_two_messages_where_one_is_expected(server, kept):
         b'\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03',
     ],
 )
-def test_bytes_that_are_no_call(data, server, client, kept):
+def test_bytes_that_are_no_grpc_call(data, server, client, kept):
     address = ('127.0.0.1', server.port)
     with socket.create_connection(address, 20) as connection, contextlib.suppress(OSError):
         connection.sendall(data)
@@ -95,7 +95,7 @@ def test_bytes_that_are_no_call(data, server, client, kept):
         while connection.recv(10_000):
             pass
     # Others are served.
-    assert len(client.call('changes', generation='', since=0)['trials']) == 1
+    assert len(client.call(schema.ChangesRequest(generation='', since=0)).trials) == 1
 
 
 @pytest.mark.slow
@@ -106,16 +106,16 @@ def test_the_log_does_not_grow_with_what_is_sent(raw, kept, caplog):
     assert 20 <= len(lines) <= 40
     time.sleep(1.1)
     raw('delete', DELETE, token=None)
-    assert 'like this were left out' in caplog.messages[-1]
+    assert 'like this were suppressed' in caplog.messages[-1]
 
 
-def test_what_fails_inside_is_told_to_the_log_alone(caplog):
+def test_internal_errors_are_only_logged(caplog):
     def fail():
         raise ZeroDivisionError('a secret')
 
     failed = pytest.raises(ServiceFailedError, match='ZeroDivisionError')
     with serving(fail) as server, client_of(server) as client, failed as caught:
-        client.call('delete', id=1)
+        client.call(schema.DeleteRequest(id=1))
     assert 'secret' not in str(caught.value)
     assert 'secret' in caplog.text and 'Traceback' in caplog.text
 
