@@ -214,7 +214,7 @@ def _trace(experiment: 'Experiment', element_spec: Any, step: str) -> None:
     import jax
     import jax.numpy as jnp
 
-    from trainer.layers.base import Run
+    from trainer.layers.base import ForwardContext
     from trainer.program.step_functions import abstract_random_key, abstract_values, decode, forward
     from trainer.symbolic.component import bind
 
@@ -223,10 +223,12 @@ def _trace(experiment: 'Experiment', element_spec: Any, step: str) -> None:
 
     def traced(state: Any, batch: Any, key: Any, values: Any) -> Any:
         bound = bind(task, values)
-        run = Run(training=step == 'train', dtype=jnp.dtype(task.fprop_dtype))
+        context = ForwardContext(training=step == 'train', dtype=jnp.dtype(task.fprop_dtype))
         if step == 'decode':
-            return decode(bound, state.variables, batch, key, run)
-        return forward(bound, state.variables, batch, {'dropout': key} if run.training else {}, run)
+            return decode(bound, state.variables, batch, key, context)
+        return forward(
+            bound, state.variables, batch, {'dropout': key} if context.training else {}, context
+        )
 
     batch = {name: jax.ShapeDtypeStruct(s.shape, s.dtype) for name, s in element_spec.items()}
     jax.eval_shape(traced, state, batch, abstract_random_key(), abstract_values(task))

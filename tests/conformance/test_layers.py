@@ -13,7 +13,7 @@ from tests.conformance.layer_examples import EXAMPLES, Example
 from tests.search_spaces.golden import all_components
 from trainer import mesh as mesh_lib
 from trainer.layers import Layer, SharedWithPrevious, per_layer, stacked
-from trainer.layers.base import NON_TRAINABLE, PARAMS, ParameterBox, Run, running
+from trainer.layers.base import NON_TRAINABLE, PARAMS, ForwardContext, ParameterBox, forward_context
 from trainer.mesh import Mesh
 
 # Models of layers that stand here by themselves, too.
@@ -87,7 +87,7 @@ def passes(name: str) -> Passes:
 
     def run(variables: Any, arrays: Any, training: bool = False, dtype: Any = jnp.float32) -> Any:
         rngs = {'dropout': jax.random.key(1)} if training else {}
-        with running(Run(training=training, dtype=dtype)):
+        with forward_context(ForwardContext(training=training, dtype=dtype)):
             mutable = [NON_TRAINABLE] if training else []
             return module.apply(variables, *arrays, *positional, rngs=rngs, mutable=mutable)
 

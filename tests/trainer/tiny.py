@@ -59,7 +59,7 @@ class CountingInput(Input):
         return {'batch': self._batch, 'fingerprint': self.fingerprint()}
 
     def set_position(self, position: dict[str, Any]) -> None:
-        self.refuse_other_data(position)
+        self.validate_position(position)
         self._batch = position['batch']
 
 

@@ -193,7 +193,7 @@ class Input(Component):
     def close(self) -> None:
         """Ends threads and processes that read ahead. To read on starts them anew."""
 
-    def refuse_other_data(self, position: dict[str, Any]) -> None:
+    def validate_position(self, position: dict[str, Any]) -> None:
         """Raises UserError unless the position was taken in the data that is there now."""
         then, now = position['fingerprint'], self.fingerprint()
         if then != now:

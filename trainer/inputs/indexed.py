@@ -70,7 +70,7 @@ class IndexedInput(Input):
         }
 
     def set_position(self, position: dict[str, Any]) -> None:
-        self.refuse_other_data(position)
+        self.validate_position(position)
         self._go_to(int(position['batch']), int(position['examples']))
 
     def drawn(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

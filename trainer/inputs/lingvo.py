@@ -114,7 +114,7 @@ class LingvoInputAdaptor(Input):
         return {'batch': self._read, 'fingerprint': self.fingerprint()}
 
     def set_position(self, position: dict[str, Any]) -> None:
-        self.refuse_other_data(position)
+        self.validate_position(position)
         self._begin()
         for _ in range(int(position['batch'])):
             self._made()

@@ -149,7 +149,7 @@ class MixtureInput(Input):
         }
 
     def set_position(self, position: dict[str, Any]) -> None:
-        self.refuse_other_data(position)
+        self.validate_position(position)
         for name, source in self._by_name().items():
             source.set_position(position['inputs'][name])
         self._go_to(int(position['examples']))

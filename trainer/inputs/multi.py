@@ -108,7 +108,7 @@ class MultiInput(Input):
         return {'inputs': inputs, 'fingerprint': self.fingerprint()}
 
     def set_position(self, position: dict[str, Any]) -> None:
-        self.refuse_other_data(position)
+        self.validate_position(position)
         for name, data in self.sources().items():
             data.set_position(position['inputs'][name])
 

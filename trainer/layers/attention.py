@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from trainer.layers.depthwise import DepthwiseConv1D
 from trainer.layers.heads import MultiHead
-from trainer.layers.kv_cache import with_earlier
+from trainer.layers.kv_cache import update_cache
 from trainer.layers.local import attend_in_blocks, in_blocks_of, within_window
 from trainer.layers.masks import causal_but_for_prefix, same_segment
 from trainer.layers.positions import Positions
@@ -120,8 +120,8 @@ class Attention(MultiHead):
         if self.mask != 'causal':
             raise UserError(f'{self.sym_path}: only causal attention can decode, token by token')
         axes = ('batch', 'length', 'heads', 'kv')
-        k_BSKH = with_earlier(self, 'keys', k_BTKH, positions.index_BT, axes)
-        v_BSKH = with_earlier(self, 'values', v_BTKH, positions.index_BT, axes)
+        k_BSKH = update_cache(self, 'keys', k_BTKH, positions.index_BT, axes)
+        v_BSKH = update_cache(self, 'values', v_BTKH, positions.index_BT, axes)
         at_S = jnp.arange(k_BSKH.shape[1])
         if self.window is None:
             visible_BTS = at_S <= positions.index_BT[:, :, None]

@@ -41,7 +41,7 @@ CACHE = 'cache'
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class ForwardContext:
     """What holds for every layer of one forward pass.
 
     Attributes:
@@ -61,17 +61,20 @@ class Run:
     cache_length: int | None = None
 
 
-_run: contextvars.ContextVar[Run] = contextvars.ContextVar('run', default=Run())  # noqa: B039
+_DEFAULT = ForwardContext()
+_context: contextvars.ContextVar[ForwardContext] = contextvars.ContextVar(
+    'context', default=_DEFAULT
+)
 
 
 @contextlib.contextmanager
-def running(run: Run) -> Iterator[None]:
+def forward_context(context: ForwardContext) -> Iterator[None]:
     """Sets what holds for the layers that are run inside the `with` block."""
-    token = _run.set(run)
+    token = _context.set(context)
     try:
         yield
     finally:
-        _run.reset(token)
+        _context.reset(token)
 
 
 class ParameterBox(nn.LogicallyPartitioned):
@@ -202,17 +205,17 @@ class Layer(Component):
     @property
     def training(self) -> bool:
         """Whether this is a training step."""
-        return _run.get().training
+        return _context.get().training
 
     @property
     def dtype(self) -> Any:
         """The dtype to compute in."""
-        return _run.get().dtype
+        return _context.get().dtype
 
     @property
     def example_weights(self) -> jax.Array | None:
         """Weights of the examples of the batch, 0 for padding; None where each counts."""
-        return _run.get().example_weights
+        return _context.get().example_weights
 
     def param(
         self,
@@ -271,7 +274,7 @@ class Layer(Component):
     @property
     def cache_length(self) -> int | None:
         """How many positions are kept while decoding; None where nothing is."""
-        return _run.get().cache_length
+        return _context.get().cache_length
 
     def cached(self, name: str, shape: tuple[int, ...], dtype: Any) -> jax.Array:
         """What was kept of earlier positions: zeros at first. Its first axis is of the examples."""
@@ -285,7 +288,7 @@ class Layer(Component):
         frame = current_frame()
         frame.module.put_variable(CACHE, frame.name_in_cache(name), value)
 
-    def made_once(self, name: str, make: Callable[[], jax.Array]) -> jax.Array:
+    def create_once(self, name: str, make: Callable[[], jax.Array]) -> jax.Array:
         """What does not depend on the position: made at the first ones, and kept while decoding."""
         if self.cache_length is None:
             return make()
@@ -312,7 +315,7 @@ class Layer(Component):
 
         Positions (`length`) that do not divide evenly are on all devices.
         """
-        mesh = _run.get().mesh
+        mesh = _context.get().mesh
         if mesh is None:
             return x
         what = f'an activation of {type(self).__name__} at {str(self.sym_path)!r}'

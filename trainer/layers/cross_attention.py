@@ -36,8 +36,8 @@ class CrossAttention(MultiHead):
 
         out_BTNH = self._product(
             self._project('query', x_BTD, self.num_heads, head_dim),
-            self.made_once('keys', lambda: of_memory('key')),
-            self.made_once('values', lambda: of_memory('value')),
+            self.create_once('keys', lambda: of_memory('key')),
+            self.create_once('values', lambda: of_memory('value')),
             mask=_visible(positions, memory),
         )
         return self._project_out(out_BTNH, dims)

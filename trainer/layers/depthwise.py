@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from trainer.layers.base import Layer
-from trainer.layers.kv_cache import with_earlier
+from trainer.layers.kv_cache import update_cache
 from trainer.layers.positions import Positions
 from trainer.symbolic.component import require_positive
 from trainer.symbolic.errors import UserError
@@ -49,7 +49,7 @@ class DepthwiseConv1D(Layer):
         at_positions = ('batch', 'length', *_ACTIVATIONS[len(features)])
         y = kernel[0] * x
         if self.cache_length is not None:
-            kept = with_earlier(self, 'inputs', x, positions.index_BT, at_positions)
+            kept = update_cache(self, 'inputs', x, positions.index_BT, at_positions)
             for back in range(1, self.width):
                 y += kernel[back] * _earlier(kept, positions.index_BT - back)
         else:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from trainer.layers.base import Layer
 
 
-def with_earlier(
+def update_cache(
     layer: Layer, name: str, new: jax.Array, index_BT: jax.Array, axes: tuple[str, ...]
 ) -> jax.Array:
     """Keeps new positions beside the earlier ones: [B, T, ...] -> all of them, [B, S, ...].

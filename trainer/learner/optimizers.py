@@ -11,7 +11,7 @@ import optax
 from trainer.learner.clipping import clip_rms
 from trainer.learner.norms import own_axes
 from trainer.learner.paths import keys
-from trainer.learner.per_layer import layerwise
+from trainer.learner.per_layer import per_layer_transform
 from trainer.symbolic.component import Component, Number, Numbers, OptionalNumber
 
 Mask = Any
@@ -55,7 +55,9 @@ class Optimizer(Component):
     def make(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
         """The transformation for one step; made anew, with traced numbers, inside that step."""
         if self.sees_whole_arrays():
-            direction = layerwise(lambda mask: self.direction(learning_rate, mask), decay_mask)
+            direction = per_layer_transform(
+                lambda mask: self.direction(learning_rate, mask), decay_mask
+            )
         else:
             direction = self.direction(learning_rate, decay_mask)
         parts = [direction]

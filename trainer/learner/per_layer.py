@@ -9,7 +9,7 @@ import optax
 from trainer.learner.paths import Path, alike, leaves, lengths, replaced, select
 
 
-def layerwise(
+def per_layer_transform(
     make: Callable[[Any], optax.GradientTransformation], mask: Any
 ) -> optax.GradientTransformation:
     """A transformation that does the same whether layers are scanned or not.

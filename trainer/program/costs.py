@@ -11,7 +11,7 @@ import numpy as np
 
 from trainer.experiment import Experiment
 from trainer.inputs.base import Batch
-from trainer.layers.base import NON_TRAINABLE, PARAMS, Run
+from trainer.layers.base import NON_TRAINABLE, PARAMS, ForwardContext
 from trainer.layers.embedding import Embedding
 from trainer.layers.heads import MultiHead
 from trainer.program.flops import flops
@@ -186,9 +186,9 @@ def abstract_loss(
         return init_state(bound, init_variables(bound, element_spec, random_key))
 
     def loss(variables: Any, batch: Any, random_key: jax.Array, values: Values) -> Any:
-        run = Run(training=True, dtype=jnp.dtype(task.fprop_dtype))
+        context = ForwardContext(training=True, dtype=jnp.dtype(task.fprop_dtype))
         rngs = {'dropout': random_key}
-        return forward(bind(task, values), variables, batch, rngs, run)[0]['loss']
+        return forward(bind(task, values), variables, batch, rngs, context)[0]['loss']
 
     state = jax.eval_shape(state_of, random_key, values)
     variables = {PARAMS: state.params, NON_TRAINABLE: state.non_trainable}

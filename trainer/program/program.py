@@ -18,7 +18,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from trainer import mesh as mesh_lib
 from trainer import state as state_lib
 from trainer.decoding.base import DecodeOutput
-from trainer.layers.base import NON_TRAINABLE, PARAMS, Run
+from trainer.layers.base import NON_TRAINABLE, PARAMS, ForwardContext
 from trainer.learner.paths import replaced
 from trainer.metrics import Metrics
 from trainer.program.step_functions import (
@@ -252,7 +252,7 @@ class Program:
     def _forward(
         self, task: Task, variables: Any, batch: Any, rngs: Any, training: bool
     ) -> tuple[Metrics, Any]:
-        return forward(task, variables, batch, rngs, self._run(training))
+        return forward(task, variables, batch, rngs, self._context(training))
 
     def _train_step(
         self, state: TrainState, batch: Any, random_key: jax.Array, values: Values
@@ -325,7 +325,7 @@ class Program:
 
     def _score_step(self, variables: Any, batch: Any, values: Values) -> Scores:
         return Scores(
-            batch['example_ids'], score(bind(self._task, values), variables, batch, self._run())
+            batch['example_ids'], score(bind(self._task, values), variables, batch, self._context())
         )
 
     def _decode_step(
@@ -333,11 +333,11 @@ class Program:
     ) -> DecodeOutput:
         # The same texts are drawn after each step of training, so that they can be compared.
         of_batch = jax.random.fold_in(jax.random.fold_in(random_key, 2), number)
-        return decode(bind(self._task, values), variables, batch, of_batch, self._run())
+        return decode(bind(self._task, values), variables, batch, of_batch, self._context())
 
-    def _run(self, training: bool = False) -> Run:
+    def _context(self, training: bool = False) -> ForwardContext:
         dtype = jnp.dtype(self._task.fprop_dtype)
-        return Run(training=training, dtype=dtype, mesh=self.mesh)
+        return ForwardContext(training=training, dtype=dtype, mesh=self.mesh)
 
 
 def _laid_out(leaf: jax.ShapeDtypeStruct, at: NamedSharding) -> jax.ShapeDtypeStruct:

@@ -9,7 +9,14 @@ import jax.numpy as jnp
 
 from trainer import state as state_lib
 from trainer.decoding.base import DecodeOutput
-from trainer.layers.base import AUX_LOSS, NON_TRAINABLE, PARAMS, SUMMARIES, Run, running
+from trainer.layers.base import (
+    AUX_LOSS,
+    NON_TRAINABLE,
+    PARAMS,
+    SUMMARIES,
+    ForwardContext,
+    forward_context,
+)
 from trainer.layers.stack import per_layer
 from trainer.metrics import Metrics, WeightedScalar
 from trainer.state import TrainState
@@ -23,7 +30,7 @@ ElementSpec = Mapping[str, jax.ShapeDtypeStruct]
 def init_variables(task: Task, element_spec: ElementSpec, random_key: jax.Array) -> Any:
     """New parameters and other state of a task whose numbers are bound, in boxes with metadata."""
     zeros = {name: jnp.zeros(s.shape, s.dtype) for name, s in element_spec.items()}
-    with running(Run()):
+    with forward_context(ForwardContext()):
         variables = task.model.module().init(
             {'params': jax.random.fold_in(random_key, 0)}, *task.model_inputs(zeros)
         )
@@ -51,15 +58,17 @@ def init_state(
     )
 
 
-def forward(task: Task, variables: Any, batch: Any, rngs: Any, run: Run) -> tuple[Metrics, Any]:
+def forward(
+    task: Task, variables: Any, batch: Any, rngs: Any, context: ForwardContext
+) -> tuple[Metrics, Any]:
     """The forward pass of a task whose numbers are bound.
 
     Returns:
         The metrics of the batch; what the layers keep that is not trained, after it.
     """
     outputs: Any
-    mutable = [AUX_LOSS, *([SUMMARIES, NON_TRAINABLE] if run.training else [])]
-    with running(dataclasses.replace(run, example_weights=task.example_weights(batch))):
+    mutable = [AUX_LOSS, *([SUMMARIES, NON_TRAINABLE] if context.training else [])]
+    with forward_context(dataclasses.replace(context, example_weights=task.example_weights(batch))):
         outputs, left = task.model.module().apply(
             variables, *task.model_inputs(batch), rngs=rngs, mutable=mutable
         )
@@ -78,20 +87,22 @@ def forward(task: Task, variables: Any, batch: Any, rngs: Any, run: Run) -> tupl
     return metrics, left.get(NON_TRAINABLE, variables.get(NON_TRAINABLE, {}))
 
 
-def score(task: Task, variables: Any, batch: Any, run: Run) -> jax.Array:
+def score(task: Task, variables: Any, batch: Any, context: ForwardContext) -> jax.Array:
     """The log-probability of each row's labels [B], under a task whose numbers are bound."""
     assert isinstance(task, TokenTask)
-    with running(run):
+    with forward_context(context):
         outputs: Any = task.model.module().apply(variables, *task.model_inputs(batch))
     return task.scores(outputs, batch)
 
 
-def decode(task: Task, variables: Any, batch: Any, random_key: jax.Array, run: Run) -> DecodeOutput:
+def decode(
+    task: Task, variables: Any, batch: Any, random_key: jax.Array, context: ForwardContext
+) -> DecodeOutput:
     """What a task whose numbers are bound writes in continuation of the prompts of a batch."""
     assert isinstance(task, TokenTask) and task.decoder is not None
     prompts = task.prompts(batch)
     length = prompts.ids_BP.shape[1] + task.decoder.max_decode_steps
-    extend = task.extender(variables, batch, dataclasses.replace(run, cache_length=length))
+    extend = task.extender(variables, batch, dataclasses.replace(context, cache_length=length))
     return DecodeOutput(
         dict(batch), prompts.lengths_B, task.decoder.decode(extend, prompts, random_key)
     )

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from trainer.decoding.base import Cache, Extend
 from trainer.inputs.base import Input
-from trainer.layers.base import Run
+from trainer.layers.base import ForwardContext
 from trainer.layers.masks import require_mask
 from trainer.layers.positions import Positions
 from trainer.layers.transformer import TransformerLm
@@ -70,7 +70,7 @@ class LanguageModelTask(TokenTask):
             batch = {**batch, 'weights': batch['weights'] * _is_unseen(batch)}
         return super().measure(outputs, batch)
 
-    def extender(self, variables: Any, batch: DeviceBatch, run: Run) -> Extend:
+    def extender(self, variables: Any, batch: DeviceBatch, context: ForwardContext) -> Extend:
         lengths_B = self.prompts(batch).lengths_B
 
         def extend(cache: Cache, ids: jax.Array, positions: Positions) -> tuple[Cache, jax.Array]:
@@ -78,7 +78,7 @@ class LanguageModelTask(TokenTask):
                 # The prompt is the prefix. What follows sees all that is before it anyway.
                 is_prefix_BT = positions.index_BT < lengths_B[:, None]
                 positions = positions._replace(prefix_BT=is_prefix_BT)
-            return self._with_cache(variables, cache, run, ids, positions)
+            return self._with_cache(variables, cache, context, ids, positions)
 
         return extend
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from trainer.decoding.base import Cache, Extend
-from trainer.layers.base import Run, running
+from trainer.layers.base import ForwardContext, forward_context
 from trainer.layers.cross_attention import Memory
 from trainer.layers.encoder_decoder import TransformerEncoderDecoder
 from trainer.layers.positions import Positions
@@ -45,9 +45,9 @@ class SequenceTask(TokenTask):
             return source_BS, ids_BT, _source_positions(batch), positions
         return source_BS, ids_BT, _source_positions(batch)
 
-    def extender(self, variables: Any, batch: DeviceBatch, run: Run) -> Extend:
+    def extender(self, variables: Any, batch: DeviceBatch, context: ForwardContext) -> Extend:
         def encode() -> dict[str, Any]:
-            with running(dataclasses.replace(run, cache_length=None)):
+            with forward_context(dataclasses.replace(context, cache_length=None)):
                 memory: Any = self.model.module().apply(
                     variables, batch['encoder_ids'], _source_positions(batch), _method='encode'
                 )
@@ -58,7 +58,7 @@ class SequenceTask(TokenTask):
             cache = cache or {'memory': encode(), 'kept': None}
             memory = Memory(**cache['memory'])
             kept, logits = self._with_cache(
-                variables, cache['kept'], run, ids, memory, positions, method='decode'
+                variables, cache['kept'], context, ids, memory, positions, method='decode'
             )
             return {'memory': cache['memory'], 'kept': kept}, logits
 

@@ -11,7 +11,7 @@ from trainer.decoding import Decoder, Prompts
 from trainer.decoding.base import Extend
 from trainer.decoding.examples import DecodedExample, measures_of_texts
 from trainer.inputs.base import Input
-from trainer.layers.base import CACHE, Run, running
+from trainer.layers.base import CACHE, ForwardContext, forward_context
 from trainer.losses import SoftmaxCrossEntropy, cross_entropy
 from trainer.measures.base import Measure, Outcome, measured, require_distinct
 from trainer.metrics import Count, Metrics, WeightedScalar
@@ -102,13 +102,13 @@ class TokenTask(Task):
         # A row that only fills up the batch has no prompt.
         return Prompts(ids_BT, jnp.clip(lengths_B, 1, ids_BT.shape[1]).astype(jnp.int32))
 
-    def extender(self, variables: Any, batch: DeviceBatch, run: Run) -> Extend:
+    def extender(self, variables: Any, batch: DeviceBatch, context: ForwardContext) -> Extend:
         """The model as a decoder drives it.
 
         Args:
             variables: of the model.
             batch: that of the prompts.
-            run: what holds for the layers; it says how long the cache is.
+            context: what holds for the layers; it says how long the cache is.
         """
         raise NotImplementedError(type(self).__name__)
 
@@ -133,11 +133,16 @@ class TokenTask(Task):
         return None if self.decoder is None else self.decoder.prompt_length
 
     def _with_cache(
-        self, variables: Any, cache: Any, run: Run, *args: Any, method: str = 'forward'
+        self,
+        variables: Any,
+        cache: Any,
+        context: ForwardContext,
+        *args: Any,
+        method: str = 'forward',
     ) -> tuple[Any, jax.Array]:
         """Calls the model: the cache after it, and the logits."""
         kept = {} if cache is None else {CACHE: cache}
-        with running(run):
+        with forward_context(context):
             logits, left = self.model.module().apply(
                 {**variables, **kept}, *args, _method=method, mutable=[CACHE]
             )

@@ -19,7 +19,7 @@ from trainer.layers import (
     TransformerBlock,
     TransformerLm,
 )
-from trainer.layers.base import CACHE, Run, running
+from trainer.layers.base import CACHE, ForwardContext, forward_context
 from trainer.layers.positions import Positions
 from trainer.symbolic.component import bind, numbers
 
@@ -65,7 +65,7 @@ def decode(written: tuple[TransformerLm, Any], decoder: Decoder, prompts: Prompt
         def extend(cache: Cache, ids: jax.Array, positions: Positions) -> Any:
             variables = {'params': params} | ({} if cache is None else {CACHE: cache})
             length = prompts.ids_BP.shape[1] + decoder.max_decode_steps
-            with running(Run(cache_length=length)):
+            with forward_context(ForwardContext(cache_length=length)):
                 logits, left = made.module().apply(variables, ids, positions, mutable=[CACHE])
             return left[CACHE], logits
 

@@ -20,7 +20,7 @@ from trainer.layers import (
     TransformerEncoderDecoder,
     TransformerLm,
 )
-from trainer.layers.base import Run
+from trainer.layers.base import ForwardContext
 from trainer.learner import Learner
 from trainer.program.step_functions import decode, init_variables
 from trainer.state import unboxed
@@ -66,7 +66,7 @@ def variables_of(task: Task, batch: dict[str, np.ndarray]) -> Any:
 
 def written(task: Any, decoder: Decoder, variables: Any, batch: Any) -> Any:
     task = task.clone(deep=True, override={'decoder': decoder})
-    step = jax.jit(lambda v, b, n: decode(bind(task, n), v, b, jax.random.key(0), Run()))
+    step = jax.jit(lambda v, b, n: decode(bind(task, n), v, b, jax.random.key(0), ForwardContext()))
     return jax.device_get(step(variables, batch, numbers(task)))
 
 

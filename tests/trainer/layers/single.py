@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from trainer.layers import Layer, Positions
-from trainer.layers.base import CACHE, Run, running
+from trainer.layers.base import CACHE, ForwardContext, forward_context
 
 
 def init(layer: Layer, *args: Any) -> Any:
@@ -34,7 +34,7 @@ def token_by_token(layer: Layer, variables: Any, x_BTD: jax.Array, lengths: list
     rows, longest, lengths_B = np.arange(examples), max(lengths), np.array(lengths)
 
     def extend(cache: Any, x: Any, positions: Positions) -> Any:
-        with running(Run(cache_length=length)):
+        with forward_context(ForwardContext(cache_length=length)):
             given = variables | ({} if cache is None else {CACHE: cache})
             out, left = layer.module().apply(given, x, positions, mutable=[CACHE])
         return left[CACHE], out

@@ -22,7 +22,7 @@ from tests.conformance.layer_examples import (
 from tests.trainer.layers.single import apply
 from tests.trainer.tiny_images import experiment
 from trainer.layers import Layer, LinenAdapter, Residual, Stack
-from trainer.layers.base import Run, running
+from trainer.layers.base import ForwardContext, forward_context
 from trainer.layers.nnx_adapter import NnxAdapter
 from trainer.loop.train_loop import run
 from trainer.program.program import program_for
@@ -89,7 +89,7 @@ def test_dropout_is_drawn_anew_in_training_and_absent_in_evaluation(model: Layer
     module, variables = model.module(), nn.meta.unbox(init(model))
 
     def outputs(seed: int, training: bool) -> Any:
-        with running(Run(training=training)):
+        with forward_context(ForwardContext(training=training)):
             rngs = {'dropout': jax.random.key(seed)}
             out, _ = module.apply(variables, IMAGES, rngs=rngs, mutable=['non_trainable'])
             return out

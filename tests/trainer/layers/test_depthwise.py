@@ -9,7 +9,7 @@ import pytest
 
 from tests.trainer.layers.single import apply, init, token_by_token
 from trainer.layers import Attention, DepthwiseConv1D, Positions
-from trainer.layers.base import Run, running
+from trainer.layers.base import ForwardContext, forward_context
 from trainer.symbolic.errors import UserError
 
 SEGMENTS = np.array([[1, 1, 1, 1, 2, 2, 3, 3], [1, 2, 2, 2, 2, 2, 0, 0]])
@@ -74,7 +74,7 @@ def test_token_by_token_is_the_whole(x: Any) -> None:
 def test_narrow_numbers_stay_narrow() -> None:
     layer, narrow = DepthwiseConv1D(), X_BTD.astype(jnp.bfloat16)
     variables = drawn(init(layer, X_BTD))
-    with running(Run(dtype=jnp.bfloat16)):
+    with forward_context(ForwardContext(dtype=jnp.bfloat16)):
         out = apply(layer, variables, narrow)
     assert out.dtype == jnp.bfloat16
     wanted = apply(layer, variables, X_BTD)

@@ -17,7 +17,7 @@ from trainer.layers import (
     SharedWithPrevious,
     Stack,
 )
-from trainer.layers.base import Run, running
+from trainer.layers.base import ForwardContext, forward_context
 
 X_BHWC = np.asarray(jax.random.normal(jax.random.key(0), (2, 5, 4, 3)))
 
@@ -93,7 +93,7 @@ def test_a_network_of_them_trains_in_a_chain_and_in_a_stack() -> None:
     first = InvertedBottleneck(channels=8, stride=2)
     model = Chain([Conv2D(4), first, stack, GlobalPool(), Linear(10)])
     variables = init(model, X_BHWC)
-    with running(Run(training=True)):
+    with forward_context(ForwardContext(training=True)):
         out, left = model.module().apply(variables, X_BHWC, mutable=['non_trainable'])
     assert out.shape == (2, 10)
     assert np.isfinite(out).all()

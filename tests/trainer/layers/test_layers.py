@@ -24,7 +24,7 @@ from trainer.layers import (
     TransformerLm,
 )
 from trainer.layers.attention import rotate
-from trainer.layers.base import Run, running
+from trainer.layers.base import ForwardContext, forward_context
 from trainer.layers.linear import Activation, activate
 from trainer.symbolic.component import key
 from trainer.symbolic.errors import UserError
@@ -38,7 +38,7 @@ def init(layer: Layer, *args: Any) -> Any:
 
 
 def apply(layer: Layer, params: Any, *args: Any, training: bool = False, **fields: Any) -> Any:
-    with running(Run(training=training, **fields)):
+    with forward_context(ForwardContext(training=training, **fields)):
         rngs = {'dropout': jax.random.key(1)}
         return jax.jit(layer.module().apply)({'params': params}, *args, rngs=rngs)
 

@@ -15,7 +15,7 @@ from tests.trainer.tiny import experiment
 from trainer.inputs.synthetic import SyntheticLmInput
 from trainer.layers import Attention, FeedForward, Positions, Stack, TransformerBlock
 from trainer.layers.attention import rotate
-from trainer.layers.base import Run, running
+from trainer.layers.base import ForwardContext, forward_context
 from trainer.layers.local import attend_in_blocks, in_blocks_of
 from trainer.program.costs import static_costs
 from trainer.symbolic.component import key
@@ -111,7 +111,7 @@ def test_token_by_token_is_the_whole(lengths: list[int]) -> None:
 def test_narrow_numbers_stay_narrow() -> None:
     layer = Attention(2, window=3)
     variables = init(layer, X_BTD)
-    with running(Run(dtype=jnp.bfloat16)):
+    with forward_context(ForwardContext(dtype=jnp.bfloat16)):
         out = apply(layer, variables, X_BTD.astype(jnp.bfloat16))
     assert out.dtype == jnp.bfloat16
     wanted = by_hand(layer, variables, Positions.unpacked((2, LENGTH)))
@@ -169,7 +169,7 @@ import jax.numpy as jnp
 import numpy as np
 from tests.trainer.layers.single import init
 from trainer.layers import Attention, DepthwiseConv1D, Positions
-from trainer.layers.base import Run, running
+from trainer.layers.base import ForwardContext, forward_context
 from trainer.mesh import Mesh
 
 layer = Attention(
@@ -192,7 +192,7 @@ for name, mesh in {
 
     @jax.jit
     def loss(params):
-        with running(Run(mesh=made)):
+        with forward_context(ForwardContext(mesh=made)):
             y = layer.module().apply({'params': params}, x, positions)
         return jnp.sum(jnp.sin(y)), y
 

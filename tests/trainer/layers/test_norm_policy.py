@@ -22,7 +22,7 @@ from trainer.layers import (
     Stack,
     TransformerBlock,
 )
-from trainer.layers.base import Run, running
+from trainer.layers.base import ForwardContext, forward_context
 from trainer.layers.norm_policy import NormPolicy
 
 X_BTD = np.asarray(jax.random.normal(jax.random.key(7), (2, 6, 8)))
@@ -127,7 +127,7 @@ class Same(Layer):
 def test_what_is_added_is_dropped_after_its_normalization(policy: Any) -> None:
     layer = Residual(Same(), dropout=Dropout(0.5), norm_policy=policy)
     variables = init(layer, X_BTD)
-    with running(Run(training=True)):
+    with forward_context(ForwardContext(training=True)):
         out = layer.module().apply(variables, X_BTD, rngs={'dropout': jax.random.key(1)})
     whole = Residual(Same(), norm_policy=policy)
     added = np.asarray(apply(whole, variables, X_BTD)) - X_BTD

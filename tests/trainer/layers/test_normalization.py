@@ -9,7 +9,7 @@ import pytest
 
 from tests.trainer.layers.single import apply, init
 from trainer.layers import BatchNorm, GroupNorm
-from trainer.layers.base import Run, running
+from trainer.layers.base import ForwardContext, forward_context
 from trainer.symbolic.errors import UserError
 
 X_BHWC = 3 + 2 * jax.random.normal(jax.random.key(0), (6, 4, 4, 3))
@@ -17,7 +17,7 @@ X_BHWC = 3 + 2 * jax.random.normal(jax.random.key(0), (6, 4, 4, 3))
 
 def train(layer: Any, variables: Any, x: Any, weights: Any = None) -> Any:
     """The result, and the variables after the step."""
-    with running(Run(training=True, example_weights=weights)):
+    with forward_context(ForwardContext(training=True, example_weights=weights)):
         module: Any = layer.module()
         out, left = module.apply(variables, x, mutable=['non_trainable'])
     return out, variables | left

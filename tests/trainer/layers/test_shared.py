@@ -26,7 +26,7 @@ from trainer.layers import (
     per_layer,
     stacked,
 )
-from trainer.layers.base import CACHE, Run, running
+from trainer.layers.base import CACHE, ForwardContext, forward_context
 from trainer.layers.stack import scanned_layers
 from trainer.program.flops import flops
 from trainer.symbolic.errors import UserError
@@ -43,7 +43,7 @@ def jitted_init(layer: Layer, x: Any) -> Any:
 
 
 def train(layer: Layer, variables: Any, x: Any, collections: Any = ()) -> Any:
-    with running(Run(training=True)):
+    with forward_context(ForwardContext(training=True)):
         module: Any = layer.module()
         rngs = {'dropout': jax.random.key(1)}
         return module.apply(variables, x, rngs=rngs, mutable=list(collections))
@@ -141,7 +141,7 @@ def test_each_application_decodes_with_a_cache_of_its_own(scan: Any) -> None:
     @jax.jit
     def extend(cache: Any, ids: Any, index: Any) -> Any:
         module: Any = model.module()
-        with running(Run(cache_length=6)):
+        with forward_context(ForwardContext(cache_length=6)):
             out, left = module.apply(variables | cache, ids, Positions(index), mutable=[CACHE])
         return left, out
 

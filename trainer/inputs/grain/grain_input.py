@@ -171,7 +171,7 @@ class GrainInput(Input):
         return {'document': document, 'offset': offset, 'fingerprint': self.fingerprint()}
 
     def set_position(self, position: dict[str, Any]) -> None:
-        self.refuse_other_data(position)
+        self.validate_position(position)
         self._go_to(int(position['document']), int(position['offset']))
 
     def _vocabulary(self) -> Vocabulary:

@@ -188,7 +188,7 @@ class SeqIOInput(Input):
         return self._position().get_position() | {'fingerprint': self.fingerprint()}
 
     def set_position(self, position: dict[str, Any]) -> None:
-        self.refuse_other_data(position)
+        self.validate_position(position)
         self._position().set_position(position)
 
     def _position(self) -> DatasetIterator:

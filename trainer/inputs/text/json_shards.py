@@ -142,7 +142,7 @@ class JsonShardsInput(Input):
         return {**place._asdict(), 'offset': offset, 'fingerprint': self.fingerprint()}
 
     def set_position(self, position: dict[str, Any]) -> None:
-        self.refuse_other_data(position)
+        self.validate_position(position)
         place = Place(*(int(position[name]) for name in Place._fields))
         self._go_to(place, int(position['offset']))
 
