@@ -30,9 +30,11 @@ _COMPOSED = (
     'transformer with caps',
     'vision transformer',
 )
+_MARKS = dict.fromkeys(_COMPOSED, pytest.mark.slow) | dict.fromkeys(
+    ('attention', 'basic block', 'embedding', 'linen', 'transformer'), pytest.mark.contract
+)
 every = pytest.mark.parametrize(
-    'name',
-    [pytest.param(name, marks=pytest.mark.slow if name in _COMPOSED else ()) for name in EXAMPLES],
+    'name', [pytest.param(name, marks=_MARKS.get(name, ())) for name in EXAMPLES]
 )
 
 

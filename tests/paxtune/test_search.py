@@ -53,6 +53,7 @@ def printed_command(out: str) -> list[str]:
     return flags
 
 
+@pytest.mark.contract
 def test_a_search_ends_with_all_its_trials(tmp_path: Path, capsys: Any) -> None:
     trials = run(tmp_path)
     assert [trial.state for trial in trials] == ['COMPLETED'] * 4

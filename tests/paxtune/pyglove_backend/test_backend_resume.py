@@ -182,6 +182,7 @@ def test_an_algorithm_without_a_seed_recovers(tmp_path):
     assert [dna.to_numbers() for dna in algorithm.population] == dnas[-4:]
 
 
+@pytest.mark.contract
 def test_an_algorithm_goes_on_by_itself(tmp_path):
     algorithm = evolution()
     parts = run(algorithm, 6, job_log_dir=tmp_path)

@@ -240,6 +240,7 @@ def test_titles_say_what_is_good() -> None:
 
 
 @pytest.mark.parametrize('made', [NARROW, WIDE, MOST], ids=['narrow', 'wide', 'most'])
+@pytest.mark.contract
 def test_a_picture(made: Front) -> None:
     picture = to_png(made)
     assert picture[:8] == b'\x89PNG\r\n\x1a\n'

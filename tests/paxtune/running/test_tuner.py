@@ -122,6 +122,7 @@ def test_a_last_save_that_fails_makes_the_trial_infeasible(
         assert 'no space left' in error.read_text()
 
 
+@pytest.mark.contract
 def test_a_signal_in_the_middle_of_a_trial_pauses_the_study(study: Study, train: Any) -> None:
     signals: list[int] = []
 

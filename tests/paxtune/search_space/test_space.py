@@ -43,6 +43,7 @@ def _stored(parameters: dict[str, Any]) -> dict[str, Any]:
 
 @examples(25)
 @given(values(), SEEDS)
+@pytest.mark.contract
 def test_decisions_survive_the_way_through_vizier(value, seed):
     space = Space(value)
     decisions = draw(space.spec, random.Random(seed))
@@ -54,6 +55,7 @@ def test_decisions_survive_the_way_through_vizier(value, seed):
 
 @examples(30)
 @given(values(), SEEDS)
+@pytest.mark.contract
 def test_decisions_are_those_of_pyglove(value, seed):
     spec = pg.dna_spec(value)
     dna = spec.random_dna(random.Random(seed))

@@ -24,6 +24,7 @@ from trainer.symbolic.errors import UserError
 NO_STUDY = schema.StudyReply(spec=None, version='', created=None)
 
 
+@pytest.mark.contract
 def test_trials_of_a_study(client):
     assert client.call(schema.StudyRequest(known='')) == NO_STUDY
     assert client.call(schema.CreateStudyRequest(spec=spec())).done
@@ -39,6 +40,7 @@ def test_studies_have_nothing_in_common(server, client, kept):
     assert refusal.value.code == 'missing'
 
 
+@pytest.mark.contract
 def test_many_threads_use_one_client(client):
     client.call(schema.CreateStudyRequest(spec=spec()))
     add = schema.AddRequest(trials=[trial()], suggest_lock='', worker='')

@@ -44,6 +44,7 @@ def make(shared):
 
 
 @pytest.mark.parametrize('check', [*store_suite.ALL, *store_suite.SHARED])
+@pytest.mark.contract
 def test_a_store_of_a_shared_database(check, make):
     check(make)
 

@@ -58,6 +58,7 @@ def test_an_open_study_sees_a_larger_number_of_trials(tmp_path):
     ids=lambda algorithm: type(algorithm).__name__,
 )
 @pytest.mark.fast(4)
+@pytest.mark.contract
 def test_the_same_seed_gives_the_same_trials_in_one_go_or_in_several(tmp_path, algorithm):
     tunable = toy(search=search(algorithm=algorithm, num_trials=5, seed=7))
     with Study.open(tmp_path / 'whole', tunable) as whole:

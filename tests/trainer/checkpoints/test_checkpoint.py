@@ -27,6 +27,8 @@ from trainer.program.setup import compiled, localized
 from trainer.state import TrainState
 from trainer.symbolic.errors import UserError
 
+pytestmark = pytest.mark.contract
+
 Right = tuple[TrainState, dict[str, Any]]
 """What a checkpoint is to give: the state, and the progress."""
 

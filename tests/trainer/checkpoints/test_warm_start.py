@@ -37,6 +37,7 @@ def assert_equal(one: Any, other: Any) -> None:
 
 @pytest.mark.parametrize('step', [None, 2, 3])
 @pytest.mark.fast(1)
+@pytest.mark.contract
 def test_a_run_begins_with_the_parameters_of_another(
     step: int | None, source: Path, tmp_path: Path
 ) -> None:

@@ -144,6 +144,7 @@ def texts(decoded: Any) -> list[list[list[int]]]:
     'fields', [{}, {'eos_ids': [4, 8]}, {'eos_ids': [4, 8], 'min_decode_steps': 3}]
 )
 @pytest.mark.fast(1)
+@pytest.mark.contract
 def test_greedy(written: Any, fields: Any) -> None:
     decoder = Greedy(max_decode_steps=STEPS, **fields)
     decoded = decode(written, decoder, padded())

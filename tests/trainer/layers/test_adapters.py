@@ -39,6 +39,7 @@ def init(layer: Layer, x: Any = IMAGES) -> Any:
 
 @both
 @pytest.mark.fast(1)
+@pytest.mark.contract
 def test_it_learns_and_a_resumed_run_is_the_undisturbed_one(model: Layer, tmp_path: Path) -> None:
     made = experiment(model.clone(deep=True), num_steps=12)
     expected = list(run(made, tmp_path / 'whole'))
@@ -68,6 +69,7 @@ def test_state_of_a_module_is_kept_and_not_trained() -> None:
     np.testing.assert_allclose(mean, 0.1 * np.mean(convolved, (0, 1, 2)), rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.contract
 def test_results_are_those_of_the_module_itself() -> None:
     variables = nn.meta.unbox(init(OfLinen()))
     alone: Any = Convolutional(8, train=False).apply(

@@ -83,6 +83,7 @@ def test_optimizers_are_optaxs(ours: Optimizer, theirs: optax.GradientTransforma
     ['adafactor', 'adagrad', 'adamax', 'lamb', 'lion', 'nadam', 'radam', 'rmsprop', 'yogi'],
 )
 @pytest.mark.fast(4)
+@pytest.mark.contract
 def test_any_optimizer_of_optax_takes_traced_learning_rates(name: str) -> None:
     got = steps(unclipped(Optax(name=name)))
     assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(got))

@@ -39,6 +39,7 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize('name', OPTIMIZERS)
+@pytest.mark.contract
 def test_optimizers_conform(name: str) -> None:
     check_optimizer(OPTIMIZERS[name])
 

@@ -47,6 +47,7 @@ def final_state(made: Experiment, directory: JobPath) -> Any:
     return jax.device_get(restored.state)
 
 
+@pytest.mark.contract
 def test_a_run_measures_at_its_intervals_and_at_its_end(tmp_path: Path) -> None:
     got = measured(experiment(num_steps=5), tmp_path)
     assert [m.step for m in got] == [2, 4, 5]
@@ -159,6 +160,7 @@ def test_metrics_are_written_once_each(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize('stop_after', [1, 2])
 @pytest.mark.fast(1)
+@pytest.mark.contract
 def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(tmp_path: Path, stop_after: int) -> None:
     made = experiment(num_steps=6, task__model__dropout=Dropout(0.1), train__eval_interval_steps=3)
     whole = measured(made, tmp_path / 'whole')
@@ -250,6 +252,7 @@ def test_an_interruption_between_evaluation_and_save_loses_no_metric(tmp_path: P
     assert parts == one
 
 
+@pytest.mark.contract
 def test_tensorboard_has_each_scalar_once(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         measured(experiment(), tmp_path, should_interrupt=iter([False, False, True]).__next__)

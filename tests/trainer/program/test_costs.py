@@ -231,6 +231,7 @@ def test_a_step_is_timed_with_the_program_that_trains(tmp_path: Path) -> None:
     assert 'step_seconds' not in measurement.metrics  # Whoever asks for it measures it.
 
 
+@pytest.mark.contract
 def test_step_seconds_are_the_median_after_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     made = experiment()
     program, _ = compiled(made)

@@ -39,6 +39,7 @@ def test_attention() -> None:
 @pytest.mark.parametrize('remat', ['none', 'full', 'dots'])
 @pytest.mark.parametrize('scan', ['always', 'never'])
 @pytest.mark.fast(2)
+@pytest.mark.contract
 def test_a_stack_has_the_operations_of_its_layers_however_it_is_compiled(
     scan: Any, remat: Any
 ) -> None:

@@ -64,6 +64,7 @@ def test_each_number_changes_the_run_and_compiles_nothing(path: str, compilation
     assert not compilations
 
 
+@pytest.mark.contract
 def test_structure_compiles_anew(compilations: Any) -> None:
     losses(experiment())
     compilations.clear()

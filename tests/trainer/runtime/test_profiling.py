@@ -39,6 +39,7 @@ def steps_in(profile: Path) -> list[Any]:
     return [dict(event.stats)['step_num'] for event in events if event.name == 'train']
 
 
+@pytest.mark.contract
 def test_the_steps_of_a_window_are_profiled(tmp_path: Path) -> None:
     made = experiment(num_steps=5, train__eval_interval_steps=5, train__save_interval_steps=5)
     list(run(made, tmp_path, profiler=Profiler.parse('2:3')))

@@ -223,6 +223,7 @@ templates = st.builds(
 
 
 @given(templates)
+@pytest.mark.contract
 def test_round_trip(tree: Tree) -> None:
     assert pg.eq(from_json_text(to_json_text(tree), Tree), tree)
 

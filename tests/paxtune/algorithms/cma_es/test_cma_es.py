@@ -18,6 +18,7 @@ BOX = pg.dna_spec(pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(3)}))
 
 @pytest.mark.parametrize('algorithm', [CMAES(), CMAES(population_size=4, step=0.3)])
 @pytest.mark.fast(1)
+@pytest.mark.contract
 def test_conforms(algorithm):
     check_algorithm(algorithm)
 

@@ -27,6 +27,8 @@ from tests.conformance.algorithm_suite import (
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
 
+pytestmark = pytest.mark.contract
+
 EVOLUTIONS = {
     'neat': {'population_size': 3},
     'hill_climb': {},

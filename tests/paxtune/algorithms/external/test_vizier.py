@@ -27,6 +27,8 @@ from tests.conformance.algorithm_suite import (
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
 
+pytestmark = pytest.mark.contract
+
 RANDOM = 'vizier._src.algorithms.designers.random.RandomDesigner'
 GP_BANDIT = 'vizier._src.algorithms.designers.gp_bandit.VizierGPBandit'
 GP_UCB_PE = 'vizier._src.algorithms.designers.gp_ucb_pe.VizierGPUCBPEBandit'

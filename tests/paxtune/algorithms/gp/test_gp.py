@@ -85,6 +85,7 @@ def test_padding_changes_nothing():
 
 
 @pytest.mark.usefixtures('_exactly')
+@pytest.mark.contract
 def test_predictions_are_those_of_the_textbook():
     theta = np.array([0.2, -3.0, -1.0, 0.5])
     observed = _observed(9, 16)
@@ -119,6 +120,7 @@ def test_running_trials_lower_the_uncertainty_around_them_and_not_the_mean():
 
 
 @pytest.mark.usefixtures('_exactly')
+@pytest.mark.contract
 def test_the_fit_finds_the_decision_that_matters():
     rng = np.random.default_rng(0)
     points = rng.random((32, 3))
@@ -132,6 +134,7 @@ def test_the_fit_finds_the_decision_that_matters():
 
 
 @pytest.mark.usefixtures('_exactly')
+@pytest.mark.contract
 def test_expected_improvement_near_and_far():
     mean, deviation, best = np.array([0.5, -1.0, 0.0]), np.array([1.0, 0.3, 2.0]), 0.2
     z = (mean - best) / deviation

@@ -79,6 +79,7 @@ def read_documents(batches):
 @pytest.mark.parametrize('packing', [True, False])
 @pytest.mark.parametrize('check', input_suite.TRAINING)
 @pytest.mark.fast(12)
+@pytest.mark.contract
 def test_training(check, packing, folder):
     check(training(folder, packing=packing, weights=dict.fromkeys(KINDS, 0.25)))
 

@@ -28,6 +28,7 @@ def reversing(**fields):
     )
 
 
+@pytest.mark.contract
 def test_predictions_are_judged_by_the_task():
     data = reversing()
     right = outputs(data, lambda row: row[row > 0].tolist())

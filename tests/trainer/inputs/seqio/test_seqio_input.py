@@ -138,6 +138,7 @@ def test_a_position_without_a_usable_state_is_exact_too(reason):
         input_suite.assert_same(input_suite.read(other, 2), expected)
 
 
+@pytest.mark.contract
 def test_a_state_spares_reading_what_came_before():
     data = training()(batch_size=2)
     input_suite.read(data, 5)
