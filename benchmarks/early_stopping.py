@@ -256,7 +256,7 @@ def _search(directory: Path, scheduler: str, trials: int, steps: int, every: int
         *[sys.executable, '-m', 'paxtune.search', '--exp=lm.StdlibTunable'],
         *[f'--scheduler={scheduler}', f'--num_trials={trials}', '--algorithm=random_search'],
         *[f'--job_log_dir={directory}', '--set', f'train.num_train_steps={steps}'],
-        f'train.eval_interval_steps={every}',
+        f'train.evaluation.every={every}',
     ]
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 

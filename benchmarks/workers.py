@@ -37,7 +37,7 @@ def seconds(workers: int, steps: int, directory: Path) -> float:
         *[sys.executable, '-m', 'paxtune.search', '--exp=lm.StdlibTunable'],
         *[f'--workers={workers}', f'--num_trials={TRIALS}', '--algorithm=random_search'],
         *[f'--job_log_dir={directory / str(workers)}', '--set', f'train.num_train_steps={steps}'],
-        *[f'train.eval_interval_steps={steps}', 'search.scheduler=null', *ONE_STRUCTURE],
+        *[f'train.evaluation.every={steps}', 'search.scheduler=null', *ONE_STRUCTURE],
     ]
     environment = {**os.environ, 'JAX_COMPILATION_CACHE_DIR': str(directory.parent / 'compiled')}
     start = time.perf_counter()

@@ -25,7 +25,7 @@ def LossAndCost() -> Tunable:
             'task.model.stack.layers[0].attention.num_heads': 2,
             'task.model.stack.layers[0].feed_forward.hidden_dims': intv(16, 256, 'log'),
             'task.learner.learning_rate': 0.02,
-            'train.eval_interval_steps': 60,
+            'train.evaluation.every': 60,
             'search': Search(
                 Objectives(
                     [

@@ -78,7 +78,7 @@ def QualityAtCost() -> Tunable:
         {
             'task.model': model,
             'task.learner.learning_rate': 0.02,
-            'train.eval_interval_steps': 60,
+            'train.evaluation.every': 60,
             'search': search,
         }
     )

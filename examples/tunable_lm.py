@@ -8,7 +8,7 @@
 import pyglove as pg
 
 from paxtune import MetricReward, Search, Tunable
-from trainer.experiment import TrainLoop
+from trainer.experiment import Checkpoints, Evaluation, TrainLoop
 from trainer.inputs import StdlibInput
 from trainer.layers import Attention, Embedding, FeedForward, Stack, TransformerBlock, TransformerLm
 from trainer.learner import Cosine, Learner
@@ -24,7 +24,7 @@ def Tiny() -> Tunable:
         task=LanguageModelTask(model, learner),
         train_input=StdlibInput(split='train', is_training=True, **data),
         eval_inputs={'eval': StdlibInput(split='eval', **data)},
-        train=TrainLoop(num_train_steps=60, eval_interval_steps=20, save_interval_steps=20),
+        train=TrainLoop(num_train_steps=60, evaluation=Evaluation(20), checkpoints=Checkpoints(20)),
         search=Search(MetricReward('minimize', 'eval/bits_per_byte'), num_trials=8),
         smoke={'train.num_train_steps': 2, 'eval_inputs.eval.max_bytes': 4096},
     )

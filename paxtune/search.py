@@ -263,9 +263,8 @@ def _first_rung(tunable: 'Tunable') -> 'dict[str, float]':
     """The default of `min_resource`, if the experiment determines its number of steps."""
     from paxtune.schedulers.rungs import default_min_resource
 
-    steps, every = (
-        tunable.sym_get(f'train.{name}') for name in ('num_train_steps', 'eval_interval_steps')
-    )
+    steps = tunable.sym_get('train.num_train_steps')
+    every = getattr(tunable.train.evaluation, 'every', None)
     if not isinstance(steps, int) or not isinstance(every, int):
         return {}
     return {'min_resource': default_min_resource([*range(every, steps, every), steps], steps)}
@@ -288,9 +287,9 @@ def _with_part(
 def _check_metrics(tunable: 'Tunable') -> None:
     """A metric of an evaluation set that is not there would show only after the first trial."""
     groups = ['train', *tunable.eval_inputs]
-    if tunable.train.decode_interval_steps is not None:
+    if tunable.train.decoding is not None:
         groups += [f'decode_{name}' for name in tunable.decode_inputs]
-    if getattr(tunable.train, 'eval_skip_train', None) is not True:  # Or it is searched.
+    if getattr(tunable.train.evaluation, 'train_batch', None) is not False:  # Or it is searched.
         groups.append('eval_train')
     for asking, metrics in tunable.search.metrics.items():
         for metric in metrics:

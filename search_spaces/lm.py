@@ -6,7 +6,7 @@ from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.objectives.rewards import MetricReward
 from paxtune.schedulers import MedianStopping
-from trainer.experiment import Experiment, TrainLoop
+from trainer.experiment import Checkpoints, Evaluation, Experiment, TrainLoop
 from trainer.inputs.text.c4 import C4Input
 from trainer.inputs.text.stdlib import StdlibInput
 from trainer.inputs.tokens.vocabulary import ByteVocabulary
@@ -58,9 +58,8 @@ def StdlibTunable() -> Tunable:
         eval_inputs={'eval': StdlibInput(batch_size=64, sequence_length=length, split='eval')},
         train=TrainLoop(
             num_train_steps=steps,
-            eval_interval_steps=40,
-            save_interval_steps=40,
-            save_max_to_keep=1,
+            evaluation=Evaluation(40),
+            checkpoints=Checkpoints(40, keep=1),
             summary_interval_steps=10,
         ),
         search=Search(reward=BITS_PER_BYTE, num_trials=16, scheduler=MedianStopping(min_trials=4)),
@@ -70,8 +69,8 @@ def StdlibTunable() -> Tunable:
             'train_input.sequence_length': 16,
             'eval_inputs.eval.max_bytes': 4096,
             'train.num_train_steps': 4,
-            'train.eval_interval_steps': 2,
-            'train.save_interval_steps': 2,
+            'train.evaluation.every': 2,
+            'train.checkpoints.every': 2,
         },
     )
 
@@ -105,8 +104,8 @@ def C4Small() -> Experiment:
         },
         train=TrainLoop(
             num_train_steps=steps,
-            eval_interval_steps=1000,
-            save_interval_steps=500,
+            evaluation=Evaluation(1000),
+            checkpoints=Checkpoints(500),
             summary_interval_steps=50,
         ),
         smoke={
@@ -118,8 +117,8 @@ def C4Small() -> Experiment:
                 batch_size=16, sequence_length=32, split='eval', max_bytes=4096
             ),
             'train.num_train_steps': 4,
-            'train.eval_interval_steps': 2,
-            'train.save_interval_steps': 2,
+            'train.evaluation.every': 2,
+            'train.checkpoints.every': 2,
         },
     )
 

@@ -73,9 +73,9 @@ def LmCloudSpmdTestTunable() -> Tunable:
             'task.model.stack.layers[0].attention.num_heads': pg.oneof([4, 8]),
             'task.model.stack.layers[0].feed_forward': pg.oneof(kinds),
             'train.num_train_steps': steps,
-            'train.eval_interval_steps': steps // 4,
-            'train.save_interval_steps': steps // 4,
-            'train.save_max_to_keep': 1,
+            'train.evaluation.every': steps // 4,
+            'train.checkpoints.every': steps // 4,
+            'train.checkpoints.keep': 1,
             'train.summary_interval_steps': 10,
         }
     )

@@ -8,7 +8,7 @@ import dataclasses
 import math
 from typing import Literal
 
-from trainer.experiment import Experiment, TrainLoop
+from trainer.experiment import Checkpoints, Experiment, TrainLoop
 from trainer.inputs.base import Input
 from trainer.inputs.synthetic import SyntheticLmInput
 from trainer.layers import (
@@ -115,9 +115,7 @@ class SpmdLm:
             mesh=self.mesh(),
             train=TrainLoop(
                 num_train_steps=self.num_train_steps,
-                eval_interval_steps=100,
-                save_interval_steps=self.checkpoint_every_n_steps,
-                save_max_to_keep=10,
+                checkpoints=Checkpoints(self.checkpoint_every_n_steps, keep=10),
                 summary_interval_steps=self.summary_interval_steps,
                 random_seed=1234,
             ),
@@ -211,7 +209,7 @@ def smoke() -> dict[str, object]:
         'eval_inputs.eval': SyntheticLmInput(batch_size=8, **rows),
         'mesh': Mesh(),
         'train.num_train_steps': 2,
-        'train.eval_interval_steps': 2,
-        'train.save_interval_steps': 2,
+        'train.evaluation.every': 2,
+        'train.checkpoints.every': 2,
         'train.summary_interval_steps': 1,
     }

@@ -10,7 +10,7 @@ from paxtune.experiment import Tunable
 from paxtune.objectives.limits import Limit
 from paxtune.objectives.rewards import MetricReward
 from paxtune.schedulers import MedianStopping
-from trainer.experiment import Experiment, TrainLoop
+from trainer.experiment import Checkpoints, Evaluation, Experiment, TrainLoop
 from trainer.inputs.arrays.digits import NUM_CLASSES, DigitsInput
 from trainer.inputs.arrays.images import ImagesInput
 from trainer.layers import (
@@ -57,15 +57,15 @@ def DigitsResNet() -> Experiment:
         eval_inputs={'test': DigitsInput(batch_size=120, split='test')},
         train=TrainLoop(
             num_train_steps=steps,
-            eval_interval_steps=110,
-            save_interval_steps=110,
+            evaluation=Evaluation(110),
+            checkpoints=Checkpoints(110),
             summary_interval_steps=22,
         ),
         smoke={
             'train_input.batch_size': 8,
             'train.num_train_steps': 4,
-            'train.eval_interval_steps': 2,
-            'train.save_interval_steps': 2,
+            'train.evaluation.every': 2,
+            'train.checkpoints.every': 2,
         },
     )
 
@@ -90,9 +90,9 @@ def DigitsTunable() -> Tunable:
             'task.learner.optimizer.weight_decay': pg.floatv(1e-3, 1.0, 'log'),
             'task.learner.schedule.decay_steps': steps,
             'train.num_train_steps': steps,
-            'train.eval_interval_steps': steps // 4,
-            'train.save_interval_steps': steps // 4,
-            'train.save_max_to_keep': 1,
+            'train.evaluation.every': steps // 4,
+            'train.checkpoints.every': steps // 4,
+            'train.checkpoints.keep': 1,
         }
     )
     return Tunable(
@@ -129,9 +129,9 @@ def DigitsNas() -> Tunable:
             'task.learner.learning_rate': pg.floatv(1e-3, 3e-2, 'log'),
             'task.learner.schedule.decay_steps': steps,
             'train.num_train_steps': steps,
-            'train.eval_interval_steps': steps // 4,
-            'train.save_interval_steps': steps // 4,
-            'train.save_max_to_keep': 1,
+            'train.evaluation.every': steps // 4,
+            'train.checkpoints.every': steps // 4,
+            'train.checkpoints.keep': 1,
         }
     )
     search = _search()
@@ -207,7 +207,7 @@ def MnistTunable() -> Tunable:
             'task.model.layers[0].channels': pg.oneof([16, 32, 64]),
             'task.model.layers[3].channels': pg.oneof([32, 64, 128]),
             'task.model.layers[8].activation': pg.oneof(['relu', 'gelu', 'squared_relu']),
-            'train.save_max_to_keep': 1,
+            'train.checkpoints.keep': 1,
         }
     )
     return Tunable(
@@ -253,9 +253,8 @@ def ResNet50Pjit() -> Experiment:
         mesh=Mesh(data=8),
         train=TrainLoop(
             num_train_steps=90 * epoch,
-            eval_interval_steps=epoch,
-            save_interval_steps=5000,
-            save_max_to_keep=1000,
+            evaluation=Evaluation(epoch),
+            checkpoints=Checkpoints(5000, keep=1000),
             summary_interval_steps=1000,
         ),
         smoke=_smoke()
@@ -294,7 +293,7 @@ def _smoke() -> dict[str, Any]:
         'eval_inputs.test': DigitsInput(batch_size=120, split='test'),
         'mesh': Mesh(),
         'train.num_train_steps': 2,
-        'train.eval_interval_steps': 2,
-        'train.save_interval_steps': 2,
+        'train.evaluation.every': 2,
+        'train.checkpoints.every': 2,
         'train.summary_interval_steps': 1,
     }

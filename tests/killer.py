@@ -45,9 +45,9 @@ def _before(owner: Any, name: str, count: int, action: Callable[[], None]) -> No
 
 
 def _saved(count: int) -> None:
-    from trainer.checkpoints.checkpoint import Checkpoints
+    from trainer.checkpoints.checkpoint import CheckpointStore
 
-    original, calls = Checkpoints.save, [0]
+    original, calls = CheckpointStore.save, [0]
 
     def save(self: Any, *args: Any) -> Any:
         path = original(self, *args)
@@ -57,7 +57,7 @@ def _saved(count: int) -> None:
             _die()
         return path
 
-    setattr(Checkpoints, 'save', save)  # noqa: B010
+    setattr(CheckpointStore, 'save', save)  # noqa: B010
 
 
 def arm(where: str) -> None:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from trainer.inputs.base import Input
 from trainer.mesh import Mesh
-from trainer.symbolic.component import Component, require_positive
+from trainer.symbolic.component import Component, require_not_negative, require_positive
 from trainer.symbolic.durations import seconds
 from trainer.task import Task
 from trainer.warm_start_rules import WarmStart
@@ -14,77 +14,116 @@ EVAL_TRAIN = 'eval_train'
 """What the evaluation of the next training batch is called among the metrics."""
 
 
+class Evaluation(Component):
+    """Evaluation while training: after every `every` steps, and after the last.
+
+    Attributes:
+        every: steps between evaluations.
+        train_batch: evaluate the next training batch as well, before training on it:
+            `eval_train/<metric>`. This costs an evaluation step, and its compilation where no
+            evaluation set has batches of that shape.
+    """
+
+    every: int = 100
+    train_batch: bool = False
+
+    def check(self) -> None:
+        require_positive(self, 'every')
+
+
+class Decoding(Component):
+    """Decoding while training: after every `every` steps, and after the last.
+
+    Attributes:
+        every: steps between decodes, a multiple of those between evaluations.
+        start: the first step at which to decode.
+    """
+
+    every: int
+    start: int = 0
+
+    def check(self) -> None:
+        require_positive(self, 'every')
+        require_not_negative(self, 'start')
+
+
+class BestCheckpoint(Component):
+    """The checkpoint with the best value of a metric.
+
+    Only checkpoints of evaluated steps are compared.
+
+    Attributes:
+        metric: its name, such as 'eval/loss'.
+        goal: the direction in which the metric improves.
+    """
+
+    metric: str
+    goal: Literal['minimize', 'maximize'] = 'minimize'
+
+
+class Checkpoints(Component):
+    """Checkpoints of a run: written after every `every` steps, and after the last.
+
+    Attributes:
+        every: steps between checkpoints.
+        keep: number of checkpoints to keep, the newest ones.
+        keep_period: also keep one checkpoint per period for good: '30m', '12h', '1d'.
+        keep_best: also keep the best checkpoint.
+    """
+
+    every: int = 100
+    keep: int = 2
+    keep_period: str | None = None
+    keep_best: BestCheckpoint | None = None
+
+    def check(self) -> None:
+        require_positive(self, 'every', 'keep')
+        if self.keep_period is not None:
+            try:
+                seconds(self.keep_period)
+            except ValueError as error:
+                raise ValueError(f'keep_period: {error}') from error
+
+
 class TrainLoop(Component):
-    """How long to train, and what happens in between. Intervals are in steps.
+    """Length of the training and the work between its steps.
 
     Attributes:
         num_train_steps: optimizer steps of the run.
-        eval_interval_steps: evaluate after every so many steps, and after the last.
-        eval_skip_train: leave it at the evaluation sets. If false, the next training batch is
-            evaluated with them, before it is trained on: `eval_train/<metric>`. It costs an
-            evaluation step, and to compile it where no evaluation set has batches of that shape.
-        enable_checkpoint_saving: false writes no checkpoint, also when the run is interrupted: it
-            goes on from those that are there, and what it does itself is lost when it ends.
-        save_interval_steps: write a checkpoint after every so many steps, and after the last.
-        save_max_to_keep: checkpoints to keep, the newest ones.
-        save_keep_interval_duration: keep one for good every so often as well: '30m', '12h', '1d'.
-        save_best_metric: keep the one as well at which this metric was best, such as 'eval/loss'.
-            Saves and evaluations must meet: only a checkpoint whose step was evaluated is judged.
-        save_best_goal: what best means.
-        decode_interval_steps: decode after every so many steps, a multiple of
-            `eval_interval_steps`, and after the last; None for never while training.
-        decode_start_after_n_steps: not before this step.
-        summary_interval_steps: write training metrics after every so many steps.
-        max_inflight_steps: steps that may be under way on the devices behind the one that is
-            dispatched; 0 waits for each. On several simulated devices it is always 0.
+        evaluation: when to evaluate, and on what besides `eval_inputs`.
+        checkpoints: when to write checkpoints and which to keep. None writes no checkpoint, not
+            even when the run is interrupted. The run still resumes from existing checkpoints.
+        decoding: when to decode `decode_inputs`; None for never while training.
+        summary_interval_steps: steps between summaries of the training metrics.
+        max_inflight_steps: steps that may wait on the devices behind the dispatched one; 0 waits
+            for each step. Several simulated devices always use 0.
         gc_interval_steps: collect Python's garbage after every so many steps, and at no other
-            time, so that all hosts pause together; 0 leaves it to Python.
+            time, so that all hosts pause together; None leaves the schedule to Python.
         random_seed: seeds the initial weights and dropout.
-        init_from_checkpoint: start with what another run has learnt: the path of its
-            `checkpoints` directory, for the newest, or of a step in there. All parameters, and
-            what else layers keep, are loaded; the optimizer and the data start anew, at step 0. Or
-            a list of `WarmStart`, which say by rules what is loaded from where. A run that resumes
-            goes on from its own checkpoint.
+        init_from_checkpoint: start from the weights of another run: the path of its `checkpoints`
+            directory, for the newest, or of a step in there. All parameters and other variables of
+            layers are loaded; the optimizer and the data start anew, at step 0. A list of
+            `WarmStart` maps arrays to sources by rules. A resumed run uses its own checkpoint.
     """
 
     num_train_steps: int = 1000
-    eval_interval_steps: int = 100
-    eval_skip_train: bool = True
-    enable_checkpoint_saving: bool = True
-    save_interval_steps: int = 100
-    save_max_to_keep: int = 2
-    save_keep_interval_duration: str | None = None
-    save_best_metric: str | None = None
-    save_best_goal: Literal['minimize', 'maximize'] = 'minimize'
-    decode_interval_steps: int | None = None
-    decode_start_after_n_steps: int = 0
+    evaluation: Evaluation = Evaluation()
+    checkpoints: Checkpoints | None = Checkpoints()
+    decoding: Decoding | None = None
     summary_interval_steps: int = 10
     max_inflight_steps: int = 2
-    gc_interval_steps: int = 0
+    gc_interval_steps: int | None = None
     random_seed: int = 0
     init_from_checkpoint: str | list[WarmStart] | None = None
 
     def check(self) -> None:
-        require_positive(
-            self,
-            'num_train_steps',
-            'eval_interval_steps',
-            'save_interval_steps',
-            'save_max_to_keep',
-            'decode_interval_steps',
-            'summary_interval_steps',
-        )
-        every = self.decode_interval_steps
-        if every is not None and every % self.eval_interval_steps:
+        require_positive(self, 'num_train_steps', 'summary_interval_steps', 'gc_interval_steps')
+        require_not_negative(self, 'max_inflight_steps')
+        if self.decoding is not None and self.decoding.every % self.evaluation.every:
             raise ValueError(
-                f'decode_interval_steps ({every}) must be a multiple of eval_interval_steps '
-                f'({self.eval_interval_steps}): what is decoded is measured with an evaluation'
+                f'decoding.every ({self.decoding.every}) must be a multiple of evaluation.every '
+                f'({self.evaluation.every}): decoding is part of an evaluation'
             )
-        for name in ('max_inflight_steps', 'gc_interval_steps', 'decode_start_after_n_steps'):
-            if self.sym_getattr(name) < 0:
-                raise ValueError(f'{name} must not be negative: {self.sym_getattr(name)}')
-        if self.save_best_metric is not None and not self.enable_checkpoint_saving:
-            raise ValueError('save_best_metric needs enable_checkpoint_saving')
         starts = self.init_from_checkpoint
         if isinstance(starts, list):
             for field in ('load_optimizer', 'load_step'):
@@ -92,11 +131,6 @@ class TrainLoop(Component):
                     raise ValueError(
                         f'init_from_checkpoint: {field} can be true in one source only'
                     )
-        if self.save_keep_interval_duration is not None:
-            try:
-                seconds(self.save_keep_interval_duration)
-            except ValueError as error:
-                raise ValueError(f'save_keep_interval_duration: {error}') from error
 
 
 class Experiment(Component):

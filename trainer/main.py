@@ -149,8 +149,8 @@ def _train(
                     print_metrics(measurement.step, measurement.metrics)
         except Interrupted as stopped:
             again = shlex.join(resume_command)
-            if not experiment.train.enable_checkpoint_saving:
-                again += ' (from before this run: train.enable_checkpoint_saving is false)'
+            if experiment.train.checkpoints is None:
+                again += ' (from before this run: train.checkpoints is null)'
             _say(f'Stopped at step {stopped.step}. To resume: {again}')
             # One of several processes may have been told, and JAX, whose notice is a SIGTERM.
             numbers = [number for number in processes.gather(interrupt.number) if number]

@@ -80,8 +80,8 @@ def Chaotic() -> Tunable:
             'train_input': ChaoticInput(batch_size=8, is_training=True),
             'train_input.fate': pg.oneof(list(range(NUM_FATES))),
             'task.learner.learning_rate': pg.floatv(1e-4, 1e-1, 'log'),
-            'train.eval_interval_steps': 8,
-            'train.save_interval_steps': 4,
+            'train.evaluation.every': 8,
+            'train.checkpoints.every': 4,
         }
     )
     return made

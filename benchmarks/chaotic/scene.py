@@ -219,7 +219,7 @@ class Scene:
             'job_log_dir': directory,
         }
         given = [f'--{name}={value}' for name, value in flags.items()]
-        changes = ['train_input.seconds=0.0', 'train.save_interval_steps=1000']
+        changes = ['train_input.seconds=0.0', 'train.checkpoints.every=1000']
         # The bits depend on the number of threads, which is that of the cores.
         cores = places(self.plan.num_workers)[0].cores
         done = subprocess.run(

@@ -81,7 +81,7 @@ class Metric(Component):
     def eval_train(
         cls, name: str, sub_experiment: str | None = None, aggregator: Aggregator | None = None
     ) -> 'Metric':
-        """A metric of the next training batch, evaluated: `train.eval_skip_train` is false."""
+        """A metric of the next training batch; needs `train.evaluation.train_batch=true`."""
         return cls(f'eval_train/{name}', sub_experiment, aggregator)
 
     @classmethod

@@ -90,10 +90,10 @@ def _refuse_scheduler(search: Search, space: Space) -> None:
             f'{len(space.sub_experiments)} sub-experiments one after another'
         )
     train = getattr(space.value, 'train', None) if space.is_tunable else None
-    if scheduler.pauses and getattr(train, 'enable_checkpoint_saving', True) is False:
+    if scheduler.pauses and getattr(train, 'checkpoints', True) is None:
         raise UserError(
-            f'train.enable_checkpoint_saving: {name} has trials go on from where they were paused, '
-            'which needs checkpoints: set it to True, or use a scheduler that only stops trials'
+            f'train.checkpoints: {name} has trials go on from where they were paused, '
+            'which needs checkpoints: set them, or use a scheduler that only stops trials'
         )
 
 

@@ -48,8 +48,8 @@ def _with(data: FaultyInput, num_steps: int) -> Tunable:
     return made.rebind(
         {
             'train.num_train_steps': num_steps,
-            'train.save_interval_steps': 10,
-            'train.eval_interval_steps': 20,
+            'train.checkpoints.every': 10,
+            'train.evaluation.every': 20,
             'search.num_trials': 6,
         }
     )

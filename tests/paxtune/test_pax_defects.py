@@ -414,7 +414,7 @@ def test_a_metric_may_have_any_name() -> None:
 @pytest.mark.slow
 def test_a_measurement_names_the_checkpoint_of_its_step(tmp_path: Path) -> None:
     # 11
-    made = rates(1, train__save_interval_steps=4)
+    made = rates(1, train__checkpoints__every=4)
     with tune(made, job_log_dir=tmp_path) as study:
         (trial,) = study.trials
         checkpoints = trial_directory(study, trial) / 'checkpoints'
@@ -527,7 +527,7 @@ def test_a_reward_of_speed_needs_no_interval_to_fit(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_trial_that_cannot_be_timed_any_more_ends_no_study(tmp_path: Path) -> None:
     # 15: killed between its last checkpoint and its report, it has no step left to time.
-    made = rates(search__reward=SPEED, train__eval_interval_steps=6)
+    made = rates(search__reward=SPEED, train__evaluation__every=6)
     with Study.open(tmp_path, made, prepared_data(made)) as study:
         trial = ask(study)
         (alone,) = experiments(study, trial).values()
@@ -540,7 +540,7 @@ def test_a_trial_that_cannot_be_timed_any_more_ends_no_study(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_a_trial_ends_with_its_very_last_step(tmp_path: Path) -> None:
     # 20: a run of 1050 steps with an evaluation every 100 is one of 5 with one every 2.
-    made = rates(train__num_train_steps=5, train__save_interval_steps=2)
+    made = rates(train__num_train_steps=5, train__checkpoints__every=2)
     with tune(made, job_log_dir=tmp_path) as study:
         for trial in study.trials:
             assert [each.step for each in trial.measurements] == [2, 4, 5]

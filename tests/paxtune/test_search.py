@@ -76,7 +76,7 @@ def test_what_a_trial_writes_can_be_its_reward(tmp_path: Path) -> None:
 
 
 def test_a_reward_of_texts_that_are_not_written_is_refused(tmp_path: Path) -> None:
-    flags = ['search.reward.metric=decode_test/log_prob', 'train.decode_interval_steps=null']
+    flags = ['search.reward.metric=decode_test/log_prob', 'train.decoding=null']
     with pytest.raises(UserError, match=r"'decode_test/log_prob' is not measured.*train/, eval/"):
         run(tmp_path, 'Writing', '--set', *flags)
 

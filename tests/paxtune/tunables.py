@@ -13,6 +13,7 @@ from paxtune.schedulers import MedianStopping
 from paxtune.search_space.constraints import Requires
 from tests.trainer.tiny import VOCAB, CountingInput, experiment
 from trainer.decoding import Greedy
+from trainer.experiment import Decoding
 from trainer.layers import (
     Attention,
     Embedding,
@@ -50,7 +51,7 @@ def Writing() -> Tunable:
             'task.learner.learning_rate': pg.floatv(1e-4, 1e-1, 'log'),
             'task.decoder': Greedy(4, prompt_length=2),
             'decode_inputs': {'test': CountingInput(batch_size=8)},
-            'train.decode_interval_steps': 2,
+            'train.decoding': Decoding(2),
         }
     )
     return made

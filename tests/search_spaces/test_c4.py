@@ -19,8 +19,8 @@ _SMALL = [
     'eval_inputs.eval.batch_size=16',
     'eval_inputs.eval.sequence_length=64',
     'train.num_train_steps=4',
-    'train.eval_interval_steps=2',
-    'train.save_interval_steps=2',
+    'train.evaluation.every=2',
+    'train.checkpoints.every=2',
 ]
 
 

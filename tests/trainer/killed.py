@@ -20,8 +20,8 @@ def _experiment(train: Input, held_out: Input) -> Experiment:
             'task.model.embedding.vocab_size': 384,
             'train_input': train,
             'eval_inputs': {'eval': held_out},
-            'train.save_interval_steps': 3,
-            'train.eval_interval_steps': 4,
+            'train.checkpoints.every': 3,
+            'train.evaluation.every': 4,
         }
     )
     return made

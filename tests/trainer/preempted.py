@@ -31,8 +31,8 @@ def main() -> None:
         return False
 
     made = joined.Text()
-    made.rebind({'train.num_train_steps': 4000, 'train.save_interval_steps': 1000})
-    made.rebind({'train.eval_interval_steps': 4000, 'train.summary_interval_steps': 500})
+    made.rebind({'train.num_train_steps': 4000, 'train.checkpoints.every': 1000})
+    made.rebind({'train.evaluation.every': 4000, 'train.summary_interval_steps': 500})
     try:
         list(run(made, args.job_log_dir, told))
     except Interrupted as stopped:

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import pyglove as pg
 import pytest
 
 from tests.trainer.tiny import experiment
-from trainer.experiment import Experiment, TrainLoop
+from trainer.experiment import Checkpoints, Decoding, Evaluation, Experiment, TrainLoop
 
 
 @pytest.mark.parametrize(
@@ -36,14 +37,29 @@ def test_a_value_of_another_type_is_refused() -> None:
     [
         ({'num_train_steps': 0}, 'num_train_steps must be at least 1: 0'),
         ({'max_inflight_steps': -1}, 'max_inflight_steps must not be negative: -1'),
-        ({'gc_interval_steps': -1}, 'gc_interval_steps must not be negative: -1'),
-        ({'save_keep_interval_duration': 'long'}, 'save_keep_interval_duration: '),
-        (
-            {'enable_checkpoint_saving': False, 'save_best_metric': 'eval/loss'},
-            'save_best_metric needs enable_checkpoint_saving',
-        ),
+        ({'gc_interval_steps': 0}, 'gc_interval_steps must be at least 1: 0'),
     ],
 )
 def test_impossible_loops_are_refused(fields: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TrainLoop(**fields)
+
+
+@pytest.mark.parametrize(
+    ('make', 'message'),
+    [
+        (lambda: Evaluation(0), 'every must be at least 1: 0'),
+        (lambda: Decoding(2, start=-1), 'start must not be negative: -1'),
+        (lambda: Checkpoints(keep_period='long'), 'keep_period: '),
+    ],
+)
+def test_parts_of_a_loop_check_themselves(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_parts_of_a_loop_can_be_searched() -> None:
+    kinds = pg.oneof([None, Checkpoints(5)])
+    made = experiment(train__checkpoints=kinds)
+    assert pg.materialize(made, pg.DNA(1)).train.checkpoints.every == 5
+    assert pg.materialize(made, pg.DNA(0)).train.checkpoints is None

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trainer.experiment import Experiment, TrainLoop
+from trainer.experiment import Checkpoints, Evaluation, Experiment, TrainLoop
 from trainer.inputs.base import Batch, EndOfData, Input
 from trainer.layers import (
     Attention,
@@ -78,8 +78,8 @@ def experiment(num_steps: int = 6, **overrides: Any) -> Experiment:
         mesh=Mesh(data=1),
         train=TrainLoop(
             num_train_steps=num_steps,
-            eval_interval_steps=2,
-            save_interval_steps=2,
+            evaluation=Evaluation(2),
+            checkpoints=Checkpoints(2),
             summary_interval_steps=1,
         ),
     )

@@ -10,7 +10,7 @@ from etils import epath
 
 from trainer.checkpoints import save_barriers
 from trainer.checkpoints.manifest import Contents, DamagedError
-from trainer.checkpoints.retention import Preservation
+from trainer.checkpoints.retention import RetentionPolicy
 from trainer.runtime import processes
 from trainer.runtime.directory import absolute, is_local
 from trainer.state import TrainState
@@ -39,7 +39,7 @@ class Restored(NamedTuple):
     progress: dict[str, Any]
 
 
-class Checkpoints:
+class CheckpointStore:
     """The checkpoints of one run, under `<directory>/<step>`.
 
     A save copies the state and returns; the writing goes on beside the next steps. A checkpoint
@@ -47,21 +47,21 @@ class Checkpoints:
     which the next one removes.
     """
 
-    def __init__(self, directory: epath.PathLike, kept: Preservation | None = None):
+    def __init__(self, directory: epath.PathLike, retention: RetentionPolicy | None = None):
         """Opens the checkpoints in a directory.
 
         Args:
             directory: where they are.
-            kept: which to keep as new ones are written; None for a reader, which changes nothing,
-                since a run may be writing there.
+            retention: selects the checkpoints to keep when a new one is written; None for a
+                reader, which changes nothing: a run may be writing there.
         """
         # Orbax refuses relative paths, and only when it writes.
         self._directory = absolute(directory)
         self._checkpointer = ocp.training.Checkpointer(
             self._directory,
             context=save_barriers.context(),
-            preservation_policy=None if kept is None else kept.policy,
-            cleanup_tmp_directories=kept is not None,
+            preservation_policy=None if retention is None else retention.policy,
+            cleanup_tmp_directories=retention is not None,
         )
         self._saving: ocp.AsyncResponse[bool] | None = None
         self._path = str(self._directory)  # Of the last save.

@@ -16,7 +16,7 @@ from typing import Any
 from absl import logging
 from etils import epath
 
-from trainer.checkpoints.checkpoint import Checkpoints, Restored, saved_checkpoints
+from trainer.checkpoints.checkpoint import CheckpointStore, Restored, saved_checkpoints
 from trainer.checkpoints.manifest import DamagedError
 from trainer.loop.end_marker import ended
 from trainer.runtime import processes
@@ -98,7 +98,7 @@ class Follower:
         return mark is not None, done, next((step for step in steps if step > done), None)
 
     def _read(self, step: int, abstract: TrainState) -> Restored | None:
-        with contextlib.closing(Checkpoints(self._path)) as reader:
+        with contextlib.closing(CheckpointStore(self._path)) as reader:
             try:
                 return reader.restore_step(step, abstract)
             except DamagedError as error:

@@ -101,7 +101,7 @@ def branch_off(sources: Sequence[epath.PathLike], step: int, run_dir: epath.Path
             f'{target}: there is no checkpoint of step {step} to branch off from in '
             f'{", ".join(map(str, directories)) or "no directory"}: the run that wrote it has gone '
             'on and deleted it, or never saved there. Keep more of them '
-            '(train.save_max_to_keep), or branch off before it goes on'
+            '(train.checkpoints.keep), or branch off before it goes on'
         )
 
 

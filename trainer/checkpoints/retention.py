@@ -1,4 +1,4 @@
-"""Which checkpoints of a run are kept as new ones are written."""
+"""Retention policy: selects the checkpoints of a run to keep."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,69 +6,82 @@ from typing import Any
 
 import orbax.checkpoint.experimental.v1 as ocp
 
-from trainer.experiment import TrainLoop
+from trainer.experiment import Checkpoints
 from trainer.symbolic.durations import seconds
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.names import nearest
 
 _policies = ocp.training.preservation_policies
 
 
-class Preservation:
-    """The newest, where asked for one every so often and the best so far, and what others need.
+class RetentionPolicy:
+    """Keeps the newest checkpoints, those that other jobs need, and those that the run asks for.
 
     Attributes:
-        policy: what orbax asks.
-        needed: the first step that a job which follows the run still needs, with all after it;
-            None where none does. The same in all processes.
+        policy: the same as a policy for Orbax.
+        needed: the first step that a job beside the run still needs; so are all later ones.
+            None if no job needs any. The same in all processes.
     """
 
-    def __init__(self, loop: TrainLoop) -> None:
-        """Keeps what the loop says."""
-        self._goal = loop.save_best_goal
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self._best = checkpoints.keep_best
         self._values: dict[int, float] = {}
         self.needed: int | None = None
-        policies: list[Any] = [_policies.LatestN(loop.save_max_to_keep), _Needed(self)]
-        if loop.save_keep_interval_duration is not None:
-            policies.append(_policies.EveryNSeconds(seconds(loop.save_keep_interval_duration)))
-        if loop.save_best_metric is not None:
+        policies: list[Any] = [_policies.LatestN(checkpoints.keep), _Needed(self)]
+        if checkpoints.keep_period is not None:
+            policies.append(_policies.EveryNSeconds(seconds(checkpoints.keep_period)))
+        if self._best is not None:
             policies.append(_Best(self))
         self.policy: Any = _policies.AnyPreservationPolicy(policies)
 
-    def note(self, step: int, value: float) -> None:
-        """Takes note of what the best is judged by, which is known after the save of its step."""
-        if not math.isnan(value):
-            self._values[step] = value
+    def note(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Notes the value that decides on the best; it is known after the save of its step.
+
+        Raises:
+            UserError: there is no such metric.
+        """
+        if self._best is None:
+            return
+        name = self._best.metric
+        if name not in metrics:
+            raise UserError(
+                f'train.checkpoints.keep_best.metric: {name!r} is not among the metrics. '
+                f'{nearest(name, sorted(metrics))}'.rstrip()
+            )
+        if not math.isnan(metrics[name]):
+            self._values[step] = metrics[name]
 
     def best_of(self, steps: Sequence[int]) -> int | None:
-        """The step that was best; the first of equal ones. None where none was measured."""
+        """The best step, the first of equal ones; None if none was measured."""
         known = [step for step in steps if step in self._values]
-        sign = 1 if self._goal == 'minimize' else -1
+        sign = 1 if self._best is None or self._best.goal == 'minimize' else -1
         return min(known, key=lambda step: sign * self._values[step], default=None)
 
     def to_json(self) -> dict[str, float]:
-        """What was noted, for `from_json` in a run that resumes."""
+        """The noted value of the best step, for `from_json` in a resumed run."""
         best = self.best_of(sorted(self._values))
         return {} if best is None else {str(best): self._values[best]}
 
     def from_json(self, saved: Mapping[str, float]) -> None:
-        """Takes note of what `to_json` has returned."""
+        """Restores the result of `to_json`."""
         self._values |= {int(step): float(value) for step, value in saved.items()}
 
 
 class _Needed:
-    def __init__(self, kept: Preservation) -> None:
-        self._kept = kept
+    def __init__(self, policy: RetentionPolicy) -> None:
+        self._policy = policy
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> Sequence[bool]:
-        """Whether each is to be kept."""
-        needed = self._kept.needed
+        """Answers Orbax for each checkpoint."""
+        needed = self._policy.needed
         return [needed is not None and each.step >= needed for each in checkpoints]
 
 
 class _Best:
-    def __init__(self, kept: Preservation) -> None:
-        self._kept = kept
+    def __init__(self, policy: RetentionPolicy) -> None:
+        self._policy = policy
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> Sequence[bool]:
-        """Whether each is to be kept."""
-        best = self._kept.best_of([each.step for each in checkpoints])
+        """Answers Orbax for each checkpoint."""
+        best = self._policy.best_of([each.step for each in checkpoints])
         return [each.step == best for each in checkpoints]

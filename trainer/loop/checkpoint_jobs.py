@@ -7,7 +7,7 @@ from typing import Literal
 from etils import epath
 
 from trainer import command
-from trainer.checkpoints.checkpoint import Checkpoints, Restored
+from trainer.checkpoints.checkpoint import CheckpointStore, Restored
 from trainer.checkpoints.checkpoint_follower import Follower, following
 from trainer.checkpoints.manifest import DamagedError
 from trainer.experiment import Experiment
@@ -76,7 +76,7 @@ def treat_one(
         raise UserError(f'--job_log_dir: there are no checkpoints in {path}')
     experiment = _prepared(job, experiment)
     program, values = compiled(experiment)
-    with contextlib.closing(Checkpoints(path)) as checkpoints:
+    with contextlib.closing(CheckpointStore(path)) as checkpoints:
         if step is None:
             restored = checkpoints.restore(program.abstract_state)
         else:
@@ -88,7 +88,7 @@ def treat_one(
     report(restored.step, metrics)
 
 
-def _of_step(checkpoints: Checkpoints, step: int, program: Program) -> Restored | None:
+def _of_step(checkpoints: CheckpointStore, step: int, program: Program) -> Restored | None:
     try:
         return checkpoints.restore_step(step, program.abstract_state)
     except DamagedError:

@@ -11,9 +11,9 @@ import jax
 from absl import logging
 from etils import epath
 
-from trainer.checkpoints.checkpoint import Checkpoints, Restored
+from trainer.checkpoints.checkpoint import CheckpointStore, Restored
 from trainer.checkpoints.checkpoint_follower import first_needed
-from trainer.checkpoints.retention import Preservation
+from trainer.checkpoints.retention import RetentionPolicy
 from trainer.checkpoints.warm_start import WarmStarted, sources_of
 from trainer.experiment import Experiment
 from trainer.inputs.peek import Peekable
@@ -37,7 +37,6 @@ from trainer.runtime.throughput import Speed
 from trainer.state import TrainState
 from trainer.symbolic.derived import resolve
 from trainer.symbolic.errors import UserError
-from trainer.symbolic.names import nearest
 from trainer.symbolic.serialization import to_json_text
 
 
@@ -149,8 +148,9 @@ class Training:
                 opened.callback(data.close)
             self._garbage = opened.enter_context(GarbageCollection(self._loop.gc_interval_steps))
             path = job_log_dir / 'checkpoints'
-            self._kept = Preservation(self._loop)
-            self._checkpoints = Checkpoints(path, self._kept)
+            checkpoints = self._loop.checkpoints
+            self._retention = None if checkpoints is None else RetentionPolicy(checkpoints)
+            self._checkpoints = CheckpointStore(path, self._retention)
             opened.callback(self._checkpoints.close)
             self._saved: tuple[int, str] | None = None
             self._state, self.resumed_from = self._restore_or_init(warm)
@@ -167,12 +167,13 @@ class Training:
     def measurements(self, should_interrupt: Callable[[], bool]) -> Iterator[Measurement]:
         """Trains to the last step."""
         leaving = _Leaving(should_interrupt)
-        if self.resumed_from and self._is_due(self.resumed_from, self._loop.eval_interval_steps):
+        if self.resumed_from and self._is_due(self.resumed_from, self._loop.evaluation.every):
             yield self._measure(self.resumed_from)
             if leaving.before_training() and self.resumed_from < self._loop.num_train_steps:
                 raise Interrupted(self.resumed_from)  # Nothing is new since that checkpoint.
         max_in_flight = min(self._program.max_in_flight, self._loop.max_inflight_steps)
         in_flight: collections.deque[Metrics] = collections.deque()
+        saving = self._loop.checkpoints
         for step in range(self.resumed_from + 1, self._loop.num_train_steps + 1):
             in_flight.append(self._step(step, leaving))
             self.step = step
@@ -181,9 +182,9 @@ class Training:
             self._garbage.after(step)
             if self._is_due(step, self._loop.summary_interval_steps):
                 self._to_summarize = step
-            if self._is_due(step, self._loop.save_interval_steps):
+            if saving is not None and self._is_due(step, saving.every):
                 self._save(step)
-            is_measured = self._is_due(step, self._loop.eval_interval_steps)
+            is_measured = self._is_due(step, self._loop.evaluation.every)
             if is_measured:
                 measurement = self._measure(step)
                 with self._speed.paused():
@@ -217,7 +218,8 @@ class Training:
         self._input.set_position(self._own_position(restored))
         self._rolling.resume(restored.progress, self._program.infeed_share)
         self._train_metrics = TrainMetrics(restored.progress['train_metrics'])
-        self._kept.from_json(restored.progress['best'])
+        if self._retention is not None:
+            self._retention.from_json(restored.progress['best'])
         self._spending = Spending(self._speed, restored.progress['spent'])
         self._saved = (restored.step, restored.path)
         logging.info('Resumed from step %d', restored.step)
@@ -251,13 +253,11 @@ class Training:
                 )
         return positions[0]  # All are the same.
 
-    def _is_due(self, step: int, interval: int | None) -> bool:
-        if interval is None:
-            return False
-        return step % interval == 0 or step == self._loop.num_train_steps
+    def _is_due(self, step: int, every: int) -> bool:
+        return step % every == 0 or step == self._loop.num_train_steps
 
     def _step(self, step: int, leaving: '_Leaving') -> Metrics:
-        if self._is_due(step - 1, self._loop.eval_interval_steps):
+        if self._is_due(step - 1, self._loop.evaluation.every):
             self._train_metrics.start_interval()
         batch = self._program.put(self._input.get_next_padded())
         train_step = self._program.train_step
@@ -314,7 +314,7 @@ class Training:
             raise error.located(self._saved) from error
 
     def _save(self, step: int) -> None:
-        if not self._loop.enable_checkpoint_saving or (self._saved and self._saved[0] == step):
+        if self._retention is None or (self._saved and self._saved[0] == step):
             return
         self._summarize()
         with self._telling_where():
@@ -329,11 +329,11 @@ class Training:
             progress = {
                 **self._positions(step),
                 'train_metrics': self._train_metrics.to_json(),
-                'best': self._kept.to_json(),
+                'best': self._retention.to_json(),
                 'spent': spent,
             }
             needed = first_needed(self._job_log_dir) if processes.is_first() else None
-            self._kept.needed = processes.broadcast(needed)
+            self._retention.needed = processes.broadcast(needed)
             path = self._checkpoints.save(step, self._state, progress)
         self._saved = (step, path)
 
@@ -347,28 +347,18 @@ class Training:
         with self._speed.paused():
             running = self._experiment, self._program, self._state, self._values
             metrics = evaluate(*running)
-            if not self._loop.eval_skip_train:
+            if self._loop.evaluation.train_batch:
                 metrics |= evaluate_next(self._input, *running)
-            begun = step >= self._loop.decode_start_after_n_steps
-            if begun and self._is_due(step, self._loop.decode_interval_steps):
+            decoding = self._loop.decoding
+            if decoding and step >= decoding.start and self._is_due(step, decoding.every):
                 metrics |= decode(*running, self._job_log_dir)
             self._write(step, metrics)
             metrics |= self._costs | spent
         metrics |= {f'train/{name}': value for name, value in train.items()}
-        self._note_best(step, metrics)
+        if self._retention is not None:
+            self._retention.note(step, metrics)
         saved = self._saved[1] if self._saved and self._saved[0] == step else None
         return Measurement(step, metrics, saved, self.resumed_from)
-
-    def _note_best(self, step: int, metrics: dict[str, float]) -> None:
-        name = self._loop.save_best_metric
-        if name is None:
-            return
-        if name not in metrics:
-            raise UserError(
-                f'train.save_best_metric: {name!r} is not among the metrics. '
-                f'{nearest(name, sorted(metrics))}'.rstrip()
-            )
-        self._kept.note(step, metrics[name])
 
     def _write(self, step: int, metrics: dict[str, float]) -> None:
         if self._summaries is not None:

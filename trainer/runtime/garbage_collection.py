@@ -18,8 +18,8 @@ class GarbageCollection:
         False
     """
 
-    def __init__(self, interval_steps: int) -> None:
-        """Prepares for a run; an interval of 0 leaves all to Python."""
+    def __init__(self, interval_steps: int | None) -> None:
+        """Prepares for a run; None leaves all to Python."""
         self._interval = interval_steps
         self._was_enabled = False
 

@@ -153,6 +153,14 @@ def require_positive(component: Component, *names: str) -> None:
             raise ValueError(f'{name} must be at least 1: {value}')
 
 
+def require_not_negative(component: Component, *names: str) -> None:
+    """Raises ValueError unless the named fields are at least 0, or None."""
+    for name in names:
+        value = component.sym_getattr(name)
+        if value is not None and value < 0:
+            raise ValueError(f'{name} must not be negative: {value}')
+
+
 def require_above_zero(component: Component, *names: str) -> None:
     """Raises ValueError unless the named fields are above 0, or None."""
     for name in names:

@@ -115,7 +115,7 @@ def test_a_fork_trains_again_alone_to_the_last_bit(tmp_path: Path) -> None:
 
 def test_what_a_waiting_fork_begins_with_outlives_its_parents_progress(tmp_path: Path) -> None:
     """Its parent saves at every step, and keeps only the last two."""
-    flags = ['--set', 'train.save_interval_steps=1', 'train.save_max_to_keep=1']
+    flags = ['--set', 'train.checkpoints.every=1', 'train.checkpoints.keep=1']
     trials = searched(tmp_path, 'Population', *flags)
     assert all(trial.outcome in ('completed', 'stopped') for trial in trials)
     assert any(trial.forked_from is not None for trial in trials)

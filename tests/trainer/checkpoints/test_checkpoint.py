@@ -16,12 +16,12 @@ import pytest
 from etils import epath
 
 from tests.trainer.tiny import experiment
-from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.checkpoints.checksums import checksums
 from trainer.checkpoints.manifest import Contents, DamagedError
 from trainer.checkpoints.reader import Stored
-from trainer.checkpoints.retention import Preservation
-from trainer.experiment import TrainLoop
+from trainer.checkpoints.retention import RetentionPolicy
+from trainer.experiment import BestCheckpoint, Checkpoints
 from trainer.loop.train_loop import run
 from trainer.program.setup import compiled, localized
 from trainer.state import TrainState
@@ -56,7 +56,7 @@ def whole(
     for step in (2, 4):
         alone = tmp_path_factory.mktemp('alone')
         shutil.copytree(saved / str(step), alone / str(step))
-        with contextlib.closing(Checkpoints(alone)) as reader:
+        with contextlib.closing(CheckpointStore(alone)) as reader:
             restored = reader.restore(abstract)
         assert restored is not None and restored.step == step
         found[step] = (jax.device_get(restored.state), restored.progress)
@@ -136,7 +136,7 @@ def test_no_damage_to_a_file_ends_in_silent_garbage(
 def outcome(directory: Path, whole: dict[int, Right], abstract: TrainState) -> str:
     """What becomes of a run that would go on from there."""
     try:
-        with contextlib.closing(Checkpoints(directory)) as reader:
+        with contextlib.closing(CheckpointStore(directory)) as reader:
             restored = reader.restore(abstract)
     except UserError as error:
         assert str(directory / '4') in str(error)
@@ -199,9 +199,9 @@ def test_a_checksum_does_not_depend_on_the_mesh() -> None:
 def test_the_best_is_kept_also_by_a_run_that_resumes(tmp_path: Path) -> None:
     made = experiment(
         num_steps=10,
-        train__save_max_to_keep=1,
-        train__save_best_metric='eval/loss',
-        train__save_best_goal='maximize',  # It falls, so that the first is the best.
+        train__checkpoints__keep=1,
+        # The loss falls, so the first is the best.
+        train__checkpoints__keep_best=BestCheckpoint('eval/loss', 'maximize'),
     )
     losses = [each.metrics['eval/loss'] for each in run(made, tmp_path)]
     assert losses[0] == max(losses)
@@ -213,7 +213,7 @@ def test_the_best_is_kept_also_by_a_run_that_resumes(tmp_path: Path) -> None:
 
 
 def test_one_every_so_often_is_kept_for_good() -> None:
-    loop = TrainLoop(save_max_to_keep=2, save_keep_interval_duration='1h')
+    checkpoints = Checkpoints(keep=2, keep_period='1h')
     written = datetime.datetime(2026, 1, 1)
     kept: list[int] = []  # Minutes at which those that are there were written.
     for minute in range(0, 200, 20):
@@ -222,7 +222,7 @@ def test_one_every_so_often_is_kept_for_good() -> None:
             types.SimpleNamespace(step=each, time=written + datetime.timedelta(minutes=each))
             for each in kept
         ]
-        preserved = Preservation(loop).policy.should_preserve(there, context=None)
+        preserved = RetentionPolicy(checkpoints).policy.should_preserve(there, context=None)
         kept = [each for each, stays in zip(kept, preserved, strict=True) if stays]
     assert kept == [0, 60, 120, 160, 180]
 
@@ -238,8 +238,8 @@ def test_a_checkpoint_of_another_version_is_refused_and_not_stepped_over() -> No
 
 
 def test_a_metric_that_is_not_there_cannot_be_the_best(tmp_path: Path) -> None:
-    made = experiment(num_steps=2, train__save_best_metric='eval/los')
-    with pytest.raises(UserError, match=r"train.save_best_metric: 'eval/los' .*eval/loss"):
+    made = experiment(num_steps=2, train__checkpoints__keep_best=BestCheckpoint('eval/los'))
+    with pytest.raises(UserError, match=r"keep_best.metric: 'eval/los' .*eval/loss"):
         list(run(made, tmp_path))
 
 

@@ -26,7 +26,7 @@ STEPS = 6
 
 def saving_each_step(**overrides: Any) -> Experiment:
     """Every step is saved, and only the newest is kept."""
-    fields = {'train__save_interval_steps': 1, 'train__save_max_to_keep': 1, **overrides}
+    fields = {'train__checkpoints__every': 1, 'train__checkpoints__keep': 1, **overrides}
     return experiment(num_steps=STEPS, **fields)
 
 

@@ -18,9 +18,9 @@ from etils import epath
 from tests.disks import SmallDisk, small_disk
 from tests.trainer.loop.test_train_loop import final_state, measured, without_speed
 from tests.trainer.tiny import experiment
-from trainer.checkpoints.checkpoint import Checkpoints, saved_checkpoints
-from trainer.checkpoints.retention import Preservation
-from trainer.experiment import Experiment, TrainLoop
+from trainer.checkpoints.checkpoint import CheckpointStore, saved_checkpoints
+from trainer.checkpoints.retention import RetentionPolicy
+from trainer.experiment import Checkpoints, Experiment
 from trainer.loop.train_loop import run
 from trainer.program.setup import compiled, localized
 from trainer.runtime.directory import write_json
@@ -82,7 +82,7 @@ def test_a_run_on_a_full_disk_says_so_and_ends_as_the_undisturbed_one_when_there
 
 def test_a_failed_save_names_the_checkpoint(made: Experiment, disk: SmallDisk) -> None:
     program, values = compiled(localized(made))
-    checkpoints = Checkpoints(disk.path / 'checkpoints', Preservation(TrainLoop()))
+    checkpoints = CheckpointStore(disk.path / 'checkpoints', RetentionPolicy(Checkpoints()))
     disk.fill(but=40 * _KIB)
     path = checkpoints.save(1, program.init(program.random_key(0), values), {})
     with pytest.raises(SaveError, match=f'checkpoint {path} could not be written: ') as raised:

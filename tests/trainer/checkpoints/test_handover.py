@@ -20,7 +20,7 @@ from tests.trainer import killed
 from tests.trainer.loop.test_train_loop import final_state, measured
 from tests.trainer.tiny import experiment
 from trainer.checkpoints import handover
-from trainer.checkpoints.checkpoint import Checkpoints, saved_checkpoints
+from trainer.checkpoints.checkpoint import CheckpointStore, saved_checkpoints
 from trainer.checkpoints.handover import take_over
 from trainer.experiment import Experiment
 from trainer.layers import Dropout
@@ -35,7 +35,7 @@ _PATH = type(epath.Path('/tmp'))
 
 @pytest.fixture(scope='module')
 def made() -> Experiment:
-    return experiment(num_steps=6, task__model__dropout=Dropout(0.1), train__eval_interval_steps=3)
+    return experiment(num_steps=6, task__model__dropout=Dropout(0.1), train__evaluation__every=3)
 
 
 @pytest.fixture(scope='module')
@@ -327,11 +327,11 @@ def test_what_is_taken_from_an_attempt_that_goes_on_can_be_read(tmp_path: Path) 
     """In a process of its own: orbax mixes up a save and a restore that go on in one process."""
     made, first = killed.Text(), tmp_path / 'first'
     program, _ = compiled(localized(made))
-    often = ['train.num_train_steps=40', 'train.save_interval_steps=1', 'train.save_max_to_keep=1']
+    often = ['train.num_train_steps=40', 'train.checkpoints.every=1', 'train.checkpoints.keep=1']
     flags = ['--exp=tests.trainer.killed.Text', f'--job_log_dir={first}', '--set', *often]
     taken: list[int] = []
     with subprocess.Popen(
-        [sys.executable, '-m', 'trainer.main', *flags, 'train.eval_interval_steps=40'],
+        [sys.executable, '-m', 'trainer.main', *flags, 'train.evaluation.every=40'],
         env=environment(),
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
@@ -339,7 +339,7 @@ def test_what_is_taken_from_an_attempt_that_goes_on_can_be_read(tmp_path: Path) 
         while running.poll() is None:
             target = tmp_path / f'target{len(taken)}'
             step = take_over([first], target)
-            with contextlib.closing(Checkpoints(target / 'checkpoints')) as checkpoints:
+            with contextlib.closing(CheckpointStore(target / 'checkpoints')) as checkpoints:
                 restored = checkpoints.restore(program.abstract_state)
             assert (restored.step if restored else 0) == step
             assert restored is None or restored.state.step == step

@@ -36,7 +36,7 @@ def made(**overrides: Any) -> Experiment:
         num_steps=8,
         task__model__dropout=Dropout(0.1),
         task__learner__schedule=DecayAtRungs(ends=[3, 6, 8], decay_share=0.7),
-        train__eval_interval_steps=3,
+        train__evaluation__every=3,
         **overrides,
     )
 
@@ -44,7 +44,7 @@ def made(**overrides: Any) -> Experiment:
 @pytest.fixture(scope='module')
 def run_of_all(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Measurement]]:
     directory = tmp_path_factory.mktemp('whole')
-    kept = {'train__save_interval_steps': 1, 'train__save_max_to_keep': 9}
+    kept = {'train__checkpoints__every': 1, 'train__checkpoints__keep': 9}
     return directory, measured(made(**kept), directory)
 
 

@@ -10,8 +10,8 @@ import pytest
 from tests.trainer.loop.test_train_loop import final_state, measured, without_speed
 from tests.trainer.tiny import experiment
 from trainer import main
-from trainer.checkpoints.checkpoint import Checkpoints
-from trainer.experiment import Experiment, TrainLoop
+from trainer.checkpoints.checkpoint import CheckpointStore
+from trainer.experiment import Checkpoints, Experiment, TrainLoop
 from trainer.learner import SGD
 from trainer.loop.train_loop import Interrupted
 from trainer.program.setup import compiled, localized
@@ -58,7 +58,7 @@ def state_in(directory: Path, step: int, made: Experiment | None = None) -> Trai
     alone = directory / f'only_{step}'
     alone.mkdir(exist_ok=True)
     shutil.copytree(directory / 'checkpoints' / str(step), alone / str(step), dirs_exist_ok=True)
-    with contextlib.closing(Checkpoints(alone)) as reader:
+    with contextlib.closing(CheckpointStore(alone)) as reader:
         restored = reader.restore(program.abstract_state)
     assert restored is not None
     return jax.device_get(restored.state)
@@ -151,6 +151,6 @@ def test_a_damaged_source_is_refused(source: Path, tmp_path: Path) -> None:
 
 
 def test_the_loop_is_checked_as_before() -> None:
-    with pytest.raises(ValueError, match='save_max_to_keep must be at least 1: 0'):
-        TrainLoop(save_max_to_keep=0)
+    with pytest.raises(ValueError, match='keep must be at least 1: 0'):
+        TrainLoop(checkpoints=Checkpoints(keep=0))
     assert TrainLoop(random_seed=-1).init_from_checkpoint is None

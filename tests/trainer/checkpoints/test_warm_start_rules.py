@@ -14,12 +14,12 @@ from etils import epath
 from tests.trainer import tiny_images
 from tests.trainer.loop.test_train_loop import measured
 from tests.trainer.tiny import experiment
-from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.checkpoints.reader import Stored
-from trainer.checkpoints.retention import Preservation
+from trainer.checkpoints.retention import RetentionPolicy
 from trainer.checkpoints.warm_start import WarmStarted, sources_of
 from trainer.checkpoints.warm_start_plan import layered, planned
-from trainer.experiment import Experiment, TrainLoop
+from trainer.experiment import Checkpoints, Experiment, TrainLoop
 from trainer.layers import BatchNorm, Chain, Conv2D, GlobalPool, Linear
 from trainer.layers.stack import per_layer
 from trainer.learner import SGD
@@ -52,7 +52,9 @@ def written(made: Experiment, directory: Path, seed: int = 0) -> TrainState:
         program.init(program.random_key(0), values),
     )
     drawn = drawn.replace(step=drawn.step + STEP - int(drawn.step))
-    with contextlib.closing(Checkpoints(directory, Preservation(TrainLoop()))) as checkpoints:
+    with contextlib.closing(
+        CheckpointStore(directory, RetentionPolicy(Checkpoints()))
+    ) as checkpoints:
         checkpoints.save(STEP, drawn, {'spent': {'tokens': 70, 'seconds': 0.5}})
     return jax.device_get(drawn)
 

@@ -11,9 +11,9 @@ import pytest
 from tests.conformance.optimizer_suite import PARAMS
 from tests.trainer.learner.stepping import GRADIENTS, stepped
 from tests.trainer.tiny import experiment
-from trainer.checkpoints.checkpoint import Checkpoints
-from trainer.checkpoints.retention import Preservation
-from trainer.experiment import TrainLoop
+from trainer.checkpoints.checkpoint import CheckpointStore
+from trainer.checkpoints.retention import RetentionPolicy
+from trainer.experiment import Checkpoints
 from trainer.layers.stack import per_layer
 from trainer.learner import SGD, Freeze, Learner, TrainOnly
 from trainer.learner.paths import leaves
@@ -126,7 +126,7 @@ def test_a_model_is_trained_in_part(tmp_path: Any) -> None:
         for after in (leaves(state.params)[path], leaves(state.ema_params)[path]):
             assert np.array_equal(leaf, after) == frozen, path
     assert 'layers_2' in paths(state.opt_state) and 'layers_1' not in paths(state.opt_state)
-    checkpoints = Checkpoints(tmp_path, Preservation(TrainLoop()))
+    checkpoints = CheckpointStore(tmp_path, RetentionPolicy(Checkpoints()))
     checkpoints.save(2, state, {})
     checkpoints.wait()
     restored = checkpoints.restore(program.abstract_state)

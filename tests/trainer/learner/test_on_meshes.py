@@ -13,11 +13,11 @@ import tempfile
 import jax
 import numpy as np
 from tests.trainer.tiny import experiment
-from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.learner import Adafactor, AdamW, AuxiliaryOptimizer, Freeze, Learner
 from trainer.learner.paths import keys
 from trainer.mesh import Mesh
-from trainer.checkpoints.retention import Preservation
+from trainer.checkpoints.retention import RetentionPolicy
 from trainer.program.program import program_for
 from trainer.program.setup import localized
 
@@ -46,7 +46,7 @@ for name, mesh in meshes.items():
     program = program_for(made.task, mesh.make(devices), made.train_input.element_spec())
     values, key = program.values(made.task), program.random_key(0)
     if name == 'fsdp':  # Goes on where the run on the mixed mesh was after two steps.
-        checkpoints = Checkpoints(directory)
+        checkpoints = CheckpointStore(directory)
         state = checkpoints.restore(program.abstract_state).state
         checkpoints.close()
         jax.tree.map(np.testing.assert_array_equal, jax.device_get(state), saved)
@@ -61,7 +61,7 @@ for name, mesh in meshes.items():
         state, metrics = program.train_step(state, program.put(batch), key, values)
         losses[name].append(float(metrics['loss'].mean))
         if name == 'mixed' and step == 1:
-            checkpoints = Checkpoints(directory, Preservation(made.train))
+            checkpoints = CheckpointStore(directory, RetentionPolicy(made.train.checkpoints))
             checkpoints.save(2, state, {})
             checkpoints.close()
             saved = jax.device_get(state)

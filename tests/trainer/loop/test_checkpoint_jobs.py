@@ -32,7 +32,7 @@ def evaluated(directory: Path) -> dict[int, float]:
 
 
 def test_each_checkpoint_is_evaluated_as_the_run_does(tmp_path: Path) -> None:
-    made = saving_each_step(train__eval_interval_steps=1)
+    made = saving_each_step(train__evaluation__every=1)
     says(tmp_path, 'eval', -1, 0.0)
     wanted = {each.step: each.metrics['eval/loss'] for each in run(made, tmp_path)}
     told: dict[int, dict[str, float]] = {}
@@ -108,7 +108,7 @@ class Beside:
 
 
 def _flags(directory: Path) -> list[str]:
-    fields = ('save_interval_steps=1', 'save_max_to_keep=1', 'eval_interval_steps=1')
+    fields = ('checkpoints.every=1', 'checkpoints.keep=1', 'evaluation.every=1')
     values = [f'train.{field}' for field in fields]
     return ['--exp=tests.trainer.killed.Text', f'--job_log_dir={directory}', '--set', *values]
 

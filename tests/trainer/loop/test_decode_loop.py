@@ -9,7 +9,7 @@ import pytest
 from tests.jobs import all_passed, job
 from tests.trainer import tiny
 from trainer.decoding import BeamSearch, Greedy, Sample
-from trainer.experiment import Experiment
+from trainer.experiment import Decoding, Experiment
 from trainer.loop.checkpoint_jobs import treat_each, treat_one
 from trainer.loop.train_loop import run
 from trainer.runtime.metric_writer import read_metrics
@@ -25,7 +25,7 @@ def decoding(**overrides: Any) -> Experiment:
     fields: dict[str, Any] = {
         'task__decoder': Greedy(DECODED, prompt_length=3),
         'decode_inputs': {'test': tiny.CountingInput(batch_size=8, num_eval_batches=2)},
-        'train__decode_interval_steps': 2,
+        'train__decoding': Decoding(2),
     }
     return tiny.experiment(**(fields | overrides))
 
@@ -39,7 +39,7 @@ def lines(job_log_dir: Path, step: int) -> list[dict[str, Any]]:
 def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
     job_log_dir = tmp_path_factory.mktemp('learned')
     experiment = decoding(num_steps=150, task__learner__learning_rate=0.02)
-    experiment.rebind({'train.eval_interval_steps': 50, 'train.decode_interval_steps': 100})
+    experiment.rebind({'train.evaluation.every': 50, 'train.decoding.every': 100})
     return job_log_dir, list(run(experiment, job_log_dir))
 
 
@@ -122,7 +122,7 @@ def test_a_checkpoint_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_job_decodes_from_each_checkpoint(tmp_path: Path) -> None:
-    made = decoding(train__decode_interval_steps=None, train__save_max_to_keep=9)
+    made = decoding(train__decoding=None, train__checkpoints__keep=9)
     list(run(made, tmp_path))
     told: dict[int, dict[str, float]] = {}
     treat_each('decode', made, tmp_path, told.__setitem__)
@@ -181,12 +181,12 @@ def test_several_devices_and_processes_write_the_same(tmp_path: Path) -> None:
 
 
 def test_decoding_begins_when_it_is_told_to(tmp_path: Path) -> None:
-    measurements = run(decoding(train__decode_start_after_n_steps=3), tmp_path)
+    measurements = run(decoding(train__decoding__start=3), tmp_path)
     assert [m.step for m in measurements if decoding_in(m.metrics)] == [4, 6]
 
 
 def test_nothing_is_decoded_while_training_unless_asked(tmp_path: Path) -> None:
-    measurements = list(run(decoding(train__decode_interval_steps=None), tmp_path))
+    measurements = list(run(decoding(train__decoding=None), tmp_path))
     assert not any(decoding_in(m.metrics) for m in measurements)
     assert not (tmp_path / 'decode_out').exists()
 
@@ -207,8 +207,8 @@ def test_what_cannot_be_decoded_is_refused(
 
 
 def test_impossible_intervals_are_refused() -> None:
-    with pytest.raises(ValueError, match=r'decode_interval_steps \(3\) must be a multiple of'):
-        decoding(train__decode_interval_steps=3)
+    with pytest.raises(ValueError, match=r'decoding.every \(3\) must be a multiple of'):
+        decoding(train__decoding__every=3)
     with pytest.raises(ValueError, match="decode_inputs: 'a/b' is no name for a set"):
         decoding(decode_inputs={'a/b': tiny.CountingInput(batch_size=8)})
     with pytest.raises(ValueError, match="eval_inputs: 'decode_test' is no name for a set"):

@@ -7,7 +7,7 @@ import pytest
 
 from tests.trainer.loop.test_train_loop import measured
 from tests.trainer.tiny import LENGTH, CountingInput, experiment
-from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.inputs.base import Batch
 from trainer.loop.resource_counters import SPENT, Spending
 from trainer.loop.train_loop import Interrupted, Measurement, run
@@ -66,14 +66,14 @@ CLOCK = Clock()
 
 @pytest.mark.slow
 def test_seconds_are_those_of_steps_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save = Checkpoints.save
+    save = CheckpointStore.save
 
     def slow(*args: Any) -> str:
         CLOCK.seconds += 10_000
         return save(*args)
 
     monkeypatch.setattr(throughput, 'time', CLOCK)
-    monkeypatch.setattr(Checkpoints, 'save', slow)
+    monkeypatch.setattr(CheckpointStore, 'save', slow)
     made = experiment(
         train_input=Timed(batch_size=8, is_training=True),
         eval_inputs={'eval': Timed(batch_size=8)},

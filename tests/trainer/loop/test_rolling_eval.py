@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.tiny import CountingInput, experiment
-from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.experiment import Experiment
 from trainer.loop.checkpoint_jobs import treat_one
 from trainer.loop.train_loop import Interrupted, run
@@ -22,7 +22,7 @@ def rolling(**overrides: object) -> Experiment:
         num_steps=6,
         eval_inputs={'rolls': data, 'whole': CountingInput(batch_size=8)},
         task__learner__learning_rate=0.0,
-        **{'train__eval_interval_steps': 1, **overrides},
+        **{'train__evaluation__every': 1, **overrides},
     )
 
 
@@ -49,7 +49,7 @@ def test_evaluations_do_not_overlap_until_all_is_read(tmp_path: Path) -> None:
 def test_a_resumed_run_goes_on_as_the_undisturbed_one(
     stop_after: int, interval: int, tmp_path: Path
 ) -> None:
-    made = rolling(train__eval_interval_steps=interval)
+    made = rolling(train__evaluation__every=interval)
     whole = losses(made, tmp_path / 'whole')
     before = losses(made, tmp_path / 'parts', interrupt_after=stop_after)
     after = losses(made, tmp_path / 'parts')
@@ -80,7 +80,7 @@ def test_a_set_that_is_reset_has_no_position(tmp_path: Path) -> None:
     found = []
     for name, made in (('rolls', rolling()), ('resets', losses_of_none)):
         program, _ = compiled(localized(made))
-        restored = Checkpoints(tmp_path / name / 'checkpoints').restore(program.abstract_state)
+        restored = CheckpointStore(tmp_path / name / 'checkpoints').restore(program.abstract_state)
         assert restored is not None
         found.append([list(each) for each in restored.progress.get('eval_positions', [])])
     assert found == [[['eval_inputs.rolls']], []]

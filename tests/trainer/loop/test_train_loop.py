@@ -13,7 +13,7 @@ import pytest
 from tensorboardX.proto import event_pb2
 
 from tests.trainer.tiny import LENGTH, CountingInput, experiment
-from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.experiment import Experiment
 from trainer.inputs.base import Batch, EndOfData
 from trainer.layers import Dropout
@@ -42,7 +42,7 @@ def without_speed(measurement: Measurement) -> dict[str, float]:
 
 def final_state(made: Experiment, directory: JobPath) -> Any:
     program, _ = compiled(localized(made))
-    restored = Checkpoints(directory / 'checkpoints').restore(program.abstract_state)
+    restored = CheckpointStore(directory / 'checkpoints').restore(program.abstract_state)
     assert restored is not None
     return jax.device_get(restored.state)
 
@@ -69,9 +69,9 @@ def test_every_measurement_after_two_steps_has_costs_and_speeds(
 ) -> None:
     made = experiment(
         num_steps=5,
-        train__eval_interval_steps=interval,
+        train__evaluation__every=interval,
         train__summary_interval_steps=summary_interval,
-        train__save_interval_steps=2,
+        train__checkpoints__every=2,
     )
     asked = iter([False, False, True])
     with pytest.raises(Interrupted):
@@ -162,7 +162,7 @@ def test_metrics_are_written_once_each(tmp_path: Path) -> None:
 @pytest.mark.fast(1)
 @pytest.mark.contract
 def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(tmp_path: Path, stop_after: int) -> None:
-    made = experiment(num_steps=6, task__model__dropout=Dropout(0.1), train__eval_interval_steps=3)
+    made = experiment(num_steps=6, task__model__dropout=Dropout(0.1), train__evaluation__every=3)
     whole = measured(made, tmp_path / 'whole')
     running = run(made, tmp_path / 'parts')
     for _ in range(stop_after):
@@ -238,7 +238,7 @@ def test_checkpoints_none_of_which_can_be_read_are_not_written_over(tmp_path: Pa
 
 @pytest.mark.slow
 def test_an_interruption_between_evaluation_and_save_loses_no_metric(tmp_path: Path) -> None:
-    made = experiment(num_steps=8, train__save_interval_steps=3, train__summary_interval_steps=4)
+    made = experiment(num_steps=8, train__checkpoints__every=3, train__summary_interval_steps=4)
     asked = iter([False, True])
     with pytest.raises(Interrupted, match='step 2'):
         measured(made, tmp_path / 'parts', should_interrupt=lambda: next(asked))
@@ -347,7 +347,7 @@ def test_where_a_loss_is_not_finite_is_told(interval: int, tmp_path: Path) -> No
 
 def test_without_a_checkpoint_the_batch_is_found_from_the_first_on(tmp_path: Path) -> None:
     made = experiment(
-        train_input=NanAt(batch_size=8, is_training=True), train__save_interval_steps=10
+        train_input=NanAt(batch_size=8, is_training=True), train__checkpoints__every=10
     )
     with pytest.raises(NonFiniteLossError, match=r'no checkpoint.*--skip_batches=4$'):
         measured(made, tmp_path)
@@ -357,7 +357,7 @@ def test_without_a_checkpoint_the_batch_is_found_from_the_first_on(tmp_path: Pat
 
 
 def test_the_next_training_batch_is_evaluated_and_then_trained_on(tmp_path: Path) -> None:
-    fields = {'task__model__dropout': Dropout(0.5), 'train__eval_skip_train': False}
+    fields = {'task__model__dropout': Dropout(0.5), 'train__evaluation__train_batch': True}
     made = experiment(num_steps=4, **fields)
     plain = experiment(num_steps=4, task__model__dropout=Dropout(0.5))
     got, wanted = measured(made, tmp_path / 'with'), measured(plain, tmp_path / 'without')
@@ -369,7 +369,7 @@ def test_the_next_training_batch_is_evaluated_and_then_trained_on(tmp_path: Path
     program, values = compiled(localized(made))
     data = localized(made).train_input
     data.set_position({'batch': 4, 'fingerprint': data.fingerprint()})  # That of step 5.
-    restored = Checkpoints(tmp_path / 'with/checkpoints').restore(program.abstract_state)
+    restored = CheckpointStore(tmp_path / 'with/checkpoints').restore(program.abstract_state)
     assert restored is not None
     eval_step = program.eval_step(data.padded_spec())
     loss = eval_step(restored.state.variables, program.put(data.get_next()), values)['loss']
@@ -389,7 +389,7 @@ def test_where_no_training_batch_is_left_none_is_evaluated(tmp_path: Path) -> No
             return super().get_next()
 
     made = experiment(num_steps=4, train_input=Ending(batch_size=8, is_training=True))
-    made.rebind({'train.eval_skip_train': False})
+    made.rebind({'train.evaluation.train_batch': True})
     asked = ['eval_train/loss' in each.metrics for each in measured(made, tmp_path)]
     assert asked == [True, False]
 
@@ -461,16 +461,14 @@ def test_so_many_steps_are_under_way_and_no_more(
         return block(results)
 
     monkeypatch.setattr(jax, 'block_until_ready', wait)
-    made = experiment(
-        num_steps=5, train__max_inflight_steps=at_most, train__enable_checkpoint_saving=False
-    )
+    made = experiment(num_steps=5, train__max_inflight_steps=at_most, train__checkpoints=None)
     measured(made, tmp_path)
     # The first step is waited for in any case; of the rest, all but those under way at the end.
     assert len(waits) == 1 + 5 - min(at_most, 2)
 
 
 def test_without_checkpoints_a_run_measures_all_and_begins_anew(tmp_path: Path) -> None:
-    made = experiment(train__enable_checkpoint_saving=False)
+    made = experiment(train__checkpoints=None)
     asked = iter([False, False, True])
     with pytest.raises(Interrupted, match='interrupted at step 3'):
         measured(made, tmp_path, should_interrupt=lambda: next(asked))

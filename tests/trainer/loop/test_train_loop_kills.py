@@ -13,7 +13,7 @@ import pytest
 
 from tests.processes import command, passed
 from tests.trainer import killed
-from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.program.setup import compiled, localized
 from trainer.runtime.directory import JobPath
 from trainer.runtime.metric_writer import read_metrics
@@ -30,7 +30,7 @@ def train(name: str, directory: JobPath, kill: str | None = None) -> Any:
 
 def state_of(name: str, directory: JobPath) -> Any:
     program, _ = compiled(localized(getattr(killed, name)()))
-    restored = Checkpoints(directory / 'checkpoints').restore(program.abstract_state)
+    restored = CheckpointStore(directory / 'checkpoints').restore(program.abstract_state)
     assert restored is not None
     return jax.device_get(restored.state)
 

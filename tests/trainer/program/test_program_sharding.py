@@ -63,9 +63,9 @@ for name, mesh in meshes.items():
 # From each mesh to the next one: a run that goes on, and another that begins with its parameters.
 import tempfile
 import numpy as np
-from trainer.checkpoints.checkpoint import Checkpoints
-from trainer.experiment import TrainLoop
-from trainer.checkpoints.retention import Preservation
+from trainer.checkpoints.checkpoint import CheckpointStore
+from trainer.experiment import Checkpoints
+from trainer.checkpoints.retention import RetentionPolicy
 from trainer.checkpoints.warm_start import WarmStarted, sources_of
 state = states['data']
 wanted = jax.device_get(state)
@@ -73,11 +73,11 @@ same = np.testing.assert_array_equal
 made = localized(experiment(task__model=model.clone(deep=True)))
 for name in ('fsdp', 'tensor', 'mixed', 'data'):
     directory = tempfile.mkdtemp()
-    checkpoints = Checkpoints(directory, Preservation(TrainLoop()))
+    checkpoints = CheckpointStore(directory, RetentionPolicy(Checkpoints()))
     checkpoints.save(10, state, {})
     checkpoints.close()
     program = programs[name]
-    reader = Checkpoints(directory)
+    reader = CheckpointStore(directory)
     state = reader.restore(program.abstract_state).state
     reader.close()
     jax.tree.map(same, jax.device_get(state), wanted)

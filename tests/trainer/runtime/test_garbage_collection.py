@@ -26,8 +26,8 @@ def test_garbage_is_collected_at_its_steps_alone() -> None:
     assert gc.isenabled()
 
 
-def test_zero_leaves_it_to_python() -> None:
-    with GarbageCollection(0) as garbage:
+def test_none_leaves_it_to_python() -> None:
+    with GarbageCollection(None) as garbage:
         assert gc.isenabled()
         garbage.after(4)
     gc.disable()

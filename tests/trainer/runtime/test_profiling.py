@@ -41,7 +41,7 @@ def steps_in(profile: Path) -> list[Any]:
 
 @pytest.mark.contract
 def test_the_steps_of_a_window_are_profiled(tmp_path: Path) -> None:
-    made = experiment(num_steps=5, train__eval_interval_steps=5, train__save_interval_steps=5)
+    made = experiment(num_steps=5, train__evaluation__every=5, train__checkpoints__every=5)
     list(run(made, tmp_path, profiler=Profiler.parse('2:3')))
     (profile,) = profiles(tmp_path)
     assert steps_in(profile) == [2, 3]

@@ -315,23 +315,23 @@ def test_it_may_stand_in_any_field_of_a_layer():
 
 def test_commands_resolve_and_say_what_is_left():
     made = experiment()
-    made.rebind({'train.num_train_steps': derived('eval_interval_steps * 3')})
+    made.rebind({'train.num_train_steps': derived('evaluation.every * 3')})
     assert command.concrete(made).train.num_train_steps == 6
     with pytest.raises(
         UserError, match=r'1 derived values are not resolved: train.num_train_steps'
     ):
         command.require_concrete(made)
-    made.rebind({'train.eval_interval_steps': pg.oneof([1, 2])})
-    with pytest.raises(UserError, match=r'1 decisions are left open: train.eval_interval_steps'):
+    made.rebind({'train.evaluation.every': pg.oneof([1, 2])})
+    with pytest.raises(UserError, match=r'1 decisions are left open: train.evaluation.every'):
         command.concrete(made)
 
 
 @pytest.mark.parametrize(
     ('value', 'message'),
     [
-        ("derived('eval_interval_steps / 4')", 'train.num_train_steps: .*expected an integer'),
-        ("derived('eval_interval_steps - 2')", 'train: num_train_steps must be at least 1: 0'),
-        ("derived('eval_interval')", 'names eval_interval.*Did you mean eval_interval_steps'),
+        ("derived('evaluation.every / 4')", 'train.num_train_steps: .*expected an integer'),
+        ("derived('evaluation.every - 2')", 'train: num_train_steps must be at least 1: 0'),
+        ("derived('evaluation.evry')", 'names evaluation.evry.*Did you mean every'),
     ],
 )
 def test_commands_say_where_a_derived_value_does_not_fit(value, message):
@@ -345,7 +345,7 @@ def test_training_resolves(tmp_path):
     made = experiment()
     made.rebind(
         {
-            'train.num_train_steps': derived('train.eval_interval_steps'),
+            'train.num_train_steps': derived('train.evaluation.every'),
             'task.learner.learning_rate': derived('0.1 / train_input.batch_size'),
             'eval_inputs.eval.batch_size': derived('train_input.batch_size'),
         }

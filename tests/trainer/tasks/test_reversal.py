@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from trainer.decoding import Greedy
-from trainer.experiment import Experiment, TrainLoop
+from trainer.experiment import Checkpoints, Decoding, Evaluation, Experiment, TrainLoop
 from trainer.inputs.libraries import libraries
 from trainer.inputs.seqio.features import SequenceModelFeatures
 from trainer.inputs.seqio.seqio_input import SeqIOInput
@@ -108,9 +108,9 @@ def test_an_encoder_and_a_decoder_learn_to_reverse_strings(task_name: str, tmp_p
         mesh=Mesh(data=1),
         train=TrainLoop(
             num_train_steps=steps,
-            eval_interval_steps=steps,
-            decode_interval_steps=steps,
-            save_interval_steps=steps,
+            evaluation=Evaluation(steps),
+            decoding=Decoding(steps),
+            checkpoints=Checkpoints(steps),
         ),
     )
     *_, last = run(made, tmp_path)

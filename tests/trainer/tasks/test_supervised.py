@@ -121,7 +121,7 @@ def test_bytes_are_brightness_between_zero_and_one() -> None:
 @pytest.mark.slow
 def test_a_residual_network_learns_and_padding_does_not_count(tmp_path: Path) -> None:
     made = experiment(resnet(), num_steps=30, task__metrics=[AccuracyAt(2)])
-    made.rebind({'train.eval_interval_steps': 30, 'train.save_interval_steps': 30})
+    made.rebind({'train.evaluation.every': 30, 'train.checkpoints.every': 30})
     (last,) = run(made, tmp_path)
     assert last.metrics['eval/accuracy'] > 0.8
     # Twenty examples, whose sizes as fractions tell what they were divided by.
