@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import tenacity
 
 from paxtune.running import json_logs
 from paxtune.running.device_allocation import Place, places
@@ -295,19 +296,20 @@ def wait_for_the_last(directory: Path, seconds: float = 20.0) -> None:
     Raises:
         UserError: one is still there.
     """
-    with open(directory / _LOCK, 'a') as file:
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise UserError(
-                        f'--job_log_dir={directory}: workers of an earlier search are still '
-                        'there (python -m paxtune.worker): end them first'
-                    ) from None
-                time.sleep(_TICK_SECONDS)
+    polling = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(BlockingIOError),
+        stop=tenacity.stop_after_delay(seconds),
+        wait=tenacity.wait_fixed(_TICK_SECONDS),
+        reraise=True,
+    )
+    try:
+        with open(directory / _LOCK, 'a') as file:
+            polling(fcntl.flock, file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(
+            f'--job_log_dir={directory}: workers of an earlier search are still '
+            'there (python -m paxtune.worker): end them first'
+        ) from None
 
 
 def modules_of(value: Any) -> list[str]:

@@ -2,12 +2,12 @@
 
 import fcntl
 import sqlite3
-import time
 import urllib.parse
 from pathlib import Path
 from typing import Any, Protocol
 
 import sqlalchemy
+import tenacity
 
 from trainer.symbolic.errors import UserError
 
@@ -200,15 +200,17 @@ class Postgres:
         return text
 
 
+@tenacity.retry(
+    retry=tenacity.retry_if_not_result(bool),
+    stop=tenacity.stop_after_delay(PATIENCE),
+    wait=tenacity.wait_fixed(0.05),
+    retry_error_callback=lambda _: False,
+)
 def _take(driver: Any) -> bool:
-    """Takes the lock that lasts as long as the connection. Returns whether it is to be had."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        (taken,) = driver.execute(f'SELECT pg_try_advisory_lock({_HELD})').fetchone()
-        driver.rollback()
-        if taken or time.monotonic() > deadline:
-            return bool(taken)
-        time.sleep(0.05)
+    """Takes the lock, which the connection holds until it ends; returns True if it is taken."""
+    (taken,) = driver.execute(f'SELECT pg_try_advisory_lock({_HELD})').fetchone()
+    driver.rollback()
+    return bool(taken)
 
 
 def _held_by_another(shown: str) -> str:

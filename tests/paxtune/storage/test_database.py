@@ -152,7 +152,6 @@ def test_a_database_is_held_by_one_service(kind, tmp_path, request):
 
 _HOLD = """
 import sys
-from paxtune import database_kinds
 from paxtune.storage.database import Database
 database = Database(sys.argv[1])
 database.hold()
