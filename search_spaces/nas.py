@@ -36,7 +36,7 @@ _ACTIVATIONS = ['gelu', 'silu', 'squared_relu']
 
 
 def layer_kinds() -> list[Layer]:
-    """What a layer can be, each kind with decisions of its own."""
+    """Lists the kinds of a layer, each with decisions of its own."""
     norm_policy = pg.oneof(['pre', 'primer_hybrid', 'post'])
     activation, ratio = pg.oneof(_ACTIVATIONS), pg.oneof([1.0, 2.0, 3.0, 4.0])
     attention = Attention(
@@ -125,7 +125,7 @@ def PrimerNas() -> Tunable:
 
 
 def ElasticNas() -> Tunable:
-    """How wide and how deep a model is, and heads and width of each layer: quality against cost.
+    """Quality against cost: width and depth of a model, and heads and width of each layer.
 
         python -m paxtune.search --exp=nas.ElasticNas --num_trials=24
 

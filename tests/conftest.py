@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Fixtures and hooks of all tests."""
 
 import collections
 import contextlib
@@ -34,7 +34,7 @@ _COMPILED_BYTES = 2 * 2**30
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What one test has compiled is there for all others, also in processes and runs of their own.
+    """Shares compiled programs between tests, also with processes and later runs.
 
     Compiling is most of what tests do. They do it without most of XLA's optimizations; commands
     that are run as processes compile as users' do (`tests.processes`).
@@ -107,7 +107,7 @@ def store(_emulator: Emulator) -> epath.Path:
 
 
 def _fail_where_skipped(report: Any) -> None:
-    """In CI a test that is skipped is a test that nobody runs."""
+    """Fails skipped tests in CI, where no other run would cover them."""
     if report.skipped and os.environ.get('CI') == 'true':
         report.outcome = 'failed'
         report.longrepr = f'skipped in CI: {report.longrepr}'

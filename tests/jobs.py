@@ -14,7 +14,7 @@ from tests.processes import ROOT, environment
 
 
 class Ended(NamedTuple):
-    """What became of a process.
+    """The result of a process.
 
     Attributes:
         code: its exit code; -N where signal N ended it.
@@ -72,7 +72,7 @@ def job(
 
 
 def on_devices(script: str, devices: int = 8) -> str:
-    """What a script printed that ran with so many simulated devices; it must have succeeded."""
+    """Runs a script with simulated devices and returns its output; it must succeed."""
     flags = f'--xla_force_host_platform_device_count={devices}'
     done = subprocess.run(
         [sys.executable, '-c', script],
@@ -87,7 +87,7 @@ def on_devices(script: str, devices: int = 8) -> str:
 
 
 def all_passed(ended: Sequence[Ended]) -> str:
-    """What the first process of a job printed, all of whose processes must have succeeded."""
+    """Returns the output of a job's first process; all processes must have succeeded."""
     for each in ended:
         assert each.code == 0, f'exit {each.code}\n{each.out}\n{each.err}'
     return ended[0].out

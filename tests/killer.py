@@ -1,13 +1,15 @@
-"""Runs a module as `python -m` does, and kills the process where it is told to.
+"""Runs a module as `python -m` does, and kills the process at a given event.
 
     python -m tests.killer step:5 paxtune.search --exp=…
 
-Kinds: `step:N` before the N-th training step of the process; `saved:N` after the N-th checkpoint
-is complete; `save:N` inside the N-th save, when its files are written and it does not count yet (in
-a store a save is two, of the arrays and of all);
-`suggestion:N` inside the N-th suggestion; `suggested:N` after it, before it is written; `moved:N`
-before the N-th change of a trial (a report, an end, a note) is written; `int:N` sends SIGINT before
-the N-th training step, `ints:N` twice; `eval:N` before the N-th evaluation of an evaluation job.
+Kinds of events, each with its number in the process:
+
+- `step:N` before a training step; `int:N` sends SIGINT there, `ints:N` twice;
+- `save:N` inside a save, with files that do not count yet (in a bucket a save counts twice);
+- `saved:N` after a complete checkpoint;
+- `suggestion:N` inside a suggestion, `suggested:N` before it is written;
+- `moved:N` before a change of a trial (a report, an end, a note) is written;
+- `eval:N` before an evaluation of an evaluation job.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""How many examples a property test tries."""
+"""The number of examples of a property test."""
 
 from typing import Any
 

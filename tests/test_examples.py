@@ -80,7 +80,7 @@ def test_a_sweep_runs(tmp_path: Path) -> None:
 
 
 def broken_rules(experiment: Any) -> set[str]:
-    """Which of its own rules an architecture breaks, worked out anew."""
+    """Computes the rules that an architecture breaks, independently of the example."""
     model = experiment.task.model
     attention = [r.layer for r in model.stack.layers if isinstance(r.layer, Attention)]
     broken = set() if attention else {'sees nothing'}

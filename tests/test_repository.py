@@ -99,6 +99,6 @@ def test_imports_go_one_way(package: str, above: set[str]) -> None:
         'vizier._src.algorithms.designers.random',
     ],
 )
-def test_what_vizier_designers_need_is_installed(module: str) -> None:
+def test_dependencies_of_vizier_designers_are_installed(module: str) -> None:
     loaded = python('-c', f'import {module}')
     assert loaded.returncode == 0, loaded.stderr

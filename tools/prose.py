@@ -9,6 +9,7 @@ count for each file, and how many sentences are longer than the `AIM`.
 import argparse
 import ast
 import functools
+import inspect
 import io
 import itertools
 import re
@@ -194,11 +195,14 @@ def sentences(text: Text) -> Iterator[str]:
     """Splits a text into sentences; examples and code are left out, a table has none."""
     if text.text.startswith('|') or text.kind == 'message':
         return
-    prose = re.sub(r'^\s*>>>.*?(?=^\s*$|\Z)', '', text.text, flags=re.MULTILINE | re.DOTALL)
+    prose = inspect.cleandoc(text.text) if text.kind == 'docstring' else text.text
+    prose = re.sub(r'^ *>>>.*?(?=^\s*$|\Z)', '', prose, flags=re.MULTILINE | re.DOTALL)
+    # An indented block is code; an item of a list and an argument stand alone.
+    prose = re.sub(r'(?:\A|\n[ \t]*\n)(?: {4}[^\n]*\n?)+(?=\n[ \t]*\n|\n?\Z)', '\n\n', prose)
     prose = _CODE.sub('CODE', prose)
-    # An indented block after a line that ends in a colon, and an item of a list, stand alone.
     for paragraph in re.split(r'\n\s*\n|\n(?=\s*[-*] |\s*\w+: )', prose):
-        yield from _SENTENCE_END.split(' '.join(paragraph.split()))
+        if not paragraph.lstrip().startswith('|'):
+            yield from _SENTENCE_END.split(' '.join(paragraph.split()))
 
 
 def _length(sentence: str) -> int:

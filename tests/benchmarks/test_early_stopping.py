@@ -13,7 +13,7 @@ def found(*needed: float) -> Found:
     return Found(list(needed), [True] * len(needed), [1.0], [0.5], 0.1)
 
 
-def test_what_is_saved_is_a_ratio_of_medians_and_a_geometric_mean() -> None:
+def test_savings_are_ratios_of_medians_and_their_geometric_mean() -> None:
     tables = {
         'a': {FULL: found(8.0, 8.0, 8.0), 'asha': found(4.0, 4.0, 4.0)},
         'b': {FULL: found(8.0, 8.0, 8.0), 'asha': found(1.0, 1.0, 99.0)},

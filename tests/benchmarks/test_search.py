@@ -37,7 +37,7 @@ def test_functions_are_smallest_at_their_optimum(name: str, dimension: int) -> N
 
 
 def test_functions_have_the_values_of_their_definition() -> None:
-    # Of a rotated function only what rotations leave alone can be told by hand.
+    # Of a rotated function, only values that rotations keep are known by hand.
     rastrigin = bbob.function('rastrigin', 4, 0)
     step = np.array([1.0, 0.0, 0.0, 0.0])
     assert rastrigin.of((rastrigin.optimum - step)[None]) == pytest.approx(1.0)
@@ -105,7 +105,7 @@ def test_suggestions_of_ours_have_the_values_that_are_open(name: str) -> None:
 
 
 @pytest.mark.parametrize('name', ['mixed', 'conditional'])
-def test_values_that_are_told_are_decisions(name: str) -> None:
+def test_observed_values_are_decisions(name: str) -> None:
     problem, rng = PROBLEMS[name], random.Random(0)
     study = ours.Study(RandomSearch(), problem, 0)
     told = [drawn(problem.parameters, rng) for _ in range(10)]
@@ -140,7 +140,7 @@ class Infeasible:
         raise NotImplementedError
 
 
-def test_infeasible_trials_are_told_as_such() -> None:
+def test_infeasible_trials_have_no_value() -> None:
     searcher = Infeasible()
     found = cells.run(searcher, small_table().instance(0), 1)
     assert found['values'] == searcher.told == [None]
@@ -157,12 +157,12 @@ def test_a_cell_is_kept_for_the_key_and_the_trials_that_it_has(tmp_path: Path) -
     assert cells.Cell('random_search', 'mixed', 0, 2, 'other').read(tmp_path) is None
 
 
-def test_methods_are_told_apart() -> None:
+def test_methods_have_distinct_fingerprints() -> None:
     there = [each for each in METHODS if is_there(each)]
     assert len({fingerprint(each) for each in there}) == len(there) > 3
 
 
-def test_an_algorithm_is_told_by_all_modules_that_it_is_made_of() -> None:
+def test_a_fingerprint_covers_all_modules_of_an_algorithm() -> None:
     of_random, of_default = (
         {file.name for file in sources_of(kind)} for kind in (RandomSearch, Default)
     )

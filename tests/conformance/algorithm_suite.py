@@ -1,4 +1,4 @@
-"""What any algorithm must do. Use: `check_algorithm(algorithm)`, in a test of the algorithm."""
+"""The contract of algorithms. Use `check_algorithm(algorithm)` in a test of the algorithm."""
 
 import dataclasses
 import functools
@@ -154,7 +154,7 @@ def _all(trials: Sequence[Observation]) -> set[tuple[tuple[str, int | float], ..
 
 
 def _searches(algorithm: Algorithm, spec: pg.DNASpec, num_objectives: int = 1) -> bool:
-    """Whether an algorithm does not say that a space is not for it."""
+    """Returns True if the algorithm accepts a space."""
     try:
         algorithm.check_space(spec, num_objectives)
     except UserError:
@@ -236,7 +236,7 @@ def check_copes_with_any_history(algorithm: Algorithm, spec: pg.DNASpec) -> None
 
 
 def check_earlier_studies(algorithm: Algorithm, spec: pg.DNASpec) -> None:
-    """Trials of earlier studies are known, are nobody's parents, and may be tried again."""
+    """Trials of earlier studies are observed, are no parents, and may be tried again."""
     history = [
         dataclasses.replace(trial, id=trial.id - 5) for trial in run(algorithm, spec, 5)
     ] + run(algorithm, spec, 1)

@@ -1,4 +1,4 @@
-"""What must hold of any input. Each check takes a maker of the input under test.
+"""The contract of inputs. Each check takes a maker of the input under test.
 
     @pytest.mark.parametrize('check', input_suite.TRAINING)
     def test_my_input(check):
@@ -220,7 +220,7 @@ def ids_are_text(make: Maker) -> None:
         assert not texts[1]
 
 
-def evaluations_read_what_they_are_told(make: Maker) -> None:
+def evaluations_read_the_requested_batches(make: Maker) -> None:
     whole = read_to_end(make(batch_size=3))
     assert len(whole) > 2
     data = make(batch_size=3)
@@ -265,6 +265,6 @@ EVALUATION = [
     evaluation_shares_cover_the_data_once,
     evaluation_stays_at_its_end,
     evaluation_goes_on_at_its_position,
-    evaluations_read_what_they_are_told,
+    evaluations_read_the_requested_batches,
     a_rolling_evaluation_goes_round_and_over_restarts,
 ]

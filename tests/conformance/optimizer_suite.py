@@ -1,4 +1,4 @@
-"""What any optimizer must do. Use: `check_optimizer(optimizer)`, in a test of the optimizer."""
+"""The contract of optimizers. Use `check_optimizer(optimizer)` in a test of the optimizer."""
 
 from typing import Any
 
@@ -133,7 +133,7 @@ def check_without_gradients_only_weights_decay(optimizer: Optimizer) -> None:
 
 
 def check_scanned_layers_are_layers(optimizer: Optimizer) -> None:
-    """Whether a stack is scanned must make no difference."""
+    """A scanned stack must get the updates of an unrolled one."""
     gradients = gradients_of(PARAMS)
     together = updates(optimizer, PARAMS, gradients, MASK)
     alone = updates(optimizer, per_layer(PARAMS), per_layer(gradients), UNSCANNED)

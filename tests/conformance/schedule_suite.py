@@ -1,4 +1,4 @@
-"""What any schedule must do. Use: `check_schedule(schedule)`, in a test of the schedule."""
+"""The contract of schedules. Use `check_schedule(schedule)` in a test of the schedule."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""What any scheduler must do. Use, in a test of the scheduler:
+"""The contract of schedulers. Use, in a test of the scheduler:
 
 - `check_stops(scheduler)` for one that stops trials, and pauses none.
 - `check_study(scheduler)` for any: whole studies in memory, of several workers, with kills.
@@ -80,7 +80,7 @@ def stops_at(
 
 
 def check_stops(scheduler: Scheduler) -> None:
-    """What must hold of each decision."""
+    """Checks each decision."""
     check_json(scheduler)
     check_says_whether_it_needs_a_reward(scheduler)
     for reward in REWARDS:
@@ -161,7 +161,7 @@ def check_gives_reasons(scheduler: Scheduler, reward: Reward) -> None:
 
 
 def check_study(scheduler: Scheduler) -> None:
-    """What must hold of studies, whoever runs them; much of it is checked at each answer."""
+    """Checks whole studies, with any number of workers; most checks run at each decision."""
     check_json(scheduler)
     for reward, workers in zip(REWARDS, (1, 4), strict=True):
         check_the_best_completes(ran(scheduler, reward, workers=workers))

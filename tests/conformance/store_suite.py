@@ -1,4 +1,4 @@
-"""What must hold of a store, wherever its database is. Each check takes a maker of stores.
+"""The contract of stores, for any database. Each check takes a maker of stores.
 
     @pytest.mark.parametrize('check', store_suite.ALL)
     def test_my_store(check):
@@ -24,7 +24,7 @@ SPEC = StudySpec(algorithm='AnAlgorithm')
 
 
 class BrokenError(Exception):
-    """What a test breaks off with."""
+    """Breaks off a transaction in a test."""
 
 
 def new_trial(**notes: str) -> TrialProto:

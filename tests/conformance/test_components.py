@@ -1,4 +1,4 @@
-"""What must hold of every component, checked on every component of every experiment."""
+"""The contract of components, checked on every component of every experiment."""
 
 from collections.abc import Iterator
 

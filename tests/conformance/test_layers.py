@@ -1,4 +1,4 @@
-"""What must hold of every layer."""
+"""The contract of layers."""
 
 import functools
 from typing import Any, NamedTuple
@@ -39,7 +39,7 @@ every = pytest.mark.parametrize(
 
 
 class Passes(NamedTuple):
-    """What becomes of an example, all of it compiled together.
+    """Results of an example, all compiled together.
 
     Attributes:
         boxed: new variables with their metadata.

@@ -132,7 +132,7 @@ class ToyStudy:
         )
 
     def _turn(self, worker: int) -> bool:
-        """Whether a worker had something to do."""
+        """Runs one step of a worker; returns False if it had nothing to do."""
         try:
             trial = self._held.get(worker) or self._claimed()
             if trial is None:

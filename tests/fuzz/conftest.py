@@ -1,4 +1,4 @@
-"""What the tests of this directory share."""
+"""Fixtures of this directory."""
 
 import importlib
 import pkgutil
@@ -12,7 +12,7 @@ import trainer
 
 @pytest.fixture(scope='session', autouse=True)
 def _everything_is_imported() -> None:
-    """What flags and files name may be looked up in any module, and to import is to execute."""
+    """Imports every module first: a name in a flag or a file may import one, which executes it."""
     for package in (paxtune, search_spaces, trainer):
         for module in pkgutil.walk_packages(package.__path__, f'{package.__name__}.'):
             importlib.import_module(module.name)

@@ -1,4 +1,4 @@
-"""Whatever stands in an experiment's JSON, in seed trials, in an export and in a study's notes."""
+"""Fuzzes the JSON of experiments, initial trials, exports and stored studies."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ EXPERIMENTS = [toy(), toy(widths=derived('rate * 2')), Kinds()]
 
 @contextlib.contextmanager
 def _studies(directory: Path) -> Iterator[tuple[Any, Study]]:
-    """What is exported of a study with trials of all kinds, and another study for them."""
+    """Exports a study with trials of all kinds, and makes another study for them."""
     how = search(scheduler=MedianStopping(), limits=[Limit('accuracy', at_least=-5.0)], seeds=[{}])
     with Study.open(directory, toy(search=how), data={'text': 'abc'}) as study:
         run_all_kinds(study)
@@ -95,7 +95,7 @@ def test_seed_trials(share: int, tmp_path: Path) -> None:
         given = watch.refused_or_taken(lambda: (initial_trials.read(str(path)),))
         if given is None:
             return
-        # Whatever `read` lets through must get as far as the study.
+        # Everything that `read` accepts must be usable in a study.
         made = toy()
         made.rebind({'search.seeds': given[0]}, raise_on_no_change=False)
         assert to_json_text(made)
@@ -171,7 +171,7 @@ def test_notes_of_a_study(share: int) -> None:
 
 
 @FEW_OR_MANY
-def test_studies_that_somebody_has_changed(share: int, tmp_path: Path) -> None:
+def test_changed_studies(share: int, tmp_path: Path) -> None:
     with Study.open(tmp_path, toy()) as study:
         finish(ask(study))
         whole = study.notes | {'exhausted': '7', 'stop': '[1]'}

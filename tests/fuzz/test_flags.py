@@ -1,4 +1,4 @@
-"""Whatever stands in the flags that take a value: overrides, parts, `derived(…)`, decisions."""
+"""Fuzzes the flags that take a value: overrides, parts, `derived(…)`, decisions."""
 
 import argparse
 import functools
@@ -221,7 +221,9 @@ def test_added_trials(share: int) -> None:
 def test_flags(share: int) -> None:
     """All of a command's flags together, as `paxtune.search` reads them."""
     flags = paxtune.search._flags()
-    registry.available(Tunable)  # A wrong name is told what there is, which is imported for that.
+    registry.available(
+        Tunable
+    )  # The message for a wrong name lists all names, which imports their modules.
     fixed = st.sampled_from(['--smoke', '--seed_defaults', '--exp=tests.paxtune.tunables.Kinds'])
     numbers = st.builds(
         '--{}={}'.format,

@@ -1,4 +1,4 @@
-"""What the watch sees: a fuzz test that sees nothing proves nothing."""
+"""The watch detects forbidden actions: a fuzz test without it would prove nothing."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""JSON as our own files hold it, changed in all the ways that somebody could think of."""
+"""JSON of the package's own files, with all kinds of changes."""
 
 import base64
 import copy

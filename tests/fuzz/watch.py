@@ -1,7 +1,7 @@
 """Sees whether a parser runs what it reads: code, imports, processes, files that are written.
 
-Python tells an audit hook of all that. A hook cannot be removed, so there is one, which looks away
-unless `harmless` is on.
+Python reports all that to an audit hook. A hook cannot be removed, so there is one, which is
+inactive unless `harmless` is on.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 from trainer.symbolic.errors import UserError
 
 SECONDS = 5.0
-"""What an example may take of the processor."""
+"""Seconds of processor time for an example."""
 
-_MEGABYTES = 256  # What an example may take of memory.
+_MEGABYTES = 256  # Memory of an example.
 MOST_LINES, MOST_CHARACTERS = 30, 5000
-"""What a message may have."""
+"""Limits of a message."""
 
 
 _FORBIDDEN = re.compile(
@@ -134,7 +134,7 @@ def forget_peak() -> None:
 
 
 def refused_or_taken(read: Callable[[], Any], *others: type[Exception]) -> Any:
-    """What a parser makes of its input; None where it refuses it as it should.
+    """Parses an input; returns None where the parser refuses it as it should.
 
     Args:
         read: reads the input.

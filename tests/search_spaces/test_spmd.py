@@ -32,7 +32,7 @@ class Size(NamedTuple):
         return self.layers * (attention + 8 * self.dims**2) + self.vocab * self.dims
 
     def shards(self) -> dict[str, tuple[int, ...]]:
-        """What a device holds of each weight."""
+        """Returns the shape of each weight's shard."""
         _, fsdp, tensor = self.mesh
         dims, heads, hidden = self.dims // fsdp, self.heads // tensor, 4 * self.dims // tensor
         into = (self.layers, dims, heads, self.head_dim)
@@ -147,7 +147,7 @@ def test_without_a_vocabulary_there_is_one_message() -> None:
         prepare_inputs(c4.C4Spmd1BAdam4Replicas())
 
 
-# What `resource` and `os.wait4` tell of a process's memory is at least what its parent had.
+# `resource` and `os.wait4` report at least the memory of the parent process.
 _MEASURED = """
 import runpy, time
 
