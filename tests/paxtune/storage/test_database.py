@@ -18,7 +18,7 @@ from tests.conformance.store_suite import SPEC, new_trial
 from tests.postgres import PASSWORD
 from trainer.symbolic.errors import UserError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)

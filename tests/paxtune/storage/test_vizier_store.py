@@ -18,7 +18,7 @@ from tests.conformance.store_suite import SPEC, BrokenError, new_trial
 from tests.properties import examples
 from trainer.symbolic.errors import UserError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(params=['sqlite', 'postgres'])

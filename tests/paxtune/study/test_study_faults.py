@@ -99,7 +99,7 @@ trial = study.suggest()
 
 def _die(directory: Path, arm: str, then: str = '') -> None:
     code = _DIE.format(arm=arm, then=then)
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, '-c', code, str(directory)], cwd=root, check=False)
     assert done.returncode == -signal.SIGKILL
 

@@ -20,7 +20,7 @@ from trainer.runtime import directory
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 class Chosen(Component):
@@ -38,7 +38,7 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that holds the lock on tmp_path/job."""
     script = """
 import sys, time
-from trainer import directory
+from trainer.runtime import directory
 with directory.locked(sys.argv[1]):
     print('locked', flush=True)
     time.sleep(60)
@@ -178,7 +178,7 @@ def test_failed_write_leaves_the_old_text(tmp_path: Path) -> None:
 def test_kill_while_writing_leaves_a_whole_file(tmp_path: Path) -> None:
     script = """
 import itertools, sys
-from trainer import directory
+from trainer.runtime import directory
 for i in itertools.count():
     directory.write_json(sys.argv[1], [i] * 100_000)
     print(i, flush=True)
