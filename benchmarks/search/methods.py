@@ -143,7 +143,7 @@ def problems_fingerprint() -> str:
     """What tells the problems from what they were."""
     names = ('bbob.py', 'problems.py', 'tables.py', 'cells.py')
     sources = [ROOT / 'benchmarks' / 'search' / name for name in names]
-    return _digest([], [*sources, ROOT / 'paxtune' / 'simulation' / 'nearest.py'])
+    return _digest([], [*sources, ROOT / 'paxtune' / 'simulation' / 'nearest_row.py'])
 
 
 def _digest(parts: Sequence[str], files: Sequence[Path]) -> str:
