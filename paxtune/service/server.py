@@ -1,6 +1,7 @@
 """gRPC server: authenticates, decodes, calls the coordinator of the study, encodes."""
 
 import concurrent.futures
+import itertools
 import logging
 import socket
 import threading
@@ -30,8 +31,12 @@ _CODES = {
     'invalid': grpc.StatusCode.INVALID_ARGUMENT,
 }
 
-# Codes of races between workers.
-_EXPECTED = (grpc.StatusCode.ABORTED, grpc.StatusCode.NOT_FOUND)
+_LEVELS = {
+    grpc.StatusCode.INTERNAL: logging.ERROR,
+    # Races between workers.
+    grpc.StatusCode.ABORTED: logging.DEBUG,
+    grpc.StatusCode.NOT_FOUND: logging.DEBUG,
+}
 
 _CHECK_SECONDS = 2.0
 
@@ -181,12 +186,16 @@ class Server:
         try:
             return self._reply(method, path, requests, context)
         except Exception as error:
-            code, message, refusal = self._failure(error)
-            self._log_failure(method or path, peer, error, code)
-            if refusal:
-                context.set_trailing_metadata(((schema.REJECTED, refusal),))
+            code, message, rejection = _status(error)
+            what = f'{schema.shortened(method or path)} of {peer}: {code.name}: {error}'
+            trace = error if code is grpc.StatusCode.INTERNAL else None
+            self._log.write(code, _LEVELS.get(code, logging.WARNING), what, trace)
+            if isinstance(error, DatabaseUnavailableError):
+                self._report(_NOT_SERVING)
         finally:
             self._metrics.count(method or 'unknown', code.name, time.perf_counter() - started)
+        if rejection:
+            context.set_trailing_metadata(((schema.REJECTED, rejection),))
         context.abort(code, message)
         raise AssertionError('abort raises')
 
@@ -197,50 +206,46 @@ class Server:
         given = [value for key, value in context.invocation_metadata() if key == 'authorization']
         if not auth.is_authorized(given, self._token):
             what = 'a wrong token' if given else 'no token'
-            raise _RejectedError(grpc.StatusCode.UNAUTHENTICATED, what)
+            raise _StatusError(grpc.StatusCode.UNAUTHENTICATED, what)
         if not method:
-            raise _RejectedError(
+            raise _StatusError(
                 grpc.StatusCode.UNIMPLEMENTED, f'there is no method {schema.shortened(path)}'
             )
-        request = schema.decode(schema.METHODS[method].request, _only(requests))
+        request = schema.decode(schema.METHODS[method].request, self._only(requests))
         fields = msgspec.structs.asdict(request)
         coordinator = self._registry(fields.pop('study'))
         return schema.encode(getattr(coordinator, method)(**fields))
 
-    def _failure(self, error: Exception) -> tuple[grpc.StatusCode, str, str]:
-        match error:
-            case _RejectedError():
-                return error.code, str(error), ''
-            case schema.MalformedError():
-                return grpc.StatusCode.INVALID_ARGUMENT, str(error), 'invalid'
-            case schema.RequestRejectedError():
-                return _CODES[error.code], str(error), error.code
-            case grpc.RpcError():
-                # gRPC has replied to the caller already.
-                message = f'longer than {self._max_bytes} bytes, or cancelled by the caller'
-                return grpc.StatusCode.CANCELLED, message, ''
-            case DatabaseUnavailableError():
-                self._report(_NOT_SERVING)
-                return grpc.StatusCode.UNAVAILABLE, 'the database is unavailable', ''
-        # The message of an unexpected error may contain secrets.
-        return grpc.StatusCode.INTERNAL, type(error).__name__, ''
-
-    def _log_failure(self, method: str, peer: str, error: Exception, code: grpc.StatusCode) -> None:
-        what = f'{schema.shortened(method)} of {peer}: {code.name}'
-        if code is grpc.StatusCode.INTERNAL:
-            self._log.write(code, logging.ERROR, what, error)
-        elif code is grpc.StatusCode.CANCELLED:
-            self._log.write(code, logging.WARNING, f'{what}: {self._failure(error)[1]}')
-        elif code in _EXPECTED:
-            _LOG.debug('%s: %s', what, error)
-        else:
-            self._log.write(code, logging.WARNING, f'{what}: {error}')
+    def _only(self, requests: Iterator[bytes]) -> bytes:
+        try:
+            received = [*itertools.islice(requests, 2)]
+        except grpc.RpcError as error:  # gRPC has replied already.
+            reason = f'longer than {self._max_bytes} bytes, or cancelled by the caller'
+            raise _StatusError(grpc.StatusCode.CANCELLED, reason) from error
+        if len(received) != 1:
+            raise schema.MalformedError('expected one message, which is not too long')
+        return received[0]
 
 
-class _RejectedError(Exception):
+class _StatusError(Exception):
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+def _status(error: Exception) -> tuple[grpc.StatusCode, str, str]:
+    """Returns the code, the message and the `schema.REJECTED` of a failed call."""
+    match error:
+        case _StatusError():
+            return error.code, str(error), ''
+        case schema.MalformedError():
+            return grpc.StatusCode.INVALID_ARGUMENT, str(error), 'invalid'
+        case schema.RequestRejectedError():
+            return _CODES[error.code], str(error), error.code
+        case DatabaseUnavailableError():
+            return grpc.StatusCode.UNAVAILABLE, 'the database is unavailable', ''
+    # The message of an unexpected error may contain secrets.
+    return grpc.StatusCode.INTERNAL, type(error).__name__, ''
 
 
 class _Methods(grpc.GenericRpcHandler):
@@ -258,16 +263,6 @@ class _Methods(grpc.GenericRpcHandler):
         return grpc.stream_unary_rpc_method_handler(
             lambda requests, context: self._answer(path, requests, context)
         )
-
-
-def _only(requests: Iterator[bytes]) -> bytes:
-    request = next(requests, None)
-    if request is None:
-        # gRPC drops a message that is too long.
-        raise schema.MalformedError('expected a message that is not too long')
-    if next(requests, None) is not None:
-        raise schema.MalformedError('expected one message, not two')
-    return request
 
 
 class _BoundedLog:
