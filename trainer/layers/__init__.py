@@ -1,4 +1,8 @@
-"""The layers that models are made of. `NnxAdapter` is in `nnx_adapter`, since it imports nnx."""
+"""Layers and the models made of them, and adapters for modules of flax.
+
+Losses, metrics and decoders live elsewhere: a layer maps arrays to arrays. `NnxAdapter` is in
+`nnx_adapter`, since it imports nnx.
+"""
 
 from trainer.layers.attention import Attention as Attention
 from trainer.layers.base import Layer as Layer

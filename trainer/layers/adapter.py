@@ -1,4 +1,4 @@
-"""Modules of flax as layers: what the adapters for linen and for nnx have in common."""
+"""Base of the adapters that turn modules of flax (linen and nnx) into layers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,48 +15,46 @@ Tree = dict[str, Any]
 
 
 class FlaxAdapter(Layer):
-    """Base of adapters. A subclass of one says in `make` what its module is.
+    """Base of adapters. A subclass creates its module in `make`.
 
-    The fields of the subclass are the module's configuration: they are searched, overridden and
-    written down as those of any component. They are structure, since flax wants Python numbers:
-    none of them is a `Number`.
+    The fields of the subclass configure the module. They are searched, overridden and saved like
+    those of any component. Flax needs Python numbers, so none of the fields is a `Number`.
 
-    The module's parameters stand where this layer does. They are divided over the mesh by the
-    logical axes that the module gives them (`trainer.mesh.RULES`) and replicated without; weight
-    decay applies to those of two axes or more. All other variables, as running statistics, are
-    kept with them and not trained. Floats are cast to what layers compute in, so a module that
-    sets no dtype of its own computes in that.
+    The module's parameters have the path of this layer. They are sharded by the logical axes that
+    the module gives them (`trainer.mesh.RULES`), and replicated without. Weight decay applies to
+    those of two axes or more. All other variables, such as running statistics, are stored with
+    them and not trained. Floats are cast to the dtype of computations.
     """
 
     def forward(self, *args: Any) -> Any:
         return self.run(*args)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the module. For `forward`s that call it in another way."""
+        """Calls the module. For a `forward` with other arguments."""
         raise NotImplementedError(type(self).__name__)
 
     def key(self, stream: str) -> jax.Array:
-        """A random key. Where nothing random is asked for, as in evaluation, always the same."""
+        """A random key; a constant one where the pass has no such stream, as in evaluation."""
         keys = current_frame().keys
         if stream in keys:
             return keys[PARAMS] if stream == PARAMS else self.rng(stream)
         return fold(keys[PARAMS] if PARAMS in keys else jax.random.key(0), stream)
 
-    def kept(self, collection: str) -> Tree:
-        """The variables of this layer, cast; {} while they are not there yet."""
-        kept: Any = nn.meta.unbox(current_frame().module.variables.get(collection, {}))
-        return jax.tree.map(self._cast, dict(kept)) if collection == PARAMS else dict(kept)
+    def stored(self, collection: str) -> Tree:
+        """The variables of this layer, cast; {} before initialization."""
+        stored: Any = nn.meta.unbox(current_frame().module.variables.get(collection, {}))
+        return jax.tree.map(self._cast, dict(stored)) if collection == PARAMS else dict(stored)
 
-    def keep(self, params: Tree, axes: Tree, rest: Tree) -> None:
+    def store(self, params: Tree, axes: Tree, rest: Tree) -> None:
         """Stores new variables.
 
         Args:
-            params: parameters by the paths that they have in the module.
-            axes: a tree like it, of the logical axes of each, or None.
+            params: parameters by their paths in the module.
+            axes: a tree of the logical axes of each, or None.
             rest: all other variables.
 
         Raises:
-            UserError: the axes of a parameter are not known.
+            UserError: an axis of a parameter is unknown.
         """
         boxes = jax.tree_util.tree_map_with_path(self._boxed, params, axes)
         for collection, tree in ((PARAMS, boxes), (NON_TRAINABLE, rest)):

@@ -23,14 +23,14 @@ class Attention(MultiHead):
     Attributes:
         mask: 'causal' attends to the past, and to the prefix where positions have one; 'full' to
             the whole segment.
-        position: 'rotary' turns queries and keys by their position, 'none' does not.
+        position: 'rotary' rotates queries and keys by their position, 'none' does not.
         rotary_wavelength: longest wavelength of the rotation, in tokens.
-        query_convolution: mixes the queries of neighbouring positions, before they are turned (So
-            et al. 2021, section 4). Causal, and so for the mask 'causal' alone.
-        key_convolution: the same of keys.
-        value_convolution: the same of values.
-        window: each position sees itself and the `window - 1` before it (Beltagy et al. 2020), at a
-            cost that grows with the length of a row, not with its square. None for all before it.
+        query_convolution: mixes the queries of neighbouring positions before the rotation (So et
+            al. 2021, section 4). It is causal, and needs the mask 'causal'.
+        key_convolution: the same for keys.
+        value_convolution: the same for values.
+        window: each position attends to itself and the `window - 1` before it (Beltagy et al.
+            2020). The cost grows linearly with the length of a row. None for no window.
     """
 
     mask: Literal['causal', 'full'] = 'causal'
@@ -71,8 +71,8 @@ class Attention(MultiHead):
             k_BTKH = rotate(k_BTKH, positions.index_BT, self.rotary_wavelength)
         if self.window is not None and positions.prefix_BT is not None:
             raise UserError(
-                f'{self.sym_path}.window: all positions see a prefix, be it outside their window; '
-                'leave out the window, or the prefix'
+                f'{self.sym_path}.window: all positions attend to a prefix, also outside their '
+                'window; leave out the window, or the prefix'
             )
         if self.cache_length is not None:
             out_BTNH = self._attend_to_cache(q_BTNH, k_BTKH, v_BTKH, positions)
@@ -93,14 +93,14 @@ class Attention(MultiHead):
         positions: Positions,
         window: int,
     ) -> jax.Array:
-        """Attention within a window that is shorter than the rows."""
+        """Attention within a window shorter than the rows."""
         length, segment_BT = q_BTNH.shape[1], positions.segment_BT
-        if length**2 <= 2 * window * (length + -length % window):  # Blocks would cost as much.
+        if length**2 <= 2 * window * (length + -length % window):  # Blocks would cost the same.
             mask = within_window(jnp.arange(length), jnp.arange(length), window)[None, None]
             segments = same_segment(segment_BT)
             mask = mask if segments is None else mask & segments
             return self._product(q_BTNH, k_BTKH, v_BTKH, mask)
-        # Where the mesh divides positions, it divides blocks; but cuDNN's kernels know of no parts.
+        # A mesh that shards positions shards blocks, but cuDNN's kernels need whole sequences.
         is_fused = self.implementation == 'cudnn'
         axes = ('batch', None if is_fused else 'length', None, 'heads', 'kv')
         q_BCWNH, k_BCWKH, v_BCWKH = (
@@ -116,9 +116,9 @@ class Attention(MultiHead):
     def _attend_to_cache(
         self, q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, positions: Positions
     ) -> jax.Array:
-        """Attention to all positions so far, which these are added to."""
+        """Attention to the cache, after these positions are added to it."""
         if self.mask != 'causal':
-            raise UserError(f'{self.sym_path}: only causal attention can decode, token by token')
+            raise UserError(f'{self.sym_path}: only causal attention can decode token by token')
         axes = ('batch', 'length', 'heads', 'kv')
         k_BSKH = update_cache(self, 'keys', k_BTKH, positions.index_BT, axes)
         v_BSKH = update_cache(self, 'values', v_BTKH, positions.index_BT, axes)
@@ -134,7 +134,7 @@ class Attention(MultiHead):
 
 
 def rotate(x_BTNH: jax.Array, index_BT: jax.Array, wavelength: float) -> jax.Array:
-    """Turns each pair of features by an angle that grows with the position (Su et al. 2021).
+    """Rotates each pair of features by an angle that grows with the position (Su et al. 2021).
 
     Args:
         x_BTNH: queries or keys; H is even. Feature i is paired with feature i + H / 2.
@@ -146,5 +146,5 @@ def rotate(x_BTNH: jax.Array, index_BT: jax.Array, wavelength: float) -> jax.Arr
     angle_BT1h = index_BT[:, :, None, None].astype(jnp.float32) * frequency_h
     sin, cos = jnp.sin(angle_BT1h), jnp.cos(angle_BT1h)
     first, second = jnp.split(x_BTNH.astype(jnp.float32), 2, axis=-1)
-    turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-    return turned.astype(x_BTNH.dtype)
+    rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    return rotated.astype(x_BTNH.dtype)

@@ -10,9 +10,9 @@ layer; flax's scopes, collections and lifted transformations do the rest:
             shape = (x_BD.shape[-1], self.output_dims)
             return x_BD @ self.param('kernel', shape, axes=('embed', 'mlp'))
 
-Calling a child (`self.linear(x)`) runs it as a submodule of the layer that *owns* it, named by its
-place there, so the path of a weight is the path of its layer, and a layer that is handed to
-another one (a shared embedding) still uses its owner's weights.
+Calling a child (`self.linear(x)`) runs it as a submodule of the layer that *owns* it, under the
+name that it has there. So the path of a weight is the path of its layer. A layer that is passed to
+another layer (a shared embedding) still uses its owner's weights.
 """
 
 import contextlib
@@ -37,21 +37,19 @@ Keys = dict[str, jax.Array]
 
 PARAMS, NON_TRAINABLE, AUX_LOSS, SUMMARIES = 'params', 'non_trainable', 'aux_loss', 'summaries'
 CACHE = 'cache'
-"""What layers have: what is trained, what is not, and what a forward pass leaves behind."""
+"""Flax collections: trained and untrained variables, and outputs of a forward pass."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ForwardContext:
-    """What holds for every layer of one forward pass.
+    """Settings that all layers share in one forward pass.
 
     Attributes:
-        training: whether dropout and the like are active.
-        dtype: what layers compute in; parameters themselves are float32.
-        mesh: where activations are laid out, or None to leave that to the compiler.
-        example_weights: of the examples of the batch, 0 where one only fills it up; None where
-            each counts.
-        cache_length: decoding: layers keep what they made of earlier positions, of so many at
-            most; None where all positions are there at once.
+        training: activates dropout and the like.
+        dtype: the dtype of computations; parameters themselves are float32.
+        mesh: the mesh for activations; None leaves their layout to the compiler.
+        example_weights: of the examples of the batch, 0 for padding; None if all examples count.
+        cache_length: capacity of decoding caches, in positions; None outside of decoding.
     """
 
     training: bool = False
@@ -69,7 +67,7 @@ _context: contextvars.ContextVar[ForwardContext] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def forward_context(context: ForwardContext) -> Iterator[None]:
-    """Sets what holds for the layers that are run inside the `with` block."""
+    """Sets the context of the layers that run inside the `with` block."""
     token = _context.set(context)
     try:
         yield
@@ -78,16 +76,16 @@ def forward_context(context: ForwardContext) -> Iterator[None]:
 
 
 class ParameterBox(nn.LogicallyPartitioned):
-    """A new parameter together with its logical axes and whether weight decay applies to it."""
+    """A new parameter with its logical axes; weight decay applies to it where `decay` is true."""
 
     decay: bool = flax.struct.field(default=True, pytree_node=False)
 
 
 class Frame:
-    """A layer that is running: its flax module, the modules of its children, its random keys.
+    """A running layer: its flax module, the modules of its children, its random keys.
 
-    Keys follow the path of the layer, so what a layer draws does not depend on its neighbours,
-    nor on whether the stack that holds it is scanned or unrolled.
+    Keys follow the path of the layer. So random draws of a layer depend neither on its neighbours,
+    nor on whether its stack is scanned or unrolled.
     """
 
     def __init__(
@@ -100,7 +98,7 @@ class Frame:
         self._draws = 0
 
     def child(self, layer: 'Layer', name: str) -> tuple[nn.Module, int]:
-        """The module of a child, made at its first call, and the number of this call."""
+        """The module of a child, created at its first call, and the number of this call."""
         if name not in self._children:
             self._children[name] = LayerModule(layer=layer, name=name, parent=self.module)
         elif self._children[name].layer is not layer:
@@ -109,7 +107,7 @@ class Frame:
         return self._children[name], call
 
     def keys_of(self, name: str, call: int = 0) -> Keys:
-        """Keys for the call number `call` of a child; its parameters' key is always the same."""
+        """Keys for call number `call` of a child; the key of its parameters is always the same."""
         keys = {stream: fold(key, name) for stream, key in self.keys.items()}
         return {
             stream: key if stream == 'params' else jax.random.fold_in(key, call)
@@ -117,12 +115,12 @@ class Frame:
         }
 
     def name_in_cache(self, name: str) -> str:
-        """Where this call of the layer keeps `name`: one that is called twice has two of it."""
+        """The name of `name` in the cache of this call: each call of a layer has its own cache."""
         calls = list(itertools.dropwhile(lambda call: not call, self._calls_from_root))
         return '_'.join([name, *map(str, calls)])
 
     def draw(self, stream: str) -> jax.Array:
-        """A new key from a stream."""
+        """Draws a new key from a stream."""
         if stream not in self.keys:
             raise ValueError(f'{self.layer.sym_path}: there is no random stream {stream!r}')
         self._draws += 1
@@ -130,7 +128,7 @@ class Frame:
 
 
 def fold(key: jax.Array, name: str) -> jax.Array:
-    """A key that depends on `name`, equally in every process."""
+    """Derives a key from `name`, the same one in every process."""
     return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
 
@@ -138,10 +136,10 @@ _frames: contextvars.ContextVar[Frame | None] = contextvars.ContextVar('frames',
 
 
 def current_frame() -> Frame:
-    """The frame of the layer that is running.
+    """The frame of the running layer.
 
     Raises:
-        ValueError: none is.
+        ValueError: no layer is running.
     """
     frame = _frames.get()
     if frame is None:
@@ -150,7 +148,7 @@ def current_frame() -> Frame:
 
 
 class Layer(Component):
-    """A component with parameters. Subclasses write `forward`, with arrays in and arrays out."""
+    """A component with parameters. Subclasses define `forward`, from arrays to arrays."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(type(self).__name__)
@@ -175,7 +173,7 @@ class Layer(Component):
             where = f'{type(self).__name__} at {str(self.sym_path)!r}'
             raise ValueError(
                 f'{where}: its owner is not running. Layers are fields of the layer that uses '
-                'them, or are handed down by it; they are never made inside `forward`'
+                'them, or are passed down by it; they are never created inside `forward`'
             )
         name = name or self.scope_name()
         module, call = frame.child(self, name)
@@ -200,21 +198,21 @@ class Layer(Component):
             parent = parent.sym_parent
         return parent
 
-    # What `forward` may use.
+    # For use in `forward`.
 
     @property
     def training(self) -> bool:
-        """Whether this is a training step."""
+        """True in a training step."""
         return _context.get().training
 
     @property
     def dtype(self) -> Any:
-        """The dtype to compute in."""
+        """The dtype of computations."""
         return _context.get().dtype
 
     @property
     def example_weights(self) -> jax.Array | None:
-        """Weights of the examples of the batch, 0 for padding; None where each counts."""
+        """Weights of the examples of the batch, 0 for padding; None if all examples count."""
         return _context.get().example_weights
 
     def param(
@@ -226,18 +224,18 @@ class Layer(Component):
         decay: bool = True,
         keep_float32: bool = False,
     ) -> jax.Array:
-        """A float32 parameter of this layer, cast to the dtype that layers compute in.
+        """A float32 parameter of this layer, cast to the dtype of computations.
 
         Args:
             name: its name in this layer.
             shape: its shape.
             axes: the logical axis of each dimension, as in `trainer.mesh.RULES`.
             init: draws the initial value.
-            decay: whether weight decay applies to it.
-            keep_float32: whether it is never cast, whatever layers compute in.
+            decay: weight decay applies to it.
+            keep_float32: returns it as float32, without a cast.
         """
         frame = current_frame()
-        mesh_lib.partition_spec(axes)  # An unknown axis would be replicated in silence.
+        mesh_lib.partition_spec(axes)  # An unknown axis would be replicated silently.
 
         def boxed(key: jax.Array) -> ParameterBox:
             own = fold(frame.keys['params'], name) if 'params' in frame.keys else key
@@ -249,9 +247,9 @@ class Layer(Component):
     def state(
         self, name: str, shape: tuple[int, ...], init: Initializer = nn.initializers.zeros
     ) -> jax.Array:
-        """A float32 value of this layer that no gradient changes, such as a running mean.
+        """A float32 value of this layer without a gradient, such as a running mean.
 
-        It is the same on all devices, and saved with the parameters.
+        It is replicated on all devices, and saved with the parameters.
 
         Args:
             name: its name in this layer.
@@ -260,7 +258,7 @@ class Layer(Component):
         """
 
         def boxed() -> ParameterBox:
-            # No state is drawn at random so far, and so no stream is split for it.
+            # No state is random, so no stream is split for it.
             value = init(jax.random.key(0), shape, jnp.float32)
             return ParameterBox(value, names=(None,) * len(shape), decay=False)
 
@@ -268,28 +266,28 @@ class Layer(Component):
         return jnp.asarray(variable.value)
 
     def set_state(self, name: str, value: jax.Array) -> None:
-        """Changes a `state`, from the next step on. Only training does."""
+        """Sets a `state` for the next step. Only training calls this."""
         current_frame().module.put_variable(NON_TRAINABLE, name, value)
 
     @property
     def cache_length(self) -> int | None:
-        """How many positions are kept while decoding; None where nothing is."""
+        """Capacity of decoding caches, in positions; None outside of decoding."""
         return _context.get().cache_length
 
     def cached(self, name: str, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-        """What was kept of earlier positions: zeros at first. Its first axis is of the examples."""
+        """A cached array of earlier positions, zeros at first. Its first axis is the examples."""
         frame = current_frame()
         stored = frame.name_in_cache(name)
         variable: Any = frame.module.variable(CACHE, stored, jnp.zeros, shape, dtype)
         return jnp.asarray(variable.value)
 
     def set_cached(self, name: str, value: jax.Array) -> None:
-        """Keeps something for later positions."""
+        """Caches an array for later positions."""
         frame = current_frame()
         frame.module.put_variable(CACHE, frame.name_in_cache(name), value)
 
     def create_once(self, name: str, make: Callable[[], jax.Array]) -> jax.Array:
-        """What does not depend on the position: made at the first ones, and kept while decoding."""
+        """Creates an array that does not depend on the position; decoding caches it."""
         if self.cache_length is None:
             return make()
         frame = current_frame()
@@ -302,7 +300,7 @@ class Layer(Component):
         current_frame().module.sow(AUX_LOSS, name, loss, jnp.add, zero)
 
     def add_summary(self, name: str, value: jax.Array) -> None:
-        """Has a scalar written with the training metrics, under the path of this layer."""
+        """Logs a scalar as `<layer path>/<name>` with the training metrics."""
         zero = functools.partial(jnp.zeros, ())
         current_frame().module.sow(SUMMARIES, name, value, lambda _, new: new, zero)
 
@@ -311,9 +309,9 @@ class Layer(Component):
         return current_frame().draw(stream)
 
     def constrain(self, x: jax.Array, axes: tuple[str | None, ...]) -> jax.Array:
-        """Lays an activation out on the mesh by the logical axes of its dimensions.
+        """Shards an activation over the mesh by the logical axes of its dimensions.
 
-        Positions (`length`) that do not divide evenly are on all devices.
+        Positions (`length`) that do not divide evenly are replicated.
         """
         mesh = _context.get().mesh
         if mesh is None:
@@ -336,7 +334,7 @@ def run_layer(
 
 
 class LayerModule(nn.Module):
-    """The one flax module that runs every layer."""
+    """The flax module that runs any layer."""
 
     layer: Any
 

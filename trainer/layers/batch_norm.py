@@ -1,4 +1,4 @@
-"""Batch normalization, and the running statistics that evaluation uses."""
+"""Batch normalization."""
 
 import math
 
@@ -13,15 +13,14 @@ from trainer.symbolic.component import Number
 class BatchNorm(Normalization):
     """(x - mean) / std * (1 + scale) + bias over the batch: [B, ..., D] -> [B, ..., D].
 
-    Ioffe & Szegedy 2015. In training, mean and standard deviation of a feature are those over the
-    global batch, whatever the mesh, and over the positions of an image; examples of weight zero
-    are left out. Evaluation uses running means of them, so what becomes of an example does not
-    depend on its neighbours. With microbatches, they are of each microbatch, one after another.
+    Ioffe & Szegedy 2015. In training, mean and standard deviation of a feature are over the global
+    batch, on any mesh, and over the positions of an image. Examples of weight zero are left out.
+    Evaluation uses running statistics. With microbatches, each of them updates these in turn.
 
     Attributes:
-        momentum: how much of the running means a step (a microbatch) keeps. The first of them is
-            0 for means and 1 for variances, so a run must be several times 1 / (1 - momentum)
-            steps long.
+        momentum: share of the running statistics that a step (a microbatch) keeps. They start at 0
+            for means and 1 for variances, so a run must be several times 1 / (1 - momentum) steps
+            long.
     """
 
     momentum: Number = 0.9
@@ -45,28 +44,28 @@ class BatchNorm(Normalization):
     def _of_batch(
         self, x: jax.Array, running_mean: jax.Array, running_variance: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Mean and variance of the batch, of which the running ones take their share."""
+        """Mean and variance of the batch; updates the running ones."""
         there, count = self._counted(x)
         axes = tuple(range(x.ndim - 1))
         total = jnp.maximum(count, 1)
-        # In two passes: the mean of squares less the square of the mean loses what is small.
+        # Two passes: the mean of squares minus the square of the mean cancels small variances.
         mean = jnp.sum(x * there, axes) / total
         variance = jnp.sum(jnp.square(x - mean) * there, axes) / total
-        # A batch of padding alone says nothing.
+        # A batch of padding alone changes nothing.
         kept = jnp.where(count > 0, self.momentum, 1.0)
         self.set_state('mean', kept * running_mean + (1 - kept) * mean)
         self.set_state('variance', kept * running_variance + (1 - kept) * variance)
         return mean, variance
 
     def _counted(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """1 where an element counts, and how many there are of each feature."""
+        """1 where an element counts, and the number of them for each feature."""
         weights = self.example_weights
         if weights is None:
             return jnp.ones((), jnp.float32), jnp.float32(math.prod(x.shape[:-1]))
         if x.shape[: weights.ndim] != weights.shape:
             raise ValueError(
-                f'{self.sym_path}: the weights of the examples are {weights.shape}, and these are '
-                f'not the first axes of what is normalized, {x.shape}'
+                f'{self.sym_path}: the shape of the example weights, {weights.shape}, does not '
+                f'match the first axes of the input, {x.shape}'
             )
         there = (weights > 0).astype(jnp.float32)
         count = jnp.sum(there) * math.prod(x.shape[weights.ndim : -1])

@@ -1,4 +1,4 @@
-"""Layers one after another, and the small ones that stand between others."""
+"""Layers in sequence, and small layers between them."""
 
 import math
 
@@ -9,9 +9,9 @@ from trainer.layers.linear import Activation, activate
 
 
 class Chain(Layer):
-    """layers[-1](… layers[0](x)), each with a result of its own shape.
+    """layers[-1](… layers[0](x)); each layer may change the shape.
 
-    Deep models of equal layers are a `Stack`, which is compiled once for all of them.
+    For deep models of equal layers use `Stack`, which compiles one layer for all of them.
 
     Example:
         >>> from trainer.layers import Conv2D, Linear, Pool2D
@@ -23,7 +23,7 @@ class Chain(Layer):
         ['layers_0', 'layers_4']
 
     Attributes:
-        layers: each takes what the one before returns.
+        layers: each takes the result of the one before.
     """
 
     layers: list[Layer]
@@ -35,7 +35,7 @@ class Chain(Layer):
 
 
 class Activate(Layer):
-    """An activation as a layer of its own.
+    """An activation as a layer.
 
     Attributes:
         activation: applied to each element.
@@ -48,7 +48,7 @@ class Activate(Layer):
 
 
 class Flatten(Layer):
-    """All features of an example in one axis: [B, ...] -> [B, D]."""
+    """Flattens the features of each example: [B, ...] -> [B, D]."""
 
     def forward(self, x: jax.Array) -> jax.Array:
         return x.reshape(len(x), math.prod(x.shape[1:]))

@@ -19,10 +19,10 @@ class Conv2D(Layer):
     Attributes:
         channels: of the result.
         kernel_size: height and width of the kernel, in pixels.
-        strides: how far the kernel moves down and to the right, in pixels.
+        strides: steps of the kernel downwards and to the right, in pixels.
         padding: 'SAME' keeps the size (divided by the strides), 'VALID' stays inside the image.
-        groups: the channels are divided into so many groups, each convolved by itself
-            (Krizhevsky et al. 2012); None for one a channel of the input, which is depthwise.
+        groups: number of groups of channels, each convolved by itself (Krizhevsky et al. 2012);
+            None for a depthwise convolution, one group for each input channel.
         bias: 'zeros' adds a bias that starts at zero, 'none' adds none.
         axes: logical axes of the kernel's channels, those of the input first.
     """

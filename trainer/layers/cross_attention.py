@@ -1,4 +1,4 @@
-"""Attention of a decoder to what an encoder made."""
+"""Attention of a decoder to the output of an encoder."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from trainer.layers.positions import Positions
 
 
 class Memory(NamedTuple):
-    """What a decoder attends to.
+    """The output of an encoder.
 
     Attributes:
         x_BSD: activations.
@@ -24,7 +24,7 @@ class Memory(NamedTuple):
 class CrossAttention(MultiHead):
     """Each position attends to the memory of its segment: [B, T, D] -> [B, T, D].
 
-    Vaswani et al. 2017. The memory knows its positions already; none are added.
+    Vaswani et al. 2017. The memory contains its positions already; none are added.
     """
 
     def forward(self, x_BTD: jax.Array, positions: Positions, memory: Memory) -> jax.Array:
@@ -46,6 +46,6 @@ class CrossAttention(MultiHead):
 def _visible(positions: Positions, memory: Memory) -> jax.Array | None:
     if memory.segment_BS is None:
         return None
-    if positions.segment_BT is None:  # One segment a row: all of the memory that is not padding.
+    if positions.segment_BT is None:  # One segment per row: all of the memory without padding.
         return (memory.segment_BS > 0)[:, None, None, :]
     return same_segment(positions.segment_BT, memory.segment_BS)

@@ -12,20 +12,19 @@ from trainer.symbolic.component import require_positive
 from trainer.symbolic.errors import UserError
 
 _FEATURES = {1: ('norm',), 2: ('heads', 'kv')}
-"""The logical axes of a kernel's features: those of the model, or of the heads of attention."""
+"""The logical axes of a kernel's features: those of the model, or of attention heads."""
 
 _ACTIVATIONS = {1: ('features',), 2: ('heads', 'kv')}
 
 
 class DepthwiseConv1D(Layer):
-    """Convolution along positions, of each feature by itself: [B, T, D] or [B, T, N, H] -> same.
+    """Causal convolution of each feature along positions: [B, T, D] or [B, T, N, H] -> same.
 
-    y[t] = kernel[0] * x[t] + … + kernel[width - 1] * x[t - width + 1], causal, where x is 0 before
-    the segment of t begins. So et al. 2021 ("Primer") have it behind the projections of attention.
+    y[t] = kernel[0] * x[t] + … + kernel[width - 1] * x[t - width + 1], where x is 0 before the
+    segment of t. So et al. 2021 ("Primer") apply it after the projections of attention.
 
-    A new layer is the identity: its newest tap is 1 and the others are 0, so that what a model does
-    at first is what it does without the layer. Weight decay leaves the taps alone, as it does the
-    scales of norms: it would make the layer fade away.
+    A new layer is the identity: its first tap is 1 and the others are 0. Weight decay does not
+    apply to the taps, as it would pull the layer to zero.
 
     Attributes:
         width: positions that each result depends on, itself included.
@@ -49,9 +48,9 @@ class DepthwiseConv1D(Layer):
         at_positions = ('batch', 'length', *_ACTIVATIONS[len(features)])
         y = kernel[0] * x
         if self.cache_length is not None:
-            kept = update_cache(self, 'inputs', x, positions.index_BT, at_positions)
+            cache = update_cache(self, 'inputs', x, positions.index_BT, at_positions)
             for back in range(1, self.width):
-                y += kernel[back] * _earlier(kept, positions.index_BT - back)
+                y += kernel[back] * _earlier(cache, positions.index_BT - back)
         else:
             for back in range(1, self.width):
                 y += kernel[back] * _shifted(x, back, positions.segment_BT)
@@ -62,14 +61,14 @@ def _identity(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
     return jnp.zeros(shape, dtype).at[0].set(1)
 
 
-def _earlier(kept: jax.Array, index_BT: jax.Array) -> jax.Array:
-    """What was kept of some positions; 0 where they are negative."""
-    rows_B1 = jnp.arange(len(kept))[:, None]
-    return _where(index_BT >= 0, kept[rows_B1, jnp.maximum(index_BT, 0)])
+def _earlier(cache: jax.Array, index_BT: jax.Array) -> jax.Array:
+    """The cached values of some positions; 0 where they are negative."""
+    rows_B1 = jnp.arange(len(cache))[:, None]
+    return _where(index_BT >= 0, cache[rows_B1, jnp.maximum(index_BT, 0)])
 
 
 def _shifted(x: jax.Array, back: int, segment_BT: jax.Array | None) -> jax.Array:
-    """What stands `back` positions earlier in the same segment; 0 where nothing does."""
+    """The values `back` positions earlier in the same segment; 0 where there are none."""
     earlier = _behind(x, back)
     if segment_BT is None:
         return earlier

@@ -10,8 +10,8 @@ from trainer.symbolic.component import Number
 class Dropout(Layer):
     """Zeroes each element with probability `rate` and scales the rest, in training only.
 
-    The rate is a number: trials with other rates share one compiled program. No dropout at all,
-    also no drawing of masks, is None in the place of the layer. Srivastava et al. 2014.
+    Srivastava et al. 2014. The rate is traced: trials with other rates share one compiled program.
+    Without dropout, the field that holds this layer is None; then no masks are drawn.
     """
 
     rate: Number = 0.1

@@ -1,4 +1,4 @@
-"""Token embeddings, which can serve as the output projection too."""
+"""Token embeddings, and logits from the same table."""
 
 import math
 
@@ -7,16 +7,17 @@ import jax.numpy as jnp
 from flax.linen import initializers
 
 from trainer.layers.base import Layer
+from trainer.layers.linear import Linear
 from trainer.symbolic.component import require_above_zero, require_positive
 
 
 class Embedding(Layer):
-    """A table of one vector a token: [B, T] int -> [B, T, dims].
+    """A table with one vector per token: [B, T] int -> [B, T, dims].
 
     Attributes:
         vocab_size: rows of the table.
         dims: width of the model.
-        scale_sqrt_depth: embedded tokens are multiplied by sqrt(dims); as logits, the table is not.
+        scale_sqrt_depth: multiplies embedded tokens, but not logits, by sqrt(dims).
         init_std: standard deviation of a new table; None for 1 / sqrt(dims).
     """
 
@@ -30,8 +31,8 @@ class Embedding(Layer):
         require_above_zero(self, 'init_std')
 
     def forward(self, ids_BT: jax.Array) -> jax.Array:
-        # A table is drawn with variance 1 / dims, which suits `attend`; here that is undone.
-        # Features are gathered first: a row that is split over fsdp does not suit the batch.
+        # A new table has variance 1 / dims, for `attend`; the factor below undoes it.
+        # Features are gathered first, since the batch cannot be laid out by rows split over fsdp.
         table_VD = self.constrain(self._table(), ('vocab', 'features'))
         x_BTD = jnp.take(table_VD, ids_BT, axis=0)
         if self.scale_sqrt_depth:
@@ -39,7 +40,7 @@ class Embedding(Layer):
         return self.constrain(x_BTD, ('batch', 'length', 'features'))
 
     def attend(self, x_BTD: jax.Array) -> jax.Array:
-        """Logits over the vocabulary by the same table (Press & Wolf 2017), in float32."""
+        """Logits over the vocabulary from the same table (Press & Wolf 2017), in float32."""
         logits_BTV = jnp.einsum(
             'btd,vd->btv', x_BTD, self._table(), preferred_element_type=jnp.float32
         )
@@ -48,3 +49,17 @@ class Embedding(Layer):
     def _table(self) -> jax.Array:
         init = initializers.normal(self.init_std or 1 / math.sqrt(self.dims))
         return self.param('table', (self.vocab_size, self.dims), ('vocab', 'embed'), init)
+
+
+def token_logits(embedding: Embedding, head: Linear | None, x_BTD: jax.Array) -> jax.Array:
+    """Logits in float32: from the head, or without one from the table of the embedding."""
+    return embedding.call('attend', x_BTD) if head is None else head(x_BTD).astype(jnp.float32)
+
+
+def check_head(embedding: Embedding, head: Linear | None) -> None:
+    """Raises ValueError unless the head has a logit for each token."""
+    if head is not None and head.output_dims != embedding.vocab_size:
+        raise ValueError(
+            f'head.output_dims ({head.output_dims}) must equal embedding.vocab_size '
+            f'({embedding.vocab_size})'
+        )

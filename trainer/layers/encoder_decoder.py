@@ -1,12 +1,11 @@
 """Encoder-decoder transformers. Vaswani et al. 2017, Raffel et al. 2020."""
 
 import jax
-import jax.numpy as jnp
 
 from trainer.layers.base import Layer
 from trainer.layers.cross_attention import CrossAttention, Memory
 from trainer.layers.dropout import Dropout
-from trainer.layers.embedding import Embedding
+from trainer.layers.embedding import Embedding, check_head, token_logits
 from trainer.layers.linear import Linear
 from trainer.layers.masks import require_mask
 from trainer.layers.normalization import Normalization, RMSNorm
@@ -19,8 +18,8 @@ class DecoderBlock(TransformerBlock):
     """Attention, attention to the memory, then feed-forward: [B, T, D] -> [B, T, D].
 
     Attributes:
-        cross_attention: to what the encoder made.
-        cross_attention_norm: applied to its input, or where `norm_policy` says.
+        cross_attention: attends to the output of the encoder.
+        cross_attention_norm: applied to its input, or as `norm_policy` says.
     """
 
     cross_attention: CrossAttention
@@ -43,15 +42,15 @@ class DecoderBlock(TransformerBlock):
 class TransformerEncoderDecoder(Layer):
     """Token ids of two sequences, [B, S] and [B, T] -> logits [B, T, V] in float32.
 
-    The encoder sees its sequence from both sides, the decoder the past of its own and what the
-    encoder made of the same segment.
+    The encoder attends in both directions. The decoder attends to its own past, and to the output
+    of the encoder for the same segment.
 
     Attributes:
-        embedding: of the decoder's tokens; it says how wide the model is.
+        embedding: of the decoder's tokens; it sets the width of the model.
         encoder: blocks whose attention has the mask 'full'.
         decoder: blocks whose attention is causal, each a `DecoderBlock`.
         encoder_embedding: of the encoder's tokens; None shares the table of the decoder.
-        encoder_norm: applied to what the encoder made.
+        encoder_norm: applied to the output of the encoder.
         final_norm: applied before the logits.
         head: projects to the vocabulary; None shares the table of the embedding.
         dropout: applied to the embedded tokens of both.
@@ -74,11 +73,7 @@ class TransformerEncoderDecoder(Layer):
             raise ValueError(
                 f'encoder_embedding.dims ({other.dims}) must equal embedding.dims ({own.dims})'
             )
-        if self.head is not None and self.head.output_dims != own.vocab_size:
-            raise ValueError(
-                f'head.output_dims ({self.head.output_dims}) must equal embedding.vocab_size '
-                f'({own.vocab_size})'
-            )
+        check_head(own, self.head)
 
     def forward(
         self,
@@ -91,7 +86,7 @@ class TransformerEncoderDecoder(Layer):
         return self.decode(ids_BT, memory, positions)
 
     def encode(self, ids_BS: jax.Array, positions: Positions | None = None) -> Memory:
-        """What the decoder attends to."""
+        """Runs the encoder."""
         positions = positions or Positions.unpacked(ids_BS.shape)
         embedding = self.encoder_embedding or self.embedding
         x_BSD = self.encoder_norm(self.encoder(self._embedded(embedding, ids_BS), positions))
@@ -103,10 +98,7 @@ class TransformerEncoderDecoder(Layer):
         """Logits of the next token at each position."""
         positions = positions or Positions.unpacked(ids_BT.shape)
         x_BTD = self.decoder(self._embedded(self.embedding, ids_BT), positions, memory)
-        x_BTD = self.final_norm(x_BTD)
-        if self.head is None:
-            return self.embedding.call('attend', x_BTD)
-        return self.head(x_BTD).astype(jnp.float32)
+        return token_logits(self.embedding, self.head, self.final_norm(x_BTD))
 
     def _embedded(self, embedding: Embedding, ids: jax.Array) -> jax.Array:
         x = embedding(ids)

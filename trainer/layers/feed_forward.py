@@ -15,14 +15,13 @@ class FeedForward(Layer):
     """activation(x @ up) @ down: [B, T, D] -> [B, T, D].
 
     Attributes:
-        hidden_dims: width between the two products; None for four times the width of the model.
-        activation: applied there.
-        dropout: applied to the hidden values.
+        hidden_dims: hidden width; None for four times the width of the model.
+        activation: applied to the hidden values.
+        dropout: applied after the activation.
         bias: 'zeros' adds biases that start at zero to both products.
-        init_std: standard deviation of new kernels; None for that of their inputs' number.
-        hidden_ratio: in place of `hidden_dims`, the width between the two products as a multiple
-            of the width of the model, rounded to a whole number. It is structure: another ratio
-            is another program.
+        init_std: standard deviation of new kernels; None for 1 / sqrt(inputs).
+        hidden_ratio: the hidden width as a multiple of the width of the model, rounded, in place of
+            `hidden_dims`. It is structure: another ratio compiles another program.
     """
 
     hidden_dims: int | None = None
@@ -37,8 +36,8 @@ class FeedForward(Layer):
         require_above_zero(self, 'init_std', 'hidden_ratio')
         if self.hidden_dims is not None and self.hidden_ratio is not None:
             raise ValueError(
-                f'hidden_dims ({self.hidden_dims}) and hidden_ratio ({self.hidden_ratio}) both say '
-                'how wide the layer is: give one of them'
+                f'hidden_dims ({self.hidden_dims}) and hidden_ratio ({self.hidden_ratio}) both set '
+                'the hidden width: give one of them'
             )
 
     def forward(self, x_BTD: jax.Array, positions: Positions | None = None) -> jax.Array:
@@ -46,7 +45,7 @@ class FeedForward(Layer):
         return self.project_out(hidden_BTF, x_BTD.shape[-1])
 
     def hidden_width(self, dims: int) -> int:
-        """The width between the products in a model of width `dims`.
+        """The hidden width in a model of width `dims`.
 
         Example:
             >>> FeedForward(hidden_ratio=2.6).hidden_width(8)
@@ -57,7 +56,7 @@ class FeedForward(Layer):
         return self.hidden_dims or self.default_hidden_dims(dims)
 
     def default_hidden_dims(self, dims: int) -> int:
-        """The width between the products, where no field says it."""
+        """The hidden width where no field sets it."""
         return 4 * dims
 
     def project_in(self, name: str, x_BTD: jax.Array) -> jax.Array:
@@ -78,14 +77,14 @@ class FeedForward(Layer):
         y = x @ self.param(name, shape, axes, kernel_init(self.init_std))
         if self.bias == 'none':
             return y
-        axis = ('mlp',) if axes[1] == 'mlp' else ('norm',)  # As small as those of norms.
+        axis = ('mlp',) if axes[1] == 'mlp' else ('norm',)  # Replicated, like those of norms.
         return y + self.param(f'{name}_bias', shape[1:], axis, initializers.zeros, decay=False)
 
 
 class GatedFeedForward(FeedForward):
     """(activation(x @ gate) * (x @ up)) @ down. Shazeer 2020.
 
-    By default as wide as makes its parameters as many as those of the plain layer.
+    The default width gives as many parameters as the plain layer has.
     """
 
     activation: Activation = 'silu'

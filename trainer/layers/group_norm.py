@@ -14,11 +14,11 @@ from trainer.symbolic.errors import UserError
 class GroupNorm(Normalization):
     """(x - mean) / std * (1 + scale) + bias over groups of channels: [B, ..., D] -> [B, ..., D].
 
-    Mean and standard deviation are of one example: no statistics are kept, and small batches do
-    as well as large ones. Wu & He 2018.
+    Wu & He 2018. Mean and standard deviation are those of one example. So there are no running
+    statistics, and small batches work as well as large ones.
 
     Attributes:
-        num_groups: of channels; each is normalized by itself, over all positions.
+        num_groups: groups of channels; each is normalized by itself, over all positions.
     """
 
     num_groups: int = 32

@@ -1,4 +1,4 @@
-"""What all multi-head attention has in common: heads, and the way in and out of them."""
+"""Shared projections of multi-head attention."""
 
 import math
 from typing import Literal
@@ -20,16 +20,16 @@ class MultiHead(Layer):
     Attributes:
         num_heads: query heads.
         head_dim: size of each head; None divides the width of the model by `num_heads`.
-        num_kv_heads: key and value heads, each shared by equally many query heads; None for as
-            many as there are query heads.
-        implementation: of the attention product; 'auto' leaves the choice to JAX. Where the mesh
-            divides positions, 'cudnn' has each device attend from all of them, which is no faster.
+        num_kv_heads: key and value heads, each shared by equally many query heads; None for
+            `num_heads`.
+        implementation: of the attention product; 'auto' leaves the choice to JAX. With 'cudnn', a
+            mesh that shards positions is no faster: each device attends from all of them.
         bias: 'zeros' adds biases that start at zero to queries, keys, values and the result.
         logit_cap: each logit becomes logit_cap * tanh(logit / logit_cap) (Gemma Team 2024, section
-            2); None leaves them as they are. A fused kernel cannot do it.
-        per_dim_scale: learns how much each feature of a head counts in the logits, as Pax's
-            PerDimScale: queries are multiplied by softplus(p) / log(2), where p starts at zero.
-        init_std: standard deviation of new kernels; None for that of their inputs' number.
+            2); None applies no cap. Fused kernels do not support it.
+        per_dim_scale: learns a scale of each feature of a head, as Pax's PerDimScale: queries are
+            multiplied by softplus(p) / log(2), where p starts at zero.
+        init_std: standard deviation of new kernels; None for 1 / sqrt(inputs).
     """
 
     num_heads: int
@@ -45,7 +45,7 @@ class MultiHead(Layer):
         require_positive(self, 'num_heads', 'num_kv_heads', 'head_dim')
         require_above_zero(self, 'logit_cap', 'init_std')
         if self.logit_cap is not None and self.implementation == 'cudnn':
-            raise ValueError("logit_cap needs another implementation than 'cudnn': it has no cap")
+            raise ValueError("logit_cap needs another implementation than 'cudnn'")
         if self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
             raise ValueError(
                 f'num_kv_heads ({self.num_kv_heads}) must divide num_heads ({self.num_heads})'
@@ -53,11 +53,11 @@ class MultiHead(Layer):
 
     @property
     def kernel(self) -> Literal['xla', 'cudnn'] | None:
-        """The implementation, as JAX takes it."""
+        """The `implementation` argument of JAX's attention."""
         return None if self.implementation == 'auto' else self.implementation
 
     def _head_dim(self, dims: int, step: int = 1) -> int:
-        """The size of a head in a model of width `dims`, which is a multiple of `step`."""
+        """The size of a head, a multiple of `step`, in a model of width `dims`."""
         if self.head_dim is not None:
             return self.head_dim
         if dims % (step * self.num_heads):
@@ -97,12 +97,12 @@ class MultiHead(Layer):
         mask: jax.Array | None,
         is_causal: bool = False,
     ) -> jax.Array:
-        """The mean of values that each query sees, weighted by its logits: [B, T, N, H]."""
+        """Attention: the mean of the values, weighted by the softmax of logits: [B, T, N, H]."""
         q_BTNH, k_BSKH, v_BSKH = self._gathered(self._scaled(q_BTNH), k_BSKH, v_BSKH)
         return self._mean(q_BTNH, k_BSKH, v_BSKH, mask, is_causal)
 
     def _scaled(self, q_BTNH: jax.Array) -> jax.Array:
-        """Queries, each feature by how much it counts."""
+        """Queries, multiplied by the learned scale of each feature."""
         if not self.per_dim_scale:
             return q_BTNH
         shape = q_BTNH.shape[-1:]
@@ -118,7 +118,7 @@ class MultiHead(Layer):
         mask: jax.Array | None,
         is_causal: bool = False,
     ) -> jax.Array:
-        """Like `_product`, of scaled queries, where the arrays lie."""
+        """Like `_product`, for scaled queries, without a change of the arrays' layout."""
         if self.logit_cap is not None:
             return capped_attention(q_BTNH, k_BSKH, v_BSKH, self.logit_cap, mask, is_causal)
         return jax.nn.dot_product_attention(
@@ -127,15 +127,15 @@ class MultiHead(Layer):
             v_BSKH,
             mask=mask,
             is_causal=is_causal,
-            # cuDNN's kernels are for long sequences: not for one token and what was before it.
+            # cuDNN's kernels are for long sequences, not for one token and its cache.
             implementation=self.kernel if self.cache_length is None else None,
         )
 
     def _gathered(
         self, q_BTNH: jax.Array, k_BSKH: jax.Array, v_BSKH: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Where the mesh divides positions, each device attends from its own to all of them."""
+        """Gathers keys and values where the mesh shards positions."""
         whole = ('batch', None, 'heads', 'kv')
-        if self.implementation == 'cudnn':  # Its kernels know of no parts of a sequence.
+        if self.implementation == 'cudnn':  # Its kernels need whole sequences.
             q_BTNH = self.constrain(q_BTNH, whole)
         return q_BTNH, self.constrain(k_BSKH, whole), self.constrain(v_BSKH, whole)

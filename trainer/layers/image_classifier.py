@@ -1,4 +1,4 @@
-"""What models of images have in common: the logits."""
+"""Base of image classifiers."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ class ImageClassifier(Layer):
     """Base of models of images: [B, H, W, C] -> logits [B, num_classes] in float32.
 
     Attributes:
-        num_classes: how many logits there are.
+        num_classes: number of logits.
     """
 
     num_classes: int
@@ -21,7 +21,7 @@ class ImageClassifier(Layer):
         require_positive(self, 'num_classes')
 
     def logits(self, x_BD: jax.Array) -> jax.Array:
-        """A linear layer on the features of an image."""
+        """Applies a linear layer to the features of each image."""
         shape = (x_BD.shape[-1], self.num_classes)
         kernel_DK = self.param('head_kernel', shape, ('embed', 'classes'))
         axes = ('classes',)

@@ -1,4 +1,4 @@
-"""What several layers have in common about how they begin."""
+"""Initial values that several layers share."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -17,7 +17,7 @@ def kernel_init(
     """Draws kernels from a normal distribution.
 
     Args:
-        std: its standard deviation; None for one over the root of the number of inputs.
+        std: its standard deviation; None for 1 / sqrt(inputs).
         in_axis: the axes of the inputs.
         out_axis: the axes of the outputs.
     """

@@ -1,4 +1,4 @@
-"""Inverted bottlenecks, which small networks for images are made of. Sandler et al. 2018."""
+"""Inverted bottlenecks, the blocks of MobileNetV2. Sandler et al. 2018."""
 
 import jax
 
@@ -8,12 +8,12 @@ from trainer.symbolic.component import require_above_zero, require_positive
 
 
 class InvertedBottleneck(NormedConvolutions):
-    """Wide inside and narrow outside: [B, H, W, C] -> [B, H / stride, W / stride, channels].
+    """Inverted bottleneck: [B, H, W, C] -> [B, H / stride, W / stride, channels].
 
-    A convolution of one pixel makes `expansion` times as many channels, one of `kernel_size`
-    pixels convolves each by itself, and one of one pixel projects them to `channels`. Each has a
-    normalization after it, the first two an activation, too (MobileNetV2, Sandler et al. 2018; as
-    a search has it, Tan & Le 2019). Where `expansion` is 1, the first is left out.
+    A 1×1 convolution expands the channels by the factor `expansion`, a depthwise one of
+    `kernel_size` mixes pixels, and a 1×1 convolution projects to `channels`. Each is followed by a
+    normalization, the first two by an activation, too. (Sandler et al. 2018; for search spaces, Tan
+    & Le 2019.) Where `expansion` is 1, the first is left out.
 
     Example:
         >>> import pyglove as pg
@@ -27,11 +27,10 @@ class InvertedBottleneck(NormedConvolutions):
 
     Attributes:
         channels: of the result.
-        expansion: how many times as many channels as those of the input there are inside, rounded
-            to a whole number.
-        kernel_size: height and width of the kernel in the middle, in pixels.
-        stride: how far that moves down and to the right, in pixels.
-        skip: adds the input to the result where both have one shape; elsewhere nothing is added.
+        expansion: inner channels as a multiple of the input's, rounded.
+        kernel_size: height and width of the depthwise kernel, in pixels.
+        stride: of the depthwise kernel, in pixels.
+        skip: adds the input to the result if both have the same shape.
     """
 
     channels: int

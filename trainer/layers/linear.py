@@ -29,7 +29,7 @@ Activation = Literal[
 
 
 def activate(x: jax.Array, activation: Activation) -> jax.Array:
-    """Applies an activation by its name; 'squared_relu' is that of Primer (So et al. 2021).
+    """Applies an activation by its name; 'squared_relu' is from Primer (So et al. 2021).
 
     Example:
         >>> activate(jnp.array([-1.0, 2.0]), 'relu').tolist()

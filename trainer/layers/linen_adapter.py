@@ -11,10 +11,9 @@ from trainer.layers.base import NON_TRAINABLE, PARAMS, current_frame
 
 
 class LinenAdapter(FlaxAdapter):
-    """A module of flax linen as a layer. See `FlaxAdapter` for what becomes of its variables.
+    """A module of flax linen as a layer. See `FlaxAdapter` for the storage of its variables.
 
-    Axes are those of `nn.with_logical_partitioning`. The module draws its dropout from the stream
-    'dropout'.
+    Axes are those of `nn.with_logical_partitioning`. Dropout uses the stream 'dropout'.
 
     Example:
         >>> class Classifier(nn.Module):
@@ -37,22 +36,22 @@ class LinenAdapter(FlaxAdapter):
     """
 
     def make(self) -> nn.Module:
-        """The module; `self.training` and `self.dtype` are those of the pass it is made for."""
+        """Creates the module; `self.training` and `self.dtype` are those of the current pass."""
         raise NotImplementedError(f'{type(self).__name__} has no make()')
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        # With a parent, it would put variables of its own into the scope of the layer.
+        # With a parent, it would put its own variables into the scope of the layer.
         host: Any = _Host(self.make, parent=None)
         keys = {stream: self.key(stream) for stream in (PARAMS, 'dropout')}
-        if current_frame().module.is_initializing() and not self.kept(PARAMS):
+        if current_frame().module.is_initializing() and not self.stored(PARAMS):
             outputs, variables = host.init_with_output(keys, *args, **kwargs)
             new = {name: tree.get('inner', {}) for name, tree in variables.items()}
             params = new.pop(PARAMS, {})
-            self.keep(nn.meta.unbox(params), jax.tree.map(_axes, params, is_leaf=_is_box), new)
+            self.store(nn.meta.unbox(params), jax.tree.map(_axes, params, is_leaf=_is_box), new)
             return outputs
-        rest: Tree = self.kept(NON_TRAINABLE)
+        rest: Tree = self.stored(NON_TRAINABLE)
         variables = {
-            name: {'inner': tree} for name, tree in {PARAMS: self.kept(PARAMS), **rest}.items()
+            name: {'inner': tree} for name, tree in {PARAMS: self.stored(PARAMS), **rest}.items()
         }
         if not self.training:
             return host.apply(variables, *args, rngs=keys, **kwargs)
@@ -62,7 +61,7 @@ class LinenAdapter(FlaxAdapter):
 
 
 class _Host(nn.Module):
-    """Whatever modules `make_inner` makes belong to this one."""
+    """Parent of all modules that `make_inner` creates."""
 
     make_inner: Callable[[], nn.Module]
 

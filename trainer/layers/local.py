@@ -1,4 +1,4 @@
-"""Local attention: each position sees itself and a few before it."""
+"""Local attention within a window of earlier positions."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ def within_window(queries: jax.Array, keys_S: jax.Array, window: int) -> jax.Arr
     Args:
         queries: positions [..., T].
         keys_S: positions.
-        window: see there.
+        window: number of visible positions.
 
     Returns:
         [..., T, S].
@@ -37,10 +37,10 @@ def attend_in_blocks(
     segment_BCW: jax.Array | None = None,
     as_examples: bool = False,
 ) -> jax.Array:
-    """Attention within a window, in time and memory that grow with T, not with its square.
+    """Attention within a window, in time and memory that grow linearly with T.
 
-    Positions are in C blocks, each as long as the window W. The queries of a block see keys of it
-    and of the one before it, and no others (Beltagy et al. 2020, section 3.1).
+    Positions are in C blocks, each as long as the window W. The queries of a block see only keys of
+    this block and of the one before it (Beltagy et al. 2020, section 3.1).
 
     Args:
         attend: attention of one block of each example.
@@ -48,9 +48,8 @@ def attend_in_blocks(
         k_BCWKH: keys, in blocks.
         v_BCWKH: values, in blocks.
         segment_BCW: as in `Positions`, in blocks.
-        as_examples: whether `attend` is called with all blocks as if they were examples, rather
-            than mapped over them. A kernel that cannot be mapped asks for it; where the mesh
-            divides positions, blocks would have to change places.
+        as_examples: calls `attend` with all blocks as examples, for kernels without `vmap`;
+            otherwise maps it over blocks, which a mesh that shards positions needs.
     """
     examples, blocks, window = q_BCWNH.shape[:3]
     k_BCSKH, v_BCSKH = _with_previous(k_BCWKH), _with_previous(v_BCWKH)
@@ -64,11 +63,11 @@ def attend_in_blocks(
 
 
 def _visible(blocks: int, window: int, segment_BCW: jax.Array | None) -> jax.Array:
-    """What each block sees of the one before it and of itself: [B or 1, C, 1, W, S]."""
+    """The mask of each block over the previous block and itself: [B or 1, C, 1, W, S]."""
     at_S = jnp.arange(-window, window)
-    is_there_CS = (at_S >= 0) | (jnp.arange(blocks) > 0)[:, None]  # Nothing is before the first.
+    exists_CS = (at_S >= 0) | (jnp.arange(blocks) > 0)[:, None]  # The first has no previous block.
     near_WS = within_window(at_S[window:], at_S, window)
-    mask_BC1WS = (near_WS & is_there_CS[:, None])[None, :, None]
+    mask_BC1WS = (near_WS & exists_CS[:, None])[None, :, None]
     if segment_BCW is None:
         return mask_BC1WS
     same_BCWS = segment_BCW[..., None] == _with_previous(segment_BCW)[:, :, None]
@@ -76,13 +75,13 @@ def _visible(blocks: int, window: int, segment_BCW: jax.Array | None) -> jax.Arr
 
 
 def in_blocks_of(window: int, x_BT: jax.Array) -> jax.Array:
-    """Positions in blocks: [B, T, ...] -> [B, C, window, ...]. Zeros fill up the last one."""
+    """Splits positions into blocks: [B, T, ...] -> [B, C, window, ...], padded with zeros."""
     examples, length, *rest = x_BT.shape
     filling = [(0, 0), (0, -length % window)] + [(0, 0)] * len(rest)
     return jnp.pad(x_BT, filling).reshape(examples, -1, window, *rest)
 
 
 def _with_previous(x_BCW: jax.Array) -> jax.Array:
-    """Blocks, each behind the one before it: [B, C, W, ...] -> [B, C, 2 * W, ...]."""
+    """Puts the previous block before each block: [B, C, W, ...] -> [B, C, 2 * W, ...]."""
     before = jnp.concatenate([jnp.zeros_like(x_BCW[:, :1]), x_BCW[:, :-1]], axis=1)
     return jnp.concatenate([before, x_BCW], axis=2)

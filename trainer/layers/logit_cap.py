@@ -1,4 +1,4 @@
-"""Caps on logits: they stay small, smoothly."""
+"""Soft caps on logits."""
 
 import math
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 
 def soft_cap(x: jax.Array, cap: jax.Array | float) -> jax.Array:
-    """cap * tanh(x / cap): nearly x where it is small, never beyond plus or minus cap.
+    """cap * tanh(x / cap): close to x where it is small, and always within [-cap, cap].
 
     Bello et al. 2016; Gemma Team 2024.
 
@@ -26,7 +26,7 @@ def capped_attention(
     mask: jax.Array | None = None,
     is_causal: bool = False,
 ) -> jax.Array:
-    """As `jax.nn.dot_product_attention`, with a cap on the logits: [B, T, N, H].
+    """Like `jax.nn.dot_product_attention`, with a cap on the logits: [B, T, N, H].
 
     Logits and weights are float32. All of them, [B, N, T, S], are in memory at once.
 

@@ -1,4 +1,4 @@
-"""Which positions may attend to which."""
+"""Attention masks."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ def same_segment(
 
     Args:
         of_queries_BT: the segment of each query.
-        of_keys_BS: the segment of each key; None where the keys are of the queries' positions.
+        of_keys_BS: the segment of each key; None where queries and keys have the same positions.
     """
     of_keys_BS = of_queries_BT if of_keys_BS is None else of_keys_BS
     if of_queries_BT is None or of_keys_BS is None:
@@ -26,7 +26,7 @@ def same_segment(
 def causal_but_for_prefix(positions: Positions) -> jax.Array:
     """True where a key is in the past of a query, or in the prefix of its segment: [B, 1, T, T].
 
-    A prefix is seen from both sides: also by what stands before a token of it (Raffel et al. 2020).
+    Attention within a prefix is bidirectional (Raffel et al. 2020).
     """
     length = positions.index_BT.shape[1]
     past_TT = jnp.arange(length)[:, None] >= jnp.arange(length)
@@ -36,8 +36,8 @@ def causal_but_for_prefix(positions: Positions) -> jax.Array:
 
 
 def require_mask(layer: Layer, name: str, mask: str) -> None:
-    """Raises ValueError where attention in a layer, which is called `name`, has another mask."""
+    """Raises ValueError if attention in a layer, the field `name`, has another mask."""
     for each in components(layer):
         found = each.sym_init_args.get('mask', mask)
         if found != mask:
-            raise ValueError(f'{name}: attention in it must have mask={mask!r}, and has {found!r}')
+            raise ValueError(f'{name}: its attention must have mask={mask!r}, but has {found!r}')

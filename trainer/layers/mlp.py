@@ -14,7 +14,7 @@ class Mlp(Layer):
     """Linear layers with an activation between them: [..., D] -> [..., output_dims].
 
     Attributes:
-        hidden_dims: width of each hidden layer; none at all is a linear model.
+        hidden_dims: width of each hidden layer; [] for a linear model.
         output_dims: size of the last axis of the result.
         activation: applied after each hidden layer.
         dropout: applied after each activation.
@@ -33,7 +33,7 @@ class Mlp(Layer):
     def forward(self, x: jax.Array) -> jax.Array:
         x = jnp.asarray(x, self.dtype)
         for i, dims in enumerate(self.hidden_dims):
-            # What comes in may be of any size, as pixels are: it is not divided.
+            # The input may have any size, such as that of pixels: it is not sharded.
             x = self._linear(f'hidden_{i}', x, dims, ('embed' if i else 'features', 'mlp'))
             x = activate(x, self.activation)
             x = x if self.dropout is None else self.dropout(x)

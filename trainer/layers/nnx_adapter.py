@@ -11,12 +11,12 @@ Path = tuple[str, ...]
 
 
 class NnxAdapter(FlaxAdapter):
-    """A module of flax nnx as a layer. See `FlaxAdapter` for what becomes of its variables.
+    """A module of flax nnx as a layer. See `FlaxAdapter` for the storage of its variables.
 
-    Parameters are `nnx.Param`s; axes are those of `nnx.with_partitioning`. The module is made anew
-    for each pass, with the variables that are kept in it, and set to training or evaluation. Its
-    random state is not kept: each step gives it new keys. `nnx.BatchNorm` computes in float32
-    unless it is given a dtype, such as `self.dtype`.
+    Parameters are `nnx.Param`s; axes are those of `nnx.with_partitioning`. Each pass creates the
+    module again, fills in the stored variables, and sets it to training or evaluation. Random state
+    is not stored: each step has new keys. `nnx.BatchNorm` computes in float32 unless it is given a
+    dtype, such as `self.dtype`.
 
     Example:
         >>> class Perceptron(nnx.Module):
@@ -40,18 +40,18 @@ class NnxAdapter(FlaxAdapter):
     """
 
     def make(self, rngs: nnx.Rngs) -> Any:
-        """The module, with what it draws taken from `rngs`."""
+        """Creates the module with the random streams `rngs`."""
         raise NotImplementedError(f'{type(self).__name__} has no make()')
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         rngs = nnx.Rngs(params=self.key(PARAMS), dropout=self.key('dropout'))
-        with nnx.use_eager_sharding(False):  # Where it lies is said by the program.
+        with nnx.use_eager_sharding(False):  # The program sets the sharding.
             module = self.make(rngs)
         params, rest = _variables(module)
-        if current_frame().module.is_initializing() and not self.kept(PARAMS):
-            self.keep(_tree(params), _tree_of_axes(params), _tree(rest))
+        if current_frame().module.is_initializing() and not self.stored(PARAMS):
+            self.store(_tree(params), _tree_of_axes(params), _tree(rest))
         for variables, collection in ((params, PARAMS), (rest, NON_TRAINABLE)):
-            values = traverse_util.flatten_dict(self.kept(collection))
+            values = traverse_util.flatten_dict(self.stored(collection))
             for path, variable in variables.items():
                 variable.set_value(values[path])
         module.train() if self.training else module.eval()
@@ -62,7 +62,7 @@ class NnxAdapter(FlaxAdapter):
 
 
 def _variables(module: Any) -> tuple[dict[Path, Any], dict[Path, Any]]:
-    """The variables of a module by path, those that are trained and the others but random state."""
+    """The trained and the other variables of a module by path, without random state."""
     params: dict[Path, Any] = {}
     rest: dict[Path, Any] = {}
     for path, variable in nnx.iter_graph(module):

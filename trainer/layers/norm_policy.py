@@ -1,4 +1,4 @@
-"""Where the normalizations of a residual connection stand."""
+"""Residual connections and the placement of their normalizations."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -9,13 +9,13 @@ from trainer.layers.dropout import Dropout
 from trainer.layers.normalization import Normalization
 
 NormPolicy = Literal['pre', 'post', 'post_skip', 'primer_hybrid']
-"""As Pax calls them; f is what the residual connection goes around.
+"""Pax's names, for a residual branch f.
 
 'pre': x + f(norm(x)) (Xiong et al. 2020).
-'post': x + norm(f(x)); so too Swin Transformer V2 (Liu et al. 2022).
-'post_skip': norm(x + f(x)), the first transformer's (Vaswani et al. 2017).
+'post': x + norm(f(x)), as in Swin Transformer V2 (Liu et al. 2022).
+'post_skip': norm(x + f(x)), as in the first transformer (Vaswani et al. 2017).
 'primer_hybrid': x + norm_after(f(norm(x))), for Primer (So et al. 2021); `norm_after` is like
-    `norm`, with parameters of its own.
+    `norm`, with its own parameters.
 """
 
 
@@ -26,15 +26,15 @@ def residual(
     policy: NormPolicy,
     dropout: Dropout | None = None,
 ) -> jax.Array:
-    """x + dropout(branch(x)), normalized where the policy says: an array like `x`.
+    """x + dropout(branch(x)), with a normalization as the policy says: an array like `x`.
 
     Args:
-        x: what the connection passes on.
-        branch: what it goes around.
-        norm: a child of the layer that is running. For 'primer_hybrid', the parameters of the
-            second one are stored under its name and `_after`.
-        policy: where it is applied.
-        dropout: of what is added, after its normalization.
+        x: the input.
+        branch: the residual branch.
+        norm: a child of the running layer. For 'primer_hybrid', the parameters of the second
+            normalization are stored under its name with `_after`.
+        policy: the place of the normalization.
+        dropout: applied to the branch, after its normalization.
     """
     y = branch(norm(x) if policy in ('pre', 'primer_hybrid') else x)
     if policy == 'post':

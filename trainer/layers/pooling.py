@@ -11,14 +11,14 @@ from trainer.layers.convolution import Padding, require_pairs
 
 
 class Pool2D(Layer):
-    """The largest or the mean value of each window: [B, H, W, C] -> [B, H', W', C].
+    """The maximum or the mean of each window: [B, H, W, C] -> [B, H', W', C].
 
-    Of a window that reaches over the edge, only what lies in the image counts.
+    Pixels outside the image do not count.
 
     Attributes:
         kind: 'max' or 'average'.
         window: its height and width, in pixels.
-        strides: how far it moves down and to the right, in pixels.
+        strides: steps of the window downwards and to the right, in pixels.
         padding: 'VALID' stays inside the image, 'SAME' reaches over its edges.
     """
 
@@ -40,7 +40,7 @@ class Pool2D(Layer):
 
 
 class GlobalPool(Layer):
-    """The mean or the largest value of each channel: [B, H, W, C] -> [B, C].
+    """The mean or the maximum of each channel: [B, H, W, C] -> [B, C].
 
     Attributes:
         kind: 'average' or 'max'.

@@ -1,4 +1,4 @@
-"""Positions that are added to embedded tokens."""
+"""Position embeddings."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from trainer.symbolic.errors import UserError
 
 
 class PositionEmbedding(Layer):
-    """Base: positions [B, T] int, width of the model -> what is added [B, T, dims]."""
+    """Base: positions [B, T] int, width of the model -> vectors to add [B, T, dims]."""
 
     def forward(self, index_BT: jax.Array, dims: int) -> jax.Array:
         raise NotImplementedError(type(self).__name__)
@@ -20,7 +20,7 @@ class SinusoidalPositions(PositionEmbedding):
     """Sines, then cosines, of wavelengths that grow from 2π (Vaswani et al. 2017, section 3.5).
 
     Attributes:
-        longest: the slowest feature turns by one radian in so many tokens.
+        longest: tokens in which the slowest feature advances by one radian.
     """
 
     longest: float = 10_000.0
@@ -42,7 +42,7 @@ class LearnedPositions(PositionEmbedding):
     """A vector for each position (Radford et al. 2018).
 
     Attributes:
-        max_length: positions that there are.
+        max_length: number of positions.
         init_std: standard deviation of new vectors.
     """
 
@@ -57,7 +57,7 @@ class LearnedPositions(PositionEmbedding):
         longest = self.cache_length or index_BT.shape[1]
         if longest > self.max_length:
             raise UserError(
-                f'{self.sym_path}.max_length is {self.max_length}, and rows have {longest} '
+                f'{self.sym_path}.max_length is {self.max_length}, but rows have {longest} '
                 'positions'
             )
         init = initializers.normal(self.init_std)

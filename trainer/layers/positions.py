@@ -1,4 +1,4 @@
-"""Where each token stands: what sequence layers are told besides the activations."""
+"""Positions and segments of tokens, which sequence layers take besides activations."""
 
 from typing import NamedTuple
 
@@ -11,10 +11,10 @@ class Positions(NamedTuple):
 
     Attributes:
         index_BT: position of each token in its segment, from 0.
-        segment_BT: which of the packed segments it belongs to, from 1; 0 is padding. None where
-            each row is one segment.
-        prefix_BT: whether it is in the prefix of its segment, which causal attention sees from both
-            sides; None where there is no prefix.
+        segment_BT: the packed segment that it belongs to, from 1; 0 is padding. None where each
+            row is one segment.
+        prefix_BT: True in the prefix of a segment, where causal attention is bidirectional; None
+            without prefixes.
     """
 
     index_BT: jax.Array

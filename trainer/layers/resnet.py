@@ -14,10 +14,10 @@ from trainer.symbolic.component import require_positive
 
 
 class NormedConvolutions(Layer):
-    """Base of layers that are made of convolutions, each with a normalization after it.
+    """Base of layers of convolutions, each followed by a normalization.
 
     Attributes:
-        norm: what all of the normalizations are like. Each has parameters of its own.
+        norm: template of the normalizations. Each has its own parameters.
         activation: applied after them.
     """
 
@@ -33,8 +33,8 @@ class NormedConvolutions(Layer):
         stride: int = 1,
         groups: int | None = 1,
     ) -> jax.Array:
-        """norm(convolution(x)): a square kernel of `size` pixels, groups as in `convolve`."""
-        # Colours are not divided, nor is what one channel is made of.
+        """norm(convolution(x)) with a square kernel of `size` pixels; groups as in `convolve`."""
+        # Colours and the inputs of a single channel are not sharded.
         inputs = 'embed' if x_BHWC.shape[-1] > 4 and groups == 1 else 'channels'
         y_BHWC = convolve(
             self,
@@ -50,17 +50,17 @@ class NormedConvolutions(Layer):
 
 
 class SmallStem(NormedConvolutions):
-    """How a network for small images begins: a convolution of 3×3 pixels."""
+    """First layer for small images: a 3×3 convolution."""
 
     def forward(self, x_BHWC: jax.Array, channels: int) -> jax.Array:
         return activate(self.convolved('first', x_BHWC, channels, 3), self.activation)
 
 
 class LargeStem(NormedConvolutions):
-    """How one for ImageNet begins: 7×7 pixels and pooling, to a quarter of the size.
+    """First layers for ImageNet: a 7×7 convolution and pooling, to a quarter of the size.
 
     Attributes:
-        pool: what comes after the convolution.
+        pool: applied after the convolution.
     """
 
     pool: Pool2D = Pool2D(window=[3, 3], strides=[2, 2], padding='SAME')
@@ -73,7 +73,7 @@ class LargeStem(NormedConvolutions):
 class ResidualBlock(NormedConvolutions):
     """Base of blocks: activation(shortcut(x) + convolutions(x)).
 
-    The shortcut is x itself where the shape stays, else a convolution of one pixel.
+    The shortcut is x itself if the shape stays the same, else a 1×1 convolution.
     """
 
     def forward(self, x_BHWC: jax.Array, channels: int, stride: int) -> jax.Array:
@@ -83,12 +83,12 @@ class ResidualBlock(NormedConvolutions):
         return activate(x_BHWC + y_BHWC, self.activation)
 
     def inner(self, x_BHWC: jax.Array, channels: int, stride: int) -> jax.Array:
-        """What is added to the shortcut."""
+        """The residual branch."""
         raise NotImplementedError(type(self).__name__)
 
 
 class BasicBlock(ResidualBlock):
-    """Two convolutions of 3×3 pixels: [B, H, W, C] -> [B, H / stride, W / stride, channels]."""
+    """Two 3×3 convolutions: [B, H, W, C] -> [B, H / stride, W / stride, channels]."""
 
     def inner(self, x_BHWC: jax.Array, channels: int, stride: int) -> jax.Array:
         x_BHWC = self.convolved('first', x_BHWC, channels, 3, stride)
@@ -97,12 +97,12 @@ class BasicBlock(ResidualBlock):
 
 
 class BottleneckBlock(ResidualBlock):
-    """1×1, 3×3 and 1×1 pixels: [B, H, W, C] -> [B, H / stride, W / stride, expansion * channels].
+    """1×1, 3×3, 1×1: [B, H, W, C] -> [B, H / stride, W / stride, expansion * channels].
 
-    The stride is that of the convolution in the middle (ResNet "1.5").
+    The 3×3 convolution has the stride (ResNet "1.5").
 
     Attributes:
-        expansion: how much wider the block is outside than inside.
+        expansion: output channels as a multiple of the inner channels.
     """
 
     expansion: int = 4
@@ -120,8 +120,8 @@ class BottleneckBlock(ResidualBlock):
 class ResNet(ImageClassifier):
     """A residual network: images [B, H, W, C] -> logits [B, num_classes] in float32.
 
-    Each stage but the first halves height and width and doubles the channels. All blocks are like
-    `block`, with parameters of their own under `stage_<i>_block_<j>`.
+    Each stage but the first halves height and width and doubles the channels. `block` is the
+    template of all blocks; their parameters are under `stage_<i>_block_<j>`.
 
     Example:
         >>> resnet_18 = ResNet(num_classes=1000)
@@ -130,9 +130,9 @@ class ResNet(ImageClassifier):
 
     Attributes:
         stage_sizes: blocks in each stage.
-        width: channels of the first stage; those inside of a block, where it has a bottleneck.
-        stem: what comes before the stages: (images, channels) -> [B, H', W', channels].
-        block: what they are made of.
+        width: channels of the first stage; with bottlenecks, the inner channels.
+        stem: the first layers: (images, channels) -> [B, H', W', channels].
+        block: template of the blocks.
     """
 
     stage_sizes: list[int] = [2, 2, 2, 2]

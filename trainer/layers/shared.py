@@ -1,4 +1,4 @@
-"""A layer of a stack that has the weights of the one before it. Lan et al. 2020."""
+"""Weight sharing between the layers of a stack. Lan et al. 2020."""
 
 from typing import Any
 
@@ -9,12 +9,11 @@ from trainer.symbolic.errors import UserError
 
 
 class SharedWithPrevious(Layer):
-    """In a `Stack`: the layer before it once more, with the same weights (ALBERT).
+    """Applies the previous layer of a `Stack` once more, with the same weights (ALBERT).
 
-    Where several stand in a row, all of them are that one layer: `[A, SharedWithPrevious(),
-    SharedWithPrevious()]` applies A three times. Its parameters are stored once, and an application
-    has dropout and a decoding cache of its own. What layers keep that no gradient changes, such as
-    running means, each application changes in turn.
+    `[A, SharedWithPrevious(), SharedWithPrevious()]` applies A three times. The parameters are
+    stored once. Each application has its own dropout and its own decoding cache. Each application
+    updates untrained state, such as running means, in turn.
 
     Example:
         >>> import pyglove as pg
@@ -28,6 +27,6 @@ class SharedWithPrevious(Layer):
 
     def forward(self, x: jax.Array, *args: Any) -> jax.Array:
         raise UserError(
-            f'{self.sym_path}: SharedWithPrevious stands among the `layers` of a Stack, after '
-            'another one; it is no layer by itself'
+            f'{self.sym_path}: SharedWithPrevious must stand among the `layers` of a Stack, after '
+            'another layer'
         )

@@ -1,4 +1,4 @@
-"""A stack of layers, and the two views of its parameters: as stored, and layer by layer."""
+"""Stacks of layers, and the two views of their parameters: as stored, and per layer."""
 
 import itertools
 import re
@@ -25,7 +25,7 @@ from trainer.layers.shared import SharedWithPrevious
 from trainer.symbolic.component import bind, key, numbers, require_positive
 
 _UNROLLED_ON_CPU = 6
-"""Scanning costs 25-50 % of a step on CPU; up to this length a run is cheap to compile without."""
+"""Scanning costs 25-50 % of a step on CPU; up to this length, an unrolled run compiles fast."""
 
 _SAVED = {'full': None, 'dots': jax.checkpoint_policies.dots_with_no_batch_dims_saveable}
 
@@ -33,13 +33,13 @@ Params = Mapping[str, Any]
 
 
 class Part(NamedTuple):
-    """Layers of a stack that are stored together: one, or those of a scanned run.
+    """Layers of a stack that are stored together: one layer, or a scanned run.
 
     Attributes:
         name: of their parameters.
-        layers: of one structure.
+        layers: of equal structure.
         indices: of the layers, in the stack with all of its repeats.
-        times: how often each is applied before the next one.
+        times: number of applications of each layer before the next one.
     """
 
     name: str
@@ -51,18 +51,17 @@ class Part(NamedTuple):
 class Stack(Layer):
     """Layers applied one after another: x -> layers[-1](… layers[0](x)).
 
-    Neighbours that differ at most in their numbers are one run. A run is compiled once and
-    scanned, its parameters stacked along a first axis and stored as `layers_<first>x<length>`;
-    the rest is unrolled, its parameters stored as `layers_<index>`. A `SharedWithPrevious` belongs
-    to the layer before it, and so a run whose layers are applied twice each, two places apart, is
-    stored as `layers_<first>x<length>by2`.
+    Neighbours that differ only in their numbers are one run. A run is compiled once and scanned;
+    its parameters are stacked along a first axis and stored as `layers_<first>x<length>`. The rest
+    is unrolled and stored as `layers_<index>`. A `SharedWithPrevious` belongs to the layer before
+    it: a run whose layers are applied twice each is stored as `layers_<first>x<length>by2`.
 
     Attributes:
-        layers: what to apply, in order. Each takes `(x, *args)` and returns an array like `x`.
-        repeats: how often to apply the whole list, each time with parameters of its own.
-        scan: scan runs 'always', 'never', or 'auto': everywhere but in short runs on CPU.
-        remat: what the backward pass of a scanned run computes again instead of storing it:
-            'full' everything, 'dots' all but matrix products, 'none' nothing.
+        layers: the layers in order. Each takes `(x, *args)` and returns an array like `x`.
+        repeats: repeats the whole list, each time with its own parameters.
+        scan: scans runs 'always', 'never', or 'auto': everywhere except short runs on CPU.
+        remat: activations of a scanned run that the backward pass computes again: 'full' all,
+            'dots' all but matrix products, 'none' nothing.
     """
 
     layers: list[Layer]
@@ -74,8 +73,8 @@ class Stack(Layer):
         require_positive(self, 'repeats')
         if self.layers and isinstance(self.layers[0], SharedWithPrevious):
             raise ValueError(
-                'layers[0] is a SharedWithPrevious, and there is no layer before it: begin with '
-                'another one. Repeats have parameters of their own'
+                'layers[0] is a SharedWithPrevious, but no layer precedes it: begin with another '
+                'layer. Repeats have their own parameters'
             )
 
     def forward(self, x: jax.Array, *args: Any) -> jax.Array:
@@ -88,7 +87,7 @@ class Stack(Layer):
         return x
 
     def storage(self) -> list[Part]:
-        """How the parameters are stored, in the order of the layers."""
+        """The stored parts, in the order of the layers."""
         parts = []
         for run in self._runs():
             if self._scanned(len(run.layers)):
@@ -116,7 +115,7 @@ class Stack(Layer):
         return runs
 
     def _applied(self) -> list[tuple[int, Layer, int]]:
-        """Each layer that has parameters of its own: (its index, the layer, how often)."""
+        """Layers with their own parameters: (index, layer, number of applications)."""
         applied: list[tuple[int, Layer, int]] = []
         for index, layer in enumerate(self.layers):
             if isinstance(layer, SharedWithPrevious):
@@ -155,7 +154,7 @@ class Stack(Layer):
 
 
 class ScanStep(nn.Module):
-    """One layer of a scanned run; its numbers, and keys for each application, come with it."""
+    """One layer of a scanned run; its numbers and its keys are inputs of the scan."""
 
     layer: Any
 
@@ -170,12 +169,12 @@ class ScanStep(nn.Module):
 
     @nn.compact
     def applied(self, layer: Layer, x: jax.Array, args: Any, keys: Keys, call: int) -> jax.Array:
-        """What the layer makes of `x`."""
+        """Applies the layer to `x`."""
         return run_layer(self, layer, 'forward', (x, *args), {}, keys, call)
 
 
 def scanned_layers(name: str) -> list[str]:
-    """The names of the layers in a scanned run that is stored as `name`; [] where it is none.
+    """The names of the layers in a scanned run stored as `name`; [] if it is no such run.
 
     Example:
         >>> scanned_layers('layers_2x3'), scanned_layers('layers_2')
@@ -191,22 +190,23 @@ def scanned_layers(name: str) -> list[str]:
 
 
 def cache_axis(path: Any) -> int:
-    """Which axis of a cached array is that of the examples: scanned runs stack others before it.
+    """The axis of the examples in a cached array; scanned runs stack other axes before it.
 
     Args:
-        path: of the array, as JAX's tree functions give it.
+        path: of the array, from JAX's tree functions.
     """
     return sum(bool(scanned_layers(str(part.key))) for part in path)
 
 
 def per_layer(params: Params) -> dict[str, Any]:
-    """Parameters with each layer of a scanned run on its own.
+    """Unstacks the parameters of scanned runs.
 
     Args:
         params: parameters as stored, `{'layers_0x3': {'up': [3, 16, 32]}}`.
 
     Returns:
-        `{'layers_0': {'up': [16, 32]}, 'layers_1': …, 'layers_2': …}`, whatever the stack does.
+        `{'layers_0': {'up': [16, 32]}, 'layers_1': …, 'layers_2': …}`, for scanned and unrolled
+        stacks.
     """
     out: dict[str, Any] = {}
     for name, value in params.items():

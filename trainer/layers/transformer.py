@@ -1,14 +1,13 @@
-"""Transformer blocks, and the language model made of them."""
+"""Transformer blocks and the decoder-only language model."""
 
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from trainer.layers.attention import Attention
 from trainer.layers.base import Layer
 from trainer.layers.dropout import Dropout
-from trainer.layers.embedding import Embedding
+from trainer.layers.embedding import Embedding, check_head, token_logits
 from trainer.layers.feed_forward import FeedForward
 from trainer.layers.linear import Linear
 from trainer.layers.logit_cap import soft_cap
@@ -21,7 +20,7 @@ from trainer.symbolic.component import OptionalNumber, require_above_zero
 
 
 class Identity(Layer):
-    """x -> x: the choice to leave a layer out."""
+    """x -> x: a candidate that leaves a layer out."""
 
     def forward(self, x_BTD: jax.Array, positions: Positions | None = None) -> jax.Array:
         return x_BTD
@@ -30,13 +29,13 @@ class Identity(Layer):
 class Residual(Layer):
     """x + dropout(layer(norm(x))), or as `norm_policy` says: [B, T, D] -> [B, T, D].
 
-    Around `Identity` it adds nothing at all, so that a search can leave a layer out.
+    With `Identity` it adds nothing, so that a search can leave a layer out.
 
     Attributes:
         layer: any layer that keeps the shape, such as attention or feed-forward.
-        norm: applied to its input, or where `norm_policy` says.
+        norm: applied to its input, or as `norm_policy` says.
         dropout: applied to its result.
-        norm_policy: where the normalization stands, as in `trainer.layers.norm_policy`.
+        norm_policy: place of the normalization, as in `trainer.layers.norm_policy`.
     """
 
     layer: Layer
@@ -58,10 +57,10 @@ class TransformerBlock(Layer):
     Attributes:
         attention: mixes positions.
         feed_forward: mixes features.
-        attention_norm: applied to the input of the attention, or where `norm_policy` says.
-        feed_forward_norm: the same of the feed-forward layer.
-        dropout: applied to the result of both.
-        norm_policy: where the normalizations stand, as in `trainer.layers.norm_policy`.
+        attention_norm: applied to the input of the attention, or as `norm_policy` says.
+        feed_forward_norm: the same for the feed-forward layer.
+        dropout: applied to the results of both.
+        norm_policy: place of the normalizations, as in `trainer.layers.norm_policy`.
     """
 
     attention: Attention
@@ -83,14 +82,14 @@ class TransformerLm(Layer):
     """A language model: token ids [B, T] -> logits [B, T, V] in float32.
 
     Attributes:
-        embedding: of the tokens; it says how wide the model is.
+        embedding: of the tokens; it sets the width of the model.
         stack: the blocks.
         final_norm: applied before the logits.
         head: projects to the vocabulary; None shares the table of the embedding.
         dropout: applied to the embedded tokens.
-        position_embedding: what is added to them; None where attention alone knows positions.
+        position_embedding: added to them; None where only attention uses positions.
         logits_cap: each logit becomes logits_cap * tanh(logit / logits_cap) (Gemma Team 2024,
-            section 2); None leaves them as they are.
+            section 2); None applies no cap.
     """
 
     embedding: Embedding
@@ -103,11 +102,7 @@ class TransformerLm(Layer):
 
     def check(self) -> None:
         require_above_zero(self, 'logits_cap')
-        if self.head is not None and self.head.output_dims != self.embedding.vocab_size:
-            raise ValueError(
-                f'head.output_dims ({self.head.output_dims}) must equal embedding.vocab_size '
-                f'({self.embedding.vocab_size})'
-            )
+        check_head(self.embedding, self.head)
 
     def forward(self, ids_BT: jax.Array, positions: Positions | None = None) -> jax.Array:
         if positions is None:
@@ -117,10 +112,6 @@ class TransformerLm(Layer):
             x_BTD = x_BTD + self.position_embedding(positions.index_BT, self.embedding.dims)
         if self.dropout is not None:
             x_BTD = self.dropout(x_BTD)
-        logits_BTV = self._logits(self.final_norm(self.stack(x_BTD, positions)))
+        x_BTD = self.final_norm(self.stack(x_BTD, positions))
+        logits_BTV = token_logits(self.embedding, self.head, x_BTD)
         return logits_BTV if self.logits_cap is None else soft_cap(logits_BTV, self.logits_cap)
-
-    def _logits(self, x_BTD: jax.Array) -> jax.Array:
-        if self.head is None:
-            return self.embedding.call('attend', x_BTD)
-        return self.head(x_BTD).astype(jnp.float32)

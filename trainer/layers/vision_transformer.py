@@ -30,9 +30,9 @@ class VisionTransformer(ImageClassifier):
     Attributes:
         patch_size: height and width of a patch, in pixels.
         dims: width of the model.
-        stack: blocks whose attention has the mask 'full'. The position of a patch is learned, so
-            that attention needs none of its own (`position='none'`).
-        pool: 'mean' takes the mean over patches, 'class_token' a token that stands before them.
+        stack: blocks whose attention has the mask 'full'. Patches have learned positions, so
+            attention needs none (`position='none'`).
+        pool: 'mean' takes the mean over patches, 'class_token' a token before them.
         final_norm: applied before the logits.
         dropout: applied to the embedded patches.
     """
@@ -62,8 +62,8 @@ class VisionTransformer(ImageClassifier):
         size = [self.patch_size, self.patch_size]
         if x_BHWC.shape[1] % self.patch_size or x_BHWC.shape[2] % self.patch_size:
             raise UserError(
-                f'{self.sym_path}: patch_size ({self.patch_size}) must divide height and width of '
-                f'the images, {x_BHWC.shape[1:3]}'
+                f'{self.sym_path}: patch_size ({self.patch_size}) must divide the height and width '
+                f'of the images, {x_BHWC.shape[1:3]}'
             )
         patches = convolve(
             self,

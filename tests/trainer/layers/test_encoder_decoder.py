@@ -124,8 +124,8 @@ def test_the_encoder_may_have_a_table_and_the_decoder_a_head_of_its_own() -> Non
 @pytest.mark.parametrize(
     ('fields', 'message'),
     [
-        ({'encoder': Stack([block()])}, "encoder: attention in it must have mask='full'"),
-        ({'decoder': Stack([block('full')])}, "decoder: attention in it must have mask='causal'"),
+        ({'encoder': Stack([block()])}, "encoder: its attention must have mask='full'"),
+        ({'decoder': Stack([block('full')])}, "decoder: its attention must have mask='causal'"),
         ({'encoder_embedding': Embedding(6, 4)}, r'encoder_embedding.dims \(4\) must equal'),
         ({'head': Linear(5)}, r'head.output_dims \(5\) must equal'),
     ],

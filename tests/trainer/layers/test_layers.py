@@ -61,7 +61,7 @@ def test_a_layer_whose_owner_is_not_running_is_refused() -> None:
         def forward(self, x: jax.Array) -> Any:
             return Linear(8)(x)
 
-    with pytest.raises(ValueError, match='never made inside `forward`'):
+    with pytest.raises(ValueError, match='never created inside `forward`'):
         init(Maker(), X_BTD)
 
 

@@ -145,7 +145,7 @@ def test_neighbours_with_other_windows_are_other_programs() -> None:
 def test_a_prefix_is_refused() -> None:
     positions = Positions.unpacked((2, LENGTH))
     positions = positions._replace(prefix_BT=positions.index_BT < 3)
-    with pytest.raises(UserError, match=r'window: all positions see a prefix'):
+    with pytest.raises(UserError, match=r'window: all positions attend to a prefix'):
         init(Attention(2, window=20), X_BTD, positions)
 
 

@@ -106,7 +106,7 @@ def test_sines_are_those_of_the_paper() -> None:
 
 
 def test_more_positions_than_there_are_and_odd_widths_are_refused() -> None:
-    with pytest.raises(UserError, match=r'max_length is 3, and rows have 4 positions'):
+    with pytest.raises(UserError, match=r'max_length is 3, but rows have 4 positions'):
         init(model(position_embedding=LearnedPositions(3)), _IDS)
     with pytest.raises(UserError, match='must be even: 3'):
         apply(SinusoidalPositions(), {}, _IDS, 3)

@@ -60,7 +60,7 @@ def test_weights_of_tokens_leave_tokens_out() -> None:
     _, after = train(layer, variables, x_BTD[:, :3])
     _, after_padded = train(layer, variables, x_BTD, weights_BT)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), after_padded, after)
-    with pytest.raises(ValueError, match='not the first axes of what is normalized'):
+    with pytest.raises(ValueError, match='does not match the first axes of the input'):
         train(layer, variables, x_BTD, jnp.ones((3, 2)))
 
 

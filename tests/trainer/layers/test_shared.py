@@ -174,7 +174,7 @@ def test_there_must_be_a_layer_before_it() -> None:
     'layer', [Residual(SharedWithPrevious()), Chain([feed_forward(), SharedWithPrevious()])]
 )
 def test_elsewhere_than_in_a_stack_it_is_refused(layer: Layer) -> None:
-    with pytest.raises(UserError, match='stands among the `layers` of a Stack'):
+    with pytest.raises(UserError, match='must stand among the `layers` of a Stack'):
         init(layer, X_BTD)
 
 

@@ -143,9 +143,9 @@ def test_a_vision_transformer_has_the_parameters_of_its_closed_form() -> None:
 
 
 def test_patches_that_do_not_divide_the_image_and_causal_attention_are_refused() -> None:
-    with pytest.raises(UserError, match=r'patch_size \(4\) must divide height and width'):
+    with pytest.raises(UserError, match=r'patch_size \(4\) must divide the height and width'):
         init(vision_transformer(), IMAGES[:, :6])
-    with pytest.raises(ValueError, match="stack: attention in it must have mask='full'"):
+    with pytest.raises(ValueError, match="stack: its attention must have mask='full'"):
         VisionTransformer(
             num_classes=2,
             patch_size=2,

@@ -85,7 +85,7 @@ def test_what_a_prefix_model_can_see_is_no_prediction() -> None:
 def test_the_type_of_a_model_must_be_that_of_its_attention() -> None:
     with pytest.raises(ValueError, match=r"model_type 'bidirectional': attention .* mask='full'"):
         language_model(model_type='bidirectional')
-    with pytest.raises(ValueError, match="model_type 'causal': attention in it must have"):
+    with pytest.raises(ValueError, match="model_type 'causal': its attention must have"):
         language_model('full')
     task = language_model('full', model_type='bidirectional')
     ids = jnp.array([[1, 2, 3]])
