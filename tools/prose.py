@@ -66,7 +66,7 @@ NAMES = {
     r'verdicts?|judge[ds]?': 'decision, should_prune',
     r'Policy|Gated|Passage|gates?|grace': 'Scheduler, milestone, grace_period',
     r'hubs?|wire|whereabouts|InDirectory': 'coordinator, schema, location',
-    r'holder|take_turn|presence|Counted|Logged': 'owner, lease, lock file, HeartbeatCallback',
+    r'take_turn|presence|Counted|Logged': 'suggest lock, lock file, HeartbeatCallback',
     r'[Rr]unnable|Assignment': 'workload, trial spec',
     r'trunk|branch_off': 'parent checkpoint, fork',
     r'settled?|settle_\w+|refuse_\w+': 'finalize, resolve; validate_…',

@@ -77,13 +77,13 @@ def compile_with(**environment: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_compiled_is_stored_where_the_user_says(tmp_path: Path) -> None:
+def test_compiled_programs_are_stored_where_the_user_says(tmp_path: Path) -> None:
     compile_with(JAX_COMPILATION_CACHE_DIR=str(tmp_path))
     assert list(tmp_path.glob('*compiled_by_a_command*'))
 
 
 @pytest.mark.slow
-def test_what_is_compiled_is_stored_in_a_directory_of_limited_size(tmp_path: Path) -> None:
+def test_compiled_programs_are_stored_in_a_directory_of_limited_size(tmp_path: Path) -> None:
     compile_with(XDG_CACHE_HOME=str(tmp_path))
     stored = tmp_path / 'paxtune' / 'xla'
     # JAX writes down when an entry was used where it may have to delete the oldest.

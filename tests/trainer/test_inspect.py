@@ -56,7 +56,7 @@ def test_a_mesh_that_does_not_fit_is_named(
         layout(deep(**overrides), num_devices)
 
 
-def test_what_does_not_fit_is_named_by_its_path() -> None:
+def test_mismatches_are_named_by_path() -> None:
     class Wide(CountingInput):
         vocab_size = VOCAB + 1
 

@@ -53,7 +53,7 @@ def test_candidates_and_whole_numbers_come_equally_often():
     assert max(orders.values()) <= 16
 
 
-def test_what_a_choice_opens_is_spread_too():
+def test_conditional_decisions_are_spread_too():
     spec = pg.dna_spec(conditional())
     rates = [each.get('layer[=0/3].rate') for each in _first(QuasiRandom(), spec, 96)]
     quarters = Counter(int(rate * 4) for rate in rates if rate is not None)

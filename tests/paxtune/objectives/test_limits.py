@@ -88,6 +88,6 @@ def test_a_limit_is_checked(fields, message):
         (Metric('num_.*', pattern=True), False),
     ],
 )
-def test_what_is_known_before_compiling(metric, is_static):
+def test_limits_on_traced_costs_need_no_compilation(metric, is_static):
     assert Limit(metric, at_most=1.0).is_static == is_static
     assert Limit(metric, at_most=1.0).selector.label == as_metric(metric).label

@@ -30,7 +30,7 @@ def test_a_line_holds_the_context_the_message_and_its_fields(tmp_path: Path) -> 
     assert second == {**known, 'message': 'ended'}
 
 
-def test_what_a_full_disk_cuts_off_spoils_no_other_line(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_line_cut_off_by_a_full_disk_damages_no_other(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(logging, 'raiseExceptions', False)
     with small_disk(tmp_path / 'disk') as disk:
         path = disk.path / 'host-1.jsonl'

@@ -89,6 +89,6 @@ def test_compute_is_in_seconds_where_all_rows_have_them() -> None:
         ([row(1.0, x=0.0), row(2.0, x=0.0)], 'table: the decisions of all trials are the same'),
     ],
 )
-def test_what_is_no_table_is_refused(rows: list[Row], message: str) -> None:
+def test_an_invalid_table_is_refused(rows: list[Row], message: str) -> None:
     with pytest.raises(UserError, match=message):
         table(*rows)

@@ -54,7 +54,7 @@ def treated(made: Experiment, directory: Path, job: str = 'eval') -> list[int]:
 # --- What is kept ---
 
 
-def test_what_living_jobs_need_is_the_least_of_them(tmp_path: Path) -> None:
+def test_the_earliest_step_of_live_jobs_is_kept(tmp_path: Path) -> None:
     assert first_needed(tmp_path) is None
     says(tmp_path, 'eval', 4, 1.0)
     assert first_needed(tmp_path) == 5
@@ -67,7 +67,7 @@ def test_what_living_jobs_need_is_the_least_of_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('text', ['', '[]', '{}', '{"done": 1}', '{"done": "x", "alive": 1e99}'])
-def test_what_cannot_be_understood_keeps_nothing(text: str, tmp_path: Path) -> None:
+def test_invalid_heartbeats_keep_nothing(text: str, tmp_path: Path) -> None:
     says(tmp_path, 'eval', 0, 0.0)
     (tmp_path / JOBS / 'eval' / PROGRESS).write_text(text)
     assert first_needed(tmp_path) is None

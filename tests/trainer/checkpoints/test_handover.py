@@ -121,7 +121,7 @@ def test_a_run_that_was_taken_over_ends_as_the_undisturbed_one(
 
 
 @pytest.mark.slow
-def test_what_the_earlier_attempt_does_meanwhile_changes_nothing(
+def test_concurrent_writes_of_the_earlier_attempt_change_nothing(
     made: Experiment, undisturbed: Path, tmp_path: Path
 ) -> None:
     first, second = tmp_path / 'first', tmp_path / 'second'
@@ -323,7 +323,7 @@ def test_a_checkpoint_that_cannot_be_written_is_an_error(
 
 
 @pytest.mark.slow
-def test_what_is_taken_from_an_attempt_that_goes_on_can_be_read(tmp_path: Path) -> None:
+def test_a_checkpoint_taken_from_a_live_attempt_is_readable(tmp_path: Path) -> None:
     """In a process of its own: orbax mixes up a save and a restore that go on in one process."""
     made, first = killed.Text(), tmp_path / 'first'
     program, _ = compiled(localized(made))

@@ -199,7 +199,7 @@ def test_samples(written: Any, fields: Any) -> None:
         assert texts(decoded)[row] == [ids for ids, _ in wanted]
 
 
-def test_what_fills_up_a_prompt_does_not_matter(written: Any) -> None:
+def test_padding_of_a_prompt_does_not_matter(written: Any) -> None:
     decoder = Sample(max_decode_steps=STEPS, num_samples=2)
     one, other = (decode(written, decoder, padded(fill)) for fill in (7, 2))
     np.testing.assert_array_equal(one.ids_BNT, other.ids_BNT)
@@ -221,7 +221,7 @@ def test_draws_have_the_probabilities_of_the_likely_tokens() -> None:
         np.testing.assert_allclose(counts, wanted / wanted.sum(), atol=0.03)
 
 
-def test_what_is_likely() -> None:
+def test_top_k_and_nucleus_keep_likely_tokens() -> None:
     logits = jnp.log(jnp.array([0.1, 0.6, 0.3]))
     assert np.isfinite(top(logits, 0)).tolist() == [True] * 3
     assert np.isfinite(top(logits, 7)).tolist() == [True] * 3

@@ -62,7 +62,7 @@ def test_each_cell_of_the_table_reads_what_it_says(fields, evaluations):
         ('train_input', {'repeat': False}, 'repeat: training data repeat'),
     ],
 )
-def test_what_contradicts_itself_is_refused_by_its_path(path, fields, message):
+def test_contradictions_are_refused_by_path(path, fields, message):
     made = experiment()
     made.rebind({f'{path}.{name}': value for name, value in fields.items()})
     with pytest.raises(UserError, match=f'^{path}.{message}'):

@@ -175,7 +175,7 @@ def test_tensors_are_arrays_and_tensorflows_end_is_an_end():
     assert set(second) == {'labels'}
 
 
-def test_what_goes_wrong_in_a_generator_is_raised():
+def test_an_error_of_a_generator_is_raised():
     class Broken(Generator):
         def GetPreprocessedInputBatch(self):
             raise ZeroDivisionError('in the generator')
@@ -198,7 +198,7 @@ def test_what_goes_wrong_in_a_generator_is_raised():
         (maker(LingvoInputAdaptor, finite, is_training=True), None),
     ],
 )
-def test_what_does_not_fit_is_named(make, message):
+def test_mismatches_are_named(make, message):
     data = make(batch_size=4)
     with pytest.raises(UserError, match=message or 'it ended, and training data must go on'):
         data.prepare() if message else input_suite.read(data, 99)

@@ -130,7 +130,7 @@ def test_new_convolutions_leave_attention_as_it_is() -> None:
     )
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_impossible_fields_are_refused() -> None:
     with pytest.raises(ValueError, match='width must be at least 1: 0'):
         DepthwiseConv1D(0)
     with pytest.raises(ValueError, match=r"key_convolution is causal: it needs mask='causal'"):

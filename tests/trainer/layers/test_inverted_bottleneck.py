@@ -108,6 +108,6 @@ def test_a_network_of_them_trains_in_a_chain_and_in_a_stack() -> None:
         ({'channels': 3, 'stride': 0}, 'stride must be at least 1'),
     ],
 )
-def test_what_makes_no_sense_is_refused(fields: dict[str, Any], message: str) -> None:
+def test_impossible_fields_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         InvertedBottleneck(**fields)

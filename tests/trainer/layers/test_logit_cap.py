@@ -112,7 +112,7 @@ def test_more_positions_than_there_are_and_odd_widths_are_refused() -> None:
         apply(SinusoidalPositions(), {}, _IDS, 3)
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_impossible_fields_are_refused() -> None:
     with pytest.raises(ValueError, match=r'logit_cap must be above 0: 0\.0'):
         Attention(2, logit_cap=0.0)
     with pytest.raises(ValueError, match='logit_cap needs another implementation'):
@@ -122,7 +122,7 @@ def test_what_cannot_be_is_refused() -> None:
 
 
 @pytest.mark.slow
-def test_biases_are_added_and_kernels_are_drawn_as_told() -> None:
+def test_biases_are_added_and_kernels_use_their_initializer() -> None:
     x = jax.random.normal(jax.random.key(1), (2, 4, 256))
     layers = (
         (Attention(2, bias='zeros', init_std=0.5), ['query', 'key', 'value', 'output']),

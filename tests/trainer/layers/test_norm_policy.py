@@ -124,7 +124,7 @@ class Same(Layer):
 
 
 @pytest.mark.parametrize('policy', ['pre', 'post', 'primer_hybrid'])
-def test_what_is_added_is_dropped_after_its_normalization(policy: Any) -> None:
+def test_residuals_have_dropout_after_their_normalization(policy: Any) -> None:
     layer = Residual(Same(), dropout=Dropout(0.5), norm_policy=policy)
     variables = init(layer, X_BTD)
     with forward_context(ForwardContext(training=True)):

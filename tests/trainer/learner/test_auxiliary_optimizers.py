@@ -59,7 +59,7 @@ def test_each_parameter_has_its_own_optimizer() -> None:
     assert set(state.opt_state) == {'main', 'table'}
 
 
-def test_what_is_clipped_is_all_or_each() -> None:
+def test_clipping_is_global_or_per_parameter() -> None:
     plain: dict[str, Any] = {'optimizer': SGD(), 'clipping': GlobalNorm(1.0)}
     learner = several(**plain)
     learner.rebind({'auxiliary_optimizers.table.optimizer': SGD()})

@@ -32,7 +32,7 @@ def paths(tree: Any) -> str:
     return ' '.join(jax.tree_util.keystr(path) for path, _ in found)
 
 
-def test_what_is_excluded_stays_and_has_no_state() -> None:
+def test_frozen_parameters_stay_and_have_no_state() -> None:
     learner = Learner(0.1, freeze=Freeze(['embedding.*']), ema_decay=0.5)
     state, metrics = stepped(learner, count=3)
     assert_equal(state.params['embedding'], PARAMS['embedding'])
@@ -144,7 +144,7 @@ def test_scanned_layers_are_frozen_as_others() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_frozen_costs_nothing() -> None:
+def test_frozen_parameters_cost_nothing() -> None:
     whole, _, _ = trained(count=0)
     head, _, state = trained(count=0, freeze=TrainOnly(['final_norm.*']))
     steps: list[Any] = [whole.train_step, head.train_step]

@@ -107,7 +107,7 @@ def test_hyperparameters_of_optax_are_numbers() -> None:
         ('lion', {'learning_rate': 1.0}, 'belongs to the learner'),
     ],
 )
-def test_what_is_not_in_optax_is_refused(name: str, arguments: Any, message: str) -> None:
+def test_names_missing_in_optax_are_refused(name: str, arguments: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Optax(name=name, hyperparameters=arguments)
 

@@ -90,7 +90,7 @@ def images() -> Any:
     return tiny_images.experiment(Chain([Conv2D(4), BatchNorm(), GlobalPool(), Linear(4)]))
 
 
-def test_what_layers_keep_besides_is_part_of_the_state() -> None:
+def test_other_variables_of_layers_are_part_of_the_state() -> None:
     made = images()
     program, values = compiled(made)
     state = program.init(program.random_key(0), values)
@@ -113,7 +113,7 @@ def test_what_layers_keep_besides_is_part_of_the_state() -> None:
     ],
     ids=lambda overrides: next(iter(overrides)).split('__')[-1],
 )
-def test_what_they_do_not_depend_on(overrides: dict[str, Any]) -> None:
+def test_costs_do_not_depend_on_unrelated_fields(overrides: dict[str, Any]) -> None:
     assert static_costs(experiment(**overrides)) == static_costs(experiment())
 
 
@@ -134,7 +134,9 @@ def test_tying_the_head_saves_parameters_and_no_operations() -> None:
     assert free['flops_per_token'] == tied['flops_per_token']
 
 
-def test_what_differs_in_numbers_only_is_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_experiments_that_differ_in_numbers_are_traced_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def never(*_: Any) -> Any:
         raise AssertionError('traced again')
 

@@ -111,7 +111,7 @@ def test_calls_and_control_flow() -> None:
     assert flops(lambda x: jnp.sin(x) + np.pi, x) == 0
 
 
-def test_what_the_compiler_counts_of_plain_products_is_the_same() -> None:
+def test_the_compiler_counts_the_same_for_plain_products() -> None:
     block = TransformerBlock(Attention(H, position='none'), FeedForward(F, activation='identity'))
     module = block.module()
     params = jax.eval_shape(lambda: module.init(jax.random.key(0), jnp.zeros(X.shape)))

@@ -142,7 +142,7 @@ def test_a_layer_that_shares_costs_operations_alone(scan: str) -> None:
     assert [isinstance(each.layer, SharedWithPrevious) for each in costs] == [False, True] * 2
 
 
-def test_what_is_counted_by_hand() -> None:
+def test_costs_equal_those_counted_by_hand() -> None:
     embedding, attention, first, second, nothing, norm = layer_costs(of_text())
     assert (embedding.num_params, norm.num_params) == (VOCAB * D, D)
     assert embedding.flops_per_token == 3 * 2 * VOCAB * D  # Of the logits.
@@ -168,7 +168,7 @@ def test_layers_that_repeat_are_counted_on() -> None:
     assert [*map(both, costs[1:5])] == [*map(both, costs[9:13])]
 
 
-def test_what_is_the_models_own_is_not_all_of_it() -> None:
+def test_the_model_itself_has_a_line() -> None:
     own, *rest = layer_costs(of_images(resnet()))
     assert not own.is_whole and all(each.is_whole for each in rest)
     assert own.num_params == 16 * 10 + 10  # The logits.

@@ -98,7 +98,7 @@ def test_evaluation_is_compiled_once_for_each_shape(compilations: Any) -> None:
         assert len(compilations) == expected
 
 
-def test_what_is_not_the_task_shares_the_program() -> None:
+def test_experiments_with_equal_tasks_share_the_program() -> None:
     one = compiled(localized(experiment()))[0]
     other = compiled(localized(experiment(num_steps=9, train__random_seed=3)))[0]
     assert one is other

@@ -136,7 +136,7 @@ def test_bind_puts_values_in_a_copy_without_checks() -> None:
     assert tree.leaves[0].rate == 0.5
 
 
-def test_what_is_bound_stands_where_it_stood() -> None:
+def test_bound_values_keep_their_place() -> None:
     tree = Tree([Leaf(), Leaf()])
     assert str(bind(tree.leaves[1], {'rate': 0.1}).sym_path) == 'leaves[1]'
 

@@ -92,7 +92,7 @@ def test_only_what_is_needed_is_looked_up(text):
     assert evaluate(text) in (64, True, False)
 
 
-def test_what_the_lookup_raises_is_passed_on():
+def test_errors_of_the_lookup_are_raised():
     with pytest.raises(KeyError):
         evaluate('width + missing')
 
@@ -132,7 +132,7 @@ def test_what_the_lookup_raises_is_passed_on():
         ('1 + ' * 300, 'has 1199 characters'),
     ],
 )
-def test_what_is_not_in_the_grammar_is_refused(text, message):
+def test_syntax_beyond_the_grammar_is_refused(text, message):
     with pytest.raises(UserError, match=message):
         Expression(text)
 

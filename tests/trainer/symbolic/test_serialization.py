@@ -194,7 +194,7 @@ def test_bad_text(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize('value', [lambda: 1, Colour.RED, (1, 2), Leaf, Path('x'), print])
-def test_what_could_not_be_read_is_not_written(value: Any) -> None:
+def test_unreadable_values_are_not_written(value: Any) -> None:
     with pytest.raises(UserError, match='anything'):
         to_json_text(Tree(anything=value))
 

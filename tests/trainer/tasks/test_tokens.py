@@ -57,7 +57,7 @@ def test_metrics_of_tokens() -> None:
 
 
 @pytest.mark.slow
-def test_what_a_prefix_model_can_see_is_no_prediction() -> None:
+def test_visible_tokens_of_a_prefix_model_are_no_predictions() -> None:
     task = language_model(model_type='prefix')
     ids = jnp.array([[0, 1, 2, 3, 4, 5]])
     batch = {

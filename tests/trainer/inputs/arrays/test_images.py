@@ -118,7 +118,7 @@ def test_files_of_other_shapes_are_refused(
         images(tmp_path).prepare()
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_impossible_fields_are_refused() -> None:
     with pytest.raises(ValueError, match='height, width and colours'):
         images(Path(), image_shape=[28, 28])
     with pytest.raises(ValueError, match='flip is for training'):

@@ -107,7 +107,7 @@ def test_worker_processes_change_nothing(folder):
 
 
 @pytest.mark.slow
-def test_what_a_worker_process_cannot_read_is_an_error(folder):
+def test_a_read_error_in_a_worker_process_is_raised(folder):
     (folder / 'worker').write_bytes('für'.encode('latin-1'))
     sources = {'a': TextLines(paths=[f'{folder}/worker'])}
     data = training(folder, sources=sources, num_workers=1)(batch_size=1)
@@ -230,7 +230,7 @@ def test_changed_files_have_another_fingerprint(kind, folder, tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_read_is_named_before_it_is(make, message, folder):
+def test_unreadable_files_are_named_before_reading(make, message, folder):
     (folder / 'blank').write_text('\n  \n')
     data = GrainInput(batch_size=1, sequence_length=4, sources={'a': make(folder)})
     with pytest.raises(UserError, match=message):

@@ -83,7 +83,7 @@ def test_a_part_is_judged_where_only_a_part_is_evaluated():
     assert first.predict_metrics(found) == {'exact': 100.0}
 
 
-def test_what_is_missing_is_named():
+def test_missing_examples_are_named():
     data = reversing()
     found = outputs(data, lambda row: row[row > 0])
     del found[7]

@@ -320,7 +320,7 @@ def test_so_many_examples_are_evaluated_and_an_uneven_batch_can_be_left_out():
     )
 
 
-def test_what_is_too_long_is_cut_or_refused():
+def test_too_long_examples_are_cut_or_refused():
     long = maker('paxtune_numbers', lengths={'targets': 2})(batch_size=2)
     assert long.get_next()['labels'].tolist() == [[1, 2], [4, 5]]
     with pytest.raises(UserError, match=r'paxtune_numbers: .*targets'):
@@ -407,7 +407,7 @@ def test_fields_are_checked():
         ({'feature_converter': SequenceModelFeatures()}, "must be of 'inputs' and 'targets'"),
     ],
 )
-def test_what_does_not_go_together_is_refused(fields, message):
+def test_incompatible_fields_are_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         maker()(batch_size=1, **fields)
 
