@@ -1,4 +1,4 @@
-"""Tuning a function: for a training loop of one's own.
+"""Tuning a function, for a training loop of your own.
 
     python -m examples.bare_function
 
@@ -26,7 +26,7 @@ OPTIMIZERS = {'adam': optax.adam, 'sgd': optax.sgd}
 
 
 def train(values: pg.Dict, num_epochs: int = 30) -> Iterator[dict[str, float]]:
-    """Fits a sine with a small network. What it yields is measured; there it may be stopped."""
+    """Fits a sine with a small network. Each yield is a measurement, where it may be stopped."""
     x = np.linspace(-1, 1, 256)[:, None]
     y = np.sin(8 * x)
     rng = np.random.default_rng(seed=0)
@@ -54,13 +54,13 @@ def train(values: pg.Dict, num_epochs: int = 30) -> Iterator[dict[str, float]]:
         (params, state), errors = epoch((params, state))
         error = float(errors[-1])
         if not error < 1e6:
-            # Infeasible, which to an algorithm is something else than a bad reward.
+            # Infeasible: the algorithm sees no reward.
             raise SkipTrial('the loss diverged')
         yield {'error': error, 'parameters': 3 * values.width}
 
 
 def search(num_trials: int, num_epochs: int = 30, job_log_dir: str | None = None) -> Study:
-    """`tune` does it all. Without a directory the study is in memory."""
+    """Tunes with `tune`. Without a directory the study is in memory."""
     return tune(
         lambda values: train(values, num_epochs),
         space=SPACE,
@@ -72,7 +72,7 @@ def search(num_trials: int, num_epochs: int = 30, job_log_dir: str | None = None
 
 
 def ask_and_tell(num_trials: int, num_epochs: int = 30) -> Study:
-    """The same where the loop over the trials is one's own, too."""
+    """Tunes with a loop of your own over the trials."""
     how = Search(MetricReward('minimize', 'error'), num_trials)
     study = Study.open(None, pg.Dict(SPACE), search=how)
     while (trial := study.ask()) is not None:

@@ -1,4 +1,4 @@
-"""Two goals at once, a small loss and few FLOPs per token, and the trials that no other beats.
+"""Two objectives, the loss and FLOPs per token, and their Pareto front.
 
     python -m examples.multi_objective
 
@@ -17,7 +17,7 @@ from trainer.symbolic.overrides import smoke
 
 
 def LossAndCost() -> Tunable:
-    """A model of which the width, the depth and the width inside are open."""
+    """Searches the width, the depth and the hidden width of a model."""
     experiment = Tiny()
     experiment.rebind(
         {
@@ -41,7 +41,7 @@ def LossAndCost() -> Tunable:
 
 
 def front(study: Study) -> str:
-    """The trials that no other beats, the cheapest first."""
+    """Returns the Pareto front, the cheapest trial first."""
     lines = ['trial  bits per byte  FLOPs per token']
     for trial in sorted(study.pareto_front, key=lambda trial: trial.rewards[1]):
         bits, flops = trial.rewards

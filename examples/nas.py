@@ -1,10 +1,10 @@
-"""Architecture search: what each layer is, how wide, with how many heads, at what cost.
+"""Architecture search over the kind, width and heads of each layer, with a cost in the reward.
 
     python -m paxtune.search --exp=examples.nas.QualityAtCost
 
-12 trials take a minute and a half on two cores; the best has a reward of about 0.36, which is its
-accuracy where its cost is that of the target. To see the space without training, and how many
-random architectures break a rule: `python -m paxtune.space --exp=examples.nas.QualityAtCost`.
+12 trials take a minute and a half on two cores. The best reward is about 0.36: the accuracy,
+corrected for the distance of its cost from a target. This prints the space without training, and
+the share of infeasible architectures: `python -m paxtune.space --exp=examples.nas.QualityAtCost`.
 """
 
 import pyglove as pg
@@ -38,7 +38,7 @@ TARGET_FLOPS = 250_000
 
 
 class MixesPositions(Constraint):
-    """What cannot be said in an expression is said in Python."""
+    """A constraint in Python, for conditions beyond expressions."""
 
     def require(self, experiment: Tunable) -> None:
         layers = [residual.layer for residual in experiment.task.model.stack.layers]
@@ -48,8 +48,8 @@ class MixesPositions(Constraint):
 
 def layer() -> Residual:
     """Attention, a feed-forward layer of either kind, or nothing at all."""
-    # Decisions of one name are one decision: all attention layers have equally many heads, while
-    # the kind of a layer and the width of a feed-forward layer are each layer's own.
+    # Decisions with the same name are one decision: all attention layers have the same heads. Each
+    # layer has its own kind and width.
     attention = Attention(
         num_heads=pg.oneof([2, 3, 4, 6], name='heads'),
         head_dim=derived('embedding.dims // num_heads'),
@@ -59,7 +59,7 @@ def layer() -> Residual:
 
 
 def QualityAtCost() -> Tunable:
-    """Accuracy of the next byte, corrected for how far the FLOPs per token are from a target."""
+    """Accuracy of the next byte, corrected by the distance of FLOPs per token from a target."""
     model = TransformerLm(
         Embedding(256, dims=pg.oneof([32, 48, 64])), Stack([layer() for _ in range(3)])
     )

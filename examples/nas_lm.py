@@ -1,18 +1,18 @@
-"""Architecture search against a uniform model that is tuned as well, and has no fewer parameters.
+"""Architecture search, compared with a tuned uniform model of at least as many parameters.
 
     python -m examples.nas_lm
     python -m examples.nas_lm --corpus=../shared/data/tinyshakespeare.txt
 
-First `lm.StdlibTunable` with two blocks is tuned, which are alike. Then each block chooses its own
-activation, convolutions, heads, width and norm place (see `search_spaces.nas.primer_block`); the
-first trial is the best uniform model. Both train for as many steps, on as many tokens. The best
-three of either are trained with three seeds each, and the best mean counts.
+First, `lm.StdlibTunable` with two equal blocks is tuned. Then each block has decisions of its own:
+activation, convolutions, heads, width and normalization (see `search_spaces.nas.primer_block`). The
+first trial of the second search is the best uniform model. Both searches train for the same number
+of steps and tokens. The best three of each are trained with three seeds, and their means compared.
 
-Together 86 trials, an hour of processor time: about 40 minutes on two cores. Bits per byte of the
-standard library, mean of three seeds: 2.628 of the uniform model (98,624 parameters), 2.570 of the
-one that was found (96,000): convolutions of queries, keys and values in both blocks, and a narrower
-second block. On Shakespeare, untouched, that one has 2.862, and a uniform model tuned there
-2.903. See benchmarks/results/nas_lm.md. The same command resumes.
+The 86 trials take an hour of processor time: about 40 minutes on two cores. The metric is bits per
+byte of the standard library, as a mean of three seeds. The uniform model (98,624 parameters) has
+2.628. The best architecture (96,000 parameters) has 2.570: convolutions of queries, keys and values
+in both blocks, and a narrower second block. On Shakespeare, without another search, it has 2.862; a
+uniform model tuned there has 2.903. See benchmarks/results/nas_lm.md. The same command resumes.
 """
 
 import argparse
@@ -57,11 +57,11 @@ FEED_FORWARD = {
         'feed_forward.activation': 'silu',
     },
 }
-"""What the uniform model's decisions are called in the space of architectures."""
+"""Paths of the uniform model's decisions in the space of architectures."""
 
 
 def Uniform() -> Tunable:
-    """`lm.StdlibTunable` with two blocks, 98,624 parameters; the rest is as open as it is there."""
+    """`lm.StdlibTunable` with two blocks, 98,624 parameters, and its other decisions."""
     experiment = StdlibTunable()
     experiment.rebind(
         {
@@ -130,7 +130,7 @@ def on(corpus: Path, experiment: Tunable, directory: Path) -> Tunable:
 
 
 def table(found: dict[str, Standing]) -> str:
-    """What each search found: the bits per byte of each seed, their mean, and what it costs."""
+    """Formats the result of each search: bits per byte by seed, their mean, and costs."""
     lines = ['                bits per byte of each seed    mean  parameters  FLOPs per token']
     for name, standing in found.items():
         seeds = ' '.join(f'{trial.reward:.4f}' for trial in standing.trials[:SEEDS])

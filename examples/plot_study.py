@@ -6,7 +6,7 @@ Where there is no study, it makes one first, of `examples.bare_function`: 24 tri
 seconds on two cores; the best has an error of about 0.0001.
 """
 
-# %% What to plot.
+# %% Flags.
 import argparse
 from pathlib import Path
 
@@ -44,7 +44,7 @@ ranked = trials.dropna(subset=[reward.label])
 
 
 def axis(values: pd.Series) -> dict:
-    """An axis for numbers; where there are other values, one with a mark for each."""
+    """Makes an axis for numbers, or one with a tick for each other value."""
     label = values.name.removeprefix('decisions.').split('.')[-1]
     numbers = pd.to_numeric(values, errors='coerce')
     if numbers.notna().all():
@@ -61,7 +61,7 @@ parallel = go.Figure(
 )
 parallel.update_layout(title='Decisions')
 
-# %% Learning curves: the reward at each measurement, which a table of final values does not have.
+# %% Learning curves: the reward at each measurement, which the table of final values lacks.
 measured = pd.DataFrame(
     [
         {'trial': str(trial.id), 'outcome': trial.outcome, 'step': each.step, 'reward': each.reward}
@@ -80,7 +80,7 @@ curves = px.line(
 )
 curves.update_layout(title='Learning curves', yaxis_title=reward.label)
 
-# %% All of them in one file, which needs no network.
+# %% All plots in one file, which works offline.
 html = [
     figure.to_html(full_html=False, include_plotlyjs=i == 0)
     for i, figure in enumerate([history, parallel, curves])

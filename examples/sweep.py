@@ -20,7 +20,7 @@ RATE = 'task.learner.learning_rate'
 
 
 def Rows() -> Tunable:
-    """One trial for each row, in this order; the columns take the place of Tiny's decisions."""
+    """Runs one trial for each row, in this order; the columns replace the decisions of Tiny."""
     rows = [
         # Heads, repeats, learning rate.
         [2, 1, 0.03],
@@ -32,7 +32,7 @@ def Rows() -> Tunable:
 
 
 def Grid() -> Tunable:
-    """2 × 3 trials: every combination of what is open."""
+    """Runs 2 × 3 trials: every combination of the decisions."""
     experiment = Tiny()
     experiment.rebind({HEADS: 4, RATE: pg.oneof([0.003, 0.01, 0.03])})
     return parameter_sweep(experiment)

@@ -1,4 +1,4 @@
-"""The examples run, and do what they say. What they say of themselves is what is tested.
+"""The examples run, with the results that their docstrings state.
 
 `examples/tunable_lm.py` is the README's: see `test_readme.py`.
 """
