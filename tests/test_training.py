@@ -9,7 +9,7 @@ import trainer.decoding
 from tests.documents import ROOT, blocks, commands_of, dead_links, parsed
 from trainer import main
 from trainer.decoding import Decoder
-from trainer.decoding.examples import DecodedExample, Text, measures_of_texts
+from trainer.decoding.examples import DecodedExample, Text, text_metrics
 from trainer.experiment import Experiment
 from trainer.symbolic import registry
 
@@ -41,7 +41,7 @@ def test_decoded_text_fields_are_documented() -> None:
     texts = [Text(**text) for text in found['texts']]
     example = DecodedExample(**found | {'texts': texts})
     assert example.to_json() == found
-    for name in measures_of_texts([example]):
+    for name in text_metrics([example]):
         assert f'`{name}`' in DOCUMENT, name
 
 

@@ -1,7 +1,7 @@
-"""Losses: what is minimized, as a value for each example.
+"""Losses, as a value for each example.
 
-A label is the number of a class (int, [...]), or says how much of each class there is (float,
-[..., K]); for regression it is the value itself.
+A label is the index of a class (int, [...]), or the weight of each class (float, [..., K]); for
+regression it is the value itself.
 """
 
 import jax
@@ -14,8 +14,8 @@ class Loss(Component):
     """Base of losses."""
 
     @property
-    def several_classes_at_once(self) -> bool:
-        """Whether an example may be of several classes, so that each logit stands for itself."""
+    def is_multi_label(self) -> bool:
+        """True for multi-label classification: each logit is a binary decision."""
         return False
 
     def of(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
@@ -23,17 +23,17 @@ class Loss(Component):
 
         Args:
             outputs: logits, or predicted values, [..., K].
-            labels: as the module says.
+            labels: as described in this module.
         """
         raise NotImplementedError(type(self).__name__)
 
     def parts(self, outputs: jax.Array, labels: jax.Array) -> dict[str, jax.Array]:
-        """What the loss of each example is made of, by name; {} where it is one thing."""
+        """The terms of the loss of each example, by name; {} for a single term."""
         return {}
 
 
 class SoftmaxCrossEntropy(Loss):
-    """-log p(label) in nats, for examples of one class each.
+    """-log p(label) in nats, for exclusive classes.
 
     Attributes:
         label_smoothing: weight of a uniform target (Szegedy et al. 2016).
@@ -58,10 +58,10 @@ class SoftmaxCrossEntropy(Loss):
 
 
 class SigmoidCrossEntropy(Loss):
-    """-log p(label) summed over classes, in nats; an example may be of several classes, or none.
+    """-log p(label) in nats, summed over classes, for multi-label classification.
 
     Attributes:
-        label_smoothing: moves each label towards one half by this part of the way.
+        label_smoothing: moves each label towards one half by this share.
     """
 
     label_smoothing: Number = 0.0
@@ -71,7 +71,7 @@ class SigmoidCrossEntropy(Loss):
             raise ValueError(f'label_smoothing must lie in [0, 1): {self.label_smoothing}')
 
     @property
-    def several_classes_at_once(self) -> bool:
+    def is_multi_label(self) -> bool:
         return True
 
     def of(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
@@ -81,7 +81,7 @@ class SigmoidCrossEntropy(Loss):
 
 
 class MeanSquaredError(Loss):
-    """(output - label)^2, the mean over the last axis where there are several values."""
+    """(output - label)^2, averaged over the last axis."""
 
     def of(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
         if labels.ndim == outputs.ndim - 1 and outputs.shape[-1] == 1:
@@ -119,8 +119,8 @@ class WeightedLosses(Loss):
             )
 
     @property
-    def several_classes_at_once(self) -> bool:
-        return any(loss.several_classes_at_once for loss in self.losses.values())
+    def is_multi_label(self) -> bool:
+        return any(loss.is_multi_label for loss in self.losses.values())
 
     def of(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
         parts = self.parts(outputs, labels)
@@ -139,7 +139,7 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def class_weights(labels: jax.Array, logits: jax.Array) -> jax.Array:
-    """Labels as how much of each class there is: float32 [..., K].
+    """Labels as weights of the classes: float32 [..., K].
 
     A single logit is that of class 1 against class 0.
     """
@@ -151,7 +151,7 @@ def class_weights(labels: jax.Array, logits: jax.Array) -> jax.Array:
 
 
 def class_ids(labels: jax.Array, logits: jax.Array) -> jax.Array:
-    """Labels as the number of a class, the largest one of several: int32 [...]."""
+    """Labels as the index of a class, the one with the largest weight: int32 [...]."""
     if labels.ndim == logits.ndim:
         return jnp.argmax(labels, axis=-1).astype(jnp.int32)
     return labels.astype(jnp.int32)

@@ -1,4 +1,7 @@
-"""Metrics that aggregate exactly over uneven batches and hosts: sums, and a value of them last."""
+"""Metrics that aggregate exactly over uneven batches and hosts.
+
+A metric keeps sums; its value is computed from them at the very end.
+"""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -10,9 +13,9 @@ import numpy as np
 
 
 class Metric(flax.struct.PyTreeNode):
-    """Sums over the examples of a batch; those of several batches add up, array by array.
+    """Sums over the examples of a batch; sums of several batches add up, array by array.
 
-    Subclasses are data classes whose fields are arrays. They say what the sums are worth.
+    Subclasses are data classes whose fields are arrays. They define the value of the sums.
     """
 
     kinds: ClassVar[dict[str, type['Metric']]] = {}
@@ -23,12 +26,12 @@ class Metric(flax.struct.PyTreeNode):
         Metric.kinds[cls.__name__] = cls
 
     def value(self) -> float | None:
-        """What sums of float64 on the host are worth; None where they are of no examples."""
+        """The value of float64 sums on the host; None without examples."""
         raise NotImplementedError(type(self).__name__)
 
 
 class WeightedScalar(Metric):
-    """A weighted mean, kept as what it is a quotient of.
+    """A weighted mean, stored as numerator and denominator.
 
     Attributes:
         total: the weighted sum of the values, float32 scalar.
@@ -40,7 +43,7 @@ class WeightedScalar(Metric):
 
     @classmethod
     def of(cls, values: jax.Array, weights: jax.Array) -> 'WeightedScalar':
-        """The mean of `values` weighted by `weights`, arrays of one shape."""
+        """The mean of `values` weighted by `weights`, arrays of equal shape."""
         return cls(jnp.sum(values * weights), jnp.sum(weights))
 
     @property
@@ -52,7 +55,7 @@ class WeightedScalar(Metric):
 
 
 class Count(Metric):
-    """How often something happened.
+    """A count of events.
 
     Attributes:
         total: float32 scalar.
@@ -65,11 +68,11 @@ class Count(Metric):
 
 
 Metrics = dict[str, Any]
-"""By name, each a `Metric`."""
+"""Metrics by name."""
 
 
 class Totals:
-    """Metrics summed over batches, in float64 and in order, so that sums are exact.
+    """Metrics summed over batches, in float64 and in order.
 
     Example:
         >>> totals = Totals()
@@ -82,26 +85,26 @@ class Totals:
     """
 
     def __init__(self, saved: Mapping[str, Any] | None = None) -> None:
-        """Starts anew, or from what `to_json` returned."""
+        """Starts at zero, or from the result of `to_json`."""
         self._sums: dict[str, Metric] = {}
         for name, each in (saved or {}).items():
             fields = {key: np.asarray(value, np.float64) for key, value in each['sums'].items()}
             self._sums[name] = Metric.kinds[each['kind']](**fields)
 
     def add(self, metrics: Mapping[str, Metric]) -> None:
-        """Adds the metrics of a batch, which are on the host."""
+        """Adds the metrics of a batch, as arrays on the host."""
         for name, metric in metrics.items():
             metric = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), metric)
             known = self._sums.get(name)
             self._sums[name] = metric if known is None else jax.tree.map(np.add, known, metric)
 
     def values(self) -> dict[str, float]:
-        """What the metrics are worth; one without examples is left out."""
+        """The values of the metrics that have examples."""
         values = {name: metric.value() for name, metric in self._sums.items()}
         return {name: value for name, value in values.items() if value is not None}
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, as JSON data."""
+        """The sums as JSON data."""
         return {
             name: {
                 'kind': type(metric).__name__,

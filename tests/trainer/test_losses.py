@@ -68,7 +68,7 @@ def test_several_losses_are_one() -> None:
     parts = of(SoftmaxCrossEntropy(), ONE_HOT), of(MeanSquaredError(), ONE_HOT)
     np.testing.assert_allclose(of(made, ONE_HOT), 0.5 * parts[0] + 2 * parts[1], rtol=1e-5)
     assert list(made.parts(jnp.asarray(LOGITS), jnp.asarray(ONE_HOT))) == ['xent', 'squared']
-    assert not made.several_classes_at_once
+    assert not made.is_multi_label
     with pytest.raises(ValueError, match='losses and weights must have the same names'):
         WeightedLosses(losses={'xent': SoftmaxCrossEntropy()}, weights={'nats': 1.0})
 

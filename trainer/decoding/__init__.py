@@ -1,4 +1,7 @@
-"""Decoding: what a model would write, token by token."""
+"""Decoders: greedy, sampling and beam search, and the texts that they generate.
+
+`trainer.loop.decode_loop` runs them over decode sets.
+"""
 
 from trainer.decoding.base import Decoded as Decoded
 from trainer.decoding.base import Decoder as Decoder

@@ -1,4 +1,4 @@
-"""What all ways to decode have in common."""
+"""Base of decoders."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,18 +11,18 @@ from trainer.layers.stack import cache_axis
 from trainer.symbolic.component import Component, require_positive
 
 Cache = Any
-"""What a model keeps of the positions so far; None before the first."""
+"""Decoding cache of a model; None before the first position."""
 
 Extend = Callable[[Cache, jax.Array, Positions], tuple[Cache, jax.Array]]
 """(cache, ids [B, T], their positions) -> (cache, logits [B, T, V] of the tokens after them)."""
 
 
 class Prompts(NamedTuple):
-    """What is to be continued.
+    """Prompts to continue.
 
     Attributes:
-        ids_BP: the tokens, from the first position on; what fills up a row counts for nothing.
-        lengths_B: how many of them are there, at least one in each row.
+        ids_BP: the tokens, from the first position on, with any padding.
+        lengths_B: their number in each row, at least one.
     """
 
     ids_BP: jax.Array
@@ -30,13 +30,13 @@ class Prompts(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """What was written, the best first.
+    """Generated texts of each prompt, the best first.
 
     Attributes:
-        ids_BNT: the tokens after the prompt; 0 behind the end.
-        lengths_BN: how many they are, with the one that ends them.
-        log_probs_BN: the logarithm of their probability under the model, in nats, float32.
-        scores_BN: what they are ordered by.
+        ids_BNT: the tokens after the prompt; 0 after the end.
+        lengths_BN: their number, the end-of-text token included.
+        log_probs_BN: their log probability under the model, in nats, float32.
+        scores_BN: the scores that order them.
     """
 
     ids_BNT: jax.Array
@@ -46,12 +46,12 @@ class Decoded(NamedTuple):
 
 
 class DecodeOutput(NamedTuple):
-    """What a decode step makes of a batch, on all hosts.
+    """The result of a decode step, on all hosts.
 
     Attributes:
-        batch: all of it, with the shares of all hosts.
-        prompt_lengths_B: how many tokens of each row were continued.
-        decoded: what was written.
+        batch: the global batch.
+        prompt_lengths_B: number of prompt tokens in each row.
+        decoded: the generated texts.
     """
 
     batch: dict[str, jax.Array]
@@ -60,13 +60,13 @@ class DecodeOutput(NamedTuple):
 
 
 class Decoder(Component):
-    """A way to decode.
+    """Base of decoders.
 
     Attributes:
-        max_decode_steps: so many tokens are written at most.
-        min_decode_steps: so many at least, whatever would end before.
-        eos_ids: any of these tokens ends a text; none of them is padding, which is 0.
-        prompt_length: so many tokens of each row are the prompt, where batches do not say; see
+        max_decode_steps: largest number of generated tokens.
+        min_decode_steps: smallest number of generated tokens.
+        eos_ids: tokens that end a text; 0 is padding and not allowed.
+        prompt_length: number of prompt tokens in each row, where batches do not set it; see
             `trainer.tasks.tokens.TokenTask`.
     """
 
@@ -87,7 +87,7 @@ class Decoder(Component):
 
     @property
     def num_results(self) -> int:
-        """How many texts there are for each prompt."""
+        """Number of texts for each prompt."""
         return 1
 
     def decode(self, extend: Extend, prompts: Prompts, key: jax.Array) -> Decoded:
@@ -95,41 +95,41 @@ class Decoder(Component):
 
         Args:
             extend: the model; its cache holds the prompt and `max_decode_steps` more tokens.
-            prompts: what to continue.
+            prompts: the prompts.
             key: random key.
         """
         raise NotImplementedError(type(self).__name__)
 
     def is_eos(self, ids: jax.Array) -> jax.Array:
-        """Whether tokens end a text."""
+        """True for tokens that end a text."""
         return jnp.isin(ids, jnp.array(list(self.eos_ids), ids.dtype))
 
     def allowed(self, logits: jax.Array, step: jax.Array) -> jax.Array:
-        """Logits [..., V] of the token number `step`, from 0: none ends before its time."""
+        """Masks end-of-text tokens before `min_decode_steps`, in logits [..., V] of step `step`."""
         if not self.eos_ids or not self.min_decode_steps:
             return logits
         is_end_V = self.is_eos(jnp.arange(logits.shape[-1]))
         return jnp.where(is_end_V & (step < self.min_decode_steps), -jnp.inf, logits)
 
 
-def begin(extend: Extend, prompts: Prompts) -> tuple[Cache, jax.Array]:
-    """Reads prompts, all tokens at once: the cache, and logits [B, V] of the first new token."""
+def prefill(extend: Extend, prompts: Prompts) -> tuple[Cache, jax.Array]:
+    """Reads whole prompts. Returns the cache, and logits [B, V] of the first new token."""
     positions = Positions.unpacked(prompts.ids_BP.shape)
     cache, logits_BPV = extend(None, prompts.ids_BP, positions)
     last_B11 = (prompts.lengths_B - 1)[:, None, None]
     return cache, jnp.take_along_axis(logits_BPV, last_B11, axis=1)[:, 0]
 
 
-def one_more(
+def decode_step(
     extend: Extend, cache: Cache, ids_B: jax.Array, index_B: jax.Array
 ) -> tuple[Cache, jax.Array]:
-    """Adds one token a row, at `index_B`: the cache, and logits [B, V] of the next one."""
+    """Adds one token per row, at `index_B`. Returns the cache, and logits [B, V] of the next."""
     cache, logits_B1V = extend(cache, ids_B[:, None], Positions(index_B[:, None]))
     return cache, logits_B1V[:, 0]
 
 
-def picked(cache: Cache, rows: jax.Array) -> Cache:
-    """The cache of some of the examples, in another order, or several times."""
+def gather_cache(cache: Cache, rows: jax.Array) -> Cache:
+    """Gathers rows of a cache."""
 
     def of(path: Any, leaf: jax.Array) -> jax.Array:
         return jnp.take(leaf, rows, axis=cache_axis(path))

@@ -1,4 +1,4 @@
-"""What was written, example by example, as people and metrics read it."""
+"""Generated texts by example, for files and metrics."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,13 +13,13 @@ from trainer.inputs.tokens.vocabulary import PAD_ID
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """One text that was written.
+    """One generated text.
 
     Attributes:
-        ids: its tokens, with the one that ends it.
-        text: without that.
-        log_prob: the logarithm of its probability under the model, in nats.
-        score: what the texts of a prompt are ordered by.
+        ids: its tokens, the end-of-text token included.
+        text: the text without that token.
+        log_prob: its log probability under the model, in nats.
+        score: orders the texts of a prompt.
     """
 
     ids: list[int]
@@ -30,13 +30,13 @@ class Text:
 
 @dataclasses.dataclass(frozen=True)
 class DecodedExample:
-    """What was written for one prompt.
+    """The texts for one prompt.
 
     Attributes:
         number: of the example in its set, from 1.
-        prompt: what was to be continued, or the source that was read.
-        target: what the data have in place of it.
-        is_right: whether the best text is the target, token for token.
+        prompt: the prompt, or the source of a sequence task.
+        target: the reference in the data.
+        is_right: the best text equals the target, token for token.
         texts: the best first.
     """
 
@@ -47,20 +47,20 @@ class DecodedExample:
     texts: list[Text]
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON data."""
+        """Converts it to JSON data."""
         return dataclasses.asdict(self)
 
 
 def decoded_examples(
     decoder: Decoder, data: Input, output: DecodeOutput, first: int
 ) -> Iterator[DecodedExample]:
-    """The examples of a batch, without those that only fill it up.
+    """Yields the examples of a batch, without padding.
 
     Args:
-        decoder: how they were decoded.
-        data: where they come from; it says what ids mean.
-        output: what was made of the batch, on the host.
-        first: the number of the batch's first example, where `example_ids` does not say.
+        decoder: the decoder of the texts.
+        data: their input, which turns ids into text.
+        output: the result of the decode step, on the host.
+        first: the number of the batch's first example, for batches without `example_ids`.
     """
     batch, count = output.batch, 0
     for row, length in enumerate(output.prompt_lengths_B.tolist()):
@@ -82,12 +82,12 @@ def decoded_examples(
         count += 1
 
 
-def measures_of_texts(examples: Sequence[DecodedExample]) -> dict[str, float]:
-    """What can be said of texts whatever the task: {} where there are none.
+def text_metrics(examples: Sequence[DecodedExample]) -> dict[str, float]:
+    """Metrics of texts for any task; {} without examples.
 
-    `num_decoded`, how many prompts there were; `exact_match`, the part of them whose best text is
-    the target; `decoded_length`, tokens of the best texts, and `log_prob`, what the model thinks
-    of them, in nats, both on average.
+    `num_decoded` is the number of prompts. `exact_match` is the share of them whose best text is
+    the target. `decoded_length` and `log_prob` are the mean length of the best texts in tokens,
+    and their mean log probability in nats.
     """
     if not examples:
         return {}
@@ -118,11 +118,11 @@ def _prompt(data: Input, batch: Mapping[str, Any], row: int, length: int) -> str
             ids = ids[batch['encoder_weights'][row] > 0]
     else:
         ids, key = batch['ids'][row, :length], 'labels'
-    # The token that stands before the first says nothing.
+    # The start token is not text.
     return data.text_of(ids[1:] if len(ids) and ids[0] == PAD_ID else ids, key)
 
 
 def _until_end(decoder: Decoder, ids: np.ndarray) -> np.ndarray:
-    """What comes before the first token that ends a text."""
+    """The tokens before the first end-of-text token."""
     ends = np.flatnonzero(np.isin(ids, list(decoder.eos_ids)))
     return ids[: ends[0]] if ends.size else ids

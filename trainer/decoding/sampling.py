@@ -1,11 +1,19 @@
-"""Decoding that takes one token after another: the likeliest, or one at random."""
+"""Greedy decoding and sampling."""
 
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from trainer.decoding.base import Decoded, Decoder, Extend, Prompts, begin, one_more, picked
+from trainer.decoding.base import (
+    Decoded,
+    Decoder,
+    Extend,
+    Prompts,
+    decode_step,
+    gather_cache,
+    prefill,
+)
 from trainer.symbolic.component import Number, require_positive
 
 
@@ -20,7 +28,7 @@ class _State(NamedTuple):
 
 
 class Greedy(Decoder):
-    """Takes the likeliest token each time.
+    """Chooses the most likely token at each step.
 
     Example:
         >>> Greedy(max_decode_steps=8, eos_ids=[1]).num_results
@@ -29,7 +37,7 @@ class Greedy(Decoder):
 
     def decode(self, extend: Extend, prompts: Prompts, key: jax.Array) -> Decoded:
         count, rows = self.num_results, prompts.ids_BP.shape[0] * self.num_results
-        cache, logits_BV = begin(extend, prompts)
+        cache, logits_BV = prefill(extend, prompts)
         each_R = jnp.arange(rows) // count
         lengths_R = prompts.lengths_B[each_R]
 
@@ -41,31 +49,31 @@ class Greedy(Decoder):
             chosen_R = jnp.where(state.is_done_R, 0, self.choose(logits_RV, keys_R))
             log_probs_RV = jax.nn.log_softmax(state.logits_RV)
             of_chosen_R = jnp.take_along_axis(log_probs_RV, chosen_R[:, None], axis=1)[:, 0]
-            goes_on_R = ~state.is_done_R
-            cache, next_RV = one_more(extend, state.cache, chosen_R, lengths_R + state.step)
+            continues_R = ~state.is_done_R
+            cache, next_RV = decode_step(extend, state.cache, chosen_R, lengths_R + state.step)
             return _State(
                 state.step + 1,
                 cache,
                 next_RV,
                 state.ids_RT.at[:, state.step].set(chosen_R),
-                state.lengths_R + goes_on_R,
-                state.log_probs_R + jnp.where(goes_on_R, of_chosen_R, 0.0),
+                state.lengths_R + continues_R,
+                state.log_probs_R + jnp.where(continues_R, of_chosen_R, 0.0),
                 state.is_done_R | self.is_eos(chosen_R),
             )
 
-        def goes_on(state: _State) -> jax.Array:
+        def continues(state: _State) -> jax.Array:
             return (state.step < self.max_decode_steps) & ~jnp.all(state.is_done_R)
 
         first = _State(
             jnp.zeros((), jnp.int32),
-            picked(cache, each_R),
+            gather_cache(cache, each_R),
             logits_BV[each_R],
             jnp.zeros((rows, self.max_decode_steps), jnp.int32),
             jnp.zeros(rows, jnp.int32),
             jnp.zeros(rows, jnp.float32),
             jnp.zeros(rows, bool),
         )
-        last = jax.lax.while_loop(goes_on, body, first)
+        last = jax.lax.while_loop(continues, body, first)
         return _ordered(last, count)
 
     def choose(self, logits_RV: jax.Array, keys_R: jax.Array) -> jax.Array:
@@ -74,15 +82,15 @@ class Greedy(Decoder):
 
 
 class Sample(Greedy):
-    """Draws each token from the model's distribution, or from the likely part of it.
+    """Draws each token from the model's distribution, or from its most likely part.
 
-    What a row draws depends on the key and its place in the batch, not on the other rows.
+    The draws of a row depend on the key and its index in the batch, not on other rows.
 
     Attributes:
         num_samples: texts for each prompt.
-        temperature: logits are divided by it; 0 takes the likeliest token.
-        k: draws among the k likeliest tokens (Fan et al. 2018); 0 among all.
-        p: draws among the likeliest tokens whose probabilities add up to p (Holtzman et al. 2020).
+        temperature: divides the logits; 0 chooses the most likely token.
+        k: draws from the k most likely tokens (Fan et al. 2018); 0 from all.
+        p: draws from the most likely tokens with a total probability of p (Holtzman et al. 2020).
     """
 
     num_samples: int = 1
@@ -113,7 +121,7 @@ class Sample(Greedy):
 
 
 def top(logits: jax.Array, k: int) -> jax.Array:
-    """Logits [..., V] with -inf for all but the k highest; 0 for all of them.
+    """Logits [..., V] with -inf for all but the k highest; 0 keeps all of them.
 
     Example:
         >>> top(jnp.array([1.0, 3.0, 2.0]), 2).tolist()
@@ -126,7 +134,7 @@ def top(logits: jax.Array, k: int) -> jax.Array:
 
 
 def nucleus(logits: jax.Array, p: jax.Array | float) -> jax.Array:
-    """Logits [..., V] with -inf for all but the likeliest, as many as have probability p.
+    """Logits [..., V] with -inf for all but the most likely, with a total probability of p.
 
     Example:
         >>> nucleus(jnp.log(jnp.array([0.2, 0.5, 0.3])), 0.6).tolist()[0]
@@ -134,14 +142,14 @@ def nucleus(logits: jax.Array, p: jax.Array | float) -> jax.Array:
     """
     descending = jnp.sort(logits, axis=-1, descending=True)
     before = jnp.cumsum(jax.nn.softmax(descending), axis=-1) - jax.nn.softmax(descending)
-    # The first is always among them, and where p is 1 all are, however sums are rounded.
+    # The first is always kept. All are kept where p is 1, in spite of rounding.
     kept = (before < p) | (jnp.asarray(p) >= 1)
     lowest = jnp.min(jnp.where(kept, descending, jnp.inf), axis=-1, keepdims=True)
     return jnp.where(logits < lowest, -jnp.inf, logits)
 
 
 def _ordered(state: _State, count: int) -> Decoded:
-    """The results of each prompt, the likeliest first."""
+    """The results of each prompt, the most likely first."""
 
     def by_prompt(x: jax.Array) -> jax.Array:
         return x.reshape(-1, count, *x.shape[1:])

@@ -1,4 +1,8 @@
-"""Learners: optimizers, learning-rate schedules, clipping, weight decay."""
+"""Learners: optimizers, learning-rate schedules, gradient clipping, frozen parameters.
+
+A learner turns gradients into new parameters. Losses and the computation of gradients live
+elsewhere.
+"""
 
 from trainer.learner.clipping import Clipping as Clipping
 from trainer.learner.clipping import Elementwise as Elementwise

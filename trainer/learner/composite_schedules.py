@@ -1,6 +1,6 @@
-"""Schedules that are made of pieces: steps of a staircase, or other schedules.
+"""Piecewise schedules: steps of a staircase, or other schedules.
 
-All of them may have a warm-up of their own, which multiplies what the pieces say.
+Each may have its own warm-up, which multiplies the factors of its pieces.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ class PiecewiseConstant(Schedule):
 
     Attributes:
         boundaries: the first step of each value but the first, ascending.
-        values: the factor before the first boundary, from the first on, and so on.
+        values: the factors before the first boundary, after it, and so on.
 
     Example:
         >>> stairs = PiecewiseConstant(boundaries=[2, 4], values=[1.0, 0.5, 0.25])
@@ -39,7 +39,7 @@ class PiecewiseConstant(Schedule):
 
 
 class Piecewise(Schedule):
-    """One schedule after another; each counts its steps, warm-up included, from its own first.
+    """One schedule after another; each counts its steps, warm-up included, from its start.
 
     Attributes:
         schedules: in order.
@@ -65,11 +65,11 @@ class Piecewise(Schedule):
 
 
 class Cycle(Schedule):
-    """One schedule after another, again and again: warm restarts (Loshchilov & Hutter 2017).
+    """Repeats a sequence of schedules: warm restarts (Loshchilov & Hutter 2017).
 
     Attributes:
-        schedules: in order; each counts its steps, warm-up included, from its own first.
-        steps: how many steps each is used before the next, or the first again.
+        schedules: in order; each counts its steps, warm-up included, from its start.
+        steps: number of steps of each schedule.
 
     Example:
         >>> from trainer.learner.schedules import Linear
@@ -95,7 +95,7 @@ class Cycle(Schedule):
 
 
 class Scaled(Schedule):
-    """Another schedule times a number, as a piece of a longer one may need.
+    """Another schedule times a number, for use as a piece of a longer one.
 
     Example:
         >>> from trainer.learner.schedules import Constant
@@ -116,7 +116,7 @@ class Scaled(Schedule):
 
 
 def _piece(step: jax.Array, boundaries: Sequence[jax.Array | int]) -> jax.Array:
-    """The number of the piece that a step is in, int32."""
+    """The index of the piece that a step belongs to, int32."""
     passed = [jnp.asarray(step >= boundary, jnp.int32) for boundary in boundaries]
     return sum(passed, start=jnp.zeros((), jnp.int32))
 
@@ -125,7 +125,7 @@ def _joined(
     schedules: Sequence[Schedule], boundaries: Sequence[jax.Array | int], step: jax.Array
 ) -> jax.Array:
     starts = [0, *boundaries]
-    # What a piece is before its start is not used; but it must be finite.
+    # The factor of a piece before its start is not used, but must be finite.
     factors = [
         schedule.factor(jnp.maximum(step - start, 0))
         for schedule, start in zip(schedules, starts, strict=True)

@@ -1,4 +1,4 @@
-"""The learner: how gradients change parameters."""
+"""The learner: one optimizer step from gradients to new parameters."""
 
 import dataclasses
 from typing import Any
@@ -13,13 +13,13 @@ from trainer.learner.norms import NormMetrics
 from trainer.learner.optimizers import AdamW, Mask, Optimizer
 from trainer.learner.paths import (
     Path,
-    alike,
     check_patterns,
     leaves,
     matching,
     names,
     replaced,
     select,
+    subtree,
 )
 from trainer.learner.schedules import Constant, Schedule
 from trainer.learner.skipping import SkipNonFinite
@@ -29,20 +29,20 @@ from trainer.symbolic.component import Component, Number, OptionalNumber, requir
 from trainer.symbolic.errors import UserError
 
 _MAIN = 'main'
-"""The name of the learner's own optimizer among all."""
+"""The name of the learner's own optimizer."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """What one step of a learner returns.
+    """The result of one step of a learner.
 
     Attributes:
         before: the state before the step.
         params: the new parameters.
         opt_state: the new state of the optimizer.
         ema_params: the new averages of the parameters.
-        is_valid: whether the step counts; what is not finite, say, changes nothing.
-        metrics: the learning rate, the norm of the gradients, and the steps that were skipped.
+        is_valid: False if the update is skipped (e.g. non-finite gradients).
+        metrics: the learning rate, the norm of the gradients, and the number of skipped steps.
     """
 
     before: TrainState
@@ -53,23 +53,23 @@ class Update:
     metrics: Metrics
 
     def state(self, non_trainable: Any) -> TrainState:
-        """The state after the step. A step that is skipped is a step, too."""
+        """The state after the step. A skipped step increases only the step count."""
         before = self.before
-        kept = before.params, before.non_trainable, before.opt_state, before.ema_params
+        old = before.params, before.non_trainable, before.opt_state, before.ema_params
         new = self.params, non_trainable, self.opt_state, self.ema_params
-        valid = jax.tree.map(lambda n, k: jnp.where(self.is_valid, n, k), new, kept)
+        valid = jax.tree.map(lambda n, o: jnp.where(self.is_valid, n, o), new, old)
         return TrainState(before.step + 1, *valid)
 
 
 class AuxiliaryOptimizer(Component):
-    """An optimizer for some of the parameters, with a learning rate of its own.
+    """An optimizer for some of the parameters, with its own learning rate.
 
     Attributes:
-        patterns: regular expressions; a parameter is its own where one of them matches all of the
-            parameter's path, layer by layer: `stack.layers_3.attention.query`.
-        learning_rate: its peak; the schedule multiplies it.
+        patterns: regular expressions that match whole paths of parameters, layer by layer:
+            `stack.layers_3.attention.query`.
+        learning_rate: peak learning rate; the schedule multiplies it.
         schedule: the factor at each step.
-        optimizer: what to do with the gradients.
+        optimizer: turns gradients into updates.
     """
 
     patterns: list[str]
@@ -131,25 +131,25 @@ class Learner(Component):
         return params if self.freeze is None else self.freeze.trained(params)
 
     def init(self, params: Any, decay_mask: Mask) -> Any:
-        """The state of the optimizer for new parameters; of several, by their names."""
+        """The optimizer state for new parameters; with several optimizers, by their names."""
         states = {
-            name: owner.optimizer.make(jnp.zeros(()), alike(decay_mask, part)).init(part)
+            name: owner.optimizer.make(jnp.zeros(()), subtree(decay_mask, part)).init(part)
             for name, (owner, part) in self._parts(self.trained(params)).items()
         }
         return states if self.auxiliary_optimizers else states[_MAIN]
 
     def init_ema(self, params: Any) -> Any:
-        """The averages of new parameters; {} where none are asked for."""
+        """The averages of new parameters; {} without `ema_decay`."""
         return {} if self.ema_decay is None else jax.tree.map(jnp.copy, params)
 
     def update(
         self, state: TrainState, gradients: Any, loss: WeightedScalar, decay_mask: Mask
     ) -> Update:
-        """One step.
+        """Applies one step.
 
         Args:
             state: before the step.
-            gradients: a tree like those of its parameters that are trained.
+            gradients: a tree like the trained parameters.
             loss: of the batch.
             decay_mask: a tree like the parameters, True where weight decay applies.
         """
@@ -161,11 +161,11 @@ class Learner(Component):
         several = bool(self.auxiliary_optimizers)
         before, after = (state.opt_state if several else {_MAIN: state.opt_state}), {}
         for name, (owner, part) in self._parts(params).items():
-            own = alike(gradients, part)
+            own = subtree(gradients, part)
             if self.clipping is not None:
                 own = self.clipping.clip(own, norm)
             learning_rate = owner.learning_rate * owner.schedule.factor(state.step)
-            optimizer = owner.optimizer.make(learning_rate, alike(decay_mask, part))
+            optimizer = owner.optimizer.make(learning_rate, subtree(decay_mask, part))
             updates, after[name] = optimizer.update(own, before[name], part)
             params = replaced(params, optax.apply_updates(part, updates))
             suffix = '' if name == _MAIN else f'/{name}'
@@ -177,15 +177,15 @@ class Learner(Component):
         return Update(state, params, opt_state, averages, is_valid, metrics)
 
     def _parts(self, params: Any) -> dict[str, tuple[Any, Any]]:
-        """Who has which of the parameters that are trained: {name: (optimizer's owner, part)}."""
+        """Divides the trained parameters: {optimizer name: (optimizer's owner, part)}."""
         of: dict[Path, str] = {}
         for name, auxiliary in self.auxiliary_optimizers.items():
             field = f'task.learner.auxiliary_optimizers.{name}.patterns'
             for path in matching(auxiliary.patterns, params, field):
                 if path in of:
                     raise UserError(
-                        f'{field}: {names(path)[0]} is that of '
-                        f'task.learner.auxiliary_optimizers.{of[path]}, too'
+                        f'{field}: {names(path)[0]} also belongs to '
+                        f'task.learner.auxiliary_optimizers.{of[path]}'
                     )
                 of[path] = name
         if not of:
@@ -213,8 +213,8 @@ class Learner(Component):
             return {}
         step = state.step.astype(jnp.float32)
         decay = jnp.minimum(self.ema_decay, (1 + step) / (10 + step))
-        before = alike(state.ema_params, trained)
-        # What is not trained is its own average, to the last bit.
+        before = subtree(state.ema_params, trained)
+        # The average of a frozen parameter is the parameter, to the last bit.
         return replaced(state.ema_params, optax.incremental_update(trained, before, 1 - decay))
 
 

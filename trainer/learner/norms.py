@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from trainer.learner.paths import keys, lengths, names
+from trainer.learner.paths import keys, names, scan_lengths
 from trainer.symbolic.component import Component
 
 
@@ -47,7 +47,7 @@ def map_layers(function: Callable[[jax.Array, tuple[int, ...]], jax.Array], tree
 
 def own_axes(path: tuple[str, ...], x: jax.Array) -> tuple[int, ...]:
     """The axes of a stored parameter, without the leading axes of scanned layers."""
-    return tuple(range(len(lengths(path)), x.ndim))
+    return tuple(range(len(scan_lengths(path)), x.ndim))
 
 
 def norms(tree: Any) -> Iterator[tuple[str, jax.Array]]:

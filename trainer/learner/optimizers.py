@@ -1,4 +1,4 @@
-"""Optimizers: symbolic objects around optax, their hyperparameters traced."""
+"""Optimizers: symbolic objects around optax with traced hyperparameters."""
 
 import inspect
 from collections.abc import Callable
@@ -12,10 +12,16 @@ from trainer.learner.clipping import clip_rms
 from trainer.learner.norms import own_axes
 from trainer.learner.paths import keys
 from trainer.learner.per_layer import per_layer_transform
-from trainer.symbolic.component import Component, Number, Numbers, OptionalNumber
+from trainer.symbolic.component import (
+    Component,
+    Number,
+    Numbers,
+    OptionalNumber,
+    require_above_zero,
+)
 
 Mask = Any
-"""A tree like the parameters with True where weight decay applies."""
+"""A tree like the parameters, True where weight decay applies."""
 
 _REGULARIZERS = ('weight_decay', 'l1_regularizer_weight', 'l2_regularizer_weight')
 
@@ -23,11 +29,11 @@ _REGULARIZERS = ('weight_decay', 'l1_regularizer_weight', 'l2_regularizer_weight
 class Optimizer(Component):
     """Turns gradients into updates.
 
-    At most one of the weights below is set. Parameters whose layer says so, such as biases and the
-    scales of norms, are exempt from all of them. None leaves one out.
+    At most one of the three weights is set; None leaves it out. Layers exempt some parameters from
+    all of them, such as biases and the scales of norms.
 
     Attributes:
-        weight_decay: fraction of each parameter that a step takes away per unit of learning rate,
+        weight_decay: fraction of each parameter that a step subtracts per unit of learning rate,
             decoupled from the gradient (Loshchilov & Hutter 2019).
         l1_regularizer_weight: adds this times sign(parameter) to the gradient, after clipping.
         l2_regularizer_weight: adds this times the parameter to the gradient, after clipping.
@@ -53,7 +59,7 @@ class Optimizer(Component):
                 raise ValueError(f'{name} must not be negative: {value}')
 
     def make(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
-        """The transformation for one step; made anew, with traced numbers, inside that step."""
+        """Builds the transformation with traced numbers; called inside each compiled step."""
         if self.sees_whole_arrays():
             direction = per_layer_transform(
                 lambda mask: self.direction(learning_rate, mask), decay_mask
@@ -71,18 +77,18 @@ class Optimizer(Component):
         return optax.chain(*parts)
 
     def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
-        """The updates without weight decay, to be added to the parameters."""
+        """The transformation without weight decay; parameters are added to its updates."""
         raise NotImplementedError(type(self).__name__)
 
     def sees_whole_arrays(self) -> bool:
-        """Whether `direction` makes something of the norm or the shape of an array.
+        """True if `direction` depends on the norm or the shape of arrays.
 
-        It is then applied to each layer of a scanned run on its own.
+        It is then applied to each layer of a scanned run separately.
         """
         return False
 
     def _regularizer(self) -> Callable[[jax.Array], jax.Array] | None:
-        """From a parameter to what is added to its gradient; None where nothing is."""
+        """Maps a parameter to the term added to its gradient; None without a regularizer."""
         l1, l2 = self.l1_regularizer_weight, self.l2_regularizer_weight
         if l1 is not None:
             return lambda param: l1 * jnp.sign(param)
@@ -119,14 +125,6 @@ def _check_decays(optimizer: Optimizer, *names: str) -> None:
             raise ValueError(f'{name} must lie in [0, 1): {value}')
 
 
-def _check_positive(optimizer: Optimizer, *names: str) -> None:
-    """Raises ValueError unless the named fields are above 0, or None."""
-    for name in names:
-        value = optimizer.sym_getattr(name)
-        if value is not None and value <= 0:
-            raise ValueError(f'{name} must be positive: {value}')
-
-
 class AdamW(Optimizer):
     """Adam (Kingma & Ba 2015) with decoupled weight decay (Loshchilov & Hutter 2019).
 
@@ -135,9 +133,9 @@ class AdamW(Optimizer):
         b2: decay of the second moment.
         epsilon: added to the root of the second moment.
         epsilon_root: added to the second moment under the root; None adds nothing.
-        clip_threshold: the update of each parameter of each layer is scaled down to this root mean
+        clip_threshold: scales the update of each parameter of each layer down to this root mean
             square, before the learning rate (Shazeer & Stern 2018, section 6); None leaves it out.
-        mu_dtype: what the first moment is stored as.
+        mu_dtype: storage dtype of the first moment.
     """
 
     b1: Number = 0.9
@@ -151,7 +149,7 @@ class AdamW(Optimizer):
     def check(self) -> None:
         super().check()
         _check_decays(self, 'b1', 'b2')
-        _check_positive(self, 'epsilon', 'epsilon_root', 'clip_threshold')
+        require_above_zero(self, 'epsilon', 'epsilon_root', 'clip_threshold')
 
     def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
         root = 0.0 if self.epsilon_root is None else self.epsilon_root
@@ -165,11 +163,11 @@ class AdamW(Optimizer):
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent, with momentum where asked (Sutskever et al. 2013).
+    """Stochastic gradient descent with optional momentum (Sutskever et al. 2013).
 
     Attributes:
         momentum: decay of the running sum of gradients; None keeps no sum.
-        nesterov: looks ahead along the momentum.
+        nesterov: uses Nesterov momentum.
     """
 
     momentum: OptionalNumber = None
@@ -191,12 +189,12 @@ class SGD(Optimizer):
 class Lion(Optimizer):
     """The sign of a momentum (Chen et al. 2023).
 
-    It wants a learning rate of a third to a tenth of AdamW's, and as much more weight decay.
+    It needs a third to a tenth of AdamW's learning rate, and three to ten times its weight decay.
 
     Attributes:
         b1: share of the momentum in the update.
         b2: decay of the momentum.
-        mu_dtype: what the momentum is stored as.
+        mu_dtype: storage dtype of the momentum.
     """
 
     b1: Number = 0.9
@@ -216,16 +214,16 @@ class Adafactor(Optimizer):
     """Adafactor (Shazeer & Stern 2018): second moments of matrices as rows times columns.
 
     Attributes:
-        decay_rate: the second moments forget as 1 - step^-decay_rate.
+        decay_rate: the decay of the second moments is 1 - step^-decay_rate.
         epsilon: added to squares of gradients.
-        clipping_threshold: the update of each parameter of each layer is scaled down to this root
+        clipping_threshold: scales the update of each parameter of each layer down to this root
             mean square; None leaves it out.
-        multiply_by_parameter_scale: whether the learning rate is relative to the root mean square
-            of each parameter of each layer.
+        multiply_by_parameter_scale: makes the learning rate relative to the root mean square of
+            each parameter of each layer.
         momentum: decay of an average of updates; None keeps none.
-        momentum_dtype: what that is stored as.
-        factored: False stores second moments whole.
-        min_dim_size_to_factor: stores them whole where the second largest dimension is below this.
+        momentum_dtype: its storage dtype.
+        factored: factors second moments; False stores them in full.
+        min_dim_size_to_factor: stores them in full where the second largest dimension is smaller.
     """
 
     decay_rate: Number = 0.8
@@ -240,7 +238,7 @@ class Adafactor(Optimizer):
     def check(self) -> None:
         super().check()
         _check_decays(self, 'momentum')
-        _check_positive(
+        require_above_zero(
             self, 'decay_rate', 'epsilon', 'clipping_threshold', 'min_dim_size_to_factor'
         )
 
@@ -275,9 +273,9 @@ class Optax(Optimizer):
         name: a function in `optax` that takes a `learning_rate`.
         hyperparameters: its float arguments. They are numbers: traced, never compiled in.
         options: its other arguments.
-        vectorize_on_repeat_prefix: whether each layer of a scanned run is optimized on its own. An
-            optimizer that draws random numbers, or looks at all parameters at once, as
-            'contrib.prodigy' does, needs False.
+        vectorize_on_repeat_prefix: optimizes each layer of a scanned run separately. An optimizer
+            that draws random numbers or uses all parameters at once, such as 'contrib.prodigy',
+            needs False.
 
     Example:
         >>> lion = Optax(name='lion', hyperparameters={'b1': 0.95})
@@ -294,7 +292,7 @@ class Optax(Optimizer):
         for field in ('hyperparameters', 'options'):
             for argument in self.sym_getattr(field):
                 if argument == 'learning_rate':
-                    raise ValueError("'learning_rate' belongs to the learner, not here")
+                    raise ValueError("'learning_rate' is a field of the learner")
                 if argument not in allowed:
                     raise ValueError(
                         f'optax.{self.name} has no argument {argument!r}; it has {list(allowed)}'
@@ -306,7 +304,7 @@ class Optax(Optimizer):
     def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
         arguments = dict(self.hyperparameters) | dict(self.options)
         factory = self._factory()
-        for name in ('mask', 'weight_decay_mask'):  # Those of its own weight decay.
+        for name in ('mask', 'weight_decay_mask'):  # For its own weight decay.
             if name in inspect.signature(factory).parameters:
                 arguments[name] = decay_mask
         return factory(learning_rate=learning_rate, **arguments)

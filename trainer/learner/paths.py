@@ -1,7 +1,7 @@
-"""Parameters by their paths: which of them patterns select, and the parts of their trees.
+"""Paths of parameters: selection by patterns, and parts of parameter trees.
 
-A path is that of a parameter as it is stored, such as `('stack', 'layers_0x3', 'up', 'kernel')`.
-People name parameters layer by layer instead: `stack.layers_0.up.kernel`, whatever the stack does.
+A path is that of a stored parameter, such as `('stack', 'layers_0x3', 'up', 'kernel')`. A name is
+per layer, such as `stack.layers_0.up.kernel`, whether the stack is scanned or unrolled.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from trainer.symbolic.names import nearest
 
 Path = tuple[str, ...]
 
-_MOST_NAMED = 3
+_MAX_NAMES = 3
 
 
 def leaves(params: Any) -> dict[Path, Any]:
@@ -27,22 +27,22 @@ def leaves(params: Any) -> dict[Path, Any]:
 
 
 def keys(path: tuple[Any, ...]) -> Path:
-    """The path of a leaf as `jax.tree_util` gives it."""
+    """Converts a path of `jax.tree_util`."""
     return tuple(jax.tree_util.keystr((part,), simple=True) for part in path)
 
 
-def lengths(path: Path) -> tuple[int, ...]:
-    """The lengths of the scanned runs that a parameter is in: those of its first dimensions.
+def scan_lengths(path: Path) -> tuple[int, ...]:
+    """The lengths of the scanned runs of a parameter: its first dimensions.
 
     Example:
-        >>> lengths(('stack', 'layers_0x3', 'up', 'kernel'))
+        >>> scan_lengths(('stack', 'layers_0x3', 'up', 'kernel'))
         (3,)
     """
     return tuple(len(layers) for layers in map(scanned_layers, map(str, path)) if layers)
 
 
 def names(path: Path, separator: str = '.') -> list[str]:
-    """What people call the parameters that are stored at a path: one for each layer of a run.
+    """The names of the parameters stored at a path, one for each layer of a scanned run.
 
     Example:
         >>> names(('stack', 'layers_0x2', 'scale'))
@@ -53,19 +53,19 @@ def names(path: Path, separator: str = '.') -> list[str]:
 
 
 def select(params: Any, paths: Collection[Path]) -> Any:
-    """The part of a tree that is at some paths; there is no trace of the rest in it."""
+    """The part of a tree at some paths."""
     return unflatten_dict({path: x for path, x in flatten_dict(params).items() if path in paths})
 
 
-def alike(tree: Any, part: Any) -> Any:
-    """The part of `tree` that is where `part` has something."""
+def subtree(tree: Any, part: Any) -> Any:
+    """The part of `tree` with the paths of `part`."""
     if not isinstance(part, Mapping):
         return tree
-    return {name: alike(tree[name], child) for name, child in part.items()}
+    return {name: subtree(tree[name], child) for name, child in part.items()}
 
 
 def replaced(tree: Any, part: Any) -> Any:
-    """`tree` with what `part` has in its place.
+    """Replaces values of `tree` by those of `part`.
 
     Example:
         >>> replaced({'up': {'kernel': 1, 'bias': 2}}, {'up': {'bias': 3}})
@@ -90,15 +90,15 @@ def check_patterns(patterns: Sequence[str], field: str) -> None:
 
 
 def matching(patterns: Sequence[str], params: Any, field: str) -> set[Path]:
-    """The paths of the parameters whose whole names one of the patterns matches.
+    """The paths of the parameters whose whole names match one of the patterns.
 
     Args:
         patterns: regular expressions, such as `stack.layers_[01].*`.
         params: a tree of parameters, as stored.
-        field: where the patterns are, for messages.
+        field: path of the patterns, for messages.
 
     Raises:
-        UserError: a pattern matches nothing, or some layers of a scanned run and not the others.
+        UserError: a pattern matches no parameter, or only some layers of a scanned run.
     """
     of = {path: names(path) for path in leaves(params)}
     known = [name for each in of.values() for name in each]
@@ -106,30 +106,30 @@ def matching(patterns: Sequence[str], params: Any, field: str) -> set[Path]:
     for index, pattern in enumerate(patterns):
         these = {name for name in known if re.fullmatch(pattern, name)}
         if not these:
-            told = unmatched(pattern, known, 'parameter that is trained')
-            raise UserError(f'{field}[{index}]: {told}')
+            reason = unmatched(pattern, known, 'trained parameter')
+            raise UserError(f'{field}[{index}]: {reason}')
         matched |= these
     for path, each in of.items():
         inside = [name for name in each if name in matched]
         if inside and len(inside) < len(each):
             outside = next(name for name in each if name not in matched)
             raise UserError(
-                f'{field}: it matches {inside[0]} and not {outside}, which are scanned together as '
+                f'{field}: it matches {inside[0]} but not {outside}, which are scanned together as '
                 f"{'.'.join(map(str, path))}: set scan='never' in that stack of task.model"
             )
     return {path for path, each in of.items() if each[0] in matched}
 
 
 def unmatched(pattern: str, known: Sequence[str], what: str) -> str:
-    """That a pattern matches the whole of no name, and what might be meant.
+    """The message for a pattern without a match, with a suggestion.
 
     Args:
         pattern: the regular expression.
         known: the names.
-        what: they are names of.
+        what: the kind of thing that they name.
     """
     inside = [name for name in known if re.search(pattern, name)]
     hint = f'A pattern matches whole paths: try {pattern + ".*"!r}.' if inside else ''
     hint = hint or nearest(pattern.replace('\\', ''), known)
-    shown = ', '.join((inside or list(known))[:_MOST_NAMED])
-    return f'no {what} is called {pattern!r}. {hint} There are {shown} …'
+    examples = ', '.join((inside or list(known))[:_MAX_NAMES])
+    return f'no {what} is called {pattern!r}. {hint} There are {examples} …'

@@ -1,4 +1,4 @@
-"""Optimizers that look at whole arrays see each layer of a scanned run on its own."""
+"""Optimizers that use whole arrays, applied to each layer of a scanned run separately."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,19 +6,19 @@ from typing import Any
 import jax
 import optax
 
-from trainer.learner.paths import Path, alike, leaves, lengths, replaced, select
+from trainer.learner.paths import Path, leaves, replaced, scan_lengths, select, subtree
 
 
 def per_layer_transform(
     make: Callable[[Any], optax.GradientTransformation], mask: Any
 ) -> optax.GradientTransformation:
-    """A transformation that does the same whether layers are scanned or not.
+    """A transformation with the same result for scanned and unrolled layers.
 
-    Parameters of layers that are scanned together are one array, of whose norm, say, or of whose
-    largest dimensions an optimizer would make something else. Here it is mapped over the layers.
+    Parameters of scanned layers are one array. An optimizer that uses the norm or the dimensions
+    of an array would treat it as one parameter, so it is mapped over the layers.
 
     Args:
-        make: from a part of the mask to the transformation of that part of the parameters.
+        make: maps a part of the mask to the transformation of that part of the parameters.
         mask: a tree like the parameters.
     """
 
@@ -29,15 +29,15 @@ def per_layer_transform(
 
     def init(params: Any) -> dict[str, Any]:
         return {
-            name: mapped(make(alike(mask, part)).init, depth)(part)
+            name: mapped(make(subtree(mask, part)).init, depth)(part)
             for name, depth, part in _parts(params)
         }
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, dict[str, Any]]:
         new_state = {}
         for name, depth, part in _parts(params):
-            step = mapped(make(alike(mask, part)).update, depth)
-            new, new_state[name] = step(alike(updates, part), state[name], part)
+            step = mapped(make(subtree(mask, part)).update, depth)
+            new, new_state[name] = step(subtree(updates, part), state[name], part)
             updates = replaced(updates, new)
         return updates, new_state
 
@@ -45,10 +45,10 @@ def per_layer_transform(
 
 
 def _parts(params: Any) -> list[tuple[str, int, Any]]:
-    """Parameters by the lengths of the runs they are in: [(name, how many runs, the part)]."""
+    """Groups parameters by the lengths of their scanned runs: [(name, number of runs, part)]."""
     paths: dict[tuple[int, ...], set[Path]] = {}
     for path in leaves(params):
-        paths.setdefault(lengths(path), set()).add(path)
+        paths.setdefault(scan_lengths(path), set()).add(path)
     return [
         (f'scanned_{"x".join(map(str, key))}' if key else 'single', len(key), select(params, at))
         for key, at in sorted(paths.items())

@@ -1,4 +1,4 @@
-"""A schedule for training that is judged on the way, and may go on."""
+"""A schedule for early stopping: it decays before each rung."""
 
 from typing import Literal
 
@@ -10,23 +10,23 @@ from trainer.symbolic.component import Count, CountList, Number
 
 
 class DecayAtRungs(Schedule):
-    """Decays before each rung, where training may end or be paused; after it, goes on at 1.
+    """Decays before each rung, where training may end or pause, and continues at 1 after it.
 
-    So what is measured at a rung is what training that ends there comes to, and rungs predict the
-    end better than a schedule does that has hardly begun to decay. Up to the first rung it is
-    `Linear` or `Cosine` with `decay_steps` there, and `hold_steps` where `decay_share` is below 1.
+    So a measurement at a rung equals that of a training run that ends there. Such measurements
+    predict the end better than those of a schedule that has hardly decayed. Up to the first rung
+    it is `Linear` or `Cosine` with `decay_steps` there, and `hold_steps` where `decay_share` is
+    below 1.
 
     Attributes:
-        ends: the rungs, as numbers of steps that are done then, ascending. The last is the end of
-            training: the factor stays at `final_factor` from there on.
-        decay_share: the share of the steps between the (re-)warm-up and the rung in which it
-            decays. 1 decays all the way; 0.2 is warm-up, stable, decay.
-        final_factor: what is left of the learning rate at each rung. As with other decays it is
-            reached at the step of the rung, which is the first after it: the last step before has
-            a little more.
+        ends: the rungs in completed steps, ascending. The last is the end of training: the factor
+            stays at `final_factor` from there on.
+        decay_share: share of the steps between the (re-)warm-up and the rung with a decay. 1 decays
+            all the way; 0.2 is warm-up, stable, decay.
+        final_factor: the factor at each rung. As with other decays it is reached at the step of
+            the rung, the first step after it; the step before has slightly more.
         shape: a straight line, or half a cosine.
-        rewarm_steps: steps after each rung but the last over which the factor rises linearly, from
-            `final_factor`; it is 1 in the last of them. 0 goes on at 1 at once.
+        rewarm_steps: steps after each rung but the last in which the factor rises linearly from
+            `final_factor` to 1. 0 continues at 1.
 
     Example:
         >>> schedule = DecayAtRungs(ends=[4, 8], decay_share=0.5)
@@ -43,7 +43,7 @@ class DecayAtRungs(Schedule):
     def check(self) -> None:
         super().check()
         if not self.ends:
-            raise ValueError('ends must name the end of training, at least')
+            raise ValueError('ends must have at least one step, the end of training')
         if self.rewarm_steps < 0:
             raise ValueError(f'rewarm_steps must not be negative: {self.rewarm_steps}')
         if self.ends[0] <= self.warmup_steps:
@@ -70,6 +70,6 @@ class DecayAtRungs(Schedule):
         done = jnp.clip((step - (end - decay_steps)) / decay_steps, 0.0, 1.0)
         remaining = 1 - done if self.shape == 'linear' else 0.5 * (1 + jnp.cos(jnp.pi * done))
         risen = jnp.clip((step + 1 - begun) / jnp.maximum(self.rewarm_steps, 1), 0.0, 1.0)
-        # One of them is 1: it decays only once it has risen.
+        # One of the two is 1: the decay starts after the rise.
         height = remaining * jnp.where(number == 0, 1.0, risen)
         return self.final_factor + (1 - self.final_factor) * height

@@ -1,7 +1,7 @@
-"""Learning-rate schedules: what the learning rate is multiplied by at each step.
+"""Learning-rate schedules: the factor of the learning rate at each step.
 
-Lengths are numbers, so trials with other lengths share one compiled program; that is why these
-are written in `jnp` (optax's own schedules branch on their lengths in Python).
+Lengths are traced numbers, so trials with other lengths share one compiled program. Optax's own
+schedules cannot do this: they branch on their lengths in Python.
 """
 
 from typing import Literal
@@ -13,11 +13,11 @@ from trainer.symbolic.component import Component, Count, Number
 
 
 class Schedule(Component):
-    """A factor by step; constant after a linear warm-up, unless a subclass says otherwise.
+    """A factor by step, with a linear warm-up.
 
     Attributes:
-        warmup_steps: steps over which the factor rises linearly; it is 1 / warmup_steps at the
-            first step. 0 for no warm-up.
+        warmup_steps: steps in which the factor rises linearly; it is 1 / warmup_steps at the first
+            step. 0 for no warm-up.
     """
 
     warmup_steps: Count = 0
@@ -54,10 +54,10 @@ class Decay(Schedule):
 
     Attributes:
         decay_steps: the step at which the factor reaches `final_factor`, counted from the start
-            of training, so that it is usually the number of training steps.
-        final_factor: what is left of the learning rate then.
-        hold_steps: steps between the end of the warm-up and the start of the decay; the factor
-            is 1 in them (warm-up, stable, decay: Hu et al. 2024).
+            of training; usually the number of training steps.
+        final_factor: the factor after the decay.
+        hold_steps: steps between the end of the warm-up and the start of the decay, with factor 1
+            (warm-up, stable, decay: Hu et al. 2024).
 
     Example:
         >>> decay = Linear(warmup_steps=2, hold_steps=2, decay_steps=6)
@@ -87,11 +87,11 @@ class Decay(Schedule):
         return self.decayed(done)
 
     def decayed(self, done: jax.Array) -> jax.Array:
-        """From 1 where `done` is 0 to `final_factor` where it is 1."""
+        """Falls from 1 where `done` is 0 to `final_factor` where it is 1."""
         return self.final_factor + (1 - self.final_factor) * self.remaining(done)
 
     def remaining(self, done: jax.Array) -> jax.Array:
-        """From 1 where `done` is 0 to 0 where it is 1."""
+        """Falls from 1 where `done` is 0 to 0 where it is 1."""
         raise NotImplementedError(type(self).__name__)
 
 
@@ -120,7 +120,7 @@ class Cosine(Decay):
 
 
 class Polynomial(Decay):
-    """A power of what is left, or of what is done.
+    """A power of the remaining or of the completed share of the decay.
 
     Attributes:
         power: 1 is a straight line.
@@ -145,7 +145,7 @@ class Polynomial(Decay):
 
 
 class Exponential(Decay):
-    """A straight line in the logarithm: the same fraction is lost in each step.
+    """Exponential decay: each step loses the same fraction.
 
     Example:
         >>> decay = Exponential(decay_steps=4, final_factor=0.01)
@@ -165,7 +165,7 @@ class Exponential(Decay):
 
 
 class SqrtDecay(Schedule):
-    """One over the square root of the step: 1 to the end of the warm-up, then without an end.
+    """One over the square root of the step, without an end.
 
     Attributes:
         decay_start: the factor is 1 before this step; 0 starts at the end of the warm-up.
@@ -189,9 +189,10 @@ class SqrtDecay(Schedule):
 
 
 class Noam(Schedule):
-    """That of the first Transformer (Vaswani et al. 2017, section 5.3), whose learning rate is 1.
+    """The schedule of the first Transformer (Vaswani et al. 2017, section 5.3).
 
-    The factor is (model_dims * warmup_steps)^-0.5 at the end of the warm-up, its highest.
+    It is meant for learning rate 1. Its peak, at the end of the warm-up, is (model_dims *
+    warmup_steps)^-0.5.
 
     Attributes:
         model_dims: the width of the model.

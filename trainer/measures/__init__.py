@@ -1,4 +1,7 @@
-"""Measures: which metrics a task has, beyond its loss. Each adds up exactly over batches."""
+"""Measures: definitions of a task's metrics beside its loss. Each adds up exactly over batches.
+
+The sums themselves, and their aggregation, are in `trainer.metrics`.
+"""
 
 from trainer.measures.accuracy import AccuracyAt as AccuracyAt
 from trainer.measures.accuracy import AccuracyStrict as AccuracyStrict

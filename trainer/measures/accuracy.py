@@ -1,4 +1,4 @@
-"""How often a model is right."""
+"""Accuracies."""
 
 import functools
 
@@ -12,13 +12,12 @@ from trainer.symbolic.component import require_positive
 
 
 class AccuracyAt(Measure):
-    """`accuracy_at_<k>`: how often the label is among the k classes with the largest logits.
+    """`accuracy_at_<k>`: share of labels among the k classes with the largest logits.
 
-    Classes that tie with the label count as before it, so a model that says the same of all is
-    never right; nor is one that says NaN.
+    Classes that tie with the label rank before it. So equal logits, and NaN, are never correct.
 
     Attributes:
-        k: how many classes.
+        k: number of classes.
     """
 
     k: int = 5
@@ -37,9 +36,9 @@ class AccuracyAt(Measure):
 
 
 class AccuracyStrict(Measure):
-    """`acc_strict`: the part of all sequences in which each token of weight is right.
+    """`acc_strict`: share of sequences in which the most likely token is always the label.
 
-    The most likely token given the right ones before it. In packed rows a segment is a sequence.
+    Tokens of weight zero do not count. In packed rows a segment is a sequence.
     """
 
     def metric_name(self) -> str:
@@ -60,6 +59,6 @@ class AccuracyStrict(Measure):
 
 
 def _any(values_BT: jax.Array, segments_BT: jax.Array) -> jax.Array:
-    """Whether any value of a segment is true: [B, T + 1], by the number of the segment."""
+    """True where any value of a segment is true: [B, T + 1], by the number of the segment."""
     count = functools.partial(jax.ops.segment_sum, num_segments=values_BT.shape[1] + 1)
     return jax.vmap(count)(values_BT.astype(jnp.int32), segments_BT) > 0

@@ -13,10 +13,10 @@ from trainer.symbolic.component import require_positive
 
 
 class AucCounts(Metric):
-    """Weighted counts of examples by how sure the model is that they are of the class.
+    """Weighted histograms of scores, of positive and of negative examples.
 
     Attributes:
-        positives: examples of the class in each bin, the least sure first, float32 [bins].
+        positives: examples of the class in each bin, the lowest scores first, float32 [bins].
         negatives: the other examples, float32 [bins].
     """
 
@@ -31,22 +31,21 @@ class AucCounts(Metric):
         return float(np.sum(self.positives * (below + 0.5 * self.negatives)) / pairs)
 
     def error_bound(self) -> float | None:
-        """How far `value` may be from that of scores without bins: half the pairs within bins."""
+        """Largest possible error of `value` due to bins: half the share of pairs within bins."""
         pairs = np.sum(self.positives) * np.sum(self.negatives)
         return float(0.5 * np.sum(self.positives * self.negatives) / pairs) if pairs else None
 
 
 class Auc(Measure):
-    """`auc`: how often an example of the class gets a higher score than another example.
+    """`auc`: probability that an example of the class scores higher than another example.
 
-    The area under the ROC curve (Hanley & McNeil 1982), exact but for examples whose scores fall
-    into one bin: they count as ties. So its error is at most half the part of such pairs, which
-    `AucCounts.error_bound` tells. Bins are finest about even odds, where a bin is 4 / num_bins
-    nats of log odds wide, and grow with the square of the log odds.
+    The area under the ROC curve (Hanley & McNeil 1982). Examples in one bin count as ties;
+    `AucCounts.error_bound` bounds the resulting error. Bins are finest at even odds, where a bin is
+    4 / num_bins nats of log odds wide, and grow with the square of the log odds.
 
     Attributes:
-        positive_class: the class that is to be told from all others.
-        num_bins: of the scores.
+        positive_class: the class against all others.
+        num_bins: number of bins.
     """
 
     positive_class: int = 1
@@ -73,16 +72,16 @@ class Auc(Measure):
 
 
 def _log_odds(outcome: Outcome, chosen: int) -> jax.Array:
-    """Of the class against all others."""
+    """Log odds of the class against all others."""
     logits = outcome.outputs
-    if outcome.several_classes_at_once or logits.shape[-1] == 1:
+    if outcome.is_multi_label or logits.shape[-1] == 1:
         return logits[..., chosen]
     others = jnp.delete(logits, chosen, axis=-1, assume_unique_indices=True)
     return logits[..., chosen] - jax.nn.logsumexp(others, axis=-1)
 
 
 def _bin(score: jax.Array, num_bins: int) -> jax.Array:
-    """Numbers of equal bins of x / (1 + |x|), which lies between -1 and 1; NaN is least sure."""
+    """Indices of equal bins of x / (1 + |x|), which lies in [-1, 1]; NaN is in the lowest bin."""
     squashed = jnp.nan_to_num(score / (1 + jnp.abs(score)), nan=-1.0)
     squashed = jnp.where(jnp.isinf(score), jnp.sign(score), squashed)
     return jnp.clip(jnp.floor((squashed + 1) / 2 * num_bins), 0, num_bins - 1).astype(jnp.int32)

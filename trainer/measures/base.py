@@ -1,4 +1,4 @@
-"""What a measure is, and what it measures."""
+"""Base of measures."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,21 +10,21 @@ from trainer.symbolic.component import Component
 
 
 class Outcome(NamedTuple):
-    """What a model said about a batch, and what would have been right.
+    """Predictions and labels of a batch.
 
     Attributes:
         outputs: logits, or predicted values, [..., K].
         labels: as in `trainer.losses`.
         weights: of the examples, or tokens, [...]; 0 for padding.
-        several_classes_at_once: whether each logit stands for itself.
-        segments: which example of its row a token belongs to, [B, T]; None where each row (or
-            element of `weights` that has one axis) is one example.
+        is_multi_label: each logit is a binary decision.
+        segments: number of the example of each token in its row, [B, T]; None where each row (or
+            each element of one-dimensional `weights`) is one example.
     """
 
     outputs: jax.Array
     labels: jax.Array
     weights: jax.Array
-    several_classes_at_once: bool = False
+    is_multi_label: bool = False
     segments: jax.Array | None = None
 
 
@@ -32,7 +32,7 @@ class Measure(Component):
     """Base of measures: outcomes of a batch -> sums that add up over batches."""
 
     def metric_name(self) -> str:
-        """What the metric is called."""
+        """The name of the metric."""
         raise NotImplementedError(type(self).__name__)
 
     def measure(self, outcome: Outcome) -> Metric:
@@ -46,7 +46,7 @@ def measured(measures: Sequence[Measure], outcome: Outcome) -> Metrics:
 
 
 def require_distinct(measures: Sequence[Measure]) -> None:
-    """Raises ValueError where two measures are called alike."""
+    """Raises ValueError if two measures have the same name."""
     names = [each.metric_name() for each in measures]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f'metrics: more than one is called {", ".join(twice)}')
+        raise ValueError(f'metrics: several are called {", ".join(twice)}')

@@ -15,8 +15,8 @@ class F1Counts(Metric):
     """Weighted counts by class, and the harmonic mean of precision and recall over all of them.
 
     Attributes:
-        hits: examples of the class that were said to be of it, float32 [K].
-        predicted: examples that were said to be of the class, float32 [K].
+        hits: true positives, float32 [K].
+        predicted: true and false positives, float32 [K].
         actual: examples of the class, float32 [K].
     """
 
@@ -29,7 +29,7 @@ class F1Counts(Metric):
 
 
 class MacroF1Counts(F1Counts):
-    """The same counts, and the mean over the classes that occur of the F1 of each."""
+    """The same counts, and the mean F1 of the classes that occur."""
 
     def value(self) -> float | None:
         each = zip(
@@ -46,13 +46,13 @@ def _f1(hits: Any, seen: Any) -> float | None:
 class F1(Measure):
     """`f1`, `f1_micro` or `f1_macro`: the harmonic mean of precision and recall.
 
-    An example is said to be of the class with the largest logit; where it may be of several
-    classes, of each whose probability is above `threshold`.
+    The prediction is the class with the largest logit; in multi-label classification, each class
+    with a probability above `threshold`.
 
     Attributes:
         average: 'binary' is of one class, 'micro' counts the examples of all classes together,
             'macro' is the mean over the classes that occur, in labels or in predictions.
-        positive_class: which class it is of, where it is of one.
+        positive_class: the class of 'binary'.
         threshold: of the probability.
     """
 
@@ -85,8 +85,8 @@ class F1(Measure):
         )
 
     def _predicted(self, outcome: Outcome) -> jax.Array:
-        """1 for the classes that an example is said to be of: [..., K]."""
+        """1 for the predicted classes of each example: [..., K]."""
         logits = outcome.outputs
-        if outcome.several_classes_at_once:
+        if outcome.is_multi_label:
             return (jax.nn.sigmoid(logits) > self.threshold).astype(jnp.float32)
         return jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1])

@@ -1,4 +1,4 @@
-"""A loss that is looked at and not minimized."""
+"""A loss as a metric."""
 
 from trainer.losses import Loss
 from trainer.measures.base import Measure, Outcome
@@ -10,7 +10,7 @@ class MeanLoss(Measure):
 
     Attributes:
         name: of the metric, such as 'mean_squared_error'.
-        loss: what the mean is of.
+        loss: its mean is the metric.
     """
 
     name: str

@@ -1,4 +1,7 @@
-"""Tasks by what they learn: language models, and what else is trained."""
+"""Tasks: language models, sequence to sequence, classification and regression.
+
+A task computes the metrics and the loss of a batch. `trainer.program` compiles its steps.
+"""
 
 from trainer.tasks.language_model import LanguageModelTask as LanguageModelTask
 from trainer.tasks.sequence import SequenceTask as SequenceTask

@@ -22,16 +22,15 @@ class LanguageModelTask(TokenTask):
     """Next-token prediction.
 
     Batches hold `ids`, `labels` and `weights` [B, T], with `segment_ids` and `segment_pos` where
-    rows are packed, and `label_bytes`, the bytes of text that each label stands for. A prefix
-    model also needs `inputs_indicator` [B, T]: 1 where `ids` is a token of the prefix, be it the
-    one that stands before the first. What it can see is no prediction: a label that is the next
-    token of the prefix has no weight, whatever `weights` says.
+    rows are packed, and `label_bytes`, the bytes of text of each label. A prefix model also needs
+    `inputs_indicator` [B, T]: 1 where `ids` is a token of the prefix, or the token before its
+    first. A label that is the next token of the prefix is visible, so it has no weight.
 
     Attributes:
         model: token ids to logits.
-        model_type: what a token may depend on: 'causal' on those before it; 'prefix' on the whole
-            prefix, too (Raffel et al. 2020); 'bidirectional' on all, so that labels must not be
-            among `ids`, as in masked language models.
+        model_type: visible tokens: 'causal' for the past; 'prefix' for the whole prefix, too
+            (Raffel et al. 2020); 'bidirectional' for all, so that labels must not be among `ids`,
+            as in masked language models.
     """
 
     model: TransformerLm
@@ -45,14 +44,14 @@ class LanguageModelTask(TokenTask):
             'full' if self.model_type == 'bidirectional' else 'causal',
         )
         if self.model_type == 'bidirectional' and self.decoder is not None:
-            raise ValueError("decoder: a 'bidirectional' model cannot write token by token")
+            raise ValueError("decoder: a 'bidirectional' model cannot decode token by token")
 
     def check_input(self, data: Input) -> None:
         super().check_input(data)
         if self.model_type == 'prefix' and 'inputs_indicator' not in data.element_spec():
             raise UserError(
                 "its batches have no `inputs_indicator`, which task.model_type='prefix' needs: it "
-                'says which tokens are the prefix'
+                'marks the tokens of the prefix'
             )
 
     def model_inputs(self, batch: DeviceBatch) -> tuple[object, ...]:
@@ -75,7 +74,7 @@ class LanguageModelTask(TokenTask):
 
         def extend(cache: Cache, ids: jax.Array, positions: Positions) -> tuple[Cache, jax.Array]:
             if cache is None and self.model_type == 'prefix':
-                # The prompt is the prefix. What follows sees all that is before it anyway.
+                # The prompt is the prefix. Later tokens attend to all earlier ones anyway.
                 is_prefix_BT = positions.index_BT < lengths_B[:, None]
                 positions = positions._replace(prefix_BT=is_prefix_BT)
             return self._with_cache(variables, cache, context, ids, positions)
@@ -87,7 +86,7 @@ class LanguageModelTask(TokenTask):
 
 
 def _is_unseen(batch: DeviceBatch) -> jax.Array:
-    """1 where the label is not one of the prefix, which its position sees: float32 [B, T]."""
+    """1 where the label is not a visible token of the prefix: float32 [B, T]."""
     is_prefix = batch['inputs_indicator'] > 0
     seen = is_prefix[:, 1:] & is_prefix[:, :-1]
     if 'segment_ids' in batch:

@@ -1,4 +1,4 @@
-"""Sequence to sequence: an encoder reads one text, a decoder writes another."""
+"""Sequence to sequence: an encoder reads the source, a decoder predicts the target."""
 
 import dataclasses
 import math
@@ -21,18 +21,17 @@ from trainer.tasks.tokens import TokenTask
 class SequenceTask(TokenTask):
     """Prediction of the next token of the target, given the whole source. Pax's SequenceModel.
 
-    Batches hold `encoder_ids` [B, S]; `ids`, `labels` and `weights` [B, T] of the decoder. Where
-    rows are not packed, `encoder_weights` [B, S] is 0 for padding; where they are, there are
-    `encoder_segment_ids`, `encoder_segment_pos` [B, S], `segment_ids` and `segment_pos` [B, T], in
-    which equal numbers name the same example.
+    Batches hold `encoder_ids` [B, S]; `ids`, `labels` and `weights` [B, T] of the decoder. In
+    unpacked rows, `encoder_weights` [B, S] is 0 for padding. Packed rows have
+    `encoder_segment_ids`, `encoder_segment_pos` [B, S], `segment_ids` and `segment_pos` [B, T];
+    equal numbers mark the same example.
 
-    Metrics are of the decoder's tokens, each predicted after the right ones before it. What a
-    decoder continues is the first token of `ids`, unless there is more of a prompt.
+    Metrics are those of the decoder's tokens with teacher forcing. Without a longer prompt,
+    decoding continues the first token of `ids`.
 
     Attributes:
-        model: the tokens of both to logits.
-        metrics: what is measured besides; `acc_strict` is the part of targets that are right as a
-            whole.
+        model: maps the tokens of both to logits.
+        metrics: additional metrics; `acc_strict` is the share of targets without a wrong token.
     """
 
     model: TransformerEncoderDecoder
@@ -54,13 +53,13 @@ class SequenceTask(TokenTask):
             return dict(memory._asdict())
 
         def extend(cache: Cache, ids: jax.Array, positions: Positions) -> tuple[Cache, jax.Array]:
-            # What the encoder made goes where the cache goes: to each of a prompt's texts.
-            cache = cache or {'memory': encode(), 'kept': None}
+            # The output of the encoder is part of the cache: each text of a prompt needs it.
+            cache = cache or {'memory': encode(), 'decoder': None}
             memory = Memory(**cache['memory'])
-            kept, logits = self._with_cache(
-                variables, cache['kept'], context, ids, memory, positions, method='decode'
+            decoder, logits = self._with_cache(
+                variables, cache['decoder'], context, ids, memory, positions, method='decode'
             )
-            return {'memory': cache['memory'], 'kept': kept}, logits
+            return {'memory': cache['memory'], 'decoder': decoder}, logits
 
         return extend
 

@@ -1,4 +1,4 @@
-"""Examples with labels: classification and regression."""
+"""Classification and regression."""
 
 from collections.abc import Mapping
 
@@ -27,9 +27,9 @@ class SupervisedTask(Task):
     Metrics: `loss`, with `loss/<name>` for each of several; then those in `metrics`.
 
     Attributes:
-        loss: what is minimized.
-        metrics: what is measured besides.
-        input_feature: what the model gets; 8-bit integers, as of images, are divided by 255.
+        loss: the objective.
+        metrics: additional metrics.
+        input_feature: input of the model; 8-bit integers, such as images, are divided by 255.
         label_feature: the labels, as in `trainer.losses`.
     """
 
@@ -47,7 +47,7 @@ class SupervisedTask(Task):
             if (name := self.sym_getattr(field)) not in there:
                 raise UserError(
                     f'its batches have no feature {name!r}, only {", ".join(sorted(there))}: '
-                    f'task.{field} names the one to use'
+                    f'set task.{field}'
                 )
 
     def model_inputs(self, batch: DeviceBatch) -> tuple[object, ...]:
@@ -60,12 +60,12 @@ class SupervisedTask(Task):
         return batch.get('weights')
 
     def outcome(self, outputs: jax.Array, batch: DeviceBatch) -> Outcome:
-        """What measures are given."""
+        """The input of measures."""
         labels, outputs = batch[self.label_feature], outputs.astype(jnp.float32)
         weights = batch.get('weights')
         if weights is None:
             weights = jnp.ones(len(labels))
-        several = self.loss.several_classes_at_once
+        several = self.loss.is_multi_label
         return Outcome(outputs, labels, weights.astype(jnp.float32), several)
 
     def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
@@ -79,11 +79,11 @@ class SupervisedTask(Task):
 
 
 class ClassificationTask(SupervisedTask):
-    """Which class an example is of: logits [B, K].
+    """Classification: logits [B, K].
 
     Metrics: `loss`; `avg_xent`, the plain cross-entropy in nats, and `accuracy` of the largest
-    logit; where an example may be of several classes, `accuracy` is the part of all yes-or-no
-    answers that are right. Then those in `metrics`.
+    logit; in multi-label classification, `accuracy` is the share of correct binary decisions. Then
+    those in `metrics`.
 
     Example:
         >>> from trainer.layers import Mlp
@@ -97,8 +97,8 @@ class ClassificationTask(SupervisedTask):
         ... )
 
     Attributes:
-        loss: `SoftmaxCrossEntropy` where classes exclude each other, `SigmoidCrossEntropy` where
-            they do not, or for a single logit.
+        loss: `SoftmaxCrossEntropy` for exclusive classes, `SigmoidCrossEntropy` for multi-label
+            classification or a single logit.
     """
 
     loss: Loss = SoftmaxCrossEntropy()
@@ -108,7 +108,7 @@ class ClassificationTask(SupervisedTask):
 
     def _plain(self, outcome: Outcome) -> Metrics:
         logits, labels, weights = outcome.outputs, outcome.labels, outcome.weights
-        if not outcome.several_classes_at_once:
+        if not outcome.is_multi_label:
             right = jnp.argmax(logits, axis=-1) == class_ids(labels, logits)
             values = {'avg_xent': cross_entropy(logits, labels), 'accuracy': right}
             return _means(values, weights)
@@ -119,7 +119,7 @@ class ClassificationTask(SupervisedTask):
 
 
 class RegressionTask(SupervisedTask):
-    """Which value an example has: outputs [B, D], labels alike, or [B] where D is 1.
+    """Regression: outputs and labels [B, D], or labels [B] where D is 1.
 
     Attributes:
         loss: such as the squared error.

@@ -1,4 +1,4 @@
-"""What all tasks that predict tokens have in common."""
+"""Base of tasks that predict tokens."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from trainer.decoding import Decoder, Prompts
 from trainer.decoding.base import Extend
-from trainer.decoding.examples import DecodedExample, measures_of_texts
+from trainer.decoding.examples import DecodedExample, text_metrics
 from trainer.inputs.base import Input
 from trainer.layers.base import CACHE, ForwardContext, forward_context
 from trainer.losses import SoftmaxCrossEntropy, cross_entropy
@@ -20,22 +20,22 @@ from trainer.task import DeviceBatch, Task
 
 
 class TokenTask(Task):
-    """Base of tasks whose model gives the logits of the next token.
+    """Base of tasks whose model returns the logits of the next token.
 
     Batches hold `ids`, `labels` and `weights` [B, T] of the tokens. With a decoder the task also
-    writes texts, for `decode_inputs`. Each continues a prompt: the first tokens of its row, as
-    many as its batch says in `prefix_lengths` [B], or as `inputs_indicator` marks, or as
-    `decoder.prompt_length` is.
+    generates text for `decode_inputs`. Each text continues a prompt, the first tokens of its row:
+    `prefix_lengths` [B] of the batch, `inputs_indicator` or `decoder.prompt_length` sets its
+    length.
 
-    Metrics: `loss` with label smoothing and z-loss; `log_pplx`, the plain cross-entropy in nats a
-    token; `accuracy` of the most likely token; `num_predictions`, the sum of the weights;
-    `bits_per_byte`, which does not depend on the vocabulary, where batches have `label_bytes`;
-    then those in `metrics`.
+    Metrics: `loss` with label smoothing and z-loss; `log_pplx`, the plain cross-entropy in nats per
+    token; `accuracy` of the most likely token; `num_predictions`, the sum of the weights. Batches
+    with `label_bytes` have `bits_per_byte`, which does not depend on the vocabulary. Then those in
+    `metrics`.
 
     Attributes:
         loss: of a token.
-        metrics: what is measured besides.
-        decoder: how texts are written; None where none are.
+        metrics: additional metrics.
+        decoder: generates text; None without decoding.
     """
 
     loss: SoftmaxCrossEntropy = SoftmaxCrossEntropy()
@@ -50,7 +50,7 @@ class TokenTask(Task):
         needed = getattr(data, 'vocab_size', None)
         if isinstance(known, int) and isinstance(needed, int) and known < needed:
             raise UserError(
-                f'its vocabulary has {needed} ids, and task.model.embedding.vocab_size is {known}'
+                f'its vocabulary has {needed} ids, but task.model.embedding.vocab_size is {known}'
             )
 
     def check_decode_input(self, data: Input) -> None:
@@ -58,11 +58,11 @@ class TokenTask(Task):
             raise UserError('there is no task.decoder, such as Greedy(max_decode_steps=32)')
         there = data.element_spec()
         if 'segment_ids' in there:
-            raise UserError('its rows are packed; decoding wants each text in a row of its own')
+            raise UserError('its rows are packed; decoding needs one text per row')
         if self._prompt_length() is None and not {'prefix_lengths', 'inputs_indicator'} & {*there}:
             raise UserError(
-                'its batches do not say which tokens are the prompt, in `prefix_lengths` or '
-                '`inputs_indicator`: set task.decoder.prompt_length'
+                'its batches have neither `prefix_lengths` nor `inputs_indicator`, which mark the '
+                'prompt: set task.decoder.prompt_length'
             )
 
     @property
@@ -88,7 +88,7 @@ class TokenTask(Task):
         return metrics | measured(self.metrics, outcome)
 
     def prompts(self, batch: DeviceBatch) -> Prompts:
-        """What a batch asks to continue: the first tokens of its rows."""
+        """The prompts of a batch: the first tokens of its rows."""
         ids_BT = batch['ids']
         if 'prefix_lengths' in batch:
             lengths_B = batch['prefix_lengths']
@@ -96,19 +96,19 @@ class TokenTask(Task):
             lengths_B = jnp.sum(batch['inputs_indicator'] > 0, axis=1)
         else:
             length = self._prompt_length()
-            assert length is not None, 'check_decode_input has seen to that'
+            assert length is not None, 'check_decode_input requires it'
             ids_BT = ids_BT[:, :length]
             lengths_B = jnp.full(len(ids_BT), ids_BT.shape[1])
-        # A row that only fills up the batch has no prompt.
+        # A row of padding has no prompt.
         return Prompts(ids_BT, jnp.clip(lengths_B, 1, ids_BT.shape[1]).astype(jnp.int32))
 
     def extender(self, variables: Any, batch: DeviceBatch, context: ForwardContext) -> Extend:
-        """The model as a decoder drives it.
+        """The model as a function for decoders.
 
         Args:
             variables: of the model.
-            batch: that of the prompts.
-            context: what holds for the layers; it says how long the cache is.
+            batch: the batch of the prompts.
+            context: settings of the forward passes, with the length of the cache.
         """
         raise NotImplementedError(type(self).__name__)
 
@@ -120,16 +120,16 @@ class TokenTask(Task):
     def process_decode_out(
         self, data: Input, examples: Sequence[DecodedExample]
     ) -> dict[str, float]:
-        """Metrics of all that was written for a decode set; subclasses may add their own.
+        """Metrics of the texts of a decode set; subclasses may add their own.
 
         Returns:
-            Those of `measures_of_texts`, and those that the input defines, such as a SeqIO task's.
+            Those of `text_metrics`, and those of the input, such as a SeqIO task's.
         """
         best = {example.number: example.texts[0].ids for example in examples}
-        return measures_of_texts(examples) | data.predict_metrics(best)
+        return text_metrics(examples) | data.predict_metrics(best)
 
     def _prompt_length(self) -> int | None:
-        """The length of prompts of which batches say none."""
+        """The length of prompts where batches do not set it."""
         return None if self.decoder is None else self.decoder.prompt_length
 
     def _with_cache(
@@ -140,10 +140,10 @@ class TokenTask(Task):
         *args: Any,
         method: str = 'forward',
     ) -> tuple[Any, jax.Array]:
-        """Calls the model: the cache after it, and the logits."""
-        kept = {} if cache is None else {CACHE: cache}
+        """Calls the model. Returns the new cache and the logits."""
+        cached = {} if cache is None else {CACHE: cache}
         with forward_context(context):
-            logits, left = self.model.module().apply(
-                {**variables, **kept}, *args, _method=method, mutable=[CACHE]
+            logits, changed = self.model.module().apply(
+                {**variables, **cached}, *args, _method=method, mutable=[CACHE]
             )
-        return left[CACHE], logits
+        return changed[CACHE], logits

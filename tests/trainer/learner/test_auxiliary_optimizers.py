@@ -93,13 +93,13 @@ def test_no_parameter_may_be_left_to_the_main_optimizer() -> None:
 @pytest.mark.parametrize(
     ('patterns', 'fields', 'message'),
     [
-        (['embedding.*', 'stack.*'], {}, 'embedding.table is that of task.learner.'),
-        ([r'stack\.layers_1.*'], {}, 'it matches stack.layers_1.kernel and not stack.layers_0'),
-        (['nothing'], {}, "[0]: no parameter that is trained is called 'nothing'"),
+        (['embedding.*', 'stack.*'], {}, 'embedding.table also belongs to task.learner.'),
+        ([r'stack\.layers_1.*'], {}, 'it matches stack.layers_1.kernel but not stack.layers_0'),
+        (['nothing'], {}, "[0]: no trained parameter is called 'nothing'"),
         (
             ['stack.*'],
             {'freeze': Freeze(['stack.*'])},
-            "[0]: no parameter that is trained is called 'stack.*'",
+            "[0]: no trained parameter is called 'stack.*'",
         ),
     ],
 )

@@ -66,19 +66,19 @@ def test_all_layers_of_a_scanned_run_can_be_named_one_by_one() -> None:
 @pytest.mark.parametrize(
     ('kind', 'patterns', 'message'),
     [
-        (Freeze, ['embedding'], r'[0]: no parameter that is trained is called'),
+        (Freeze, ['embedding'], r'[0]: no trained parameter is called'),
         (
             Freeze,
             ['embedding'],
             r"matches whole paths: try 'embedding.*'. There",
         ),
-        (Freeze, ['.*', r'stack\.kernel'], r'[1]: no parameter'),
+        (Freeze, ['.*', r'stack\.kernel'], r'[1]: no trained parameter'),
         (TrainOnly, ['embeding.table'], 'Did you mean embedding.table?'),
         (Freeze, ['.*'], 'it leaves no parameter to train'),
         (
             TrainOnly,
             [r'stack\.layers_[01].*'],
-            'it matches stack.layers_0.kernel and not stack.layers_2.kernel, which are scanned '
+            'it matches stack.layers_0.kernel but not stack.layers_2.kernel, which are scanned '
             "together as stack.layers_0x3.kernel: set scan='never'",
         ),
     ],
@@ -155,7 +155,7 @@ def test_frozen_parameters_cost_nothing() -> None:
 
 
 def test_the_program_refuses_patterns_by_their_path() -> None:
-    with pytest.raises(UserError, match=r'^task\.learner\.freeze\.patterns\[0\]: no par'):
+    with pytest.raises(UserError, match=r'^task\.learner\.freeze\.patterns\[0\]: no tra'):
         trained(freeze=Freeze(['stak.*']))
 
 

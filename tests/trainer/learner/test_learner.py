@@ -104,7 +104,7 @@ def test_hyperparameters_of_optax_are_numbers() -> None:
         ('apply_updates', {}, 'that takes a learning_rate'),
         ('_src.alias.lion', {}, 'not the name of an optimizer'),
         ('lion', {'b7': 1.0}, "no argument 'b7'"),
-        ('lion', {'learning_rate': 1.0}, 'belongs to the learner'),
+        ('lion', {'learning_rate': 1.0}, 'is a field of the learner'),
     ],
 )
 def test_names_missing_in_optax_are_refused(name: str, arguments: Any, message: str) -> None:

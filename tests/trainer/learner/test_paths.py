@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.layers.stack import per_layer
-from trainer.learner.paths import alike, leaves, lengths, matching, names, replaced, select
+from trainer.learner.paths import leaves, matching, names, replaced, scan_lengths, select, subtree
 from trainer.symbolic.errors import UserError
 
 _KEYS = st.sampled_from(['embedding', 'stack', 'layers_0', 'layers_1x2', 'kernel', 'scale'])
@@ -26,7 +26,7 @@ def test_parts_make_up_the_whole(tree: Any, data: st.DataObject) -> None:
     part, rest = select(tree, some), select(tree, set(paths) - some)
     assert leaves(part).keys() == some
     assert leaves(part) | leaves(rest) == leaves(tree)
-    assert alike(tree, part) == part
+    assert subtree(tree, part) == part
     blank = unflatten_dict(dict.fromkeys(paths))
     assert replaced(replaced(blank, part), rest) == tree
     assert leaves(replaced(blank, part)) == dict.fromkeys(paths) | leaves(part)
@@ -36,7 +36,7 @@ def test_parts_make_up_the_whole(tree: Any, data: st.DataObject) -> None:
 def test_a_stored_parameter_has_a_name_for_each_layer(tree: Any) -> None:
     for path in leaves(tree):
         count = 1
-        for length in lengths(path):
+        for length in scan_lengths(path):
             count *= length
         assert len(set(names(path))) == len(names(path)) == count
 
@@ -56,5 +56,5 @@ def test_a_pattern_matches_whole_names() -> None:
     assert matching(['.*_0.b', '.*_1.b'], tree, 'field') == {('stack', 'layers_0x2', 'b')}
     with pytest.raises(UserError, match=r"^field\[1\]: .* try 'stack.\*'"):
         matching(['a.b', 'stack'], tree, 'field')
-    with pytest.raises(UserError, match=r'^field: it matches stack.layers_0.b and not stack.lay'):
+    with pytest.raises(UserError, match=r'^field: it matches stack.layers_0.b but not stack.lay'):
         matching(['a.b', '.*_0.b'], tree, 'field')

@@ -38,7 +38,7 @@ def data(seed: int, size: int, several: bool = False) -> Any:
     dense = rng.integers(0, 2, (size, CLASSES)) if several else np.eye(CLASSES)[labels]
     weights = rng.integers(0, 3, size)
     arrays = (np.asarray(each, np.float32) for each in (logits, dense, weights))
-    return outcome_of(*arrays, several_classes_at_once=several)
+    return outcome_of(*arrays, is_multi_label=several)
 
 
 def batches(outcome: Any, cuts: list[int]) -> list[Outcome]:
@@ -62,7 +62,7 @@ _compiled: dict[Any, Any] = {}
 
 def measured(measure: Measure, outcome: Outcome) -> Metric:
     """On the device, compiled."""
-    several = outcome.several_classes_at_once
+    several = outcome.is_multi_label
     name = (str(measure), several, len(outcome.weights))
     if name not in _compiled:
 
@@ -163,9 +163,7 @@ def test_auc_is_within_its_bound_of_the_exact_one(seed: int, scale: float, bins:
     rng = np.random.default_rng(seed)
     is_of_class = rng.integers(0, 2, 64)
     score = (scale * (rng.normal(size=64) + is_of_class)).astype(np.float32)
-    found = outcome_of(
-        score[:, None], is_of_class, rng.integers(0, 3, 64), several_classes_at_once=True
-    )
+    found = outcome_of(score[:, None], is_of_class, rng.integers(0, 3, 64), is_multi_label=True)
     counts: Any = measured(Auc(num_bins=bins), found)
     counts = AucCounts(np.float64(counts.positives), np.float64(counts.negatives))
     exact = auc_by_hand(score, is_of_class, found.weights)
@@ -187,7 +185,7 @@ def test_auc_of_a_class_is_that_of_its_odds_against_all_others() -> None:
 def test_scores_that_are_not_finite_are_counted_once() -> None:
     scores = np.array([-np.inf, np.nan, 0, np.inf], np.float32)
     ones = np.ones(4)
-    found = outcome_of(scores[:, None], ones, ones, several_classes_at_once=True)
+    found = outcome_of(scores[:, None], ones, ones, is_multi_label=True)
     counts: Any = measured(Auc(num_bins=4), found)
     assert counts.positives.tolist() == [2, 0, 1, 1]
 
