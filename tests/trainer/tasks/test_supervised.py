@@ -104,9 +104,7 @@ def test_metrics_of_one_name_are_refused() -> None:
 
 def test_features_that_are_missing_are_named() -> None:
     task = classification(label_feature='class')
-    with pytest.raises(
-        UserError, match=r"no feature 'class', only image, label, weights: set "
-    ):
+    with pytest.raises(UserError, match=r"no feature 'class', only image, label, weights: set "):
         task.check_input(CornersInput(batch_size=2))
     classification().check_input(CornersInput(batch_size=2))
 

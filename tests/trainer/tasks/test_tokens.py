@@ -83,9 +83,7 @@ def test_visible_tokens_of_a_prefix_model_are_no_predictions() -> None:
 
 
 def test_the_type_of_a_model_must_be_that_of_its_attention() -> None:
-    with pytest.raises(
-        ValueError, match=r"model_type 'bidirectional': its attention .*'full'"
-    ):
+    with pytest.raises(ValueError, match=r"model_type 'bidirectional': its attention .*'full'"):
         language_model(model_type='bidirectional')
     with pytest.raises(ValueError, match="model_type 'causal': its attention must have"):
         language_model('full')
