@@ -93,7 +93,7 @@ def _tell_events(study: Study) -> None:
     events = collections.Counter(
         event['event'] for trial in study.trials for event in trial.history
     )
-    outcomes = collections.Counter(trial.outcome for trial in study.trials)
+    outcomes = collections.Counter(trial.status for trial in study.trials)
     for what, counts in (('trials', outcomes), ('their events', events)):
         told = ', '.join(f'{count} {name}' for name, count in sorted(counts.items()))
         print(f'  {what}: {told}')

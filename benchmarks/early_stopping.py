@@ -270,13 +270,17 @@ def _read(directory: Path, rungs_of: Scheduler) -> dict[str, Any]:
     """
     import paxtune
     from paxtune.schedulers.rung_report import rung_report, warning
-    from paxtune.study.scheduling import Advancing
+    from paxtune.study.max_resource import max_resource
+    from paxtune.study.scheduling import TrialScheduling
 
     with paxtune.load_study(str(directory)) as study:
         scheduler = study.search.scheduler or rungs_of
         best = study.best
         assert best is not None and best.reward is not None
-        rungs = rung_report(Advancing(study, scheduler).curves(study.trials), scheduler)
+        scheduling = TrialScheduling(
+            scheduler, study.rewards, lambda trial: max_resource(study, trial, scheduler.unit)
+        )
+        rungs = rung_report(scheduling.curves(study.trials), scheduler)
         return {
             'steps': float(sum(max((m.step for m in t.measurements), default=0)
                                for t in study.trials)),

@@ -14,6 +14,7 @@ missed.
 """
 
 import argparse
+import datetime
 import json
 import random
 import subprocess
@@ -32,9 +33,11 @@ STUDIES = ('ranges', 'choices', 'experiment')
 
 SUGGEST = """
 import json, sys, time
+from paxtune.storage.open_study import open_study
+from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.study import Study
 times = []
-with Study.load(sys.argv[1], read_only=False) as study:
+with load_study(sys.argv[1], read_only=False) as study:
     for _ in range(2):
         start = time.perf_counter()
         trial = study.suggest()
@@ -68,7 +71,8 @@ def ended(spec: Any, count: int) -> Iterator[Any]:
     """Trials that have ended, every tenth infeasible."""
     from paxtune.algorithms.encoding.sampling import draw
     from paxtune.objectives.measurement import Measurement
-    from paxtune.study.export import EndedTrial
+    from paxtune.search_space.parameters import to_parameters
+    from paxtune.study.record import Status, TrialRecord
 
     rng = random.Random(0)
     for number in range(count):
@@ -77,19 +81,27 @@ def ended(spec: Any, count: int) -> Iterator[Any]:
             metrics = {f'eval/metric_{i}': rng.random() for i in range(1, NUM_METRICS)}
             metrics['eval/bits_per_byte'] = reward = rng.uniform(1, 8)
             measurements.append(Measurement(step, metrics, (reward,)))
-        notes = {'seconds': repr(rng.uniform(1, 9)), 'devices': '1'}
+        seconds = rng.uniform(1, 9)
         final = None if number % 10 == 9 else measurements[-1]
-        reason = '' if final else f'the training loss is nan at step {number}'
-        yield EndedTrial(draw(spec, rng), measurements, final, reason, notes)
+        yield TrialRecord(
+            to_parameters(spec, draw(spec, rng)),
+            status=Status.COMPLETED if final else Status.INFEASIBLE,
+            ended=datetime.datetime.now(datetime.UTC),
+            measurements=tuple(measurements),
+            final=final,
+            reason=None if final else f'the training loss is nan at step {number}',
+            seconds=seconds,
+            devices=1,
+        )
 
 
 def make(directory: Path, name: str, count: int) -> None:
     """Makes a study."""
-    from paxtune import Study
+    from paxtune.storage.open_study import open_study
 
     value, search = value_of(name, count + 1000)
-    with Study.open(directory, value, search=search) as study:
-        study.add_ended(ended(study.space.spec, count))
+    with open_study(directory, value, search=search) as study:
+        study.add_ended(list(ended(study.space.spec, count)))
 
 
 def run(*arguments: str) -> tuple[float, str]:

@@ -16,6 +16,7 @@ import optax
 import pyglove as pg
 
 from paxtune import MedianStopping, MetricReward, Search, SkipTrial, Study, intv, tune
+from paxtune.storage.open_study import open_study
 
 SPACE = {
     'width': intv(4, 64, 'log'),
@@ -74,7 +75,7 @@ def search(num_trials: int, num_epochs: int = 30, job_log_dir: str | None = None
 def ask_and_tell(num_trials: int, num_epochs: int = 30) -> Study:
     """Tunes with a loop of your own over the trials."""
     how = Search(MetricReward('minimize', 'error'), num_trials)
-    study = Study.open(None, pg.Dict(SPACE), search=how)
+    study = open_study(None, pg.Dict(SPACE), search=how)
     while (trial := study.ask()) is not None:
         try:
             *_, last = train(trial.materialize(), num_epochs)
@@ -91,7 +92,7 @@ def main() -> None:
     flags.add_argument('--num_epochs', type=int, default=30)
     args = flags.parse_args()
     with search(args.num_trials, args.num_epochs) as study:
-        outcomes = [trial.outcome for trial in study.trials]
+        outcomes = [trial.status for trial in study.trials]
         for outcome in sorted({*outcomes}):
             print(f'{outcome}: {outcomes.count(outcome)} trials')
         if study.best is not None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from paxtune import Limit, MedianStopping, Progress, RegularizedEvolution, Search, Tunable
 from paxtune import tune as search
-from paxtune.study.replicates import Standing
+from paxtune.study.replicates import LeaderboardEntry
 from search_spaces.lm import BITS_PER_BYTE, StdlibTunable
 from search_spaces.nas import BASELINE_PARAMS, primer_block
 from trainer.inputs import TextInput
@@ -100,12 +100,12 @@ def beginning_with(uniform: dict[str, Any], experiment: Tunable) -> Tunable:
     return experiment.rebind({'search.seeds': [seed]})
 
 
-def finished(experiment: Tunable, directory: Path) -> Standing:
+def finished(experiment: Tunable, directory: Path) -> LeaderboardEntry:
     """The best of a search, once the best few all have been trained with several seeds."""
     while True:
         with search(experiment, job_log_dir=directory, callbacks=[Progress()]) as study:
             if not study.confirm(FINALISTS, SEEDS):
-                return study.standings[0]
+                return study.leaderboard[0]
 
 
 def on(corpus: Path, experiment: Tunable, directory: Path) -> Tunable:
@@ -129,7 +129,7 @@ def on(corpus: Path, experiment: Tunable, directory: Path) -> Tunable:
     return experiment.rebind(changes)
 
 
-def table(found: dict[str, Standing]) -> str:
+def table(found: dict[str, LeaderboardEntry]) -> str:
     """Formats the result of each search: bits per byte by seed, their mean, and costs."""
     lines = ['                bits per byte of each seed    mean  parameters  FLOPs per token']
     for name, standing in found.items():

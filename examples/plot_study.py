@@ -64,7 +64,7 @@ parallel.update_layout(title='Decisions')
 # %% Learning curves: the reward at each measurement, which the table of final values lacks.
 measured = pd.DataFrame(
     [
-        {'trial': str(trial.id), 'outcome': trial.outcome, 'step': each.step, 'reward': each.reward}
+        {'trial': str(trial.id), 'outcome': trial.status, 'step': each.step, 'reward': each.reward}
         for trial in study.trials
         for each in trial.measurements
     ]

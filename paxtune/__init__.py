@@ -31,7 +31,6 @@ with epy.lazy_api_imports(globals()):
     from paxtune.algorithms import SwapLayers as SwapLayers
     from paxtune.algorithms import UniformCrossover as UniformCrossover
     from paxtune.algorithms import VizierDesigner as VizierDesigner
-    from paxtune.api import load_study as load_study
     from paxtune.api import tune as tune
     from paxtune.config.error_patterns import ErrorPattern as ErrorPattern
     from paxtune.config.search import Search as Search
@@ -60,6 +59,8 @@ with epy.lazy_api_imports(globals()):
     from paxtune.search_space.constraints import Constraint as Constraint
     from paxtune.search_space.constraints import Infeasible as Infeasible
     from paxtune.search_space.constraints import Requires as Requires
+    from paxtune.storage.open_study import load_study as load_study
+    from paxtune.storage.open_study import open_study as open_study
     from paxtune.study.study import Study as Study
     from paxtune.sweeps import parameter_sweep as parameter_sweep
     from trainer.runtime.signals import SkipTrial as SkipTrial

@@ -18,16 +18,17 @@ from paxtune.running import launch
 from paxtune.running import multihost as joint
 from paxtune.running.callbacks import Callback
 from paxtune.running.launch import Workers
-from paxtune.running.runners import ExperimentRunner, FunctionRunner, Runner, parts_of
+from paxtune.running.runners import ExperimentRunner, FunctionRunner, Runnable, Runner
 from paxtune.running.tuner import Tuner
 from paxtune.schedulers import Scheduler
 from paxtune.search_space.space import Space
 from paxtune.service.address import Service
 from paxtune.service.remote_store import RemoteStore
+from paxtune.storage.open_study import load_study, open_study
 from paxtune.storage.vizier_store import database
-from paxtune.study import checkpoint_retention, transfer, validation
+from paxtune.study import checkpoint_retention, trial_import, validation
 from paxtune.study.study import Study
-from paxtune.study.workload import Runnable
+from paxtune.study.trial_experiments import parts_of
 from trainer.command import enable_compilation_cache
 from trainer.program.setup import inputs_by_path, prepare_inputs
 from trainer.runtime import directory as directories
@@ -152,7 +153,7 @@ def tune(
                 raise UserError('workers run experiments; a function runs in this process')
             value, how = _of_function(space, changes)
             data, runner = {}, FunctionRunner(what)
-        _, how_searched = validation.checked(value, how)
+        _, how_searched = validation.validated(value, how)
         checkpoint_retention.check(how_searched, job_log_dir)
         if isinstance(what, Tunable) and processes.count() > 1:
             assert job_log_dir is not None
@@ -172,14 +173,14 @@ def tune(
             is_new = store.study() is None
         else:
             is_new = job_log_dir is None or not database(job_log_dir).exists()
-        priors = [held.enter_context(Study.load(each)) for each in prior_studies if is_new]
+        priors = [held.enter_context(load_study(each)) for each in prior_studies if is_new]
         if job_log_dir is not None and service is None:
             held.enter_context(directories.locked(job_log_dir))
-        study = Study.open(job_log_dir, value, data, search=how, priors=priors, store=store)
+        study = open_study(job_log_dir, value, data, search=how, priors=priors, store=store)
         with contextlib.ExitStack() as on_error:
             on_error.callback(study.close)
             if fork_study is not None and not study.trials:
-                _fork(held.enter_context(Study.load(fork_study)), study)
+                _fork(held.enter_context(load_study(fork_study)), study)
             if service is not None:
                 many = _workers(workers or 1)
                 launch.join(study, many, service, callbacks, should_interrupt)
@@ -195,15 +196,6 @@ def tune(
 
 def _workers(given: int | Workers) -> Workers:
     return given if isinstance(given, Workers) else Workers(given)
-
-
-def load_study(directory: PathLike) -> Study:
-    """Reads a study, which another process may be working on. Nothing can be written.
-
-    Raises:
-        UserError: there is none, or its experiment cannot be rebuilt: import its module first.
-    """
-    return Study.load(directory)
 
 
 def prepared_data(tunable: Tunable) -> dict[str, str]:
@@ -253,7 +245,7 @@ def _require_one_way(has_workers: bool) -> None:
 
 
 def _fork(source: Study, study: Study) -> None:
-    count, total = transfer.fork(source, study), len(source.trials)
+    count, total = trial_import.fork(source, study), len(source.trials)
     if not count:
         raise UserError(
             f'--fork_study: none of the {total} trials in {source.directory} has ended, has the '

@@ -319,7 +319,7 @@ def summary(study: 'Study', exp: str) -> str:
     """
     from paxtune.reports.study_tables import rungs_text
 
-    counts = collections.Counter(trial.outcome for trial in study.trials)
+    counts = collections.Counter(trial.status for trial in study.trials)
     counted = ', '.join(f'{count} {state}' for state, count in sorted(counts.items()))
     lines = [f'The study is done: {study.done_reason} ({counted}): {study.directory}']
     rewards = study.search.rewards
@@ -335,7 +335,7 @@ def summary(study: 'Study', exp: str) -> str:
         where = study.store.flags or [str(study.directory)]
         show = shlex.join(['python', '-m', 'paxtune.studies', 'trials', *where])
         return '\n'.join([*lines, 'To compare them:', f'  {show}'])
-    standing = study.standings[0]
+    standing = study.leaderboard[0]
     best = standing.trial
     lines.append(f'Best trial: {best.id}, {rewards[0].label}={best.reward!r}')
     if len(standing.trials) > 1:

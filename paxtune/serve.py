@@ -126,10 +126,10 @@ def _serving(args: 'argparse.Namespace', database: 'Database') -> Iterator[tuple
     from paxtune.service.coordinator import StudyCoordinator
     from paxtune.service.registry import StudyRegistry
     from paxtune.service.server import Server
-    from paxtune.storage.vizier_store import Store
+    from paxtune.storage.vizier_store import VizierStore
 
     registry = StudyRegistry(
-        lambda study: StudyCoordinator(Store(database, study), args.lease_seconds)
+        lambda study: StudyCoordinator(VizierStore(database, study), args.lease_seconds)
     )
     metrics = monitoring.Metrics(registry.opened)
     tls = None if args.tls_cert is None else (Path(args.tls_cert), Path(args.tls_key))

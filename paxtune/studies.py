@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None) -> int:
 
     from paxtune.service.schema import RequestRejectedError
     from paxtune.storage.database import DatabaseUnavailableError
-    from paxtune.study.trial_state import DetachedError
+    from paxtune.study.transitions import DetachedError
 
     args.where = study_location.from_flags(args)
     try:

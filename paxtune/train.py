@@ -134,7 +134,11 @@ def _of_trial(args: 'argparse.Namespace') -> list[Run]:
         for name, part in experiments(study, trial).items():
             experiment = overrides.override(part, args.set)
             _refuse_other_data(study, name, experiment)
-            trunk = (runs[-1].directory, trial.forked_from[1]) if trial.forked_from else None
+            trunk = (
+                (runs[-1].directory, trial.lineage.forked_from[1])
+                if trial.lineage.forked_from
+                else None
+            )
             runs.append(Run(os.path.join(args.job_log_dir, name), experiment, trunk))
         for run in runs:
             _refuse_other_experiment(run.directory, run.experiment)
@@ -147,14 +151,15 @@ def _before_fork(study: 'Study', trial: 'Trial', args: 'argparse.Namespace') -> 
     from paxtune.running.runners import experiments
     from trainer.symbolic import overrides
 
-    if trial.forked_from is None:
+    if trial.lineage.forked_from is None:
         return []
-    number, step = trial.forked_from
+    number, step = trial.lineage.forked_from
     parent = study.trial(number)
     runs = _before_fork(study, parent, args)
     (experiment,) = experiments(study, parent).values()
     shorter = overrides.override(experiment, [*args.set, f'train.num_train_steps={step}'])
-    trunk = (runs[-1].directory, parent.forked_from[1]) if parent.forked_from else None
+    origin = parent.lineage.forked_from
+    trunk = (runs[-1].directory, origin[1]) if origin else None
     directory = os.path.join(args.job_log_dir, 'lineage', str(number))
     return [*runs, Run(directory, shorter, trunk)]
 
@@ -189,8 +194,9 @@ def _require_weights(study: 'Study', trial: 'Trial', job_log_dir: str) -> None:
     is_begun = any(
         newest_checkpoint(os.path.join(job_log_dir, name, 'checkpoints')) for name in names
     )
-    if trial.warm_start is not None and not is_begun:
-        require_weights(study, study.trial(trial.warm_start))
+    if trial.lineage.warm_start is not None and not is_begun:
+        source = study.trial(trial.lineage.warm_start)
+        require_weights(study.directory, source, study.sub_experiments, study.search)
 
 
 def _refuse_other_experiment(job_log_dir: str, experiment: 'Experiment') -> None:
@@ -226,9 +232,9 @@ def _refuse_other_data(study: 'Study', name: str, experiment: 'Experiment') -> N
 
 def _warn_of_other_threads(study: 'Study', trial: 'Trial') -> None:
     from paxtune.running import trial_json
-    from paxtune.running.runners import trial_directory
+    from paxtune.study.trial_paths import trial_directory
 
-    record = trial_json.read(trial_directory(study, trial))
+    record = trial_json.read(trial_directory(study.directory, trial))
     now = trial_json.num_threads()
     if record is not None and record['machine']['threads'] != now:
         print(
@@ -240,8 +246,8 @@ def _warn_of_other_threads(study: 'Study', trial: 'Trial') -> None:
 
 def _decided(experiment: 'Experiment', decisions: Sequence[str]) -> 'dict[str, Experiment]':
     from paxtune.experiment import Tunable
-    from paxtune.running.runners import parts_of
     from paxtune.search_space.space import Space
+    from paxtune.study.trial_experiments import parts_of
 
     if not decisions and not command.decisions_left_open(experiment):
         return dict(experiment.parts()) if isinstance(experiment, Tunable) else {'': experiment}

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from paxtune.running import device_allocation, json_logs, supervisor
 from paxtune.running.callbacks import Callback
 from paxtune.service import auth
-from paxtune.study.trial_state import DetachedError
+from paxtune.storage.open_study import join_study
+from paxtune.study.transitions import DetachedError
 from trainer import command
 from trainer.runtime.directory import JobPath, job_path
 
@@ -83,11 +84,10 @@ def _work(store: 'RemoteStore', directory: JobPath, log: json_logs.JsonLines) ->
     from paxtune.running.runners import runner_of
     from paxtune.running.tuner import Paused, StudyStoppedError, Tuner
     from paxtune.service.schema import WorkerOptions
-    from paxtune.study.study import Study
     from trainer.runtime.interrupt import Interrupt
 
     command.enable_compilation_cache()
-    study = Study.join(store, directory)
+    study = join_study(store, directory)
     store.options = WorkerOptions(
         trial_timeout=study.search.trial_timeout or 0.0, max_attempts=study.search.max_attempts
     )
@@ -179,9 +179,9 @@ class Logged(Callback):
         self._forget()
 
     def on_trial_end(self, study: 'Study', trial: 'Trial') -> None:
-        fields = {'outcome': trial.outcome, 'rewards': trial.rewards}
+        fields = {'outcome': trial.status, 'rewards': trial.rewards}
         reason = f': {trial.reason}' if trial.reason else ''
-        _LOG.info('%s%s', trial.outcome, reason, extra={'fields': fields})
+        _LOG.info('%s%s', trial.status, reason, extra={'fields': fields})
         self._forget()
 
     def _forget(self) -> None:

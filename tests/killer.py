@@ -89,9 +89,10 @@ def arm(where: str) -> None:
         for algorithm in (GPBandit, RandomSearch, RegularizedEvolution, Digest):
             _before(algorithm, 'suggest', count, _die)
     elif kind in ('suggested', 'moved'):
-        from paxtune.storage.vizier_store import Store
+        from paxtune.storage.vizier_store import VizierStore
 
-        _before(Store, {'suggested': 'add_trial', 'moved': 'update_trial'}[kind], count, _die)
+        method = {'suggested': 'add_protos', 'moved': 'apply_to_proto'}[kind]
+        _before(VizierStore, method, count, _die)
     else:
         raise ValueError(where)
 

@@ -53,6 +53,6 @@ def test_new_layer_is_searched(my_space: str, tmp_path: Path) -> None:
     leaky = Residual(module.LeakyMean(half_life=8))
     experiment.rebind({'task.model.stack.layers[1]': leaky, 'search.limits': []})
     with tune(experiment, num_trials=2, job_log_dir=tmp_path / 'study') as study:
-        assert [trial.outcome for trial in study.trials] == ['completed'] * 2
+        assert [trial.status for trial in study.trials] == ['completed'] * 2
         for trial in study.trials:
             assert trial.materialize().task.model.stack.layers[1] == leaky

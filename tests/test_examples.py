@@ -20,7 +20,7 @@ from paxtune.objectives.pareto import dominates
 from paxtune.reports.space_costs import costs
 from paxtune.search_space.space import Space
 from paxtune.space import samples
-from paxtune.study.study import Study
+from paxtune.storage.open_study import open_study
 from tests.documents import ROOT, commands, parsed
 from trainer.layers import Attention
 from trainer.program.costs import static_costs
@@ -34,7 +34,7 @@ FILES = sorted((ROOT / 'examples').glob('*.py'))
 def asked(tunable: Tunable, count: int = 100) -> list[Any]:
     """The experiments that a study suggests, in order, to its end or so many."""
     found: list[Any] = []
-    with Study.open(None, tunable) as study:
+    with open_study(None, tunable) as study:
         while len(found) < count and (trial := study.ask()) is not None:
             found.append(trial.materialize())
             trial.fail('only asked for')
@@ -143,7 +143,7 @@ def test_the_front_that_is_printed_is_not_dominated(
 @pytest.mark.slow
 def test_the_search_begins_with_the_uniform_model() -> None:
     kinds = set()
-    with Study.open(None, nas_lm.Uniform()) as study:
+    with open_study(None, nas_lm.Uniform()) as study:
         for _ in range(4):
             trial = study.ask()
             assert trial is not None
@@ -169,7 +169,7 @@ def test_architectures_are_compared_with_a_uniform_model(
     lines = capsys.readouterr().out.splitlines()
     for name, line in (('uniform', lines[-2]), ('architectures', lines[-1])):
         with load_study(tmp_path / name) as study:
-            seeds = study.standings[0].trials
+            seeds = study.leaderboard[0].trials
             mean = sum(trial.rewards[0] for trial in seeds) / len(seeds)
             assert len(seeds) == nas_lm.SEEDS
             assert [f'{trial.rewards[0]:.4f}' for trial in seeds] == line.split()[1:4]
@@ -180,7 +180,7 @@ def test_architectures_are_compared_with_a_uniform_model(
 @pytest.mark.sentinel
 def test_a_function_is_tuned_and_stopped_early() -> None:
     with bare_function.search(num_trials=8, num_epochs=4) as study:
-        outcomes = [trial.outcome for trial in study.trials]
+        outcomes = [trial.status for trial in study.trials]
         assert len(outcomes) == 8
         assert 'stopped' in outcomes
         assert study.best is not None

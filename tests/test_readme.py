@@ -11,7 +11,7 @@ import pytest
 
 from examples.tunable_lm import Tiny
 from paxtune import search, train
-from paxtune.study.study import Study
+from paxtune.storage.open_study import load_study
 from tests.documents import ROOT, anchors, blocks, commands_of, links, parsed
 from trainer.experiment import Experiment
 from trainer.symbolic import registry
@@ -42,7 +42,7 @@ def test_example_file_ends_with_the_readme_example() -> None:
 def test_own_layer_is_searched(my_layers: str, tmp_path: Path) -> None:
     exp = f'--exp={my_layers}.Mine'
     assert search.main([exp, f'--job_log_dir={tmp_path}', '--num_trials=1', '--smoke']) == 0
-    with Study.load(tmp_path) as study:
+    with load_study(tmp_path) as study:
         assert study.best is not None
         assert study.best.decisions['task.model.stack.layers[0].layer.window'] in (2, 8)
 
@@ -52,7 +52,7 @@ def test_own_layer_is_searched(my_layers: str, tmp_path: Path) -> None:
 def test_example_runs(tmp_path: Path) -> None:
     exp = '--exp=examples.tunable_lm.Tiny'
     assert search.main([exp, f'--job_log_dir={tmp_path}', '--num_trials=1', '--smoke']) == 0
-    with Study.load(tmp_path) as study:
+    with load_study(tmp_path) as study:
         assert study.best is not None
         decisions = study.best.decisions
     assert set(decisions) == {path for path in _decisions_of_the_train_command()}

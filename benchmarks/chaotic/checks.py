@@ -12,7 +12,7 @@ from benchmarks.chaotic.experiment import FATES, REASONS
 from paxtune.algorithms import Algorithm, Exhausted, Suggestion, SuggestionContext
 from paxtune.algorithms.base import Observation
 from paxtune.study.study import Study
-from paxtune.study.suggester import Suggestions
+from paxtune.study.suggester import Suggester
 from paxtune.study.trial import Trial
 from trainer.runtime.throughput import SPEEDS
 
@@ -82,7 +82,7 @@ def _fates(trials: list[Trial]) -> list[str]:
         if (expected is None) != (reason is None) or (
             expected is not None and REASONS[expected] not in str(reason)
         ):
-            wrong.append(f'trial {trial.id} is {trial.outcome} ({reason}); its fate: {expected}')
+            wrong.append(f'trial {trial.id} is {trial.status} ({reason}); its fate: {expected}')
     return wrong
 
 
@@ -99,7 +99,7 @@ def _twice(trials: list[Trial], entries: list[dict[str, Any]]) -> list[str]:
 
 def _acknowledged(trials: list[Trial], entries: list[dict[str, Any]]) -> Check:
     """What workers logged once the service had said that it was written."""
-    ends: Any = {trial.id: [trial.outcome, list(trial.rewards)] for trial in trials}
+    ends: Any = {trial.id: [trial.status, list(trial.rewards)] for trial in trials}
     measured: Any = {
         (trial.id, each.step): [list(each.rewards), dict(each.metrics)]
         for trial in trials
@@ -176,7 +176,7 @@ def told_history(study: Study) -> list[Observation]:
     """The history that the study's algorithm would be asked with."""
     search = study.search.clone(deep=True)
     search.rebind(algorithm=_Witness(), seeds=[])
-    suggestions = Suggestions(study.space, search, [], lambda: study.trials)
+    suggestions = Suggester(study.space, search, [], lambda: study.trials)
     try:
         suggestions.next(len(study.trials) + 1)
     except _Told as told:

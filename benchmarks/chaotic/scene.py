@@ -20,6 +20,7 @@ from benchmarks.chaotic.experiment import FATES, NUM_FATES
 from paxtune.running.device_allocation import places
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
+from paxtune.storage.open_study import join_study, load_study
 from paxtune.study.study import Study
 from tests.disks import SmallDisk, small_disk
 from tests.postgres import PostgresServer
@@ -205,8 +206,8 @@ class Scene:
     def study(self) -> Study:
         """The study as it is kept. Nothing else may have its database."""
         if self.plan.mode == 'embedded':
-            return Study.load(self.job_log_dir)
-        return Study.join(LocalStore(Database(self._database), _STUDY), self.job_log_dir)
+            return load_study(self.job_log_dir)
+        return join_study(LocalStore(Database(self._database), _STUDY), self.job_log_dir)
 
     def undisturbed(self, decisions: list[dict[str, object]]) -> Study:
         """Another study in which trials of the given decisions ran, without workers and faults."""
@@ -232,7 +233,7 @@ class Scene:
         )
         if done.returncode:
             raise RuntimeError(done.stdout + done.stderr)
-        return Study.load(directory)
+        return load_study(directory)
 
     def _kill_all(self) -> None:
         for process in self._started:

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from paxtune.storage.open_study import join_study, open_study
+
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 STEPS = (40, 80, 160)
@@ -53,13 +55,12 @@ class Paxtune:
     def __init__(self, endpoint: str) -> None:
         from paxtune.service.client import Client
         from paxtune.service.remote_store import RemoteStore
-        from paxtune.study import trial_state
-        from paxtune.study.study import Study
+        from paxtune.study import transitions
 
-        store = RemoteStore(Client(endpoint, 'load'), trial_state.new_worker())
+        store = RemoteStore(Client(endpoint, 'load'), transitions.new_worker())
         if store.study() is None:
-            Study.open('unused', self._space(), search=self._search(), store=store)
-        self._study = Study.join(store, Path('unused'))
+            open_study('unused', self._space(), search=self._search(), store=store)
+        self._study = join_study(store, Path('unused'))
 
     def _space(self) -> Any:
         import pyglove as pg
@@ -82,18 +83,26 @@ class Paxtune:
     def fill(self, count: int) -> None:
         from paxtune.algorithms.encoding.sampling import draw
         from paxtune.objectives.measurement import Measurement
-        from paxtune.study.export import EndedTrial
+        from paxtune.search_space.parameters import to_parameters
+        from paxtune.study.record import Status, TrialRecord
 
         rng = random.Random(count)
 
-        def ended() -> Iterator[EndedTrial]:
+        def ended() -> Iterator[TrialRecord]:
             for _ in range(count - self.trials()):
                 losses = [rng.random() for _ in STEPS]
                 reported = [
                     Measurement(step, {'loss': loss}, (loss,))
                     for step, loss in zip(STEPS, losses, strict=True)
                 ]
-                yield EndedTrial(draw(self._study.space.spec, rng), reported, reported[-1])
+                spec = self._study.space.spec
+                yield TrialRecord(
+                    to_parameters(spec, draw(spec, rng)),
+                    status=Status.COMPLETED,
+                    ended=self._study.store.now(),
+                    measurements=tuple(reported),
+                    final=reported[-1],
+                )
 
         self._study.add_ended(list(ended()))
 

@@ -16,12 +16,14 @@ class Measurement:
         rewards: the rewards made of them, one for each objective. Empty where a metric that they
             need was not measured yet, and where the search has no reward.
         checkpoint: the path of the checkpoint of this very step, where there is one.
+        elapsed_seconds: the time since the trial began, where its runner measures it.
     """
 
     step: int
     metrics: Mapping[str, float]
     rewards: tuple[float, ...] = ()
     checkpoint: str | None = None
+    elapsed_seconds: float = 0.0
 
     @property
     def reward(self) -> float | None:

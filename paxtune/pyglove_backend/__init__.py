@@ -37,11 +37,10 @@ import pyglove as pg
 
 from paxtune.objectives.measurement import Measurement
 from paxtune.pyglove_backend.loop import Loop, Worker, open_loop
-from paxtune.pyglove_backend.views import LINK, USER, SamplingResult, from_text, to_text
+from paxtune.pyglove_backend.views import LINK, SamplingResult, from_text, to_text
 from paxtune.search_space.spec_value import value_of
-from paxtune.storage.vizier_store import notes
+from paxtune.storage.open_study import load_study
 from paxtune.study import stop_requests
-from paxtune.study.study import Study
 
 PathLike = str | os.PathLike[str]
 
@@ -134,7 +133,7 @@ class PaxtuneBackend(pg.tuning.Backend):
             return SamplingResult(name, loop.study, loop.lock, loop)
         if job_log_dir is None:
             raise ValueError(f'Result {name!r} does not exist.')
-        study = Study.load(job_log_dir)
+        study = load_study(job_log_dir)
         result = SamplingResult(name, study, threading.RLock())
         weakref.finalize(result, study.close)
         return result
@@ -175,7 +174,7 @@ class _Feedback(pg.tuning.Feedback):
         """The last checkpoint of the trial that this one is to begin with; None without one."""
         with self._loop.lock:
             study = self._loop.study
-            source = study.trial(self._id).warm_start
+            source = study.trial(self._id).lineage.warm_start
             measured = [] if source is None else study.trial(source).measurements
             checkpoints = [each.checkpoint for each in measured if each.checkpoint is not None]
             return checkpoints[-1] if checkpoints else None
@@ -198,24 +197,25 @@ class _Feedback(pg.tuning.Feedback):
         Raises:
             UserError: the value could not be read back.
         """
-        noted = {USER + key: to_text(value, f'metadata {key!r}')}
+        added = {key: to_text(value, f'metadata {key!r}')}
+        study = self._loop.study
         with self._loop.lock:
             if per_trial:
-                self._loop.study.trial(self._id).note(**noted)
+                study.open_trial(self._id).set_metadata(added)
             else:
-                self._loop.study.store.write_study_notes(noted)
+                study.set_metadata(added)
 
     def get_metadata(self, key: str, per_trial: bool = True) -> Any:
         """What `set_metadata` has kept; None where there is nothing."""
         with self._loop.lock:
-            store = self._loop.study.store
-            text = notes(store.trial(self._id) if per_trial else store.study()).get(USER + key)
+            study = self._loop.study
+            text = (study.trial(self._id).record if per_trial else study.record).metadata.get(key)
         return None if text is None else from_text(text)
 
     def add_link(self, name: str, url: str) -> None:
         """Keeps a link with the trial."""
         with self._loop.lock:
-            self._loop.study.trial(self._id).note(**{LINK + name: url})
+            self._loop.add_link(self._id, name, url)
 
     def done(
         self, metadata: dict[str, Any] | None = None, related_links: dict[str, str] | None = None
@@ -226,13 +226,12 @@ class _Feedback(pg.tuning.Feedback):
             ValueError: nothing was measured.
             UserError: metadata could not be read back.
         """
-        noted = {
-            USER + key: to_text(value, f'metadata {key!r}')
-            for key, value in (metadata or {}).items()
+        added = {
+            key: to_text(value, f'metadata {key!r}') for key, value in (metadata or {}).items()
         }
-        noted |= {LINK + link: url for link, url in (related_links or {}).items()}
+        links = {LINK + link: url for link, url in (related_links or {}).items()}
         with self._loop.lock:
-            self._loop.complete(self._id, noted)
+            self._loop.complete(self._id, added, links)
 
     def skip(self, reason: str | None = None) -> None:
         """Makes the trial infeasible, unless it is completed. The algorithm is not told."""

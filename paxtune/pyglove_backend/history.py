@@ -8,12 +8,12 @@ import pyglove as pg
 
 from paxtune.pyglove_backend.views import DNA_METADATA, View
 from paxtune.search_space.decisions import Decisions, from_dna
-from paxtune.storage.vizier_store import TrialProto, note, notes
+from paxtune.study.record import TrialRecord
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 
 FED_BACK = 'fed_back'
-"""The note of when the algorithm was told of a trial: after which trial, and which in a row."""
+"""The memo item of a trial's feedback: after which trial it was given, and its number."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,14 +22,14 @@ class Proposal:
 
     Attributes:
         id: its number.
-        proto: the trial.
+        record: the trial.
         decisions: what was proposed.
         rewards: what the algorithm was told of it; None if nothing.
         fed_back: after which trial the algorithm was told, and which in a row this was.
     """
 
     id: int
-    proto: TrialProto
+    record: TrialRecord
     decisions: Decisions
     rewards: tuple[float, ...] | None
     fed_back: tuple[int, int]
@@ -51,13 +51,13 @@ def proposals(study: Study) -> list[Proposal]:
     Trials that somebody has added to the study are not among them.
     """
     found = []
-    for proto in study.store.trials():
-        if DNA_METADATA not in notes(proto):
+    for record in study.store.trials():
+        if DNA_METADATA not in record.memo:
             continue
-        trial, fed_back = Trial(proto, study), note(proto, FED_BACK)
+        trial, fed_back = Trial(record, study.context), record.memo.get(FED_BACK)
         after, number = map(int, (fed_back or '0 0').split())
         rewards = trial.rewards if fed_back else None
-        found.append(Proposal(trial.id, proto, trial.by_id, rewards, (after, number)))
+        found.append(Proposal(trial.id, record, trial.by_id, rewards, (after, number)))
     return found
 
 
@@ -81,7 +81,7 @@ def replay(
     """
     again = _repeat(algorithm, past, view)
     if again is None:
-        again = {each.id: view.dna(each.proto) for each in past}
+        again = {each.id: view.dna(each.record) for each in past}
         algorithm.setup(view.spec)
         algorithm.recover([(again[each.id], each.reward) for each in past])
     return again

@@ -1,13 +1,13 @@
 """A sampling loop: one study, the PyGlove algorithm that proposes its trials, and its workers."""
 
 import contextlib
+import dataclasses
 import datetime
-import json
 import math
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyglove as pg
@@ -17,13 +17,14 @@ from paxtune.config.search import Search
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.pyglove_backend.history import FED_BACK, proposals, replay, to_reward
-from paxtune.pyglove_backend.views import DNA_METADATA, ENDED, View, is_active, to_text
+from paxtune.pyglove_backend.views import DNA_METADATA, LINK, View, is_active, to_text
 from paxtune.search_space.decisions import from_dna, size
 from paxtune.search_space.spec_value import value_of
-from paxtune.storage.vizier_protos import reward_names, to_proto
-from paxtune.storage.vizier_store import TrialProto, note, notes, write_notes
-from paxtune.study import stop_requests
+from paxtune.storage.open_study import open_study
+from paxtune.study import stop_requests, transitions
+from paxtune.study.record import Status, TrialRecord
 from paxtune.study.study import Study
+from paxtune.study.transitions import Transition, claim
 from trainer.runtime import directory as directories
 from trainer.symbolic.errors import UserError
 
@@ -32,7 +33,7 @@ Worker = tuple[str, str | int]
 
 _GROUP = 'group'
 _ENDLESS = 10**9
-_OPEN = (TrialProto.State.REQUESTED, TrialProto.State.ACTIVE)
+_OPEN = (Status.REQUESTED, Status.ACTIVE)
 
 
 class PyGloveAlgorithm(Algorithm):
@@ -66,7 +67,7 @@ class Loop:
         self._dnas: dict[int, pg.DNA] = {}
         self._holders: dict[Worker, int] = {}
         self._left_behind = {trial.id for trial in study.trials if not trial.is_terminal}
-        self._num_fed_back = sum(note(p, FED_BACK) is not None for p in study.store.trials())
+        self._num_fed_back = sum(FED_BACK in each.memo for each in study.store.trials())
 
     def refuse_other(self, value: Any, metrics: Sequence[str]) -> None:
         """Compares the loop with what `pg.sample` was called with.
@@ -141,15 +142,18 @@ class Loop:
         if not self._left_behind:
             return None
         kind, name = worker
-        for proto in self.study.store.trials():
-            id_, group = int(proto.id), note(proto, _GROUP)
-            if id_ not in self._left_behind or proto.state not in _OPEN:
+        for each in self.study.store.trials():
+            group = each.memo.get(_GROUP)
+            if each.id not in self._left_behind or each.status not in _OPEN:
                 continue
             if group is None or kind == 'thread' or group == name:
-                self._left_behind.remove(id_)
-                self.study.store.update_trial(id_, _activate)
-                return id_
+                self._left_behind.remove(each.id)
+                self.study.store.apply(each.id, self._claim)
+                return each.id
         return None
+
+    def _claim(self, record: TrialRecord, now: datetime.datetime) -> TrialRecord:
+        return claim(record, self.study.store.worker, {}, now)
 
     def _proposed(self, worker: Worker, num_examples: int | None) -> int:
         if num_examples is not None and self.study.store.max_id() >= num_examples:
@@ -205,68 +209,80 @@ class Loop:
             if name.startswith('$'):
                 raise ValueError(f'no metric can be called {name!r}: names with $ are for rewards')
 
-        def change(proto: TrialProto) -> None:
-            if proto.state != TrialProto.State.ACTIVE:
+        added = Measurement(
+            measurement.step, finite, tuple(rewards), measurement.checkpoint, seconds
+        )
+
+        def change(record: TrialRecord, _: datetime.datetime) -> TrialRecord:
+            if record.status is not Status.ACTIVE:
                 raise pg.tuning.RaceConditionError(
                     f'Measurements can only be added to PENDING trials. '
-                    f'Encountered: {self._view.trial(proto)}'
+                    f'Encountered: {self._view.trial(record)}'
                 )
-            added = proto.measurements.add()
-            added.CopyFrom(to_proto(Measurement(measurement.step, finite, tuple(rewards))))
-            added.elapsed_duration.FromTimedelta(datetime.timedelta(seconds=seconds))
-            _note_dropped(proto, {*values} - {*finite})
-            if measurement.checkpoint is not None:
-                known = json.loads(note(proto, 'checkpoints') or '{}')
-                known[str(measurement.step)] = measurement.checkpoint
-                write_notes(proto, {'checkpoints': json.dumps(known)})
+            return transitions.report(record, added, {*values} - {*finite})
 
-        self.study.store.update_trial(id_, change)
+        self.study.store.apply(id_, change)
 
-    def complete(self, id_: int, noted: Mapping[str, str]) -> None:
-        """Ends a trial with its last measurement, and tells the algorithm.
+    def complete(self, id_: int, metadata: Mapping[str, str], links: Mapping[str, str]) -> None:
+        """Ends a trial with its last measurement, and gives the algorithm its feedback.
 
-        A trial whose last reward is not finite is infeasible, and the algorithm is not told.
+        A trial whose last reward is not finite is infeasible, without feedback.
 
         Args:
-            id_: the trial; nothing happens if it is done.
-            noted: what else to note.
+            id_: the trial; nothing happens if it has ended.
+            metadata: added to the trial's metadata.
+            links: added to the trial's memo.
 
         Raises:
             ValueError: nothing was measured.
         """
-        proto = self.study.store.trial(id_)
-        if proto.state != TrialProto.State.ACTIVE:
+        record = self.study.store.trial(id_)
+        if record.status is not Status.ACTIVE:
             return
-        if not proto.measurements:
+        if not len(record.measurements):
             raise ValueError(f'At least one measurement should be added for trial {id_}.')
-        final = proto.measurements[-1]
-        named = {metric.metric_id: metric.value for metric in final.metrics}
-        names = reward_names(len(self._objectives))
-        seconds = final.elapsed_duration.ToTimedelta().total_seconds()
-        ended = {**noted, 'seconds': repr(seconds)}
-        if not all(name in named for name in names):
-            self._end(id_, lambda proto: _infeasible(proto, 'the reward is not finite', ended))
-            return
-        rewards = tuple(named[name] for name in names)
-        if DNA_METADATA in notes(proto):
+        final = list(record.measurements)[-1]
+        memo = dict(links)
+        is_finite = len(final.rewards) == len(self._objectives)
+        if is_finite and DNA_METADATA in record.memo:
             assert self._algorithm is not None
-            self._algorithm.feedback(self._dna(id_), to_reward(rewards))
+            self._algorithm.feedback(self._dna(id_), to_reward(final.rewards))
             self._num_fed_back += 1
-            ended[FED_BACK] = f'{self.study.store.max_id()} {self._num_fed_back}'
-        self._end(id_, lambda proto: _completed(proto, ended))
+            memo[FED_BACK] = f'{self.study.store.max_id()} {self._num_fed_back}'
+
+        def ended(record: TrialRecord, now: datetime.datetime) -> TrialRecord:
+            noted = dataclasses.replace(
+                record,
+                metadata={**record.metadata, **metadata},
+                memo={**record.memo, **memo},
+                seconds=final.elapsed_seconds,
+            )
+            if not is_finite:
+                return transitions.fail(noted, 'the reward is not finite', now)
+            return transitions.complete(noted, final, now)
+
+        self._end(id_, ended)
 
     def skip(self, id_: int, reason: str) -> None:
-        """Ends a trial as infeasible, unless it is done. The algorithm is not told."""
+        """Ends a trial as infeasible, unless it has ended. The algorithm gets no feedback."""
         if self._is_open(id_):
-            self._end(id_, lambda proto: _infeasible(proto, reason, {}))
+            self._end(id_, lambda record, now: transitions.fail(record, reason, now))
 
-    def _end(self, id_: int, change: Callable[[TrialProto], None]) -> None:
-        self.study.store.update_trial(id_, change)
+    def _end(self, id_: int, transition: Transition) -> None:
+        self.study.store.apply(id_, transition)
         self._dnas.pop(id_, None)
 
+    def add_link(self, id_: int, name: str, url: str) -> None:
+        """Keeps a link with a trial."""
+
+        def linked(record: TrialRecord, _: datetime.datetime) -> TrialRecord:
+            return dataclasses.replace(record, memo={**record.memo, LINK + name: url})
+
+        self.study.store.apply(id_, linked)
+
     def end(self) -> None:
-        """Lets no worker have another trial."""
-        self.study.store.write_study_notes({ENDED: 'true'})
+        """Gives no worker another trial."""
+        self.study.store.update_study(lambda study: dataclasses.replace(study, is_ended=True))
 
 
 def open_loop(
@@ -298,35 +314,9 @@ def open_loop(
     with contextlib.ExitStack() as held:
         if job_log_dir is not None:
             held.enter_context(directories.locked(job_log_dir))
-        study = Study.open(job_log_dir, value, search=search)
+        study = open_study(job_log_dir, value, search=search)
         held.callback(study.close)
         stop_requests.resume(study.store)
         loop = Loop(study, spec)
         weakref.finalize(loop, held.pop_all().close)
     return loop
-
-
-def _activate(proto: TrialProto) -> None:
-    proto.state = TrialProto.State.ACTIVE
-
-
-def _completed(proto: TrialProto, noted: Mapping[str, str]) -> None:
-    proto.final_measurement.CopyFrom(proto.measurements[-1])
-    proto.state = TrialProto.State.SUCCEEDED
-    proto.end_time.GetCurrentTime()
-    write_notes(proto, noted)
-
-
-def _infeasible(proto: TrialProto, reason: str, noted: Mapping[str, str]) -> None:
-    proto.infeasible_reason = reason
-    proto.state = TrialProto.State.INFEASIBLE
-    proto.end_time.GetCurrentTime()
-    write_notes(proto, noted)
-
-
-def _note_dropped(proto: TrialProto, names: set[str]) -> None:
-    known = json.loads(note(proto, 'non_finite') or '{}')
-    step = max((each.step_count for each in proto.measurements), default=0)
-    if names - {*known}:
-        added = {name: step for name in sorted(names)}
-        write_notes(proto, {'non_finite': json.dumps(known | added)})

@@ -8,17 +8,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyglove as pg
-from vizier._src.service import study_pb2
 
-from paxtune.storage.vizier_store import TrialProto, notes
-from paxtune.study import stop_requests
+from paxtune.objectives.measurement import Measurement
+from paxtune.study.record import Status, TrialRecord
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import from_json_text
 
-USER, LINK, DNA_METADATA, ENDED = 'user:', 'link:', 'dna_metadata', 'ended'
-"""Notes of a study and of its trials, or what they begin with."""
+LINK, DNA_METADATA = 'link:', 'dna_metadata'
+"""Items of a trial's memo: the prefix of links, and the metadata of its DNA."""
 
 _STATUS = {
     'REQUESTED': 'REQUESTED',
@@ -66,21 +65,15 @@ def _without_tuples(tree: Any) -> Any:
     return tree
 
 
-def metadata(noted: Mapping[str, str]) -> dict[str, Any]:
-    """What `set_metadata` has put among the notes of a study or a trial."""
-    return {
-        key.removeprefix(USER): from_text(text)
-        for key, text in noted.items()
-        if key.startswith(USER)
-    }
+def read_metadata(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Reads the metadata of a study or a trial."""
+    return {key: from_text(text) for key, text in metadata.items()}
 
 
 def is_active(study: Study) -> bool:
-    """Whether there may be another trial: nobody has ended or paused the study."""
-    spec = study.store.study()
-    return (
-        spec is not None and ENDED not in notes(spec) and not stop_requests.is_paused(study.store)
-    )
+    """Tells whether there may be another trial: the study is neither ended nor to pause."""
+    record = study.store.study()
+    return record is not None and not record.is_ended and not record.pause_requested
 
 
 class View:
@@ -105,53 +98,54 @@ class View:
         self._only = self.objectives[0] if len(self.objectives) == 1 else None
 
     def trials(self) -> list[Any]:
-        """All trials as they stand now, as `pg.tuning.Trial`, by id."""
-        return [self.trial(proto) for proto in self.study.store.trials()]
+        """Returns all trials as `pg.tuning.Trial`, by id, as they stand now."""
+        return [self.trial(record) for record in self.study.store.trials()]
 
-    def trial(self, proto: TrialProto) -> Any:
-        """A trial as a `pg.tuning.Trial`."""
-        trial, noted = Trial(proto, self.study), notes(proto)
-        infeasible = trial.state == 'INFEASIBLE'
+    def trial(self, record: TrialRecord) -> Any:
+        """Shows a trial as a `pg.tuning.Trial`."""
+        trial = Trial(record, self.study.context)
+        infeasible = record.status is Status.INFEASIBLE
         final = None
         if infeasible:
             final = pg.tuning.Measurement(step=0, elapse_secs=0.0, reward=0.0)
-        elif trial.is_terminal:
-            final = self._measurement(proto.final_measurement, noted)
+        elif record.final is not None:
+            final = self._measurement(record.final)
         return pg.tuning.Trial(
             id=trial.id,
-            dna=self.dna(proto),
+            dna=self.dna(record),
             status=_STATUS[trial.state],
             final_measurement=final,
             infeasible=infeasible,
-            measurements=[self._measurement(each, noted) for each in proto.measurements],
-            metadata=metadata(noted),
+            measurements=[self._measurement(each) for each in record.measurements],
+            metadata=read_metadata(record.metadata),
             related_links={
-                key.removeprefix(LINK): url for key, url in noted.items() if key.startswith(LINK)
+                key.removeprefix(LINK): url
+                for key, url in record.memo.items()
+                if key.startswith(LINK)
             },
             created_time=int(trial.created.timestamp()),
             completed_time=int(trial.completed.timestamp()) if trial.completed else None,
         )
 
-    def dna(self, proto: TrialProto) -> pg.DNA:
-        """The DNA of a trial as it was proposed, with the metadata that it had then."""
-        dna = Trial(proto, self.study).dna.use_spec(self.spec)
-        if (text := notes(proto).get(DNA_METADATA)) is not None:
+    def dna(self, record: TrialRecord) -> pg.DNA:
+        """Returns the DNA of a trial as it was proposed, with its metadata."""
+        dna = Trial(record, self.study.context).dna.use_spec(self.spec)
+        if (text := record.memo.get(DNA_METADATA)) is not None:
             for key, value in from_text(text).items():
                 dna.set_metadata(key, value)
         return dna
 
-    def _measurement(self, proto: study_pb2.Measurement, noted: Mapping[str, str]) -> Any:
-        named = {each.metric_id: each.value for each in proto.metrics if each.metric_id[0] != '$'}
+    def _measurement(self, measurement: Measurement) -> Any:
         # What was optimized and is missing was not finite.
-        metrics = dict.fromkeys(self.objectives, math.nan) | named
+        metrics: dict[Any, float] = dict.fromkeys(self.objectives, math.nan)
+        metrics |= measurement.metrics
         is_metric = self._only not in (None, 'reward')
-        checkpoints = json.loads(noted.get('checkpoints', '{}'))
         return pg.tuning.Measurement(
-            step=proto.step_count,
-            elapse_secs=proto.elapsed_duration.ToTimedelta().total_seconds(),
+            step=measurement.step,
+            elapse_secs=measurement.elapsed_seconds,
             reward=metrics[self._only] if is_metric else metrics.pop('reward', None),
             metrics=metrics,
-            checkpoint_path=checkpoints.get(str(proto.step_count)),
+            checkpoint_path=measurement.checkpoint,
         )
 
 
@@ -175,7 +169,7 @@ class SamplingResult(pg.tuning.Result):
     def metadata(self) -> dict[str, Any]:
         """The metadata of the study."""
         with self._lock:
-            return metadata(notes(self._study.store.study()))
+            return read_metadata(self._study.record.metadata)
 
     @property
     def is_active(self) -> bool:
@@ -201,7 +195,7 @@ class SamplingResult(pg.tuning.Result):
         with self._lock:
             if len(self._study.search.rewards) > 1 or (best := self._study.best) is None:
                 return None
-            return self._view.trial(self._study.store.trial(best.id))
+            return self._view.trial(best.record)
 
     def format(
         self, compact: bool = False, verbose: bool = True, root_indent: int = 0, **kwargs: Any

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from paxtune.reports.model_summary import COSTS, Line, changes, grouped, lines, totals
 from paxtune.reports.tables import Row, Table
-from paxtune.running.runners import parts_of
+from paxtune.study.trial_experiments import parts_of
 from trainer.symbolic.errors import in_short
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ def lineage(study: 'Study') -> Document:
     People are shown only the trials that have to do with another one; programs get all.
     """
     trials = {trial.id: trial for trial in study.trials}
-    rewards = reward_columns(study)
+    rewards = reward_columns(study.rewards)
     names = dict(zip(study.space.paths, short_names(study.space.paths), strict=True))
     rows = {number: _row(trial, trials, rewards) for number, trial in trials.items()}
     below: dict[int, list[int]] = collections.defaultdict(list)
@@ -47,18 +47,18 @@ def lineage(study: 'Study') -> Document:
 
 
 def _row(trial: 'Trial', trials: Mapping[int, 'Trial'], rewards: Sequence[str]) -> Row:
-    parent, step = trial.weights_from or (None, None)
+    parent, step = trial.lineage.weights_from or (None, None)
     measured = [each.rewards for each in trial.measurements if each.rewards]
     values = trial.rewards or (measured[-1] if measured else ())
     known = trials.get(parent) if parent is not None else None
     return {
         'trial': trial.id,
-        'state': trial.outcome,
+        'state': trial.status,
         **dict.fromkeys(rewards),
         **dict(zip(rewards, values, strict=False)),
         'parent': parent,
         'from_step': step,
-        'replaces': trial.replaces,
+        'replaces': trial.lineage.replaces,
         'changes': dict(_changes(known, trial)) if known is not None else {},
     }
 

@@ -5,9 +5,6 @@ import dataclasses
 import datetime
 import threading
 import time
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -15,15 +12,10 @@ from rich.text import Text
 
 from paxtune.reports.overview import Overview, bare_trials
 from paxtune.reports.tables import Table, drawn, say, to_text
-from paxtune.storage.vizier_protos import OUTCOMES
-from paxtune.storage.vizier_store import STATES, TrialProto, note
+from paxtune.study.record import Status, TrialRecord
+from paxtune.study.store import StudyStore
+from paxtune.study.trial import Trial
 from trainer.symbolic.errors import UserError
-
-if TYPE_CHECKING:
-    from paxtune.study.study import StudyStore
-    from paxtune.study.trial import Trial
-
-_ENDED = ('COMPLETED', 'INFEASIBLE')
 
 _COLUMNS = ('trial', 'worker', 'attempt', 'step', 'reward', 'last event', 'seconds ago')
 
@@ -72,7 +64,7 @@ class Picture:
 class Watch:
     """Looks at a study again and again. What has ended is read once."""
 
-    def __init__(self, store: 'StudyStore', where: str) -> None:
+    def __init__(self, store: StudyStore, where: str) -> None:
         """Has not looked yet.
 
         Args:
@@ -80,7 +72,7 @@ class Watch:
             where: that, for people.
         """
         self._store, self._where = store, where
-        self._ended: dict[int, TrialProto] = {}
+        self._ended: dict[int, TrialRecord] = {}
         self._seen: dict[int, tuple[int, datetime.datetime | None]] = {}
 
     def look(self) -> Picture:
@@ -89,53 +81,45 @@ class Watch:
         Raises:
             UserError: there is no study of this version.
         """
-        spec = self._store.study()
-        if spec is None:
+        study = self._store.study()
+        if study is None:
             raise UserError(f'There is no study in {self._where}: nothing was written yet.')
         numbers, read = self._store.read(self._ended)
-        known = self._ended | {int(proto.id): proto for proto in read}
-        protos = [known[number] for number in numbers]
-        self._ended = {int(p.id): p for p in protos if STATES[p.state] in _ENDED}
-        overview = Overview.of(spec, protos, self._store.created(), Path(self._where))
-        active = [proto for proto in read if STATES[proto.state] == 'ACTIVE']
-        running = [self._running(trial) for trial in bare_trials(spec, active)]
-        return Picture(overview, running, note(spec, 'pause') == 'true')
+        known = self._ended | {record.id: record for record in read}
+        records = [known[number] for number in numbers]
+        self._ended = {each.id: each for each in records if each.status.has_ended}
+        overview = Overview.of(study, records, self._store.created())
+        active = [record for record in read if record.status.is_open]
+        running = [self._running(trial) for trial in bare_trials(study, active)]
+        return Picture(overview, running, study.pause_requested)
 
-    def _running(self, trial: 'Trial') -> Running:
+    def _running(self, trial: Trial) -> Running:
         last = trial.measurements[-1] if trial.measurements else None
-        history = trial.history
+        history = trial.record.history
         # Of those that went on from a checkpoint.
-        steps = [str(event['step']) for event in history if 'step' in event]
-        resumed = [int(step) for step in steps[-1:] if step.isdecimal()]
-        step = max([0 if last is None else last.step, *resumed])
-        event = history[-1] if history else {}
+        resumed = [event.step for event in history if event.step is not None]
+        step = max([0 if last is None else last.step, *resumed[-1:]])
+        event = history[-1] if history else None
         seen, since = self._seen.get(trial.id, (step, None))
         if step != seen:
             since = datetime.datetime.now(datetime.UTC)
         self._seen[trial.id] = step, since
-        moments = [each for each in (_time(event), since) if each is not None]
+        moments = [
+            each for each in (None if event is None else event.time, since) if each is not None
+        ]
         return Running(
             number=trial.id,
-            worker=trial.holder,
+            worker=trial.record.holder,
             attempt=trial.attempt,
             step=step,
             rewards=() if last is None else last.rewards,
-            event=str(event.get('event', '')),
+            event=event.event if event is not None else '',
             since=max(moments, default=None),
         )
 
 
-def _time(event: Mapping[str, Any]) -> datetime.datetime | None:
-    """When something happened, by the clock of the machine that says so."""
-    try:
-        found = datetime.datetime.fromisoformat(event['time'])
-    except (KeyError, TypeError, ValueError):
-        return None
-    return found.replace(tzinfo=found.tzinfo or datetime.UTC)
-
-
 def watch(
-    store: 'StudyStore',
+    store: StudyStore,
     where: str,
     interval: float,
     ended: threading.Event,
@@ -188,7 +172,7 @@ def _headline(picture: Picture, where: str) -> str:
     counts = seen.counts
     total = sum(counts.values())
     told = [f'{total} of {seen.num_trials or "?"} trials']
-    told += [f'{counts[how]} {how}' for how in OUTCOMES if counts.get(how)]
+    told += [f'{counts[how]} {how}' for how in Status if counts.get(how)]
     if seen.best is not None:
         told.append(f'best: trial {seen.best_trial} with {seen.best:.6g}')
     if seen.front:

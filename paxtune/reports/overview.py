@@ -14,15 +14,15 @@ from paxtune.objectives import pareto
 from paxtune.reports.tables import Document, Table
 from paxtune.search_space.decisions import size, spec_from_json
 from paxtune.storage.database import Database
-from paxtune.storage.study_metadata import StudyRecord
-from paxtune.storage.vizier_protos import OUTCOMES
-from paxtune.storage.vizier_store import DATABASE, TRIALS, Store, StudySpec, TrialProto, notes
+from paxtune.storage.vizier_store import DATABASE, VizierStore
 from paxtune.study import replicates, stopping_criteria
-from paxtune.study.trial import Trial
+from paxtune.study.record import Status, StudyRecord, TrialRecord
+from paxtune.study.trial import Trial, TrialContext
+from paxtune.study.trial_paths import TRIALS
 from trainer.symbolic.errors import UserError
 
 _COLUMNS = [
-    'study', 'experiment', 'trials', 'num_trials', *OUTCOMES, 'best', 'front', 'created',
+    'study', 'experiment', 'trials', 'num_trials', *Status, 'best', 'front', 'created',
     'changed', 'done', 'problem',
 ]  # fmt: skip
 
@@ -59,76 +59,63 @@ class Overview:
         Raises:
             UserError: it holds no study of this version.
         """
-        store = Store(Database(path, read_only=True))
+        store = VizierStore(Database(path, read_only=True))
         try:
-            spec = store.study()
-            if spec is None:
+            study = store.study()
+            if study is None:
                 raise UserError('nothing was written yet')
-            return cls.of(spec, store.trials(), store.created(), path)
+            return cls.of(study, store.trials(), store.created())
         finally:
             store.close()
 
     @classmethod
     def of(
-        cls,
-        spec: StudySpec,
-        protos: Sequence[TrialProto],
-        created: datetime.datetime,
-        source: Path,
+        cls, study: StudyRecord, records: Sequence[TrialRecord], created: datetime.datetime
     ) -> 'Overview':
-        """Of a study, as its store has it.
+        """Summarizes a study.
 
         Args:
-            spec: what is said of it.
-            protos: all of its trials.
-            created: when it was made.
-            source: where it is, for people.
-
-        Raises:
-            UserError: it is no study of this version.
+            study: its record.
+            records: all of its trials.
+            created: the time at which it was created.
         """
-        record = StudyRecord.read(spec, source)
-        value = json.loads(record.value)
-        search = json.loads(record.search) if record.search else value['search']
-        trials = bare_trials(spec, protos)
-        signs = _signs(spec)
+        value = json.loads(study.value)
+        search = json.loads(study.search) if study.search else value['search']
+        trials = bare_trials(study, records)
+        signs = _signs(study)
         times = search.get('repeats') or 1  # An older version knew of none.
-        standings = [each for each in replicates.standings(trials, times) if each.scores]
-        best = standings[0] if standings and len(signs) == 1 else None
+        entries = [each for each in replicates.leaderboard(trials, times) if each.scores]
+        best = entries[0] if entries and len(signs) == 1 else None
         num_trials = search.get('num_trials')
-        if num_trials is None and (space_size := size(spec_from_json(record.spec))) is not None:
+        if num_trials is None and (space_size := size(spec_from_json(study.spec))) is not None:
             num_trials = space_size * times
         return cls(
             experiment=value.get('_type', 'Dict'),
             num_trials=num_trials,
-            counts=Counter(trial.outcome for trial in trials),
+            counts=Counter(trial.status for trial in trials),
             best=best.rewards[0] if best is not None else None,
             best_trial=best.trial.id if best is not None else None,
-            front=_size_of_front(standings) if len(signs) > 1 else None,
+            front=_size_of_front(entries) if len(signs) > 1 else None,
             created=created,
             is_done=_budget_used(search, trials, signs)
             or (
                 all(trial.is_terminal for trial in trials)
                 and (
                     len(trials) >= num_trials
-                    or (
-                        replicates.due(trials, times) is None
-                        and _is_exhausted(spec, record, protos)
-                    )
+                    or (replicates.due(trials, times) is None and _is_exhausted(study, records))
                 )
             ),
         )
 
 
-def bare_trials(spec: StudySpec, protos: Sequence[TrialProto]) -> list[Trial]:
-    """Trials that can tell how far they are and how they ended, but not what they are of."""
-    signs = _signs(spec)
-    header: Any = types.SimpleNamespace(signs=signs, rewards=signs)
-    return [Trial(proto, header) for proto in protos]
+def bare_trials(study: StudyRecord, records: Sequence[TrialRecord]) -> list[Trial]:
+    """Shows trials without the classes of their experiment: their decisions cannot be read."""
+    context = TrialContext(_signs(study))
+    return [Trial(record, context) for record in records]
 
 
-def _signs(spec: StudySpec) -> list[float]:
-    return [1.0 if each.goal == each.MAXIMIZE else -1.0 for each in spec.metrics]
+def _signs(study: StudyRecord) -> list[float]:
+    return [1.0 if goal == 'maximize' else -1.0 for goal in study.goals]
 
 
 def listing(root: Path) -> Document:
@@ -140,8 +127,8 @@ def listing(root: Path) -> Document:
     if not root.is_dir():
         raise UserError(f'{root}: there is no such directory: name the one that holds the studies')
     rows = [_row(path) for path in databases(root)]
-    shown = [row | {how: row.get(how) or None for how in OUTCOMES} | _ratio(row) for row in rows]
-    columns = ['study', 'experiment', 'trials', *OUTCOMES, 'best', 'front', 'changed', 'done']
+    shown = [row | {how: row.get(how) or None for how in Status} | _ratio(row) for row in rows]
+    columns = ['study', 'experiment', 'trials', *Status, 'best', 'front', 'changed', 'done']
     table = Table(shown, [*columns, 'problem'])
     remark = '' if rows else f'There are no studies in {root} and below.'
     return Document(rows, rows, _COLUMNS, [table], remark)
@@ -171,7 +158,7 @@ def _row(path: Path) -> dict[str, Any]:
         'experiment': found.experiment.rpartition('.')[2],
         'trials': sum(found.counts.values()),
         'num_trials': found.num_trials,
-        **{how: found.counts.get(how, 0) for how in OUTCOMES},
+        **{str(how): found.counts.get(how, 0) for how in Status},
         'best': found.best,
         'front': found.front,
         'created': found.created,
@@ -184,8 +171,8 @@ def _ratio(row: Mapping[str, Any]) -> dict[str, str]:
     return {'trials': f'{row["trials"]}/{row["num_trials"] or "?"}'} if known else {}
 
 
-def _size_of_front(standings: Sequence[replicates.Standing]) -> int:
-    found = [each for each in standings if each.is_whole] or standings
+def _size_of_front(entries: Sequence[replicates.LeaderboardEntry]) -> int:
+    found = [each for each in entries if each.is_complete] or entries
     return len(pareto.front([each.scores for each in found]))
 
 
@@ -198,11 +185,10 @@ def _budget_used(
     return stopping_criteria.used_up(limits, trials, signs[0] if signs else 1.0) is not None
 
 
-def _is_exhausted(spec: StudySpec, record: StudyRecord, protos: Sequence[TrialProto]) -> bool:
-    if 0 <= int(notes(spec).get('exhausted', -1)) <= len(protos):
+def _is_exhausted(study: StudyRecord, records: Sequence[TrialRecord]) -> bool:
+    if study.exhausted is not None and study.exhausted <= len(records):
         return True
-    space_size = size(spec_from_json(record.spec))
-    if space_size is None or len(protos) < space_size:
+    space_size = size(spec_from_json(study.spec))
+    if space_size is None or len(records) < space_size:
         return False
-    tried = {tuple(each.SerializeToString() for each in proto.parameters) for proto in protos}
-    return len(tried) >= space_size
+    return len({tuple(record.parameters.items()) for record in records}) >= space_size

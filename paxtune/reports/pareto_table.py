@@ -18,7 +18,7 @@ from trainer.runtime.directory import short_names
 from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
-    from paxtune.study.replicates import Standing
+    from paxtune.study.replicates import LeaderboardEntry
     from paxtune.study.study import Study
 
 COST = 'num_params'
@@ -44,7 +44,7 @@ class Axis:
         """What makes a score of a value: more is better."""
         return 1.0 if self.is_maximized else -1.0
 
-    def value(self, standing: 'Standing') -> float:
+    def value(self, standing: 'LeaderboardEntry') -> float:
         """Of a trial; of all of its repeats what is to be expected, as for the best of a study.
 
         Raises:
@@ -116,9 +116,9 @@ def front_of(study: 'Study', x: str | None = None, y: str | None = None) -> Fron
         UserError: it takes more to say what is meant, or nothing was measured that is called so.
     """
     axes = [_axis(study, name) for name in _names(study, x, y)]
-    found = study.standings
+    found = study.leaderboard
     # As for the front of a study: one that lacks repeats may only have been lucky.
-    found = [each for each in found if each.is_whole] or found
+    found = [each for each in found if each.is_complete] or found
     points = []
     for standing in found:
         values = _values(axes, standing)
@@ -177,7 +177,7 @@ def document(front: Front) -> Document:
 
 def _names(study: 'Study', x: str | None, y: str | None) -> tuple[str, str]:
     """The names of both axes."""
-    rewards = reward_columns(study)
+    rewards = reward_columns(study.rewards)
     given = [_plain(rewards, name) for name in (x, y) if name is not None]
     left = [name for name in rewards if name not in given]
     if len(rewards) == 1:
@@ -203,7 +203,7 @@ def _plain(rewards: Sequence[str], name: str) -> str:
 
 
 def _axis(study: 'Study', name: str) -> Axis:
-    rewards = reward_columns(study)
+    rewards = reward_columns(study.rewards)
     plain = _plain(rewards, name)
     if plain in rewards:
         index = rewards.index(plain)
@@ -211,14 +211,14 @@ def _axis(study: 'Study', name: str) -> Axis:
     return Axis(plain, name.startswith('+'))
 
 
-def _values(axes: Sequence[Axis], standing: 'Standing') -> list[float]:
+def _values(axes: Sequence[Axis], standing: 'LeaderboardEntry') -> list[float]:
     try:
         return [axis.value(standing) for axis in axes]
     except MissingMetricError:
         return [math.nan]
 
 
-def _refuse(axes: Sequence[Axis], standing: 'Standing') -> None:
+def _refuse(axes: Sequence[Axis], standing: 'LeaderboardEntry') -> None:
     """Says what is wrong with axes that no trial has."""
     for flag, axis in zip(('--x', '--y'), axes, strict=True):
         try:

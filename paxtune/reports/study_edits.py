@@ -9,7 +9,7 @@ from etils import epath
 
 from paxtune.reports.overview import databases
 from paxtune.service.study_location import StudyLocation
-from paxtune.study import export, stop_requests
+from paxtune.study import export, stop_requests, trial_import
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from trainer.runtime.directory import JobPath
@@ -27,7 +27,11 @@ def confirmed(trials: Sequence[Trial]) -> str:
     """What there is to say of repeats that were added."""
     if not trials:
         return 'Nothing was added: the best decisions have been tried so often.'
-    told = [f'  trial {each.id}: repeat {each.repeat} of trial {each.repeat_of}' for each in trials]
+    told = [
+        f'  trial {each.id}: replicate {each.lineage.replicate} of '
+        f'trial {each.lineage.replicate_of}'
+        for each in trials
+    ]
     return '\n'.join(['To run when the search goes on, before new suggestions:', *told])
 
 
@@ -41,7 +45,7 @@ def import_file(study: Study, path: str) -> str:
     for line in export.differences_of_data(study, exported):
         print(f'warning: {path}: {line}', file=sys.stderr)
     count = len(exported['trials'])
-    added = export.import_trials(study, exported['trials'], str(Path(path).resolve()))
+    added = trial_import.import_trials(study, exported['trials'], str(Path(path).resolve()))
     told = f'{added} of {count} trials were added to {study.directory or "the study"}.'
     others = 'The others had not ended, do not fit, lack a metric, or are there already.'
     return told if added == count else f'{told} {others}'
@@ -59,9 +63,9 @@ def stop(where: StudyLocation, trials: Sequence[int]) -> str:
     """
     with contextlib.closing(where.store(can_write=True)) as store:
         for trial in trials:
-            stop_requests.stop(store, trial)
+            stop_requests.request_stop(store, trial)
         if not trials:
-            stop_requests.pause(store)
+            stop_requests.request_pause(store)
     if not where.has_workers():
         what = 'the request waits for one' if trials else 'there is nothing to pause'
         return f'No search is working in {where}: {what}.'
@@ -80,13 +84,16 @@ def delete_trials(study: Study, numbers: Sequence[int], yes: bool) -> str:
     Raises:
         UserError: there is no such trial, another one needs it, or `yes` is not given.
     """
-    from paxtune.running.runners import trial_directory
+    from paxtune.study.trial_paths import trial_directory
 
-    directories = {n: trial_directory(study, study.trial(n)) for n in sorted({*numbers})}
+    directories = {n: trial_directory(study.directory, study.trial(n)) for n in sorted({*numbers})}
     for trial in study.trials:
-        if trial.warm_start in directories and not (trial.is_terminal or trial.id in directories):
+        if trial.lineage.warm_start in directories and not (
+            trial.is_terminal or trial.id in directories
+        ):
             raise UserError(
-                f'trial {trial.warm_start} stays: trial {trial.id} is to begin with its weights'
+                f'trial {trial.lineage.warm_start} stays: trial {trial.id} is to begin with its '
+                'weights'
             )
     if not yes:
         told = [f'  trial {n}: {directory}' for n, directory in directories.items()]

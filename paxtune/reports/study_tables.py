@@ -11,10 +11,10 @@ from paxtune.schedulers import rung_report
 from paxtune.search_space.differences import differences, shown
 from paxtune.search_space.labels import label
 from paxtune.space import rows as decision_rows
-from paxtune.storage.vizier_protos import OUTCOMES
 from paxtune.study import export, replicates, stopping_criteria
 from paxtune.study.frames import reward_columns, trial_columns, trial_row
 from paxtune.study.reasons import commonest
+from paxtune.study.record import Status
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from trainer.runtime.directory import short_names
@@ -30,7 +30,7 @@ _RUNGS = 'Rungs, and the rank correlation of rewards there with later ones'
 def summary(study: Study) -> Document:
     """What a study searches and how, how far it is, and what came of it."""
     trials = study.trials
-    counts = collections.Counter(trial.outcome for trial in trials)
+    counts = collections.Counter(trial.status for trial in trials)
     decisions = [dataclasses.asdict(row) for row in decision_rows(study.space)]
     front, limits, reasons = best_trials(study), _budgets(study, trials), _reasons(trials)
     facts = {
@@ -45,7 +45,7 @@ def summary(study: Study) -> Document:
         **facts,
         'rewards': [{'label': each.label, 'goal': each.goal} for each in study.rewards],
         'size': study.space.size,
-        'trials': {how: counts[how] for how in OUTCOMES},
+        'trials': {how: counts[how] for how in Status},
         'budgets': limits,
         'decisions': decisions,
         'best': [
@@ -61,7 +61,7 @@ def summary(study: Study) -> Document:
         'done': facts['done'] or 'no',
         'rewards': ', '.join(f'{each.label} ({each.goal})' for each in study.rewards),
         'size': 'countless' if study.space.size is None else f'{study.space.size:,}',
-        'trials': ', '.join(f'{counts[how]} {how}' for how in OUTCOMES if counts[how]),
+        'trials': ', '.join(f'{counts[how]} {how}' for how in Status if counts[how]),
     }
     tables = [
         _upright(told, 'study', 'value'),
@@ -111,12 +111,12 @@ def trials_of(
         UserError: there is no such column.
     """
     rungs = _rungs_reached(study)
-    trials = [trial for trial in study.trials if outcome in (None, trial.outcome)]
+    trials = [trial for trial in study.trials if outcome in (None, trial.status)]
     if sort is not None:
         trials = _sorted(study, trials, sort, rungs)
     trials = trials[:limit]
     remark = '' if trials else 'There are no such trials.'
-    rows, columns = _rows(study, trials), trial_columns(study, trials)
+    rows, columns = _rows(study, trials), trial_columns(trials, study.space.paths, study.rewards)
     if rungs is not None:
         rows = [{**row, 'rung': rungs.get(row['trial'])} for row in rows]
         columns.append('rung')
@@ -141,16 +141,16 @@ def history_of(study: Study, number: int) -> Document:
         UserError: there is no such trial.
     """
     trial = study.trial(number)
-    columns = reward_columns(study)
+    columns = reward_columns(study.rewards)
     row = trial_row(trial, columns)
     last = trial.measurements[-1].step if trial.measurements else None
     told = {
-        'state': trial.outcome,
+        'state': trial.status,
         **{name: row[name] for name in (*columns, 'reason')},
         'attempt': trial.attempt,
-        'worker': trial.holder or None,
+        'worker': trial.record.holder or None,
         'measured at step': last,
-        'repeat_of': trial.repeat_of,
+        'replicate_of': trial.lineage.replicate_of_here,
         **{name: row[name] for name in ('origin', 'created', 'completed', 'seconds')},
         **trial.decisions,
     }
@@ -199,17 +199,20 @@ def best_of(study: Study, trials: Sequence[Trial], train_command: str) -> Docume
             rows=[{**row, **more} for row, more in zip(table.rows, repeated, strict=True)],
             columns=[*table.columns, *repeated[0]],
         )
-    columns = [*trial_columns(study, trials), *(repeated[0] if repeated else [])]
+    columns = [
+        *trial_columns(trials, study.space.paths, study.rewards),
+        *(repeated[0] if repeated else []),
+    ]
     return Document(data, rows, columns, [table], remark)
 
 
 def _repeats(study: Study, trials: Sequence[Trial]) -> list[Row]:
     """Of trials that stand for decisions, what their repeats say; nothing in a study without."""
-    standings = {each.trial.id: each for each in study.standings}
+    standings = {each.trial.id: each for each in study.leaderboard}
     found = [standings[trial.id] for trial in trials]
-    if not replicates.has_repeats(study.trials, study.search.repeats):
+    if not replicates.has_replicates(study.trials, study.search.repeats):
         return [{} for _ in found]
-    columns = reward_columns(study)
+    columns = reward_columns(study.rewards)
     return [
         {'num_repeats': len(each.trials)}
         | {f'mean {name}': mean for name, mean in zip(columns, each.rewards, strict=True)}
@@ -253,10 +256,10 @@ def parent_of(study: Study, number: int) -> int:
         UserError: there is no such trial, or it was derived from none.
     """
     trial = study.trial(number)
-    if trial.parent is not None:
-        return trial.parent
-    if trial.weights_from is not None:
-        return trial.weights_from[0]
+    if trial.lineage.parent is not None:
+        return trial.lineage.parent
+    if trial.lineage.weights_from is not None:
+        return trial.lineage.weights_from[0]
     raise UserError(
         f'trial {number} was derived from no other one: name the trial that it is compared with'
     )
@@ -273,10 +276,10 @@ def difference(study: Study, left: int, right: int) -> Document:
     rows = [
         {'path': each.path, 'left': _side(each.left), 'right': _side(each.right)} for each in found
     ]
-    columns = reward_columns(study)
+    columns = reward_columns(study.rewards)
     rewards = [dict(zip(columns, trial.rewards, strict=False)) for trial in trials]
     sides = [
-        {'trial': trial.id, 'state': trial.outcome, 'rewards': own}
+        {'trial': trial.id, 'state': trial.status, 'rewards': own}
         for trial, own in zip(trials, rewards, strict=True)
     ]
     about = [
@@ -313,7 +316,7 @@ def _side(value: Any) -> Any:
 
 
 def _rows(study: Study, trials: Sequence[Trial]) -> list[Row]:
-    columns = reward_columns(study)
+    columns = reward_columns(study.rewards)
     return [trial_row(trial, columns) for trial in trials]
 
 
@@ -324,12 +327,12 @@ def _compact(
     rungs: Mapping[int, float] | None = None,
 ) -> Table:
     """Trials for people: without metrics, and decisions by short names."""
-    rewards = reward_columns(study)
+    rewards = reward_columns(study.rewards)
     taken = ['trial', 'state', 'attempt', 'rung', 'reason', 'seconds', *rewards]
     names, rungs = _short_names(study, taken), rungs or {}
     rows = []
     for trial in trials:
-        row = trial_row(trial, rewards) | {'state': trial.outcome, 'rung': rungs.get(trial.id)}
+        row = trial_row(trial, rewards) | {'state': trial.status, 'rung': rungs.get(trial.id)}
         rows.append(row | {names[path]: value for path, value in trial.decisions.items()})
     several = ['attempt'] if any(trial.attempt > 1 for trial in trials) else []
     reached = ['rung'] if rungs else []
@@ -387,7 +390,7 @@ def _budgets(study: Study, trials: Sequence[Trial]) -> list[dict[str, Any]]:
         {'budget': 'failures', 'used': failures, 'limit': search.max_failures},
     ]
     if search.target_reward is not None:
-        best = study.standings[:1]
+        best = study.leaderboard[:1]
         reached = best[0].rewards[0] if best else None
         rows.append({'budget': 'reward', 'used': reached, 'limit': search.target_reward})
     return rows
@@ -403,7 +406,10 @@ def _sorted(
     study: Study, trials: Sequence[Trial], sort: str, rungs: Mapping[int, float] | None
 ) -> list[Trial]:
     name = sort.removeprefix('-')
-    columns, rewards = trial_columns(study, trials), reward_columns(study)
+    columns, rewards = (
+        trial_columns(trials, study.space.paths, study.rewards),
+        reward_columns(study.rewards),
+    )
     columns += [] if rungs is None else ['rung']
     if name == 'reward' and len(rewards) == 1:
         name = rewards[0]

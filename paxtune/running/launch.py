@@ -19,7 +19,7 @@ from paxtune.service.schema import RequestRejectedError
 from paxtune.service.server import Server
 from paxtune.storage.local_store import LocalStore
 from paxtune.study.study import Study
-from paxtune.study.trial_state import DetachedError
+from paxtune.study.transitions import DetachedError
 from trainer.symbolic.errors import UserError
 
 

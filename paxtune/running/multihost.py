@@ -15,11 +15,11 @@ from absl import logging
 
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
-from paxtune.running.runners import Assignment, ExperimentRunner, Report, settle_warm_start
+from paxtune.running.runners import ExperimentRunner, Report, TrialSpec, resolve_warm_start
 from paxtune.running.tuner import Paused, StudyStoppedError
 from paxtune.search_space.space import Space
+from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
-from paxtune.study.trial import Trial
 from paxtune.study.trial_costs import Appraisal
 from trainer.loop.train_loop import Interrupted
 from trainer.runtime import processes
@@ -78,22 +78,22 @@ class LeadingRunner(ExperimentRunner):
             raise
         processes.broadcast({'end': ''})
 
-    def prepare(self, study: Study, trial: Trial) -> str | None:
-        settle_warm_start(study, trial)
-        assignment = Assignment.of(study, trial)
-        processes.broadcast({'trial': dataclasses.asdict(assignment)})
-        found = _appraised(assignment, study.space, study.search)
-        trial.note_costs(found.measured)
+    def prepare(self, study: Study, trial: RunningTrial) -> str | None:
+        resolve_warm_start(study, trial)
+        spec = TrialSpec.of(study, trial)
+        processes.broadcast({'trial': dataclasses.asdict(spec)})
+        found = _appraised(spec, study.space, study.search)
+        trial.set_costs(found.measured)
         return found.refusal
 
     def run(
         self,
         study: Study,
-        trial: Trial,
+        trial: RunningTrial,
         directory: JobPath | None,
         should_interrupt: Callable[[], bool],
     ) -> Generator[Report, None, None]:
-        reports = Assignment.of(study, trial).train(study.space, should_interrupt)
+        reports = TrialSpec.of(study, trial).train(study.space, should_interrupt)
         try:
             with processes.together(), contextlib.closing(reports):
                 for report in reports:
@@ -122,23 +122,23 @@ def follow(tunable: Tunable, should_interrupt: Callable[[], bool] = lambda: Fals
     """
     space = Space(tunable)
     while 'trial' in (said := processes.broadcast()):
-        assignment = Assignment(**said['trial'])
+        spec = TrialSpec(**said['trial'])
         try:
-            _follow(assignment, space, tunable.search, should_interrupt)
+            _follow(spec, space, tunable.search, should_interrupt)
         except LostProcessError:
             raise
         except Exception as error:  # Of the trial; the first process has it, too, and notes it.
-            logging.info('trial %d: %s: %s', assignment.trial, type(error).__name__, error)
+            logging.info('trial %d: %s: %s', spec.trial, type(error).__name__, error)
     if said['end']:
         raise _ENDS[said['end']](said['reason'])
 
 
 def _follow(
-    assignment: Assignment, space: Space, search: Search, should_interrupt: Callable[[], bool]
+    spec: TrialSpec, space: Space, search: Search, should_interrupt: Callable[[], bool]
 ) -> None:
-    if _appraised(assignment, space, search).refusal is not None:
+    if _appraised(spec, space, search).refusal is not None:
         return
-    reports = assignment.train(space, should_interrupt)
+    reports = spec.train(space, should_interrupt)
     try:
         with processes.together(), contextlib.closing(reports):
             for _ in reports:
@@ -149,8 +149,8 @@ def _follow(
         raise
 
 
-def _appraised(assignment: Assignment, space: Space, search: Search) -> Appraisal:
+def _appraised(spec: TrialSpec, space: Space, search: Search) -> Appraisal:
     """What a trial costs, and whether it is infeasible before it begins: as the first one says."""
     with processes.together():
-        found = assignment.appraise(space, search)
+        found = spec.appraise(space, search)
     return dataclasses.replace(found, refusal=processes.broadcast(found.refusal))

@@ -72,14 +72,14 @@ class Progress(Callback):
             self._live.start()
         chooses = study.search.algorithm
         if isinstance(chooses, Default):
-            name = type(study.suggestions.algorithm).__name__
+            name = type(study.suggester.algorithm).__name__
             why = chooses.why(study.space.spec, len(study.rewards))
             self.say(f'algorithm: {name} (default for {why})')
         done = sum(trial.is_terminal for trial in study.trials)
         self.already_done(done, self._best_of(study))
 
     def on_trial_start(self, study: 'Study', trial: 'Trial') -> None:
-        self.start(trial.id, trial.decisions, trial.repeat)
+        self.start(trial.id, trial.decisions, trial.lineage.replicate)
 
     def on_trial_resume(self, study: 'Study', trial: 'Trial', step: int) -> None:
         self.resume(trial.id, step)
@@ -94,7 +94,7 @@ class Progress(Callback):
         self.measure(trial.id, measurement.step, measurement.rewards)
 
     def on_trial_end(self, study: 'Study', trial: 'Trial') -> None:
-        self.end(trial.id, trial.outcome, trial.reason or '', self._best_of(study))
+        self.end(trial.id, trial.status, trial.reason or '', self._best_of(study))
 
     def on_study_end(self, study: 'Study') -> None:
         if self._live is not None:
@@ -187,7 +187,7 @@ class Progress(Callback):
 
     def _best_of(self, study: 'Study') -> tuple[int, Rewards] | None:
         """The best trial, and the mean of its repeats, how sure that is being noted."""
-        found = study.standings[:1] if len(study.rewards) == 1 else []
+        found = study.leaderboard[:1] if len(study.rewards) == 1 else []
         for best in found:
             count, error = len(best.trials), best.standard_errors[0]
             self._repeats = '' if error is None else f' ± {error:.2g}, the mean of {count} trials'

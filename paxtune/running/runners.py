@@ -6,31 +6,31 @@ import gc
 import inspect
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from paxtune.config.search import Search
 from paxtune.experiment import Tunable
-from paxtune.storage.vizier_store import TRIALS
+from paxtune.search_space.decisions import Decisions
+from paxtune.search_space.space import Space
+from paxtune.study.record import REPLICATE
 from paxtune.study.replicate_seeds import reseeded
-from paxtune.study.replicates import ORIGIN
+from paxtune.study.running_trial import RunningTrial
+from paxtune.study.study import Study
+from paxtune.study.study_view import StudyView
+from paxtune.study.trial import Trial
 from paxtune.study.trial_costs import Appraisal, Measured, appraise, suffixed, wanted_by
-from paxtune.study.workload import Runnable
+from paxtune.study.trial_experiments import parts_of
+from paxtune.study.trial_paths import attempt_directories, attempt_directory
+from paxtune.study.workload import Workload
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.checkpoints.handover import branch_off, take_over
 from trainer.checkpoints.warm_start import WarmStarted, sources_of
 from trainer.loop.train_loop import Interrupted, run
 from trainer.program.setup import compiled
 from trainer.runtime import processes
-from trainer.runtime.directory import JobPath, absolute, job_path, trial_directory_name
-from trainer.symbolic.derived import resolve
+from trainer.runtime.directory import JobPath, absolute, job_path
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.overrides import replaced
-
-if TYPE_CHECKING:
-    from paxtune.config.search import Search
-    from paxtune.search_space.decisions import Decisions
-    from paxtune.search_space.space import Space
-    from paxtune.study.study import Study
-    from paxtune.study.trial import Trial
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,14 +59,14 @@ class Runner:
         """Around a whole search. Others may take part in it, who hear here how it ends."""
         return contextlib.nullcontext()
 
-    def prepare(self, study: 'Study', trial: 'Trial') -> str | None:
+    def prepare(self, study: Study, trial: RunningTrial) -> str | None:
         """Gets a trial ready, and returns why it is infeasible before it begins; None if not."""
         return None
 
     def run(
         self,
-        study: 'Study',
-        trial: 'Trial',
+        study: Study,
+        trial: RunningTrial,
         directory: JobPath | None,
         should_interrupt: Callable[[], bool],
     ) -> Generator[Report, None, None]:
@@ -87,28 +87,36 @@ class Runner:
         return 0
 
 
-def runner_of(study: 'Study') -> Runner:
-    """What runs the trials of a study in a process that knows nothing but the study."""
+class Runnable(Workload):
+    """A value that says how its trials run. Workers find it through the study alone."""
+
+    def runner(self) -> Runner:
+        """Makes the runner of its trials."""
+        raise NotImplementedError(type(self).__name__)
+
+
+def runner_of(study: StudyView) -> Runner:
+    """Makes the runner of a study's trials, in a process that knows the study alone."""
     return study.value.runner() if isinstance(study.value, Runnable) else ExperimentRunner()
 
 
 class ExperimentRunner(Runner):
     """Trains a trial's experiment, or its sub-experiments one after another."""
 
-    def prepare(self, study: 'Study', trial: 'Trial') -> str | None:
-        settle_warm_start(study, trial)
-        found = Assignment.of(study, trial).appraise(study.space, study.search)
-        trial.note_costs(found.measured)
+    def prepare(self, study: Study, trial: RunningTrial) -> str | None:
+        resolve_warm_start(study, trial)
+        found = TrialSpec.of(study, trial).appraise(study.space, study.search)
+        trial.set_costs(found.measured)
         return found.refusal
 
     def run(
         self,
-        study: 'Study',
-        trial: 'Trial',
+        study: Study,
+        trial: RunningTrial,
         directory: JobPath | None,
         should_interrupt: Callable[[], bool],
     ) -> Generator[Report, None, None]:
-        return Assignment.of(study, trial).train(study.space, should_interrupt)
+        return TrialSpec.of(study, trial).train(study.space, should_interrupt)
 
     @property
     def num_devices(self) -> int:
@@ -118,8 +126,8 @@ class ExperimentRunner(Runner):
 
 
 @dataclasses.dataclass(frozen=True)
-class Assignment:
-    """A trial as what trains it needs to know it: plain data, but for the space.
+class TrialSpec:
+    """The specification of a trial for the processes that train it: plain data.
 
     Attributes:
         trial: its number.
@@ -135,7 +143,7 @@ class Assignment:
     """
 
     trial: int
-    decisions: 'Decisions'
+    decisions: Decisions
     directory: str
     earlier: Sequence[str] = ()
     warm_start: tuple[int, str] | None = None
@@ -145,29 +153,36 @@ class Assignment:
     measured: Measured = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, study: 'Study', trial: 'Trial') -> 'Assignment':
+    def of(cls, study: StudyView, trial: Trial) -> 'TrialSpec':
         """That of a trial.
 
         Raises:
             ValueError: the study is in memory.
         """
-        *earlier, own = attempt_directories(study, trial)
+        *earlier, own = attempt_directories(study.directory, trial)
         trunk = None
-        if trial.forked_from is not None:
-            parent, step = trial.forked_from
-            trunk = attempt_directories(study, study.trial(parent))[::-1], step
+        if trial.lineage.forked_from is not None:
+            parent, step = trial.lineage.forked_from
+            trunk = attempt_directories(study.directory, study.trial(parent))[::-1], step
         forks = [
-            (attempt_directories(study, other)[-1], other.forked_from[1])
-            for other in (study.trials if trial.pauses else ())
-            if other.forked_from is not None and other.forked_from[0] == trial.id
+            (attempt_directories(study.directory, other)[-1], origin[1])
+            for other in (study.trials if trial.record.pauses else ())
+            if (origin := other.lineage.forked_from) is not None and origin[0] == trial.id
             if not other.is_terminal
         ]
-        warm_start, repeat = _warm_start(study, trial), trial.repeat
         return cls(
-            trial.id, trial.by_id, own, earlier, warm_start, repeat, trunk, forks, trial.costs
+            trial.id,
+            trial.by_id,
+            own,
+            earlier,
+            _warm_start(study, trial),
+            trial.lineage.replicate,
+            trunk,
+            forks,
+            trial.record.costs,
         )
 
-    def experiments(self, space: 'Space') -> dict[str, Tunable]:
+    def experiments(self, space: Space) -> dict[str, Tunable]:
         """What it trains, in order, by the name of the sub-experiment ('' without any).
 
         Raises:
@@ -176,7 +191,7 @@ class Assignment:
         """
         return _begun(parts_of(space, self.decisions), self.warm_start, self.repeat)
 
-    def appraise(self, space: 'Space', search: 'Search') -> Appraisal:
+    def appraise(self, space: Space, search: Search) -> Appraisal:
         """What it costs, and why it is infeasible before it begins, if it is.
 
         Raises:
@@ -187,7 +202,7 @@ class Assignment:
         return appraise(parts, search.limits, wanted_by(search, parts), self.measured)
 
     def train(
-        self, space: 'Space', should_interrupt: Callable[[], bool]
+        self, space: Space, should_interrupt: Callable[[], bool]
     ) -> Generator[Report, None, None]:
         """Trains it, from where its last attempt left off.
 
@@ -248,21 +263,23 @@ class Assignment:
             processes.agree()  # Nobody looks for checkpoints before they are there.
 
 
-def experiments(study: 'Study', trial: 'Trial') -> dict[str, Tunable]:
+def experiments(study: StudyView, trial: Trial) -> dict[str, Tunable]:
     """What a trial trains, in order, by the name of the sub-experiment ('' without any).
 
     Raises:
         ValueError: the decisions do not fit together.
         UserError: a sub-experiment names a path that is not there.
     """
-    return _begun(parts_of(study.space, trial.by_id), _warm_start(study, trial), trial.repeat)
+    return _begun(
+        parts_of(study.space, trial.by_id), _warm_start(study, trial), trial.lineage.replicate
+    )
 
 
-def _warm_start(study: 'Study', trial: 'Trial') -> tuple[int, str] | None:
-    if trial.warm_start is None:
+def _warm_start(study: StudyView, trial: Trial) -> tuple[int, str] | None:
+    if trial.lineage.warm_start is None:
         return None
-    parent = study.trial(trial.warm_start)
-    return parent.id, str(absolute(attempt_directory(study, parent)))
+    parent = study.trial(trial.lineage.warm_start)
+    return parent.id, str(absolute(attempt_directory(study.directory, parent)))
 
 
 def _begun(
@@ -283,61 +300,15 @@ def _begun(
     }
 
 
-def parts_of(space: 'Space', decisions: 'Decisions') -> dict[str, Tunable]:
-    """What decisions make of a tunable experiment, by the name of the sub-experiment.
-
-    Derived values follow what a sub-experiment changes.
-
-    Raises:
-        ValueError: the decisions do not fit together.
-        UserError: a sub-experiment names a path that is not there.
-    """
-    parts = space.decided(decisions).parts()
-    return {name: resolve(part) for name, part in parts.items()}
-
-
-def trial_directory(study: 'Study', trial: 'Trial') -> JobPath:
-    """Where a trial's checkpoints, metrics and records are.
-
-    Raises:
-        ValueError: the study is in memory.
-    """
-    if study.directory is None:
-        raise ValueError('a study in memory has no directories')
-    return study.directory / TRIALS / trial_directory_name(trial.id, trial.decisions)
-
-
-def attempt_directory(study: 'Study', trial: 'Trial', attempt: int | None = None) -> JobPath:
-    """Where an attempt at a trial writes its checkpoints: the trial's own directory for the first.
-
-    Args:
-        study: the study.
-        trial: the trial.
-        attempt: which; the one that counts by default.
-
-    Raises:
-        ValueError: the study is in memory.
-    """
-    number = trial.attempt if attempt is None else attempt
-    directory = trial_directory(study, trial)
-    return directory if number == 1 else directory / f'attempt_{number}'
-
-
-def attempt_directories(study: 'Study', trial: 'Trial') -> list[str]:
-    """The directories of all attempts at a trial, in their order."""
-    numbers = range(1, trial.attempt + 1)
-    return [str(absolute(attempt_directory(study, trial, number))) for number in numbers]
-
-
-def settle_warm_start(study: 'Study', trial: 'Trial') -> None:
+def resolve_warm_start(study: Study, trial: RunningTrial) -> None:
     """Notes that a trial begins afresh where its parent's weights do not fit it, or are not there.
 
     That is found out before the first step, so that it holds for each attempt.
     """
-    if trial.warm_start is None or trial.origin not in ('algorithm', ORIGIN):
+    if trial.lineage.warm_start is None or trial.lineage.origin not in ('algorithm', REPLICATE):
         return
     parts = experiments(study, trial)
-    attempts = [attempt_directory(study, trial, n + 1) for n in range(trial.attempt)]
+    attempts = [attempt_directory(study.directory, trial, n + 1) for n in range(trial.attempt)]
     if any((each / name / 'experiment.json').exists() for each in attempts for name in parts):
         return
     try:
@@ -345,12 +316,14 @@ def settle_warm_start(study: 'Study', trial: 'Trial') -> None:
             if sources := sources_of(part, attempts[-1] / name):
                 WarmStarted(part, sources, compiled(part)[0])
     except UserError:
-        trial.note(warm_start='')
+        trial.set_warm_start(None)
         return
-    parent = study.trial(trial.warm_start)
-    newest = newest_checkpoint(attempt_directory(study, parent) / next(iter(parts)) / 'checkpoints')
+    parent = study.trial(trial.lineage.warm_start)
+    newest = newest_checkpoint(
+        attempt_directory(study.directory, parent) / next(iter(parts)) / 'checkpoints'
+    )
     if newest is not None:
-        trial.note(warm_start_step=newest.name)
+        trial.set_warm_start(parent.id, int(newest.name))
 
 
 class FunctionRunner(Runner):
@@ -359,7 +332,7 @@ class FunctionRunner(Runner):
     It returns a number, which becomes the metric `objective`, or metrics by name. Or it yields
     metrics, each a measurement at the next step, and the trial may be stopped in between. It may
     yield (step, metrics), too: one that goes on from where the trial was paused or forked
-    (`Trial.goes_on_from`) says with the first of them where it goes on.
+    (`Trial.continues_from`) says with the first of them where it goes on.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -371,8 +344,8 @@ class FunctionRunner(Runner):
 
     def run(
         self,
-        study: 'Study',
-        trial: 'Trial',
+        study: Study,
+        trial: RunningTrial,
         directory: JobPath | None,
         should_interrupt: Callable[[], bool],
     ) -> Generator[Report, None, None]:

@@ -23,8 +23,8 @@ from paxtune.service.auth import TOKEN_VARIABLE
 from paxtune.service.client import Client
 from paxtune.service.remote_store import lose
 from paxtune.service.schema import RevokedRequest
-from paxtune.study import trial_state
-from paxtune.study.trial_state import Loss
+from paxtune.study import transitions
+from paxtune.study.transitions import WorkerLoss
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
 
@@ -77,7 +77,7 @@ class _Slot:
     false_starts: int = 0
     is_done: bool = False
     stopped: float | None = None
-    killed: Loss | None = None
+    killed: WorkerLoss | None = None
 
 
 class Supervisor:
@@ -107,12 +107,12 @@ class Supervisor:
             token: what the service wants to know of them.
             tls_flags: how they speak with it.
             memory_bytes: a worker whose resident memory passes this is ended.
-            max_attempts: of a trial: see `paxtune.study.trial_state.lose`.
+            max_attempts: of a trial: see `paxtune.study.transitions.lose`.
         """
         self._client, self._directory, self._home = client, directory, home
         self._modules, self._token, self._tls_flags = modules, token, tls_flags
         self._memory_bytes, self._max_attempts = memory_bytes, max_attempts
-        self._name = trial_state.new_worker()
+        self._name = transitions.new_worker()
         self._slots = [_Slot(i + 1, place) for i, place in enumerate(places(count))]
         self._started = 0
 
@@ -241,7 +241,7 @@ class Supervisor:
     def _kill(self, slot: _Slot, why: str, counts: bool) -> None:
         assert slot.process is not None
         if slot.killed is None:
-            slot.killed = Loss(why, counts, is_dead=True)
+            slot.killed = WorkerLoss(why, counts, is_dead=True)
             slot.process.kill()
 
     def _end_all(self) -> None:
@@ -268,7 +268,7 @@ class Supervisor:
         return f'\n{self._tail(slot)}'.rpartition('\nerror: ')[2].strip()
 
 
-def _told(code: int) -> Loss:
+def _told(code: int) -> WorkerLoss:
     """Why a worker ended that nobody here has killed."""
     if code >= 0:
         # Its trial it has given back, or lost, by itself.
@@ -276,7 +276,7 @@ def _told(code: int) -> Loss:
     else:
         name = signal.Signals(-code).name
         reason, counts = f'its worker was ended by {name}', -code not in _FROM_OUTSIDE
-    return Loss(reason, counts, is_dead=True)
+    return WorkerLoss(reason, counts, is_dead=True)
 
 
 @contextlib.contextmanager

@@ -5,21 +5,20 @@ import importlib.metadata
 import json
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from absl import logging
 
 from paxtune.study.export import content
+from paxtune.study.running_trial import RunningTrial
+from paxtune.study.trial import Trial
 from trainer.runtime.directory import JobPath, write_json
 from trainer.symbolic.errors import is_disk_full
-
-if TYPE_CHECKING:
-    from paxtune.study.trial import Trial
 
 _FILE = 'trial.json'
 
 
-class TrialRecord:
+class TrialJson:
     """Keeps `trial.json` up to date.
 
     It holds what the study knows of the trial (`paxtune.study.export.content`), the fingerprints of
@@ -33,7 +32,7 @@ class TrialRecord:
     """
 
     def __init__(
-        self, directory: JobPath | None, trial: 'Trial', data: Mapping[str, str], num_devices: int
+        self, directory: JobPath | None, trial: Trial, data: Mapping[str, str], num_devices: int
     ):
         self._path = None if directory is None else directory / _FILE
         before = (None if directory is None else read(directory)) or {}
@@ -59,11 +58,11 @@ class TrialRecord:
         self.is_resumed = True
         self.content['resumed_from'].append(step)
 
-    def note_time(self, trial: 'Trial') -> None:
+    def note_time(self, trial: RunningTrial) -> None:
         """Tells the study how long the trial ran, and on how many devices."""
-        trial.note(seconds=repr(self.seconds), devices=str(self._num_devices))
+        trial.set_time(self.seconds, self._num_devices)
 
-    def write(self, trial: 'Trial') -> None:
+    def write(self, trial: Trial) -> None:
         """Writes the trial as it stands now; where the disk is full, another time."""
         if self._path is None:
             return
@@ -82,7 +81,7 @@ def read(directory: JobPath) -> dict[str, Any] | None:
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def settle(directory: JobPath, trial: 'Trial') -> None:
+def settle(directory: JobPath, trial: Trial) -> None:
     """Brings the record of a terminal trial up to date, whose process died before it could."""
     before = read(directory)
     if before is not None and before['state'] != trial.state:

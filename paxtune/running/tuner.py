@@ -13,17 +13,19 @@ from paxtune.config.search import Search
 from paxtune.objectives.metrics import split_name
 from paxtune.objectives.rewards import NonFiniteRewardError, Reward
 from paxtune.running.callbacks import Callback
-from paxtune.running.runners import Report, Runner, trial_directory
-from paxtune.running.trial_json import TrialRecord, settle
+from paxtune.running.runners import Report, Runner
+from paxtune.running.trial_json import TrialJson, settle
 from paxtune.schedulers import Pause, Stop
 from paxtune.search_space.constraints import Infeasible
 from paxtune.storage.database import DatabaseUnavailableError
 from paxtune.study import stop_requests
 from paxtune.study.checkpoint_retention import Retention, disk_bytes
 from paxtune.study.reasons import commonest
+from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
+from paxtune.study.transitions import DetachedError, WorkerLoss
 from paxtune.study.trial import Trial
-from paxtune.study.trial_state import DetachedError, Loss
+from paxtune.study.trial_paths import trial_directory
 from trainer.loop.train_loop import Interrupted
 from trainer.loop.train_metrics import NonFiniteLossError
 from trainer.runtime.directory import JobPath, is_local, write_text
@@ -70,7 +72,7 @@ def take_up(study: Study) -> None:
     if study.directory is not None:
         for trial in study.trials:
             if trial.is_terminal:
-                settle(trial_directory(study, trial), trial)
+                settle(trial_directory(study.directory, trial), trial)
 
 
 class Tuner:
@@ -121,7 +123,7 @@ class Tuner:
         if not study.store.is_shared:
             take_up(study)
         with contextlib.ExitStack() as listening:
-            listening.callback(study.stop_asking)
+            listening.callback(study.stop_prefetching)
             for callback in self._callbacks:
                 callback.on_study_start(study)
                 listening.callback(callback.on_study_end, study)
@@ -130,7 +132,7 @@ class Tuner:
         if not study.is_done:
             raise Paused(self._why_paused())
 
-    def _next(self) -> Trial | None:
+    def _next(self) -> RunningTrial | None:
         while (trial := self.study.suggest()) is None:
             self._tell_of_aside()
             # There is nothing to do now; a trial that another worker loses may come.
@@ -148,17 +150,17 @@ class Tuner:
                 self._aside.remove(number)
             if trial.is_terminal:
                 if self.study.directory is not None:
-                    settle(trial_directory(self.study, trial), trial)
+                    settle(trial_directory(self.study.directory, trial), trial)
                 for callback in self._callbacks:
                     callback.on_trial_end(self.study, trial)
 
     def _may_begin(self) -> bool:
         self._refuse_failures()
-        self._asked_to_pause = stop_requests.is_paused(self.study.store)
+        self._asked_to_pause = stop_requests.is_pause_requested(self.study.store)
         self._seconds_left = None
         return not self._should_pause()
 
-    def _run_trial(self, trial: Trial) -> None:
+    def _run_trial(self, trial: RunningTrial) -> None:
         try:
             directory = self._directory(trial)
         except OSError as error:
@@ -166,7 +168,7 @@ class Tuner:
                 raise
             self._lose_to_full_disk(trial, error)
             return
-        record = TrialRecord(directory, trial, self.study.data, self._runner.num_devices)
+        record = TrialJson(directory, trial, self.study.data, self._runner.num_devices)
         self._began, self._pausing = time.monotonic(), None
         self._seconds_left = self._left(record)
         for callback in self._callbacks:
@@ -197,7 +199,7 @@ class Tuner:
                 callback.on_trial_end(self.study, trial)
         self._retention.remove_unneeded()
 
-    def _attempt(self, trial: Trial, directory: JobPath | None, record: TrialRecord) -> None:
+    def _attempt(self, trial: RunningTrial, directory: JobPath | None, record: TrialJson) -> None:
         refused = reason = signal = None
         try:
             refused = self._runner.prepare(self.study, trial)
@@ -223,14 +225,16 @@ class Tuner:
             self._require_rewards(trial)
             trial.complete()
 
-    def _listen(self, trial: Trial, directory: JobPath | None, record: TrialRecord) -> str | None:
+    def _listen(
+        self, trial: RunningTrial, directory: JobPath | None, record: TrialJson
+    ) -> str | None:
         """Runs a trial. Returns why it is to be stopped early; None if it came to its end."""
         running = self._runner.run(self.study, trial, directory, self._should_leave)
         with contextlib.closing(running) as reports:
             for report in reports:
                 if trial.resumed and not trial.step:
                     how = 'resumed' if report.resumed_from else 'restarted'
-                    trial.record(how, step=str(report.resumed_from))
+                    trial.add_event(how, report.resumed_from)
                 if report.resumed_from and not record.is_resumed:
                     record.resumed(report.resumed_from)
                     with _outside():
@@ -241,14 +245,14 @@ class Tuner:
                     record.write(trial)
                 if trial.id in stop_requests.stopped_trials(self.study.store):
                     return 'stopped by request'
-                self._asked_to_pause = stop_requests.is_paused(self.study.store)
+                self._asked_to_pause = stop_requests.is_pause_requested(self.study.store)
                 decision = None if report.is_last else self.study.decide(trial)
                 if isinstance(decision, Stop):
                     return decision.reason
                 self._pausing = decision
         return None
 
-    def _put_back(self, trial: Trial, step: int) -> None:
+    def _put_back(self, trial: RunningTrial, step: int) -> None:
         """Lets go of a trial that is in a checkpoint: it is paused, or goes on in a later call."""
         if self._pausing is None:
             trial.release(f'after step {step}')
@@ -258,7 +262,7 @@ class Tuner:
         for callback in self._callbacks:
             callback.on_trial_pause(self.study, trial, self._pausing.reason)
 
-    def _report(self, trial: Trial, report: Report) -> None:
+    def _report(self, trial: RunningTrial, report: Report) -> None:
         with _about_rewards():
             measurement = trial.report(report.step, report.metrics, report.checkpoint)
         space = self.study.space
@@ -270,7 +274,7 @@ class Tuner:
             for callback in self._callbacks:
                 callback.on_measurement(self.study, trial, measurement)
 
-    def _require_rewards(self, trial: Trial, is_last: bool = True) -> None:
+    def _require_rewards(self, trial: RunningTrial, is_last: bool = True) -> None:
         """Raises BadRewardError unless the rewards can be made of the trial's final metrics."""
         if not trial.measurements:
             return
@@ -281,7 +285,7 @@ class Tuner:
                 if not (_is_of_speed(reward) and (trial.resumed or not is_last)):
                     reward.value(metrics)
 
-    def _fail(self, trial: Trial, directory: JobPath | None, error: Exception) -> None:
+    def _fail(self, trial: RunningTrial, directory: JobPath | None, error: Exception) -> None:
         if is_disk_full(error):
             self._lose_to_full_disk(trial, error)
             return
@@ -299,11 +303,12 @@ class Tuner:
             ) from error
         trial.fail(_reason(error), is_error=not isinstance(error, _EXPECTED))
 
-    def _lose_to_full_disk(self, trial: Trial, error: Exception) -> None:
+    def _lose_to_full_disk(self, trial: RunningTrial, error: Exception) -> None:
         """Gives a trial back, whatever its decisions are, once there may be room for it."""
         if self.study.directory is not None and is_local(self.study.directory):
-            self._wait_for_room(self.study.directory, trial_directory(self.study, trial))
-        trial.lose(Loss(f'the disk is full: {_reason(error)}', counts=True, is_dead=True))
+            self._wait_for_room(self.study.directory, trial_directory(self.study.directory, trial))
+        loss = WorkerLoss(f'the disk is full: {_reason(error)}', counts=True, is_dead=True)
+        trial.lose(loss, self.study.search.max_attempts)
 
     def _wait_for_room(self, disk: JobPath, directory: JobPath) -> None:
         # Until then all attempts would fail at once, those of other workers too, and be used up.
@@ -333,27 +338,29 @@ class Tuner:
 
     def _last_failures(self) -> list[Trial]:
         ended = [trial for trial in self.study.trials if trial.is_terminal]
-        own = [trial for trial in ended if not trial.is_imported]
+        own = [trial for trial in ended if not trial.lineage.is_imported]
         own.sort(key=lambda trial: (trial.completed, trial.id), reverse=True)
         return list(itertools.takewhile(lambda trial: trial.is_failed, own))
 
     def _directory(self, trial: Trial) -> JobPath | None:
         if self.study.directory is None:
             return None
-        directory = trial_directory(self.study, trial)
+        directory = trial_directory(self.study.directory, trial)
         directory.mkdir(parents=True, exist_ok=True)
         return directory
 
-    def _left(self, record: TrialRecord) -> float | None:
+    def _left(self, record: TrialJson) -> float | None:
         """The seconds that this attempt may take, by the study's budgets of hours."""
         search = self.study.search
-        ended = [each for each in self.study.trials if not each.is_imported]
+        ended = [each for each in self.study.trials if not each.lineage.is_imported]
         left = []
         if search.max_hours is not None:
             spent = sum(trial.seconds for trial in ended if trial.is_terminal)
             left.append(search.max_hours * 3600 - spent)
         if search.max_device_hours is not None and (devices := self._runner.num_devices):
-            spent = sum(trial.seconds * trial.devices for trial in ended if trial.is_terminal)
+            spent = sum(
+                trial.seconds * trial.record.devices for trial in ended if trial.is_terminal
+            )
             left.append((search.max_device_hours * 3600 - spent) / devices)
         return min(left) - record.seconds_before if left else None
 
@@ -401,7 +408,7 @@ def _about_rewards() -> Iterator[None]:
         raise BadRewardError(f'{path}{error}') from error
 
 
-def _conclude(trial: Trial, signal: StopTrial) -> None:
+def _conclude(trial: RunningTrial, signal: StopTrial) -> None:
     if signal.reward is not None or signal.metrics is not None:
         trial.conclude(signal.reason, signal.reward, signal.metrics)
     else:

@@ -5,8 +5,9 @@ import uuid
 from collections.abc import Iterator
 
 from paxtune.service.schema import ChangesReply
-from paxtune.storage.vizier_store import STATES, Store, TrialProto
-from paxtune.study import trial_state
+from paxtune.storage.codec import TrialProto, decode_trial
+from paxtune.storage.vizier_store import VizierStore
+from paxtune.study.record import Status, TrialRecord
 
 _PAGE_BYTES = 4 * 2**20
 _KEPT_DELETIONS = 10_000
@@ -19,15 +20,14 @@ class ChangeFeed:
     counted them. Not thread-safe.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: VizierStore) -> None:
         """Reads all trials of a study."""
         self._store = store
         self._generation, self._revision = uuid.uuid4().hex, 0
         # Ordered by revision.
         self._rows: dict[int, tuple[int, bytes]] = {}
         self._deleted: list[tuple[int, int]] = []
-        self._unended: dict[int, int] = {}
-        self._paused: dict[int, int] = {}
+        self._unended: dict[int, TrialRecord] = {}
         self._database_version: int | None = None
         self.refresh()
 
@@ -47,32 +47,28 @@ class ChangeFeed:
         """The highest trial number; 0 if there is no trial."""
         return max(self._rows, default=0)
 
-    def read(self, id_: int) -> TrialProto:
+    def read(self, id_: int) -> TrialRecord:
         """Returns one trial."""
-        return TrialProto.FromString(self[id_])
+        known = self._unended.get(id_)
+        return decode_trial(TrialProto.FromString(self[id_])) if known is None else known
 
-    def unended(self, state: int) -> list[int]:
-        """Returns the numbers of the trials in a state, ACTIVE or REQUESTED, in order."""
-        return sorted(id_ for id_, each in self._unended.items() if each == state)
+    def in_status(self, status: Status) -> list[int]:
+        """Returns the numbers of the trials in a status that is not final, in order."""
+        return sorted(id_ for id_, each in self._unended.items() if each.status is status)
 
     @property
-    def all_unended(self) -> dict[int, int | None]:
+    def unended(self) -> dict[int, int | None]:
         """All unfinished trials, each with the step at which it is paused, or None."""
-        return {id_: self._paused.get(id_) for id_ in self._unended}
+        return {id_: each.paused_at for id_, each in self._unended.items()}
 
-    def is_paused(self, id_: int) -> bool:
-        """Returns True if a trial waits to be promoted."""
-        return id_ in self._paused
-
-    def put(self, proto: TrialProto) -> None:
+    def put(self, proto: TrialProto) -> TrialRecord:
         """Records that a trial was written."""
-        self._put(proto, proto.SerializeToString())
+        return self._put(proto, proto.SerializeToString())
 
     def forget(self, id_: int) -> None:
         """Records that a trial was deleted."""
         self._rows.pop(id_, None)
         self._unended.pop(id_, None)
-        self._paused.pop(id_, None)
         self._revision += 1
         self._deleted = [*self._deleted, (self._revision, id_)][-_KEPT_DELETIONS:]
 
@@ -85,7 +81,7 @@ class ChangeFeed:
         version = self._store.database.version()
         if version == self._database_version:
             return False
-        present = {int(proto.id): proto for proto in self._store.trials()}
+        present = {int(proto.id): proto for proto in self._store.protos()}
         for id_ in set(self._rows) - set(present):
             self.forget(id_)
         for id_, proto in present.items():
@@ -124,15 +120,13 @@ class ChangeFeed:
         newest = itertools.takewhile(lambda id_: self._rows[id_][0] > since, reversed(self._rows))
         return reversed(list(newest))
 
-    def _put(self, proto: TrialProto, content: bytes) -> None:
-        id_ = int(proto.id)
+    def _put(self, proto: TrialProto, content: bytes) -> TrialRecord:
+        record = decode_trial(proto)
         self._revision += 1
-        self._rows.pop(id_, None)  # It becomes the last one.
-        self._rows[id_] = (self._revision, content)
-        self._paused.pop(id_, None)
-        if (step := trial_state.paused_at(proto)) is not None:
-            self._paused[id_] = step
-        if STATES[proto.state] in ('ACTIVE', 'REQUESTED'):
-            self._unended[id_] = proto.state
+        self._rows.pop(record.id, None)  # It becomes the last one.
+        self._rows[record.id] = (self._revision, content)
+        if record.status.has_ended:
+            self._unended.pop(record.id, None)
         else:
-            self._unended.pop(id_, None)
+            self._unended[record.id] = record
+        return record

@@ -13,7 +13,7 @@ import tenacity
 from grpc_health.v1 import health_pb2
 
 from paxtune.service import auth, schema
-from paxtune.study.trial_state import DetachedError
+from paxtune.study.transitions import DetachedError
 from trainer.symbolic.errors import UserError
 
 _LOG = logging.getLogger(__name__)

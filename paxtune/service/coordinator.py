@@ -7,70 +7,35 @@ a request ID too, so that a client can send it again after a lost connection.
 
 import dataclasses
 import hashlib
-import sys
 import threading
 import time
-import uuid
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from paxtune.service import schema
 from paxtune.service.change_feed import ChangeFeed
+from paxtune.service.leases import Lease, Leases
 from paxtune.service.schema import RequestRejectedError, WorkerOptions
-from paxtune.storage.vizier_store import (
-    STATES,
-    Store,
-    StudySpec,
+from paxtune.service.suggest_lock import SuggestLock
+from paxtune.storage.codec import (
+    DamagedRecordError,
     TrialProto,
-    drop_notes,
-    note,
-    write_notes,
+    decode_study,
+    encode_trial,
+    parse_study,
+    parse_trial,
 )
-from paxtune.study import prefetch, trial_state
-from paxtune.study.trial_state import Loss
+from paxtune.storage.vizier_store import VizierStore
+from paxtune.study import transitions
+from paxtune.study.record import Failures, Status, StudyRecord, TrialRecord
+from paxtune.study.transitions import IllegalTransition, Transition, WorkerLoss
+from trainer.symbolic.errors import UserError
 
 LEASE_SECONDS = 30.0
 """Time without a heartbeat after which a worker loses its trial."""
 
-_SUGGEST_LOCK_SECONDS = 120.0
-_SUGGEST_LOCK_PATIENCE = 0.2
-_MAX_WAITING = 8  # Each of them takes a thread of the server.
 _KEPT_REQUESTS = 1000
-
-# Metadata of a trial that only the service writes.
-_OWN_NOTES = (
-    'holder',
-    'attempt',
-    'faults',
-    'losses',
-    'furthest',
-    'request',
-    prefetch.OPEN,
-)
-
-
-@dataclasses.dataclass
-class Lease:
-    """A worker's claim on a trial.
-
-    Attributes:
-        worker: the owner.
-        attempt: the attempt's number.
-        expires: the time at which the worker loses the trial, unless it sends a heartbeat.
-        progress: the number of steps that the worker has done.
-        progressed: the time at which `progress` changed last.
-        timeout: seconds that a step may take; 0 for no limit.
-        max_attempts: attempts that the trial may have; unlimited until its worker sets a limit.
-    """
-
-    worker: str
-    attempt: int
-    expires: float
-    progress: int = 0
-    progressed: float = 0.0
-    timeout: float = 0.0
-    max_attempts: int = sys.maxsize
 
 
 @dataclasses.dataclass
@@ -79,7 +44,7 @@ class _Update:
 
     id: int
     expected: str
-    trial: TrialProto
+    trial: TrialRecord
     worker: str
     attempt: int
     request_id: str
@@ -94,7 +59,7 @@ class StudyCoordinator:
 
     def __init__(
         self,
-        store: Store,
+        store: VizierStore,
         lease_seconds: float = LEASE_SECONDS,
         workers_may_live: bool = True,
         clock: Callable[[], float] = time.monotonic,
@@ -108,20 +73,18 @@ class StudyCoordinator:
                 alone.
             clock: in seconds.
         """
-        self._store, self._seconds, self._clock = store, lease_seconds, clock
+        self._store = store
         self._lock = threading.RLock()
-        self._leases: dict[int, Lease] = {}
+        self._leases = Leases(lease_seconds, clock)
         self._revoked: set[str] = set()
         self._updates: deque[_Update] = deque()
-        self._suggest_lock, self._suggester, self._suggest_lock_expires = '', '', 0.0
-        self._suggest_lock_freed, self._num_waiting = threading.Condition(self._lock), 0
+        self._suggest_lock = SuggestLock(self._lock, clock)
         self._requests: OrderedDict[str, list[int]] = OrderedDict()
         self._feed = ChangeFeed(store)
         self._spec: bytes | None = None
         for id_ in self._feed.ids[-_KEPT_REQUESTS:]:
             # After a restart, clients repeat calls whose reply was lost.
-            request = note(self._feed.read(id_), 'request')
-            if request:
+            if request := self._feed.read(id_).request:
                 self._requests.setdefault(request, []).append(id_)
         self._take_up(workers_may_live)
 
@@ -132,7 +95,7 @@ class StudyCoordinator:
         with self._lock:
             self._refresh()
             if self._spec is None:
-                spec = self._store.study()
+                spec = self._store.study_spec()
                 if spec is None:
                     return schema.StudyReply(spec=None, version='', created=None)
                 self._spec = spec.SerializeToString(deterministic=True)
@@ -143,27 +106,33 @@ class StudyCoordinator:
 
     def create_study(self, spec: bytes) -> schema.DoneReply:
         """Creates the study; `done` is False if it exists already."""
-        parsed = _parsed(StudySpec, spec)
+        parsed = _checked(parse_study, spec)
+        _checked(decode_study, parsed)
         with self._lock:
-            return schema.DoneReply(done=self._store.create_study(parsed))
+            return schema.DoneReply(done=self._store.create_from_spec(parsed))
 
-    def write_notes(
-        self, expected: str, notes: Mapping[str, str], request_id: str
-    ) -> schema.DoneReply:
-        """Changes metadata of the study, unless it has changed since the caller read it."""
+    def update_study(self, expected: str, spec: bytes, request_id: str) -> schema.DoneReply:
+        """Changes the record of the study, unless it has changed since the caller read it.
 
-        def change(current: Mapping[str, str]) -> Mapping[str, str]:
-            if current.get('request') == request_id:
-                return {}
+        Args:
+            expected: the hash of the specification that the caller read.
+            spec: the specification with the new record.
+            request_id: identifies this call.
+        """
+        new = _checked(lambda content: decode_study(parse_study(content)), spec)
+
+        def change(current: StudyRecord) -> StudyRecord:
+            if current.request == request_id:
+                return current
             if self.study('').version != expected:
                 raise _ConflictError
-            return {**notes, 'request': request_id}
+            return dataclasses.replace(new, request=request_id)
 
         with self._lock:
             if not self.study('').version:
                 raise RequestRejectedError('missing', 'there is no such study')
             try:
-                self._store.update_study_notes(change)
+                self._store.update_study(change)
             except _ConflictError:
                 return schema.DoneReply(done=False)
             finally:
@@ -190,42 +159,46 @@ class StudyCoordinator:
             worker: the caller.
             request_id: identifies this call.
         """
-        protos = [_trial(content) for content in trials]
+        records = [_checked(parse_trial, content) for content in trials]
         with self._lock:
             self._reap()
             if request_id in self._requests:
-                known = self._requests[request_id]
-                return schema.TrialsReply(
-                    trials=[self._feed[id_] for id_ in known if id_ in self._feed]
-                )
+                known = [id_ for id_ in self._requests[request_id] if id_ in self._feed]
+                return schema.TrialsReply(trials=[self._feed[id_] for id_ in known])
             if suggest_lock:
-                if suggest_lock != self._suggest_lock or self._clock() > self._suggest_lock_expires:
-                    raise RequestRejectedError(
-                        'conflict', 'another worker has the suggest lock now'
-                    )
-                self._refresh()
-                if [proto.id for proto in protos] != [str(self._feed.max_id + 1)]:
-                    raise RequestRejectedError('conflict', 'trials were added in the meantime')
-            for proto in protos:
-                drop_notes(proto, _OWN_NOTES)
-                write_notes(proto, {'request': request_id})
-                if STATES[proto.state] == 'ACTIVE':
-                    if not suggest_lock:
-                        raise RequestRejectedError(
-                            'invalid', 'only a suggested trial may start ACTIVE'
-                        )
-                    self._hand_out(proto, worker)
-            self._store.add_trials(protos)
-            for proto in protos:
-                self._feed.put(proto)
-                if trial_state.holder(proto):
-                    self._grant(proto, None)
-            self._requests[request_id] = [int(proto.id) for proto in protos]
+                self._require_turn(suggest_lock, records)
+            elif any(each.status is Status.ACTIVE for each in records):
+                raise RequestRejectedError('invalid', 'only a suggested trial may start ACTIVE')
+            new = [encode_trial(self._new(each, worker, request_id)) for each in records]
+            for proto in self._store.add_protos(new):
+                record = self._feed.put(proto)
+                if record.holder:
+                    self._leases.grant(record)
+            added = [int(proto.id) for proto in new]
+            self._requests[request_id] = added
             if len(self._requests) > _KEPT_REQUESTS:
                 self._requests.popitem(last=False)
             if suggest_lock:
-                self._release_suggest_lock()
-            return schema.TrialsReply(trials=[self._feed[int(proto.id)] for proto in protos])
+                self._suggest_lock.release(suggest_lock)
+            return schema.TrialsReply(trials=[self._feed[id_] for id_ in added])
+
+    def _require_turn(self, suggest_lock: str, records: Sequence[TrialRecord]) -> None:
+        if not self._suggest_lock.is_valid(suggest_lock):
+            raise RequestRejectedError('conflict', 'another worker has the suggest lock now')
+        self._refresh()
+        if [each.id for each in records] != [self._feed.max_id + 1]:
+            raise RequestRejectedError('conflict', 'trials were added in the meantime')
+
+    def _new(self, record: TrialRecord, worker: str, request_id: str) -> TrialRecord:
+        """Returns a new trial without the fields that only the service writes."""
+        new = dataclasses.replace(
+            record, holder='', attempt=1, failures=Failures(), snapshot=None, request=request_id
+        )
+        if record.status is not Status.ACTIVE:
+            return new
+        new = dataclasses.replace(new, status=Status.REQUESTED, history=())
+        unended = self._feed.unended if record.snapshot is None else record.snapshot
+        return transitions.claim(new, worker, unended, self._store.now())
 
     def update(
         self, id: int, expected: str, trial: bytes, worker: str, attempt: int, request_id: str
@@ -243,7 +216,7 @@ class StudyCoordinator:
         Returns:
             True if the trial was written, and its current content.
         """
-        update = _Update(id, expected, _trial(trial), worker, attempt, request_id)
+        update = _Update(id, expected, _checked(parse_trial, trial), worker, attempt, request_id)
         self._updates.append(update)
         with self._lock:
             # The previous owner of the lock may have written this update in its own transaction:
@@ -276,9 +249,9 @@ class StudyCoordinator:
                 update.is_decided, update.error = True, update.error or error
             return
         for proto in changed:
-            self._feed.put(proto)
-            if not trial_state.holder(proto):
-                self._leases.pop(int(proto.id), None)
+            record = self._feed.put(proto)
+            if not record.holder:
+                self._leases.pop(record.id, None)
         for update in batch.values():
             if update.error is None:
                 update.content = self._feed[update.id]
@@ -289,28 +262,28 @@ class StudyCoordinator:
         try:
             if update.id not in self._feed:
                 raise RequestRejectedError('missing', f'there is no trial {update.id}')
-            known = self._feed[update.id]
-            current, new = TrialProto.FromString(known), update.trial
-            if note(current, 'request') == update.request_id:
+            content = self._feed[update.id]
+            stored = TrialProto.FromString(content)
+            current = self._feed.read(update.id)
+            if current.request == update.request_id:
                 update.is_done = True
                 return None
             self._require_lease(current, update.worker, update.attempt)
-            if digest(known) != update.expected:
+            if digest(content) != update.expected:
                 return None
-            if new.name != current.name or new.parameters != current.parameters:
+            if update.trial.parameters != current.parameters:
                 raise RequestRejectedError(
                     'invalid', f'trial {update.id}: its decisions cannot be changed'
                 )
+            merged = transitions.merge(current, update.trial, update.request_id)
         except RequestRejectedError as refusal:
             update.error = refusal
             return None
-        own = {key: value for key in _OWN_NOTES if (value := note(current, key)) is not None}
-        if STATES[new.state] != 'ACTIVE' or not trial_state.holder(new):
-            own['holder'] = ''
-        drop_notes(new, _OWN_NOTES)
-        write_notes(new, {**own, 'request': update.request_id})
+        except IllegalTransition as error:
+            update.error = RequestRejectedError('invalid', str(error))
+            return None
         update.is_done = True
-        return new
+        return encode_trial(merged, stored)
 
     def delete(self, id: int) -> schema.EmptyReply:
         """Deletes a trial."""
@@ -335,49 +308,31 @@ class StudyCoordinator:
         with self._lock:
             self._reap()
             self._refresh()
-            for id_, lease in self._leases.items():
-                if lease.worker == worker:
-                    self._set_options(lease, options)
-                    return schema.ClaimReply(trial=self._feed[id_])
-            for state in (TrialProto.State.ACTIVE, TrialProto.State.REQUESTED):
-                for id_ in self._feed.unended(state):
-                    if id_ not in self._leases and not self._feed.is_paused(id_):
-                        changed = self._change(id_, lambda each: self._hand_out(each, worker))
-                        self._grant(changed, options)
-                        return schema.ClaimReply(trial=self._feed[id_])
-            return schema.ClaimReply(trial=None)
+            held = self._leases.of_worker(worker)
+            if held is not None:
+                self._leases[held].set_options(options)
+                return schema.ClaimReply(trial=self._feed[held])
+            waiting = self._feed.in_status(Status.ACTIVE) + self._feed.in_status(Status.REQUESTED)
+            free = next((id_ for id_ in waiting if id_ not in self._leases), None)
+            if free is None:
+                return schema.ClaimReply(trial=None)
+            unended = self._feed.unended
+            claimed = self._apply(
+                free, lambda each, now: transitions.claim(each, worker, unended, now)
+            )
+            self._leases.grant(claimed, options)
+            return schema.ClaimReply(trial=self._feed[free])
 
     def acquire_suggest_lock(self, worker: str) -> schema.SuggestLockReply:
-        """Returns a token of the suggest lock; '' while another worker has the lock.
-
-        Adding the suggested trial, `release_suggest_lock` or a timeout ends it. A few calls wait
-        for the lock, so that workers need not poll the service.
-        """
-
-        def is_free() -> bool:
-            return self._suggester in ('', worker) or self._clock() >= self._suggest_lock_expires
-
+        """Returns a token of the suggest lock; '' while another worker has the lock."""
         with self._lock:
-            if not is_free() and self._num_waiting < _MAX_WAITING:
-                self._num_waiting += 1
-                self._suggest_lock_freed.wait_for(is_free, _SUGGEST_LOCK_PATIENCE)
-                self._num_waiting -= 1
-            if not is_free():
-                return schema.SuggestLockReply(suggest_lock='')
-            self._suggest_lock, self._suggester = uuid.uuid4().hex, worker
-            self._suggest_lock_expires = self._clock() + _SUGGEST_LOCK_SECONDS
-            return schema.SuggestLockReply(suggest_lock=self._suggest_lock)
+            return schema.SuggestLockReply(suggest_lock=self._suggest_lock.acquire(worker))
 
     def release_suggest_lock(self, suggest_lock: str) -> schema.EmptyReply:
         """Releases the suggest lock."""
         with self._lock:
-            if suggest_lock == self._suggest_lock:
-                self._release_suggest_lock()
+            self._suggest_lock.release(suggest_lock)
             return schema.EmptyReply()
-
-    def _release_suggest_lock(self) -> None:
-        self._suggest_lock = self._suggester = ''
-        self._suggest_lock_freed.notify()
 
     def heartbeat(
         self, worker: str, id: int, attempt: int, progress: int, options: WorkerOptions | None
@@ -395,23 +350,16 @@ class StudyCoordinator:
             True if the worker still owns the trial; otherwise the reason.
         """
         with self._lock:
-            lease = self._leases.get(id)
-            if lease is not None and (lease.worker, lease.attempt) == (worker, attempt):
-                now = self._clock()
-                if progress != lease.progress:
-                    lease.progress, lease.progressed = progress, now
-                self._set_options(lease, options)
-                if now < lease.expires:
-                    lease.expires = now + self._seconds
+            if self._leases.is_held(id, worker, attempt):
+                self._leases.renew(id, progress, options)
             self._reap()
-            lease = self._leases.get(id)
-            held = lease is not None and (lease.worker, lease.attempt) == (worker, attempt)
+            held = self._leases.is_held(id, worker, attempt)
             return schema.HeartbeatReply(held=held, reason='' if held else self._owner(id))
 
     def lose(
         self, worker: str, reason: str, counts: bool, is_dead: bool, max_attempts: int
     ) -> schema.LoseReply:
-        """Ends the lease of a worker: see `paxtune.study.trial_state.lose`.
+        """Ends the lease of a worker: see `paxtune.study.transitions.lose`.
 
         Returns:
             The number of its trial, None if it has none, and the trial's state.
@@ -419,14 +367,13 @@ class StudyCoordinator:
         with self._lock:
             self._reap()
             self._refresh()
-            if self._suggester == worker:
-                self._release_suggest_lock()
-            for id_, lease in list(self._leases.items()):
-                if lease.worker == worker:
-                    loss = Loss(reason, counts, is_dead)
-                    changed = self._lose(id_, lease, loss, max_attempts)
-                    return schema.LoseReply(trial=id_, state=STATES[changed.state])
-            return schema.LoseReply(trial=None, state='')
+            self._suggest_lock.release_worker(worker)
+            id_ = self._leases.of_worker(worker)
+            if id_ is None:
+                return schema.LoseReply(trial=None, state='')
+            loss = WorkerLoss(reason, counts, is_dead)
+            lost = self._lose(id_, self._leases[id_], loss, max_attempts)
+            return schema.LoseReply(trial=id_, state=lost.status.upper())
 
     def revoked(self, workers: list[str]) -> schema.RevokedReply:
         """Returns those of some workers whose lease expired, or that made no progress."""
@@ -441,63 +388,36 @@ class StudyCoordinator:
         """The number of leased trials."""
         return len(self._leases)
 
-    def _hand_out(self, proto: TrialProto, worker: str) -> None:
-        prefetch.note_start(proto, self._feed.all_unended)
-        trial_state.hand_out(proto, worker)
-
     def _take_up(self, workers_may_live: bool) -> None:
-        for id_ in self._feed.unended(TrialProto.State.ACTIVE):
-            proto = self._feed.read(id_)
-            if trial_state.holder(proto):
-                self._grant(proto, None)
+        for id_ in self._feed.in_status(Status.ACTIVE):
+            record = self._feed.read(id_)
+            if record.holder:
+                lease = self._leases.grant(record)
                 if not workers_may_live:
-                    lease = self._leases[id_]
-                    loss = Loss('the search ended, or was killed', is_dead=True)
+                    loss = WorkerLoss('the search ended, or was killed', is_dead=True)
                     self._lose(id_, lease, loss, lease.max_attempts)
 
-    def _grant(self, proto: TrialProto, options: WorkerOptions | None) -> None:
-        now = self._clock()
-        lease = Lease(
-            trial_state.holder(proto),
-            trial_state.attempt(proto),
-            now + self._seconds,
-            progressed=now,
-        )
-        self._set_options(lease, options)
-        self._leases[int(proto.id)] = lease
-
-    def _set_options(self, lease: Lease, options: WorkerOptions | None) -> None:
-        if options is not None:
-            lease.timeout, lease.max_attempts = options.trial_timeout, options.max_attempts
-
     def _reap(self) -> None:
-        """Expires leases without a heartbeat or without progress."""
-        now = self._clock()
-        for id_, lease in list(self._leases.items()):
-            if now >= lease.expires:
-                loss = Loss(f'its worker sent no heartbeat for {self._seconds:g} s')
-            elif lease.timeout and now - lease.progressed > lease.timeout:
-                loss = Loss(f'it made no step for {lease.timeout:g} s', counts=True)
-            else:
-                continue
+        """Ends expired leases."""
+        for id_, lease, loss in self._leases.expired():
             self._lose(id_, lease, loss, lease.max_attempts)
             self._revoked.add(lease.worker)
 
-    def _lose(self, id_: int, lease: Lease, loss: Loss, max_attempts: int) -> TrialProto:
-        changed = self._change(
-            id_, lambda each: trial_state.lose(each, loss, max_attempts, lease.progress)
+    def _lose(self, id_: int, lease: Lease, loss: WorkerLoss, max_attempts: int) -> TrialRecord:
+        lost = self._apply(
+            id_,
+            lambda each, now: transitions.lose(each, loss, max_attempts, lease.progress, now),
         )
         self._leases.pop(id_, None)
-        return changed
+        return lost
 
-    def _require_lease(self, current: TrialProto, worker: str, attempt: int) -> None:
-        lease = self._leases.get(int(current.id))
-        if STATES[current.state] != 'ACTIVE' or lease is None:
-            if worker and trial_state.holder(current) != worker:
-                raise RequestRejectedError('fenced', self._owner(int(current.id)))
-            return
-        if (lease.worker, lease.attempt) != (worker, attempt):
-            raise RequestRejectedError('fenced', self._owner(int(current.id)))
+    def _require_lease(self, current: TrialRecord, worker: str, attempt: int) -> None:
+        if current.status is not Status.ACTIVE or current.id not in self._leases:
+            is_owner = not worker or current.holder == worker
+        else:
+            is_owner = self._leases.is_held(current.id, worker, attempt)
+        if not is_owner:
+            raise RequestRejectedError('fenced', self._owner(current.id))
 
     def _owner(self, id_: int) -> str:
         lease = self._leases.get(id_)
@@ -505,16 +425,15 @@ class StudyCoordinator:
             return f'trial {id_} is held by {lease.worker}, attempt {lease.attempt}'
         return f'no worker holds trial {id_}' if id_ in self._feed else f'trial {id_} is gone'
 
-    def _change(self, id_: int, change: Callable[[TrialProto], None]) -> TrialProto:
-        changed = self._store.update_trial(id_, change)
-        self._feed.put(changed)
-        return changed
+    def _apply(self, id_: int, transition: Transition) -> TrialRecord:
+        return self._feed.put(self._store.apply_to_proto(id_, transition))
 
     def _refresh(self) -> None:
         """Reads the study again if another process has written to the database."""
         if self._feed.refresh():
             self._spec = None
-            self._leases = {id_: each for id_, each in self._leases.items() if id_ in self._feed}
+            for id_ in [each for each in self._leases if each not in self._feed]:
+                del self._leases[id_]
 
 
 def digest(content: bytes) -> str:
@@ -523,30 +442,16 @@ def digest(content: bytes) -> str:
 
 
 class _ConflictError(Exception):
-    """The metadata has changed since the caller read it."""
+    """The record has changed since the caller read it."""
 
 
-def _parsed(kind: Any, content: bytes) -> Any:
-    from google.protobuf.message import DecodeError
+def _checked(parse: Callable[[Any], Any], content: Any) -> Any:
+    """Parses what a client sent.
 
+    Raises:
+        RequestRejectedError: it cannot be parsed.
+    """
     try:
-        return kind.FromString(content)
-    except DecodeError as error:
-        raise RequestRejectedError(
-            'invalid', f'expected a serialized {kind.DESCRIPTOR.name}'
-        ) from error
-
-
-def _trial(content: bytes) -> TrialProto:
-    proto = _parsed(TrialProto, content)
-    if proto.state not in STATES:
-        raise RequestRejectedError('invalid', f'a trial has no state {proto.state}')
-    try:
-        if not all(
-            type(event) is dict and type(event.get('event')) is str
-            for event in trial_state.history(proto)
-        ):
-            raise ValueError('history')
-    except (ValueError, TypeError, RecursionError) as error:
-        raise RequestRejectedError('invalid', 'the metadata of the trial is invalid') from error
-    return proto
+        return parse(content)
+    except (DamagedRecordError, UserError) as error:
+        raise RequestRejectedError('invalid', str(error)) from error

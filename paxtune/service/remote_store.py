@@ -5,8 +5,8 @@ import dataclasses
 import datetime
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import tenacity
 
@@ -14,13 +14,24 @@ from paxtune.service import schema
 from paxtune.service.client import Client
 from paxtune.service.coordinator import digest
 from paxtune.service.schema import RequestRejectedError, WorkerOptions
-from paxtune.storage.vizier_store import StudySpec, TrialProto, notes
-from paxtune.study import trial_state
-from paxtune.study.trial_state import LeaseLostError, Loss, TurnLostError
+from paxtune.storage.codec import (
+    StudySpec,
+    TrialProto,
+    decode_study,
+    decode_trial,
+    encode_study,
+    encode_trial,
+    parse_study,
+    parse_trial,
+    write_study,
+)
+from paxtune.study.record import StudyRecord, TrialRecord
+from paxtune.study.store import AddSuggested
+from paxtune.study.transitions import LeaseLostError, Transition, TurnLostError, WorkerLoss
 
 
-def lose(client: Client, worker: str, loss: Loss, max_attempts: int) -> int | None:
-    """Ends the lease of a worker: see `paxtune.study.trial_state.lose`.
+def lose(client: Client, worker: str, loss: WorkerLoss, max_attempts: int) -> int | None:
+    """Ends the lease of a worker: see `paxtune.study.transitions.lose`.
 
     Returns:
         The number of its trial; None if it had none.
@@ -36,7 +47,7 @@ _Reply = TypeVar('_Reply', schema.TrialsReply, schema.UpdateReply)
 
 
 class RemoteStore:
-    """A study in a service, with the methods of `Store` and those that workers need.
+    """A study in a service, a `StudyStore` with the heartbeats of a worker.
 
     It caches the trials, and fetches only changes.
 
@@ -73,108 +84,109 @@ class RemoteStore:
         """Closes the connection."""
         self._client.close()
 
-    def study(self) -> StudySpec | None:
-        """As `Store.study`."""
+    def now(self) -> datetime.datetime:
+        """Returns the time, in UTC."""
+        return datetime.datetime.now(datetime.UTC)
+
+    def study(self) -> StudyRecord | None:
+        """See `StudyStore.study`."""
+        spec = self._study_spec()
+        return None if spec is None else decode_study(spec, self._client.study)
+
+    def _study_spec(self) -> StudySpec | None:
         with self._lock:
             reply = self._client.call(schema.StudyRequest(known=self._version))
             self._version = reply.version
             if not self._version:
                 self._spec = None
             elif reply.spec is not None:
-                self._spec = StudySpec.FromString(reply.spec)
+                self._spec = parse_study(reply.spec)
                 self._created = reply.created or 0.0
             return self._spec
 
     def created(self) -> datetime.datetime:
-        """As `Store.created`."""
-        if self.study() is None:
+        """See `StudyStore.created`."""
+        if self._study_spec() is None:
             raise KeyError('study')
         return datetime.datetime.fromtimestamp(self._created, datetime.UTC)
 
-    def create_study(self, study_spec: StudySpec) -> bool:
-        """As `Store.create_study`."""
-        request = schema.CreateStudyRequest(spec=study_spec.SerializeToString())
-        return self._client.call(request).done
+    def create_study(self, record: StudyRecord, parameters: Iterable[Any]) -> bool:
+        """See `StudyStore.create_study`."""
+        spec = encode_study(record, parameters).SerializeToString()
+        return self._client.call(schema.CreateStudyRequest(spec=spec)).done
 
-    def write_study_notes(self, notes: Mapping[str, str]) -> None:
-        """As `Store.write_study_notes`."""
-        self.update_study_notes(lambda _: notes)
-
-    def update_study_notes(self, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
-        """As `Store.update_study_notes`."""
+    def update_study(self, change: Callable[[StudyRecord], StudyRecord]) -> StudyRecord:
+        """See `StudyStore.update_study`."""
         request_id = uuid.uuid4().hex
         while True:
-            spec = self.study()
+            spec = self._study_spec()
             if spec is None:
                 raise KeyError('study')
-            changed = dict(change(notes(spec)))
-            request = schema.WriteNotesRequest(
-                expected=self._version, notes=changed, request_id=request_id
+            changed = change(decode_study(spec, self._client.study))
+            content = write_study(StudySpec.FromString(spec.SerializeToString()), changed)
+            request = schema.UpdateStudyRequest(
+                expected=self._version,
+                spec=content.SerializeToString(),
+                request_id=request_id,
             )
             if self._client.call(request).done:
-                return
+                return changed
 
     def ids(self) -> list[int]:
-        """As `Store.ids`."""
+        """See `StudyStore.ids`."""
         with self._lock:
             self._sync()
             return sorted(self._content)
 
-    def trials(self, ids: Collection[int] | None = None) -> list[TrialProto]:
-        """As `Store.trials`."""
+    def trials(self, ids: Collection[int] | None = None) -> list[TrialRecord]:
+        """See `StudyStore.trials`."""
         with self._lock:
             self._sync()
             wanted = sorted(self._content if ids is None else self._content.keys() & set(ids))
-            return [TrialProto.FromString(self._content[id_]) for id_ in wanted]
+            return [parse_trial(self._content[id_]) for id_ in wanted]
 
-    def read(self, known: Collection[int]) -> tuple[list[int], list[TrialProto]]:
-        """As `Store.read`."""
+    def read(self, known: Collection[int]) -> tuple[list[int], list[TrialRecord]]:
+        """See `StudyStore.read`."""
         with self._lock:
             self._sync()
             numbers = sorted(self._content)
             unknown = [number for number in numbers if number not in known]
-            return numbers, [TrialProto.FromString(self._content[number]) for number in unknown]
+            return numbers, [parse_trial(self._content[number]) for number in unknown]
 
-    def trial(self, id_: int) -> TrialProto:
-        """As `Store.trial`."""
+    def trial(self, id_: int) -> TrialRecord:
+        """See `StudyStore.trial`."""
         with self._lock:
             # Only its owner changes a leased trial.
             if id_ not in self._held or id_ in self._lost:
                 self._sync()
-            return TrialProto.FromString(self._content[id_])
+            return parse_trial(self._content[id_])
 
     def max_id(self) -> int:
-        """As `Store.max_id`."""
+        """See `StudyStore.max_id`."""
         return max(self.ids(), default=0)
 
-    def add_trial(self, trial: TrialProto) -> TrialProto:
-        """As `Store.add_trial`."""
-        return self._add([trial], '')[0]
+    def add_trials(self, records: Sequence[TrialRecord]) -> list[TrialRecord]:
+        """Adds trials, a few hundred in a transaction: see `StudyStore.add_trials`."""
+        added: list[TrialRecord] = []
+        for first in range(0, len(records), _MAX_ADDED):
+            added += self._add(records[first : first + _MAX_ADDED], '')
+        return added
 
-    def add_trials(self, trials: Sequence[TrialProto]) -> None:
-        """As `Store.add_trials`, a few hundred in a transaction."""
-        for first in range(0, len(trials), _MAX_ADDED):
-            self._add(trials[first : first + _MAX_ADDED], '')
-
-    def update_trial(self, id_: int, change: Callable[[TrialProto], None]) -> TrialProto:
-        """As `Store.update_trial`.
-
-        Raises:
-            LeaseLostError: another worker or attempt owns the trial.
-        """
+    def apply(self, id_: int, transition: Transition) -> TrialRecord:
+        """See `StudyStore.apply`."""
         request_id = uuid.uuid4().hex
         with self._lock:
             if id_ not in self._content:
                 self._sync()
             while True:
                 read = self._content[id_]
-                trial = TrialProto.FromString(read)
-                change(trial)
+                stored = TrialProto.FromString(read)
+                changed = transition(decode_trial(stored), self.now())
                 held = self._held.get(id_)
                 request = schema.UpdateRequest(
                     id=id_,
                     expected=digest(read),
-                    trial=trial.SerializeToString(),
+                    trial=encode_trial(changed, stored).SerializeToString(),
                     worker=self.worker if held else '',
                     attempt=held or 0,
                     request_id=request_id,
@@ -182,13 +194,13 @@ class RemoteStore:
                 reply = self._write(request, id_)
                 self._content[id_] = reply.trial
                 if reply.done:
-                    stored = TrialProto.FromString(reply.trial)
-                    if not trial_state.holder(stored):
+                    record = parse_trial(reply.trial)
+                    if not record.holder:
                         self._held.pop(id_, None)
-                    return stored
+                    return record
 
     def delete_trial(self, id_: int) -> None:
-        """As `Store.delete_trial`."""
+        """See `StudyStore.delete_trial`."""
         try:
             self._client.call(schema.DeleteRequest(id=id_))
         except RequestRejectedError as error:
@@ -196,14 +208,14 @@ class RemoteStore:
                 raise
             raise KeyError(id_) from None
 
-    def claim(self) -> TrialProto | None:
+    def claim(self) -> TrialRecord | None:
         """Leases an existing trial that waits to be run; returns None if there is none."""
         request = schema.ClaimRequest(worker=self.worker, options=self.options)
         content = self._client.call(request).trial
         return None if content is None else self._take(content)
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[Callable[[TrialProto], TrialProto]]:
+    def turn(self) -> Iterator[AddSuggested]:
         """Waits for the suggest lock, and holds it while entered.
 
         Yields a function that adds the suggested trial, and leases it to this worker.
@@ -215,7 +227,7 @@ class RemoteStore:
         request = schema.AcquireSuggestLockRequest(worker=self.worker)
         suggest_lock = polling(self._client.call, request).suggest_lock
 
-        def add(trial: TrialProto) -> TrialProto:
+        def add(trial: TrialRecord) -> TrialRecord:
             nonlocal suggest_lock
             added = self._add([trial], suggest_lock)[0]
             suggest_lock = ''  # The service has released it.
@@ -227,8 +239,8 @@ class RemoteStore:
             if suggest_lock:
                 self._client.call(schema.ReleaseSuggestLockRequest(suggest_lock=suggest_lock))
 
-    def lose(self, id_: int, loss: Loss, max_attempts: int, step: int = 0) -> TrialProto:
-        """Gives back a trial of this worker: see `paxtune.study.trial_state.lose`."""
+    def lose(self, id_: int, loss: WorkerLoss, max_attempts: int, step: int) -> TrialRecord:
+        """Gives back a trial of this worker: see `paxtune.study.transitions.lose`."""
         with self._lock:
             lose(self._client, self.worker, loss, max_attempts)
             self._held.pop(id_, None)
@@ -272,21 +284,21 @@ class RemoteStore:
                 raise TurnLostError(str(error)) from None
             raise
 
-    def _add(self, trials: Sequence[TrialProto], suggest_lock: str) -> list[TrialProto]:
+    def _add(self, trials: Sequence[TrialRecord], suggest_lock: str) -> list[TrialRecord]:
         request = schema.AddRequest(
-            trials=[trial.SerializeToString() for trial in trials],
+            trials=[encode_trial(trial).SerializeToString() for trial in trials],
             suggest_lock=suggest_lock,
             worker=self.worker,
         )
         return [self._take(content) for content in self._write(request).trials]
 
-    def _take(self, content: bytes) -> TrialProto:
-        trial = TrialProto.FromString(content)
+    def _take(self, content: bytes) -> TrialRecord:
+        trial = parse_trial(content)
         with self._lock:
-            self._content[int(trial.id)] = content
-            if self.worker and trial_state.holder(trial) == self.worker:
-                self._held[int(trial.id)] = trial_state.attempt(trial)
-                self._lost.discard(int(trial.id))
+            self._content[trial.id] = content
+            if self.worker and trial.holder == self.worker:
+                self._held[trial.id] = trial.attempt
+                self._lost.discard(trial.id)
         return trial
 
     def _sync(self) -> None:

@@ -44,7 +44,6 @@ Serialized: TypeAlias = Annotated[list[bytes], Meta(max_length=MAX_ITEMS)]
 
 TrialIds: TypeAlias = Annotated[list[TrialId], Meta(max_length=MAX_ITEMS)]
 Names: TypeAlias = Annotated[list[Name], Meta(max_length=MAX_ITEMS)]
-Notes: TypeAlias = Annotated[dict[Name, str], Meta(max_length=MAX_ITEMS)]
 
 
 class RequestRejectedError(Exception):
@@ -124,9 +123,9 @@ class CreateStudyRequest(Request[DoneReply]):
     spec: bytes
 
 
-class WriteNotesRequest(Write[DoneReply]):
+class UpdateStudyRequest(Write[DoneReply]):
     expected: Name
-    notes: Notes
+    spec: bytes
 
 
 class ChangesReply(Message):
@@ -231,7 +230,7 @@ class Method(NamedTuple):
 METHODS = {
     'study': Method(StudyRequest, StudyReply),
     'create_study': Method(CreateStudyRequest, DoneReply),
-    'write_notes': Method(WriteNotesRequest, DoneReply),
+    'update_study': Method(UpdateStudyRequest, DoneReply),
     'changes': Method(ChangesRequest, ChangesReply),
     'add': Method(AddRequest, TrialsReply),
     'update': Method(UpdateRequest, UpdateReply),

@@ -6,11 +6,13 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paxtune.storage.open_study import join_study
 from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
     from paxtune.service.address import Service
-    from paxtune.study.study import Study, StudyStore
+    from paxtune.study.store import StudyStore
+    from paxtune.study.study import Study
     from trainer.runtime.directory import JobPath
 
 FLAG = '--vizier_endpoint'
@@ -40,9 +42,8 @@ class StudyLocation(abc.ABC):
         Raises:
             UserError: there is no such study, or its experiment cannot be restored.
         """
-        from paxtune.study.study import Study
 
-        return Study.join(self.store(can_write), self.directory)
+        return join_study(self.store(can_write), self.directory)
 
     @abc.abstractmethod
     def locked(self) -> 'contextlib.AbstractContextManager[object]':
@@ -146,10 +147,8 @@ class ServiceLocation(StudyLocation):
         return contextlib.nullcontext()
 
     def has_workers(self) -> bool:
-        from paxtune.study import trial_state
-
         with contextlib.closing(self.store()) as store:
-            return any(trial_state.holder(trial) for trial in store.trials())
+            return any(trial.holder for trial in store.trials())
 
 
 def add_flags(flags: argparse.ArgumentParser, purpose: str) -> None:

@@ -25,8 +25,8 @@ def curves(study: 'Study') -> str:
         )
     reward = study.rewards[0]
     # What ran elsewhere has been recorded there.
-    ended = [trial for trial in study.trials if trial.is_terminal and not trial.is_imported]
-    rows = [_row(trial) for trial in ended if trial.measurements or trial.outcome == 'infeasible']
+    ended = [trial for trial in study.trials if trial.is_terminal and not trial.lineage.is_imported]
+    rows = [_row(trial) for trial in ended if trial.measurements or trial.status == 'infeasible']
     if not rows:
         raise UserError(f'{study.directory or "the study"}: no trial has ended that ran there')
     return files.write(rows, reward.goal, reward.label)
@@ -36,13 +36,13 @@ def _row(trial: 'Trial') -> Mapping[str, Any]:
     measurements = trial.measurements
     row = {
         'trial': trial.id,
-        'ended': trial.outcome,
-        'end': trial.reward if trial.outcome == 'completed' else None,
+        'ended': trial.status,
+        'end': trial.reward if trial.status == 'completed' else None,
         'reason': trial.reason,
         'decisions': trial.decisions,
         'rewards': [each.reward for each in measurements],
     }
-    diverges = trial.outcome == 'infeasible'
+    diverges = trial.status == 'infeasible'
     for unit in UNITS:
         used = resources.consumed(measurements, unit)
         # Of a trial without measurements no resource is known.

@@ -3,20 +3,17 @@
 import functools
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from paxtune.config.search import Search
-from paxtune.schedulers.resources import METRICS
+from paxtune.running.runners import Runnable, Runner
+from paxtune.schedulers.base import Unit
 from paxtune.simulation import files
-from paxtune.simulation.table import CurveTable, Row
-from paxtune.study.workload import Runnable
-from trainer.symbolic.errors import UserError
-
-if TYPE_CHECKING:
-    from paxtune.running.runners import Runner
-    from paxtune.schedulers.base import Unit
-    from paxtune.study.study import Study
-    from paxtune.study.trial import Trial
+from paxtune.simulation.course import course_of
+from paxtune.simulation.runner import TableRunner
+from paxtune.simulation.table import CurveTable
+from paxtune.study.study_view import StudyView
+from paxtune.study.trial import Trial
 
 
 class RecordedTrials(Runnable):
@@ -64,24 +61,21 @@ class RecordedTrials(Runnable):
         where = str(Path(path).absolute())
         return cls(search, where, _table(where, metric, goal).decisions(), metric, goal, speedup)
 
-    def runner(self) -> 'Runner':
-        # Imported here: what runs trials imports the trainer.
-        from paxtune.simulation.runner import TableRunner
-
-        return TableRunner()
+    def runner(self) -> Runner:
+        return TableRunner(self.curves, self.speedup)
 
     def data(self) -> dict[str, str]:
         return {'table': hashlib.sha256(Path(self.table).read_bytes()).hexdigest()}
 
-    def max_resource(self, study: 'Study', trial: 'Trial', unit: 'Unit') -> float | None:
+    def max_resource(self, study: StudyView, trial: Trial, unit: Unit) -> float | None:
         if unit == 'seconds':
             return None
-        course = self.course(study, trial)
-        if course.row.end is None and (unit == 'steps' or trial.forked_from is None):
+        course = course_of(self.curves, study, trial)
+        if course.row.end is None and (unit == 'steps' or trial.lineage.forked_from is None):
             # Nobody knows beforehand that it will diverge.
             rows = self.curves.rows
             return max(row.resources[unit][-1] for row in rows if row.end is not None)
-        return course.resource(unit, -1)
+        return course.spent(unit, -1)
 
     @property
     def curves(self) -> CurveTable:
@@ -91,63 +85,6 @@ class RecordedTrials(Runnable):
             UserError: it cannot be read.
         """
         return _table(self.table, self.metric, self.goal)
-
-    def course(self, study: 'Study', trial: 'Trial') -> 'Course':
-        """How a trial goes.
-
-        Raises:
-            UserError: there are not enough rows.
-        """
-        table = self.curves
-        answers, row = table.start(), 0
-        points = list(zip(table.spec.elements, study.space.spec.elements, strict=True))
-        for other in (each for each in study.trials if each.id <= trial.id):
-            made = {own.id.path: other.by_id[point.id.path] for own, point in points}
-            after = None if other.forked_from is None else other.forked_from[1]
-            try:
-                row = answers.take(made, after)
-            except LookupError:
-                raise UserError(
-                    f'{self.table}: the table has not enough rows for trial {other.id}'
-                ) from None
-        return Course(study, trial, table.rows[row])
-
-
-class Course:
-    """How a trial goes: as a row of a table, from where it was forked, if it was.
-
-    Attributes:
-        row: of the table.
-    """
-
-    def __init__(self, study: 'Study', trial: 'Trial', row: Row) -> None:
-        self.row = row
-        self._before: dict[Unit, float] = {}
-        if trial.forked_from is None:
-            return
-        parent, step = trial.forked_from
-        (measured,) = [each for each in study.trial(parent).measurements if each.step == step]
-        past = sum(each <= step for each in row.resources['steps'])
-        for unit, name in METRICS.items():
-            if unit in row.resources and name in measured.metrics:
-                own = row.resources[unit][past - 1] if past else 0.0
-                self._before[unit] = measured.metrics[name] - own
-
-    def resource(self, unit: 'Unit', index: int) -> float:
-        """The resource of the trial at a measurement of its row, by its index."""
-        return self.row.resources[unit][index] + self._before.get(unit, 0.0)
-
-    def took(self, unit: 'Unit', index: int) -> float:
-        """The resource from one measurement of its row to the next, or to where it diverged."""
-        used = self.row.resources[unit]
-        return used[index] - (used[index - 1] if index else 0.0)
-
-    def metrics(self, index: int) -> dict[str, float]:
-        """The metrics there: `reward`, where there is one, and the used resources."""
-        reward = self.row.measurements[index].reward
-        found = {} if reward is None else {'reward': reward}
-        known = ((unit, name) for unit, name in METRICS.items() if unit in self.row.resources)
-        return found | {name: self.resource(unit, index) for unit, name in known}
 
 
 @functools.lru_cache(maxsize=8)

@@ -4,12 +4,13 @@ import bisect
 import collections
 import dataclasses
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from paxtune.objectives.measurement import Measurement
 from paxtune.schedulers.rung_report import rank_correlation
 from paxtune.search_space.decisions import Decisions
 from paxtune.simulation.table import CurveTable
+from paxtune.study.record import Status
 
 
 class Progress(NamedTuple):
@@ -51,8 +52,7 @@ class SimulatedTrial:
         id: its number.
         row: of the table, whose curve it had.
         decisions: as they were suggested.
-        state: 'completed', 'stopped' or 'infeasible'; where the run ended early, also 'running',
-            'paused' or 'waiting'.
+        state: its state; one that has not ended only where the run ended early.
         reward: what it ended with, or was measured at last; None where it is infeasible.
         compute: what it has cost; of a forked trial, since the fork.
         pauses: the steps at which it was paused.
@@ -65,7 +65,7 @@ class SimulatedTrial:
     id: int
     row: int
     decisions: Decisions
-    state: Literal['waiting', 'running', 'paused', 'completed', 'stopped', 'infeasible']
+    state: Status
     reward: float | None
     compute: float
     pauses: tuple[int, ...]

@@ -4,19 +4,18 @@ import math
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from paxtune.running.runners import Assignment, Report, Runner
+from paxtune.running.runners import Report, Runner, TrialSpec
 from paxtune.simulation.checkpoints import State, newest, save
-from paxtune.simulation.replay_workload import Course, RecordedTrials
+from paxtune.simulation.course import Course, course_of
+from paxtune.simulation.table import CurveTable
+from paxtune.study.running_trial import RunningTrial
+from paxtune.study.study import Study
+from paxtune.study.trial import Trial
 from trainer.loop.train_loop import Interrupted
 from trainer.runtime.directory import JobPath
 from trainer.runtime.signals import SkipTrial, StopTrial
 from trainer.symbolic.errors import CheckpointGoneError
-
-if TYPE_CHECKING:
-    from paxtune.study.study import Study
-    from paxtune.study.trial import Trial
 
 _SLICE_SECONDS = 0.2
 
@@ -28,17 +27,24 @@ class TableRunner(Runner):
     with the measurement of that step. One that was paused there, or forked, never begins afresh.
     """
 
+    def __init__(self, table: CurveTable, speedup: float | None) -> None:
+        """Makes a runner.
+
+        Args:
+            table: the recorded curves.
+            speedup: how much faster than the recorded training; None waits for nothing.
+        """
+        self._table, self._speedup = table, speedup
+
     def run(
         self,
-        study: 'Study',
-        trial: 'Trial',
+        study: Study,
+        trial: RunningTrial,
         directory: JobPath | None,
         should_interrupt: Callable[[], bool],
     ) -> Generator[Report, None, None]:
-        value = study.value
-        assert isinstance(value, RecordedTrials)
-        course = value.course(study, trial)
-        folder = Path(Assignment.of(study, trial).begin())
+        course = course_of(self._table, study, trial)
+        folder = Path(TrialSpec.of(study, trial).begin())
         state, checkpoint = newest(folder)
         _require(trial, state, folder)
         resumed_from, past = state.step, _past(course, state.step)
@@ -49,7 +55,7 @@ class TableRunner(Runner):
             if not is_last and should_interrupt():
                 raise Interrupted(resumed_from)
         for index in range(past, count):
-            _wait(value, course, index, state, should_interrupt)
+            self._wait(course, index, state, should_interrupt)
             step = course.row.measurements[index].step
             state = state.after(trial.id, step, course.metrics(index))
             checkpoint = save(state, folder)
@@ -58,10 +64,29 @@ class TableRunner(Runner):
             if not is_last and should_interrupt():
                 raise Interrupted(step)
         if end is None:
-            _wait(value, course, count, state, should_interrupt)
+            self._wait(course, count, state, should_interrupt)
             raise SkipTrial('it diverged, as was recorded')
         if end != state.metrics.get('reward'):
             raise StopTrial('the reward of its end is the recorded one', reward=end)
+
+    def _wait(
+        self,
+        course: Course,
+        index: int,
+        state: State,
+        should_interrupt: Callable[[], bool],
+    ) -> None:
+        """Waits as long as the training to an evaluation takes; an interruption loses it."""
+        if self._speedup is None:
+            return
+        seconds = course.took(self._table.unit, index) / self._speedup
+        # The trainer asks after every step: more often would count as progress.
+        most = max(1, int(course.took('steps', index)))
+        count = min(most, math.ceil(seconds / _SLICE_SECONDS))
+        for left in reversed(range(count)):
+            time.sleep(seconds / count)
+            if left and should_interrupt():
+                raise Interrupted(state.step)
 
 
 def _past(course: Course, step: int) -> int:
@@ -69,31 +94,11 @@ def _past(course: Course, step: int) -> int:
     return sum(each.step <= step for each in course.row.measurements)
 
 
-def _require(trial: 'Trial', state: State, folder: Path) -> None:
+def _require(trial: Trial, state: State, folder: Path) -> None:
     """A trial that was put aside, or forked, has a state to go on from."""
-    begun = trial.goes_on_from
+    begun = trial.continues_from
     if begun is not None and state.step < begun[1]:
         raise CheckpointGoneError(
             f'{folder}: trial {trial.id} is to go on from step {begun[1]} of trial {begun[0]}, and '
             f'the newest checkpoint is of step {state.step}'
         )
-
-
-def _wait(
-    value: RecordedTrials,
-    course: Course,
-    index: int,
-    state: State,
-    should_interrupt: Callable[[], bool],
-) -> None:
-    """Waits as long as the training to an evaluation takes; it is lost if it is interrupted."""
-    if value.speedup is None:
-        return
-    seconds = course.took(value.curves.unit, index) / value.speedup
-    # The trainer asks after every step: more often would pass for progress.
-    most = max(1, int(course.took('steps', index)))
-    count = min(most, math.ceil(seconds / _SLICE_SECONDS))
-    for left in reversed(range(count)):
-        time.sleep(seconds / count)
-        if left and should_interrupt():
-            raise Interrupted(state.step)

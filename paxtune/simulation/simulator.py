@@ -1,18 +1,33 @@
-"""Studies on a table of recorded curves: simulated workers, a simulated clock, no training."""
+"""Studies on a table of recorded curves: the study's own scheduler on a virtual clock."""
 
+import dataclasses
+import datetime
 import heapq
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, TypeAlias, overload
 
-from paxtune.algorithms.base import Algorithm, Exhausted, Observation, Suggestion, SuggestionContext
+from paxtune.algorithms import (
+    Algorithm,
+    Exhausted,
+    Observation,
+    SuggestionContext,
+)
 from paxtune.objectives.measurement import Measurement
-from paxtune.schedulers.base import Fork, Pause, Promote, Scheduler, Stop, TrialCurve, Unit, Wait
+from paxtune.schedulers import Fork, Pause, Promote, Scheduler, Stop
+from paxtune.schedulers.base import Unit
+from paxtune.schedulers.resources import METRICS
+from paxtune.search_space.decisions import Decisions
 from paxtune.simulation.result import Progress, Run, SimulatedTrial
-from paxtune.simulation.table import CurveTable
+from paxtune.simulation.table import CurveTable, Row
+from paxtune.study import prefetch, schedule, transitions
+from paxtune.study.observations import as_of, observe
+from paxtune.study.record import SCHEDULER, Lineage, Status, TrialRecord
+from paxtune.study.schedule import Claim, Done, Suggest, View
+from paxtune.study.scheduling import TrialScheduling
+from paxtune.study.trial import Trial, TrialContext
 from trainer.symbolic.errors import UserError
 
-_State: TypeAlias = Literal['waiting', 'running', 'paused', 'completed', 'stopped', 'infeasible']
+_START = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
+_WORKER = 'simulated'
 
 
 def simulate(
@@ -28,8 +43,8 @@ def simulate(
     """Runs a study on recorded curves. The same arguments give the same run.
 
     With one worker it makes the decisions that a study makes in the same place. Who has nothing to
-    do asks the scheduler: a promoted trial goes on at once, a forked one waits. Where there is
-    nothing to promote, the first trial is taken that waits; then one is suggested, unless
+    do asks the scheduler: a trial that is promoted goes on at once, those that are forked wait. Where
+    there is nothing to promote, the first trial is taken that waits; then one is suggested, unless
     the scheduler says to wait. Somebody who has to wait asks again whenever something was measured.
 
     Training takes as long as it took, or a unit of time for each step where the table has no
@@ -58,7 +73,7 @@ def simulate(
 
 
 def require_rows(table: CurveTable, scheduler: Scheduler | None, num_trials: int) -> None:
-    """Makes sure that a table has what a scheduler goes by, and so many trials.
+    """Makes sure that a table has what a policy goes by, and so many trials.
 
     Raises:
         UserError: it has not.
@@ -75,118 +90,41 @@ def require_rows(table: CurveTable, scheduler: Scheduler | None, num_trials: int
         )
 
 
-class _Trial:
-    """A trial of a simulated study.
+@dataclasses.dataclass
+class _Training:
+    """The simulated training of a trial.
 
     Attributes:
-        past: how many evaluations of its row have passed, those before a fork included.
-        began: when it began last, to run or to go on.
-        began_at: how many evaluations had passed then.
-        cost: what it has cost until it ran no more last.
+        row: the number of its row in the table.
+        recorded: that row.
+        clock: the time of each evaluation, from the first step.
+        used: the resource at each evaluation, that before a fork included.
+        decisions: of the trial.
+        max_resource: the resource at its end; None where it is unknown.
+        past: the number of evaluations that have passed, those before a fork included.
+        began_at: the same when it began, or went on, last.
+        began: the time of that.
+        cost: of its training until it left its worker last.
     """
 
-    def __init__(
-        self, study: '_Study', id_: int, row: int, suggestion: Suggestion, fork: Fork | None = None
-    ) -> None:
-        self.id, self.row, self.suggestion, self.fork = id_, row, suggestion, fork
-        recorded, unit = study.table.rows[row], study.unit
-        self.recorded = recorded
-        self.clock = recorded.resources[study.table.unit]
-        self.all_resources = recorded.resources[unit]
-        self.measurements: list[Measurement] = []
-        self.resources: list[float] = []
-        self.pauses: list[int] = []
-        self.past = self.began_at = 0
-        self.began = self.cost = 0.0
-        self.reason: str | None = None
-        self.max_resource: float | None = None
-        if unit != 'seconds':
-            self.max_resource = self.all_resources[-1] if recorded.end is not None else study.most
-        if fork is not None:
-            self._take_over(study.trials[fork.trial], fork.step, unit)
-        self.state: _State = 'waiting'
-        self.curve = self._curve()
-
-    def _take_over(self, parent: '_Trial', step: int, unit: Unit) -> None:
-        """Begins where another one was after a step."""
-        at = next(i for i, each in enumerate(parent.measurements) if each.step == step)
-        self.measurements.append(parent.measurements[at])
-        self.resources.append(parent.resources[at])
-        self.past = sum(each <= step for each in self.recorded.resources['steps'])
-        if unit != 'steps':
-            before = self.all_resources[self.past - 1] if self.past else 0.0
-            self.all_resources = [
-                parent.resources[at] + each - before for each in self.all_resources
-            ]
-            self.max_resource = None if unit == 'seconds' else self.all_resources[-1]
-
-    def _curve(self) -> TrialCurve:
-        fork = self.fork
-        assert self.state != 'infeasible'
-        return TrialCurve(
-            self.id,
-            self.state,
-            self.measurements,
-            self.resources,
-            self.max_resource,
-            self.pauses,
-            self.suggestion.decisions,
-            None if fork is None else (fork.trial, fork.step),
-            None if fork is None else fork.replaces,
-        )
-
-    def to(self, state: _State, reason: str | None = None) -> None:
-        """Changes its state. What it was measured at is not copied: curves grow."""
-        self.state = state
-        self.reason = reason or self.reason
-        if state != 'infeasible':
-            self.curve = self._curve()
+    row: int
+    recorded: Row
+    clock: list[float]
+    used: list[float]
+    decisions: Decisions
+    max_resource: float | None
+    past: int = 0
+    began_at: int = 0
+    began: float = 0.0
+    cost: float = 0.0
 
     def at(self, past: int) -> float:
-        """When the evaluations of the row had passed, counted from its first step."""
+        """The time of an evaluation, counted from the first step."""
         return self.clock[past - 1] if past else 0.0
-
-    @property
-    def reward(self) -> float | None:
-        """What it ends with: of a stopped one, its last reward."""
-        if self.state == 'completed':
-            return self.recorded.end
-        return None if self.state == 'infeasible' else self.reward_of(len(self.measurements))
-
-    def reward_of(self, count: int) -> float | None:
-        """The last reward among its first measurements."""
-        return next(
-            (each.reward for each in self.measurements[:count][::-1] if each.reward is not None),
-            None,
-        )
-
-    @property
-    def has_ended(self) -> bool:
-        return self.state in ('completed', 'stopped', 'infeasible')
-
-
-class _Others(Sequence[TrialCurve]):
-    """All curves but one, without a copy: decisions are many."""
-
-    def __init__(self, curves: Mapping[int, TrialCurve], own: int) -> None:
-        self._curves, self._own = curves, own
-
-    def __iter__(self) -> Iterator[TrialCurve]:
-        return (curve for id_, curve in self._curves.items() if id_ != self._own)
-
-    def __len__(self) -> int:
-        return len(self._curves) - (self._own in self._curves)
-
-    @overload
-    def __getitem__(self, index: int) -> TrialCurve: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[TrialCurve]: ...
-    def __getitem__(self, index: int | slice) -> TrialCurve | list[TrialCurve]:
-        return list(self)[index]
 
 
 class _Study:
-    """The state of a simulated study."""
+    """A study whose trials run on a virtual clock."""
 
     def __init__(
         self,
@@ -197,141 +135,158 @@ class _Study:
         seed: int,
         target: float | None,
     ) -> None:
-        self.table, self.scheduler, self.algorithm = table, scheduler, algorithm
+        self.table, self.algorithm = table, algorithm
         self.num_trials, self.seed, self.target = num_trials, seed, target
         self.unit: Unit = 'steps' if scheduler is None else scheduler.unit
         self.most = max(row.resources[self.unit][-1] for row in table.rows if row.end is not None)
-        self.trials: dict[int, _Trial] = {}
-        self.curves: dict[
-            int, TrialCurve
-        ] = {}  # By id, and in their order, without infeasible ones.
+        self.trials: dict[int, Trial] = {}
+        self.training: dict[int, _Training] = {}
+        self.context = TrialContext([table.reward.score(1.0)], read_parameters=_decisions)
+        self.scheduling: TrialScheduling | None = None
+        if scheduler is not None:
+            self.scheduling = TrialScheduling(
+                scheduler, [table.reward], lambda trial: self.training[trial.id].max_resource
+            )
         self.answers = table.start()
         self.is_exhausted = self.is_over = False
         self.now = 0.0
         self.progress: list[Progress] = []
         self._best: float | None = None
-        # What trials have cost that run no more; of those that run, their number and beginnings.
-        self._paid = self._beginnings = 0.0
+        # The cost of trials that left their workers; of the running ones, the sum of their starts.
+        self._paid = self._starts = 0.0
         self._num_running = 0
-        self._events: list[tuple[float, int, _Trial]] = []
+        self._events: list[tuple[float, int, int]] = []
         self._order = itertools.count()
-        self._open: dict[int, int | None] = {}
-        self._newest = 0
 
     def run(self, workers: int) -> Run:
         """Runs until nothing runs and nothing can begin."""
         self._begin_all(workers)
         while self._events and not self.is_over:
-            self.now, _, trial = heapq.heappop(self._events)
-            if self._evaluated(trial):
-                self._schedule(trial)
+            self.now, _, id_ = heapq.heappop(self._events)
+            if self._evaluated(id_):
+                self._schedule(id_)
             if self._num_running < workers and not self.is_over:
                 self._begin_all(workers)
-        for trial in self.trials.values():
-            if trial.state == 'paused' and not self.is_over:
-                trial.to('stopped', f'not promoted from step {trial.pauses[-1]}')
         return self._result()
 
     def _result(self) -> Run:
-        trials = [
-            SimulatedTrial(
-                each.id,
-                each.row,
-                each.suggestion.decisions,
-                each.state,
-                each.reward,
-                each.cost + (self.now - each.began if each.state == 'running' else 0.0),
-                tuple(each.pauses),
-                None if each.fork is None else (each.fork.trial, each.fork.step),
-                None if each.fork is None else each.fork.replaces,
-                each.reason,
-                tuple(each.measurements),
-            )
-            for each in self.trials.values()
-        ]
+        trials = [self._simulated(trial) for trial in self.trials.values()]
         return Run(self.table, trials, self.progress, self._compute, self.now)
+
+    def _simulated(self, trial: Trial) -> SimulatedTrial:
+        record, training = trial.record, self.training[trial.id]
+        is_running = record.status is Status.ACTIVE
+        details = [event.detail for event in record.history if event.event != 'ended']
+        reason = next((each for each in reversed(details) if each), None)
+        return SimulatedTrial(
+            trial.id,
+            training.row,
+            training.decisions,
+            record.status,
+            trial.reward if trial.is_terminal else _last_reward(trial),
+            training.cost + (self.now - training.began if is_running else 0.0),
+            record.pauses,
+            record.lineage.forked_from,
+            record.lineage.replaces,
+            record.reason if record.status is Status.STOPPED else reason,
+            tuple(dataclasses.replace(each, metrics={}) for each in record.measurements),
+        )
 
     @property
     def _compute(self) -> float:
-        return self._paid + self._num_running * self.now - self._beginnings
+        return self._paid + self._num_running * self.now - self._starts
 
-    # --- What runs ---
+    @property
+    def _time(self) -> datetime.datetime:
+        return _START + datetime.timedelta(seconds=self.now)
+
+    def _show(self, record: TrialRecord) -> TrialRecord:
+        self.trials[record.id] = Trial(record, self.context)
+        return record
+
+    # --- Running trials ---
 
     def _begin_all(self, workers: int) -> None:
-        while self._num_running < workers:
-            trial = self._next()
-            if trial is None:
-                return
-            self._begin(trial)
+        while self._num_running < workers and (id_ := self._next()) is not None:
+            self._begin(id_)
 
-    def _begin(self, trial: _Trial) -> None:
-        if trial.id > self._newest:
-            self._newest = trial.id
-            self._open = {
-                each.id: len(each.measurements) if each.state == 'paused' else None
-                for each in self.trials.values()
-                if not each.has_ended and each.id < trial.id
-            } | {trial.id: None}
-        trial.began, trial.began_at = self.now, trial.past
-        self._beginnings += self.now
+    def _begin(self, id_: int) -> None:
+        training = self.training[id_]
+        training.began, training.began_at = self.now, training.past
+        self._starts += self.now
         self._num_running += 1
-        self._to(trial, 'running')
-        # A run that begins at an evaluation repeats it, and is decided on again.
-        if not trial.measurements or self._goes_on(trial):
-            self._schedule(trial)
+        # A run that begins at an evaluation repeats it, and is judged again.
+        if not self.trials[id_].measurements or self._goes_on(id_):
+            self._schedule(id_)
 
-    def _schedule(self, trial: _Trial) -> None:
+    def _schedule(self, id_: int) -> None:
+        training = self.training[id_]
         # Without a scheduler only ends are events.
-        past = trial.past + 1 if self.scheduler is not None else len(trial.clock)
-        then = trial.began + trial.at(past) - trial.at(trial.began_at)
-        heapq.heappush(self._events, (then, next(self._order), trial))
+        past = len(training.clock) if self.scheduling is None else training.past + 1
+        then = training.began + training.at(past) - training.at(training.began_at)
+        heapq.heappush(self._events, (then, next(self._order), id_))
 
-    def _evaluated(self, trial: _Trial) -> bool:
-        """What follows from the next evaluation of a trial. Returns whether the trial goes on."""
-        row, end = trial.recorded, len(trial.clock)
-        past = trial.past + 1 if self.scheduler is not None else end
-        new = row.measurements[trial.past : past]
-        trial.measurements += new
-        trial.resources += trial.all_resources[trial.past : trial.past + len(new)]
-        trial.past = past
+    def _evaluated(self, id_: int) -> bool:
+        """Passes the next evaluation of a trial. Returns whether the trial goes on."""
+        training = self.training[id_]
+        row, end = training.recorded, len(training.clock)
+        past = end if self.scheduling is None else training.past + 1
+        record = self.trials[id_].record
+        for index in range(training.past, min(past, len(row.measurements))):
+            record = transitions.report(record, self._measurement(training, index), ())
+        self._show(record)
+        training.past = past
         if past < end:
-            return self._goes_on(trial)
-        self._release(trial, 'infeasible' if row.end is None else 'completed')
-        if row.end is not None:
+            return self._goes_on(id_)
+        self._leave(id_)
+        if row.end is None:
+            self._show(transitions.fail(record, 'it diverged, as was recorded', self._time))
+        else:
+            final = Measurement(_last_step(record), {}, (row.end,))
+            self._show(transitions.complete(record, final, self._time))
             self._completed(row.end)
         return False
 
-    def _goes_on(self, trial: _Trial) -> bool:
-        """Judges a trial at its last measurement."""
-        if self.scheduler is None:
+    def _measurement(self, training: _Training, index: int) -> Measurement:
+        measured = training.recorded.measurements[index]
+        if self.unit == 'steps':
+            return measured
+        return dataclasses.replace(measured, metrics={METRICS[self.unit]: training.used[index]})
+
+    def _goes_on(self, id_: int) -> bool:
+        """Asks the scheduler about a trial at its last measurement."""
+        if self.scheduling is None:
             return True
-        others = _Others(self.curves, trial.id)
-        decision = self.scheduler.decide(trial.curve, others, self.table.reward)
-        if decision is None:
-            return True
+        trial = self.trials[id_]
+        step = trial.measurements[-1].step
+        decision = self.scheduling.decide_on(trial, step, list(self.trials.values()))
         if isinstance(decision, Pause):
-            step = trial.measurements[-1].step
-            if step not in trial.pauses:
-                trial.pauses.append(step)
-        ends = isinstance(decision, Stop)
-        self._release(trial, 'stopped' if ends else 'paused', decision.reason)
+            self._show(transitions.pause(trial.record, step, decision.reason, self._time))
+        elif isinstance(decision, Stop):
+            self._stop(id_, decision.reason)
+        else:
+            return True
+        self._leave(id_)
         return False
 
-    def _release(self, trial: _Trial, state: _State, reason: str | None = None) -> None:
-        """A trial runs no more."""
-        took = self.now - trial.began
-        trial.cost += took
+    def _leave(self, id_: int) -> None:
+        """Accounts for a trial that leaves its worker."""
+        training = self.training[id_]
+        took = self.now - training.began
+        training.cost += took
         self._paid += took
-        self._beginnings -= trial.began
+        self._starts -= training.began
         self._num_running -= 1
-        self._to(trial, state, reason)
 
-    def _to(self, trial: _Trial, state: _State, reason: str | None = None) -> None:
-        trial.to(state, reason)
-        if state == 'infeasible':
-            del self.curves[trial.id]
+    def _stop(self, id_: int, reason: str) -> None:
+        trial = self.trials[id_]
+        if rewarded := trial.rewarded:
+            record = transitions.complete(
+                trial.record, rewarded[-1], self._time, reason=reason, is_stopped=True
+            )
         else:
-            self.curves[trial.id] = trial.curve
+            record = transitions.fail(trial.record, reason, self._time)
+        self._show(record)
 
     def _completed(self, reward: float) -> None:
         score = self.table.reward.score
@@ -341,91 +296,147 @@ class _Study:
         if self.target is not None and score(reward) >= score(self.target):
             self.is_over = True
 
-    # --- What begins ---
+    # --- Beginning trials ---
 
-    def _next(self) -> _Trial | None:
-        """What somebody who has nothing to do is to do next."""
-        action = self._ask_scheduler()
-        if isinstance(action, Promote):
-            promoted = self._paused(action.trial)
-            promoted.reason = action.reason
-            return promoted
-        waiting = (each for each in self.trials.values() if each.state == 'waiting')
-        if (first := next(waiting, None)) is not None:
-            return first
-        return None if isinstance(action, Wait) or not self._has_room else self._suggested()
+    def _next(self) -> int | None:
+        """Returns the trial that a free worker runs next; None where there is none now."""
+        while True:
+            action = schedule.next_action(self._view())
+            if isinstance(action, Done):
+                self._end_paused()
+                return None
+            if isinstance(action, Promote):
+                paused = self._paused(action.trial).record
+                self._show(transitions.promote(paused, action.reason, self._time))
+            elif isinstance(action, Fork):
+                self._fork(action)
+            elif isinstance(action, Claim):
+                return self._claim()
+            elif not isinstance(action, Suggest) or not self._suggest():
+                return None
 
-    @property
-    def _has_room(self) -> bool:
-        return (
-            len(self.trials) < self.num_trials and self.answers.left > 0 and not self.is_exhausted
+    def _view(self) -> View:
+        records = [trial.record for trial in self.trials.values()]
+        adrift = any(each.status is Status.ACTIVE and not each.holder for each in records)
+        return View(
+            records=records,
+            num_trials=self.num_trials,
+            is_exhausted=self.is_exhausted or self.answers.left == 0,
+            budget_used=None,
+            decide=self._decide,
+            has_holders=True,
+            may_claim=adrift or any(each.status is Status.REQUESTED for each in records),
         )
 
-    def _ask_scheduler(self) -> Promote | Wait | None:
-        """What the scheduler wants, once it has made its forks."""
-        scheduler = self.scheduler
-        if scheduler is None or not scheduler.pauses:
+    def _decide(self) -> schedule.Decision:
+        if self.scheduling is None:
             return None
-        while True:
-            curves, may_begin = list(self.curves.values()), len(self.trials) < self.num_trials
-            action = scheduler.next_action(curves, self.table.reward, self._request(), may_begin)
-            if not isinstance(action, Fork):
-                return action
-            self._fork(action)
+        may_begin = len(self.trials) < self.num_trials
+        return self.scheduling.decide(list(self.trials.values()), self._request(), may_begin)
 
-    def _paused(self, id_: int) -> _Trial:
+    def _claim(self) -> int:
+        records = [trial.record for trial in self.trials.values()]
+        adrift = [each for each in records if each.status is Status.ACTIVE and not each.holder]
+        waiting = [each for each in records if each.status is Status.REQUESTED]
+        first = (adrift + waiting)[0]
+        claimed = transitions.claim(first, _WORKER, transitions.unended(records), self._time)
+        return self._show(claimed).id
+
+    def _paused(self, id_: int) -> Trial:
         trial = self.trials.get(id_)
-        if trial is None or trial.state != 'paused':
-            raise ValueError(f'{self.scheduler!r} goes on with trial {id_}, which is not paused')
+        if trial is None or not trial.is_paused:
+            raise ValueError(f'the scheduler goes on with trial {id_}, which is not paused')
         return trial
 
     def _fork(self, fork: Fork) -> None:
         # The parent may have gone on since, or have ended, but it was paused there.
         parent = self.trials.get(fork.trial)
-        if parent is None or fork.step not in parent.pauses:
-            raise ValueError(f'{self.scheduler!r} forks trial {fork.trial} where it was not paused')
-        replaced = self._paused(fork.replaces)
+        if parent is None or fork.step not in parent.record.pauses:
+            raise ValueError(f'the scheduler forks trial {fork.trial} where it was not paused')
+        self._paused(fork.replaces)
         try:
             row = self.answers.take(fork.decisions, after=fork.step)
         except LookupError:
             raise UserError(
                 'the table has not enough rows for the trials that the scheduler forks'
             ) from None
-        child = self._add(row, Suggestion(fork.decisions), fork)
-        self._to(replaced, 'stopped', f'replaced by trial {child.id}')
+        lineage = Lineage(
+            origin=SCHEDULER,
+            parent=fork.trial,
+            forked_from=(fork.trial, fork.step),
+            replaces=fork.replaces,
+        )
+        child = self._add(row, fork.decisions, TrialRecord(fork.decisions, lineage=lineage))
+        self._stop(fork.replaces, f'replaced by trial {child}')
 
-    def _suggested(self) -> _Trial | None:
+    def _suggest(self) -> bool:
+        """Adds a suggested trial. Returns False where nothing is left to try."""
         try:
             suggestion = self.algorithm.suggest(self._request())
         except Exhausted:
             self.is_exhausted = True
-            return None
-        return self._add(self.answers.take(suggestion.decisions), suggestion)
+            return False
+        row = self.answers.take(suggestion.decisions)
+        record = TrialRecord(suggestion.decisions, memo=suggestion.algorithm_state)
+        self._add(row, suggestion.decisions, record)
+        return True
 
-    def _add(self, row: int, suggestion: Suggestion, fork: Fork | None = None) -> _Trial:
-        trial = _Trial(self, len(self.trials) + 1, row, suggestion, fork)
-        self.trials[trial.id] = trial
-        self.curves[trial.id] = trial.curve
-        return trial
+    def _add(self, row: int, decisions: Decisions, record: TrialRecord) -> int:
+        id_, recorded = len(self.trials) + 1, self.table.rows[row]
+        used = list(recorded.resources[self.unit])
+        known = used[-1] if recorded.end is not None else self.most
+        training = _Training(
+            row,
+            recorded,
+            list(recorded.resources[self.table.unit]),
+            used,
+            decisions,
+            None if self.unit == 'seconds' else known,
+        )
+        if record.lineage.forked_from is not None:
+            begun = self._take_over(training, *record.lineage.forked_from)
+            record = dataclasses.replace(record, measurements=(begun,))
+        self.training[id_] = training
+        self._show(dataclasses.replace(record, id=id_))
+        return id_
+
+    def _take_over(self, training: _Training, parent: int, step: int) -> Measurement:
+        """Begins a training where another one was at a step. Returns the measurement there."""
+        measured = next(each for each in self.trials[parent].measurements if each.step == step)
+        training.past = sum(each <= step for each in training.recorded.resources['steps'])
+        if self.unit != 'steps':
+            there = measured.metrics[METRICS[self.unit]]
+            before = training.used[training.past - 1] if training.past else 0.0
+            training.used = [there + each - before for each in training.used]
+            training.max_resource = None if self.unit == 'seconds' else training.used[-1]
+        return measured
+
+    def _end_paused(self) -> None:
+        for trial in list(self.trials.values()):
+            if trial.is_paused:
+                self._stop(trial.id, f'not promoted from step {trial.record.paused_at}')
 
     def _request(self) -> SuggestionContext:
         return SuggestionContext(self.table.spec, self.seed, len(self.trials) + 1, self._history)
 
     def _history(self) -> list[Observation]:
-        return [self._past(each) for each in self.trials.values()]
+        trials = list(self.trials.values())
+        # Suggestions are made of what was known when the newest trial began.
+        then = prefetch.pending_then(trials) if self.algorithm.prefetches else {}
+        return [as_of(each, then[each.id]) if each.id in then else observe(each) for each in trials]
 
-    def _past(self, trial: _Trial) -> Observation:
-        made = (trial.id, trial.suggestion.decisions)
-        memo = trial.suggestion.algorithm_state
-        reward: float | None = None
-        if self.algorithm.prefetches and trial.id in self._open:
-            # Suggestions are made of what was known when the newest trial began.
-            count = self._open[trial.id]
-            reward = None if count is None else trial.reward_of(count)
-        elif trial.state == 'infeasible':
-            return Observation(*made, 'infeasible', algorithm_state=memo)
-        elif trial.state in ('completed', 'stopped', 'paused'):
-            reward = trial.reward
-        if reward is None:
-            return Observation(*made, 'pending', algorithm_state=memo)
-        return Observation(*made, 'completed', (self.table.reward.score(reward),), memo)
+
+def _decisions(parameters: object) -> Decisions:
+    # A simulated study stores decisions as they are.
+    assert isinstance(parameters, dict)
+    return parameters
+
+
+def _last_reward(trial: Trial) -> float | None:
+    rewards = (each.reward for each in reversed(trial.measurements))
+    return next((each for each in rewards if each is not None), None)
+
+
+def _last_step(record: TrialRecord) -> int:
+    """Returns the step of the last measurement; 0 before."""
+    return max((each.step for each in record.measurements), default=0)

@@ -45,7 +45,7 @@ def run(what: RecordedTrials, job_log_dir: str, workers: int | None, again: str)
 
 
 def _summary(study: Study) -> str:
-    counts = collections.Counter(trial.outcome for trial in study.trials)
+    counts = collections.Counter(trial.status for trial in study.trials)
     counted = ', '.join(f'{count} {state}' for state, count in sorted(counts.items()))
     lines = [f'The study is done: {study.done_reason} ({counted}): {study.directory}']
     if study.best is not None:

@@ -94,7 +94,8 @@ class CurveTable:
             raise UserError(
                 f'{source}: expected at least two trials that were trained to their ends{others}'
             )
-        self.rows, self.goal, self.metric, self.left_out = rows, goal, metric, left_out
+        self.rows, self.goal, self.metric = rows, goal, metric
+        self.source, self.left_out = source, left_out
         self.reward = MetricReward(goal, 'reward')
         self.units = [unit for unit in UNITS if all(unit in row.resources for row in rows)]
         self.unit: Literal['seconds', 'steps'] = 'seconds' if 'seconds' in self.units else 'steps'

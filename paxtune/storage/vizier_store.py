@@ -1,55 +1,48 @@
-"""Vizier's data store: a study and its trials, as protocol buffers in a database.
+"""Vizier's data store: studies and trials in a database, as Vizier's own service writes them.
 
-A study is a Vizier study, in the tables that Vizier's own service writes. Its service is not used
-for what must be atomic: it has no compare-and-swap, reads all trials for one suggestion, and
-leaves suggestions of a dead process unfinished for ever. Here each change of a trial is one
+Vizier's service is not used. It has no compare-and-swap, reads all trials for one suggestion, and
+never finishes the suggestions of a dead process. Here each transition of a trial is one
 transaction. Importing this module imports neither JAX nor TensorFlow.
 """
 
 import datetime
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import sqlalchemy
 from vizier._src.service import resources, study_pb2
 
+from paxtune.storage.codec import (
+    StudySpec,
+    TrialProto,
+    decode_study,
+    decode_trial,
+    encode_study,
+    encode_trial,
+    write_study,
+)
 from paxtune.storage.database import OWNER, Database, owners, rows, studies, trials
+from paxtune.study.record import StudyRecord, TrialRecord
+from paxtune.study.transitions import Transition
 from trainer.symbolic.errors import UserError
-
-TrialProto: TypeAlias = study_pb2.Trial
-StudySpec: TypeAlias = study_pb2.StudySpec
-
-State = Literal['REQUESTED', 'ACTIVE', 'COMPLETED', 'INFEASIBLE']
-STATES: dict[int, State] = {
-    TrialProto.State.REQUESTED: 'REQUESTED',
-    TrialProto.State.ACTIVE: 'ACTIVE',
-    TrialProto.State.STOPPING: 'ACTIVE',
-    TrialProto.State.SUCCEEDED: 'COMPLETED',
-    TrialProto.State.INFEASIBLE: 'INFEASIBLE',
-}
-"""What a trial is in, by the number of Vizier's state."""
 
 DATABASE = 'study.db'
 """The file of a study in its directory."""
 
-TRIALS = 'trials'
-"""Where the directories of its trials are."""
-
-_NAMESPACE = ':paxtune'
 _FEW = 500
 
 
-class Store:
+class VizierStore:
     """One study of a database."""
 
     def __init__(self, database: Database, name: str = 'study') -> None:
-        """Keeps the study in a database, where others may be, too.
+        """Opens the study of a name. It need not exist yet.
 
         Args:
-            database: where; closed with the store.
-            name: which study, by its name in the database; it need not be there yet.
+            database: closed with the store.
+            name: of the study in the database.
 
         Raises:
             UserError: no study can have that name.
@@ -69,6 +62,10 @@ class Store:
         """Closes the database."""
         self.database.close()
 
+    def now(self) -> datetime.datetime:
+        """Returns the time, in UTC."""
+        return datetime.datetime.now(datetime.UTC)
+
     def _study(self) -> study_pb2.Study:
         query = sqlalchemy.select(studies.c.serialized_study)
         with self.database.reading() as connection:
@@ -77,15 +74,24 @@ class Store:
             raise KeyError(self.name)
         return study_pb2.Study.FromString(found[0][0])
 
-    def study(self) -> StudySpec | None:
-        """What was said of the study when it was made; None if there is none yet."""
+    def study_spec(self) -> StudySpec | None:
+        """Returns the stored study, as Vizier sees it; None before it is created."""
         try:
             return self._study().study_spec
         except KeyError:
             return None
 
+    def study(self) -> StudyRecord | None:
+        """Returns the record of the study; None before it is created.
+
+        Raises:
+            UserError: another program or version wrote it, or it is damaged.
+        """
+        spec = self.study_spec()
+        return None if spec is None else decode_study(spec, self.database)
+
     def created(self) -> datetime.datetime:
-        """When the study was made.
+        """Returns the time at which the study was created.
 
         Raises:
             KeyError: there is none yet.
@@ -93,22 +99,30 @@ class Store:
         created: datetime.datetime = self._study().create_time.ToDatetime(datetime.UTC)
         return created
 
-    def create_study(self, study_spec: StudySpec) -> bool:
-        """Makes the study, in one transaction.
+    def create_study(self, record: StudyRecord, parameters: Iterable[Any]) -> bool:
+        """Creates the study, in one transaction.
+
+        Args:
+            record: the study.
+            parameters: its search space, as Vizier's parameter specs.
 
         Returns:
-            Whether it was made: another process may have been first.
+            False where another process was first.
         """
+        return self.create_from_spec(encode_study(record, parameters))
+
+    def create_from_spec(self, spec: StudySpec) -> bool:
+        """Creates the study from an encoded record: see `create_study`."""
         study = study_pb2.Study(
             name=self._resource.name,
             display_name=self.name,
-            study_spec=study_spec,
+            study_spec=spec,
             state=study_pb2.Study.State.ACTIVE,
         )
         study.create_time.GetCurrentTime()
         owner = self._resource.owner_resource.name
         with self.database.transaction() as connection:
-            if self.study() is not None:
+            if self.study_spec() is not None:
                 return False
             query = sqlalchemy.select(owners).where(owners.c.owner_name == owner)
             if not rows(connection, query):
@@ -123,33 +137,31 @@ class Store:
             )
         return True
 
-    def write_study_notes(self, notes: Mapping[str, str]) -> None:
-        """Adds to, or changes, the notes of the study."""
-        self.update_study_notes(lambda _: notes)
-
-    def update_study_notes(self, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
-        """Adds to, or changes, the notes of the study, in one transaction.
+    def update_study(self, change: Callable[[StudyRecord], StudyRecord]) -> StudyRecord:
+        """Changes the record of the study, in one transaction.
 
         Args:
-            change: given the notes as they are, returns those to write.
+            change: returns the new record, or raises: then nothing is written.
 
         Raises:
             KeyError: there is no study yet.
         """
         with self.database.transaction() as connection:
             study = self._study()
-            write_notes(study.study_spec, change(notes(study.study_spec)))
+            changed = change(decode_study(study.study_spec, self.database))
+            write_study(study.study_spec, changed)
             update = studies.update().where(studies.c.study_name == study.name)
             connection.execute(update.values(serialized_study=study.SerializeToString()))
+        return changed
 
     def ids(self) -> list[int]:
-        """The numbers of the study's trials, in order."""
+        """Returns the numbers of the study's trials, in order."""
         query = sqlalchemy.select(trials.c.trial_id).where(self._is_here)
         with self.database.reading() as connection:
             return [id_ for (id_,) in rows(connection, query.order_by(trials.c.trial_id))]
 
-    def trials(self, ids: Collection[int] | None = None) -> list[TrialProto]:
-        """The study's trials, by id; all, or those of the given numbers."""
+    def protos(self, ids: Collection[int] | None = None) -> list[TrialProto]:
+        """Returns the stored trials by id; all, or those of the given numbers."""
         query = sqlalchemy.select(trials.c.trial_id, trials.c.serialized_trial).where(self._is_here)
         if ids is not None and len(ids) <= _FEW:
             # By name: PostgreSQL may not know yet how many trials there are, and read them all.
@@ -159,21 +171,27 @@ class Store:
         wanted = None if ids is None else set(ids)
         return [TrialProto.FromString(t) for id_, t in found if wanted is None or id_ in wanted]
 
-    def read(self, known: Collection[int]) -> tuple[list[int], list[TrialProto]]:
-        """The numbers of all trials, and the trials whose numbers are not known, both by id."""
+    def trials(self, ids: Collection[int] | None = None) -> list[TrialRecord]:
+        """Returns the study's trials by id; all, or those of the given numbers."""
+        return [decode_trial(proto) for proto in self.protos(ids)]
+
+    def read(self, known: Collection[int]) -> tuple[list[int], list[TrialRecord]]:
+        """Reads what a caller does not know yet.
+
+        Args:
+            known: numbers of trials that the caller has.
+
+        Returns:
+            The numbers of all trials, in order, and the records of those not in `known`.
+        """
         numbers = self.ids()
         unknown = {number for number in numbers if number not in known}
         found = self.trials(unknown)
         # Another process may have deleted some in between.
-        gone = unknown - {int(trial.id) for trial in found}
+        gone = unknown - {trial.id for trial in found}
         return [number for number in numbers if number not in gone] if gone else numbers, found
 
-    def trial(self, id_: int) -> TrialProto:
-        """One trial.
-
-        Raises:
-            KeyError: there is none of that number.
-        """
+    def _proto(self, id_: int) -> TrialProto:
         query = sqlalchemy.select(trials.c.serialized_trial)
         with self.database.reading() as connection:
             found = rows(connection, query.where(trials.c.trial_name == self._trial_name(id_)))
@@ -181,23 +199,32 @@ class Store:
             raise KeyError(id_)
         return TrialProto.FromString(found[0][0])
 
+    def trial(self, id_: int) -> TrialRecord:
+        """Returns one trial.
+
+        Raises:
+            KeyError: there is none of that number.
+        """
+        return decode_trial(self._proto(id_))
+
     def max_id(self) -> int:
-        """The number of the newest trial; 0 where there is none."""
+        """Returns the number of the newest trial; 0 where there is none."""
         query = sqlalchemy.select(sqlalchemy.func.max(trials.c.trial_id)).where(self._is_here)
         with self.database.reading() as connection:
             return connection.execute(query).scalar_one() or 0
 
-    def add_trial(self, trial: TrialProto) -> TrialProto:
-        """Adds a trial, which gets the next number."""
-        self.add_trials([trial])
-        return trial
+    def add_trials(self, records: Sequence[TrialRecord]) -> list[TrialRecord]:
+        """Adds trials, which get the next numbers, in one transaction."""
+        return [decode_trial(proto) for proto in self.add_protos(map(encode_trial, records))]
 
-    def add_trials(self, protos: Sequence[TrialProto]) -> None:
-        """Adds many trials, which get the next numbers, in one transaction."""
+    def add_protos(self, protos: Iterable[TrialProto]) -> list[TrialProto]:
+        """Adds encoded trials: see `add_trials`."""
         with self.database.transaction() as connection:
-            added = list(self._numbered(protos))
-            if added:
-                connection.execute(trials.insert(), added)
+            added = list(protos)
+            numbered = list(self._numbered(added))
+            if numbered:
+                connection.execute(trials.insert(), numbered)
+        return added
 
     def _numbered(self, protos: Iterable[TrialProto]) -> Iterable[dict[str, Any]]:
         for number, proto in enumerate(protos, start=self.max_id() + 1):
@@ -211,12 +238,12 @@ class Store:
                 'serialized_trial': proto.SerializeToString(),
             }
 
-    def update_trial(self, id_: int, change: Callable[[TrialProto], None]) -> TrialProto:
+    def apply(self, id_: int, transition: Transition) -> TrialRecord:
         """Changes a trial in one transaction.
 
         Args:
             id_: the trial's number.
-            change: changes the trial that it is given, or raises: then nothing is written.
+            transition: returns the new record, or raises: then nothing is written.
 
         Returns:
             The trial as it stands now.
@@ -224,12 +251,16 @@ class Store:
         Raises:
             KeyError: there is none of that number.
         """
+        return decode_trial(self.apply_to_proto(id_, transition))
+
+    def apply_to_proto(self, id_: int, transition: Transition) -> TrialProto:
+        """Changes a trial as `apply` does, and returns it as it is stored."""
         with self.database.transaction() as connection:
-            trial = self.trial(id_)
-            change(trial)
+            stored = self._proto(id_)
+            changed = encode_trial(transition(decode_trial(stored), self.now()), stored)
             update = trials.update().where(trials.c.trial_name == self._trial_name(id_))
-            connection.execute(update.values(serialized_trial=trial.SerializeToString()))
-        return trial
+            connection.execute(update.values(serialized_trial=changed.SerializeToString()))
+        return changed
 
     def write_trials(self, decide: Callable[[], Sequence[TrialProto]]) -> Sequence[TrialProto]:
         """Writes trials that are there, in one transaction.
@@ -266,33 +297,6 @@ class Store:
     def _trial_name(self, id_: int) -> str:
         name: str = self._resource.trial_resource(str(id_)).name
         return name
-
-
-def note(container: StudySpec | TrialProto, key: str) -> str | None:
-    """What paxtune noted of a study or a trial; None where there is no such note."""
-    return notes(container).get(key)
-
-
-def notes(container: StudySpec | TrialProto) -> dict[str, str]:
-    """All that paxtune noted."""
-    return {each.key: each.value for each in container.metadata if each.ns == _NAMESPACE}
-
-
-def drop_notes(container: StudySpec | TrialProto, keys: Collection[str]) -> None:
-    """Removes notes of a study or a trial."""
-    kept = [each for each in container.metadata if each.ns != _NAMESPACE or each.key not in keys]
-    if len(kept) < len(container.metadata):
-        copies = [type(each).FromString(each.SerializeToString()) for each in kept]
-        del container.metadata[:]
-        container.metadata.extend(copies)
-
-
-def write_notes(container: StudySpec | TrialProto, values: Mapping[str, str]) -> None:
-    """Notes something of a study or a trial, in Vizier's metadata of it."""
-    known = {each.key: each for each in container.metadata if each.ns == _NAMESPACE}
-    for key, value in values.items():
-        item = known.get(key) or container.metadata.add(key=key, ns=_NAMESPACE)
-        item.value = value
 
 
 def database(directory: str | os.PathLike[str]) -> Path:

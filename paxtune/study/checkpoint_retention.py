@@ -1,24 +1,23 @@
-"""What trials hold on disk: whose checkpoints stay when they have ended, and whose are removed."""
+"""Retention of checkpoints: which trials keep theirs after they have ended."""
 
 import itertools
 import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from absl import logging
 from etils import epath
 
+from paxtune.config.search import Search
 from paxtune.objectives import pareto
 from paxtune.study import replicates
+from paxtune.study.record import Status
+from paxtune.study.study_view import StudyView
+from paxtune.study.trial import Trial
+from paxtune.study.trial_paths import attempt_directory, trial_directory
 from trainer.runtime.directory import JobPath, is_local
 from trainer.symbolic.errors import UserError
-
-if TYPE_CHECKING:
-    from paxtune.config.search import Search
-    from paxtune.study.study import Study
-    from paxtune.study.trial import Trial
 
 _CHECKPOINTS = 'checkpoints'
 
@@ -35,7 +34,7 @@ class Retention:
     counts no longer, and the next one finishes it. What cannot be removed is logged.
     """
 
-    def __init__(self, study: 'Study') -> None:
+    def __init__(self, study: StudyView) -> None:
         """Begins to look after a study. What was removed once is not looked for again."""
         self._study = study
         self._directories: dict[int, JobPath] = {}
@@ -54,7 +53,7 @@ class Retention:
         """
         if self._study.directory is None:
             return []
-        trials = [trial for trial in self._study.trials if not trial.is_imported]
+        trials = [trial for trial in self._study.trials if not trial.lineage.is_imported]
         kept = _kept(self._study, trials)
         removed = []
         for trial in trials:
@@ -64,14 +63,12 @@ class Retention:
                 removed.append(trial.id)
         return removed + self._make_room(trials)
 
-    def _directory(self, trial: 'Trial') -> JobPath:
-        from paxtune.running.runners import trial_directory
-
+    def _directory(self, trial: Trial) -> JobPath:
         if trial.id not in self._directories:
-            self._directories[trial.id] = trial_directory(self._study, trial)
+            self._directories[trial.id] = trial_directory(self._study.directory, trial)
         return self._directories[trial.id]
 
-    def _remove_superseded(self, trial: 'Trial') -> None:
+    def _remove_superseded(self, trial: Trial) -> None:
         from trainer.checkpoints.checkpoint import newest_checkpoint
 
         if trial.attempt == 1:
@@ -82,7 +79,7 @@ class Retention:
                 for attempt in earlier:
                     _remove(attempt / name)
 
-    def _remove_all(self, trial: 'Trial') -> bool:
+    def _remove_all(self, trial: Trial) -> bool:
         if trial.id in self._done:
             return False
         parts = [attempt / name for attempt in self._attempts(trial) for name in self._parts]
@@ -98,12 +95,12 @@ class Retention:
     def _parts(self) -> Sequence[str]:
         return self._study.sub_experiments or ['']
 
-    def _attempts(self, trial: 'Trial') -> list[JobPath]:
-        from paxtune.running.runners import attempt_directory
+    def _attempts(self, trial: Trial) -> list[JobPath]:
+        return [
+            attempt_directory(self._study.directory, trial, n + 1) for n in range(trial.attempt)
+        ]
 
-        return [attempt_directory(self._study, trial, n + 1) for n in range(trial.attempt)]
-
-    def _make_room(self, trials: Sequence['Trial']) -> list[int]:
+    def _make_room(self, trials: Sequence[Trial]) -> list[int]:
         """Removes checkpoints until the trials hold no more than they may."""
         limit = self._study.search.max_disk_gb
         if limit is None or self._held(trials) <= limit * _GB:
@@ -130,7 +127,7 @@ class Retention:
             )
         return removed
 
-    def _held(self, trials: Sequence['Trial']) -> int:
+    def _held(self, trials: Sequence[Trial]) -> int:
         held = 0
         for trial in trials:
             size = self._bytes.get(trial.id)
@@ -142,7 +139,7 @@ class Retention:
         return held
 
 
-def check(search: 'Search', directory: epath.PathLike | None) -> None:
+def check(search: Search, directory: epath.PathLike | None) -> None:
     """Checks that what a search says of its checkpoints can be done where they are.
 
     Raises:
@@ -156,7 +153,7 @@ def check(search: 'Search', directory: epath.PathLike | None) -> None:
         )
 
 
-def remove_unneeded(study: 'Study') -> list[int]:
+def remove_unneeded(study: StudyView) -> list[int]:
     """Removes the checkpoints that a study does not need: see `Retention`.
 
     Returns:
@@ -165,24 +162,30 @@ def remove_unneeded(study: 'Study') -> list[int]:
     return Retention(study).remove_unneeded()
 
 
-def require_weights(study: 'Study', trial: 'Trial') -> None:
-    """Checks that the weights of a trial that has ended were not removed.
+def require_weights(
+    study_directory: JobPath | None, trial: Trial, sub_experiments: Sequence[str], search: Search
+) -> None:
+    """Checks that the weights of an ended trial were not removed.
+
+    Args:
+        study_directory: of the study; None for one in memory.
+        trial: the trial.
+        sub_experiments: names of what it trained, one after another; none where it is one.
+        search: the configuration of the search.
 
     Raises:
-        UserError: they were; the message says what to do.
+        UserError: they were removed; the message says what to do.
     """
-    from paxtune.running.runners import attempt_directory
-
-    if study.directory is None:
+    if study_directory is None:
         return
-    directory = attempt_directory(study, trial)
-    for name in study.sub_experiments or ['']:
+    directory = attempt_directory(study_directory, trial)
+    for name in sub_experiments or ['']:
         part = directory / name
         if (part / REMOVED).exists() and not (part / _CHECKPOINTS).exists():
             raise UserError(
                 f'the weights of trial {trial.id} were removed: the search keeps those of the best '
-                f'trials (search.keep_checkpoints={study.search.keep_checkpoints}, '
-                f'search.max_disk_gb={study.search.max_disk_gb}). Let it keep more and retry the '
+                f'trials (search.keep_checkpoints={search.keep_checkpoints}, '
+                f'search.max_disk_gb={search.max_disk_gb}). Let it keep more and retry the '
                 'trial, or name one that has its weights'
             )
 
@@ -203,13 +206,13 @@ def disk_bytes(directory: JobPath) -> int:
     return sum(sizes.values())
 
 
-def _sources(trials: Sequence['Trial']) -> set[int]:
+def _sources(trials: Sequence[Trial]) -> set[int]:
     """The trials whose weights others are to begin with."""
-    begun = (trial.weights_from for trial in trials if not trial.is_terminal)
+    begun = (trial.lineage.weights_from for trial in trials if not trial.is_terminal)
     return {source[0] for source in begun if source is not None}
 
 
-def _kept(study: 'Study', trials: Sequence['Trial']) -> set[int]:
+def _kept(study: StudyView, trials: Sequence[Trial]) -> set[int]:
     """The trials that have ended, and whose checkpoints stay as long as there is room."""
     search = study.search
     if search.keep_checkpoints is None:
@@ -220,17 +223,17 @@ def _kept(study: 'Study', trials: Sequence['Trial']) -> set[int]:
     candidates = (trial for trial in _best_first(study, trials) if _is_candidate(trial))
     best = list(itertools.islice(candidates, search.keep_checkpoints))
     # Which of them stands for its decisions is open.
-    best += replicates.unsettled(trials, search.repeats)
+    best += replicates.pending(trials, search.repeats)
     # A trial can be trained once more only with the weights that it began with.
-    origins = {trial.warm_start for trial in best if trial.warm_start}
+    origins = {trial.lineage.warm_start for trial in best if trial.lineage.warm_start}
     return {trial.id for trial in best} | origins | _sources(trials)
 
 
-def _is_candidate(trial: 'Trial') -> bool:
-    return trial.state == 'COMPLETED' and trial.stop_reason is None
+def _is_candidate(trial: Trial) -> bool:
+    return trial.status is Status.COMPLETED
 
 
-def _best_first(study: 'Study', trials: Sequence['Trial']) -> Iterator['Trial']:
+def _best_first(study: StudyView, trials: Sequence[Trial]) -> Iterator[Trial]:
     """The trials that have ended: the best ones, then those stopped early, then the others.
 
     With several objectives those on the front come first, the most different ones of them first,
@@ -240,11 +243,11 @@ def _best_first(study: 'Study', trials: Sequence['Trial']) -> Iterator['Trial']:
     """
     candidates = [trial for trial in trials if _is_candidate(trial)]
     if study.rewards:
-        found = replicates.standings(trials, study.search.repeats)
-        standings = list(_by_fronts(found)) if len(study.rewards) > 1 else found
-        yield from (each.trial for each in standings)
-        yield from (t for each in standings for t in each.trials if t is not each.trial)
-        counted = {trial.id for each in standings for trial in each.trials}
+        found = replicates.leaderboard(trials, study.search.repeats)
+        entries = list(_by_fronts(found)) if len(study.rewards) > 1 else found
+        yield from (each.trial for each in entries)
+        yield from (t for each in entries for t in each.trials if t is not each.trial)
+        counted = {trial.id for each in entries for trial in each.trials}
         yield from (trial for trial in candidates if trial.id not in counted)  # Were retried.
     else:
         yield from reversed(candidates)
@@ -252,12 +255,14 @@ def _best_first(study: 'Study', trials: Sequence['Trial']) -> Iterator['Trial']:
     yield from sorted(others, key=lambda trial: trial.state)  # COMPLETED, then INFEASIBLE.
 
 
-def _by_fronts(standings: Sequence[replicates.Standing]) -> Iterator[replicates.Standing]:
-    for is_whole in (True, False):
-        yield from _fronts([each for each in standings if each.is_whole == is_whole])
+def _by_fronts(
+    entries: Sequence[replicates.LeaderboardEntry],
+) -> Iterator[replicates.LeaderboardEntry]:
+    for is_complete in (True, False):
+        yield from _fronts([each for each in entries if each.is_complete == is_complete])
 
 
-def _fronts(left: Sequence[replicates.Standing]) -> Iterator[replicates.Standing]:
+def _fronts(left: Sequence[replicates.LeaderboardEntry]) -> Iterator[replicates.LeaderboardEntry]:
     while left:
         front = set(pareto.front([each.scores for each in left]))
         members = [left[index] for index in sorted(front)]

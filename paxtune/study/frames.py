@@ -1,42 +1,49 @@
-"""Studies as tables."""
+"""Trials as tables."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from paxtune.objectives.rewards import Reward
 from paxtune.search_space.labels import labels
+from paxtune.study.trial import Trial
 
 if TYPE_CHECKING:
     import pandas
 
-    from paxtune.study.study import Study
-    from paxtune.study.trial import Trial
-
 _ABOUT = (
-    'stopped', 'reason', 'attempt', 'origin', 'parent', 'repeat', 'repeat_of', 'created',
+    'stopped', 'reason', 'attempt', 'origin', 'parent', 'replicate', 'replicate_of', 'created',
     'completed', 'seconds',
 )  # fmt: skip
 
 
-def trial_columns(study: 'Study', trials: Iterable['Trial']) -> list[str]:
-    """The columns of a table of trials: all decisions of the space, all metrics of the trials."""
+def trial_columns(
+    trials: Iterable[Trial], paths: Iterable[str], rewards: Sequence[Reward]
+) -> list[str]:
+    """Lists the columns of a table of trials.
+
+    Args:
+        trials: their metrics become columns.
+        paths: of all decisions of the space.
+        rewards: of the search.
+    """
     metrics = dict.fromkeys(name for trial in trials for name in trial.metrics)
     return [
         'trial',
         'state',
-        *reward_columns(study),
-        *(f'decisions.{path}' for path in study.space.paths),
+        *reward_columns(rewards),
+        *(f'decisions.{path}' for path in paths),
         *(f'metrics.{name}' for name in sorted(metrics)),
         *_ABOUT,
     ]
 
 
-def reward_columns(study: 'Study') -> list[str]:
-    """The columns of the rewards: their labels, numbered where they are equal."""
-    return [str(name) for name in labels([reward.label for reward in study.rewards])]
+def reward_columns(rewards: Sequence[Reward]) -> list[str]:
+    """Lists the columns of rewards: their labels, numbered where they are equal."""
+    return [str(name) for name in labels([reward.label for reward in rewards])]
 
 
-def trial_row(trial: 'Trial', rewards: list[str]) -> dict[str, Any]:
-    """A trial by column; what it does not have is not there."""
+def trial_row(trial: Trial, rewards: list[str]) -> dict[str, Any]:
+    """Maps columns to the values of a trial; missing values have no entry."""
     row: dict[str, Any] = {'trial': trial.id, 'state': trial.state}
     row |= dict.fromkeys(rewards) | dict(zip(rewards, trial.rewards, strict=False))
     row |= {f'decisions.{path}': value for path, value in trial.decisions.items()}
@@ -45,22 +52,24 @@ def trial_row(trial: 'Trial', rewards: list[str]) -> dict[str, Any]:
         'stopped': trial.stop_reason is not None,
         'reason': trial.reason,
         'attempt': trial.attempt,
-        'origin': trial.origin,
-        'parent': trial.parent,
-        'repeat': trial.repeat,
-        'repeat_of': trial.repeat_of,
+        'origin': trial.lineage.origin,
+        'parent': trial.lineage.parent,
+        'replicate': trial.lineage.replicate,
+        'replicate_of': trial.lineage.replicate_of_here,
         'created': trial.created,
         'completed': trial.completed,
         'seconds': trial.seconds,
     }
 
 
-def trials_frame(study: 'Study') -> 'pandas.DataFrame':
-    """A row for each trial; see `Study.to_pandas`."""
-    # Imported here: it takes half a second, and who does not ask for tables need not wait.
+def trials_frame(
+    trials: Sequence[Trial], paths: Iterable[str], rewards: Sequence[Reward]
+) -> 'pandas.DataFrame':
+    """Makes a table with a row for each trial; see `StudyView.to_pandas`."""
+    # Imported here: it takes half a second, and most programs ask for no tables.
     import pandas
 
-    trials, rewards = study.trials, reward_columns(study)
-    rows = [trial_row(trial, rewards) for trial in trials]
-    frame = pandas.DataFrame(rows, columns=trial_columns(study, trials))
+    names = reward_columns(rewards)
+    rows = [trial_row(trial, names) for trial in trials]
+    frame = pandas.DataFrame(rows, columns=trial_columns(trials, paths, rewards))
     return frame.set_index('trial')

@@ -1,77 +1,72 @@
-"""Trials that try the same decisions again with another training seed: repeats.
+"""Replicates: trials of the same decisions with other training seeds.
 
-The trials of a decision are the one that tried it first, its repeats, and retries of any of these,
-which take the place of what they retry. All here is a function of recorded trials.
+The trials of a configuration are the first one, its replicates, and re-runs of any of these, which
+replace what they run again. Everything here is a function of recorded trials.
 """
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from paxtune.algorithms import Observation
 from paxtune.objectives.shrinkage import mean, shrunk, standard_error
-
-if TYPE_CHECKING:
-    from paxtune.study.trial import Trial
-
-ORIGIN = 'repeat'
-"""The origin of a repeat."""
+from paxtune.study.record import REPLICATE, Lineage, Status
+from paxtune.study.trial import Trial
 
 
 @dataclasses.dataclass(frozen=True)
-class Decision:
-    """What was tried, once or more often.
+class Configuration:
+    """Decisions that were tried, once or more often.
 
     Attributes:
         first: the trial that tried it first.
-        trials: those that count, by their `repeat`.
+        trials: those that count, by replicate index.
     """
 
-    first: 'Trial'
-    trials: list['Trial']
+    first: Trial
+    trials: list[Trial]
 
     @property
-    def is_spoilt(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether one of its trials was stopped early, or is infeasible."""
-        return self.is_spoilt_without(frozenset())
+        return self.has_failed_without(frozenset())
 
-    def is_spoilt_without(self, running: frozenset[int]) -> bool:
-        """The same, of what is known where some trials count as running still."""
+    def has_failed_without(self, running: frozenset[int]) -> bool:
+        """Tells the same where some trials still count as running."""
         ended = [trial for trial in self.trials if trial.id not in running]
-        return any(trial.outcome in ('stopped', 'infeasible') for trial in ended)
+        return any(trial.status in (Status.STOPPED, Status.INFEASIBLE) for trial in ended)
 
-    def missing(self, wanted: int) -> list[tuple['Trial', int]]:
-        """The repeats, (of which trial, its `repeat`), that it takes to have tried it so often."""
-        known = {trial.repeat for trial in self.trials}
+    def missing(self, wanted: int) -> list[tuple[Trial, int]]:
+        """Lists the replicates that are missing, as (first trial, replicate index)."""
+        known = {trial.lineage.replicate for trial in self.trials}
         first = self.trials[0]
         return [(first, number) for number in range(2, wanted + 1) if number not in known]
 
 
 @dataclasses.dataclass(frozen=True)
-class Standing:
-    """How good a decision is, by its trials.
+class LeaderboardEntry:
+    """The rank of a configuration, by its trials.
 
     Attributes:
-        trial: the one that stands for it: the trial with the median reward (of the first objective,
-            where there are several), or with the worse of two: not the lucky one.
-        trials: those that were completed, and not stopped early, by their `repeat`.
-        decision: what is tried.
-        is_whole: whether all repeats that the search asks for were completed, and none of its
-            trials was stopped early or is infeasible. Others only come after these: who leaves out
-            what went badly would take a bad decision for a good one.
-        scores: what to expect, one for each objective, signed such that more is better: the mean,
-            shrunk (see `paxtune.objectives.shrinkage`) where the study has repeats.
+        trial: its representative: the trial with the median reward of the first objective, or the
+            worse of two. It is not the lucky one.
+        trials: those that were completed, and not stopped early, by replicate index.
+        configuration: the decisions.
+        is_complete: whether all replicates that the search asks for were completed. Other
+            configurations come after these: to ignore failures would favor bad configurations.
+        scores: the expected scores, one for each objective, where more is better: the mean, shrunk
+            (see `paxtune.objectives.shrinkage`) where the study has replicates.
     """
 
-    trial: 'Trial'
-    trials: list['Trial']
-    decision: Decision
-    is_whole: bool
+    trial: Trial
+    trials: list[Trial]
+    configuration: Configuration
+    is_complete: bool
     scores: tuple[float, ...]
 
     @property
     def rewards(self) -> tuple[float, ...]:
-        """The means of the rewards, one for each objective."""
+        """Mean rewards, one for each objective."""
         return _means([trial.rewards for trial in self.trials])
 
     @property
@@ -84,18 +79,18 @@ class Standing:
 Scores: TypeAlias = tuple[float, ...]
 
 
-def has_repeats(trials: Sequence['Trial'], wanted: int) -> bool:
-    """Whether a study has repeats, or is to have some.
+def has_replicates(trials: Sequence[Trial], wanted: int) -> bool:
+    """Tells whether a study has replicates, or will have some.
 
     Args:
-        trials: all of them.
-        wanted: how often its search tries each decision.
+        trials: all of the study.
+        wanted: the number of trials of each configuration that its search asks for.
     """
-    return wanted > 1 or any(trial.repeat > 1 for trial in trials)
+    return wanted > 1 or any(trial.lineage.replicate > 1 for trial in trials)
 
 
-def by_decision(trials: Sequence['Trial']) -> list[Decision]:
-    """The decisions that trials tried, by the first of these.
+def configurations(trials: Sequence[Trial]) -> list[Configuration]:
+    """Groups trials by their decisions, in the order of the first ones.
 
     Args:
         trials: all of a study, by id.
@@ -103,79 +98,87 @@ def by_decision(trials: Sequence['Trial']) -> list[Decision]:
     labels: dict[int, int | str] = {}
     found: dict[int | str, tuple[Trial, dict[int, Trial]]] = {}
     for trial in trials:
-        other = trial.retry_of or trial.repeat_of
+        lineage = trial.lineage
+        other = lineage.retry_of or lineage.replicate_of_here
         if other is not None:
             label = labels.get(other, other)
         else:
-            label = trial.repeat_of_imported or trial.id
-        if trial.is_imported and trial.repeat == 1:
-            label = trial.origin  # As its repeats know it.
+            label = lineage.replicate_of_imported or trial.id
+        if lineage.is_imported and lineage.replicate == 1:
+            label = lineage.origin  # As its replicates know it.
         labels[trial.id] = label
         _, current = found.setdefault(label, (trial, {}))
-        current[trial.repeat] = trial
+        current[lineage.replicate] = trial
     return [
-        Decision(first, [current[number] for number in sorted(current)])
+        Configuration(first, [current[number] for number in sorted(current)])
         for first, current in found.values()
     ]
 
 
 def due(
-    trials: Sequence['Trial'], wanted: int, running: frozenset[int] = frozenset()
-) -> 'tuple[Trial, int] | None':
-    """The next repeat that a search asks for: of which trial, and its `repeat`; None without any.
+    trials: Sequence[Trial], wanted: int, running: frozenset[int] = frozenset()
+) -> tuple[Trial, int] | None:
+    """Finds the next replicate that a search asks for, as (first trial, replicate index).
 
-    A decision gets no more repeats once one of its trials was stopped early or is infeasible. One
-    that was tried in another study gets none.
+    A configuration gets no more replicates once one of its trials was stopped early or is
+    infeasible. One that was tried in another study gets none.
 
     Args:
         trials: all of the study, by id.
-        wanted: how often the search tries each decision.
-        running: the trials that count as running, though they may have ended.
+        wanted: the number of trials of each configuration.
+        running: trials that count as running, even if they have ended since.
+
+    Returns:
+        None where no replicate is missing.
     """
     if wanted == 1:
         return None
-    for decision in by_decision(trials):
-        is_here = decision.trials[0].repeat == 1 and not decision.trials[0].is_imported
-        goes_on = is_here and not decision.is_spoilt_without(running)
-        if goes_on and (missing := decision.missing(wanted)):
+    for each in configurations(trials):
+        lineage = each.trials[0].lineage
+        is_here = lineage.replicate == 1 and not lineage.is_imported
+        if is_here and not each.has_failed_without(running) and (missing := each.missing(wanted)):
             return missing[0]
     return None
 
 
-def notes_of(first: 'Trial', repeat: int) -> dict[str, str]:
-    """What is noted of a repeat: besides what it is, how it begins, which is as the first did."""
-    notes = {'origin': ORIGIN, 'repeat_of': str(first.id), 'repeat': str(repeat)}
-    known = {'parent': first.parent, 'warm_start': first.warm_start}
-    return notes | {name: str(value) for name, value in known.items() if value is not None}
+def lineage_of(first: Trial, replicate: int) -> Lineage:
+    """Describes a replicate. It begins as the first trial did."""
+    return Lineage(
+        origin=REPLICATE,
+        replicate_of=first.id,
+        replicate=replicate,
+        parent=first.lineage.parent,
+        warm_start=first.lineage.warm_start,
+    )
 
 
-def ordinal(trials: Sequence['Trial'], number: int) -> int:
-    """The number that a trial would have if there were no repeats before it.
+def ordinal(trials: Sequence[Trial], number: int) -> int:
+    """Computes the number that a trial would have if there were no replicates before it.
 
-    With it, algorithms draw the same for a decision however often each is tried.
+    With it, algorithms draw the same decisions for any number of replicates.
     """
-    return number - sum(trial.repeat > 1 for trial in trials)
+    return number - sum(trial.lineage.replicate > 1 for trial in trials)
 
 
-def as_one(
-    trials: Sequence['Trial'], past: Sequence[Observation], wanted: int
+def merged(
+    trials: Sequence[Trial], observations: Sequence[Observation], wanted: int
 ) -> Sequence[Observation]:
-    """What an algorithm sees: one trial for each decision, with the mean of its scores.
+    """Merges the observations of each configuration into one, with the mean of its scores.
 
-    It is completed as soon as one of its trials is, those that were stopped early included, and
-    pending before, until all are infeasible. Number and memo are those of the first trial.
+    It is completed as soon as one trial is, including those that were stopped early. It is pending
+    before, until all trials are infeasible. Number and state are those of the first trial.
 
     Args:
         trials: all of a study, by id.
-        past: the same, each as an algorithm would see it alone.
-        wanted: how often the search tries each decision.
+        observations: the one of each trial.
+        wanted: the number of trials of each configuration that the search asks for.
     """
-    if not has_repeats(trials, wanted):
-        return past
-    alone = {each.id: each for each in past}
+    if not has_replicates(trials, wanted):
+        return observations
+    alone = {each.id: each for each in observations}
     return [
-        _merged(alone[decision.first.id], [alone[trial.id] for trial in decision.trials])
-        for decision in by_decision(trials)
+        _merged(alone[each.first.id], [alone[trial.id] for trial in each.trials])
+        for each in configurations(trials)
     ]
 
 
@@ -191,53 +194,56 @@ def _merged(first: Observation, trials: Sequence[Observation]) -> Observation:
     return dataclasses.replace(first, state='pending' if is_pending else 'infeasible', scores=())
 
 
-def standings(trials: Sequence['Trial'], wanted: int) -> list[Standing]:
-    """How good decisions are, best first; with several objectives by id.
+def leaderboard(trials: Sequence[Trial], wanted: int) -> list[LeaderboardEntry]:
+    """Ranks configurations, best first; with several objectives by id.
 
-    Only what was completed, and not stopped early, has a standing. Without repeats in the study
-    each trial has its own.
+    Only completed trials that were not stopped early count. Without replicates in the study each
+    trial has its own entry.
 
     Args:
         trials: all of the study, by id.
-        wanted: how often its search tries each decision.
+        wanted: the number of trials of each configuration that the search asks for.
     """
-    if has_repeats(trials, wanted):
-        decisions = by_decision(trials)
+    if has_replicates(trials, wanted):
+        found = configurations(trials)
     else:
-        decisions = [Decision(trial, [trial]) for trial in trials]
-    counted = [(each, [t for t in each.trials if t.outcome == 'completed']) for each in decisions]
-    counted = [(decision, done) for decision, done in counted if done]
+        found = [Configuration(trial, [trial]) for trial in trials]
+    counted = [(each, [t for t in each.trials if t.status is Status.COMPLETED]) for each in found]
+    counted = [(each, done) for each, done in counted if done]
     scores = _expected([[trial.scores for trial in done] for _, done in counted])
-    found = [
-        Standing(
+    entries = [
+        LeaderboardEntry(
             _median(done),
             done,
-            decision,
-            is_whole=len(done) >= wanted and not decision.is_spoilt,
+            each,
+            is_complete=len(done) >= wanted and not each.has_failed,
             scores=expected,
         )
-        for (decision, done), expected in zip(counted, scores, strict=True)
+        for (each, done), expected in zip(counted, scores, strict=True)
     ]
-    if not found or len(found[0].scores) != 1:
-        return found
+    if not entries or len(entries[0].scores) != 1:
+        return entries
     # Stable: of equal ones the first comes first.
-    return sorted(found, key=lambda each: (each.is_whole, each.scores), reverse=True)
+    return sorted(entries, key=lambda each: (each.is_complete, each.scores), reverse=True)
 
 
-def unsettled(trials: Sequence['Trial'], wanted: int) -> list['Trial']:
-    """The trials of decisions whose repeats have not all ended: any may come to stand for them."""
+def pending(trials: Sequence[Trial], wanted: int) -> list[Trial]:
+    """Lists the trials of configurations whose replicates have not all ended.
+
+    Any of them may become the representative of its configuration.
+    """
     found: list[Trial] = []
-    if has_repeats(trials, wanted):
-        for decision in by_decision(trials):
-            several = wanted > 1 or len(decision.trials) > 1
-            is_due = not decision.is_spoilt and decision.missing(wanted)
-            if several and (is_due or not all(trial.is_terminal for trial in decision.trials)):
-                found += decision.trials
+    if has_replicates(trials, wanted):
+        for each in configurations(trials):
+            several = wanted > 1 or len(each.trials) > 1
+            is_due = not each.has_failed and each.missing(wanted)
+            if several and (is_due or not all(trial.is_terminal for trial in each.trials)):
+                found += each.trials
     return found
 
 
 def _expected(decisions: Sequence[Sequence[Scores]]) -> list[Scores]:
-    """The scores to expect of each decision, of the scores of its trials."""
+    """Estimates the scores of each configuration from those of its trials."""
     if all(len(each) == 1 for each in decisions):
         return [each[0] for each in decisions]
     columns = [
@@ -247,7 +253,7 @@ def _expected(decisions: Sequence[Sequence[Scores]]) -> list[Scores]:
     return list(zip(*columns, strict=True)) if columns else [()] * len(decisions)
 
 
-def _median(trials: Sequence['Trial']) -> 'Trial':
+def _median(trials: Sequence[Trial]) -> Trial:
     if len(trials) == 1:
         return trials[0]
     ordered = sorted(trials, key=lambda trial: trial.scores)

@@ -1,73 +1,59 @@
-"""Stops that were asked for, by another process too: of a trial, or of the whole study.
+"""Requests to stop a trial, or to pause the whole study, from any process.
 
-They are notes of the study, which whoever runs it reads at every measurement. Nothing of the
-study's experiment needs to be known to write one.
+They stand in the record of the study, which its runner reads at every measurement. The classes of
+the experiment are not needed to write one.
 """
 
-import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeAlias
+import dataclasses
 
-from paxtune.storage.vizier_protos import outcome
-from paxtune.storage.vizier_store import Store, notes
+from paxtune.study.record import Status, StudyRecord
+from paxtune.study.store import StudyStore
 from trainer.symbolic.errors import UserError
 
-if TYPE_CHECKING:
-    from paxtune.service.remote_store import RemoteStore
 
-    AnyStore: TypeAlias = Store | RemoteStore
-
-
-def pause(store: 'AnyStore') -> None:
-    """Asks for a pause of the whole study, until it is resumed."""
-    store.update_study_notes(lambda _: {'pause': 'true'})
+def request_pause(store: StudyStore) -> None:
+    """Requests a pause of the whole study, until it is resumed."""
+    store.update_study(lambda study: dataclasses.replace(study, pause_requested=True))
 
 
-def stop(store: 'AnyStore', trial: int) -> None:
-    """Asks for a trial to be stopped at its next measurement.
+def request_stop(store: StudyStore, trial: int) -> None:
+    """Requests the stop of a trial at its next measurement.
 
     Raises:
         UserError: there is no such trial, or it is not running.
     """
     try:
-        state = outcome(store.trial(trial))
+        status = store.trial(trial).status
     except KeyError:
         raise UserError(f'the study has no trial {trial}') from None
-    if state != 'active':
-        raise UserError(f'trial {trial} is {state}: it is not running')
-    store.update_study_notes(lambda known: _written({*_read(known), trial}))
+    if status is not Status.ACTIVE:
+        raise UserError(f'trial {trial} is {status}: it is not running')
+    store.update_study(lambda study: _with_requests(study, {*study.stop_requests, trial}))
 
 
-def stopped_trials(store: 'AnyStore') -> set[int]:
-    """The trials that are to be stopped."""
-    return _read(_notes(store))
+def stopped_trials(store: StudyStore) -> set[int]:
+    """Returns the trials that are to stop."""
+    study = store.study()
+    return set() if study is None else set(study.stop_requests)
 
 
-def is_paused(store: 'AnyStore') -> bool:
-    """Whether a pause of the whole study was asked for."""
-    return _notes(store).get('pause') == 'true'
+def is_pause_requested(store: StudyStore) -> bool:
+    """Tells whether a pause of the whole study was requested."""
+    study = store.study()
+    return study is not None and study.pause_requested
 
 
-def resume(store: 'AnyStore') -> None:
-    """Takes back the request for a pause."""
-    if is_paused(store):
-        store.update_study_notes(lambda _: {'pause': 'false'})
+def resume(store: StudyStore) -> None:
+    """Withdraws the request for a pause."""
+    if is_pause_requested(store):
+        store.update_study(lambda study: dataclasses.replace(study, pause_requested=False))
 
 
-def forget(store: 'AnyStore', trial: int) -> None:
-    """Takes back the request to stop a trial: a later one may have its number."""
+def forget(store: StudyStore, trial: int) -> None:
+    """Withdraws the request to stop a trial: a later one may have its number."""
     if trial in stopped_trials(store):
-        store.update_study_notes(lambda known: _written(_read(known) - {trial}))
+        store.update_study(lambda study: _with_requests(study, {*study.stop_requests} - {trial}))
 
 
-def _notes(store: 'AnyStore') -> Mapping[str, str]:
-    spec = store.study()
-    return {} if spec is None else notes(spec)
-
-
-def _read(known: Mapping[str, str]) -> set[int]:
-    return set(json.loads(known.get('stop') or '[]'))
-
-
-def _written(trials: set[int]) -> dict[str, str]:
-    return {'stop': json.dumps(sorted(trials))}
+def _with_requests(study: StudyRecord, trials: set[int]) -> StudyRecord:
+    return dataclasses.replace(study, stop_requests=tuple(sorted(trials)))

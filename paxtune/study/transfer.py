@@ -1,59 +1,40 @@
-"""What one study takes over from others: trials, and what an algorithm may learn of them."""
+"""Observations of other studies that an algorithm may learn from."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyglove as pg
 
 from paxtune.algorithms import Observation
-from paxtune.search_space.labels import label
+from paxtune.config.search import Search
+from paxtune.objectives.rewards import NonFiniteRewardError, Reward, measured_rewards
+from paxtune.search_space.decisions import Decisions
+from paxtune.search_space.labels import label, match
 from paxtune.search_space.space import Space
-from paxtune.study.export import adopted, content, import_trials, rewards_of
+from paxtune.study.export import content
+from paxtune.study.record import Prior
+from paxtune.study.study_view import StudyView
+from paxtune.study.trial import Trial
 from trainer.symbolic.errors import UserError
 
-if TYPE_CHECKING:
-    from paxtune.config.search import Search
-    from paxtune.study.study import Study
-    from paxtune.study.trial import Trial
 
-
-def fork(source: 'Study', study: 'Study') -> int:
-    """Adds the ended trials of another study to a study of a changed experiment.
-
-    Decisions are carried over by path. One that the source did not make is taken from the trial's
-    concrete experiment, where the new space has it among its candidates.
-
-    Returns:
-        How many trials were added.
-    """
-    return import_trials(study, list(_carried(source, study.space)), _name(source))
-
-
-def _name(source: 'Study') -> str:
-    directory = source.directory
-    if directory is None:
-        return 'memory'
-    return str(directory.resolve() if isinstance(directory, Path) else directory)
-
-
-def priors(sources: Sequence['Study'], space: Space, search: 'Search') -> list[dict[str, Any]]:
-    """What an algorithm may learn from other studies' completed trials, as JSON data.
+def priors(sources: Sequence[StudyView], space: Space, search: Search) -> list[Prior]:
+    """Collects the completed trials of other studies that fit into a space.
 
     Raises:
         UserError: no trial of a source fits into the space.
     """
-    found: list[dict[str, Any]] = []
+    found: list[Prior] = []
     rewards = search.rewards
     for source in sources:
         before = len(found)
-        for each in _carried(source, space):
+        for each in carried(source, space):
             decisions = adopted(space, each['decisions'])
             made = rewards_of(rewards, each['metrics'], space)
             complete = len(made) == len(rewards) and each['state'] == 'COMPLETED'
             if decisions is not None and complete:
                 scores = [r.score(v) for r, v in zip(rewards, made, strict=True)]
-                found.append({'decisions': decisions, 'scores': scores})
+                found.append(Prior(decisions, tuple(scores)))
         if len(found) == before:
             raise UserError(
                 f'--prior_studies: none of the {len(source.trials)} trials in {source.directory} '
@@ -62,23 +43,24 @@ def priors(sources: Sequence['Study'], space: Space, search: 'Search') -> list[d
     return found
 
 
-def past_trials(data: Sequence[Mapping[str, Any]]) -> list[Observation]:
-    """What `priors` returned, as an algorithm sees it: with numbers up to 0, in their order."""
+def observations_of(priors: Sequence[Prior]) -> list[Observation]:
+    """Turns priors into observations, with numbers up to 0 in their order."""
     return [
-        Observation(i + 1 - len(data), dict(each['decisions']), 'completed', tuple(each['scores']))
-        for i, each in enumerate(data)
+        Observation(i + 1 - len(priors), dict(each.decisions), 'completed', each.scores)
+        for i, each in enumerate(priors)
     ]
 
 
-def _carried(source: 'Study', space: Space) -> Iterator[dict[str, Any]]:
+def carried(source: StudyView, space: Space) -> Iterator[dict[str, Any]]:
+    """Yields the ended trials of another study as plain data, with decisions for a space."""
     for trial in source.trials:
         each = content(trial)
         if trial.is_terminal:
             yield each | {'decisions': dict(each['decisions']) | _constants(trial, space)}
 
 
-def _constants(trial: 'Trial', space: Space) -> dict[str, Any]:
-    """What stands at the decisions of a space in a trial that did not decide it."""
+def _constants(trial: Trial, space: Space) -> dict[str, Any]:
+    """Reads the values at the decisions of a space from a trial that did not decide them."""
     missing = [path for path in space.paths if path not in trial.decisions]
     if not missing:
         return {}
@@ -91,3 +73,38 @@ def _constants(trial: 'Trial', space: Space) -> dict[str, Any]:
         if '[=' not in path and experiment.sym_has(pg.KeyPath.parse(path)):
             found[path] = label(experiment.sym_get(pg.KeyPath.parse(path)))
     return found
+
+
+def adopted(space: Space, given: Mapping[str, Any]) -> Decisions | None:
+    """Translates decisions of another space into this one.
+
+    Returns:
+        None where they do not fit, or where this space has another value at the place of one that
+        it does not decide: the trial would not be what it says.
+    """
+    decisions = space.adopt(given.get)
+    if decisions is None:
+        return None
+    gone = {path: value for path, value in given.items() if path not in space.readable(decisions)}
+    if not gone:
+        return decisions
+    try:
+        made = space.materialize(decisions)
+    except (UserError, ValueError):
+        return None
+    for path, value in gone.items():
+        if '[=' in path or not made.sym_has(pg.KeyPath.parse(path)):
+            continue
+        if match(value, [label(made.sym_get(pg.KeyPath.parse(path)))]) is None:
+            return None
+    return decisions
+
+
+def rewards_of(
+    rewards: Sequence[Reward], metrics: Mapping[str, float], space: Space
+) -> tuple[float, ...]:
+    """Computes rewards from the metrics of another study; none where they are missing."""
+    try:
+        return measured_rewards(rewards, metrics, space.sub_experiments)
+    except NonFiniteRewardError:
+        return ()

@@ -1,177 +1,233 @@
-"""The next trial of a study: one that waits, one that is suggested now, or none."""
+"""The trials that a study hands out to this process: waiting ones, promoted ones, new ones."""
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from paxtune.algorithms import Exhausted
-from paxtune.schedulers import Fork, Promote, Wait
-from paxtune.storage import vizier_protos
-from paxtune.storage.vizier_store import TrialProto
-from paxtune.study import stop_requests, stopping_criteria, trial_state
-from paxtune.study.prefetch import AHEAD, AskingAhead, note_start
-from paxtune.study.trial import MEMO, Trial
+from paxtune.config.search import Search
+from paxtune.schedulers import Fork, Promote
+from paxtune.search_space.parameters import to_parameters
+from paxtune.search_space.space import Space
+from paxtune.study import schedule, stop_requests, stopping_criteria, transitions
+from paxtune.study.prefetch import Prefetcher
+from paxtune.study.record import SCHEDULER, Lineage, Status, TrialRecord
+from paxtune.study.running_trial import RunningTrial
+from paxtune.study.schedule import Claim, Decision, Done, Suggest, View
+from paxtune.study.scheduling import TrialScheduling
+from paxtune.study.store import AddSuggested, StudyStore
+from paxtune.study.suggester import Suggester
+from paxtune.study.transitions import IllegalTransition, TurnLostError
+from paxtune.study.trial import Trial
 from trainer.symbolic.errors import UserError
 
-if TYPE_CHECKING:
-    from paxtune.study.study import Study
 
-
-class NextTrial:
+class TrialQueue:
     """Hands out the trials of a study to this process, and knows when there are no more."""
 
-    def __init__(self, study: 'Study') -> None:
-        """Reads what is noted of the study; nothing is asked yet."""
-        self._study = study
-        self._thread = AskingAhead(self._ask_ahead)
-        self._exhausted_at = int(study.notes.get('exhausted', -1))
+    def __init__(
+        self,
+        space: Space,
+        search: Search,
+        store: StudyStore,
+        suggester: Suggester,
+        scheduling: TrialScheduling | None,
+        read_trials: Callable[[], Sequence[Trial]],
+        open_trial: Callable[[TrialRecord], RunningTrial],
+    ) -> None:
+        """Suggests nothing yet.
 
-    def take(self) -> Trial | None:
-        """The next trial to run: see `Study.suggest`."""
+        Args:
+            space: the search space.
+            search: the configuration of the search.
+            store: keeps the study.
+            suggester: makes new trials.
+            scheduling: the scheduler; None where the search has none.
+            read_trials: returns all trials as they stand.
+            open_trial: shows a record as a trial that can be changed.
+        """
+        self._space, self._search, self._store = space, search, store
+        self._suggester, self._scheduling = suggester, scheduling
+        self._read_trials, self._open_trial = read_trials, open_trial
+        self._prefetcher = Prefetcher(self._prefetch)
+        study = store.study()
+        self._exhausted_at = None if study is None else study.exhausted
+
+    @property
+    def num_trials(self) -> int:
+        """The number of trials that the study is to have."""
+        wanted = self._search.num_trials
+        if wanted is None:
+            assert self._space.size is not None
+            return self._space.size * self._search.repeats
+        return wanted
+
+    def take(self) -> RunningTrial | None:
+        """Returns the next trial to run; None where there is none now: see `Study.suggest`."""
         trial = self._take()
-        if trial is not None and self._study.suggestions.algorithm.prefetches:
-            self._thread.begin()
+        if trial is not None and self._suggester.algorithm.prefetches:
+            self._prefetcher.begin()
         return trial
 
-    def wait(self) -> None:
-        """Waits until the trial that is asked for ahead is there, if any is."""
-        self._thread.wait()
-
-    def stop_asking(self) -> None:
-        """Waits likewise; from then on this process asks for nothing by itself."""
-        self._thread.close()
+    def close(self) -> None:
+        """Waits for a suggestion that is being prefetched, and prefetches no more."""
+        self._prefetcher.close()
 
     def done_reason(self, trials: Sequence[Trial]) -> str | None:
-        """Why the study needs no more trials than these; None while it does."""
-        sign = self._study.signs[0] if self._study.signs else 1.0
-        if reason := stopping_criteria.used_up(self._study.search, trials, sign):
-            return reason
-        # What was suggested ahead is left alone where the study was told to be shorter since.
-        wanted: Sequence[Trial] = [trial for trial in trials if not trial.is_ahead]
-        action = self._action(trials)
-        if len(wanted) >= self._study.num_trials:
-            reason = f'it has all of its {len(wanted)} trials'
-        elif self.is_exhausted(trials):
-            reason = f'there are no more than {len(trials)} different experiments in its space'
-            wanted = trials
-        elif isinstance(action, Wait):
-            reason = action.reason
-        else:
-            return None
-        are_over = all(trial.is_terminal or trial.is_paused for trial in wanted)
-        return reason if are_over and not isinstance(action, Promote | Fork) else None
+        """Says why the study needs no more trials than these; None while it does."""
+        return schedule.done_reason(self._view(trials))
 
     def is_exhausted(self, trials: Sequence[Trial]) -> bool:
-        """Whether nothing is left in the space that none of these has tried and could be."""
-        if self._study.suggestions.repeat_due(trials) is not None:
+        """Tells whether the space has nothing left that none of these trials has tried."""
+        if self._suggester.replicate_due(trials) is not None:
             return False
-        # What the algorithm found holds until a trial is deleted.
-        if 0 <= self._exhausted_at <= len(trials):
+        # The algorithm's own finding holds until a trial is deleted.
+        if self._exhausted_at is not None and self._exhausted_at <= len(trials):
             return True
-        size = self._study.space.size
+        size = self._space.size
         if size is None or len(trials) < size:
             return False
         return len({tuple(trial.by_id.items()) for trial in trials}) >= size
 
-    def _take(self) -> Trial | None:
+    def _view(self, trials: Sequence[Trial], may_claim: bool = True) -> View:
+        rewards = self._search.rewards
+        is_exhausted = self.is_exhausted(trials)
+        return View(
+            records=[trial.record for trial in trials],
+            num_trials=self.num_trials,
+            is_exhausted=is_exhausted,
+            budget_used=stopping_criteria.used_up(
+                self._search, trials, rewards[0].score(1.0) if rewards else 1.0
+            ),
+            decide=lambda: self._decide(trials, is_exhausted),
+            has_holders=self._store.is_shared,
+            may_claim=may_claim,
+        )
+
+    def _decide(self, trials: Sequence[Trial], is_exhausted: bool) -> Decision:
+        if self._scheduling is None:
+            return None
+        has_room = len(trials) < self.num_trials and not is_exhausted
+        number = trials[-1].id + 1 if trials else 1
+        return self._scheduling.decide(trials, self._suggester.context(number), has_room)
+
+    def _take(self) -> RunningTrial | None:
+        trials, may_claim = self._read_trials(), True
         while True:
-            trials = self._study.trials
-            if self.done_reason(trials) is not None:
+            action = schedule.next_action(self._view(trials, may_claim))
+            if isinstance(action, Done):
                 self._end_paused(trials)
                 return None
-            action = self._action(trials)
-            if isinstance(action, Promote | Fork) and not self._is_any_adrift(trials):
-                self._act()
-                continue
-            if self._study.store.is_shared or not all(trial.is_terminal for trial in trials):
-                claimed = self._study.store.claim()
-                if claimed is not None:
-                    return Trial(
-                        claimed, self._study, resumed=trial_state.times_claimed(claimed) > 1
-                    )
-            if self._thread.wait():
-                continue  # It is not made twice.
-            if isinstance(action, Wait) or not self._has_room(trials):
-                return None
-            with contextlib.suppress(trial_state.TurnLostError), self._study.store.turn() as add:
-                trial = self._suggest(add, TrialProto.State.ACTIVE)
-                if trial is not None:
-                    return trial
-
-    def _action(self, trials: Sequence[Trial]) -> Promote | Fork | Wait | None:
-        """What the scheduler wants to be done before anything new is suggested."""
-        advancing = self._study.advancing
-        if advancing is None:
-            return None
-        return advancing.next(trials, self._has_room(trials))
-
-    def _has_room(self, trials: Sequence[Trial]) -> bool:
-        """Whether the study may get one more trial than these."""
-        return len(trials) < self._study.num_trials and not self.is_exhausted(trials)
-
-    def _is_any_adrift(self, trials: Sequence[Trial]) -> bool:
-        """Whether a trial is under way that nobody runs: it is taken up first."""
-        store = self._study.store
-        under_way = [each for each in trials if each.state == 'ACTIVE' and not each.is_paused]
-        return any(not store.is_shared or not each.holder for each in under_way)
-
-    def _act(self) -> None:
-        """Does what the scheduler wants, if it wants it still when this worker has the turn."""
-        advancing = self._study.advancing
-        assert advancing is not None
-        with contextlib.suppress(trial_state.TurnLostError), self._study.store.turn() as add:
-            advancing.end_replaced(self._study.trials)
-            action = self._action(self._study.trials)
             if isinstance(action, Promote | Fork):
-                advancing.act(action, add)
+                self._promote_or_fork()
+            elif isinstance(action, Claim):
+                claimed = self._store.claim()
+                if claimed is not None:
+                    return self._open_trial(claimed)
+                may_claim = False
+                continue
+            # A suggestion that is being prefetched is not made twice.
+            elif not self._prefetcher.wait():
+                if not isinstance(action, Suggest):
+                    return None
+                with contextlib.suppress(TurnLostError), self._store.turn() as add:
+                    trial = self._suggest(add, is_prefetch=False)
+                    if trial is not None:
+                        return self._open_trial(trial)
+            trials, may_claim = self._read_trials(), True
+
+    def _promote_or_fork(self) -> None:
+        """Does what the scheduler decides once this worker has the turn."""
+        with contextlib.suppress(TurnLostError), self._store.turn() as add:
+            self._end_replaced(self._read_trials())
+            trials = self._read_trials()
+            action = self._decide(trials, self.is_exhausted(trials))
+            if isinstance(action, Promote):
+                self._open_trial(self._store.trial(action.trial)).promote(action.reason)
+            elif isinstance(action, Fork):
+                # A kill in between leaves a replaced trial that has not ended: see `_end_replaced`.
+                add(self._forked(action))
+                self._end_replaced(self._read_trials())
+
+    def _forked(self, fork: Fork) -> TrialRecord:
+        lineage = Lineage(
+            origin=SCHEDULER,
+            parent=fork.trial,
+            forked_from=(fork.trial, fork.step),
+            replaces=fork.replaces,
+        )
+        parameters = to_parameters(self._space.spec, fork.decisions)
+        return TrialRecord(parameters, id=self._store.max_id() + 1, lineage=lineage)
 
     def _end_paused(self, trials: Sequence[Trial]) -> None:
-        """Ends what is paused, unless the study has only run out of hours: it may get more."""
-        study = self._study
-        if study.advancing is not None and not stopping_criteria.hours_used_up(
-            study.search, trials
-        ):
-            study.advancing.end_replaced(trials)
-            study.advancing.end_paused(self._study.trials)
+        """Ends paused trials, unless only hours are used up: the study may get more."""
+        if self._scheduling is None or stopping_criteria.hours_used_up(self._search, trials):
+            return
+        self._end_replaced(trials)
+        for trial in self._read_trials():
+            if trial.is_paused:
+                self._end(trial, f'not promoted from step {trial.record.paused_at}')
 
-    def _ask_ahead(self) -> None:
-        while not stop_requests.is_paused(self._study.store):
-            with contextlib.suppress(trial_state.TurnLostError), self._study.store.turn() as add:
-                self._suggest(add, TrialProto.State.REQUESTED)
+    def _end_replaced(self, trials: Sequence[Trial]) -> None:
+        """Ends paused trials whose place in the population others have taken."""
+        takers = {trial.lineage.replaces: trial.id for trial in trials}
+        for trial in trials:
+            if trial.is_paused and trial.id in takers:
+                self._end(trial, f'replaced by trial {takers[trial.id]}')
+
+    def _end(self, trial: Trial, reason: str) -> None:
+        # Other workers may do the same.
+        with contextlib.suppress(IllegalTransition):
+            self._open_trial(trial.record).end_early(reason)
+
+    def _prefetch(self) -> None:
+        while not stop_requests.is_pause_requested(self._store):
+            with contextlib.suppress(TurnLostError), self._store.turn() as add:
+                self._suggest(add, is_prefetch=True)
                 return
 
-    def _suggest(self, add: Callable[[TrialProto], TrialProto], state: int) -> Trial | None:
-        # As they stand now: others may have had their turns before this one.
-        trials = self._study.trials
-        if self.done_reason(trials) is not None or len(trials) >= self._study.num_trials:
+    def _suggest(self, add: AddSuggested, is_prefetch: bool) -> TrialRecord | None:
+        """Adds a new trial. Other workers may have had their turns before this one.
+
+        Raises:
+            TurnLostError: another action comes first now.
+        """
+        trials = self._read_trials()
+        view = self._view(trials)
+        if schedule.done_reason(view) is not None or len(trials) >= self.num_trials:
             return None
-        if self._action(trials) is not None:
-            if state == TrialProto.State.REQUESTED:
-                return None
-            raise trial_state.TurnLostError('the scheduler wants something else')
-        if any(trial.state == 'REQUESTED' for trial in trials):
-            if state == TrialProto.State.REQUESTED:
-                return None
-            raise trial_state.TurnLostError('a trial waits to be run')
+        if view.decide() is not None:
+            _defer(is_prefetch, 'the scheduler has decided otherwise')
+            return None
+        if any(trial.status is Status.REQUESTED for trial in trials):
+            _defer(is_prefetch, 'a trial waits to be run')
+            return None
         number = trials[-1].id + 1 if trials else 1
         try:
-            suggestion, notes = self._study.suggestions.next(number)
+            suggestion, lineage = self._suggester.next(number)
         except Exhausted:
-            if not trials and (reason := self._study.suggestions.commonest_reason):
-                raise UserError(f'nothing in the search space is feasible: {reason}') from None
-            self._study.store.write_study_notes({'exhausted': str(len(trials))})
-            self._exhausted_at = len(trials)
+            self._note_exhausted(len(trials))
             return None
-        notes = notes | {f'{MEMO}{key}': value for key, value in suggestion.algorithm_state.items()}
-        if suggestion.parent is not None and suggestion.parent > 0:
-            notes = notes | {'parent': str(suggestion.parent)}
-            if self._study.search.warm_start == 'parent':
-                notes |= {'warm_start': str(suggestion.parent)}
-        if state == TrialProto.State.REQUESTED:
-            notes |= {AHEAD: 'true'}
-        proto = vizier_protos.new_trial(self._study.space.spec, suggestion.decisions, notes, state)
-        proto.id = str(number)
-        if state == TrialProto.State.ACTIVE:
-            open_ = [trial for trial in trials if not trial.is_terminal]
-            note_start(proto, {trial.id: trial.paused_at for trial in open_})
-        return Trial(add(proto), self._study)
+        record = TrialRecord(
+            to_parameters(self._space.spec, suggestion.decisions),
+            id=number,
+            lineage=lineage,
+            memo=suggestion.algorithm_state,
+            is_prefetched=is_prefetch,
+        )
+        if not is_prefetch:
+            unended = transitions.unended(trial.record for trial in trials)
+            record = transitions.claim(record, self._store.worker, unended, self._store.now())
+        return add(record)
+
+    def _note_exhausted(self, num_trials: int) -> None:
+        if not num_trials and (reason := self._suggester.commonest_reason):
+            raise UserError(f'nothing in the search space is feasible: {reason}') from None
+        self._store.update_study(lambda study: dataclasses.replace(study, exhausted=num_trials))
+        self._exhausted_at = num_trials
+
+
+def _defer(is_prefetch: bool, reason: str) -> None:
+    """Makes a worker look again; a prefetch is dropped."""
+    if not is_prefetch:
+        raise TurnLostError(reason)

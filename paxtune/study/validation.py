@@ -1,4 +1,4 @@
-"""Whether a space can be searched as it is to be searched, before anything is written."""
+"""Validation of a search before anything is written."""
 
 import contextlib
 import random
@@ -9,22 +9,22 @@ from paxtune.algorithms.encoding.sampling import draw
 from paxtune.config.search import Search
 from paxtune.search_space.constraints import Constraint
 from paxtune.search_space.space import Space
-from paxtune.study.suggester import Suggestions
-from paxtune.study.workload import Runnable
+from paxtune.study.suggester import Suggester
+from paxtune.study.workload import Workload
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
 
 _SAMPLES = 20
 
 
-def checked(value: Any, search: Search | None) -> tuple[Space, Search]:
-    """The space and the search of a study, once it is known that they fit.
+def validated(value: Any, search: Search | None) -> tuple[Space, Search]:
+    """Returns the space and the search of a study, once they are known to fit.
 
     Raises:
         UserError: the space cannot be searched, or not so.
     """
     space = Space(value)
-    _refuse_search_decisions(space)
+    _validate_search_decisions(space)
     how = search or value.search
     _check_search(how, space)
     return space, how
@@ -38,10 +38,10 @@ def _check_search(search: Search, space: Space) -> None:
         )
     algorithm = search.algorithm.resolved(space.spec, len(search.rewards))
     algorithm.check_space(space.spec, len(search.rewards))
-    _refuse_prior(search, space, algorithm)
-    _refuse_scheduler(search, space)
-    suggestions = Suggestions(space, search, [], list)
-    _refuse_constraints(search, space, suggestions)
+    _validate_prior(search, space, algorithm)
+    _validate_scheduler(search, space)
+    suggestions = Suggester(space, search, [], list)
+    _validate_constraints(search, space, suggestions)
     for i, seed in enumerate(search.seeds):
         try:
             suggestions.completed(seed, i + 1)
@@ -49,7 +49,7 @@ def _check_search(search: Search, space: Space) -> None:
             raise UserError(f'search.seeds[{i}]: {error}') from error
 
 
-def _refuse_prior(search: Search, space: Space, algorithm: Algorithm) -> None:
+def _validate_prior(search: Search, space: Space, algorithm: Algorithm) -> None:
     if search.prior and not algorithm.uses_prior:
         raise UserError(
             f'search.prior: {type(algorithm).__name__} has no use for what is believed to be good. '
@@ -61,7 +61,7 @@ def _refuse_prior(search: Search, space: Space, algorithm: Algorithm) -> None:
         raise UserError(f'search.prior: {error}') from error
 
 
-def _refuse_search_decisions(space: Space) -> None:
+def _validate_search_decisions(space: Space) -> None:
     if not isinstance(space.value, Component):
         return  # A field of that name is the user's own.
     for id_ in space.ids:
@@ -73,13 +73,13 @@ def _refuse_search_decisions(space: Space) -> None:
                 raise UserError(f'{id_}: {what} cannot be searched. Give it a value.')
 
 
-def _refuse_scheduler(search: Search, space: Space) -> None:
+def _validate_scheduler(search: Search, space: Space) -> None:
     scheduler = search.scheduler
     if scheduler is None:
         return
     name = type(scheduler).__name__
     scheduler.check_space(space.spec)
-    if scheduler.needs_max_resource and not (space.is_tunable or isinstance(space.value, Runnable)):
+    if scheduler.needs_max_resource and not (space.is_tunable or isinstance(space.value, Workload)):
         raise UserError(
             f'search.scheduler: {name} must know how long a trial is, which is unknown for a '
             'function: give it a max_resource, and no grace_period'
@@ -97,7 +97,7 @@ def _refuse_scheduler(search: Search, space: Space) -> None:
         )
 
 
-def _refuse_constraints(search: Search, space: Space, suggestions: Suggestions) -> None:
+def _validate_constraints(search: Search, space: Space, suggestions: Suggester) -> None:
     """Looks at some experiments, to find constraints that name what is never there."""
     rng = random.Random(search.seed)
     looked_at: list[Any] = []

@@ -1,36 +1,25 @@
-"""Values that say themselves what their trials do."""
-
-from typing import TYPE_CHECKING
+"""Values whose trials are no training of experiments."""
 
 from paxtune.config.search import Search
+from paxtune.schedulers.base import Unit
+from paxtune.study.study_view import StudyView
+from paxtune.study.trial import Trial
 from trainer.symbolic.component import Component
 
-if TYPE_CHECKING:
-    from paxtune.running.runners import Runner
-    from paxtune.schedulers.base import Unit
-    from paxtune.study.study import Study
-    from paxtune.study.trial import Trial
 
-
-class Runnable(Component):
-    """A value whose trials are no training of experiments.
-
-    What runs them is found by the study alone, so that workers find it, too.
+class Workload(Component):
+    """A value that defines the work of its trials itself. `Runnable` adds how they run.
 
     Attributes:
-        search: how its decisions are searched.
+        search: the configuration of its search.
     """
 
     search: Search
 
-    def runner(self) -> 'Runner':
-        """What runs the trials."""
-        raise NotImplementedError(type(self).__name__)
-
     def data(self) -> dict[str, str]:
-        """Fingerprints of what the trials read, by name: a study does not go on with other data."""
+        """Fingerprints of what the trials read, by name: a study keeps to the same data."""
         return {}
 
-    def max_resource(self, study: 'Study', trial: 'Trial', unit: 'Unit') -> float | None:
-        """The resource that a trial takes to its end, in a unit; None if unknown."""
+    def max_resource(self, study: StudyView, trial: Trial, unit: Unit) -> float | None:
+        """Returns what a trial uses if it is run to its end; None where that is unknown."""
         return None

@@ -1,6 +1,7 @@
 """Fuzzes the JSON of experiments, initial trials, exports and stored studies."""
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +16,11 @@ from paxtune.reports.study_edits import import_file
 from paxtune.schedulers import MedianStopping
 from paxtune.search_space.decisions import size, spec_from_json, spec_to_json
 from paxtune.search_space.space import Space
-from paxtune.storage.study_metadata import StudyRecord
-from paxtune.storage.vizier_store import StudySpec, write_notes
-from paxtune.study import export, initial_trials, validation
+from paxtune.storage.codec import decode_study, encode_study
+from paxtune.storage.open_study import join_study, open_study
+from paxtune.study import export, initial_trials, trial_import, validation
+from paxtune.study.definition import define
+from paxtune.study.record import Prior, StudyRecord
 from paxtune.study.study import Study
 from tests.fuzz import trees, watch
 from tests.fuzz.test_flags import FEW_OR_MANY
@@ -35,10 +38,10 @@ EXPERIMENTS = [toy(), toy(widths=derived('rate * 2')), Kinds()]
 def _studies(directory: Path) -> Iterator[tuple[Any, Study]]:
     """Exports a study with trials of all kinds, and makes another study for them."""
     how = search(scheduler=MedianStopping(), limits=[Limit('accuracy', at_least=-5.0)], seeds=[{}])
-    with Study.open(directory, toy(search=how), data={'text': 'abc'}) as study:
+    with open_study(directory, toy(search=how), data={'text': 'abc'}) as study:
         run_all_kinds(study)
         exported = json.loads(json.dumps(export.export(study)))
-    with Study.open(None, toy(), data={'text': 'abd'}) as other:
+    with open_study(None, toy(), data={'text': 'abd'}) as other:
         yield exported, other
 
 
@@ -99,7 +102,7 @@ def test_seed_trials(share: int, tmp_path: Path) -> None:
         made = toy()
         made.rebind({'search.seeds': given[0]}, raise_on_no_change=False)
         assert to_json_text(made)
-        watch.refused_or_taken(lambda: validation.checked(made, None))
+        watch.refused_or_taken(lambda: validation.validated(made, None))
 
     some = [trees.texts(decisions), trees.texts({'trials': [{'decisions': decisions[0]}]})]
     watch.for_all(50 * share, check, st.one_of(*some))
@@ -125,7 +128,7 @@ def test_imported_trials(share: int, tmp_path: Path) -> None:
     with _studies(tmp_path / 'study') as (exported, study):
 
         def check(trial: Any) -> None:
-            watch.refused_or_taken(lambda: export.import_trials(study, [trial], 'a file'))
+            watch.refused_or_taken(lambda: trial_import.import_trials(study, [trial], 'a file'))
             for added in study.trials:
                 assert json.dumps(export.content(added), allow_nan=False)
                 study.delete_trial(added.id)
@@ -137,48 +140,38 @@ def test_imported_trials(share: int, tmp_path: Path) -> None:
 # --- Studies ---
 
 
-def _record() -> dict[str, str]:
-    """The notes of a study whose search stands beside it, and which learns from others."""
-    value = pg.Dict(rate=pg.floatv(0.0, 1.0), kind=pg.oneof(['a', 'b']))
-    priors = [{'decisions': {'rate': 0.5, 'kind': 1}, 'scores': [1.0]}]
-    how = search(reward=LOSS)
-    return StudyRecord.of(value, how, Space(value).spec, {'text': 'abc'}, priors).to_notes()
-
-
-@st.composite
-def changed_notes(draw: st.DrawFn, notes: dict[str, str]) -> dict[str, str]:
-    """Notes of which one says something else, or is gone."""
-    name = draw(st.sampled_from(list(notes)))
-    if draw(st.booleans()) and draw(st.booleans()):
-        return {key: value for key, value in notes.items() if key != name}
-    try:
-        tree = json.loads(notes[name])
-    except ValueError:
-        tree = notes[name]
-    text = draw(trees.texts(tree))
-    # A study is text, and knows no halves of characters.
-    return notes | {name: text.encode(errors='replace').decode()}
+def _record() -> StudyRecord:
+    """A study whose search stands beside its value, and which learns from others."""
+    value, how = pg.Dict(rate=pg.floatv(0.0, 1.0), kind=pg.oneof(['a', 'b'])), search(reward=LOSS)
+    priors = [Prior({'rate': 0.5, 'kind': 1}, (1.0,))]
+    return define(value, how, how, Space(value), {'text': 'abc'}, priors)
 
 
 @FEW_OR_MANY
-def test_notes_of_a_study(share: int) -> None:
-    def check(notes: dict[str, str]) -> None:
-        spec = StudySpec()
-        write_notes(spec, notes)
-        watch.refused_or_taken(lambda: StudyRecord.read(spec, Path('a study')))
+def test_records_of_a_study(share: int) -> None:
+    spec = encode_study(_record())
+    (item,) = (each for each in spec.metadata if each.key == 'record')
 
-    watch.for_all(50 * share, check, changed_notes(_record()))
+    def check(text: str) -> None:
+        # A study is text, and knows no halves of characters.
+        item.value = text.encode(errors='replace').decode()
+        watch.refused_or_taken(lambda: decode_study(spec, 'a study'))
+
+    watch.for_all(50 * share, check, trees.texts(json.loads(item.value)))
 
 
 @FEW_OR_MANY
-def test_changed_studies(share: int, tmp_path: Path) -> None:
-    with Study.open(tmp_path, toy()) as study:
+@pytest.mark.parametrize('name', ['value', 'search', 'spec'])
+def test_studies_that_another_program_has_changed(name: str, share: int, tmp_path: Path) -> None:
+    with open_study(tmp_path, toy()) as study:
         finish(ask(study))
-        whole = study.notes | {'exhausted': '7', 'stop': '[1]'}
+        whole = dataclasses.replace(study.record, exhausted=7, stop_requests=(1,))
 
-    def check(notes: dict[str, str]) -> None:
-        with Study.open(None, toy()) as study:
-            study.store.write_study_notes(dict.fromkeys(whole, '') | notes)
-            watch.refused_or_taken(lambda: Study.join(study.store, tmp_path))
+    def check(text: str) -> None:
+        with open_study(None, toy()) as study:
+            text = text.encode(errors='replace').decode()
+            changed = dataclasses.replace(whole, **{name: text})
+            study.store.update_study(lambda _: changed)
+            watch.refused_or_taken(lambda: join_study(study.store, tmp_path))
 
-    watch.for_all(15 * share, check, changed_notes(whole))
+    watch.for_all(5 * share, check, trees.texts(json.loads(getattr(whole, name) or '{}')))

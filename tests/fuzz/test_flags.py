@@ -15,7 +15,7 @@ import paxtune.study.initial_trials
 from paxtune.algorithms.encoding.sampling import draw as draw_decisions
 from paxtune.experiment import Tunable
 from paxtune.search_space.space import Space
-from paxtune.study.study import Study
+from paxtune.storage.open_study import open_study
 from tests.fuzz import texts, watch
 from tests.paxtune.toys import Toy, toy
 from tests.paxtune.tunables import Kinds
@@ -206,7 +206,7 @@ def test_decisions(share: int) -> None:
 
 @FEW_OR_MANY
 def test_added_trials(share: int) -> None:
-    with Study.open(None, toy()) as study:
+    with open_study(None, toy()) as study:
 
         def check(written: list[str]) -> None:
             trial = watch.refused_or_taken(lambda: study.add(decisions_given(written, 'add')))

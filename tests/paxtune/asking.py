@@ -12,8 +12,9 @@ from paxtune.algorithms import Algorithm, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.sampling import draw_eligible
 from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward
+from paxtune.storage.open_study import open_study
+from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
-from paxtune.study.trial import Trial
 
 
 class Digest(Algorithm):
@@ -59,7 +60,7 @@ def space() -> Any:
     return pg.Dict(x=pg.floatv(-1.0, 1.0), kind=pg.oneof(['a', pg.oneof([1, 2])]))
 
 
-def finish(study: Study, trial: Trial) -> None:
+def finish(study: Study, trial: RunningTrial) -> None:
     """Ends a trial as it always ends: by what its decisions are."""
     x = trial.materialize().x
     if x > 0.8:
@@ -73,7 +74,7 @@ def finish(study: Study, trial: Trial) -> None:
 def main(directory: str) -> None:
     """Ten trials, in a process of their own."""
     search = Search(MetricReward('minimize', 'y'), num_trials=10, algorithm=Digest(seconds=0.02))
-    with Study.open(directory, space(), search=search) as study:
+    with open_study(directory, space(), search=search) as study:
         while (trial := study.ask()) is not None:
             finish(study, trial)
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from paxtune import pyglove_backend, studies
-from paxtune.study.study import Study
+from paxtune.storage.open_study import open_study
 from tests.paxtune.toys import toy
 from tests.postgres import PostgresMissingError, PostgresServer
 
 
 @pytest.fixture
 def study(tmp_path):
-    with Study.open(tmp_path, toy()) as study:
+    with open_study(tmp_path, toy()) as study:
         yield study
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from paxtune.study.study import Study
+from paxtune.storage.open_study import load_study
 from paxtune.study.trial import Trial
 from tests.paxtune import tunables
 from tests.processes import command
@@ -18,7 +18,7 @@ def search(experiment: str, directory: Path, kill: str | None = None) -> Any:
 
 
 def trials_of(directory: Path) -> list[Trial]:
-    with Study.load(directory) as study:
+    with load_study(directory) as study:
         return study.trials
 
 
@@ -29,7 +29,7 @@ def told(trials: list[Trial]) -> list[Any]:
             trial.id,
             trial.state,
             trial.decisions,
-            trial.parent,
+            trial.lineage.parent,
             trial.stop_reason,
             [(m.step, m.reward) for m in trial.measurements],
         )

@@ -1,15 +1,17 @@
 """What tests do with studies."""
 
 import csv
+import dataclasses
 import io
 from collections.abc import Callable
 from typing import Any
 
+from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 
 
-def ask(study: Study) -> Trial:
+def ask(study: Study) -> RunningTrial:
     """The next trial of a study that has one."""
     trial = study.suggest()
     assert trial is not None
@@ -23,7 +25,7 @@ def best(study: Study) -> Trial:
     return trial
 
 
-def finish(trial: Trial) -> None:
+def finish(trial: RunningTrial) -> None:
     """Runs a trial: the loss is the learning rate, and falls with the steps."""
     rate = trial.materialize().rate
     for step in (10, 20):
@@ -64,7 +66,12 @@ def beyond(study: Study, cost: Callable[[Any], float], at_most: float) -> list[T
 def never_trained(study: Study, trial: Trial) -> bool:
     """Whether nothing is there of a trial but that it was: no measurement, and no file of a run."""
     # Imported here: it imports JAX, and most studies of tests have no use for it.
-    from paxtune.running.runners import trial_directory
+    from paxtune.study.trial_paths import trial_directory
 
-    left = [path.name for path in trial_directory(study, trial).rglob('*')]
+    left = [path.name for path in trial_directory(study.directory, trial).rglob('*')]
     return set(left) <= {'trial.json'} and not trial.measurements
+
+
+def rewrite(study: Study, number: int, **fields: Any) -> None:
+    """Replaces fields of a stored trial, as another program might."""
+    study.store.apply(number, lambda record, _: dataclasses.replace(record, **fields))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paxtune.study.study import Study
+from paxtune.storage.open_study import load_study, open_study
 from tests.paxtune.everything import MAX_PARAMS, Everything
 
 _SCRIPT = """
@@ -36,7 +36,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_no_trial_violates_a_constraint_or_the_parameter_limit(directory: Path) -> None:
-    with Study.load(directory) as study:
+    with load_study(directory) as study:
         assert [trial.reason for trial in study.trials] == [None] * 8
         assert [trial.state for trial in study.trials] == ['COMPLETED'] * 8
         for trial in study.trials:
@@ -49,7 +49,7 @@ def test_no_trial_violates_a_constraint_or_the_parameter_limit(directory: Path) 
 
 @pytest.mark.slow
 def test_each_kind_of_decision_was_searched(directory: Path) -> None:
-    with Study.load(directory) as study:
+    with load_study(directory) as study:
         tried = [trial.decisions for trial in study.trials]
     for path in (
         'mesh',
@@ -66,7 +66,7 @@ def test_what_the_limits_forbid_is_never_suggested() -> None:
     """The limits matter: without them the same algorithm suggests what they forbid."""
     free = Everything()
     free.rebind({'search.constraints': [], 'search.limits': []})
-    with Study.open(None, Everything()) as bounded, Study.open(None, free) as unbounded:
+    with open_study(None, Everything()) as bounded, open_study(None, free) as unbounded:
         reasons = []
         for _ in range(8):
             trial = unbounded.suggest()

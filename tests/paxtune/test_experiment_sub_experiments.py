@@ -15,9 +15,9 @@ from paxtune.objectives.aggregation import BestStep, MeanOfSteps
 from paxtune.objectives.limits import Limit
 from paxtune.objectives.metrics import Metric
 from paxtune.objectives.rewards import MetricReward, Objectives
-from paxtune.running.runners import trial_directory
-from paxtune.study import transfer
-from paxtune.study.study import Study
+from paxtune.storage.open_study import open_study
+from paxtune.study import trial_import
+from paxtune.study.trial_paths import trial_directory
 from tests.paxtune.studies import ask
 from tests.trainer.tiny import experiment
 from trainer.symbolic.errors import UserError
@@ -43,7 +43,7 @@ def test_each_sub_experiment_has_its_own_directory_and_its_own_metrics(tmp_path:
     with tune(folds(), job_log_dir=tmp_path) as study:
         for trial in study.trials:
             assert [each.step for each in trial.measurements] == [2, 4, 6]
-            directory = trial_directory(study, trial)
+            directory = trial_directory(study.directory, trial)
             assert (directory / 'long' / 'checkpoints' / '4').is_dir()
             assert (directory / 'short' / 'checkpoints' / '2').is_dir()
             long, short = (trial.metrics[f'eval/log_pplx:{name}'] for name in ('long', 'short'))
@@ -76,7 +76,7 @@ def test_a_limit_holds_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         'paxtune.algorithms.encoding.sampling._MAX_INFEASIBLE', 20
     )  # For a quick end.
     made = folds(limits=[Limit(metric='num_params', at_most=10)])
-    with Study.open(tmp_path, made) as study, pytest.raises(UserError, match='num_params'):
+    with open_study(tmp_path, made) as study, pytest.raises(UserError, match='num_params'):
         study.suggest()
 
 
@@ -103,7 +103,7 @@ def test_the_best_step_of_several_needs_a_metric(tmp_path: Path) -> None:
 def test_a_part_of_them_never_makes_a_reward(tmp_path: Path) -> None:
     """However a trial ends, and wherever it is carried to."""
     made = folds()
-    with Study.open(tmp_path / 'a', made) as study, Study.open(tmp_path / 'b', made) as other:
+    with open_study(tmp_path / 'a', made) as study, open_study(tmp_path / 'b', made) as other:
         early, late = ask(study), None
         early.report(2, {'eval/log_pplx:long': 1.0})
         early.conclude('by hand', metrics={'eval/accuracy:long': 1.0})
@@ -113,7 +113,7 @@ def test_a_part_of_them_never_makes_a_reward(tmp_path: Path) -> None:
         late.report(6, {'eval/log_pplx:short': 2.0})
         late.stop('by hand')
         assert late.reward == 6.0
-        assert transfer.fork(study, other) == 2
+        assert trial_import.fork(study, other) == 2
         assert other.trials[1].reward == 6.0
         assert [each.rewards for each in other.trials[1].measurements] == [(), (6.0,)]
 
@@ -143,11 +143,11 @@ def test_children_begin_with_their_parents_weights(tmp_path: Path) -> None:
     made = rates(algorithm=evolution, warm_start='parent', num_trials=5)
     with tune(made, job_log_dir=tmp_path) as study:
         trials = study.trials
-        children = [trial for trial in trials if trial.parent is not None]
+        children = [trial for trial in trials if trial.lineage.parent is not None]
         assert len(children) == 3
         for child in children:
-            assert child.warm_start == child.parent
-            parent = study.trial(child.parent or 0)
+            assert child.lineage.warm_start == child.lineage.parent
+            parent = study.trial(child.lineage.parent or 0)
             # Four steps are better than two.
             assert child.measurements[0].rewards[0] < parent.measurements[0].rewards[0]
 
@@ -164,8 +164,8 @@ def test_weights_that_do_not_fit_are_left_and_the_trial_begins_afresh(tmp_path: 
     )
     with tune(made, job_log_dir=tmp_path) as study:
         assert [trial.state for trial in study.trials] == ['COMPLETED'] * 3
-        assert [trial.parent is None for trial in study.trials] == [True, False, False]
-        assert [trial.warm_start for trial in study.trials] == [None] * 3
+        assert [trial.lineage.parent is None for trial in study.trials] == [True, False, False]
+        assert [trial.lineage.warm_start for trial in study.trials] == [None] * 3
 
 
 @pytest.mark.slow
@@ -175,7 +175,7 @@ def test_an_added_trial_may_begin_with_anothers_weights(tmp_path: Path) -> None:
         study.add(first.decisions, warm_start=1)
     with tune(rates(num_trials=2), job_log_dir=tmp_path) as study:
         first, second = study.trials
-        assert (second.origin, second.warm_start) == ('added', 1)
+        assert (second.lineage.origin, second.lineage.warm_start) == ('added', 1)
         assert second.decisions == first.decisions
         assert np.isfinite(second.reward or np.nan)
         assert (second.reward or 0.0) < (first.reward or 0.0)

@@ -28,11 +28,14 @@ from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.metrics import Metric
 from paxtune.objectives.rewards import MetricReward, Reward
 from paxtune.running.callbacks import Callback
-from paxtune.running.runners import experiments, parts_of, trial_directory
+from paxtune.running.runners import experiments
 from paxtune.schedulers import RankStopping, Scheduler, ThresholdStopping
 from paxtune.search_space.space import Space
+from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
+from paxtune.study.trial_experiments import parts_of
+from paxtune.study.trial_paths import trial_directory
 from tests.paxtune import tunables
 from tests.paxtune.studies import ask
 from tests.trainer.tiny import CountingInput, experiment
@@ -71,10 +74,10 @@ def test_a_trial_that_was_trained_to_its_end_completes_after_a_kill(
     # 1, 12: the newest checkpoint is that of the last step, and the evaluation there was done.
     with tune(rates(), job_log_dir=tmp_path / 'whole') as study:
         wanted = [trial.reward for trial in study.trials]
-    with Study.open(tmp_path / 'parts', rates(), prepared_data(rates())) as study:
+    with open_study(tmp_path / 'parts', rates(), prepared_data(rates())) as study:
         trial = ask(study)
         (made,) = experiments(study, trial).values()
-        for each in run(made, trial_directory(study, trial)):
+        for each in run(made, trial_directory(study.directory, trial)):
             if is_reported:
                 trial.report(each.step, each.metrics, each.checkpoint)
     with tune(rates(), job_log_dir=tmp_path / 'parts') as study:
@@ -113,7 +116,7 @@ def test_a_study_whose_process_died_while_writing_can_be_read(tmp_path: Path) ->
     command = [sys.executable, '-c', _KILLED_WHILE_WRITING, str(tmp_path / 'study.db')]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
     assert (tmp_path / 'study.db-journal').exists()
-    with Study.load(tmp_path) as study:
+    with load_study(tmp_path) as study:
         assert [trial.reward for trial in study.trials] == wanted
         with pytest.raises(UserError, match='opened to be read only'):
             study.trials[0].note(a='b')
@@ -137,7 +140,7 @@ def test_a_sum_over_sub_experiments_of_unequal_length_counts_each(order: list[st
     # 4
     total = MetricReward('minimize', Metric('loss', aggregator='sum'))
     made = rates(1, search__reward=total, sub_experiments={name: {} for name in order})
-    with Study.open(None, made) as study:
+    with open_study(None, made) as study:
         trial, losses = ask(study), {'short': [5.0], 'long': [4.0, 3.0]}
         for name in order:
             for loss in losses[name]:
@@ -280,7 +283,7 @@ def test_a_signal_in_one_sub_experiment_leaves_out_the_others(tmp_path: Path) ->
     with tune(rates(1, sub_experiments=changes), job_log_dir=tmp_path) as study:
         (trial,) = study.trials
         assert (trial.state, trial.reward) == ('COMPLETED', 0.5)
-        assert not (trial_directory(study, trial) / 'second').exists()
+        assert not (trial_directory(study.directory, trial) / 'second').exists()
 
 
 # --- What trials leave behind ---
@@ -365,7 +368,7 @@ def test_any_value_makes_a_directory(tmp_path: Path) -> None:
     space = {'a_long_name_' * 10: pg.oneof(['y' * 300]), 'text': pg.oneof(texts)}
     with tune(lambda v: 1.0, space=space, reward='minimize', job_log_dir=tmp_path) as study:
         assert states(study) == ['COMPLETED'] * len(texts)
-        directories = [trial_directory(study, trial) for trial in study.trials]
+        directories = [trial_directory(study.directory, trial) for trial in study.trials]
         assert sorted(directories) == sorted((tmp_path / 'trials').iterdir())
         for trial, directory in zip(study.trials, directories, strict=True):
             assert re.fullmatch(r'[A-Za-z0-9._=+-]{4,80}', directory.name)
@@ -417,7 +420,7 @@ def test_a_measurement_names_the_checkpoint_of_its_step(tmp_path: Path) -> None:
     made = rates(1, train__checkpoints__every=4)
     with tune(made, job_log_dir=tmp_path) as study:
         (trial,) = study.trials
-        checkpoints = trial_directory(study, trial) / 'checkpoints'
+        checkpoints = trial_directory(study.directory, trial) / 'checkpoints'
         found = {each.step: each.checkpoint for each in trial.measurements}
         assert found == {2: None, 4: str(checkpoints / '4'), 6: str(checkpoints / '6')}
         assert all(Path(each).is_dir() for each in found.values() if each)
@@ -435,7 +438,7 @@ class Inverse(Reward):
 
 def test_the_final_reward_is_checked_as_any_other() -> None:
     # 13: each step has a reward, and the mean of the steps has none.
-    with Study.open(
+    with open_study(
         None,
         pg.Dict(y=pg.oneof([1, 2])),
         search=Search(Inverse('maximize'), 2, cross_step=MeanOfSteps()),
@@ -493,19 +496,19 @@ def test_a_scheduler_stops_trials_at_its_milestone(scheduler: Scheduler) -> None
         algorithm=Grid(),
         scheduler=scheduler,
     ) as study:
-        assert [trial.outcome for trial in study.trials] == ['completed', 'stopped', 'stopped']
+        assert [trial.status for trial in study.trials] == ['completed', 'stopped', 'stopped']
         assert [len(trial.measurements) for trial in study.trials] == [4, 2, 2]
         assert [trial.reward for trial in study.trials] == [0.0, 3.0, 4.0]
 
 
 def test_stopped_trials_tell_the_algorithm_what_they_were_worth() -> None:
     search = Search(MetricReward('minimize', 'loss'), 3, RegularizedEvolution(2, tournament_size=2))
-    with Study.open(None, pg.Dict(x=pg.floatv(0.0, 1.0)), search=search) as study:
+    with open_study(None, pg.Dict(x=pg.floatv(0.0, 1.0)), search=search) as study:
         for loss in (2.0, 1.0):
             trial = ask(study)
             trial.report(1, {'loss': loss})
             trial.stop('no better')
-        assert ask(study).parent == 2
+        assert ask(study).lineage.parent == 2
 
 
 # --- Steps ---
@@ -531,7 +534,7 @@ def test_a_trial_that_cannot_be_timed_any_more_ends_no_study(tmp_path: Path) -> 
     with Study.open(tmp_path, made, prepared_data(made)) as study:
         trial = ask(study)
         (alone,) = experiments(study, trial).values()
-        list(run(alone, trial_directory(study, trial)))
+        list(run(alone, trial_directory(study.directory, trial)))
     with tune(made, job_log_dir=tmp_path) as study:
         assert states(study) == ['INFEASIBLE', 'COMPLETED']
         assert "'train/steps_per_second' was not measured" in str(study.trials[0].reason)
@@ -556,7 +559,7 @@ def test_a_trial_is_on_disk_whole_and_readable(tmp_path: Path) -> None:
     # 18: all metrics, also those that no reward is made of, and the experiment itself.
     with tune(rates(1), job_log_dir=tmp_path) as study:
         (trial,) = study.trials
-        directory = trial_directory(study, trial)
+        directory = trial_directory(study.directory, trial)
         record = json.loads((directory / 'trial.json').read_text())
         assert record['metrics'] == trial.metrics
         assert {'eval/loss', 'eval/accuracy', 'train/loss', 'num_params'} < record['metrics'].keys()

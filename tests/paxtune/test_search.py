@@ -14,7 +14,6 @@ import pytest
 from etils import epath
 
 from paxtune import search, train
-from paxtune.running.runners import trial_directory
 from paxtune.running.tuner import Tuner
 from paxtune.schedulers import (
     Hyperband,
@@ -23,8 +22,9 @@ from paxtune.schedulers import (
     Scheduler,
     ThresholdStopping,
 )
-from paxtune.study.study import Study
+from paxtune.storage.open_study import load_study
 from paxtune.study.trial import Trial
+from paxtune.study.trial_paths import trial_directory
 from tests.paxtune import tunables
 from tests.processes import command, passed
 from tests.trainer.tiny import CountingInput
@@ -37,13 +37,13 @@ MODULE = 'tests.paxtune.tunables'
 def run(directory: Path, name: str = 'Rates', *flags: str) -> list[Trial]:
     code = search.main([f'--exp={MODULE}.{name}', f'--job_log_dir={directory}', *flags])
     assert code == 0
-    with Study.load(directory) as study:
+    with load_study(directory) as study:
         return study.trials
 
 
 def directory_of(study_directory: Path, trial: Trial) -> Path:
-    with Study.load(study_directory) as study:
-        return Path(trial_directory(study, trial))
+    with load_study(study_directory) as study:
+        return Path(trial_directory(study.directory, trial))
 
 
 def printed_command(out: str) -> list[str]:
@@ -130,7 +130,7 @@ def test_the_seed_decides(tmp_path: Path) -> None:
 @pytest.mark.sentinel
 def test_a_trial_trains_again_to_the_last_bit(tmp_path: Path, capsys: Any) -> None:
     run(tmp_path / 'study')
-    with Study.load(tmp_path / 'study') as study:
+    with load_study(tmp_path / 'study') as study:
         best = study.best
     assert best is not None
     capsys.readouterr()
@@ -293,9 +293,9 @@ def test_stopped_trials_are_marked_and_never_best(tmp_path: Path) -> None:
     assert stopped
     for trial in stopped:
         assert trial.state == 'COMPLETED'
-        assert trial.outcome == 'stopped'
+        assert trial.status == 'stopped'
         assert trial.measurements[-1].step < 6
-    with Study.load(tmp_path) as study:
+    with load_study(tmp_path) as study:
         assert study.best is not None
         assert study.best.stop_reason is None
 
@@ -303,11 +303,11 @@ def test_stopped_trials_are_marked_and_never_best(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_evolution_names_parents(tmp_path: Path) -> None:
     trials = {trial.id: trial for trial in run(tmp_path, 'Kinds')}
-    children = [trial for trial in trials.values() if trial.parent is not None]
+    children = [trial for trial in trials.values() if trial.lineage.parent is not None]
     assert children
     for child in children:
-        assert child.parent is not None
-        parent = trials[child.parent].decisions
+        assert child.lineage.parent is not None
+        parent = trials[child.lineage.parent].decisions
         changed = {
             k for k in {*parent, *child.decisions} if parent.get(k) != child.decisions.get(k)
         }
@@ -325,13 +325,13 @@ def test_a_search_may_begin_with_what_is_known(tmp_path: Path) -> None:
     flags += [f'--seed_trials={seeds}', f'--fork_study={tmp_path / "first"}']
     flags += [f'--prior_studies={tmp_path / "first"}']
     trials = run(tmp_path / 'second', 'Rates', *flags)
-    origins = [trial.origin.split('#')[0] for trial in trials]
+    origins = [trial.lineage.origin.split('#')[0] for trial in trials]
     assert origins == [str(tmp_path / 'first')] * 2 + ['seed'] * 2 + ['algorithm']
     assert [trial.decisions[rate] for trial in trials[:2]] == [t.decisions[rate] for t in first]
     assert [trial.reward for trial in trials[:2]] == [trial.reward for trial in first]
     flags = [flag for flag in flags if not flag.startswith(('--fork', '--prior'))]
     trials = run(tmp_path / 'third', 'Rates', *flags)
-    assert [trial.origin for trial in trials] == ['seed'] * 2 + ['algorithm'] * 3
+    assert [trial.lineage.origin for trial in trials] == ['seed'] * 2 + ['algorithm'] * 3
     assert trials[0].decisions['train.random_seed'] == 0
     assert trials[1].decisions[rate] == 0.05
     again = run(tmp_path / 'third', 'Rates', *flags)
@@ -467,7 +467,7 @@ def test_tune_and_set_change_the_space(tmp_path: Path) -> None:
     assert {path for trial in trials for path in trial.decisions} == {
         'task.learner.optimizer.b1', 'task.learner.clipping',
     }  # fmt: skip
-    assert trials[2].parent in (1, 2)
+    assert trials[2].lineage.parent in (1, 2)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paxtune import simulate, studies
-from paxtune.study.study import Study
+from paxtune.storage.open_study import open_study
 from tests.paxtune import toys
 from tests.paxtune.studies import run
 from trainer.symbolic.errors import UserError
@@ -15,7 +15,7 @@ from trainer.symbolic.errors import UserError
 @pytest.fixture
 def table(tmp_path: Path) -> str:
     """The curves of a small study, as a person exports them."""
-    with Study.open(tmp_path / 'study', toys.toy(search=toys.search(num_trials=12))) as study:
+    with open_study(tmp_path / 'study', toys.toy(search=toys.search(num_trials=12))) as study:
         run(study)
     path = str(tmp_path / 'curves.json')
     assert studies.main(['curves', str(tmp_path / 'study'), f'--out={path}']) == 0

@@ -19,10 +19,11 @@ from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.reports.overview import Overview
 from paxtune.reports.tables import Table, to_csv, to_text
 from paxtune.search import summary
+from paxtune.storage.open_study import load_study, open_study
 from paxtune.storage.vizier_protos import OUTCOMES
 from paxtune.study import export
 from paxtune.study.study import Study
-from paxtune.study.trial_state import Loss
+from paxtune.study.transitions import WorkerLoss
 from tests.paxtune.studies import ask, best, finish, read_csv, run
 from tests.paxtune.toys import LOSS, search, toy
 from tests.paxtune.tunables import Rates
@@ -35,7 +36,7 @@ EXP = '--exp=tests.paxtune.toys.toy'
 
 def mixed(directory: Path) -> None:
     """Seven trials, one of each outcome at least; 3 is the best."""
-    with Study.open(directory, toy(search=search(num_trials=9))) as study:
+    with open_study(directory, toy(search=search(num_trials=9))) as study:
         for loss in (0.5, 0.75, 0.1):
             trial = ask(study)
             trial.report(10, {'loss': loss, 'accuracy': 1 - loss})
@@ -54,14 +55,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Studies, made once; tests leave them as they are."""
     root = tmp_path_factory.mktemp('studies')
     mixed(root / 'mixed')
-    with Study.open(root / 'deep' / 'er' / 'done', toy()) as study:
+    with open_study(root / 'deep' / 'er' / 'done', toy()) as study:
         run(study)
-    with Study.open(root / 'front', toy(search=search(reward=OBJECTIVES))) as study:
+    with open_study(root / 'front', toy(search=search(reward=OBJECTIVES))) as study:
         for loss, accuracy in ((0.5, 0.5), (0.25, 0.25), (0.75, 0.25), (0.125, 0.5), (1, 0.75)):
             trial = ask(study)
             trial.report(1, {'loss': loss, 'accuracy': accuracy})
             trial.complete()
-    with Study.open(root / 'measured', toy(search=search(reward=None))) as study:
+    with open_study(root / 'measured', toy(search=search(reward=None))) as study:
         run(study)
     return root
 
@@ -111,7 +112,7 @@ def test_a_study_that_cannot_be_read_is_a_row_with_the_reason(
     shutil.copy(tmp_path / 'good' / 'study.db', tmp_path / 'torn')
     with (tmp_path / 'torn' / 'study.db').open('r+b') as file:
         file.truncate(20_000)
-    with Study.open(tmp_path / 'old', toy()) as study:
+    with open_study(tmp_path / 'old', toy()) as study:
         study.store.write_study_notes({'format': '1'})
     rows = {Path(r['study']).name: r for r in json.loads(shown('list', tmp_path, '--format=json'))}
     assert rows['good']['problem'] is None
@@ -130,7 +131,7 @@ def test_list_of_nothing(tmp_path: Path, shown: Callable[..., str]) -> None:
 
 def _add_hours(study: Study) -> None:
     finish(trial := ask(study))
-    trial.note(seconds='3600', devices='2')
+    trial.set_time(3600.0, 2)
 
 
 def _exhaust(study: Study) -> None:
@@ -164,7 +165,7 @@ def test_the_overview_says_what_the_study_says(
 ) -> None:
     space = {'rate': pg.oneof([0.1, 0.2]), 'layer': None, 'widths': pg.oneof([1, 2])}
     value = toy(search=search(**fields), **(space if is_finite else {}))
-    with Study.open(tmp_path, value) as study:
+    with open_study(tmp_path, value) as study:
         act(study)
         found = Overview.read(tmp_path / 'study.db')
         assert found.is_done == study.is_done == is_done
@@ -205,7 +206,7 @@ def test_show_tells_what_is_searched_and_what_came_of_it(
 
 
 def test_show_for_people(made: Path, shown: Callable[..., str]) -> None:
-    with Study.load(made / 'mixed') as study:
+    with load_study(made / 'mixed') as study:
         decisions = best(study).decisions
     out = shown('show', made / 'mixed')
     assert 'done        no\n' in out
@@ -223,7 +224,7 @@ def test_show_for_people(made: Path, shown: Callable[..., str]) -> None:
 
 def test_trials_are_rows_with_all_that_is_known(made: Path, shown: Callable[..., str]) -> None:
     rows = read_csv(shown('trials', made / 'mixed', '--format=csv'))
-    with Study.load(made / 'mixed') as study:
+    with load_study(made / 'mixed') as study:
         frame = study.to_pandas()
         assert list(rows[0]) == ['trial', *frame.columns]
         for row, trial in zip(rows, study.trials, strict=True):
@@ -289,19 +290,19 @@ def test_decisions_are_short_in_a_table(made: Path, shown: Callable[..., str]) -
 @pytest.fixture
 def lost(tmp_path: Path) -> Path:
     """A study whose first trial was lost, tried again, and stopped; the second one runs."""
-    with Study.open(tmp_path / 'lost', toy()) as study:
+    with open_study(tmp_path / 'lost', toy()) as study:
         trial = ask(study)
         trial.report(10, {'loss': 0.5})
-        trial.lose(Loss('its worker was ended by SIGSEGV', counts=True, is_dead=True))
+        trial.lose(WorkerLoss('its worker was ended by SIGSEGV', counts=True, is_dead=True), 3)
         again = ask(study)
-        again.record('resumed', step='8')
+        again.add_event('resumed', 8)
         again.stop('worse than others')
         ask(study)
     return tmp_path / 'lost'
 
 
 def test_the_history_of_a_trial(lost: Path, shown: Callable[..., str]) -> None:
-    with Study.load(lost) as study:
+    with load_study(lost) as study:
         trial = study.trial(1)
         content = export.content(trial)
         worker = trial.history[0]['worker']
@@ -328,7 +329,7 @@ def test_the_history_of_a_trial_for_people(lost: Path, shown: Callable[..., str]
     assert lines[2].endswith('  its worker was ended by SIGSEGV')
     assert lines[5].endswith('  stopped: worse than others')
     assert re.search(r'^worker +\S', shown('show', lost, '--trial=2'), re.MULTILINE)
-    with Study.open(lost, toy()) as study:
+    with open_study(lost, toy()) as study:
         study.add({})
     assert shown('show', lost, '--trial=3').endswith('Nothing has happened to trial 3 yet.\n')
     with pytest.raises(UserError, match='has no trial 4: it has 1 to 3'):
@@ -377,7 +378,7 @@ def test_the_best_of_several_objectives_is_the_front(made: Path, shown: Callable
 def test_best_says_how_to_train_it_as_the_search_does(
     tmp_path: Path, shown: Callable[..., str]
 ) -> None:
-    with Study.open(tmp_path / 'a study', Rates()) as study:
+    with open_study(tmp_path / 'a study', Rates()) as study:
         for loss in (3.0, 2.0):
             trial = ask(study)
             trial.report(6, {'eval/log_pplx': loss})
@@ -397,7 +398,7 @@ def test_diff_is_what_differs_in_the_experiments(made: Path, shown: Callable[...
     content = json.loads(shown('diff', made / 'mixed', 1, 3, '--format=json'))
     assert content['left'] == {'trial': 1, 'state': 'completed', 'rewards': {'loss': 0.5}}
     assert content['right']['rewards'] == {'loss': 0.1}
-    with Study.load(made / 'mixed') as study:
+    with load_study(made / 'mixed') as study:
         left, right = (study.trial(number).decisions for number in (1, 3))
     rows = {row['path']: row for row in content['differences']}
     assert rows['rate'] == {'path': 'rate', 'left': left['rate'], 'right': right['rate']}
@@ -532,7 +533,7 @@ def test_a_sweep_without_rewards_is_shown(made: Path, shown: Callable[..., str])
 
 def test_a_study_of_a_function_needs_no_exp(tmp_path: Path, shown: Callable[..., str]) -> None:
     space = pg.Dict(x=pg.oneof([1, 2, 3]))
-    with Study.open(tmp_path, space, search=Search(LOSS, 3)) as study:
+    with open_study(tmp_path, space, search=Search(LOSS, 3)) as study:
         while (trial := study.ask()) is not None:
             study.tell(trial, {'loss': trial.materialize().x})
     assert json.loads(shown('show', tmp_path, '--format=json'))['experiment'].endswith('Dict')

@@ -14,7 +14,7 @@ from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.schedulers import MedianStopping, Pause, PromotingAsha, Scheduler
 from paxtune.schedulers.pbt import PopulationBasedTraining
 from paxtune.search import summary
-from paxtune.study.study import Study
+from paxtune.storage.open_study import load_study, open_study
 from tests.paxtune.studies import ask, finish, read_csv, run
 from tests.paxtune.toys import LOSS, search, toy
 
@@ -38,10 +38,10 @@ def train(
 ) -> None:
     """A study of trials of nine steps, from its begin to its end."""
     made = Search(LOSS, num_trials=num_trials, algorithm=RandomSearch(), scheduler=scheduler)
-    with Study.open(directory, SPACE, search=made) as study:
+    with open_study(directory, SPACE, search=made) as study:
         while (trial := study.ask()) is not None:
             x = trial.materialize().x
-            for step in range(trial.paused_at or trial.step + 1, 10):
+            for step in range(trial.record.paused_at or trial.step + 1, 10):
                 trial.report(step, {'loss': loss(x, step)})
                 decision = study.decide(trial) if step < 9 else None
                 if isinstance(decision, Pause):
@@ -89,9 +89,9 @@ def test_where_curves_cross_people_are_warned(made: Path, shown: Callable[..., s
     text = shown('show', made / 'crossing')
     assert 'Warning: early ranks were misleading' in text
     assert 'at 1 steps with those at the next rung is -1.00' in text
-    with Study.load(made / 'crossing') as study:
+    with load_study(made / 'crossing') as study:
         assert 'Warning: early ranks were misleading' in summary(study, 'x')
-    with Study.load(made / 'asha') as study:
+    with load_study(made / 'asha') as study:
         told = summary(study, 'x')
     assert 'Rungs, and the rank correlation' in told and 'Warning' not in told
     assert told.splitlines()[-2] == 'To train it:'
@@ -111,7 +111,7 @@ def test_without_a_scheduler_nothing_is_said_of_rungs(
 ) -> None:
     assert 'rungs' not in json.loads(shown('show', made / 'plain', '--format=json'))
     assert 'rung' not in shown('trials', made / 'plain', '--format=csv').splitlines()[0]
-    with Study.load(made / 'plain') as study:
+    with load_study(made / 'plain') as study:
         assert 'ung' not in summary(study, 'x')
 
 
@@ -120,7 +120,7 @@ def test_several_objectives_have_no_rungs(tmp_path: Path, shown: Callable[..., s
 
     scheduler = ThresholdStopping(milestones=[[10, 0.5]], metric='loss', goal='minimize')
     reward = Objectives([LOSS, MetricReward('maximize', 'accuracy')])
-    with Study.open(tmp_path, toy(search=search(reward=reward, scheduler=scheduler))) as study:
+    with open_study(tmp_path, toy(search=search(reward=reward, scheduler=scheduler))) as study:
         run(study)
     assert json.loads(shown('show', tmp_path, '--format=json'))['rungs'] == []
     assert 'rung' not in shown('trials', tmp_path, '--format=csv').splitlines()[0]
@@ -128,7 +128,7 @@ def test_several_objectives_have_no_rungs(tmp_path: Path, shown: Callable[..., s
 
 def test_trials_have_the_rung_that_they_came_to(made: Path, shown: Callable[..., str]) -> None:
     rows = json.loads(shown('trials', made / 'asha', '--format=json'))
-    with Study.load(made / 'asha') as study:
+    with load_study(made / 'asha') as study:
         ends = {
             trial.id: 3.0 if trial.measurements[-1].step >= 3 else 1.0 for trial in study.trials
         }
@@ -149,12 +149,12 @@ def test_forks_hang_below_their_parents(made: Path, shown: Callable[..., str]) -
     assert [row['trial'] for row in rows] == [1, 2, 3, 4, 5, 6]
     forks = [row for row in rows if row['parent'] is not None]
     assert [row['trial'] for row in forks] == [5, 6]
-    with Study.load(made / 'population') as study:
+    with load_study(made / 'population') as study:
         for row in forks:
             trial = study.trial(row['trial'])
             parent = study.trial(row['parent'])
-            assert (row['parent'], row['from_step']) == trial.forked_from
-            assert row['replaces'] == trial.replaces
+            assert (row['parent'], row['from_step']) == trial.lineage.forked_from
+            assert row['replaces'] == trial.lineage.replaces
             assert row['loss'] == trial.reward
             assert row['changes'] == {'x': [parent.decisions['x'], trial.decisions['x']]}
     lines = shown('lineage', made / 'population').splitlines()
@@ -173,13 +173,13 @@ def test_forks_hang_below_their_parents(made: Path, shown: Callable[..., str]) -
 
 
 def test_warm_starts_are_lineage_too(tmp_path: Path, shown: Callable[..., str]) -> None:
-    with Study.open(tmp_path, toy(search=search(num_trials=4))) as study:
+    with open_study(tmp_path, toy(search=search(num_trials=4))) as study:
         finish(ask(study))
         trial = ask(study)
-        trial.note(warm_start='1', warm_start_step='20')
+        trial.set_warm_start(1, 20)
         trial.report(10, {'loss': 0.25})
         trial.stop('worse than others')
-        ask(study).note(warm_start='2')
+        ask(study).set_warm_start(2)
         study.add({})
     first, second, third = shown('lineage', tmp_path).splitlines()[:3]
     assert first.startswith('1 completed, loss=')
@@ -190,7 +190,7 @@ def test_warm_starts_are_lineage_too(tmp_path: Path, shown: Callable[..., str]) 
     )
     row: dict[str, Any] = json.loads(shown('lineage', tmp_path, '--format=json'))[2]
     assert (row['parent'], row['from_step'], row['replaces']) == (2, None, None)
-    with Study.load(tmp_path, read_only=False) as study:
+    with load_study(tmp_path, read_only=False) as study:
         study.delete_trial(1)
     assert (
         shown('lineage', tmp_path)
@@ -203,25 +203,25 @@ def test_a_study_without_lineage(made: Path, tmp_path: Path, shown: Callable[...
     assert shown('lineage', made / 'plain') == (
         'Began afresh, and gave no trial their weights: 2 trials.\n'
     )
-    with Study.open(tmp_path, toy()):
+    with open_study(tmp_path, toy()):
         pass
     assert shown('lineage', tmp_path) == 'There are no trials yet.\n'
     assert json.loads(shown('lineage', tmp_path, '--format=json')) == []
 
 
 def test_what_cannot_be_is_no_loop(tmp_path: Path, shown: Callable[..., str]) -> None:
-    with Study.open(tmp_path, toy()) as study:
-        ask(study).note(warm_start='1')
+    with open_study(tmp_path, toy()) as study:
+        ask(study).set_warm_start(1)
     (line,) = shown('lineage', tmp_path).splitlines()
     assert line == '1 active, from trial 1'
 
 
 def test_a_long_line_of_descent(tmp_path: Path, shown: Callable[..., str]) -> None:
-    with Study.open(tmp_path, toy(search=search(num_trials=9))) as study:
+    with open_study(tmp_path, toy(search=search(num_trials=9))) as study:
         finish(ask(study))
         for number in range(2, 10):
             trial = ask(study)
-            trial.note(warm_start=str(number - 1))
+            trial.set_warm_start(number - 1)
             finish(trial)
     lines = shown('lineage', tmp_path).splitlines()
     assert len(lines) == 9

@@ -6,7 +6,7 @@ from paxtune.experiment import Tunable
 from paxtune.schedulers import MedianStopping
 from paxtune.search_space.decisions import enumerate_decisions
 from paxtune.search_space.space import Space
-from paxtune.study.study import Study
+from paxtune.storage.open_study import open_study
 from paxtune.sweeps import parameter_sweep
 from tests.paxtune.tunables import REWARD, Kinds, Rates
 from tests.trainer.tiny import experiment
@@ -98,7 +98,7 @@ def test_a_column_may_be_a_shared_value():
 
 
 def test_a_sweep_can_be_studied_and_ends_with_its_rows():
-    with Study.open(None, parameter_sweep(experiment(), HEADER, ROWS)) as study:
+    with open_study(None, parameter_sweep(experiment(), HEADER, ROWS)) as study:
         assert study.space.size == 3
         suggested = []
         while (trial := study.suggest()) is not None:

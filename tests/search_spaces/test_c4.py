@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from paxtune.search_space.space import Space
-from paxtune.study.study import Study
+from paxtune.storage.open_study import load_study
 from search_spaces import lm
 from tests.c4_data import make_json_shards, make_tfds_directory
 from tests.processes import command, passed
@@ -31,7 +31,7 @@ def test_c4_tunable_runs_on_c4_data_shrunk_by_set_alone(kind: str, tmp_path: Pat
     where = [f'{path}.data_dir={tmp_path / "c4"}' for path in ('train_input', 'eval_inputs.eval')]
     flags = ['--exp=lm.C4Tunable', '--num_trials=2', f'--job_log_dir={tmp_path / "study"}']
     passed(command('paxtune.search', *flags, '--set', *_SMALL, *where))
-    with Study.load(tmp_path / 'study') as study:
+    with load_study(tmp_path / 'study') as study:
         assert [trial.state for trial in study.trials] == ['COMPLETED'] * 2
         best = study.best
     assert best is not None
@@ -42,7 +42,7 @@ def test_c4_tunable_runs_on_c4_data_shrunk_by_set_alone(kind: str, tmp_path: Pat
 def test_the_real_space_in_a_smoke_run(tmp_path: Path) -> None:
     flags = ['--exp=lm.C4Tunable', '--num_trials=4', '--smoke', f'--job_log_dir={tmp_path / "s"}']
     passed(command('paxtune.search', *flags))
-    with Study.load(tmp_path / 's') as study:
+    with load_study(tmp_path / 's') as study:
         trials = study.trials
         assert study.space.ids == Space(lm.C4Tunable()).ids
     assert all(trial.state == 'COMPLETED' for trial in trials)

@@ -11,7 +11,7 @@ from paxtune import search
 from paxtune.experiment import Tunable
 from paxtune.search_space.decisions import decide
 from paxtune.search_space.space import Space
-from paxtune.study.study import Study
+from paxtune.storage.open_study import load_study
 from search_spaces import lm
 from tests.processes import command, passed
 from trainer import main
@@ -128,7 +128,7 @@ def test_the_main_job(tmp_path: Path) -> None:
     study_dir = tmp_path / 'study'
     flags = ['--exp=lm.StdlibTunable', '--num_trials=16', f'--job_log_dir={study_dir}']
     passed(command('paxtune.search', *flags))
-    with Study.load(study_dir) as study:
+    with load_study(study_dir) as study:
         trials, best = study.trials, study.best
     assert len(trials) == 16
     assert all(trial.is_terminal for trial in trials)

@@ -65,12 +65,12 @@ def test_every_algorithm_searches_each_space_within_its_limit(
         experiment, num_trials=3, algorithm=algorithm, job_log_dir=tmp_path, **changes
     ) as study:
         assert len(study.trials) == 3
-        assert [trial.outcome for trial in study.trials] == ['completed'] * 3
+        assert [trial.status for trial in study.trials] == ['completed'] * 3
         assert all(trial.metrics['num_params'] <= at_most for trial in study.trials)
         assert len({str(trial.decisions) for trial in study.trials}) == 3
         assert study.pareto_front
         if isinstance(algorithm, RegularizedEvolution | NSGA2):
-            assert study.trials[-1].parent in (1, 2)
+            assert study.trials[-1].lineage.parent in (1, 2)
 
 
 @pytest.mark.slow

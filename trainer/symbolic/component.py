@@ -65,7 +65,7 @@ CountList = Annotated[list[int], '', _NUMBER]
 _binding: contextvars.ContextVar[bool] = contextvars.ContextVar('binding', default=False)
 
 
-PACKAGES = ('trainer', 'paxtune')
+OWN_PACKAGES = ('trainer', 'paxtune')
 """The packages whose components have names that hold when their modules move."""
 
 
@@ -75,7 +75,7 @@ class _ComponentMeta(type(pg.Object)):  # type: ignore[misc]
     @property
     def __type_name__(cls) -> str:
         package = cls.__module__.partition('.')[0]
-        prefix = package if package in PACKAGES else cls.__module__
+        prefix = package if package in OWN_PACKAGES else cls.__module__
         return f'{prefix}.{cls.__dict__.get("_serialization_name") or cls.__qualname__}'
 
 

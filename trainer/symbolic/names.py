@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pyglove as pg
 
-from trainer.symbolic.component import PACKAGES, Component
+from trainer.symbolic.component import OWN_PACKAGES, Component
 from trainer.symbolic.errors import UserError
 
 _SEARCH_SPACES = 'search_spaces'
+PACKAGES = (*OWN_PACKAGES, _SEARCH_SPACES)
+"""Packages whose modules may be imported because a file or a flag names a class in them."""
+
 _CLASS = re.compile(r"^class (\w+)|serialization_name='(\w+)'", re.MULTILINE)
 
 
@@ -52,7 +55,7 @@ def class_in_file(name: str) -> type[Component] | None:
     """
     if not _registered(name):
         package, _, rest = name.partition('.')
-        if package in PACKAGES:
+        if package in OWN_PACKAGES:
             for module in _modules_of(package).get(rest.partition('.')[0], ()):
                 importlib.import_module(module)
         elif package == _SEARCH_SPACES:

@@ -5,7 +5,7 @@ import pyglove as pg
 import pytest
 from rich.console import Console
 
-from paxtune import MetricReward, Objectives, Search, Study
+from paxtune import MetricReward, Objectives, Search
 from paxtune.algorithms import (
     NSGA2,
     Algorithm,
@@ -18,6 +18,7 @@ from paxtune.algorithms import (
 )
 from paxtune.objectives.rewards import Reward
 from paxtune.running.progress import Progress
+from paxtune.storage.open_study import open_study
 from tests.conformance.algorithm_suite import conditional, log_range, small
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
@@ -76,13 +77,13 @@ def test_other_algorithms_stand_for_themselves() -> None:
 )
 def test_a_search_says_what_was_chosen(search: Search, expected: str | None) -> None:
     out = io.StringIO()
-    with Study.open(None, RATE, search=search) as study:
+    with open_study(None, RATE, search=search) as study:
         Progress(Console(file=out, width=100)).on_study_start(study)
     assert out.getvalue().splitlines() == ([expected] if expected else [])
 
 
 def test_a_study_is_searched_by_what_was_chosen() -> None:
-    with Study.open(None, small(), search=Search(LOSS)) as study:
+    with open_study(None, small(), search=Search(LOSS)) as study:
         found = []
         while (trial := study.ask()) is not None:
             found.append(tuple(trial.by_id.items()))
@@ -97,14 +98,14 @@ def _two() -> list[Reward]:
 
 def test_a_belief_needs_an_algorithm_that_makes_use_of_it() -> None:
     believed = {'rate': 0.01}
-    with Study.open(None, RATE, search=Search(LOSS, 5, prior=believed)) as study:
+    with open_study(None, RATE, search=Search(LOSS, 5, prior=believed)) as study:
         assert study.suggestions.request(1).prior == {'rate': 0.01}
     for search in (
         Search(LOSS, 5, RandomSearch(), prior=believed),
         Search(Objectives(_two()), 5, prior=believed),
     ):
         with pytest.raises(UserError, match=r'^search\.prior: .* has no use for .*GPBandit'):
-            Study.open(None, RATE, search=search)
+            open_study(None, RATE, search=search)
     for wrong in ({'rte': 0.01}, {'rate': 7.0}):
         with pytest.raises(UserError, match=r'^search\.prior: r'):
-            Study.open(None, RATE, search=Search(LOSS, 5, prior=wrong))
+            open_study(None, RATE, search=Search(LOSS, 5, prior=wrong))

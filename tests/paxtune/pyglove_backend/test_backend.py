@@ -8,12 +8,11 @@ import os
 import pyglove as pg
 import pytest
 
-from paxtune.api import load_study
 from paxtune.pyglove_backend.loop import PyGloveAlgorithm
+from paxtune.storage.open_study import load_study, open_study
 from paxtune.study import stop_requests
-from paxtune.study.study import Study
 from tests.paxtune.pyglove_loops import evolution, examples, forget, run, sample
-from tests.paxtune.studies import best
+from tests.paxtune.studies import best, rewrite
 from trainer.symbolic.errors import UserError
 
 pytestmark = pytest.mark.usefixtures('alone')
@@ -33,7 +32,7 @@ def test_it_is_a_study_that_paxtune_reads(tmp_path):
         assert first.metrics == {'reward': first.reward}
         assert list(study.to_pandas()['state']) == ['COMPLETED'] * 6
         assert study.done_reason == 'it has all of its 6 trials'
-    with Study.load(tmp_path, read_only=False) as study:
+    with load_study(tmp_path, read_only=False) as study:
         study.search.rebind(num_trials=7)
         with pytest.raises(UserError, match='a PyGlove algorithm proposes the trials'):
             study.suggest()
@@ -179,15 +178,14 @@ def test_nothing_that_is_read_is_executed(tmp_path):
     _, feedback = next(sample(pg.geno.Random(), job_log_dir=tmp_path))
     ran = tmp_path / 'ran'
     harm = pg.to_json(Harm(ran))
-    with Study.open(
+    with open_study(
         tmp_path, feedback._loop.study.value, search=feedback._loop.study.search
     ) as study:
-        study.trial(1).note(
-            **{
-                'user:harm': json.dumps({'value': harm}),
-                'dna_metadata': json.dumps({'value': {'x': harm}}),
-                'user:text': 'from elsewhere',
-            }
+        rewrite(
+            study,
+            1,
+            metadata={'harm': json.dumps({'value': harm}), 'text': 'from elsewhere'},
+            memo={'dna_metadata': json.dumps({'value': {'x': harm}})},
         )
     assert feedback.get_metadata('text') == 'from elsewhere'
     for read in (lambda: feedback.get_metadata('harm'), feedback.get_trial):
@@ -235,10 +233,10 @@ def test_a_study_can_be_stopped_from_outside(tmp_path):
     _, feedback = next(loop)
     feedback.add_measurement(0.5)
     assert not feedback.should_stop_early()
-    with Study.load(tmp_path, read_only=False) as study:
-        stop_requests.stop(study.store, 1)
+    with load_study(tmp_path, read_only=False) as study:
+        stop_requests.request_stop(study.store, 1)
         assert feedback.should_stop_early()
-        stop_requests.pause(study.store)
+        stop_requests.request_pause(study.store)
         feedback.done()
         assert list(loop) == []
     del loop, feedback
@@ -251,7 +249,7 @@ def test_added_trials_run_and_the_algorithm_is_not_told(tmp_path):
     feedback(0.5, checkpoint_path='/first', step=3)
     del feedback
     forget()
-    with Study.load(tmp_path, read_only=False) as study:
+    with load_study(tmp_path, read_only=False) as study:
         study.add({'x': 0.25, 'y': 'a'}, warm_start=1)
     algorithm = evolution()
     loop = sample(algorithm, 3, job_log_dir=tmp_path)

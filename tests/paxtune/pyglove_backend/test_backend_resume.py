@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paxtune.study.study import Study
+from paxtune.storage.open_study import load_study
 from tests.paxtune.pyglove_loops import SPACE, evolution, examples, forget, run, sample
 from tests.paxtune.search_space.test_spec_value import Custom
 from tests.processes import ROOT, environment
@@ -161,10 +161,10 @@ def test_a_killed_process_loses_nothing(tmp_path):
         text=True,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    with Study.load(tmp_path / 'killed') as study:
+    with load_study(tmp_path / 'killed') as study:
         assert [trial.state for trial in study.trials] == ['COMPLETED'] * 6 + ['ACTIVE']
     run(evolution(), 9, job_log_dir=tmp_path / 'killed')
-    with Study.load(tmp_path / 'killed') as study:
+    with load_study(tmp_path / 'killed') as study:
         decisions = [trial.dna.to_numbers() for trial in study.trials]
     assert decisions == run(evolution(), 9)
 

@@ -20,9 +20,9 @@ from paxtune.reports import live_view
 from paxtune.reports.live_view import Watch, watch
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
-from paxtune.study.study import Study
-from paxtune.study.trial_state import Loss
-from tests.paxtune.studies import ask, finish, run
+from paxtune.storage.open_study import open_study
+from paxtune.study.transitions import WorkerLoss
+from tests.paxtune.studies import ask, finish, rewrite, run
 from tests.paxtune.toys import LOSS, search, toy
 from tests.processes import ROOT, environment
 from trainer.symbolic.errors import UserError
@@ -61,7 +61,7 @@ def watched(
 
 
 def test_what_runs_is_told_with_its_worker_and_its_attempt(tmp_path: Path) -> None:
-    with Study.open(tmp_path, toy()) as study, looking(tmp_path) as looker:
+    with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
         finish(ask(study))
         trial = ask(study)
         (row,) = looker.look().running
@@ -74,11 +74,11 @@ def test_what_runs_is_told_with_its_worker_and_its_attempt(tmp_path: Path) -> No
         assert (row.step, row.rewards, row.event) == (10, (0.5,), 'claimed')
         assert claimed is not None and row.since is not None and row.since > claimed
         assert looker.look().running == [row]
-        trial.lose(Loss('it crashed', counts=True, is_dead=True))
+        trial.lose(WorkerLoss('it crashed', counts=True, is_dead=True), 3)
         (row,) = looker.look().running
         assert (row.worker, row.attempt, row.event) == ('', 2, 'failed')
         again = ask(study)
-        again.record('resumed', step='20')
+        again.add_event('resumed', 20)
         (row,) = looker.look().running
         assert (row.number, row.worker, row.attempt, row.step) == (2, worker, 2, 20)
         again.report(30, {'loss': 0.25})
@@ -87,7 +87,7 @@ def test_what_runs_is_told_with_its_worker_and_its_attempt(tmp_path: Path) -> No
 
 
 def test_the_overview_follows_the_study(tmp_path: Path) -> None:
-    with Study.open(tmp_path, toy()) as study, looking(tmp_path) as looker:
+    with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
         assert not looker.look().overview.counts
         for number in range(1, 6):
             assert not looker.look().overview.is_done
@@ -103,7 +103,7 @@ def test_the_overview_follows_the_study(tmp_path: Path) -> None:
 
 
 def test_what_has_ended_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Study.open(tmp_path, toy()) as study, looking(tmp_path) as looker:
+    with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
         finish(ask(study))
         ask(study)
         looker.look()
@@ -119,19 +119,18 @@ def test_what_has_ended_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert asked == [[2]]
 
 
-@pytest.mark.parametrize('history', ['[{"event": "claimed"}]', '[{"time": 7}]', '[]'])
-def test_a_history_without_times_is_no_reason_to_fail(tmp_path: Path, history: str) -> None:
-    with Study.open(tmp_path, toy()) as study, looking(tmp_path) as looker:
-        ask(study).note(history=history)
+def test_a_trial_without_a_history_has_no_last_event(tmp_path: Path) -> None:
+    with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
+        rewrite(study, ask(study).id, history=())
         (row,) = looker.look().running
-        assert row.since is None
+        assert row.since is None and row.event == ''
 
 
 # --- Showing ---
 
 
 def test_lines_where_something_has_changed(tmp_path: Path, watched: Callable[..., str]) -> None:
-    with Study.open(tmp_path, toy(search=search(num_trials=2))) as study:
+    with open_study(tmp_path, toy(search=search(num_trials=2))) as study:
         worker = study.store.worker
         acts: Acts = [
             lambda: finish(ask(study)),
@@ -154,7 +153,7 @@ def test_lines_where_something_has_changed(tmp_path: Path, watched: Callable[...
 def test_a_table_in_a_terminal(tmp_path: Path, watched: Callable[..., str]) -> None:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=120, highlight=False)
-    with Study.open(tmp_path, toy(search=search(num_trials=1))) as study:
+    with open_study(tmp_path, toy(search=search(num_trials=1))) as study:
         acts: Acts = [lambda: ask(study).report(10, {'loss': 0.5}), lambda: None,
                       lambda: study.trial(1).complete()]  # fmt: skip
         assert watched(acts, console) == ''
@@ -166,7 +165,7 @@ def test_a_table_in_a_terminal(tmp_path: Path, watched: Callable[..., str]) -> N
 
 def test_a_pause_and_a_front_are_told(tmp_path: Path, watched: Callable[..., str]) -> None:
     both = Objectives([LOSS, MetricReward('maximize', 'accuracy')])
-    with Study.open(tmp_path, toy(search=search(num_trials=2, reward=both))) as study:
+    with open_study(tmp_path, toy(search=search(num_trials=2, reward=both))) as study:
         finish(ask(study))
         acts: Acts = [
             lambda: study.store.write_study_notes({'pause': 'true'}),
@@ -194,7 +193,7 @@ def command_of(directory: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_control_c_ends_it_and_the_study_goes_on(tmp_path: Path) -> None:
-    with Study.open(tmp_path, toy()) as study:
+    with open_study(tmp_path, toy()) as study:
         trial = ask(study)
         process = subprocess.Popen(
             command_of(tmp_path), cwd=ROOT, env=environment(), text=True,
@@ -217,7 +216,7 @@ def test_control_c_ends_it_and_the_study_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_who_reads_may_leave(tmp_path: Path) -> None:
-    with Study.open(tmp_path, toy()) as study:
+    with open_study(tmp_path, toy()) as study:
         ask(study)
     reading, writing = os.pipe()
     os.close(reading)

@@ -10,6 +10,7 @@ import pytest
 
 from paxtune.experiment import Tunable
 from paxtune.reports.model_summary import Change, Line, changes, grouped, lines, totals
+from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.study import Study
 from tests.paxtune.studies import ask
 from tests.paxtune.tunables import Failures, Rates
@@ -143,7 +144,7 @@ ATTENTION, FFN, NOTHING = 'Attention(num_heads=2)', 'FeedForward(hidden_dims=32)
 def evolved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study of architectures: 2 is a mutation of 1, 3 of 2, and 4 is wider than 1."""
     directory = tmp_path_factory.mktemp('evolved')
-    with Study.open(directory, Evolving()) as study:
+    with open_study(directory, Evolving()) as study:
         complete(study, decided(ATTENTION, FFN, FFN))
         complete(study, decided(ATTENTION, ATTENTION, FFN), parent='1')
         complete(study, decided(ATTENTION, ATTENTION, FFN), parent='2')
@@ -154,7 +155,7 @@ def evolved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_show_has_a_line_for_each_layer(evolved: Path, shown: Callable[..., str]) -> None:
     content = json.loads(shown('show', evolved, '--trial=1', '--format=json'))
     (model,) = content['architecture']
-    with Study.load(evolved) as study:
+    with load_study(evolved) as study:
         costs = static_costs(study.trial(1).materialize())
     assert model['num_params'] == costs['num_params']
     assert model['flops_per_token'] == costs['flops_per_token']
@@ -190,7 +191,7 @@ def test_diff_with_the_parent_is_what_a_mutation_changed(
         ('−', 'stack[1]', 'Residual(layer=FeedForward(hidden_dims=32))'),
         ('+', 'stack[1]', 'Residual(layer=Attention(num_heads=2))'),
     ]
-    with Study.load(evolved) as study:
+    with load_study(evolved) as study:
         before, after = (static_costs(study.trial(n).materialize()) for n in (1, 2))
     assert model['costs'] == [
         {'cost': name, 'left': before[name], 'right': after[name]}
@@ -224,7 +225,7 @@ def test_a_trial_without_a_parent_is_compared_with_one_that_is_named(
 def test_a_child_of_weights_is_compared_with_where_they_are_from(
     tmp_path: Path, shown: Callable[..., str]
 ) -> None:
-    with Study.open(tmp_path, Rates()) as study:
+    with open_study(tmp_path, Rates()) as study:
         complete(study, {'task.learner.learning_rate': 0.01})
         complete(study, {'task.learner.learning_rate': 0.02}, warm_start='1')
     content = json.loads(shown('diff', tmp_path, 2, '--format=json'))
@@ -235,7 +236,7 @@ def test_a_child_of_weights_is_compared_with_where_they_are_from(
 @pytest.mark.slow
 def test_sub_experiments_have_a_table_each(tmp_path: Path, shown: Callable[..., str]) -> None:
     parts = {'narrow': {}, 'deep': {'task.model.stack.repeats': 2}}
-    with Study.open(tmp_path, Evolving(sub_experiments=parts)) as study:
+    with open_study(tmp_path, Evolving(sub_experiments=parts)) as study:
         for layers in ((ATTENTION, NOTHING, NOTHING), (FFN, NOTHING, NOTHING)):
             study.start(study.space.parse(decided(*layers)), {}).fail('not trained')
     content = json.loads(shown('show', tmp_path, '--trial=1', '--format=json'))
@@ -259,7 +260,7 @@ def test_a_model_that_cannot_be_traced_has_a_reason(
     tmp_path: Path, shown: Callable[..., str], how: str, heads: int, reason: str
 ) -> None:
     block = 'task.model.stack.layers[0]'
-    with Study.open(tmp_path, Failures()) as study:
+    with open_study(tmp_path, Failures()) as study:
         for width in (heads, 2):
             decisions = {f'{block}.attention.num_heads': width, f'{block}.feed_forward.how': how}
             study.start(study.space.parse(decisions), {}).fail('it does not fit')
@@ -275,7 +276,7 @@ def test_a_model_that_cannot_be_traced_has_a_reason(
 def test_a_study_without_completed_trials_has_no_best(
     tmp_path: Path, shown: Callable[..., str]
 ) -> None:
-    with Study.open(tmp_path, Rates()) as study:
+    with open_study(tmp_path, Rates()) as study:
         ask(study)
     with pytest.raises(UserError, match=r'--trial=best: no trial of .* was completed'):
         shown('show', tmp_path, '--trial=best')

@@ -17,6 +17,7 @@ from paxtune import studies
 from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.reports.pareto_plot import title, to_html, to_png
 from paxtune.reports.pareto_table import Axis, Front, Point, front_of
+from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
 from tests.paxtune.studies import ask, read_csv
 from tests.paxtune.toys import LOSS, search, toy
@@ -49,7 +50,7 @@ def fill(study: Study, measured: list[dict[str, float]]) -> Study:
 
 def study_of(measured: list[dict[str, float]], **fields: Any) -> Study:
     fields = {'num_trials': len(measured) + 3} | fields
-    return fill(Study.open(None, toy(search=search(**fields))), measured)
+    return fill(open_study(None, toy(search=search(**fields))), measured)
 
 
 @pytest.fixture(scope='module')
@@ -126,7 +127,7 @@ def test_repeats_are_one_trial_with_what_is_to_be_expected() -> None:
         assert [point.x for point in found.points] == [1.5, 3.5]
         assert [point.y for point in found.points] == [
             -standing.scores[0]
-            for standing in sorted(study.standings, key=lambda each: each.decision.first.id)
+            for standing in sorted(study.leaderboard, key=lambda each: each.decision.first.id)
         ]
 
 
@@ -155,8 +156,8 @@ def test_axes_that_say_too_little_are_refused(
 @pytest.fixture(scope='module')
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp('fronts')
-    Study.open(directory / 'empty', toy()).close()
-    fill(Study.open(directory / 'one', toy(search=search(num_trials=12))), MEASURED).close()
+    open_study(directory / 'empty', toy()).close()
+    fill(open_study(directory / 'one', toy(search=search(num_trials=12))), MEASURED).close()
     return directory
 
 
@@ -301,7 +302,7 @@ def test_a_plot_is_a_page_or_a_picture(made: Path) -> None:
 
 def test_a_study_of_a_function_has_a_front(tmp_path: Path, shown: Callable[..., str]) -> None:
     space = pg.Dict(x=pg.oneof([1, 2, 3]))
-    with Study.open(tmp_path, space, search=search(num_trials=3)) as study:
+    with open_study(tmp_path, space, search=search(num_trials=3)) as study:
         while (trial := study.ask()) is not None:
             x = trial.materialize().x
             study.tell(trial, {'loss': 1 / x, 'cost': float(x)})

@@ -13,11 +13,13 @@ import pytest
 
 from paxtune import studies
 from paxtune.running.callbacks import Callback
-from paxtune.running.runners import FunctionRunner, trial_directory
+from paxtune.running.runners import FunctionRunner
 from paxtune.running.tuner import Paused, Tuner
+from paxtune.storage.open_study import load_study, open_study
 from paxtune.study import stop_requests
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
+from paxtune.study.trial_paths import trial_directory
 from tests.paxtune.studies import ask, finish, run
 from tests.paxtune.toys import Toy, search, toy
 from tests.processes import ROOT, command, environment, passed
@@ -30,10 +32,10 @@ EXP = '--exp=tests.paxtune.toys.toy'
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """A study with three completed trials, an infeasible one and an active one."""
-    with Study.open(tmp_path / 'study', toy(search=search(num_trials=9))) as study:
+    with open_study(tmp_path / 'study', toy(search=search(num_trials=9))) as study:
         for _ in range(3):
             trial = ask(study)
-            trial_directory(study, trial).mkdir(parents=True)
+            trial_directory(study.directory, trial).mkdir(parents=True)
             finish(trial)
         ask(study).fail('no memory')
         ask(study).report(10, {'loss': 3.0})
@@ -41,7 +43,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def trials_of(directory: Path) -> list[Trial]:
-    with Study.load(directory) as study:
+    with load_study(directory) as study:
         return study.trials
 
 
@@ -52,10 +54,10 @@ def test_an_added_trial_runs_next(directory: Path, shown: Callable[..., str]) ->
     out = shown('add', directory, 'rate=0.0125', 'layer=Block()', '--warm_start=1')
     assert out.startswith('Trial 6 will run when the search goes on, before new suggestions:\n')
     assert '  rate = 0.0125\n' in out
-    with Study.load(directory, read_only=False) as study:
+    with load_study(directory, read_only=False) as study:
         finish(ask(study))
         trial = ask(study)
-        assert (trial.id, trial.origin, trial.warm_start) == (6, 'added', 1)
+        assert (trial.id, trial.lineage.origin, trial.lineage.warm_start) == (6, 'added', 1)
         assert (trial.decisions['rate'], trial.decisions['layer']) == (0.0125, 'Block')
 
 
@@ -81,7 +83,7 @@ def test_a_retry_names_the_trial_that_it_repeats(
 ) -> None:
     assert shown('retry', directory, 4).startswith('Trial 6 will run')
     *_, repeated, _, trial = trials_of(directory)
-    assert (trial.state, trial.retry_of, trial.origin) == ('REQUESTED', 4, 'retry')
+    assert (trial.state, trial.lineage.retry_of, trial.lineage.origin) == ('REQUESTED', 4, 'retry')
     assert trial.decisions == repeated.decisions
     with pytest.raises(UserError, match='trial 5 is ACTIVE: only one that has ended'):
         shown('retry', directory, 5)
@@ -100,7 +102,7 @@ def test_an_export_is_imported_to_the_last_bit(
     assert exported['experiment']['_type'] == 'tests.paxtune.toys.Toy'
     assert exported['search']['num_trials'] == 9
     assert json.loads(shown('export', directory)) == exported
-    Study.open(tmp_path / 'new', toy()).close()
+    open_study(tmp_path / 'new', toy()).close()
     out = shown('import', tmp_path / 'new', file)
     assert out.startswith(
         f'4 of 5 trials were added to {tmp_path / "new"}. The others had not ended'
@@ -112,16 +114,16 @@ def test_an_export_is_imported_to_the_last_bit(
             new.rewards,
             new.metrics,
         )
-        assert new.origin == f'{file}#{old.id}'
+        assert new.lineage.origin == f'{file}#{old.id}'
 
 
 def test_an_import_of_other_data_is_warned_of(
     tmp_path: Path, shown: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Study.open(tmp_path / 'old', toy(), {'train_input': 'abc', 'other': 'x'}) as study:
+    with open_study(tmp_path / 'old', toy(), {'train_input': 'abc', 'other': 'x'}) as study:
         run(study)
     shown('export', tmp_path / 'old', f'--out={tmp_path / "file"}')
-    Study.open(tmp_path / 'new', toy(), {'train_input': 'abd', 'other': 'x'}).close()
+    open_study(tmp_path / 'new', toy(), {'train_input': 'abd', 'other': 'x'}).close()
     studies.main(['import', str(tmp_path / 'new'), str(tmp_path / 'file')])
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(
@@ -218,21 +220,21 @@ def losses(value: Toy) -> Iterator[dict[str, float]]:
 
 def test_a_trial_is_stopped_while_the_study_runs(tmp_path: Path, shown: Callable[..., str]) -> None:
     asking = Asking(shown, 2, 'stop', tmp_path, 2)
-    with locked(tmp_path), Study.open(tmp_path, toy(search=search(num_trials=3))) as study:
+    with locked(tmp_path), open_study(tmp_path, toy(search=search(num_trials=3))) as study:
         Tuner(study, FunctionRunner(losses), [asking]).run()
-        assert [trial.outcome for trial in study.trials] == ['completed', 'stopped', 'completed']
+        assert [trial.status for trial in study.trials] == ['completed', 'stopped', 'completed']
         assert len(study.trials[1].measurements) == 1
     assert asking.out == 'To be stopped at the next measurement: trial 2.\n'
 
 
 def test_a_study_pauses_and_goes_on(tmp_path: Path, shown: Callable[..., str]) -> None:
     asking = Asking(shown, 2, 'stop', tmp_path)
-    with locked(tmp_path), Study.open(tmp_path, toy(search=search(num_trials=3))) as study:
+    with locked(tmp_path), open_study(tmp_path, toy(search=search(num_trials=3))) as study:
         with pytest.raises(Paused, match='studies stop'):
             Tuner(study, FunctionRunner(losses), [asking]).run()
-        assert [trial.outcome for trial in study.trials] == ['completed', 'active']
+        assert [trial.status for trial in study.trials] == ['completed', 'active']
         Tuner(study, FunctionRunner(losses)).run()
-        assert [trial.outcome for trial in study.trials] == ['completed'] * 3
+        assert [trial.status for trial in study.trials] == ['completed'] * 3
     assert asking.out == f'The search in {tmp_path} will pause at its next measurement.\n'
 
 
@@ -241,10 +243,10 @@ def test_a_stop_without_a_search_says_so(directory: Path, shown: Callable[..., s
         f'No search is working in {directory}: there is nothing to pause.\n'
     )
     assert 'the request waits for one' in shown('stop', directory, 5)
-    with Study.load(directory, read_only=False) as study:
+    with load_study(directory, read_only=False) as study:
         assert 5 in stop_requests.stopped_trials(study.store)
         stop_requests.resume(study.store)
-        assert not stop_requests.is_paused(study.store)
+        assert not stop_requests.is_pause_requested(study.store)
     for number, message in ((99, 'no trial 99'), (4, 'trial 4 is infeasible: it is not running')):
         with pytest.raises(UserError, match=message):
             shown('stop', directory, number)
@@ -282,7 +284,7 @@ def test_a_trial_whose_number_is_taken_again_is_not_stopped_for_the_old_one(
 ) -> None:
     shown('stop', directory, 5)
     shown('delete', directory, 5, '--yes')
-    with Study.load(directory, read_only=False) as study:
+    with load_study(directory, read_only=False) as study:
         trial = ask(study)
         assert trial.id == 5
         assert trial.id not in stop_requests.stopped_trials(study.store)
@@ -378,8 +380,8 @@ def test_a_search_of_another_process_is_looked_at_and_stopped(tmp_path: Path) ->
         finally:
             process.kill()
     assert 'Paused: python -m paxtune.studies stop asked for it' in error
-    begun = [trial for trial in trials_of(directory) if not trial.is_ahead]
-    assert [trial.outcome for trial in begun] == ['stopped', 'active']
+    begun = [trial for trial in trials_of(directory) if not trial.record.is_prefetched]
+    assert [trial.status for trial in begun] == ['stopped', 'active']
     assert begun[0].reason == 'stopped by request'
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from paxtune.study.study import Study
-from paxtune.study.trial_state import Loss
+from paxtune.storage.open_study import load_study
+from paxtune.study.transitions import WorkerLoss
 from tests.jobs import Ended, all_passed, job
 from tests.paxtune import joined
 from tests.paxtune.studies import never_trained
@@ -25,11 +25,11 @@ def search(directory: Path, *flags: str, **how: Any) -> list[Ended]:
 
 def told(directory: Path) -> list[Any]:
     """All that a loss must not change."""
-    with Study.load(directory) as study:
+    with load_study(directory) as study:
         return [
             (
                 trial.id,
-                trial.outcome,
+                trial.status,
                 trial.decisions,
                 trial.reason,
                 [(m.step, m.reward) for m in trial.measurements],
@@ -66,7 +66,7 @@ def test_a_lost_process_ends_the_attempt_and_not_the_study(
     left = ended[1 - which]
     assert left.code in (3, -signal.SIGABRT), left
     assert re.search('processes was lost|another task died', left.err), left.err
-    with Study.load(tmp_path) as study:
+    with load_study(tmp_path) as study:
         assert study.trials[-1].state == 'ACTIVE'
     out = all_passed(search(tmp_path))
     assert told(tmp_path) == undisturbed
@@ -88,8 +88,8 @@ def test_a_new_attempt_goes_on_where_the_one_before_was(
     tmp_path: Path, undisturbed: list[Any]
 ) -> None:
     search(tmp_path, kill={1: 'int:9'})
-    with Study.load(tmp_path, read_only=False) as study:
-        study.trials[-1].lose(Loss('its disk was full', counts=True))
+    with load_study(tmp_path, read_only=False) as study:
+        study.trials[-1].lose(WorkerLoss('its disk was full', counts=True))
     assert 'trial 2: resumed from step 3' in all_passed(search(tmp_path))
     assert told(tmp_path) == undisturbed
 
@@ -112,15 +112,15 @@ def test_processes_measure_a_step_together(tmp_path: Path) -> None:
     # What was measured before the kill holds for the attempt after it.
     ended = job('paxtune.search', *flags, kill={1: 'step:3'})
     assert ended[1].code == -signal.SIGKILL
-    with Study.load(tmp_path) as study:
-        before = study.trials[0].costs['']['step_seconds']
+    with load_study(tmp_path) as study:
+        before = study.trials[0].record.costs['']['step_seconds']
     all_passed(job('paxtune.search', *flags))
-    with Study.load(tmp_path) as study:
+    with load_study(tmp_path) as study:
         assert [trial.state for trial in study.trials] == ['COMPLETED'] * 3
-        assert study.trials[0].costs['']['step_seconds'] == before > 0
+        assert study.trials[0].record.costs['']['step_seconds'] == before > 0
         for trial in study.trials:
             told = {each.metrics['step_seconds'] for each in trial.measurements}
-            assert told == {trial.costs['']['step_seconds']}
+            assert told == {trial.record.costs['']['step_seconds']}
             seconds = trial.metrics['step_seconds']
             assert trial.reward == pytest.approx((trial.metrics['eval/log_pplx'] + seconds) / 2)
 
@@ -130,7 +130,7 @@ def test_no_process_trains_a_step_beyond_a_limit_on_its_time(tmp_path: Path) -> 
     limit = ['--set', 'search.limits[0].at_most=1e-9']
     ended = job('paxtune.search', *flags, *limit)
     assert [each.code for each in ended] == [1, 1], ended  # No trial was completed.
-    with Study.load(tmp_path) as study:
+    with load_study(tmp_path) as study:
         assert len(study.trials) == 3
         for trial in study.trials:
             assert str(trial.infeasible_reason).startswith('step_seconds is ')

@@ -5,12 +5,13 @@ import pytest
 from rich.console import Console
 
 from paxtune.running.progress import Progress, Row
+from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
 from tests.paxtune.toys import toy
 
 
 def empty_study() -> Study:
-    return Study.open(None, toy())
+    return open_study(None, toy())
 
 
 DECISIONS = {'task.learner.learning_rate': 0.00123456, 'task.model.stack.repeats': 2}

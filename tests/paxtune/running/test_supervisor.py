@@ -17,12 +17,13 @@ from etils import epath
 from paxtune import tune
 from paxtune.running.device_allocation import Place, divided, places
 from paxtune.running.launch import Workers
-from paxtune.running.runners import attempt_directory
 from paxtune.running.supervisor import modules_of, presence, wait_for_the_last
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
+from paxtune.storage.open_study import join_study, load_study
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
+from paxtune.study.trial_paths import attempt_directory
 from tests.paxtune import faulty, toys, tunables
 from tests.paxtune.service.conftest import until
 from tests.processes import ROOT, environment
@@ -82,14 +83,18 @@ def loaded(directory: Path) -> Study:
     end = time.monotonic() + 60
     while True:
         try:
-            return Study.load(directory)
+            return load_study(directory)
         except UserError:
             assert time.monotonic() < end
             time.sleep(0.1)
 
 
 def running(study: Study, measured: int = 0) -> list[Trial]:
-    return [trial for trial in study.trials if trial.holder and len(trial.measurements) >= measured]
+    return [
+        trial
+        for trial in study.trials
+        if trial.record.holder and len(trial.measurements) >= measured
+    ]
 
 
 def told(trials: list[Trial]) -> dict[str, Any]:
@@ -113,7 +118,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         check=True,
         timeout=300,
     )
-    with Study.load(directory) as study:
+    with load_study(directory) as study:
         return told(study.trials)
 
 
@@ -171,7 +176,7 @@ def test_faults_end_attempts_and_after_the_last_one_the_trial(tmp_path: Path) ->
     flags = ['--workers=2', '--worker_memory=2.5', '--trial_timeout=25', '--max_attempts=2']
     out = ended(search(tmp_path, *flags, exp='Faulty'))
     assert '(1 completed, 3 infeasible)' in out
-    with Study.load(tmp_path) as study:
+    with load_study(tmp_path) as study:
         reasons = {
             trial.decisions['train_input.fault']: trial.reason or '' for trial in study.trials
         }
@@ -190,7 +195,7 @@ def test_a_study_that_only_fails_ends(tmp_path: Path) -> None:
     out = ended(search(tmp_path, *flags, *fault, exp='Faulty'), 1)
     assert 'the last 2 trials have all failed (search.max_consecutive_failures=2)' in out
     assert '2 × its worker was ended by SIGABRT' in out
-    with Study.load(tmp_path) as study:
+    with load_study(tmp_path) as study:
         assert len(study.trials) == 2
 
 
@@ -212,7 +217,7 @@ def test_a_service_restarts_under_its_workers(tmp_path: Path, undisturbed: dict[
     database = Database(tmp_path / 'studies.db', read_only=True)
     store = LocalStore(database, 'slow')
     until(lambda: store.study() is not None, 60)
-    with Study.join(store, tmp_path / 'job') as study:
+    with join_study(store, tmp_path / 'job') as study:
         until(lambda: len(running(study, measured=1)) == 2, 120)
         process.kill()
         process.communicate()
@@ -237,7 +242,7 @@ def test_trials_move_between_machines_through_a_store(
     first = search(store, *flags, cwd=machines[0])
     kept = LocalStore(Database(tmp_path / 'studies.db', read_only=True), 'slow')
     until(lambda: kept.study() is not None, 120)
-    with Study.join(kept, store) as study:
+    with join_study(kept, store) as study:
         until(lambda: bool(running(study, measured=1)), 120)
         workers_of(first)[0].kill()
         # It goes on in the same attempt.
@@ -254,7 +259,7 @@ def test_trials_move_between_machines_through_a_store(
         assert (trial.attempt, events(trial).count('resumed')) == (2, 2)
         assert 'restarted' not in events(trial)
         assert told(study.trials).items() <= undisturbed.items()
-        where = [attempt_directory(study, each) / 'checkpoints' for each in study.trials]
+        where = [attempt_directory(study.directory, each) / 'checkpoints' for each in study.trials]
         has_weights = [newest_checkpoint(each) is not None for each in where]
         assert has_weights == [each is study.best for each in study.trials]
     for machine in machines:

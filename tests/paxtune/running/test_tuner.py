@@ -11,11 +11,13 @@ import pytest
 from rich.console import Console
 
 from paxtune.running.progress import Progress
-from paxtune.running.runners import ExperimentRunner, trial_directory
+from paxtune.running.runners import ExperimentRunner
 from paxtune.running.tuner import Paused, Tuner
 from paxtune.schedulers import Stop
+from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
+from paxtune.study.trial_paths import trial_directory
 from tests.paxtune import tunables
 from trainer.loop.train_loop import Interrupted, Measurement
 
@@ -30,7 +32,7 @@ def measured(step: int, loss: float = 1.0, resumed_from: int = 0) -> Measurement
 def study(tmp_path: Path) -> Generator[Study, None, None]:
     tunable = tunables.Rates()
     tunable.rebind({'search.num_trials': 2})
-    with Study.open(tmp_path, tunable, {'train_input': 'counting'}) as study:
+    with open_study(tmp_path, tunable, {'train_input': 'counting'}) as study:
         yield study
 
 
@@ -53,7 +55,7 @@ def whole(experiment: Any, directory: Path, should_interrupt: Callable[[], bool]
 
 
 def record(study: Study, trial: Trial) -> dict[str, Any]:
-    path = trial_directory(study, trial) / 'trial.json'
+    path = trial_directory(study.directory, trial) / 'trial.json'
     content: dict[str, Any] = json.loads(path.read_text())
     return content
 
@@ -118,7 +120,7 @@ def test_a_last_save_that_fails_makes_the_trial_infeasible(
     for trial in study.trials:
         assert trial.infeasible_reason == 'OSError: no space left on device'
         assert trial.stop_reason is None
-        error = trial_directory(study, trial) / 'error.txt'
+        error = trial_directory(study.directory, trial) / 'error.txt'
         assert 'no space left' in error.read_text()
 
 

@@ -4,6 +4,7 @@ import itertools
 import math
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import MetricReward
-from paxtune.schedulers import CurveExtrapolation, Stop, TrialCurve
+from paxtune.schedulers import CurveExtrapolation, TrialCurve
 from paxtune.schedulers.curve_model import MOST_POINTS, chance_to_beat
 from tests.properties import examples
 from trainer.symbolic.serialization import from_json_text, to_json_text
@@ -159,7 +160,7 @@ def test_many_measurements_cost_no_more() -> None:
 
 def decision(
     own: TrialCurve, *others: TrialCurve, scheduler: CurveExtrapolation = SCHEDULER
-) -> Stop | None:
+) -> Any:
     return scheduler.decide(own, others, LOSS)
 
 

@@ -25,8 +25,8 @@ from paxtune.search_space.decisions import (
     spec_to_json,
     to_dna,
 )
+from paxtune.search_space.parameters import from_parameters, to_parameters, to_search_space
 from paxtune.search_space.space import Space
-from paxtune.storage.vizier_space import from_parameters, to_parameters, to_search_space
 from tests.paxtune.spaces import values
 from tests.properties import examples
 from trainer.symbolic.ranges import intv

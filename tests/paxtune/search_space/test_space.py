@@ -21,8 +21,8 @@ from paxtune.search_space.decisions import (
     to_dna,
 )
 from paxtune.search_space.labels import labels, match, path, short
+from paxtune.search_space.parameters import from_parameters, to_parameters, to_search_space
 from paxtune.search_space.space import Space
-from paxtune.storage.vizier_space import from_parameters, to_parameters, to_search_space
 from tests.paxtune.spaces import values
 from tests.paxtune.toys import Block, Dense, toy
 from tests.properties import examples

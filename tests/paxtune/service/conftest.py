@@ -12,8 +12,10 @@ from paxtune.service.client import Client
 from paxtune.service.coordinator import StudyCoordinator
 from paxtune.service.registry import StudyRegistry
 from paxtune.service.server import Server
+from paxtune.storage.codec import StudySpec, encode_study, encode_trial
 from paxtune.storage.database import Database
-from paxtune.storage.vizier_store import Store, StudySpec, TrialProto
+from paxtune.storage.vizier_store import VizierStore
+from paxtune.study.record import StudyRecord, TrialRecord
 
 TOKEN = 'a-token-of-the-tests'
 
@@ -32,7 +34,9 @@ def database():
 @pytest.fixture
 def registry(database):
     # The clock stands still: nothing is changed but by a call.
-    return StudyRegistry(lambda study: StudyCoordinator(Store(database, study), clock=lambda: 0.0))
+    return StudyRegistry(
+        lambda study: StudyCoordinator(VizierStore(database, study), clock=lambda: 0.0)
+    )
 
 
 @pytest.fixture
@@ -78,13 +82,11 @@ def client_of(server, study='mine', token=TOKEN, patience=5.0, **more):
 def spec(name='x'):
     parameter = StudySpec.ParameterSpec(parameter_id=name)
     parameter.double_value_spec.max_value = 1.0
-    return StudySpec(parameters=[parameter]).SerializeToString()
+    return encode_study(StudyRecord('{}', '', '{}', {}), [parameter]).SerializeToString()
 
 
 def trial(value=0.5):
-    parameter = TrialProto.Parameter(parameter_id='x')
-    parameter.value.number_value = value
-    return TrialProto(state=TrialProto.State.REQUESTED, parameters=[parameter]).SerializeToString()
+    return encode_trial(TrialRecord({'x': value})).SerializeToString()
 
 
 def content(database):

@@ -7,15 +7,18 @@ import msgspec
 from hypothesis import strategies as st
 
 from paxtune.service import schema
-from paxtune.storage.vizier_store import StudySpec, TrialProto
+from paxtune.storage.codec import StudySpec, TrialProto
 
 _names = st.text(
     st.characters(codec='utf-8', exclude_categories=('C', 'Z')), max_size=12
 ) | st.sampled_from(['', 'w', 'v'])
 _texts = st.text(st.characters(codec='utf-8'), max_size=20)
 _notes = st.tuples(
-    st.sampled_from(['holder', 'attempt', 'faults', 'losses', 'furthest', 'request', 'history']),
-    st.sampled_from(['', 'w', '1', '-1', 'x', '[]', '{', '9' * 50]) | _texts,
+    st.sampled_from(['record', 'format', 'other']),
+    st.sampled_from(
+        ['', '3', '[]', '{', '9' * 50, '{}', '{"holder": "w"}', '{"attempt": -1}', '{"status": ""}']
+    )
+    | _texts,
 )
 
 
@@ -52,7 +55,6 @@ _values = {
     schema.TrialIds: st.lists(_ids, max_size=3),
     schema.Count: st.integers(0, 3) | st.integers(0, 2**63 - 1),
     schema.Names: st.lists(_names, max_size=3),
-    schema.Notes: st.dictionaries(_names | st.just('request'), _texts, max_size=3),
     schema.Serialized: st.lists(_bytes, max_size=3),
     schema.WorkerOptions: _options,
     str: _texts,

@@ -1,25 +1,30 @@
 """Leases, attempts, the suggest lock and fencing: workers of one study, over a real server."""
 
 import contextlib
+import dataclasses
+import datetime
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from paxtune.search_space.parameters import to_parameters
 from paxtune.service import schema
 from paxtune.service.client import Client
 from paxtune.service.coordinator import StudyCoordinator, digest
 from paxtune.service.remote_store import RemoteStore
 from paxtune.service.schema import RequestRejectedError, WorkerOptions
 from paxtune.service.server import Server
+from paxtune.storage.codec import TrialProto, encode_trial, parse_trial
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
-from paxtune.storage.vizier_store import Store, TrialProto, write_notes
-from paxtune.study import trial_state
-from paxtune.study.export import EndedTrial
+from paxtune.storage.open_study import open_study
+from paxtune.storage.vizier_store import VizierStore
+from paxtune.study import stop_requests, transitions
+from paxtune.study.record import Failures, Status, TrialRecord
 from paxtune.study.study import Study
-from paxtune.study.trial_state import MAX_LOSSES, LeaseLostError, Loss
+from paxtune.study.transitions import MAX_LOSSES, LeaseLostError, WorkerLoss
 from tests.paxtune.studies import ask, decisions, finish, run
 from tests.paxtune.toys import search, toy
 from trainer.symbolic.errors import UserError
@@ -37,7 +42,7 @@ class Service:
         self._studies: list[Study] = []
 
     def _hub(self, workers_may_live: bool) -> StudyCoordinator:
-        store = Store(self.database, 'toys')
+        store = VizierStore(self.database, 'toys')
         return StudyCoordinator(store, 10.0, workers_may_live, clock=lambda: self.now)
 
     def restart(self, workers_may_live: bool = True) -> None:
@@ -51,7 +56,7 @@ class Service:
     def study(self, worker: str, **fields: Any) -> Study:
         """The study, opened by a worker."""
         value = toy(search=search(**fields))
-        self._studies.append(Study.open('anywhere', value, store=self.store(worker)))
+        self._studies.append(open_study('anywhere', value, store=self.store(worker)))
         return self._studies[-1]
 
     def close(self) -> None:
@@ -74,7 +79,7 @@ def heartbeat(study: Study, progress: int = 0) -> str | None:
 
 
 def test_one_worker_gets_the_trials_of_a_local_study(service: Service) -> None:
-    with Study.open(None, toy()) as local:
+    with open_study(None, toy()) as local:
         run(local)
         assert decisions(local) == [trial.decisions for trial in run(service.study('a'))]
 
@@ -84,7 +89,7 @@ def test_workers_get_different_trials_and_each_its_own_again(service: Service) -
     trials = [ask(first), ask(second)]
     assert [trial.id for trial in trials] == [1, 2]
     assert [ask(first).id, ask(second).id] == [1, 2]
-    assert [trial.holder for trial in first.trials] == ['a', 'b']
+    assert [trial.record.holder for trial in first.trials] == ['a', 'b']
     for trial in trials:
         finish(trial)
     assert [trial.state for trial in second.trials] == ['COMPLETED', 'COMPLETED']
@@ -108,7 +113,7 @@ def test_a_worker_without_heartbeat_loses_its_trial(service: Service) -> None:
     service.now = 9.0
     assert heartbeat(lost) is None
     service.now = 18.0
-    assert other.trial(1).holder == 'a'  # Its last heartbeat was nine seconds ago.
+    assert other.trial(1).record.holder == 'a'  # Its last heartbeat was nine seconds ago.
     service.now = 19.0
     trial = ask(other)
     assert (trial.id, trial.attempt, trial.resumed) == (1, 2, True)
@@ -118,7 +123,7 @@ def test_a_worker_without_heartbeat_loses_its_trial(service: Service) -> None:
         lambda: zombie.report(20, {'loss': 0.0, 'accuracy': 1.0}),
         lambda: zombie.complete(),
         lambda: zombie.fail('late'),
-        lambda: zombie.note(seconds='9'),
+        lambda: zombie.set_time(9.0, 1),
     ):
         with pytest.raises(LeaseLostError, match='trial 1 is held by b, attempt 2'):
             late()
@@ -126,7 +131,7 @@ def test_a_worker_without_heartbeat_loses_its_trial(service: Service) -> None:
     assert other.trial(1).history == before
     finish(trial)
     with pytest.raises(LeaseLostError, match='no worker holds trial 1'):
-        zombie.note(seconds='9')
+        zombie.set_time(9.0, 1)
     events = [event['event'] for event in other.trial(1).history]
     assert events == ['claimed', 'lost', 'claimed', 'ended']
     assert service.coordinator.revoked(['a', 'b']).workers == ['a']
@@ -162,21 +167,21 @@ def test_a_worker_without_progress_loses_its_trial_and_that_counts(service: Serv
 @pytest.mark.parametrize(
     ('loss', 'attempt'),
     [
-        (Loss('the machine was taken away', is_dead=True), 1),
-        (Loss('it crashed', counts=True, is_dead=True), 2),
-        (Loss('it cannot be reached'), 2),
+        (WorkerLoss('the machine was taken away', is_dead=True), 1),
+        (WorkerLoss('it crashed', counts=True, is_dead=True), 2),
+        (WorkerLoss('it cannot be reached'), 2),
     ],
 )
 def test_an_attempt_that_may_come_back_or_counts_gets_a_new_number(
-    loss: Loss, attempt: int, service: Service
+    loss: WorkerLoss, attempt: int, service: Service
 ) -> None:
     study = service.study('a', max_attempts=2)
     trial = ask(study)
-    trial.lose(loss)
-    assert (trial.state, trial.attempt, trial.holder) == ('ACTIVE', attempt, '')
+    trial.lose(loss, 2)
+    assert (trial.state, trial.attempt, trial.record.holder) == ('ACTIVE', attempt, '')
     again = ask(study)
     assert (again.id, again.resumed) == (1, True)
-    again.lose(loss)
+    again.lose(loss, 2)
     assert again.state == ('INFEASIBLE' if loss.counts else 'ACTIVE')
     if loss.counts:
         assert again.reason == 'it crashed (attempt 2 of 2)'
@@ -188,16 +193,16 @@ def test_a_trial_that_kills_its_workers_without_a_trace_is_given_up(service: Ser
         trial = ask(study)
         assert trial.id == 1
         heartbeat(study, steps)
-        trial.lose(Loss('killed', is_dead=True))
+        trial.lose(WorkerLoss('killed', is_dead=True), 1)
     assert study.trial(1).reason == f'killed ({MAX_LOSSES} times in a row, without one more step)'
 
 
 def test_a_loss_that_does_not_count_never_ends_a_trial(service: Service) -> None:
     study = service.study('a', max_attempts=3)
-    ask(study).lose(Loss('it crashed', counts=True, is_dead=True))
+    ask(study).lose(WorkerLoss('it crashed', counts=True, is_dead=True), 3)
     ask(study)
     # Fewer attempts are allowed now than there were: that is for the next one that counts.
-    study.store.lose(1, Loss('the machine was taken away', is_dead=True), 1)
+    study.store.lose(1, WorkerLoss('the machine was taken away', is_dead=True), 1, 0)
     assert service.study('').trial(1).state == 'ACTIVE'
 
 
@@ -213,8 +218,7 @@ def test_a_repeated_request_is_executed_once(service: Service) -> None:
     study = service.study('a')
     trial = ask(study)
     stored = service.coordinator.changes('', 0).trials[0]
-    new = TrialProto.FromString(stored)
-    write_notes(new, {'user:x': 'y'})
+    new = encode_trial(dataclasses.replace(parse_trial(stored), metadata={'x': 'y'}))
     call: dict[str, Any] = {
         'id': 1,
         'expected': digest(stored),
@@ -247,7 +251,7 @@ def test_a_repeated_request_is_executed_once(service: Service) -> None:
 def test_concurrent_changes_of_one_trial_are_all_kept(service: Service) -> None:
     first, second = service.study('a'), service.study('')
     added = first.add({})
-    read = second.trial(added.id)
+    read = second.open_trial(added.id)
     added.set_metadata({'x': '1'})
     read.set_metadata({'y': '2'})
     assert first.trial(added.id).metadata == {'x': '1', 'y': '2'}
@@ -262,11 +266,14 @@ def test_a_client_cannot_change_decisions_or_attempts(service: Service) -> None:
     del changed.parameters[:]
     with pytest.raises(RequestRejectedError, match='decisions cannot be changed'):
         service.coordinator.update(**call, trial=changed.SerializeToString(), request_id='r1')
-    changed = TrialProto.FromString(stored)
-    write_notes(changed, {'holder': 'b', 'attempt': '7', 'faults': '9'})
+    forged = dataclasses.replace(
+        parse_trial(stored), holder='b', attempt=7, failures=Failures(faults=9)
+    )
+    changed = encode_trial(forged)
     service.coordinator.update(**call, trial=changed.SerializeToString(), request_id='r2')
     trial = service.study('').trial(1)
-    assert (trial.holder, trial.attempt) == ('a', 1)
+    assert (trial.record.holder, trial.attempt) == ('a', 1)
+    assert trial.record.failures == Failures()
     with pytest.raises(RequestRejectedError, match='only a suggested trial'):
         content = [TrialProto(state=TrialProto.State.ACTIVE).SerializeToString()]
         service.coordinator.add(trials=content, suggest_lock='', worker='a', request_id='r3')
@@ -301,7 +308,7 @@ def test_a_loss_that_does_not_count_ends_no_trial_that_had_a_fault(
     service: Service, workers_may_live: bool
 ) -> None:
     first = service.study('a', max_attempts=2)
-    ask(first).lose(Loss('it crashed', counts=True))
+    ask(first).lose(WorkerLoss('it crashed', counts=True), 2)
     assert ask(first).attempt == 2
     service.restart(workers_may_live)
     service.now += 20  # Longer than its lease, before its worker has sent its options again.
@@ -326,25 +333,35 @@ def test_one_worker_has_the_suggest_lock_at_a_time(service: Service) -> None:
     b.close()
 
 
+def elsewhere(study: Study, decisions: Any) -> TrialRecord:
+    """A trial that ended in another study."""
+    parameters = to_parameters(study.space.spec, decisions)
+    now = study.store.now()
+    return TrialRecord(parameters, status=Status.INFEASIBLE, reason='elsewhere', ended=now)
+
+
 def test_a_suggestion_that_was_overtaken_is_made_again(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study, other = service.study('a'), service.study('')
-    original = study.suggestions.next
+    original = study.suggester.next
     calls: list[int] = []
 
     def overtaken(number: int) -> Any:
         calls.append(number)
         made = original(number)
         if number == 1:
-            other.add_ended([EndedTrial(made[0].decisions, [], None, 'elsewhere')])
+            other.add_ended([elsewhere(other, made[0].decisions)])
         elif number == 2:
             other.add({})
         return made
 
-    monkeypatch.setattr(study.suggestions, 'next', overtaken)
+    monkeypatch.setattr(study.suggester, 'next', overtaken)
     trial = ask(study)
-    assert (trial.id, trial.origin) == (2, 'added')  # It comes before what would have been tried.
+    assert (trial.id, trial.lineage.origin) == (
+        2,
+        'added',
+    )  # It comes before what would have been tried.
     finish(trial)
     assert ask(study).id == 3
     assert calls == [1, 2, 3]
@@ -354,10 +371,10 @@ def test_changes_of_other_processes_are_visible(service: Service, tmp_path: Path
     study = service.study('a')
     trial = ask(study)
     with contextlib.closing(LocalStore(Database(tmp_path / 'studies.db'), 'toys')) as outside:
-        outside.write_study_notes({'pause': 'true'})
-        outside.update_trial(1, lambda proto: write_notes(proto, {'user:x': 'y'}))
-        outside.add_trial(TrialProto(state=TrialProto.State.REQUESTED))
-        assert study.notes['pause'] == 'true'
+        stop_requests.request_pause(outside)
+        outside.apply(1, lambda record, _: dataclasses.replace(record, metadata={'x': 'y'}))
+        outside.add_trials([TrialRecord({})])
+        assert study.record.pause_requested
         trial.report(10, {'loss': 1.0, 'accuracy': 0.5})
         assert study.trial(1).metadata == {'x': 'y'}
         assert len(study.trials) == 2
@@ -386,17 +403,15 @@ def test_a_long_study_comes_in_pages(service: Service, monkeypatch: pytest.Monke
 
 
 def test_the_history_has_an_end() -> None:
-    proto = TrialProto(id='1')
+    record, now = TrialRecord({}, id=1), datetime.datetime.now(datetime.UTC)
     for i in range(300):
-        trial_state.record(proto, 'claimed', worker=str(i))
-    assert [event['worker'] for event in trial_state.history(proto)] == [
-        str(i) for i in range(100, 300)
-    ]
+        record = transitions.add_event(record, 'claimed', now, step=i)
+    assert [event.step for event in record.history] == list(range(100, 300))
 
 
 def test_a_study_of_another_experiment_is_left_alone(service: Service) -> None:
     run(service.study('a'))
     before = service.coordinator.study('')
     with pytest.raises(UserError, match='holds a study of another experiment'):
-        Study.open('anywhere', toy(rate=0.5), store=service.store('b'))
+        open_study('anywhere', toy(rate=0.5), store=service.store('b'))
     assert service.coordinator.study('') == before

@@ -12,10 +12,10 @@ import pytest
 
 from paxtune.service import schema
 from paxtune.service.client import Client
+from paxtune.storage.codec import TrialProto
 from paxtune.storage.database import DatabaseUnavailableError
-from paxtune.storage.vizier_store import TrialProto
-from paxtune.study.trial import Trial
-from paxtune.study.trial_state import LeaseLostError
+from paxtune.study.running_trial import RunningTrial
+from paxtune.study.transitions import LeaseLostError
 from tests.paxtune.service.test_coordinator import Service
 from tests.paxtune.studies import ask
 
@@ -30,7 +30,7 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service
 
 
 @pytest.fixture
-def trials(service: Service) -> list[Trial]:
+def trials(service: Service) -> list[RunningTrial]:
     """A trial of each of four workers."""
     return [ask(service.study(worker)) for worker in 'abcd']
 
@@ -46,12 +46,12 @@ def together(service: Service, calls: Sequence[Callable[[], object]]) -> list[Fu
     return made
 
 
-def reports(trials: Sequence[Trial]) -> list[Callable[[], object]]:
+def reports(trials: Sequence[RunningTrial]) -> list[Callable[[], object]]:
     return [functools.partial(trial.report, 10, METRICS) for trial in trials]
 
 
 def test_simultaneous_updates_are_one_transaction(
-    service: Service, trials: list[Trial], monkeypatch: pytest.MonkeyPatch
+    service: Service, trials: list[RunningTrial], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, written = service.coordinator._store, []
     original = store.write_trials
@@ -68,7 +68,7 @@ def test_simultaneous_updates_are_one_transaction(
         assert [each.step for each in trial.measurements] == [10]
 
 
-def test_one_that_is_refused_hinders_no_other(service: Service, trials: list[Trial]) -> None:
+def test_one_that_is_refused_hinders_no_other(service: Service, trials: list[RunningTrial]) -> None:
     service.coordinator.lose('b', 'it is gone', False, True, 3)
     made = together(service, reports(trials))
     with pytest.raises(LeaseLostError):
@@ -78,10 +78,12 @@ def test_one_that_is_refused_hinders_no_other(service: Service, trials: list[Tri
     assert [len(trial.measurements) for trial in service.study('').trials] == [1, 0, 1, 1]
 
 
-def test_two_updates_of_one_trial_are_both_done(service: Service, trials: list[Trial]) -> None:
+def test_two_updates_of_one_trial_are_both_done(
+    service: Service, trials: list[RunningTrial]
+) -> None:
     trials[0].report(10, METRICS)
     trials[0].complete()
-    one, other = service.study('').trial(1), service.study('').trial(1)
+    one, other = service.study('').open_trial(1), service.study('').open_trial(1)
     made = together(
         service, [lambda: one.set_metadata({'x': '1'}), lambda: other.set_metadata({'y': '2'})]
     )
@@ -91,7 +93,7 @@ def test_two_updates_of_one_trial_are_both_done(service: Service, trials: list[T
 
 
 def test_all_updates_are_repeated_after_a_database_failure(
-    service: Service, trials: list[Trial], monkeypatch: pytest.MonkeyPatch
+    service: Service, trials: list[RunningTrial], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[int] = []
     original = service.coordinator._store.write_trials
@@ -121,7 +123,7 @@ def test_a_waiting_worker_gets_the_suggest_lock_when_it_is_released(service: Ser
 def test_only_a_few_wait_for_the_suggest_lock(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr('paxtune.service.coordinator._MAX_WAITING', 0)
+    monkeypatch.setattr('paxtune.service.suggest_lock._MAX_WAITING', 0)
     service.study('c')
     assert service.coordinator.acquire_suggest_lock('a').suggest_lock
     assert service.coordinator.acquire_suggest_lock('b').suggest_lock == ''
@@ -145,10 +147,10 @@ def test_a_trial_costs_few_calls(service: Service, monkeypatch: pytest.MonkeyPat
     assert called == ['update', 'update']
 
 
-def test_changes_come_in_order(service: Service, trials: list[Trial]) -> None:
+def test_changes_come_in_order(service: Service, trials: list[RunningTrial]) -> None:
     coordinator = service.coordinator
     known = coordinator.changes('', 0)
     for trial in (trials[2], trials[0], trials[2]):
-        trial.record('seen')
+        trial.add_event('seen')
     changed = coordinator.changes(known.generation, known.revision)
     assert [TrialProto.FromString(content).id for content in changed.trials] == ['1', '3']

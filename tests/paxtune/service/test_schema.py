@@ -136,7 +136,7 @@ def test_numbers_are_checked():
 
 def test_text_that_cannot_be_encoded_is_rejected():
     with pytest.raises(MalformedError, match='cannot be encoded'):
-        schema.encode(schema.WriteNotesRequest(expected='', notes={'a': '\ud800'}))
+        schema.encode(schema.UpdateStudyRequest(expected='\ud800', spec=b''))
 
 
 def test_a_rejection_has_a_code_and_a_message():

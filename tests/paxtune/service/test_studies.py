@@ -14,6 +14,7 @@ from paxtune.service.auth import TOKEN_VARIABLE
 from paxtune.service.coordinator import StudyCoordinator
 from paxtune.service.remote_store import RemoteStore
 from paxtune.service.server import Server
+from paxtune.storage.open_study import open_study
 from paxtune.study import stop_requests
 from paxtune.study.study import Study
 from tests.paxtune.service.conftest import TOKEN, client_of
@@ -26,7 +27,7 @@ from trainer.symbolic.errors import UserError
 def worker(server: Server) -> Iterator[Study]:
     """A worker's study, with a completed trial and one that is its worker's."""
     store = RemoteStore(client_of(server), 'w-1')
-    with Study.open('anywhere', toy(search=search(num_trials=4)), store=store) as study:
+    with open_study('anywhere', toy(search=search(num_trials=4)), store=store) as study:
         finish(ask(study))
         ask(study).report(10, {'loss': 0.5})
         yield study
@@ -78,38 +79,38 @@ def test_it_is_watched_to_its_end(
 
 
 def run_on(study: Study) -> None:
-    study.trial(2).complete()
+    study.open_trial(2).complete()
     run(study)
 
 
 def test_trials_are_added_while_workers_work(worker: Study, told: Callable[..., str]) -> None:
     assert told('add', 'rate=0.0125').startswith('Trial 3 will run')
     assert told('retry', 1).startswith('Trial 4 will run')
-    worker.trial(2).complete()
+    worker.open_trial(2).complete()
     third = ask(worker)
-    assert (third.id, third.decisions['rate'], third.origin) == (3, 0.0125, 'added')
+    assert (third.id, third.decisions['rate'], third.lineage.origin) == (3, 0.0125, 'added')
     finish(third)
     fourth = ask(worker)
-    assert (fourth.retry_of, fourth.decisions) == (1, worker.trial(1).decisions)
+    assert (fourth.lineage.retry_of, fourth.decisions) == (1, worker.trial(1).decisions)
 
 
 def test_an_exported_study_can_be_imported(
     worker: Study, told: Callable[..., str], tmp_path: Path
 ) -> None:
-    worker.trial(2).complete()
+    worker.open_trial(2).complete()
     told('export', f'--out={tmp_path / "study.json"}')
     assert told('import', tmp_path / 'study.json').startswith(
         '2 of 2 trials were added to the study'
     )
-    assert [trial.is_imported for trial in worker.trials] == [False, False, True, True]
+    assert [trial.lineage.is_imported for trial in worker.trials] == [False, False, True, True]
 
 
 def test_trials_are_stopped_and_the_study_pauses(worker: Study, told: Callable[..., str]) -> None:
     assert told('stop', 2) == 'To be stopped at the next measurement: trial 2.\n'
     assert stop_requests.stopped_trials(worker.store) == {2}
     assert 'will pause at its next measurement' in told('stop')
-    assert stop_requests.is_paused(worker.store)
-    worker.trial(2).complete()
+    assert stop_requests.is_pause_requested(worker.store)
+    worker.open_trial(2).complete()
     assert 'there is nothing to pause' in told('stop')
     with pytest.raises(UserError, match='trial 2 is completed: it is not running'):
         told('stop', 2)

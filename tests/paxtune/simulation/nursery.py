@@ -25,12 +25,12 @@ import sqlalchemy
 
 from paxtune import simulate
 from paxtune.running import runners
-from paxtune.study import scheduling, trial_state
+from paxtune.study import transitions, trial_queue
 
 for each in (
     'paxtune.simulation.study',
     'paxtune.simulation.runner',
-    'paxtune.storage.study_metadata',
+    'paxtune.storage.open_study',
 ):
     importlib.import_module(each)  # All that takes long to import.
 
@@ -81,10 +81,10 @@ class _Death:
         for name in ('link', 'mkdir', 'rename', 'replace', 'rmdir', 'unlink'):
             self.around(os, name, self.event)
         for kind, owner, name in (
-            ('pause', trial_state, 'pause'),
-            ('promote', trial_state, 'promote'),
-            ('fork', scheduling.Advancing, 'act'),
-            ('end', scheduling.Advancing, '_end'),
+            ('pause', transitions, 'pause'),
+            ('promote', transitions, 'promote'),
+            ('fork', trial_queue.TrialQueue, '_promote_or_fork'),
+            ('end', trial_queue.TrialQueue, '_end'),
             ('branch', runners, 'branch_off'),
         ):
             self.around(owner, name, functools.partial(self.moment, kind))

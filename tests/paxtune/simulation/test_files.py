@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paxtune import MetricReward, Search, Study
+from paxtune import MetricReward, Search
 from paxtune.algorithms import RandomSearch
 from paxtune.simulation.export import curves
 from paxtune.simulation.files import read
+from paxtune.storage.open_study import open_study
 from tests.paxtune import toys
 from tests.paxtune.studies import run_all_kinds
 from trainer.symbolic.errors import UserError
@@ -30,7 +31,7 @@ def arrays(path: Path, **changes: Any) -> str:
 
 def exported(path: Path) -> dict[str, Any]:
     """The curves of a study with a trial of each kind."""
-    with Study.open(None, toys.toy()) as study:
+    with open_study(None, toys.toy()) as study:
         run_all_kinds(study)
         trial = study.ask()
         assert trial is not None
@@ -80,7 +81,7 @@ def test_the_curves_of_a_study_are_read_back(tmp_path: Path) -> None:
 
 
 def test_what_was_spent_is_exported_where_it_was_measured(tmp_path: Path) -> None:
-    with Study.open(None, toys.toy()) as study:
+    with open_study(None, toys.toy()) as study:
         for number in range(3):
             trial = study.ask()
             assert trial is not None
@@ -100,7 +101,7 @@ def test_what_was_spent_is_exported_where_it_was_measured(tmp_path: Path) -> Non
 
 def test_a_study_of_several_objectives_has_no_curves() -> None:
     search = Search(None, num_trials=2, algorithm=RandomSearch())
-    study = Study.open(None, toys.toy(search=search))
+    study = open_study(None, toys.toy(search=search))
     with study, pytest.raises(UserError, match='one reward'):
         curves(study)
 
@@ -200,6 +201,6 @@ def test_flags_must_suit_the_file(tmp_path: Path) -> None:
 
 def test_rewards_keep_their_goal() -> None:
     search = Search(MetricReward('maximize', 'accuracy'), 4, RandomSearch())
-    with Study.open(None, toys.toy(search=search)) as study:
+    with open_study(None, toys.toy(search=search)) as study:
         run_all_kinds(study)
         assert json.loads(curves(study))['goal'] == 'maximize'

@@ -15,11 +15,12 @@ from typing import Any
 import psutil
 import pytest
 
-from paxtune.running.runners import attempt_directories
 from paxtune.running.supervisor import wait_for_the_last
 from paxtune.simulation.checkpoints import load
+from paxtune.storage.open_study import load_study
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
+from paxtune.study.trial_paths import attempt_directories
 from tests.paxtune.simulation.tables import write_curves
 from tests.processes import ROOT, environment
 from trainer.checkpoints.checkpoint import newest_checkpoint
@@ -100,12 +101,12 @@ def told(study: Study) -> list[Any]:
     return [
         (
             trial.id,
-            trial.outcome,
+            trial.status,
             trial.decisions,
-            trial.pauses,
-            trial.forked_from,
-            trial.replaces,
-            trial.parent,
+            trial.record.pauses,
+            trial.lineage.forked_from,
+            trial.lineage.replaces,
+            trial.lineage.parent,
             trial.reason,
             trial.final,
             [(each.step, each.reward) for each in trial.measurements],
@@ -118,8 +119,8 @@ def told(study: Study) -> list[Any]:
 def whole_trace(study: Study, trial: Trial, until: int) -> list[tuple[int, int]]:
     """All training that the state of a trial stands for, as its lineage says."""
     before: list[tuple[int, int]] = []
-    if trial.forked_from is not None:
-        parent, step = trial.forked_from
+    if trial.lineage.forked_from is not None:
+        parent, step = trial.lineage.forked_from
         before = whole_trace(study, study.trial(parent), step)
     begun = before[-1][1] if before else 0
     return before + [(trial.id, step) for step in range(begun + 1, until + 1)]
@@ -130,25 +131,25 @@ def require_sound(study: Study, num_trials: int) -> None:
     trials = study.trials
     assert [trial.id for trial in trials] == list(range(1, len(trials) + 1))
     assert len(trials) <= num_trials
-    replaced = [trial.replaces for trial in trials if trial.replaces is not None]
+    replaced = [trial.lineage.replaces for trial in trials if trial.lineage.replaces is not None]
     assert len({*replaced}) == len(replaced)
     for trial in trials:
         assert trial.state != 'INFEASIBLE', trial.reason
         assert len(events(trial, 'ended')) == trial.is_terminal
         turns = [name for name, _ in events(trial, 'paused', 'promoted')]
         assert turns == ['paused', 'promoted'] * (len(turns) // 2) + ['paused'] * (len(turns) % 2)
-        assert turns.count('paused') == len(trial.pauses)
+        assert turns.count('paused') == len(trial.record.pauses)
         steps = [each.step for each in trial.measurements]
-        first = trial.forked_from[1] if trial.forked_from is not None else 1
+        first = trial.lineage.forked_from[1] if trial.lineage.forked_from is not None else 1
         assert steps == list(range(first, first + len(steps)))
-        if not trial.is_terminal and trial.goes_on_from is not None:
+        if not trial.is_terminal and trial.continues_from is not None:
             require_checkpoint(study, trial)
 
 
 def require_sound_if_there(directory: Path, num_trials: int) -> None:
     """The same, where the kill has left a study."""
     try:
-        study = Study.load(directory)
+        study = load_study(directory)
     except UserError as error:  # It was killed before it had made one.
         assert 'no study' in str(error) or 'cannot be opened' in str(error)
         return
@@ -158,10 +159,10 @@ def require_sound_if_there(directory: Path, num_trials: int) -> None:
 
 def require_checkpoint(study: Study, trial: Trial) -> None:
     """What a trial is to go on from is there, or where it is brought from."""
-    assert trial.goes_on_from is not None
-    whose, step = trial.goes_on_from
-    own = [Path(each) / 'checkpoints' for each in attempt_directories(study, trial)]
-    parents = attempt_directories(study, study.trial(whose)) if whose != trial.id else []
+    assert trial.continues_from is not None
+    whose, step = trial.continues_from
+    own = [Path(each) / 'checkpoints' for each in attempt_directories(study.directory, trial)]
+    parents = attempt_directories(study.directory, study.trial(whose)) if whose != trial.id else []
     found = [newest_checkpoint(each) for each in own]
     found += [newest_checkpoint(Path(each) / 'checkpoints' / str(step)) for each in parents]
     there = [Path(each) for each in found if each is not None and int(each.name) >= step]
@@ -177,17 +178,21 @@ def require_done(study: Study, num_trials: int) -> None:
     trials = study.trials
     assert study.is_done and len(trials) == num_trials
     assert all(trial.is_terminal for trial in trials)
-    takers = {trial.replaces: trial for trial in trials if trial.replaces is not None}
+    takers = {
+        trial.lineage.replaces: trial for trial in trials if trial.lineage.replaces is not None
+    }
     for trial in trials:
         if trial.id in takers:
             assert trial.reason == f'replaced by trial {takers[trial.id].id}'
-        elif trial.outcome == 'stopped':
-            assert trial.reason == f'not promoted from step {trial.pauses[-1]}'
+        elif trial.status == 'stopped':
+            assert trial.reason == f'not promoted from step {trial.record.pauses[-1]}'
         else:
-            newest = newest_checkpoint(Path(attempt_directories(study, trial)[-1]) / 'checkpoints')
+            newest = newest_checkpoint(
+                Path(attempt_directories(study.directory, trial)[-1]) / 'checkpoints'
+            )
             assert newest is not None
             assert list(load(Path(newest)).trace) == whole_trace(study, trial, STEPS)
-    counts = Counter(trial.outcome for trial in trials)
+    counts = Counter(str(trial.status) for trial in trials)
     assert counts['completed'] and counts['stopped'], counts
 
 
@@ -222,7 +227,7 @@ def test_a_study_in_one_process_ends_as_if_nobody_had_killed_it(
         assert code == 0, log.read_text()
         alone = tmp_path / f'alone-{seed}'
         assert nursery.run(flags(table, scheduler, alone, seed, num_trials), None, log) == 0
-        with Study.load(directory) as study, Study.load(alone) as undisturbed:
+        with load_study(directory) as study, load_study(alone) as undisturbed:
             require_done(study, num_trials)
             assert told(study) == told(undisturbed), f'seed {seed}, {own} kills'
         print(f'{scheduler}, seed {seed}: {own} kills')
@@ -251,8 +256,8 @@ def busy_worker(
     """One that has a trial; None where there is none, or the search has just ended."""
     try:
         children = psutil.Process(process.pid).children()
-        with Study.load(directory) as study:
-            holders = {trial.holder for trial in study.trials if trial.holder}
+        with load_study(directory) as study:
+            holders = {trial.record.holder for trial in study.trials if trial.record.holder}
         names = [f'--worker={holder}' for holder in sorted(holders)]
         busy = [each for each in children if {*each.cmdline()} & {*names}]
     except (psutil.Error, UserError):
@@ -305,7 +310,7 @@ def test_workers_that_are_killed_lose_nothing(scheduler: str, table: Path, tmp_p
         finally:
             process.kill()
             process.wait()
-        with Study.load(directory) as study:
+        with load_study(directory) as study:
             require_done(study, num_trials)
         print(f'{scheduler}, seed {seed}, workers: {kills} kills so far')
         if kills == KILLS_OF_WORKERS:

@@ -11,14 +11,15 @@ from etils import epath
 from paxtune import simulate, studies, tune
 from paxtune.algorithms import RandomSearch
 from paxtune.config.search import Search
-from paxtune.running.runners import trial_directory
 from paxtune.running.tuner import Paused
 from paxtune.schedulers import PopulationBasedTraining, PromotingAsha
 from paxtune.simulation import simulator
 from paxtune.simulation.checkpoints import State, load, newest, save
 from paxtune.simulation.files import read, write
 from paxtune.simulation.replay_workload import RecordedTrials
+from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
+from paxtune.study.trial_paths import trial_directory
 from tests.paxtune.simulation.tables import write_curves
 from trainer.checkpoints.checkpoint import saved_checkpoints
 from trainer.symbolic.errors import UserError
@@ -62,7 +63,10 @@ def test_the_simulator_makes_the_decisions_of_a_real_study(
             assert (real.outcome, real.reward) == (other.state, other.reward)
             assert list(real.decisions.values()) == list(study.space.readable(real.by_id).values())
             assert real.pauses == list(other.pauses)
-            assert (real.forked_from, real.replaces) == (other.forked_from, other.replaces)
+            assert (real.forked_from, real.replaces) == (
+                other.forked_from,
+                other.replaces,
+            )
             measured = [(each.step, each.reward) for each in real.measurements]
             assert measured == [(each.step, each.reward) for each in other.measurements]
 
@@ -85,7 +89,7 @@ def test_an_interrupted_trial_goes_on_from_its_checkpoint(table: Path, tmp_path:
         tune(what, job_log_dir=tmp_path, should_interrupt=lambda: next(asked, True))
     with tune(what, job_log_dir=tmp_path) as study:
         (trial,) = study.trials
-        directory = Path(trial_directory(study, trial))
+        directory = Path(trial_directory(study.directory, trial))
         assert json.loads((directory / 'trial.json').read_text())['resumed_from'] != []
         assert [each.step for each in trial.measurements] == [1, 2, 3, 4, 5, 6]
         state, _ = newest(directory)
@@ -98,7 +102,7 @@ def test_an_interrupted_trial_goes_on_from_its_checkpoint(table: Path, tmp_path:
 
 def test_a_promoted_trial_without_its_checkpoint_fails(table: Path, tmp_path: Path) -> None:
     what = recorded(table, PromotingAsha(min_resource=2, reduction_factor=2), 2)
-    with Study.open(tmp_path, what, what.data()) as study:
+    with open_study(tmp_path, what, what.data()) as study:
         from paxtune.running.tuner import Tuner
 
         class Vandal(type(what.runner())):  # type: ignore[misc]
@@ -106,7 +110,7 @@ def test_a_promoted_trial_without_its_checkpoint_fails(table: Path, tmp_path: Pa
 
             def run(self, study: Study, trial: Any, directory: Any, *args: Any) -> Any:
                 if trial.pauses:
-                    shutil.rmtree(Path(trial_directory(study, trial)) / 'checkpoints')
+                    shutil.rmtree(Path(trial_directory(study.directory, trial)) / 'checkpoints')
                 return super().run(study, trial, directory, *args)
 
         Tuner(study, Vandal()).run()
@@ -126,7 +130,7 @@ def test_rows_that_diverge_are_infeasible_and_ends_are_the_recorded_ones(tmp_pat
     path.write_text(write(rows, 'minimize', 'loss'))
     with tune(recorded(path, None, 3), job_log_dir=tmp_path / 'study') as study:
         assert sorted(trial.reward or 9.0 for trial in study.trials) == [0.5, 2.0, 9.0]
-        (diverged,) = [trial for trial in study.trials if trial.outcome == 'infeasible']
+        (diverged,) = [trial for trial in study.trials if trial.status == 'infeasible']
         assert diverged.reason == 'it diverged, as was recorded' and not diverged.is_failed
 
 

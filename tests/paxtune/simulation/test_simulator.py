@@ -24,8 +24,9 @@ from paxtune.schedulers import (
 from paxtune.simulation.result import Run
 from paxtune.simulation.simulator import simulate
 from paxtune.simulation.table import Answers, CurveTable
+from paxtune.storage.open_study import open_study
+from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
-from paxtune.study.trial import Trial
 from tests.paxtune.simulation.curve_tables import STEPS, table
 from tests.properties import examples
 from trainer.symbolic.errors import UserError
@@ -68,7 +69,7 @@ def driven(
     """A real study, its trials run one after another, with the curves of a table."""
     space = pg.Dict(rate=_range(made, 0), momentum=_range(made, 1))
     search = Search(made.reward, count, algorithm, scheduler)
-    study = Study.open(None, space, search=search)
+    study = open_study(None, space, search=search)
     answers, rows = made.start(), dict[int, int]()
     while (trial := study.ask()) is not None:
         _train(study, trial, made, answers, rows)
@@ -81,10 +82,10 @@ def _range(made: CurveTable, index: int) -> Any:
 
 
 def _train(
-    study: Study, trial: Trial, made: CurveTable, answers: Answers, rows: dict[int, int]
+    study: Study, trial: RunningTrial, made: CurveTable, answers: Answers, rows: dict[int, int]
 ) -> None:
     """Trains a trial as a tuner does, from where it was paused or forked."""
-    parent, begins = trial.forked_from or (None, 0)
+    parent, begins = trial.lineage.forked_from or (None, 0)
     if trial.id not in rows:
         rows[trial.id] = answers.take(trial.by_id, after=None if parent is None else begins)
     row = made.rows[rows[trial.id]]
@@ -92,7 +93,7 @@ def _train(
     if parent is not None:
         known = study.trial(parent).measurements
         measured[begins] = next(each.reward for each in known if each.step == begins)
-    for step in range(trial.paused_at or begins or 1, int(row.steps) + 1):
+    for step in range(trial.record.paused_at or begins or 1, int(row.steps) + 1):
         if step not in measured:
             trial.fail('it diverged')
             return
@@ -113,11 +114,11 @@ def as_told(study: Study) -> list[tuple[Any, ...]]:
     return [
         (
             trial.by_id,
-            trial.outcome,
+            trial.status,
             trial.reward,
-            tuple(trial.pauses),
-            trial.forked_from,
-            trial.replaces,
+            tuple(trial.record.pauses),
+            trial.lineage.forked_from,
+            trial.lineage.replaces,
             trial.stop_reason,
             [(m.step, m.reward) for m in trial.measurements],
         )

@@ -13,8 +13,8 @@ import sqlalchemy
 
 from paxtune.storage import backends
 from paxtune.storage.database import Database, DatabaseUnavailableError
-from paxtune.storage.vizier_store import Store
-from tests.conformance.store_suite import SPEC, new_trial
+from paxtune.storage.vizier_store import VizierStore
+from tests.conformance.store_suite import STUDY, add
 from tests.postgres import PASSWORD
 from trainer.symbolic.errors import UserError
 
@@ -36,9 +36,9 @@ def url(postgres):
 @contextlib.contextmanager
 def stored(where):
     """A store with a study and a trial."""
-    with contextlib.closing(Store(Database(where))) as store:
-        store.create_study(SPEC)
-        store.add_trial(new_trial())
+    with contextlib.closing(VizierStore(Database(where))) as store:
+        store.create_study(STUDY, [])
+        add(store)
         yield store
 
 
@@ -186,11 +186,11 @@ def test_the_version_changes_with_what_others_write(tmp_path):
     with stored(tmp_path / 'a.db') as store:
         database = store.database
         before = database.version()
-        store.add_trial(new_trial())
+        add(store)
         assert database.version() == before
-        with contextlib.closing(Store(Database(tmp_path / 'a.db'))) as other:
+        with contextlib.closing(VizierStore(Database(tmp_path / 'a.db'))) as other:
             assert database.version() == before
-            other.add_trial(new_trial())
+            add(other)
         assert database.version() != before
 
 
@@ -201,8 +201,8 @@ def test_an_sqlite_file_that_another_keeps_locked_is_unavailable(tmp_path, monke
             other.database.transaction(),
             pytest.raises(DatabaseUnavailableError, match='locked'),
         ):
-            store.add_trial(new_trial())
-        store.add_trial(new_trial())
+            add(store)
+        add(store)
 
 
 # --- A server that goes away ---
@@ -215,7 +215,7 @@ def test_after_a_restart_of_postgresql_the_next_call_works(postgres, url, crash)
         version = store.database.version()
         postgres.restart(crash)
         assert store.ids() == [1]
-        assert store.add_trial(new_trial()).id == '2'
+        assert add(store).id == 2
         assert store.database.version() != version
         with (
             contextlib.closing(Database(url)) as other,
@@ -228,25 +228,25 @@ def test_while_postgresql_is_down_it_is_unavailable(postgres, url):
     with stored(url) as store:
         postgres.stop()
         try:
-            for act in (store.ids, lambda: store.add_trial(new_trial())):
+            for act in (store.ids, lambda: add(store)):
                 with pytest.raises(DatabaseUnavailableError, match='refused') as raised:
                     act()
                 assert PASSWORD not in str(raised.value)
         finally:
             postgres.start()
-        assert store.add_trial(new_trial()).id == '2'
+        assert add(store).id == 2
 
 
 @pytest.mark.parametrize('reads', [False, True])
 def test_a_transaction_that_lost_its_server_wrote_nothing(postgres, url, reads):
     with stored(url) as store:
         with pytest.raises(DatabaseUnavailableError), store.database.transaction():
-            store.add_trial(new_trial())
+            add(store)
             postgres.restart()
             if reads:
                 store.ids()
         assert store.ids() == [1]
-        assert store.add_trial(new_trial()).id == '2'
+        assert add(store).id == 2
 
 
 def test_a_service_whose_database_went_to_another_is_refused(postgres, url):
@@ -261,6 +261,6 @@ def test_a_service_whose_database_went_to_another_is_refused(postgres, url):
         other.hold()
         for _ in range(2):
             with pytest.raises(DatabaseUnavailableError, match='another service'):
-                store.add_trial(new_trial())
+                add(store)
         other.close()
-        assert store.add_trial(new_trial()).id == '2'
+        assert add(store).id == 2

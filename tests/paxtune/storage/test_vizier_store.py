@@ -1,5 +1,6 @@
 """The store, over all kinds of database."""
 
+import datetime
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 from vizier._src.service import resources, study_pb2
 from vizier._src.service.sql_datastore import SQLDataStore
 
+from paxtune.storage.codec import encode_study, encode_trial
 from paxtune.storage.database import Database
-from paxtune.storage.vizier_store import Store, TrialProto, note, write_notes
+from paxtune.storage.vizier_store import VizierStore
+from paxtune.study.record import TrialRecord
 from tests.conformance import store_suite
-from tests.conformance.store_suite import SPEC, BrokenError, new_trial
+from tests.conformance.store_suite import STUDY, BrokenError, add, new_trial, note, noting
 from tests.properties import examples
 from trainer.symbolic.errors import UserError
 
@@ -35,7 +38,7 @@ def make(shared):
     opened = []
 
     def make(name='study', read_only=False):
-        opened.append(Store(Database(shared, read_only), name))
+        opened.append(VizierStore(Database(shared, read_only), name))
         return opened[-1]
 
     yield make
@@ -52,26 +55,27 @@ def test_a_store_of_a_shared_database(check, make):
 @pytest.mark.parametrize('check', store_suite.ALL)
 def test_a_store_in_memory(check):
     database = Database(None)
-    check(lambda name='study': Store(database, name))
+    check(lambda name='study': VizierStore(database, name))
     database.close()
 
 
 _ADD = """
 import sys
 from paxtune.storage.database import Database
-from paxtune.storage.vizier_store import Store, TrialProto
+from paxtune.storage.vizier_store import VizierStore
+from paxtune.study.record import TrialRecord
 
-store = Store(Database(sys.argv[1]))
+store = VizierStore(Database(sys.argv[1]))
 print('ready', flush=True)
 input()
-print(*(store.add_trial(TrialProto()).id for _ in range(50)))
+print(*(store.add_trials([TrialRecord({})])[0].id for _ in range(50)))
 store.close()
 """
 
 
 def test_processes_that_add_trials_at_once_get_distinct_numbers(make, shared):
     store = make()
-    store.create_study(SPEC)
+    store.create_study(STUDY, [])
     where = shared if isinstance(shared, str) else f'sqlite:///{shared}'
     processes = [
         subprocess.Popen(
@@ -102,7 +106,7 @@ def _answer(process: subprocess.Popen[str]) -> list[str]:
 @pytest.mark.parametrize('name', ['', 'a/b', 'a\nb', 'a\0b'])
 def test_names_that_no_study_can_have_are_refused(name):
     with pytest.raises(UserError, match='cannot be the name of a study'):
-        Store(Database(None), name)
+        VizierStore(Database(None), name)
 
 
 @examples(30)
@@ -113,7 +117,7 @@ def test_names_that_no_study_can_have_are_refused(name):
     )
 )
 def test_a_store_does_what_a_dict_does(moves):
-    store = Store(Database(None))
+    store = VizierStore(Database(None))
     expected: dict[int, str] = {}
     for step, (move, id_) in enumerate(moves):
         try:
@@ -122,25 +126,25 @@ def test_a_store_does_what_a_dict_does(moves):
             assert id_ not in expected
         except BrokenError:
             assert id_ in expected
-    assert {int(trial.id): note(trial, 'what') for trial in store.trials()} == expected
+    assert {trial.id: note(trial, 'what') for trial in store.trials()} == expected
     store.close()
 
 
-def _move(store: Store, expected: dict[int, str], move: str, id_: int, what: str) -> None:
-    def change(trial: TrialProto) -> None:
-        write_notes(trial, {'what': what})
+def _move(store: VizierStore, expected: dict[int, str], move: str, id_: int, what: str) -> None:
+    def change(trial: TrialRecord, now: datetime.datetime) -> TrialRecord:
         if move == 'break':
             raise BrokenError
+        return noting(what=what)(trial, now)
 
     if move == 'add':
         id_ = max(expected, default=0) + 1
-        assert store.add_trial(new_trial(what=what)).id == str(id_)
+        assert add(store, what=what).id == id_
     elif move == 'delete':
         store.delete_trial(id_)
         del expected[id_]
         return
     else:
-        store.update_trial(id_, change)
+        store.apply(id_, change)
     expected[id_] = what
 
 
@@ -148,14 +152,15 @@ def _move(store: Store, expected: dict[int, str], move: str, id_: int, what: str
 
 
 def test_vizier_reads_what_we_write(tmp_path):
-    store = Store(Database(tmp_path / 'study.db'))
-    store.create_study(SPEC)
-    trial = store.add_trial(new_trial(a='b'))
+    store = VizierStore(Database(tmp_path / 'study.db'))
+    store.create_study(STUDY, [])
+    add(store, a='b')
+    spec, (trial,) = store.study_spec(), store.protos()
     store.close()
     engine = sqlalchemy.create_engine(f'sqlite:///{tmp_path / "study.db"}')
     data = SQLDataStore(engine)
     (study,) = data.list_studies('owners/paxtune')
-    assert (study.study_spec, study.display_name) == (SPEC, 'study')
+    assert (study.study_spec, study.display_name) == (spec, 'study')
     assert data.list_trials(study.name) == [trial]
     assert data.max_trial_id(study.name) == 1
     data._connection.close()
@@ -167,20 +172,21 @@ def test_what_vizier_wrote_is_read_and_changed(tmp_path):
     engine = sqlalchemy.create_engine(f'sqlite:///{tmp_path / "study.db"}')
     data = SQLDataStore(engine)
     name = resources.StudyResource('paxtune', 'study').name
-    data.create_study(study_pb2.Study(name=name, display_name='study', study_spec=SPEC))
+    spec = encode_study(STUDY)
+    data.create_study(study_pb2.Study(name=name, display_name='study', study_spec=spec))
     for number in (1, 2):
-        trial = new_trial(a='b')
+        trial = encode_trial(new_trial(a='b'))
         trial.id, trial.name = str(number), f'{name}/trials/{number}'
         data.create_trial(trial)
     data._connection.close()
     engine.dispose()
     for read_only in (True, False):
-        store = Store(Database(tmp_path / 'study.db', read_only))
-        assert (store.study(), store.ids()) == (SPEC, [1, 2])
+        store = VizierStore(Database(tmp_path / 'study.db', read_only))
+        assert (store.study(), store.ids()) == (STUDY, [1, 2])
         assert [note(trial, 'a') for trial in store.trials()] == ['b', 'b']
         if not read_only:
-            store.update_trial(2, lambda trial: write_notes(trial, {'a': 'c'}))
-            assert store.add_trial(new_trial()).id == '3'
+            store.apply(2, noting(a='c'))
+            assert add(store).id == 3
             assert note(store.trial(2), 'a') == 'c'
             with store.database.reading() as connection:
                 assert sqlalchemy.inspect(connection).has_index('trials', 'trials_by_number')

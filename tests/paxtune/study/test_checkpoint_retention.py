@@ -15,10 +15,10 @@ from paxtune.algorithms import RandomSearch, RegularizedEvolution
 from paxtune.api import tune
 from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward, Objectives
-from paxtune.running.runners import attempt_directory, trial_directory
 from paxtune.service.address import Service
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
+from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.checkpoint_retention import (
     REMOVED,
     Retention,
@@ -26,9 +26,10 @@ from paxtune.study.checkpoint_retention import (
     remove_unneeded,
     require_weights,
 )
+from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
-from paxtune.study.trial import Trial
-from paxtune.study.trial_state import Loss
+from paxtune.study.transitions import WorkerLoss
+from paxtune.study.trial_paths import attempt_directory, trial_directory
 from tests.paxtune.studies import ask
 from tests.paxtune.tunables import Rates
 from trainer.checkpoints.checkpoint import newest_checkpoint
@@ -45,12 +46,14 @@ def opened(directory: Path | None, **fields: Any) -> Study:
         **{'reward': LOSS, 'num_trials': 99, 'keep_checkpoints': 2, 'algorithm': RandomSearch()}
         | fields
     )
-    return Study.open(directory, pg.Dict(x=pg.floatv(0.0, 100.0)), search=search)
+    return open_study(directory, pg.Dict(x=pg.floatv(0.0, 100.0)), search=search)
 
 
-def save(study: Study, trial: Trial, *steps: int, part: str = '', attempt: int = 1) -> JobPath:
+def save(
+    study: Study, trial: RunningTrial, *steps: int, part: str = '', attempt: int = 1
+) -> JobPath:
     """Writes what is taken for checkpoints."""
-    directory = attempt_directory(study, trial, attempt) / part / 'checkpoints'
+    directory = attempt_directory(study.directory, trial, attempt) / part / 'checkpoints'
     for step in steps or (2,):
         (directory / str(step) / 'state').mkdir(parents=True)
         (directory / str(step) / '_CHECKPOINT_METADATA').write_text('{}')
@@ -58,7 +61,7 @@ def save(study: Study, trial: Trial, *steps: int, part: str = '', attempt: int =
     return directory
 
 
-def add(study: Study, loss: float, *, end: str = 'complete', **options: Any) -> Trial:
+def add(study: Study, loss: float, *, end: str = 'complete', **options: Any) -> RunningTrial:
     """A trial that has a checkpoint, and ends."""
     study.add({'x': loss}, **options)
     trial = ask(study)
@@ -77,7 +80,7 @@ def with_weights(study: Study) -> list[int]:
     """The trials that have checkpoints."""
     found = []
     for trial in study.trials:
-        directory = trial_directory(study, trial)
+        directory = trial_directory(study.directory, trial)
         if any(path.name.isdigit() for path in directory.rglob('checkpoints/*')):
             found.append(trial.id)
     return found
@@ -93,7 +96,7 @@ def test_the_best_ones_stay(tmp_path: Path) -> None:
         assert with_weights(study) == [2, 4] == sorted(trial.id for trial in study.top(2))
         assert remove_unneeded(study) == []
         # Nothing but checkpoints goes.
-        assert (trial_directory(study, study.trial(1)) / REMOVED).is_dir()
+        assert (trial_directory(study.directory, study.trial(1)) / REMOVED).is_dir()
 
 
 def test_one_that_looks_after_a_study_goes_on_as_it_does(tmp_path: Path) -> None:
@@ -219,12 +222,12 @@ def test_where_nothing_is_better_than_another_all_stay_that_were_completed(tmp_p
         assert remove_unneeded(study) == [1]
 
 
-def lost(study: Study, loss: float) -> Trial:
+def lost(study: Study, loss: float) -> RunningTrial:
     """A trial in its second attempt."""
     study.add({'x': loss})
     trial = ask(study)
     save(study, trial)
-    trial.lose(Loss('a crash', counts=True))
+    trial.lose(WorkerLoss('a crash', counts=True), 3)
     trial = ask(study)
     assert trial.attempt == 2
     return trial
@@ -235,10 +238,10 @@ def test_an_earlier_attempt_keeps_its_checkpoints_until_a_later_one_has_some(
 ) -> None:
     with opened(tmp_path) as study:
         trial = lost(study, 1.0)
-        first = trial_directory(study, trial) / 'checkpoints'
-        (attempt_directory(study, trial) / 'checkpoints' / '4.orbax-checkpoint-tmp').mkdir(
-            parents=True
-        )
+        first = trial_directory(study.directory, trial) / 'checkpoints'
+        (
+            attempt_directory(study.directory, trial) / 'checkpoints' / '4.orbax-checkpoint-tmp'
+        ).mkdir(parents=True)
         remove_unneeded(study)
         assert (first / '2').exists()
         save(study, trial, 4, attempt=2)
@@ -247,7 +250,7 @@ def test_an_earlier_attempt_keeps_its_checkpoints_until_a_later_one_has_some(
         trial.report(1, {'loss': 1.0})
         trial.complete()
         assert remove_unneeded(study) == []
-        assert (attempt_directory(study, trial) / 'checkpoints' / '4').exists()
+        assert (attempt_directory(study.directory, trial) / 'checkpoints' / '4').exists()
 
 
 def test_all_attempts_at_a_trial_go(tmp_path: Path) -> None:
@@ -277,7 +280,7 @@ def test_each_sub_experiment_is_looked_at_alone(
 def test_a_study_in_memory_and_trials_from_elsewhere_have_nothing_to_remove(tmp_path: Path) -> None:
     with opened(None) as study:
         assert remove_unneeded(study) == []
-        require_weights(study, study.add({'x': 1.0}))
+        require_weights(study.directory, study.add({'x': 1.0}), study.sub_experiments, study.search)
     with opened(tmp_path, keep_checkpoints=0, max_disk_gb=1.0) as study:
         study.add({'x': 1.0})
         ask(study).fail('no')
@@ -294,7 +297,7 @@ def test_a_kill_leaves_nothing_that_counts_and_the_rest_is_removed_next_time(
         raise Killed
 
     with opened(tmp_path, keep_checkpoints=0) as study:
-        directory = trial_directory(study, add(study, 1.0))
+        directory = trial_directory(study.directory, add(study, 1.0))
         with monkeypatch.context() as patch:
             patch.setattr(shutil, 'rmtree', die)
             with pytest.raises(Killed):
@@ -321,10 +324,10 @@ def test_those_in_a_store_go_too_and_a_kill_leaves_nothing_that_counts(
         pg.Dict(x=pg.floatv(0.0, 100.0)),
         Search(LOSS, 99, RandomSearch(), keep_checkpoints=1),
     )
-    with Study.open(store, value, search=how, store=kept) as study:
+    with open_study(store, value, search=how, store=kept) as study:
         for loss in (2.0, 1.0):
             add(study, loss)
-        worst, best = (trial_directory(study, trial) for trial in study.trials)
+        worst, best = (trial_directory(study.directory, trial) for trial in study.trials)
         for directory in (worst, best):
             (directory / 'checkpoints/2/commit_success.txt').write_text('')
         with monkeypatch.context() as patch:
@@ -337,9 +340,9 @@ def test_those_in_a_store_go_too_and_a_kill_leaves_nothing_that_counts(
         assert remove_unneeded(study) == []
         assert [path.name for path in worst.iterdir()] == [REMOVED]
         assert newest_checkpoint(best / 'checkpoints') is not None
-        require_weights(study, study.trial(2))
+        require_weights(study.directory, study.trial(2), study.sub_experiments, study.search)
         with pytest.raises(UserError, match='the weights of trial 1 were removed'):
-            require_weights(study, study.trial(1))
+            require_weights(study.directory, study.trial(1), study.sub_experiments, study.search)
 
 
 def test_what_is_in_a_store_is_not_measured(store: epath.Path) -> None:
@@ -372,7 +375,7 @@ def test_several_workers_do_it_at_once(tmp_path: Path) -> None:
     barrier = threading.Barrier(4)
 
     def work() -> None:
-        with Study.load(tmp_path) as study:
+        with load_study(tmp_path) as study:
             barrier.wait()
             removed.append(remove_unneeded(study))
 
@@ -383,7 +386,7 @@ def test_several_workers_do_it_at_once(tmp_path: Path) -> None:
         thread.join()
     assert len(removed) == 4
     assert sorted(number for each in removed for number in each) == [*range(4, 21)]
-    with Study.load(tmp_path) as study:
+    with load_study(tmp_path) as study:
         assert with_weights(study) == [1, 2, 3]
         assert not list((tmp_path / 'trials').rglob(f'{REMOVED}/*'))
 
@@ -393,9 +396,9 @@ def test_weights_that_were_removed_are_missed_by_name(tmp_path: Path) -> None:
         add(study, 1.0)
         add(study, 2.0)
         remove_unneeded(study)
-        require_weights(study, study.trial(1))
+        require_weights(study.directory, study.trial(1), study.sub_experiments, study.search)
         with pytest.raises(UserError, match=r'of trial 2 were removed.*keep_checkpoints=1'):
-            require_weights(study, study.trial(2))
+            require_weights(study.directory, study.trial(2), study.sub_experiments, study.search)
 
 
 def test_bytes_that_have_two_names_count_once(tmp_path: Path) -> None:
@@ -415,7 +418,7 @@ def test_the_best_of_a_real_study_can_still_be_read(tmp_path: Path) -> None:
         remove_unneeded(study)
         (best,) = study.top(1)
         assert with_weights(study) == [best.id]
-        newest = newest_checkpoint(trial_directory(study, best) / 'checkpoints')
+        newest = newest_checkpoint(trial_directory(study.directory, best) / 'checkpoints')
         assert newest is not None
         assert newest.name == '6'
         assert best.measurements[-1].checkpoint == str(newest)

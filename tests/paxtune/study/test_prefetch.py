@@ -14,21 +14,23 @@ import pytest
 from paxtune.algorithms import RandomSearch
 from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward
+from paxtune.search_space.parameters import to_parameters
 from paxtune.service.client import Client
 from paxtune.service.coordinator import StudyCoordinator
 from paxtune.service.remote_store import RemoteStore
 from paxtune.service.server import Server
 from paxtune.storage.database import Database
-from paxtune.storage.vizier_store import Store
+from paxtune.storage.open_study import load_study, open_study
+from paxtune.storage.vizier_store import VizierStore
 from paxtune.study import stop_requests
-from paxtune.study.export import EndedTrial
+from paxtune.study.record import Status, TrialRecord
 from paxtune.study.study import Study
 from paxtune.study.suggester import SuggestionError
+from paxtune.study.transitions import WorkerLoss
 from paxtune.study.trial import Trial
-from paxtune.study.trial_state import Loss
 from tests.paxtune.asking import Digest, finish, space
 from tests.paxtune.service.conftest import until
-from tests.paxtune.studies import ask
+from tests.paxtune.studies import ask, rewrite
 from tests.processes import command, passed
 
 REWARD = MetricReward('minimize', 'y')
@@ -38,12 +40,12 @@ def opened(
     directory: Path | None = None, value: Any = None, store: Any = None, **fields: Any
 ) -> Study:
     search = Search(REWARD, **({'num_trials': 8, 'algorithm': Digest()} | fields))
-    return Study.open(directory, value or space(), search=search, store=store)
+    return open_study(directory, value or space(), search=search, store=store)
 
 
 def settle(study: Study) -> None:
     """Waits until what is made ahead is there."""
-    study._next.wait()
+    study._queue._prefetcher.wait()
 
 
 def run(study: Study) -> list[Trial]:
@@ -52,12 +54,19 @@ def run(study: Study) -> list[Trial]:
     return study.trials
 
 
+def infeasible(study: Study, decisions: Any) -> TrialRecord:
+    """A trial that ended elsewhere."""
+    parameters = to_parameters(study.space.spec, decisions)
+    now = study.store.now()
+    return TrialRecord(parameters, status=Status.INFEASIBLE, reason='elsewhere', ended=now)
+
+
 def seen(trial: Trial) -> str:
-    return trial.memo['seen']
+    return trial.record.memo['seen']
 
 
 def was_ahead(trial: Trial) -> bool:
-    return trial.memo['by'].startswith('suggestions')
+    return trial.record.memo['by'].startswith('suggestions')
 
 
 @pytest.fixture(scope='module')
@@ -78,7 +87,7 @@ def test_the_trial_before_is_pending_even_where_it_has_ended() -> None:
         trials = run(study)
     assert [seen(trial) for trial in trials] == ['', '1:pending', '1:completed 2:pending']
     assert [was_ahead(trial) for trial in trials] == [False, True, True]
-    assert [trial.open_at_start for trial in trials] == [{}] * 3
+    assert [trial.snapshot for trial in trials] == [{}] * 3
 
 
 def test_others_see_all_trials_as_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,17 +102,17 @@ def test_each_suggestion_can_be_made_again_from_what_is_recorded(tmp_path: Path)
     seeds = [{'x': 0.5}, {'x': -0.5}]
     with opened(tmp_path, seeds=seeds) as study:
         trials = run(study)
-        assert [trial.origin for trial in trials] == ['seed'] * 2 + ['algorithm'] * 6
-    with Study.load(tmp_path) as study:
+        assert [trial.lineage.origin for trial in trials] == ['seed'] * 2 + ['algorithm'] * 6
+    with load_study(tmp_path) as study:
         for trial in trials:
-            assert study.suggestions.next(trial.id)[0].decisions == trial.by_id
+            assert study.suggester.next(trial.id)[0].decisions == trial.by_id
 
 
 def test_prior_studies_are_always_there() -> None:
     with opened(num_trials=2) as prior:
         run(prior)
         search = Search(REWARD, num_trials=2, algorithm=Digest())
-        with Study.open(None, space(), search=search, priors=[prior]) as study:
+        with open_study(None, space(), search=search, priors=[prior]) as study:
             trials = run(study)
     assert seen(trials[1]) == '-1:completed 0:completed 1:pending'
 
@@ -113,11 +122,11 @@ def test_imported_trials_count_as_they_stand() -> None:
         finish(study, ask(study))
         settle(study)  # The second one waits.
         first = study.trial(1).by_id
-        study.add_ended([EndedTrial({**first, 'x': 0.3}, [], None, 'elsewhere')])
+        study.add_ended([infeasible(study, {**first, 'x': 0.3})])
         finish(study, ask(study))
         assert seen(ask(study)) == '1:completed 2:pending 3:infeasible'
     with opened() as study:
-        study.add_ended([EndedTrial(first, [], None, 'elsewhere')])
+        study.add_ended([infeasible(study, first)])
         assert seen(ask(study)) == '1:infeasible'
 
 
@@ -152,7 +161,7 @@ def test_a_suggestion_that_was_overtaken_is_not_made_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with opened() as study:
-        original = study.suggestions.next
+        original = study.suggester.next
         added: list[Trial] = []
 
         def overtaken(number: int) -> Any:
@@ -161,12 +170,12 @@ def test_a_suggestion_that_was_overtaken_is_not_made_again(
                 added.append(study.add({'x': 0.25}))
             return made
 
-        monkeypatch.setattr(study.suggestions, 'next', overtaken)
+        monkeypatch.setattr(study.suggester, 'next', overtaken)
         first = ask(study)
         settle(study)
         assert [trial.id for trial in study.trials] == [1, 2]
         finish(study, first)
-        assert ask(study).origin == 'added'
+        assert ask(study).lineage.origin == 'added'
 
 
 # --- Kills ---
@@ -176,7 +185,7 @@ def _drop(study: Study) -> None:
     """What a kill before the suggestion is written leaves."""
     settle(study)
     waiting = study.trials[-1]
-    if waiting.is_ahead:
+    if waiting.record.is_prefetched:
         study.store.delete_trial(waiting.id)
 
 
@@ -215,7 +224,7 @@ def killed(directory: Path, where: str) -> None:
 
 def ended(directory: Path) -> list[Any]:
     passed(command('tests.paxtune.asking', str(directory)))
-    with Study.load(directory) as study:
+    with load_study(directory) as study:
         return told(study.trials)
 
 
@@ -239,15 +248,15 @@ def test_a_repeat_is_due_whatever_has_become_of_the_trial_before_it(drops: bool)
             if drops:
                 _drop(study)
             finish(study, trial)
-        assert [t.repeat for t in study.trials] == [1, 2, 1, 2]
+        assert [t.lineage.replicate for t in study.trials] == [1, 2, 1, 2]
 
 
 def test_a_later_attempt_leaves_what_was_noted() -> None:
     with opened() as study:
         trial = ask(study)
-        trial.lose(Loss('it crashed', counts=True))
+        trial.lose(WorkerLoss('it crashed', counts=True), 3)
         again = ask(study)
-        assert (again.id, again.attempt, again.open_at_start) == (1, 2, {})
+        assert (again.id, again.attempt, again.snapshot) == (1, 2, {})
         settle(study)
         assert [each.state for each in study.trials] == ['ACTIVE', 'REQUESTED']
 
@@ -258,8 +267,8 @@ def test_a_later_attempt_leaves_what_was_noted() -> None:
 def test_what_is_being_made_is_waited_for_and_not_made_twice() -> None:
     with opened(num_trials=4, algorithm=Digest(seconds=0.1)) as study:
         numbers = []
-        original = study.suggestions.next
-        study.suggestions.next = lambda number: (  # type: ignore[method-assign]
+        original = study.suggester.next
+        study.suggester.next = lambda number: (
             numbers.append(number) or original(number)  # type: ignore[func-returns-value]
         )
         run(study)
@@ -271,7 +280,7 @@ def test_the_next_suggestion_is_there_before_the_trial_has_ended() -> None:
         for number in range(1, 4):
             trial = ask(study)
             assert trial.id == number
-            until(lambda: study.trials[-1].is_ahead, 10)
+            until(lambda: study.trials[-1].record.is_prefetched, 10)
             finish(study, trial)
         assert not study.is_done
 
@@ -289,7 +298,9 @@ def test_what_the_algorithm_raises_is_raised_when_it_is_asked_again() -> None:
 
 
 def settle_quietly(study: Study) -> None:
-    until(lambda: study._next._thread._last is None or study._next._thread._last.done(), 10)
+    until(
+        lambda: study._queue._prefetcher._last is None or study._queue._prefetcher._last.done(), 10
+    )
 
 
 def test_a_done_study_does_not_raise_what_it_did_not_need() -> None:
@@ -308,7 +319,7 @@ def test_a_small_space_is_exhausted() -> None:
 
 def test_nothing_is_asked_ahead_of_a_pause_or_beyond_the_last_trial() -> None:
     with opened(num_trials=2) as study:
-        stop_requests.pause(study.store)
+        stop_requests.request_pause(study.store)
         first = ask(study)
         settle(study)
         assert len(study.trials) == 1
@@ -336,7 +347,7 @@ def test_closing_waits_for_what_is_being_made(tmp_path: Path) -> None:
     with opened(tmp_path, algorithm=Digest(seconds=0.2)) as study:
         ask(study)
     assert threading.active_count() == before
-    with Study.load(tmp_path) as study:
+    with load_study(tmp_path) as study:
         assert [trial.state for trial in study.trials] == ['ACTIVE', 'REQUESTED']
 
 
@@ -350,7 +361,7 @@ def test_a_study_that_ends_early_leaves_a_suggestion_for_later(tmp_path: Path) -
         finish(study, first)
         assert study.is_done and study.ask() is None
         (_, waiting) = study.trials
-        assert waiting.is_ahead and waiting.history == []
+        assert waiting.record.is_prefetched and waiting.history == []
     with opened(tmp_path) as study:
         trial = ask(study)
         assert (trial.id, trial.resumed, trial.decisions) == (2, False, waiting.decisions)
@@ -377,7 +388,7 @@ class Service:
 
     def __init__(self, **fields: Any) -> None:
         self._database, self._fields = Database(None), fields
-        self.coordinator = StudyCoordinator(Store(self._database), lease_seconds=1000.0)
+        self.coordinator = StudyCoordinator(VizierStore(self._database), lease_seconds=1000.0)
         self._server = Server(lambda study: self.coordinator)
         self._server.start()
         self._studies: list[Study] = []
@@ -415,13 +426,13 @@ def test_a_service_notes_what_was_open_when_a_trial_began() -> None:
         finish(a, three)
         four = ask(a)
         assert [trial.id for trial in (one, two, three, four)] == [1, 2, 3, 4]
-        notes = [sorted(trial.open_at_start or ()) for trial in (one, two, three, four)]
+        notes = [sorted(trial.snapshot or ()) for trial in (one, two, three, four)]
         assert notes == [[], [1], [2], [2]]
         assert seen(three) == '1:pending 2:pending'
         assert seen(four) == '1:completed 2:pending 3:pending'
         # Nobody but the service says so.
-        four.note(open='1,3')
-        assert a.trial(4).open_at_start == {2: None}
+        rewrite(a, 4, snapshot={1: None, 3: None})
+        assert a.trial(4).snapshot == {2: None}
 
 
 @pytest.mark.usefixtures('anywhere')
@@ -436,7 +447,10 @@ def test_workers_do_not_wait_for_suggestions() -> None:
             trial = study.ask()
             while trial is not None:
                 with ending:
-                    until(lambda: len(study.trials) == count or study.trials[-1].is_ahead, 30)
+                    until(
+                        lambda: len(study.trials) == count or study.trials[-1].record.is_prefetched,
+                        30,
+                    )
                     finish(study, trial)
                     trial = study.ask()
 
@@ -446,11 +460,11 @@ def test_workers_do_not_wait_for_suggestions() -> None:
         trials = studies[0].trials
     assert [trial.id for trial in trials] == list(range(1, count + 1))
     assert all(was_ahead(trial) for trial in trials[workers:])
-    assert any(trial.open_at_start for trial in trials)
+    assert any(trial.snapshot for trial in trials)
     # All was made of what is recorded.
     for trial in trials[1:]:
-        states = dict(each.split(':') for each in seen(trial).split())
-        then = trials[trial.id - 2].open_at_start
+        states = {id_: state for id_, state in (e.split(':') for e in seen(trial).split())}
+        then = trials[trial.id - 2].snapshot
         assert then is not None
         pending = {int(id_) for id_, state in states.items() if state == 'pending'}
         assert pending == {*then, trial.id - 1}

@@ -16,8 +16,8 @@ from paxtune.objectives.rewards import MetricReward
 from paxtune.running.runners import FunctionRunner
 from paxtune.running.tuner import Tuner
 from paxtune.search_space.space import Space
-from paxtune.study.study import Study
-from paxtune.study.suggester import Suggestions
+from paxtune.storage.open_study import load_study, open_study
+from paxtune.study.suggester import Suggester
 from tests.paxtune import asking, tunables
 from tests.processes import command, passed
 
@@ -31,9 +31,9 @@ def search(directory: Path, kill: str | None = None) -> Any:
 
 def told(directory: Path) -> list[Any]:
     """What a kill must not change, once it is known that each suggestion is what it has to be."""
-    with Study.load(directory) as study:
+    with load_study(directory) as study:
         for trial in study.trials:
-            assert study.suggestions.next(trial.id)[0].decisions == trial.by_id
+            assert study.suggester.next(trial.id)[0].decisions == trial.by_id
         return [
             (trial.decisions, trial.state, [(m.step, m.reward) for m in trial.measurements])
             for trial in study.trials
@@ -63,7 +63,7 @@ def test_several_threads_look_at_the_costs_of_models(monkeypatch: pytest.MonkeyP
     def reasons(threads: int, at_most: float) -> list[str | None]:
         monkeypatch.setattr('trainer.program.costs._static', {})
         search = made.search.rebind({'limits': [Limit('num_params', at_most=at_most)]})
-        suggestions = Suggestions(space, search, [], list)
+        suggestions = Suggester(space, search, [], list)
         with ThreadPoolExecutor(threads) as pool:
             return list(pool.map(suggestions.why_infeasible, wanted))
 
@@ -82,7 +82,7 @@ def test_nothing_is_written_after_a_search(tmp_path: Path) -> None:
         algorithm=asking.Digest(seconds=0.2),
         target_reward=2.0,
     )
-    with Study.open(tmp_path, asking.space(), search=how) as study:
+    with open_study(tmp_path, asking.space(), search=how) as study:
         Tuner(study, FunctionRunner(lambda value: {'y': value.x**2})).run()
         assert threading.active_count() == before
         assert [trial.state for trial in study.trials] == ['COMPLETED', 'REQUESTED']

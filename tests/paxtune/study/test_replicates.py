@@ -22,16 +22,22 @@ from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.reports.overview import Overview
 from paxtune.running.progress import Progress
-from paxtune.running.runners import experiments, trial_directory
+from paxtune.running.runners import experiments
 from paxtune.schedulers import MedianStopping
 from paxtune.search import _flags, summary, tunable_for
 from paxtune.search_space.differences import differences
+from paxtune.search_space.parameters import to_parameters
+from paxtune.storage.open_study import load_study, open_study
 from paxtune.storage.vizier_store import DATABASE
 from paxtune.study import checkpoint_retention
-from paxtune.study.export import export, import_trials
+from paxtune.study.export import export
+from paxtune.study.record import TrialRecord
 from paxtune.study.replicate_seeds import reseeded
+from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
-from paxtune.study.trial import Trial
+from paxtune.study.transitions import claim
+from paxtune.study.trial_import import import_trials
+from paxtune.study.trial_paths import trial_directory
 from tests.paxtune.studies import ask, best
 from tests.paxtune.tunables import Rates
 from trainer.inputs import MixtureInput, StdlibInput
@@ -43,10 +49,10 @@ LOSS = MetricReward('minimize', 'loss')
 def opened(directory: Path | None = None, space: Any = None, **fields: Any) -> Study:
     given = {'reward': LOSS, 'num_trials': 99, 'algorithm': RandomSearch()} | fields
     search = Search(**given)
-    return Study.open(directory, space or pg.Dict(x=pg.floatv(0.0, 100.0)), search=search)
+    return open_study(directory, space or pg.Dict(x=pg.floatv(0.0, 100.0)), search=search)
 
 
-def finish(trial: Trial, loss: float) -> Trial:
+def finish(trial: RunningTrial, loss: float) -> RunningTrial:
     trial.report(1, {'loss': loss, 'size': loss**2})
     trial.complete()
     return trial
@@ -70,7 +76,10 @@ def is_exhausted(study: Study) -> bool:
 
 
 def tried(study: Study) -> list[tuple[int, int | None, int]]:
-    return [(trial.id, trial.repeat_of, trial.repeat) for trial in study.trials]
+    return [
+        (trial.id, trial.lineage.replicate_of_here, trial.lineage.replicate)
+        for trial in study.trials
+    ]
 
 
 @pytest.fixture
@@ -86,12 +95,16 @@ def study() -> Iterator[Study]:
 def test_repeats_come_right_after_the_first(study: Study) -> None:
     assert tried(study) == [(1, None, 1), (2, 1, 2), (3, 1, 3), (4, None, 1), (5, 4, 2), (6, 4, 3)]
     assert len({trial.decisions['x'] for trial in study.trials}) == 2
-    assert [trial.origin for trial in study.trials[:3]] == ['algorithm', 'repeat', 'repeat']
+    assert [trial.lineage.origin for trial in study.trials[:3]] == [
+        'algorithm',
+        'replicate',
+        'repeat',
+    ]
 
 
 def test_they_come_in_the_same_order_where_several_run_at_once(tmp_path: Path) -> None:
     with opened(tmp_path, repeats=3, num_trials=7) as study:
-        running = [study.start(*_next(study)) for _ in range(4)]
+        running = [_start_next(study) for _ in range(4)]
         assert tried(study) == [(1, None, 1), (2, 1, 2), (3, 1, 3), (4, None, 1)]
         for trial in reversed(running):
             finish(trial, 1.0)
@@ -100,9 +113,12 @@ def test_they_come_in_the_same_order_where_several_run_at_once(tmp_path: Path) -
         assert study.is_done
 
 
-def _next(study: Study) -> tuple[Any, dict[str, str]]:
-    suggestion, notes = study.suggestions.next(len(study.trials) + 1)
-    return suggestion.decisions, notes
+def _start_next(study: Study) -> RunningTrial:
+    number = len(study.trials) + 1
+    suggestion, lineage = study.suggester.next(number)
+    parameters = to_parameters(study.space.spec, suggestion.decisions)
+    record = TrialRecord(parameters, id=number, lineage=lineage)
+    return study._add(claim(record, 'a', {}, study.store.now()))
 
 
 def test_decisions_are_those_of_a_study_without_repeats() -> None:
@@ -162,16 +178,16 @@ def test_a_restart_goes_on_in_the_same_way(tmp_path: Path) -> None:
     algorithm = RegularizedEvolution(2, 2)
     with opened(tmp_path / 'one', repeats=3, algorithm=algorithm) as straight:
         ran(straight, *losses)
-        expected = [(trial.decisions, trial.parent) for trial in straight.trials]
+        expected = [(trial.decisions, trial.lineage.parent) for trial in straight.trials]
     for loss in losses:
         with opened(tmp_path / 'other', repeats=3, algorithm=algorithm) as study:
             ask(study)  # Of a process that is killed now.
         with opened(tmp_path / 'other', repeats=3, algorithm=algorithm) as study:
             ran(study, loss)
-    with Study.load(tmp_path / 'other') as study:
-        assert [(trial.decisions, trial.parent) for trial in study.trials] == expected
-        assert {trial.parent for trial in study.trials[6:]} <= {1, 4, 7}
-        assert None not in {trial.parent for trial in study.trials[6:]}
+    with load_study(tmp_path / 'other') as study:
+        assert [(trial.decisions, trial.lineage.parent) for trial in study.trials] == expected
+        assert {trial.lineage.parent for trial in study.trials[6:]} <= {1, 4, 7}
+        assert None not in {trial.lineage.parent for trial in study.trials[6:]}
 
 
 def test_repeats_cannot_change_while_a_study_goes_on(tmp_path: Path) -> None:
@@ -221,13 +237,13 @@ def test_algorithms_see_a_decision_once() -> None:
 
 def test_a_decision_is_pending_until_a_trial_of_it_was_completed() -> None:
     with opened(repeats=2) as study:
-        one = study.start(*_next(study))
-        two = study.start(*_next(study))
+        one = _start_next(study)
+        two = _start_next(study)
         two.fail('no memory')
-        history = study.suggestions._history(3)
+        history = study.suggester._history(3)
         assert [(each.id, each.state) for each in history] == [(1, 'pending')]
         finish(one, 1.0)
-        history = study.suggestions._history(3)
+        history = study.suggester._history(3)
         assert [(each.id, each.state, each.scores) for each in history] == [
             (1, 'completed', (-1.0,))
         ]
@@ -239,7 +255,7 @@ def test_a_decision_is_pending_until_a_trial_of_it_was_completed() -> None:
 def test_the_best_is_the_best_in_the_mean(study: Study) -> None:
     assert [trial.id for trial in study.top(9)] == [4, 3]
     assert [trial.reward for trial in study.top(2)] == [4.0, 8.0]  # Those of the median.
-    first, second = study.standings
+    first, second = study.leaderboard
     assert first.rewards == (4.0,)
     assert first.standard_errors == pytest.approx((3**-0.5,))
     assert second.rewards == (6.0,)
@@ -278,7 +294,7 @@ def test_a_study_without_repeats_has_the_plain_order() -> None:
         ran(study, *losses)
         order = sorted(range(12), key=losses.__getitem__)
         assert [trial.id - 1 for trial in study.top(12)] == order
-        assert all(each.trials == [each.trial] for each in study.standings)
+        assert all(each.trials == [each.trial] for each in study.leaderboard)
 
 
 def test_a_target_must_be_reached_in_the_mean(tmp_path: Path) -> None:
@@ -298,9 +314,12 @@ def test_of_several_objectives_the_front_is_of_means() -> None:
         ran(study, 1.0, 9.0, 4.0, 4.0, 6.0, 6.0)
         # Of means (5, 41), (4, 16) and (6, 36).
         assert [trial.id for trial in study.pareto_front] == [2, 3]
-        assert study.standings[0].rewards == (5.0, 41.0)
+        assert study.leaderboard[0].rewards == (5.0, 41.0)
         added = study.confirm(times=3)
-        assert [(trial.repeat_of, trial.repeat) for trial in added] == [(1, 3), (3, 3)]
+        assert [(trial.lineage.replicate_of_here, trial.lineage.replicate) for trial in added] == [
+            (1, 3),
+            (3, 3),
+        ]
 
 
 # --- Confirmed afterwards ---
@@ -317,7 +336,7 @@ def test_the_best_can_be_confirmed() -> None:
         assert best(study).id == 3
         assert is_done(study)
         added = study.confirm(2, 3)
-        assert [(trial.repeat_of, trial.repeat) for trial in added] == [
+        assert [(trial.lineage.replicate_of_here, trial.lineage.replicate) for trial in added] == [
             (3, 2),
             (3, 3),
             (4, 2),
@@ -330,7 +349,7 @@ def test_the_best_can_be_confirmed() -> None:
         assert is_done(study)
         assert study.ask() is None
         assert best(study).id == 4
-        assert study.standings[0].rewards == pytest.approx((7.6 / 3,))
+        assert study.leaderboard[0].rewards == pytest.approx((7.6 / 3,))
         ids = [trial.id for trial in study.top(9)]
         assert ids.index(2) == 1
 
@@ -340,11 +359,11 @@ def test_a_lucky_draw_does_not_beat_what_was_confirmed() -> None:
         study.confirm(2, 4)
         ran(study, 5.0, 1.2, 3.5, 3.1, 0.9, 1.4)
         ran(study, 1.9)
-        assert study.trial(13).repeat == 1
-        lucky = next(each for each in study.standings if each.trial.id == 13)
+        assert study.trial(13).lineage.replicate == 1
+        lucky = next(each for each in study.leaderboard if each.trial.id == 13)
         assert lucky.rewards == (1.9,)
         assert best(study).id == 4
-        assert study.standings[0].rewards == pytest.approx((7.9 / 4,))
+        assert study.leaderboard[0].rewards == pytest.approx((7.9 / 4,))
 
 
 def test_confirming_needs_something_to_confirm() -> None:
@@ -364,13 +383,13 @@ def test_a_retry_takes_the_place_of_what_it_retries() -> None:
         study.retry(2)
         ran(study, 7.0)
         assert tried(study) == [(1, None, 1), (2, 1, 2), (3, 1, 2)]
-        assert study.standings[0].rewards == (6.0,)
-        assert study.standings[0].is_whole
+        assert study.leaderboard[0].rewards == (6.0,)
+        assert study.leaderboard[0].is_complete
         study.retry(1)
         ran(study, 5.5, 1.0)
         # A retry of the first is no decision of its own, and asks for no repeats.
         assert tried(study)[3:] == [(4, None, 1), (5, None, 1)]
-        assert study.standings[0].rewards == (6.25,)
+        assert study.leaderboard[0].rewards == (6.25,)
 
 
 def test_a_first_that_was_retried_gets_its_repeats() -> None:
@@ -379,7 +398,7 @@ def test_a_first_that_was_retried_gets_its_repeats() -> None:
         study.retry(1)
         ran(study, 5.0, 7.0)
         assert tried(study) == [(1, None, 1), (2, None, 1), (3, 2, 2)]
-        assert study.standings[0].rewards == (6.0,)
+        assert study.leaderboard[0].rewards == (6.0,)
 
 
 def test_a_repeat_that_was_deleted_comes_again(study: Study) -> None:
@@ -387,14 +406,14 @@ def test_a_repeat_that_was_deleted_comes_again(study: Study) -> None:
     ran(study, 2.0)
     assert tried(study)[-1] == (7, 1, 2)
     study.delete_trial(1)
-    assert study.standings[1].rewards == (5.0,)
+    assert study.leaderboard[1].rewards == (5.0,)
     ran(study, 2.0)
-    assert study.trials[-1].repeat == 1
+    assert study.trials[-1].lineage.replicate == 1
 
 
 def test_repeats_stay_together_in_forks(study: Study, tmp_path: Path) -> None:
     trials = json.loads(json.dumps(export(study)))['trials']
-    assert [(each['repeat'], each['repeat_of']) for each in trials[:3]] == [
+    assert [(each['replicate'], each['replicate_of']) for each in trials[:3]] == [
         (1, None),
         (2, 1),
         (3, 1),
@@ -402,23 +421,23 @@ def test_repeats_stay_together_in_forks(study: Study, tmp_path: Path) -> None:
     with opened(repeats=2) as other:
         ran(other, 7.0, 7.0)
         assert import_trials(other, trials, '/there') == 6
-        assert [each.rewards for each in other.standings] == [(4.0,), (6.0,), (7.0,)]
+        assert [each.rewards for each in other.leaderboard] == [(4.0,), (6.0,), (7.0,)]
         ran(other, 1.0)
         assert other.trials[-1].repeat == 1  # What ran elsewhere is not tried again here.
     with opened() as other:
         import_trials(other, [each for each in trials if each['trial'] != 1], '/there')
-        assert [each.rewards for each in other.standings] == [(4.0,), (8.5,)]
+        assert [each.rewards for each in other.leaderboard] == [(4.0,), (8.5,)]
         other.confirm(1, 4)
         ran(other, 6.0)
-        assert other.standings[0].rewards == (4.5,)
+        assert other.leaderboard[0].rewards == (4.5,)
     with pytest.raises(UserError, match='not a trial'), opened() as other:
-        import_trials(other, [trials[1] | {'repeat_of': 'one'}], '/there')
+        import_trials(other, [trials[1] | {'replicate_of': 'one'}], '/there')
 
 
 def test_tables_tell_of_repeats(study: Study) -> None:
     table = study.to_pandas()
-    assert table['repeat'].tolist() == [1, 2, 3, 1, 2, 3]
-    assert table['repeat_of'].tolist()[4:] == [4, 4]
+    assert table['replicate'].tolist() == [1, 2, 3, 1, 2, 3]
+    assert table['replicate_of'].tolist()[4:] == [4, 4]
 
 
 def test_early_stopping_compares_all_trials() -> None:
@@ -441,10 +460,10 @@ def test_checkpoints_stay_until_it_is_clear_which_trial_stands_for_a_decision(
     with opened(tmp_path, repeats=3, keep_checkpoints=1) as study:
         for loss, kept in after:
             trial = ask(study)
-            (trial_directory(study, trial) / 'checkpoints' / '2').mkdir(parents=True)
+            (trial_directory(study.directory, trial) / 'checkpoints' / '2').mkdir(parents=True)
             finish(trial, loss)
             checkpoint_retention.remove_unneeded(study)
-            held = [trial_directory(study, each) / 'checkpoints' for each in study.trials]
+            held = [trial_directory(study.directory, each) / 'checkpoints' for each in study.trials]
             assert [number for number, path in enumerate(held, 1) if path.exists()] == kept
             assert best(study).id in kept
 
@@ -474,7 +493,7 @@ def test_commands_show_means_and_how_sure_they_are(tmp_path: Path, told: Any) ->
     assert [each['num_repeats'] for each in found] == [3, 3]
     (row,) = json.loads(told('list', tmp_path, '--format=json'))
     assert row['best'] == 4.0
-    assert 'repeat_of' in told('trials', tmp_path, '--format=csv')
+    assert 'replicate_of' in told('trials', tmp_path, '--format=csv')
 
 
 def test_a_command_confirms(tmp_path: Path, told: Any) -> None:
@@ -500,8 +519,8 @@ def test_progress_tells_of_repeats(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_function_can_ask_which_repeat_it_is() -> None:
-    def noisy(values: Any, trial: Trial) -> float:
-        return values.x + random.Random(trial.repeat).random()
+    def noisy(values: Any, trial: RunningTrial) -> float:
+        return values.x + random.Random(trial.lineage.replicate).random()
 
     study = tune(noisy, space={'x': pg.oneof([0, 5])}, num_trials=6, reward='minimize', repeats=3)
     by_decision: dict[int, list[float]] = {}
@@ -553,7 +572,7 @@ def test_a_repeat_trains_with_its_own_seed_and_again_to_the_last_bit(
         assert first.reward != second.reward
         assert second.materialize().train.random_seed == 1
         assert experiments(study, second)[''].train.random_seed == 1
-        written = trial_directory(study, second) / 'experiment.json'
+        written = trial_directory(study.directory, second) / 'experiment.json'
         assert json.loads(written.read_text())['train']['random_seed'] == 1
     capsys.readouterr()
     flags = [f'--study_dir={tmp_path / "study"}', '--trial=2']
@@ -567,5 +586,9 @@ def test_a_repeat_begins_with_the_weights_that_the_first_begins_with() -> None:
         first, second = ask(study), None
         finish(first, 2.0)
         second = ask(study)
-        assert (first.parent, first.warm_start) == (1, 1)
-        assert (second.parent, second.warm_start, second.repeat_of) == (1, 1, 3)
+        assert (first.lineage.parent, first.lineage.warm_start) == (1, 1)
+        assert (
+            second.lineage.parent,
+            second.lineage.warm_start,
+            second.lineage.replicate_of_here,
+        ) == (1, 1, 3)

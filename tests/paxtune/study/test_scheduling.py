@@ -10,6 +10,8 @@ import pytest
 from paxtune import MetricReward, Search, tune
 from paxtune.algorithms import RandomSearch
 from paxtune.schedulers import Pause, PopulationBasedTraining, PromotingAsha
+from paxtune.storage.open_study import open_study
+from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from trainer.symbolic.errors import UserError
@@ -28,10 +30,10 @@ def search(**fields: Any) -> Search:
     return Search(**(given | fields))
 
 
-def run_until_paused(study: Study, trial: Trial, end: int = 9) -> None:
+def run_until_paused(study: Study, trial: RunningTrial, end: int = 9) -> None:
     """Does what a tuner does: the smaller x, the better."""
     loss = trial.materialize().x
-    begun = [*trial.pauses, *(trial.forked_from or ())[1:]]
+    begun = [*trial.record.pauses, *(trial.lineage.forked_from or ())[1:]]
     for step in range(max(begun, default=1), end + 1):
         trial.report(step, {'loss': loss + 1 / step})
         decision = study.decide(trial) if step < end else None
@@ -52,35 +54,35 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
 
 
 def test_the_best_of_each_rung_are_promoted_and_the_others_end_once(where: Path | None) -> None:
-    with Study.open(where, SPACE, search=search()) as study:
+    with open_study(where, SPACE, search=search()) as study:
         run_to_the_end(study)
         trials = study.trials
         assert len(trials) == 9
         assert study.done_reason == 'it has all of its 9 trials'
         best = min(trials, key=lambda trial: trial.decisions['x'])
         assert study.best is not None and study.best.id == best.id
-        assert best.pauses == [1, 3]
+        assert best.record.pauses == [1, 3]
         for trial in trials:
             assert trial.final is not None and not trial.is_paused
-            if trial.outcome == 'completed':
-                assert (trial.pauses, trial.final.step) == ([1, 3], 9)
+            if trial.status == 'completed':
+                assert (trial.record.pauses, trial.final.step) == ([1, 3], 9)
             else:
-                assert trial.outcome == 'stopped'
-                assert trial.stop_reason == f'not promoted from step {trial.pauses[-1]}'
-                assert trial.final.step == trial.pauses[-1]
+                assert trial.status == 'stopped'
+                assert trial.stop_reason == f'not promoted from step {trial.record.pauses[-1]}'
+                assert trial.final.step == trial.record.pauses[-1]
         # The first of a rung may be promoted before better ones come.
-        assert 1 <= sum(trial.outcome == 'completed' for trial in trials) <= 3
-        assert sum(trial.pauses == [1] for trial in trials) >= 4
+        assert 1 <= sum(trial.status == 'completed' for trial in trials) <= 3
+        assert sum(trial.record.pauses == [1] for trial in trials) >= 4
 
 
 def test_a_paused_trial_is_active_and_nobodys(where: Path | None) -> None:
-    with Study.open(where, SPACE, search=search()) as study:
+    with open_study(where, SPACE, search=search()) as study:
         trial = study.ask()
         assert trial is not None
         run_until_paused(study, trial)
         (paused,) = study.trials
-        assert (paused.state, paused.outcome, paused.holder) == ('ACTIVE', 'paused', '')
-        assert (paused.is_paused, paused.paused_at, paused.is_terminal) == (True, 1, False)
+        assert (paused.state, paused.status, paused.record.holder) == ('ACTIVE', 'paused', '')
+        assert (paused.is_paused, paused.record.paused_at, paused.is_terminal) == (True, 1, False)
         assert not study.is_done
         other = study.ask()
         assert other is not None and other.id == 2
@@ -93,13 +95,13 @@ def test_a_paused_trial_is_active_and_nobodys(where: Path | None) -> None:
 def test_a_study_that_is_opened_again_goes_on_as_it_would_have(tmp_path: Path) -> None:
     def reopened(directory: Path) -> list[Any]:
         while True:
-            with Study.open(directory, SPACE, search=search()) as study:
+            with open_study(directory, SPACE, search=search()) as study:
                 trial = study.ask()
                 if trial is None:
                     return told(study)
                 run_until_paused(study, trial)
 
-    with Study.open(tmp_path / 'whole', SPACE, search=search()) as study:
+    with open_study(tmp_path / 'whole', SPACE, search=search()) as study:
         run_to_the_end(study)
         whole = told(study)
     assert reopened(tmp_path / 'again') == whole
@@ -107,16 +109,23 @@ def test_a_study_that_is_opened_again_goes_on_as_it_would_have(tmp_path: Path) -
 
 def told(study: Study) -> list[Any]:
     return [
-        (each.id, dict(each.decisions), each.outcome, each.rewards, each.pauses, each.weights_from)
+        (
+            each.id,
+            dict(each.decisions),
+            each.status,
+            each.rewards,
+            each.record.pauses,
+            each.lineage.weights_from,
+        )
         for each in study.trials
     ]
 
 
 def test_a_search_that_gets_more_trials_later_goes_on(tmp_path: Path) -> None:
-    with Study.open(tmp_path, SPACE, search=search(num_trials=3)) as study:
+    with open_study(tmp_path, SPACE, search=search(num_trials=3)) as study:
         run_to_the_end(study)
-        assert any(trial.outcome == 'completed' for trial in study.trials)
-    with Study.open(tmp_path, SPACE, search=search(num_trials=6)) as study:
+        assert any(trial.status == 'completed' for trial in study.trials)
+    with open_study(tmp_path, SPACE, search=search(num_trials=6)) as study:
         run_to_the_end(study)
         assert len(study.trials) == 6
         assert all(trial.is_terminal for trial in study.trials)
@@ -129,7 +138,7 @@ def test_a_function_is_tuned_with_pauses() -> None:
 
     study = tune(train, space=SPACE, **dict(search().sym_items()))
     with study:
-        assert any(trial.outcome == 'stopped' for trial in study.trials)
+        assert any(trial.status == 'stopped' for trial in study.trials)
         assert study.best is not None
         assert study.best.id == min(study.trials, key=lambda each: each.decisions['x']).id
 
@@ -141,41 +150,41 @@ POPULATION = PopulationBasedTraining(population_size=4, interval=3)
 
 
 def test_forks_take_the_place_of_the_worst(where: Path | None) -> None:
-    with Study.open(where, SPACE, search=search(scheduler=POPULATION, num_trials=6)) as study:
+    with open_study(where, SPACE, search=search(scheduler=POPULATION, num_trials=6)) as study:
         run_to_the_end(study)
         trials = study.trials
-        assert [trial.origin for trial in trials] == ['algorithm'] * 4 + ['scheduler'] * 2
+        assert [trial.lineage.origin for trial in trials] == ['algorithm'] * 4 + ['scheduler'] * 2
         for fork in trials[4:]:
-            assert fork.forked_from is not None and fork.replaces is not None
-            parent, step = fork.forked_from
-            assert fork.weights_from == fork.forked_from
-            assert step in study.trial(parent).pauses
-            replaced = study.trial(fork.replaces)
+            assert fork.lineage.forked_from is not None and fork.lineage.replaces is not None
+            parent, step = fork.lineage.forked_from
+            assert fork.lineage.weights_from == fork.lineage.forked_from
+            assert step in study.trial(parent).record.pauses
+            replaced = study.trial(fork.lineage.replaces)
             assert replaced.outcome == 'stopped'
             assert replaced.stop_reason == f'replaced by trial {fork.id}'
             assert fork.measurements[0].step >= step
-        assert sum(trial.outcome == 'completed' for trial in trials) == 4
+        assert sum(trial.status == 'completed' for trial in trials) == 4
 
 
 def test_a_kill_between_a_fork_and_the_end_of_what_it_replaces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     how = search(scheduler=POPULATION, num_trials=6)
-    with Study.open(tmp_path / 'whole', SPACE, search=how) as study:
+    with open_study(tmp_path / 'whole', SPACE, search=how) as study:
         run_to_the_end(study)
         whole = told(study)
 
-    def killed(trial: Trial, reason: str) -> None:
+    def killed(trial: RunningTrial, reason: str) -> None:
         raise KeyboardInterrupt
 
     directory = tmp_path / 'killed'
-    with Study.open(directory, SPACE, search=how) as study, monkeypatch.context() as kill:
+    with open_study(directory, SPACE, search=how) as study, monkeypatch.context() as kill:
         kill.setattr(Trial, 'end_early', killed)
         with pytest.raises(KeyboardInterrupt):
             run_to_the_end(study)
-        assert study.trials[-1].replaces is not None
-        assert study.trial(study.trials[-1].replaces).is_paused
-    with Study.open(directory, SPACE, search=how) as study:
+        assert study.trials[-1].lineage.replaces is not None
+        assert study.trial(study.trials[-1].lineage.replaces).is_paused
+    with open_study(directory, SPACE, search=how) as study:
         run_to_the_end(study)
         assert told(study) == whole
 
@@ -191,11 +200,11 @@ def test_pauses_and_repeats_do_not_go_together() -> None:
 def test_a_space_without_numbers_has_nothing_to_perturb(tmp_path: Path) -> None:
     space = pg.Dict(x=pg.oneof([1, 2, 3]), y=pg.oneof([1, 2, 3]))
     with pytest.raises(UserError, match='perturbs numbers, and the space has none'):
-        Study.open(tmp_path / 'study', space, search=search(scheduler=POPULATION))
+        open_study(tmp_path / 'study', space, search=search(scheduler=POPULATION))
     assert not (tmp_path / 'study').exists()
 
 
 def test_an_unknown_max_resource_is_refused_before_the_first_trial() -> None:
     scheduler = PromotingAsha(min_resource=1)
     with pytest.raises(UserError, match=r'^search\.scheduler: .*max_resource'):
-        Study.open(None, SPACE, search=search(scheduler=scheduler))
+        open_study(None, SPACE, search=search(scheduler=scheduler))

@@ -36,7 +36,7 @@ class Training:
         self.steps_done = 0
 
     def __call__(self, values: Any, trial: Trial) -> Iterator[Any]:
-        begun = trial.goes_on_from
+        begun = trial.continues_from
         loss, step = (START, 0) if begun is None else (self.states[begun], begun[1])
         if begun is not None:
             self.states[trial.id, step] = loss
@@ -84,15 +84,15 @@ def test_a_population_beats_the_best_constant_rate(population: tuple[Study, Trai
     assert best.reward < 0.8 * min(map(constant, grid))
     # Nothing was trained twice: every step of every trial once.
     assert training.steps_done == sum(
-        len(trial.measurements) - (trial.forked_from is not None) for trial in study.trials
+        len(trial.measurements) - (trial.lineage.forked_from is not None) for trial in study.trials
     )
 
 
 def schedule(study: Study, trial: Trial) -> list[tuple[int, float]]:
     """From which step on which rate, back to where its lineage began."""
-    if trial.forked_from is None:
+    if trial.lineage.forked_from is None:
         return [(0, trial.decisions['rate'])]
-    parent, step = trial.forked_from
+    parent, step = trial.lineage.forked_from
     return [*schedule(study, study.trial(parent)), (step, trial.decisions['rate'])]
 
 
@@ -108,22 +108,22 @@ def test_its_lineage_is_drawn(
     population: tuple[Study, Training], capsys: pytest.CaptureFixture[str]
 ) -> None:
     study, _ = population
-    assert study.best is not None and study.best.forked_from is not None
+    assert study.best is not None and study.best.lineage.forked_from is not None
     assert studies.main(['lineage', str(study.directory)]) == 0
     out = capsys.readouterr().out
-    parent, step = study.best.forked_from
+    parent, step = study.best.lineage.forked_from
     (line,) = [line for line in out.splitlines() if f'─ {study.best.id} completed' in line]
     assert f'from step {step} of trial {parent}' in line and ' → ' in line
     for trial in study.trials:
-        if trial.forked_from is not None:
-            assert f' {trial.id} {trial.outcome}' in out
+        if trial.lineage.forked_from is not None:
+            assert f' {trial.id} {trial.status}' in out
 
 
 def test_a_promoted_function_goes_on_where_it_was_paused() -> None:
     training = Training()
     scheduler = PromotingAsha(min_resource=10, max_resource=STEPS, reduction_factor=2)
     with tune(training, space=SPACE, num_trials=6, reward=LOSS, scheduler=scheduler) as study:
-        assert any(len(trial.pauses) > 1 for trial in study.trials)
+        assert any(len(trial.record.pauses) > 1 for trial in study.trials)
         assert training.steps_done == sum(len(trial.measurements) for trial in study.trials)
         assert study.best is not None and study.best.final is not None
         assert study.best.final.step == STEPS
@@ -159,8 +159,8 @@ def test_what_a_trial_goes_on_from(tmp_path: Path) -> None:
     seen: dict[int, list[Any]] = {}
 
     def function(values: Any, trial: Trial) -> Iterator[Any]:
-        seen.setdefault(trial.id, []).append(trial.goes_on_from)
-        start = trial.goes_on_from[1] if trial.goes_on_from else 1
+        seen.setdefault(trial.id, []).append(trial.continues_from)
+        start = trial.continues_from[1] if trial.continues_from else 1
         for step in range(start, 7):
             yield step, values.rate
 
@@ -173,8 +173,8 @@ def test_what_a_trial_goes_on_from(tmp_path: Path) -> None:
         scheduler=scheduler,
         job_log_dir=tmp_path,
     ) as study:
-        (fork,) = [trial for trial in study.trials if trial.forked_from is not None]
-        survivor, replaced = fork.forked_from, fork.replaces
+        (fork,) = [trial for trial in study.trials if trial.lineage.forked_from is not None]
+        survivor, replaced = fork.lineage.forked_from, fork.lineage.replaces
     assert survivor is not None and replaced is not None
     assert seen[survivor[0]][:2] == [None, (survivor[0], 2)]
     assert seen[fork.id][:2] == [survivor, (fork.id, 4)]

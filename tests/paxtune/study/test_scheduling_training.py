@@ -8,10 +8,10 @@ import pytest
 from etils import epath
 
 from paxtune import search, train, tune
-from paxtune.running.runners import trial_directory
 from paxtune.schedulers import PopulationBasedTraining, PromotingAsha
-from paxtune.study.study import Study
+from paxtune.storage.open_study import load_study
 from paxtune.study.trial import Trial
+from paxtune.study.trial_paths import trial_directory
 from tests.paxtune.tunables import Rates
 from trainer.checkpoints.checkpoint import saved_checkpoints
 from trainer.loop.train_loop import run
@@ -44,7 +44,7 @@ def Population() -> Any:
 def searched(directory: Path, exp: str, *flags: str) -> list[Trial]:
     args = [f'--exp={MODULE}.{exp}', f'--job_log_dir={directory}', *flags]
     assert search.main(args) == 0
-    with Study.load(directory) as study:
+    with load_study(directory) as study:
         return study.trials
 
 
@@ -56,9 +56,9 @@ def exact(metrics: Any) -> dict[str, float]:
 @pytest.mark.sentinel
 def test_a_promoted_trial_is_bitwise_one_that_was_never_interrupted(tmp_path: Path) -> None:
     trials = searched(tmp_path / 'study', 'Promoted')
-    assert {trial.outcome for trial in trials} == {'completed', 'stopped'}
-    promoted = [trial for trial in trials if trial.outcome == 'completed']
-    assert all(trial.pauses == [2, 4] for trial in promoted)
+    assert {trial.status for trial in trials} == {'completed', 'stopped'}
+    promoted = [trial for trial in trials if trial.status == 'completed']
+    assert all(trial.record.pauses == (2, 4) for trial in promoted)
     for trial in promoted:
         alone = run(trial.materialize(), tmp_path / str(trial.id))
         whole = {each.step: exact(each.metrics) for each in alone}
@@ -67,25 +67,27 @@ def test_a_promoted_trial_is_bitwise_one_that_was_never_interrupted(tmp_path: Pa
 
 def test_the_record_of_a_trial_tells_of_its_pauses(tmp_path: Path) -> None:
     trials = searched(tmp_path, 'Promoted')
-    with Study.load(tmp_path) as study:
+    with load_study(tmp_path) as study:
         for trial in trials:
-            record = json.loads((trial_directory(study, trial) / 'trial.json').read_text())
+            record = json.loads(
+                (trial_directory(study.directory, trial) / 'trial.json').read_text()
+            )
             assert record['state'] == 'COMPLETED'
-            assert record['pauses'] == trial.pauses
-            assert record['stopped'] == (trial.outcome == 'stopped')
+            assert record['pauses'] == trial.record.pauses
+            assert record['stopped'] == (trial.status == 'stopped')
             events = [event['event'] for event in record['history']]
-            assert events.count('paused') == len(trial.pauses)
+            assert events.count('paused') == len(trial.record.pauses)
             assert events.count('claimed') == events.count('promoted') + 1
 
 
 def test_a_fork_goes_on_from_the_state_of_its_parent(tmp_path: Path) -> None:
     trials = searched(tmp_path, 'Population')
-    forks = [trial for trial in trials if trial.forked_from is not None]
+    forks = [trial for trial in trials if trial.lineage.forked_from is not None]
     assert len(forks) == 2
-    with Study.load(tmp_path) as study:
+    with load_study(tmp_path) as study:
         for fork in forks:
-            parent, step = fork.forked_from or (0, 0)
-            directory = trial_directory(study, fork)
+            parent, step = fork.lineage.forked_from or (0, 0)
+            directory = trial_directory(study.directory, fork)
             record = json.loads((directory / 'trial.json').read_text())
             assert record['weights_from'] == [parent, step]
             assert record['resumed_from'][0] == step
@@ -103,13 +105,15 @@ def test_a_fork_goes_on_from_the_state_of_its_parent(tmp_path: Path) -> None:
 @pytest.mark.sentinel
 def test_a_fork_trains_again_alone_to_the_last_bit(tmp_path: Path) -> None:
     trials = searched(tmp_path / 'study', 'Population')
-    fork = next(trial for trial in trials[::-1] if trial.forked_from and not trial.stop_reason)
+    fork = next(
+        trial for trial in trials[::-1] if trial.lineage.forked_from and not trial.stop_reason
+    )
     flags = [f'--study_dir={tmp_path / "study"}', f'--exp={MODULE}.Population']
     target = tmp_path / 'alone'
     for _ in range(2):  # The second time there is nothing left to do.
         assert train.main([*flags, f'--trial={fork.id}', f'--job_log_dir={target}']) == 0
     assert read_metrics(target / 'metrics.jsonl')[-1]['eval/log_pplx'] == fork.reward
-    parent, step = fork.forked_from or (0, 0)
+    parent, step = fork.lineage.forked_from or (0, 0)
     assert read_metrics(target / f'lineage/{parent}/metrics.jsonl')[-1]['step'] == step
 
 
@@ -117,8 +121,8 @@ def test_what_a_waiting_fork_begins_with_outlives_its_parents_progress(tmp_path:
     """Its parent saves at every step, and keeps only the last two."""
     flags = ['--set', 'train.checkpoints.every=1', 'train.checkpoints.keep=1']
     trials = searched(tmp_path, 'Population', *flags)
-    assert all(trial.outcome in ('completed', 'stopped') for trial in trials)
-    assert any(trial.forked_from is not None for trial in trials)
+    assert all(trial.status in ('completed', 'stopped') for trial in trials)
+    assert any(trial.lineage.forked_from is not None for trial in trials)
 
 
 def test_seconds_are_a_resource(tmp_path: Path) -> None:
@@ -128,8 +132,8 @@ def test_seconds_are_a_resource(tmp_path: Path) -> None:
     )
     made.rebind({'search.scheduler': scheduler, 'search.num_trials': 2})
     with tune(made, job_log_dir=tmp_path) as study:
-        assert all(trial.pauses for trial in study.trials)
-        assert any(trial.outcome == 'completed' for trial in study.trials)
+        assert all(trial.record.pauses for trial in study.trials)
+        assert any(trial.status == 'completed' for trial in study.trials)
 
 
 @pytest.mark.parametrize('exp', ['Promoted', 'Population'])
@@ -137,11 +141,11 @@ def test_seconds_are_a_resource(tmp_path: Path) -> None:
 def test_workers_pause_promote_and_fork_likewise(exp: str, tmp_path: Path) -> None:
     trials = searched(tmp_path, exp, '--workers=2')
     assert all(trial.is_terminal for trial in trials)
-    assert any(trial.outcome == 'completed' for trial in trials)
-    with Study.load(tmp_path) as study:
+    assert any(trial.status == 'completed' for trial in trials)
+    with load_study(tmp_path) as study:
         for trial in trials:
-            if trial.outcome == 'completed':
-                checkpoints = epath.Path(trial_directory(study, trial)) / 'checkpoints'
+            if trial.status == 'completed':
+                checkpoints = epath.Path(trial_directory(study.directory, trial)) / 'checkpoints'
                 assert saved_checkpoints(checkpoints)
 
 

@@ -17,8 +17,9 @@ from paxtune.algorithms import (
 )
 from paxtune.objectives.rewards import MetricReward, NonFiniteRewardError
 from paxtune.schedulers import MedianStopping, Stop
+from paxtune.storage.open_study import load_study, open_study
+from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
-from paxtune.study.trial import Trial
 from tests.paxtune.studies import ask, best, decisions, finish, run
 from tests.paxtune.toys import Dense, search, toy
 from trainer.symbolic.errors import UserError
@@ -35,11 +36,11 @@ def test_a_study_runs_to_its_number_of_trials(study):
 
 
 def test_an_open_study_sees_a_larger_number_of_trials(tmp_path):
-    with Study.open(tmp_path, toy(search=search(num_trials=2))) as study:
+    with open_study(tmp_path, toy(search=search(num_trials=2))) as study:
         run(study)
-    with Study.open(tmp_path, toy(search=search(num_trials=5))) as study:
+    with open_study(tmp_path, toy(search=search(num_trials=5))) as study:
         assert len(run(study)) == 5
-    with Study.open(tmp_path, toy(search=search(num_trials=3))) as study:
+    with open_study(tmp_path, toy(search=search(num_trials=3))) as study:
         assert study.suggest() is None
 
 
@@ -61,22 +62,22 @@ def test_an_open_study_sees_a_larger_number_of_trials(tmp_path):
 @pytest.mark.contract
 def test_the_same_seed_gives_the_same_trials_in_one_go_or_in_several(tmp_path, algorithm):
     tunable = toy(search=search(algorithm=algorithm, num_trials=5, seed=7))
-    with Study.open(tmp_path / 'whole', tunable) as whole:
+    with open_study(tmp_path / 'whole', tunable) as whole:
         run(whole)
         expected = decisions(whole)
     for number in range(5):
-        with Study.open(tmp_path / 'parts', tunable) as part:
+        with open_study(tmp_path / 'parts', tunable) as part:
             assert len(part.trials) == number
             finish(ask(part))
-    with Study.load(tmp_path / 'parts') as part:
+    with load_study(tmp_path / 'parts') as part:
         assert decisions(part) == expected
     other = toy(search=search(algorithm=algorithm, num_trials=5, seed=8))
-    with Study.open(tmp_path / 'other', other) as study:
+    with open_study(tmp_path / 'other', other) as study:
         assert ask(study).decisions != expected[0]
 
 
 def test_studies_in_one_process_do_not_touch_each_other(tmp_path):
-    with Study.open(tmp_path / 'a', toy()) as one, Study.open(tmp_path / 'b', toy()) as other:
+    with open_study(tmp_path / 'a', toy()) as one, open_study(tmp_path / 'b', toy()) as other:
         run(one)
         assert other.trials == []
         assert len(one.trials) == 5
@@ -89,7 +90,7 @@ def test_a_small_space_is_exhausted(tmp_path):
         layer=pg.oneof([1, 2, 3]),
         widths=pg.permutate([1, 2]),
     )
-    with Study.open(tmp_path, tunable) as study:
+    with open_study(tmp_path, tunable) as study:
         assert study.space.size == 6
         while (trial := study.suggest()) is not None:
             assert not study.exhausted or trial.id == 6
@@ -100,8 +101,8 @@ def test_a_small_space_is_exhausted(tmp_path):
 
 def test_evolution_records_parents(tmp_path):
     tunable = toy(search=search(algorithm=RegularizedEvolution(4, 2), num_trials=8))
-    with Study.open(tmp_path, tunable) as study:
-        parents = [trial.parent for trial in run(study)]
+    with open_study(tmp_path, tunable) as study:
+        parents = [trial.lineage.parent for trial in run(study)]
     assert parents[:4] == [None] * 4
     assert all(parent in range(1, 8) for parent in parents[4:])
 
@@ -110,10 +111,10 @@ def test_a_maximizing_evolution_sees_better_as_more(tmp_path):
     reward = MetricReward(metric='accuracy', goal='maximize')
     algorithm = RegularizedEvolution(4, 4)
     tunable = toy(search=search(algorithm=algorithm, num_trials=5, reward=reward))
-    with Study.open(tmp_path, tunable) as study:
+    with open_study(tmp_path, tunable) as study:
         trials = run(study)
         first = max(trials[:4], key=lambda trial: trial.reward or 0.0)
-        assert trials[4].parent == first.id
+        assert trials[4].lineage.parent == first.id
         assert first.reward == max(1 - trial.decisions['rate'] for trial in trials[:4])
 
 
@@ -136,11 +137,11 @@ def test_a_trial_holds_decisions_dna_experiment_and_times(study):
 
 
 def test_an_interrupted_trial_comes_first(tmp_path):
-    with Study.open(tmp_path, toy()) as study:
+    with open_study(tmp_path, toy()) as study:
         finish(ask(study))
         trial = ask(study)
         trial.report(10, {'loss': 0.5, 'accuracy': 0.1})
-    with Study.open(tmp_path, toy()) as study:
+    with open_study(tmp_path, toy()) as study:
         again = ask(study)
         assert again.resumed
         assert (again.id, again.decisions) == (trial.id, trial.decisions)
@@ -157,10 +158,10 @@ def test_an_interrupted_trial_comes_first(tmp_path):
 
 
 def test_an_interrupted_trial_is_finished_even_when_fewer_are_wanted(tmp_path):
-    with Study.open(tmp_path, toy()) as study:
+    with open_study(tmp_path, toy()) as study:
         finish(ask(study))
         ask(study)
-    with Study.open(tmp_path, toy(search=search(num_trials=1))) as study:
+    with open_study(tmp_path, toy(search=search(num_trials=1))) as study:
         trial = ask(study)
         assert (trial.id, trial.resumed) == (2, True)
         finish(trial)
@@ -270,7 +271,7 @@ def test_other_metrics_that_are_not_finite_are_noted_by_name(study):
     trial = ask(study)
     trial.report(10, {'loss': 1.0, 'b': math.nan, 'c': 1.0})
     trial.report(20, {'loss': 1.0, 'a': -math.inf, 'b': math.nan, 'c': 1.0})
-    assert trial.non_finite_metrics == ['a', 'b']
+    assert sorted(trial.record.non_finite) == ['a', 'b']
     assert [dict(each.metrics) for each in trial.measurements] == [{'loss': 1.0, 'c': 1.0}] * 2
 
 
@@ -303,7 +304,7 @@ def test_metadata_of_trials(study):
 
 def test_early_stopping_compares_with_completed_and_stopped_trials_only(tmp_path):
     stopping = MedianStopping(min_trials=2)
-    with Study.open(tmp_path, toy(search=search(scheduler=stopping))) as study:
+    with open_study(tmp_path, toy(search=search(scheduler=stopping))) as study:
         _measured(study, 1.0).complete()
         _measured(study, 0.0).fail('because')
         _measured(study, 1.0).stop('because')
@@ -315,7 +316,7 @@ def test_early_stopping_compares_with_completed_and_stopped_trials_only(tmp_path
         )
 
 
-def _measured(study: Study, loss: float) -> Trial:
+def _measured(study: Study, loss: float) -> RunningTrial:
     trial = ask(study)
     trial.report(10, {'loss': loss})
     assert study.decide(trial) is None
@@ -324,7 +325,7 @@ def _measured(study: Study, loss: float) -> Trial:
 
 def test_a_resumed_trial_is_judged_at_the_step_that_it_reports_again(tmp_path):
     tunable = toy(search=search(scheduler=MedianStopping(min_trials=1)))
-    with Study.open(tmp_path, tunable) as study:
+    with open_study(tmp_path, tunable) as study:
         trial = ask(study)
         trial.report(10, {'loss': 1.0})
         trial.report(20, {'loss': 0.5})
@@ -332,7 +333,7 @@ def test_a_resumed_trial_is_judged_at_the_step_that_it_reports_again(tmp_path):
         trial = ask(study)
         trial.report(10, {'loss': 1.0})
         trial.report(20, {'loss': 2.0})
-    with Study.open(tmp_path, tunable) as study:
+    with open_study(tmp_path, tunable) as study:
         trial = ask(study)
         assert study.decide(trial) is None
         trial.report(10, {'loss': 1.0})
@@ -359,12 +360,12 @@ def test_a_study_has_at_least_one_trial():
 
 
 def test_another_experiment_is_refused_with_the_difference(tmp_path):
-    Study.open(tmp_path, toy()).close()
+    open_study(tmp_path, toy()).close()
     changed = toy(
         search=search(num_trials=9, seed=1), layer=pg.oneof([Dense(), Dense(16), Dense(17)])
     )
     with pytest.raises(UserError) as error:
-        Study.open(tmp_path, changed)
+        open_study(tmp_path, changed)
     lines = str(error.value).splitlines()
     assert lines[0] == f'{tmp_path} holds a study of another experiment. There, and now:'
     assert '  search.seed: 0 → 1' in lines
@@ -374,32 +375,32 @@ def test_another_experiment_is_refused_with_the_difference(tmp_path):
 
 def test_other_data_are_refused(tmp_path):
     data = {'train_input': 'abc', 'eval_inputs.eval': 'def'}
-    Study.open(tmp_path, toy(), data).close()
-    Study.open(tmp_path, toy(), dict(reversed(data.items()))).close()
+    open_study(tmp_path, toy(), data).close()
+    open_study(tmp_path, toy(), dict(reversed(data.items()))).close()
     for other in ({**data, 'train_input': 'xyz'}, {'eval_inputs.eval': 'def'}):
         with pytest.raises(UserError, match='fingerprint of train_input was abc there'):
-            Study.open(tmp_path, toy(), other)
+            open_study(tmp_path, toy(), other)
 
 
 def test_decisions_about_the_search_are_refused(tmp_path):
     with pytest.raises(UserError, match=r'search\.seed: the search itself cannot be searched'):
-        Study.open(tmp_path, toy(search=search(seed=pg.oneof([1, 2]))))
+        open_study(tmp_path, toy(search=search(seed=pg.oneof([1, 2]))))
 
 
 def test_directories_that_are_no_local_disk_are_refused():
     with pytest.raises(UserError, match='needs a local disk'):
-        Study.open('gs://bucket/study', toy())
+        open_study('gs://bucket/study', toy())
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path):
     (tmp_path / 'study.db').write_text('not a database, but long enough to be read as one' * 99)
     with pytest.raises(UserError, match='cannot be opened as a study'):
-        Study.open(tmp_path, toy())
+        open_study(tmp_path, toy())
 
 
 def test_a_study_that_is_not_there_cannot_be_loaded(tmp_path):
     with pytest.raises(UserError, match='There is no study in'):
-        Study.load(tmp_path)
+        load_study(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -408,23 +409,23 @@ def test_a_study_that_is_not_there_cannot_be_loaded(tmp_path):
 
 def test_a_loaded_study_is_the_same_and_cannot_be_written(tmp_path):
     directory = tmp_path / 'a b?c%20#d'
-    with Study.open(directory, toy()) as study:
+    with open_study(directory, toy()) as study:
         run(study)
-        with Study.load(directory) as loaded:
+        with load_study(directory) as loaded:
             assert pg.eq(loaded.value, study.value)
             assert decisions(loaded) == decisions(study)
             assert best(loaded).id == best(study).id
             assert loaded.num_trials == 5
             assert pg.eq(best(loaded).materialize(), best(study).materialize())
             with pytest.raises(UserError, match='opened to be read only'):
-                best(loaded).set_metadata({'a': 'b'})
+                loaded.open_trial(1).set_metadata({'a': 'b'})
         assert (directory / 'study.db').exists()
 
 
 def test_a_loaded_study_follows_the_one_that_runs(tmp_path):
-    with Study.open(tmp_path, toy()) as study:
+    with open_study(tmp_path, toy()) as study:
         trial = ask(study)
-        with Study.load(tmp_path) as loaded:
+        with load_study(tmp_path) as loaded:
             assert [each.state for each in loaded.trials] == ['ACTIVE']
             finish(trial)
             ask(study)
@@ -433,7 +434,7 @@ def test_a_loaded_study_follows_the_one_that_runs(tmp_path):
 
 def test_the_search_space_in_the_database_is_conditional(tmp_path):
     deep = pg.oneof([pg.Dict(a=pg.oneof([pg.Dict(b=pg.oneof(['x', 'y'])), None])), None])
-    with Study.open(tmp_path, toy(layer=deep)) as study:
+    with open_study(tmp_path, toy(layer=deep)) as study:
         spec = study.store.study()
         run(study)
     config = svz.StudyConfig.from_proto(spec)

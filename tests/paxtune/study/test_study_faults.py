@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from paxtune.algorithms import Algorithm, RandomSearch, Suggestion
-from paxtune.study.study import Study
+from paxtune.storage.open_study import open_study
 from paxtune.study.suggester import SuggestionError
 from tests.paxtune.studies import ask, best, decisions, finish, run
 from tests.paxtune.toys import search, toy
@@ -25,7 +25,7 @@ class Raising(Algorithm):
 
 
 def test_an_algorithm_that_raises_is_an_error_and_no_hang(tmp_path):
-    with Study.open(tmp_path, toy(search=search(algorithm=Raising()))) as study:
+    with open_study(tmp_path, toy(search=search(algorithm=Raising()))) as study:
         finish(ask(study))
         finish(ask(study))
         for _ in range(2):
@@ -42,7 +42,7 @@ class Illegal(Algorithm):
 
 
 def test_illegal_decisions_of_an_algorithm_are_an_error(tmp_path):
-    with Study.open(tmp_path, toy(search=search(algorithm=Illegal()))) as study:
+    with open_study(tmp_path, toy(search=search(algorithm=Illegal()))) as study:
         with pytest.raises(SuggestionError):
             ask(study)
         assert study.trials == []
@@ -73,8 +73,7 @@ def test_importing_a_study_does_not_import_jax():
 _DIE = """
 import os, signal, sys
 from paxtune.algorithms import RandomSearch
-from paxtune.storage.vizier_store import Store
-from paxtune.study.study import Study
+from paxtune.storage.vizier_store import VizierStore
 from paxtune.study.trial import Trial
 from tests.paxtune.toys import toy
 from tests.paxtune.study.test_study import finish
@@ -88,7 +87,7 @@ def after(method):
         die()
     return killed
 
-study = Study.open(sys.argv[1], toy())
+study = open_study(sys.argv[1], toy())
 for _ in range(3):
     finish(study.suggest())
 {arm}
@@ -114,11 +113,11 @@ def _die(directory: Path, arm: str, then: str = '') -> None:
     ],
 )
 def test_a_kill_inside_a_suggestion_loses_and_repeats_nothing(tmp_path, arm):
-    with Study.open(tmp_path / 'whole', toy()) as whole:
+    with open_study(tmp_path / 'whole', toy()) as whole:
         run(whole)
         expected = decisions(whole)
     _die(tmp_path / 'killed', arm)
-    with Study.open(tmp_path / 'killed', toy()) as study:
+    with open_study(tmp_path / 'killed', toy()) as study:
         trial = ask(study)
         assert trial.id == 4
         finish(trial)
@@ -132,7 +131,7 @@ def test_a_kill_inside_a_suggestion_loses_and_repeats_nothing(tmp_path, arm):
 def test_a_kill_inside_a_stop_leaves_no_trial_that_passes_for_a_full_one(tmp_path, when):
     report = "trial.report(10, {'loss': 1e-9})"
     _die(tmp_path, 'pass', f"{report}; Store.update_trial = {when}; trial.stop('bad')")
-    with Study.open(tmp_path, toy()) as study:
+    with open_study(tmp_path, toy()) as study:
         trial = study.trials[3]
         if when == 'die':
             assert (trial.state, trial.stop_reason) == ('ACTIVE', None)

@@ -15,7 +15,8 @@ from paxtune.objectives.rewards import MetricReward
 from paxtune.schedulers import MedianStopping
 from paxtune.search_space.constraints import Constraint, Infeasible
 from paxtune.search_space.space import Space
-from paxtune.study import export, initial_trials, transfer
+from paxtune.storage.open_study import open_study
+from paxtune.study import export, initial_trials, transfer, trial_import
 from paxtune.study.study import Study
 from tests.paxtune.studies import ask, best, decisions, finish, run, run_all_kinds
 from tests.paxtune.toys import Block, Dense, Toy, search, toy
@@ -26,16 +27,16 @@ from trainer.symbolic.errors import UserError
 
 def test_seeds_come_first_and_what_they_leave_out_is_drawn(tmp_path: Path) -> None:
     given = [{'rate': 0.01, 'layer': 'Dense', 'widths[0]': 1, 'widths[1]': 3}, {'rate': 0.02}]
-    with Study.open(tmp_path, toy(search=search(seeds=given))) as study:
+    with open_study(tmp_path, toy(search=search(seeds=given))) as study:
         run(study)
         first, second, *rest = study.trials
         assert first.decisions == given[0]
         assert second.decisions['rate'] == 0.02
         assert set(second.decisions) >= {'rate', 'layer', 'widths[0]', 'widths[1]'}
-        assert [each.origin for each in (first, second)] == ['seed'] * 2
-        assert {each.origin for each in rest} == {'algorithm'}
+        assert [each.lineage.origin for each in (first, second)] == ['seed'] * 2
+        assert {each.lineage.origin for each in rest} == {'algorithm'}
         expected = decisions(study)
-    with Study.open(None, toy(search=search(seeds=given))) as again:
+    with open_study(None, toy(search=search(seeds=given))) as again:
         run(again)
         assert decisions(again) == expected
 
@@ -52,7 +53,7 @@ def test_a_seed_that_is_not_legal_is_refused_before_anything_is_written(
     tmp_path: Path, seed: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        Study.open(tmp_path / 'study', toy(search=search(seeds=[seed])))
+        open_study(tmp_path / 'study', toy(search=search(seeds=[seed])))
     assert not (tmp_path / 'study').exists()
 
 
@@ -122,9 +123,9 @@ def test_seeds_satisfy_the_constraints_or_are_refused() -> None:
     bound = search(constraints=[NotDense()])
     whole = [{'rate': 0.01, 'layer': 'Dense', 'widths[0]': 1, 'widths[1]': 3}]
     with pytest.raises(UserError, match=r'search\.seeds\[0\]: .* no dense layers'):
-        Study.open(None, toy(search=bound.clone(override={'seeds': whole})))
+        open_study(None, toy(search=bound.clone(override={'seeds': whole})))
     part = bound.clone(override={'seeds': [{'rate': 0.01}] * 4})
-    with Study.open(None, toy(search=part)) as study:
+    with open_study(None, toy(search=part)) as study:
         run(study)
         assert [trial.decisions['rate'] for trial in study.trials[:4]] == [0.01] * 4
         assert not any(isinstance(trial.materialize().layer, Dense) for trial in study.trials)
@@ -134,9 +135,9 @@ def test_seeds_satisfy_the_constraints_or_are_refused() -> None:
 
 
 def test_added_trials_run_before_new_ones_and_do_not_change_them(tmp_path: Path) -> None:
-    with Study.open(tmp_path / 'a', toy()) as study:
+    with open_study(tmp_path / 'a', toy()) as study:
         added = study.add({'rate': 0.05})
-        assert (added.state, added.origin) == ('REQUESTED', 'added')
+        assert (added.state, added.lineage.origin) == ('REQUESTED', 'added')
         trial = ask(study)
         assert (trial.id, trial.state, trial.decisions) == (1, 'ACTIVE', added.decisions)
         with pytest.raises(UserError, match='rate must be'):
@@ -144,7 +145,7 @@ def test_added_trials_run_before_new_ones_and_do_not_change_them(tmp_path: Path)
 
 
 def test_a_retry_is_a_new_trial_that_names_the_old_one(tmp_path: Path) -> None:
-    with Study.open(tmp_path, toy()) as study:
+    with open_study(tmp_path, toy()) as study:
         first = ask(study)
         with pytest.raises(UserError, match='only one that has ended'):
             study.retry(1)
@@ -154,23 +155,23 @@ def test_a_retry_is_a_new_trial_that_names_the_old_one(tmp_path: Path) -> None:
         again = ask(study)
         assert again.id == 2
         finish(again)
-        assert study.trials[1].retry_of == 1
+        assert study.trials[1].lineage.retry_of == 1
         with pytest.raises(UserError, match='has no trial 9'):
             study.retry(9)
 
 
 def whole(directory: Path) -> Study:
     """A study with a completed, a stopped, an infeasible and an unfinished trial."""
-    study = Study.open(directory, toy(search=search(scheduler=MedianStopping())))
+    study = open_study(directory, toy(search=search(scheduler=MedianStopping())))
     run_all_kinds(study)
     return study
 
 
 def test_what_is_exported_comes_back(tmp_path: Path) -> None:
-    with whole(tmp_path / 'from') as source, Study.open(tmp_path / 'to', toy()) as target:
+    with whole(tmp_path / 'from') as source, open_study(tmp_path / 'to', toy()) as target:
         data = json.loads(json.dumps([export.content(trial) for trial in source.trials]))
-        assert export.import_trials(target, data, 'a file') == 3
-        assert export.import_trials(target, data, 'a file') == 0
+        assert trial_import.import_trials(target, data, 'a file') == 3
+        assert trial_import.import_trials(target, data, 'a file') == 0
         for old, new in zip(source.trials[:3], target.trials, strict=True):
             assert (old.state, old.decisions, old.rewards) == (
                 new.state,
@@ -179,12 +180,12 @@ def test_what_is_exported_comes_back(tmp_path: Path) -> None:
             )
             assert (old.stop_reason, old.reason) == (new.stop_reason, new.reason)
             assert old.measurements == new.measurements
-            assert new.origin == f'a file#{old.id}'
+            assert new.lineage.origin == f'a file#{old.id}'
         assert ask(target).id == 4
 
 
 def test_attempts_and_history_are_exported_and_need_not_be_there(tmp_path: Path) -> None:
-    with whole(tmp_path) as source, Study.open(None, toy()) as target:
+    with whole(tmp_path) as source, open_study(None, toy()) as target:
         data = [export.content(trial) for trial in source.trials]
         events = [[event['event'] for event in each['history']] for each in data]
         assert events == [['claimed', 'ended']] * 3 + [['claimed']]
@@ -193,20 +194,20 @@ def test_attempts_and_history_are_exported_and_need_not_be_there(tmp_path: Path)
         older = [
             {k: v for k, v in each.items() if k not in ('attempt', 'history')} for each in data
         ]
-        assert export.import_trials(target, data[:1] + older[1:], 'a file') == 3
+        assert trial_import.import_trials(target, data[:1] + older[1:], 'a file') == 3
         assert [trial.history for trial in target.trials] == [[]] * 3
 
 
 def test_the_hours_of_imported_trials_are_not_this_studys(tmp_path: Path) -> None:
-    with whole(tmp_path) as source, Study.open(None, toy(search=search(max_hours=1))) as target:
+    with whole(tmp_path) as source, open_study(None, toy(search=search(max_hours=1))) as target:
         data = [export.content(trial) | {'seconds': 7200.0} for trial in source.trials]
-        export.import_trials(target, data, 'a file')
+        trial_import.import_trials(target, data, 'a file')
         assert target.trials[0].seconds == 7200
         assert not target.is_done
         for seconds in (float('nan'), -1.0):
             broken = [data[0] | {'seconds': seconds, 'trial': 99}]
             with pytest.raises(UserError, match='not a trial'):
-                export.import_trials(target, broken, 'a file')
+                trial_import.import_trials(target, broken, 'a file')
 
 
 def _deep() -> list[Any]:
@@ -231,20 +232,22 @@ def _deep() -> list[Any]:
 )
 @pytest.mark.fast(4)
 def test_what_no_study_has_exported_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
-    with whole(tmp_path) as source, Study.open(None, toy()) as target:
+    with whole(tmp_path) as source, open_study(None, toy()) as target:
         trial = json.loads(json.dumps(export.content(source.trials[0])))
         changed = trial | change | {'decisions': trial['decisions'] | change.get('decisions', {})}
         with pytest.raises(UserError, match='not a trial') as raised:
-            export.import_trials(target, [trial, changed | {'trial': change.get('trial', 9)}], 'x')
+            trial_import.import_trials(
+                target, [trial, changed | {'trial': change.get('trial', 9)}], 'x'
+            )
         assert len(str(raised.value)) < 5000
         assert not target.trials
 
 
 def test_a_file_may_have_a_name_that_is_no_text(tmp_path: Path) -> None:
-    with whole(tmp_path) as source, Study.open(None, toy()) as target:
+    with whole(tmp_path) as source, open_study(None, toy()) as target:
         data = [export.content(source.trials[0])]
-        assert export.import_trials(target, data, '/data/\udcff') == 1
-        assert export.import_trials(target, data, '/data/\udcff') == 0
+        assert trial_import.import_trials(target, data, '/data/\udcff') == 1
+        assert trial_import.import_trials(target, data, '/data/\udcff') == 0
         assert target.trials[0].origin == r'/data/\udcff#1'
 
 
@@ -260,9 +263,9 @@ def test_a_file_that_holds_no_study_is_refused(tmp_path: Path, text: str) -> Non
 
 def test_rewards_of_imported_trials_are_made_anew(tmp_path: Path) -> None:
     accuracy = search(reward=MetricReward('maximize', 'accuracy'))
-    with whole(tmp_path / 'from') as source, Study.open(None, toy(search=accuracy)) as target:
+    with whole(tmp_path / 'from') as source, open_study(None, toy(search=accuracy)) as target:
         data = [export.content(trial) for trial in source.trials]
-        assert export.import_trials(target, data, 'a file') == 3
+        assert trial_import.import_trials(target, data, 'a file') == 3
         assert target.trials[0].reward == source.trials[0].metrics['accuracy']
 
 
@@ -279,12 +282,12 @@ def wider() -> Toy:
 
 
 def test_a_fork_begins_with_the_old_studys_trials(tmp_path: Path) -> None:
-    with Study.open(tmp_path / 'old', toy()) as source:
+    with open_study(tmp_path / 'old', toy()) as source:
         run(source)
-        with Study.open(tmp_path / 'new', wider()) as study:
-            count = transfer.fork(source, study)
+        with open_study(tmp_path / 'new', wider()) as study:
+            count = trial_import.fork(source, study)
             assert count == len(study.trials) == 5
-            assert transfer.fork(source, study) == 0
+            assert trial_import.fork(source, study) == 0
             for old, new in zip(source.trials, study.trials, strict=True):
                 assert new.decisions['rate'] == old.decisions['rate']
                 assert new.decisions['layer'] == old.decisions['layer']
@@ -297,24 +300,24 @@ def test_a_decision_that_the_old_study_did_not_make_is_taken_from_its_experiment
 ) -> None:
     old = toy(layer=Dense(16), widths=None)
     new = toy(layer=pg.oneof([Dense(8), Dense(16)]), widths=None)
-    with Study.open(tmp_path, old) as source, Study.open(None, new) as study:
+    with open_study(tmp_path, old) as source, open_study(None, new) as study:
         run(source)
-        assert transfer.fork(source, study) == 5
+        assert trial_import.fork(source, study) == 5
         assert {trial.decisions['layer'] for trial in study.trials} == {'Dense(width=16)'}
         other = toy(layer=pg.oneof([Dense(4), Dense(2)]), widths=None)
-        with Study.open(None, other) as none:
-            assert transfer.fork(source, none) == 0
+        with open_study(None, other) as none:
+            assert trial_import.fork(source, none) == 0
 
 
 def test_an_algorithm_learns_from_prior_studies(tmp_path: Path) -> None:
     evolution = RegularizedEvolution(population_size=5, tournament_size=5)
-    with Study.open(tmp_path / 'old', toy()) as source:
+    with open_study(tmp_path / 'old', toy()) as source:
         run(source)
         leader = best(source)
         made = toy(search=search(algorithm=evolution))
-        with Study.open(tmp_path / 'new', made, priors=[source]) as study:
+        with open_study(tmp_path / 'new', made, priors=[source]) as study:
             first = ask(study)
-            assert first.parent is None
+            assert first.lineage.parent is None
             differing = [
                 path
                 for path in {*first.decisions, *leader.decisions}
@@ -330,18 +333,18 @@ def test_an_algorithm_learns_from_prior_studies(tmp_path: Path) -> None:
             run(study)
             expected = decisions(study)
     # What was learnt is part of the study: the other one may be gone.
-    with Study.open(tmp_path / 'new', made) as resumed:
+    with open_study(tmp_path / 'new', made) as resumed:
         assert decisions(resumed) == expected
 
 
 def test_prior_trials_keep_their_order(tmp_path: Path) -> None:
     """The population of an evolution is of the youngest trials, also of another study's."""
-    with Study.open(tmp_path, toy(search=search(num_trials=4))) as source:
+    with open_study(tmp_path, toy(search=search(num_trials=4))) as source:
         run(source)
         youngest = source.trials[-1].decisions
         evolution = RegularizedEvolution(population_size=1, tournament_size=1)
         made = toy(search=search(algorithm=evolution))
-        with Study.open(None, made, priors=[source]) as study:
+        with open_study(None, made, priors=[source]) as study:
             child = ask(study).decisions
             changed = {path for path in youngest if child.get(path) != youngest[path]}
             assert len({path.split('.')[0].split('[')[0] for path in changed}) == 1
@@ -370,10 +373,10 @@ def test_what_a_study_begins_with_is_taken_once(tmp_path: Path) -> None:
 
 
 def test_a_prior_study_that_has_nothing_to_say_is_refused(tmp_path: Path) -> None:
-    with Study.open(tmp_path, toy()) as source:
+    with open_study(tmp_path, toy()) as source:
         ask(source).fail('no memory')
         with pytest.raises(UserError, match='--prior_studies: none of the 1 trials'):
-            Study.open(None, toy(), priors=[source])
+            open_study(None, toy(), priors=[source])
 
 
 @pytest.mark.slow
@@ -395,7 +398,7 @@ def test_tune_takes_both(tmp_path: Path) -> None:
         fork_study=tmp_path / 'old',
         job_log_dir=tmp_path / 'new',
     ) as study:
-        assert [trial.origin for trial in study.trials[:6]] == [
+        assert [trial.lineage.origin for trial in study.trials[:6]] == [
             f'{tmp_path / "old"}#{number}' for number in range(1, 7)
         ]
         assert len(study.trials) == 9
@@ -414,34 +417,34 @@ def test_a_study_as_a_table(tmp_path: Path) -> None:
         assert frame.loc[1, 'metrics.accuracy'] == study.trials[0].metrics['accuracy']
         assert frame.loc[2, 'decisions.rate'] == study.trials[1].decisions['rate']
         assert frame['loss'].isna().tolist() == [False, False, True, True]
-    with Study.open(None, toy()) as empty:
+    with open_study(None, toy()) as empty:
         assert len(empty.to_pandas()) == 0
 
 
 def test_a_trial_that_the_new_space_would_train_otherwise_is_not_taken(tmp_path: Path) -> None:
     """Where the new experiment has a constant, only trials with that very value are its own."""
-    with Study.open(tmp_path, toy()) as source:
+    with open_study(tmp_path, toy()) as source:
         run(source)
         rates = [trial.decisions['rate'] for trial in source.trials]
-        with Study.open(None, toy(rate=rates[2])) as study:
-            assert transfer.fork(source, study) == 1
+        with open_study(None, toy(rate=rates[2])) as study:
+            assert trial_import.fork(source, study) == 1
             assert study.trials[0].reward == source.trials[2].reward
             data = transfer.priors([source], study.space, study.search)
-            assert [each['scores'] for each in data] == [list(source.trials[2].scores)]
+            assert [each.scores for each in data] == [source.trials[2].scores]
 
 
 def test_trials_that_the_new_study_would_not_suggest_are_not_taken(tmp_path: Path) -> None:
-    with Study.open(tmp_path, toy()) as source:
+    with open_study(tmp_path, toy()) as source:
         run(source)
         dense = sum(isinstance(trial.materialize().layer, Dense) for trial in source.trials)
         bound = toy(search=search(constraints=[NotDense()]))
-        with Study.open(None, bound) as study:
+        with open_study(None, bound) as study:
             assert 0 < dense < 5
-            assert transfer.fork(source, study) == 5 - dense
+            assert trial_import.fork(source, study) == 5 - dense
         losses = sorted(trial.metrics['loss'] for trial in source.trials)
         limited = toy(search=search(limits=[Limit('loss', at_most=losses[1])]))
-        with Study.open(None, limited) as study:
-            assert transfer.fork(source, study) == 2
+        with open_study(None, limited) as study:
+            assert trial_import.fork(source, study) == 2
 
 
 def test_a_fork_that_takes_nothing_is_refused(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ from paxtune.experiment import Tunable
 from paxtune.objectives.limits import Limit
 from paxtune.objectives.metrics import Metric
 from paxtune.objectives.rewards import MetricReward, Objectives, TunasAbsolute
-from paxtune.running.runners import Assignment, ExperimentRunner
+from paxtune.running.runners import ExperimentRunner, TrialSpec
 from paxtune.running.tuner import Tuner
-from paxtune.study.study import Study
+from paxtune.storage.open_study import load_study, open_study
 from tests.paxtune.studies import beyond, never_trained
 from tests.trainer.tiny import VOCAB, experiment
 from trainer.program import costs
@@ -55,7 +55,7 @@ def test_a_limit_on_parameters_keeps_the_algorithm_from_suggesting(tmp_path: Pat
     with tune(made, job_log_dir=tmp_path) as study:
         assert [trial.decisions[HIDDEN] for trial in study.trials] == [32]
         assert study.done_reason == 'there are no more than 1 different experiments in its space'
-    with Study.load(tmp_path) as loaded:
+    with load_study(tmp_path) as loaded:
         assert loaded.is_done
 
 
@@ -269,18 +269,18 @@ def test_a_trial_is_timed_once_however_often_it_is_begun(
 ) -> None:
     clock, runner = Clock(monkeypatch), ExperimentRunner()
     made = widths(limits=[Limit('step_seconds', at_most=1.0)])
-    with Study.open(tmp_path, made) as study:
+    with open_study(tmp_path, made) as study:
         trial = study.ask()
         assert trial is not None
-        assert trial.costs == {}
+        assert trial.record.costs == {}
         assert runner.prepare(study, trial) is None
-        first = trial.costs
+        first = trial.record.costs
         assert first.keys() == {''}
-    with Study.open(tmp_path, made) as study:
+    with open_study(tmp_path, made) as study:
         again = study.ask()
         assert again is not None and again.id == trial.id
         assert runner.prepare(study, again) is None
-        assert again.costs == first == Assignment.of(study, again).measured
+        assert again.record.costs == first == TrialSpec.of(study, again).measured
         Tuner(study, runner).run()
         assert study.trials[0].metrics['step_seconds'] == first['']['step_seconds']
     assert sorted(clock.timed) == [32, 512]

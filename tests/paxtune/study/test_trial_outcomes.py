@@ -7,7 +7,7 @@ from typing import Any
 import pyglove as pg
 import pytest
 
-from paxtune.api import load_study, tune
+from paxtune.api import tune
 from paxtune.config.error_patterns import ErrorPattern
 from paxtune.config.search import Search
 from paxtune.objectives.limits import Limit
@@ -18,6 +18,7 @@ from paxtune.running.runners import FunctionRunner
 from paxtune.running.tuner import BadRewardError, Paused, StudyStoppedError, Tuner
 from paxtune.schedulers import MedianStopping
 from paxtune.search_space.constraints import Requires
+from paxtune.storage.open_study import load_study, open_study
 from paxtune.study import stop_requests
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
@@ -34,7 +35,7 @@ def search(**fields: Any) -> Search:
 
 
 def run(function: Callable[..., Any], callbacks: Any = (), **fields: Any) -> Study:
-    study = Study.open(None, SPACE, search=search(**fields))
+    study = open_study(None, SPACE, search=search(**fields))
     Tuner(study, FunctionRunner(function), callbacks).run()
     return study
 
@@ -133,7 +134,7 @@ def test_by_default_every_error_is_its_trials_own() -> None:
 def test_an_error_that_stops_the_study_leaves_its_trial_to_be_resumed(tmp_path: Path) -> None:
     stop = [ErrorPattern(type='LookupError', message='odd')]
     fields = {'reward': OBJECTIVE, 'num_trials': 6, 'errors_to_stop_study': stop}
-    with Study.open(tmp_path, SPACE, search=search(**fields)) as study:
+    with open_study(tmp_path, SPACE, search=search(**fields)) as study:
         with pytest.raises(StudyStoppedError, match=r"trial \d raised KeyError: 'odd"):
             Tuner(study, FunctionRunner(failing)).run()
         assert states(study)[-1] == 'ACTIVE'
@@ -184,13 +185,13 @@ def test_a_trial_beyond_a_limit_is_infeasible_and_no_bad_reward() -> None:
 def test_hours_of_all_trials_together_end_a_study(tmp_path: Path) -> None:
     fields = {'reward': OBJECTIVE, 'num_trials': 6}
     short = search(**fields, max_hours=1e-9)
-    with Study.open(tmp_path, SPACE, search=short) as study:
+    with open_study(tmp_path, SPACE, search=short) as study:
         Tuner(study, FunctionRunner(lambda values: 1.0)).run()
         assert states(study) == ['COMPLETED']
         assert study.trials[0].seconds > 0
         assert study.done_reason == 'its 1e-09 hours are used up'
         assert study.suggest() is None
-    with Study.open(tmp_path, SPACE, search=search(**fields)) as study:
+    with open_study(tmp_path, SPACE, search=search(**fields)) as study:
         assert not study.is_done
         Tuner(study, FunctionRunner(lambda values: 1.0)).run()
         assert states(study) == ['COMPLETED'] * 6
@@ -201,11 +202,11 @@ def test_a_trial_that_is_running_when_the_hours_end_is_not_lost(tmp_path: Path) 
         yield {'loss': 1.0}
         yield {'loss': 0.5}
 
-    with Study.open(tmp_path, SPACE, search=search(max_hours=1e-9)) as study:
+    with open_study(tmp_path, SPACE, search=search(max_hours=1e-9)) as study:
         Tuner(study, FunctionRunner(slow)).run()
         assert states(study) == ['ACTIVE']
         assert study.is_done
-    with Study.open(tmp_path, SPACE, search=search()) as study:
+    with open_study(tmp_path, SPACE, search=search()) as study:
         Tuner(study, FunctionRunner(slow)).run()
         assert [trial.reward for trial in study.trials] == [0.5] * 4
 
@@ -224,9 +225,9 @@ def test_device_hours_count_devices() -> None:
     class Eight(FunctionRunner):
         num_devices = 8
 
-    study = Study.open(None, SPACE, search=search(max_device_hours=1e9))
+    study = open_study(None, SPACE, search=search(max_device_hours=1e9))
     Tuner(study, Eight(lambda values: {'loss': 1.0})).run()
-    assert [trial.devices for trial in study.trials] == [8] * 4
+    assert [trial.record.devices for trial in study.trials] == [8] * 4
     spent = sum(trial.seconds * 8 for trial in study.trials) / 3600 * 0.999
     study.search.rebind(max_device_hours=spent)
     study.search.rebind(num_trials=5)
@@ -260,14 +261,16 @@ def two(values: Any) -> Iterator[dict[str, float]]:
 
 
 def test_a_trial_can_be_asked_to_stop() -> None:
-    study = run(two, [Asking(lambda study, trial: stop_requests.stop(study.store, trial.id))])
+    study = run(
+        two, [Asking(lambda study, trial: stop_requests.request_stop(study.store, trial.id))]
+    )
     assert [trial.reward for trial in study.trials] == [2.0, 1.0, 1.0, 1.0]
     assert study.trials[0].stop_reason == 'stopped by request'
 
 
 def test_a_study_can_be_asked_to_pause_and_goes_on_in_the_next_call() -> None:
-    study = Study.open(None, SPACE, search=search())
-    asking = Asking(lambda study, trial: stop_requests.pause(study.store))
+    study = open_study(None, SPACE, search=search())
+    asking = Asking(lambda study, trial: stop_requests.request_pause(study.store))
     with pytest.raises(Paused, match='studies stop'):
         Tuner(study, FunctionRunner(two), [asking]).run()
     assert states(study) == ['ACTIVE']
@@ -311,7 +314,7 @@ def test_what_a_callback_raises_ends_the_search_and_loses_nothing() -> None:
         def on_trial_end(self, study: Study, trial: Trial) -> None:
             raise RuntimeError('no network')
 
-    study, heard = Study.open(None, SPACE, search=search()), Raising()
+    study, heard = open_study(None, SPACE, search=search()), Raising()
     with pytest.raises(RuntimeError, match='no network'):
         Tuner(study, FunctionRunner(two), [heard]).run()
     assert states(study) == ['COMPLETED']
@@ -324,7 +327,7 @@ def test_whatever_a_callback_raises_is_not_the_trials(method: str) -> None:
         raise RuntimeError('no network')
 
     callback = type('Broken', (Callback,), {method: broken})()
-    study = Study.open(None, SPACE, search=search())
+    study = open_study(None, SPACE, search=search())
     with pytest.raises(RuntimeError, match='no network'):
         Tuner(study, FunctionRunner(two), [callback]).run()
     assert [trial.is_failed for trial in study.trials] == [False]
@@ -346,7 +349,7 @@ def test_a_function_is_tuned(tmp_path: Path) -> None:
         assert study.best is not None
         assert study.best.decisions == {'x': 3}
         assert sorted(trial.reward or 0.0 for trial in study.trials) == [0.0, 1.0, 1.0, 2.0]
-    with Study.load(tmp_path) as loaded:
+    with load_study(tmp_path) as loaded:
         assert loaded.best is not None
         assert loaded.best.reward == 0.0
 
@@ -377,7 +380,7 @@ def test_what_a_function_returns_must_be_numbers() -> None:
 
 @pytest.mark.parametrize('way', ['tell', 'reward', 'metrics', 'stop'])
 def test_a_limit_holds_however_a_trial_ends(way: str) -> None:
-    study = Study.open(None, SPACE, search=search(limits=[Limit(metric='cost', at_most=1.0)]))
+    study = open_study(None, SPACE, search=search(limits=[Limit(metric='cost', at_most=1.0)]))
     trial = study.ask()
     assert trial is not None
     trial.report(1, {'loss': 0.1, 'cost': 5.0})
@@ -401,7 +404,7 @@ def test_a_metric_with_a_limit_that_is_not_finite_is_beyond_it() -> None:
 
 
 def test_a_reward_that_cannot_be_made_is_the_users_error_and_no_trial_is_lost() -> None:
-    study = Study.open(None, SPACE, search=search(reward=AMBIGUOUS))
+    study = open_study(None, SPACE, search=search(reward=AMBIGUOUS))
     with pytest.raises(BadRewardError, match='may be a/loss, b/loss'):
         Tuner(study, FunctionRunner(lambda v: {'a/loss': 1.0, 'b/loss': 2.0})).run()
     assert states(study) == ['ACTIVE']
@@ -418,13 +421,13 @@ def test_a_constraint_without_a_value_is_told_at_once_or_forbids_where_it_has_no
         run(two, constraints=[Requires('y > 9', 'never')])
     space = pg.Dict(a=pg.oneof([pg.Dict(k=1), pg.Dict(k=2), pg.Dict(z=1)]))
     bound = search(constraints=[Requires('a.k < 2', 'k is too large')], num_trials=None)
-    with Study.open(None, space, search=bound) as study:
+    with open_study(None, space, search=bound) as study:
         Tuner(study, FunctionRunner(two)).run()
         assert [trial.materialize().a for trial in study.trials] == [{'k': 1}]
 
 
 def test_tell_takes_a_number_and_ends_trials_that_are_not_finite() -> None:
-    with Study.open(None, SPACE, search=search()) as study:
+    with open_study(None, SPACE, search=search()) as study:
         for told, state in ((1.5, 'COMPLETED'), (float('nan'), 'INFEASIBLE')):
             trial = study.ask()
             assert trial is not None

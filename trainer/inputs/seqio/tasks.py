@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainer.inputs.libraries import libraries
-from trainer.symbolic.component import PACKAGES
 from trainer.symbolic.errors import UserError
-from trainer.symbolic.names import nearest
+from trainer.symbolic.names import PACKAGES, nearest
 
 _importable: set[str] = set()
 

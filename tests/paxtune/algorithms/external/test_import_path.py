@@ -1,5 +1,6 @@
 """What a study names is not run."""
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from paxtune.algorithms.external import import_path
 from paxtune.config.search import Search
 from paxtune.running.supervisor import modules_of
 from paxtune.search_space.space import Space
-from paxtune.study.study import Study
+from paxtune.storage.open_study import load_study, open_study
 from tests.paxtune.algorithms.external.test_pyglove import Halving
 from trainer.symbolic.errors import UserError
 
@@ -47,10 +48,10 @@ def test_a_study_is_shown_without_an_import(tmp_path, alarm, path):
     named = plain.clone(override={'algorithm': DnaGenerator(path, {'command': 'touch x'})})
     before = set(sys.modules)
     with pytest.raises(UserError, match=r'is no DNAGenerator|not imported'):
-        Study.open(folder, value, search=named)
-    Study.open(folder, value, search=plain).close()
+        open_study(folder, value, search=named)
+    open_study(folder, value, search=plain).close()
     _put(folder, 'paxtune.Default', path)
-    with Study.load(folder, read_only=False) as study:
+    with load_study(folder, read_only=False) as study:
         assert study.search.algorithm.generator == path
         with pytest.raises(UserError, match=r'is no DNAGenerator|not imported'):
             study.search.algorithm.suggest(SuggestionContext(Space(value).spec, 0, 1, list))
@@ -59,20 +60,15 @@ def test_a_study_is_shown_without_an_import(tmp_path, alarm, path):
 
 def _put(folder: Path, old: str, path: str) -> None:
     """Puts another algorithm into a study, as somebody may have done."""
-    with Study.load(folder, read_only=False) as study:
-        (name, text) = next((name, text) for name, text in _notes(study).items() if old in text)
+    with load_study(folder, read_only=False) as study:
+        (name,) = (name for name in ('value', 'search') if old in getattr(study.record, name))
+        text = getattr(study.record, name)
         new = text.replace(
             f'"{old}"',
             f'"paxtune.DnaGenerator", "generator": "{path}", "kwargs": {{"command": "touch x"}}',
         )
         assert new != text
-        study.store.write_study_notes({name: new})
-
-
-def _notes(study: Study) -> dict[str, str]:
-    from paxtune.storage.vizier_store import notes
-
-    return notes(study.store.study())
+        study.store.update_study(lambda record: dataclasses.replace(record, **{name: new}))
 
 
 def test_a_module_that_a_person_names_is_imported(tmp_path, monkeypatch):

@@ -1,0 +1,88 @@
+"""Leases: which worker owns which trial of a study, on the clock of the service."""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator
+
+from paxtune.service.schema import WorkerOptions
+from paxtune.study.record import TrialRecord
+from paxtune.study.transitions import WorkerLoss
+
+
+@dataclasses.dataclass
+class Lease:
+    """A worker's claim on a trial.
+
+    Attributes:
+        worker: the owner.
+        attempt: the attempt's number.
+        expires: the time at which the worker loses the trial, unless it sends a heartbeat.
+        progress: the number of steps that the worker has done.
+        progressed: the time at which `progress` changed last.
+        timeout: seconds that a step may take; 0 for no limit.
+        max_attempts: attempts that the trial may have; unlimited until its worker sets a limit.
+    """
+
+    worker: str
+    attempt: int
+    expires: float
+    progress: int = 0
+    progressed: float = 0.0
+    timeout: float = 0.0
+    max_attempts: int = sys.maxsize
+
+    def set_options(self, options: WorkerOptions | None) -> None:
+        """Sets the limits of a worker; None keeps those that it sent last."""
+        if options is not None:
+            self.timeout, self.max_attempts = options.trial_timeout, options.max_attempts
+
+
+class Leases(dict[int, Lease]):
+    """The leases of a study, by the number of the trial. Not thread-safe."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+        """Makes an empty table.
+
+        Args:
+            seconds: the time that a worker may pass without a heartbeat.
+            clock: in seconds.
+        """
+        super().__init__()
+        self._seconds, self._clock = seconds, clock
+
+    def grant(self, record: TrialRecord, options: WorkerOptions | None = None) -> Lease:
+        """Leases a trial to its holder."""
+        now = self._clock()
+        lease = Lease(record.holder, record.attempt, now + self._seconds, progressed=now)
+        lease.set_options(options)
+        self[record.id] = lease
+        return lease
+
+    def of_worker(self, worker: str) -> int | None:
+        """Returns the trial that a worker owns."""
+        return next((id_ for id_, lease in self.items() if lease.worker == worker), None)
+
+    def is_held(self, id_: int, worker: str, attempt: int) -> bool:
+        """Tells whether a worker owns a trial in an attempt."""
+        lease = self.get(id_)
+        return lease is not None and (lease.worker, lease.attempt) == (worker, attempt)
+
+    def renew(self, id_: int, progress: int, options: WorkerOptions | None = None) -> None:
+        """Renews a lease, unless it has expired."""
+        lease, now = self[id_], self._clock()
+        if progress != lease.progress:
+            lease.progress, lease.progressed = progress, now
+        lease.set_options(options)
+        if now < lease.expires:
+            lease.expires = now + self._seconds
+
+    def expired(self) -> Iterator[tuple[int, Lease, WorkerLoss]]:
+        """Yields the leases without a heartbeat or without progress, with the loss."""
+        now = self._clock()
+        for id_, lease in list(self.items()):
+            if now >= lease.expires:
+                loss = WorkerLoss(f'its worker sent no heartbeat for {self._seconds:g} s')
+                yield id_, lease, loss
+            elif lease.timeout and now - lease.progressed > lease.timeout:
+                loss = WorkerLoss(f'it made no step for {lease.timeout:g} s', counts=True)
+                yield id_, lease, loss

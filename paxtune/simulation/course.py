@@ -1,0 +1,65 @@
+"""The course of a trial: a row of a table, from the step where the trial was forked."""
+
+from paxtune.schedulers.base import Unit
+from paxtune.schedulers.resources import METRICS
+from paxtune.simulation.table import CurveTable, Row
+from paxtune.study.study_view import StudyView
+from paxtune.study.trial import Trial
+from trainer.symbolic.errors import UserError
+
+
+def course_of(table: CurveTable, study: StudyView, trial: Trial) -> 'Course':
+    """Finds the course of a trial. Trials take the rows next to their decisions, in their order.
+
+    Raises:
+        UserError: there are not enough rows.
+    """
+    answers, row = table.start(), 0
+    points = list(zip(table.spec.elements, study.space.spec.elements, strict=True))
+    for other in (each for each in study.trials if each.id <= trial.id):
+        made = {own.id.path: other.by_id[point.id.path] for own, point in points}
+        origin = other.lineage.forked_from
+        try:
+            row = answers.take(made, None if origin is None else origin[1])
+        except LookupError:
+            raise UserError(
+                f'{table.source}: the table has not enough rows for trial {other.id}'
+            ) from None
+    return Course(study, trial, table.rows[row])
+
+
+class Course:
+    """How a trial goes: as a row of a table, from where it was forked, if it was.
+
+    Attributes:
+        row: of the table.
+    """
+
+    def __init__(self, study: StudyView, trial: Trial, row: Row) -> None:
+        self.row = row
+        self._before: dict[Unit, float] = {}
+        if trial.lineage.forked_from is None:
+            return
+        parent, step = trial.lineage.forked_from
+        (measured,) = [each for each in study.trial(parent).measurements if each.step == step]
+        past = sum(each <= step for each in row.resources['steps'])
+        for unit, name in METRICS.items():
+            if unit in row.resources and name in measured.metrics:
+                own = row.resources[unit][past - 1] if past else 0.0
+                self._before[unit] = measured.metrics[name] - own
+
+    def spent(self, unit: Unit, index: int) -> float:
+        """What the trial has spent at a measurement of its row, by its index."""
+        return self.row.resources[unit][index] + self._before.get(unit, 0.0)
+
+    def took(self, unit: Unit, index: int) -> float:
+        """What was spent from one measurement of its row to the next, or to where it diverged."""
+        spent = self.row.resources[unit]
+        return spent[index] - (spent[index - 1] if index else 0.0)
+
+    def metrics(self, index: int) -> dict[str, float]:
+        """What is measured there: `reward`, where there is one, and what was spent."""
+        reward = self.row.measurements[index].reward
+        found = {} if reward is None else {'reward': reward}
+        known = ((unit, name) for unit, name in METRICS.items() if unit in self.row.resources)
+        return found | {name: self.spent(unit, index) for unit, name in known}

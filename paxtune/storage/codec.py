@@ -1,0 +1,326 @@
+"""Translation of study and trial records to and from Vizier's protocol buffers.
+
+Vizier's own fields hold what Vizier knows: parameters, state, measurements, times. One metadata
+item holds the rest of a record as JSON. No other module names a metadata key.
+"""
+
+import dataclasses
+import datetime
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias, get_type_hints
+
+import msgspec
+from vizier._src.service import study_pb2
+
+from paxtune.objectives.measurement import Measurement
+from paxtune.study.record import Status, StudyRecord, TrialRecord
+from trainer.symbolic.errors import UserError
+
+TrialProto: TypeAlias = study_pb2.Trial
+StudySpec: TypeAlias = study_pb2.StudySpec
+
+FORMAT = '3'
+"""The version of the stored records. A study of another version is refused."""
+
+_NAMESPACE = ':paxtune'
+_FORMAT_KEY, _RECORD_KEY = 'format', 'record'
+_REWARD = '$reward'
+
+_STATES = {
+    Status.REQUESTED: TrialProto.State.REQUESTED,
+    Status.ACTIVE: TrialProto.State.ACTIVE,
+    Status.PAUSED: TrialProto.State.ACTIVE,
+    Status.COMPLETED: TrialProto.State.SUCCEEDED,
+    Status.STOPPED: TrialProto.State.SUCCEEDED,
+    Status.INFEASIBLE: TrialProto.State.INFEASIBLE,
+}
+_STATUSES = {
+    TrialProto.State.REQUESTED: Status.REQUESTED,
+    TrialProto.State.ACTIVE: Status.ACTIVE,
+    TrialProto.State.STOPPING: Status.ACTIVE,
+    TrialProto.State.SUCCEEDED: Status.COMPLETED,
+    TrialProto.State.INFEASIBLE: Status.INFEASIBLE,
+}
+# Fields of a trial that Vizier's own fields hold.
+_OWN_FIELDS = ('id', 'parameters', 'created', 'ended', 'measurements', 'final')
+
+
+class DamagedRecordError(UserError):
+    """Stored bytes are no record of a study or a trial."""
+
+
+def encode_trial(record: TrialRecord, stored: TrialProto | None = None) -> TrialProto:
+    """Translates a trial. The inverse of `decode_trial`.
+
+    Args:
+        record: the trial.
+        stored: the trial as it is stored. Its name and other programs' metadata are kept.
+    """
+    proto = TrialProto(state=_STATES[record.status])
+    if stored is not None:
+        proto.name = stored.name
+        proto.metadata.extend(each for each in stored.metadata if each.ns != _NAMESPACE)
+    if record.id:
+        proto.id = str(record.id)
+    for name, value in record.parameters.items():
+        parameter = proto.parameters.add(parameter_id=name)
+        if isinstance(value, str):
+            parameter.value.string_value = value
+        else:
+            parameter.value.number_value = value
+    for field, time in (('start_time', record.created), ('end_time', record.ended)):
+        if time is not None:
+            getattr(proto, field).FromDatetime(time)
+    if record.status is Status.INFEASIBLE:
+        proto.infeasible_reason = record.reason or ''
+    _encode_measurements(proto, record)
+    _write(proto, _RECORD_KEY, _to_json(record, _checkpoints(record)))
+    return proto
+
+
+def decode_trial(proto: TrialProto) -> TrialRecord:
+    """Translates a trial of a store. Its measurements are decoded when they are read.
+
+    Raises:
+        DamagedRecordError: the trial holds something else than `encode_trial` wrote.
+    """
+    try:
+        stored = _from_json(_trial_json(), _read(proto, _RECORD_KEY, '{}'))
+    except DamagedRecordError as error:
+        raise DamagedRecordError(f'the record of trial {proto.id} is damaged: {error}') from error
+    fields = {name: getattr(stored, name) for name in _json_fields()}
+    if proto.state not in _STATUSES:
+        raise DamagedRecordError(f'a trial has no state {proto.state}')
+    if _STATES[stored.status] != proto.state:  # Another program changed it.
+        fields['status'] = _STATUSES[proto.state]
+    has_final = fields['status'] in (Status.COMPLETED, Status.STOPPED)
+    return TrialRecord(
+        id=_number(proto),
+        parameters={each.parameter_id: _value(each.value) for each in proto.parameters},
+        created=_time(proto, 'start_time'),
+        ended=_time(proto, 'end_time'),
+        measurements=StoredMeasurements(proto.measurements, stored.checkpoints),
+        final=_decode_measurement(proto.final_measurement, {}) if has_final else None,
+        **fields,
+    )
+
+
+class StoredMeasurements:
+    """Measurements of a stored trial: an immutable sequence that decodes each when it is read."""
+
+    def __init__(
+        self, protos: Iterable[study_pb2.Measurement], checkpoints: Mapping[str, str]
+    ) -> None:
+        """Keeps the protocol buffers, and the paths of checkpoints by step."""
+        self.protos, self.checkpoints = list(protos), checkpoints
+
+    def __len__(self) -> int:
+        return len(self.protos)
+
+    def __iter__(self) -> Iterator[Measurement]:
+        return iter(self._decoded)
+
+    def __add__(self, added: tuple[Measurement, ...]) -> 'StoredMeasurements':
+        paths = {str(each.step): each.checkpoint for each in added if each.checkpoint is not None}
+        encoded = [_encode_measurement(each) for each in added]
+        return StoredMeasurements([*self.protos, *encoded], {**self.checkpoints, **paths})
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StoredMeasurements | tuple):
+            return NotImplemented
+        return tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._decoded)
+
+    @functools.cached_property
+    def _decoded(self) -> tuple[Measurement, ...]:
+        return tuple(_decode_measurement(each, self.checkpoints) for each in self.protos)
+
+
+def encode_study(record: StudyRecord, parameters: Iterable[Any] = ()) -> StudySpec:
+    """Translates a study.
+
+    Args:
+        record: the study.
+        parameters: the search space as Vizier's parameter specs, where the study is new.
+    """
+    spec = StudySpec(algorithm=record.algorithm)
+    goals = StudySpec.MetricSpec.GoalType
+    for i, goal in enumerate(record.goals):
+        spec.metrics.add(metric_id=_reward_name(i), goal=goals.Value(goal.upper()))
+    spec.parameters.extend(parameters)
+    return write_study(spec, record)
+
+
+def write_study(spec: StudySpec, record: StudyRecord) -> StudySpec:
+    """Writes a changed record into the stored study, and returns it."""
+    _write(spec, _FORMAT_KEY, FORMAT)
+    _write(spec, _RECORD_KEY, msgspec.json.encode(record).decode())
+    return spec
+
+
+def decode_study(spec: StudySpec, source: object = 'the study') -> StudyRecord:
+    """Translates a study of a store.
+
+    Args:
+        spec: as the store keeps it.
+        source: where it is, for messages.
+
+    Raises:
+        UserError: another program or version wrote it, or it is damaged.
+    """
+    found = _read(spec, _FORMAT_KEY)
+    if found != FORMAT:
+        raise UserError(
+            f'{source}: the study was not made by this version of paxtune: it has format '
+            f'{found or None}, {FORMAT} was expected. Use the version that made it, or another directory.'
+        )
+    try:
+        return _from_json(StudyRecord, _read(spec, _RECORD_KEY))
+    except DamagedRecordError as error:
+        raise UserError(f'{source}: the record of the study is damaged: {error}') from error
+
+
+def parse_trial(content: bytes) -> TrialRecord:
+    """Reads the bytes of a trial.
+
+    Raises:
+        DamagedRecordError: they are no trial.
+    """
+    return decode_trial(_parsed(TrialProto, content))
+
+
+def parse_study(content: bytes) -> StudySpec:
+    """Reads the bytes of a study.
+
+    Raises:
+        DamagedRecordError: they are no study.
+    """
+    spec: StudySpec = _parsed(StudySpec, content)
+    return spec
+
+
+def _parsed(kind: Any, content: bytes) -> Any:
+    from google.protobuf.message import DecodeError
+
+    try:
+        return kind.FromString(content)
+    except DecodeError as error:
+        raise DamagedRecordError(f'these bytes are no {kind.DESCRIPTOR.name}') from error
+
+
+def _encode_measurements(proto: TrialProto, record: TrialRecord) -> None:
+    measured = record.measurements
+    if isinstance(measured, StoredMeasurements):
+        proto.measurements.extend(measured.protos)
+    else:
+        proto.measurements.extend(map(_encode_measurement, measured))
+    if record.final is not None:
+        proto.final_measurement.CopyFrom(_encode_measurement(record.final))
+
+
+def _encode_measurement(measurement: Measurement) -> study_pb2.Measurement:
+    proto = study_pb2.Measurement(step_count=measurement.step)
+    for i, reward in enumerate(measurement.rewards):
+        proto.metrics.add(metric_id=_reward_name(i), value=reward)
+    for name, value in measurement.metrics.items():
+        proto.metrics.add(metric_id=name, value=value)
+    if measurement.elapsed_seconds:
+        proto.elapsed_duration.FromTimedelta(
+            datetime.timedelta(seconds=measurement.elapsed_seconds)
+        )
+    return proto
+
+
+def _decode_measurement(
+    proto: study_pb2.Measurement, checkpoints: Mapping[str, str]
+) -> Measurement:
+    metrics = {metric.metric_id: metric.value for metric in proto.metrics}
+    names = [name for name in metrics if name.startswith(_REWARD)]
+    rewards = tuple(metrics.pop(name) for name in names)
+    step = proto.step_count
+    seconds = proto.elapsed_duration.ToTimedelta().total_seconds()
+    return Measurement(step, metrics, rewards, checkpoints.get(str(step)), seconds)
+
+
+def _reward_name(index: int) -> str:
+    # No metric of a user begins with $.
+    return _REWARD if index == 0 else f'{_REWARD}.{index}'
+
+
+def _checkpoints(record: TrialRecord) -> Mapping[str, str]:
+    if isinstance(record.measurements, StoredMeasurements):
+        return record.measurements.checkpoints
+    measured = record.measurements
+    return {str(each.step): each.checkpoint for each in measured if each.checkpoint is not None}
+
+
+@functools.cache
+def _json_fields() -> dict[str, Any]:
+    """The fields of a trial that JSON holds, with their defaults."""
+    fields = [each for each in dataclasses.fields(TrialRecord) if each.name not in _OWN_FIELDS]
+    return {each.name: getattr(TrialRecord(parameters={}), each.name) for each in fields}
+
+
+@functools.cache
+def _trial_json() -> type[Any]:
+    """The struct that the JSON of a trial is checked against."""
+    types = get_type_hints(TrialRecord)
+    fields = [(name, types[name], default) for name, default in _json_fields().items()]
+    fields = [
+        (name, kind, msgspec.field(default_factory=dict) if default == {} else default)
+        for name, kind, default in fields
+    ]
+    fields.append(('checkpoints', dict[str, str], msgspec.field(default_factory=dict)))
+    return msgspec.defstruct('Trial', fields, forbid_unknown_fields=True)
+
+
+def _to_json(record: TrialRecord, checkpoints: Mapping[str, str]) -> str:
+    named = {name: getattr(record, name) for name in _json_fields()}
+    changed = {name: value for name, value in named.items() if value != _json_fields()[name]}
+    if checkpoints:
+        changed['checkpoints'] = checkpoints
+    return msgspec.json.encode(changed).decode()
+
+
+def _from_json(kind: type[Any], text: str) -> Any:
+    try:
+        return msgspec.json.decode(text.encode(), type=kind)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise DamagedRecordError(str(error)) from error
+
+
+def _number(proto: TrialProto) -> int:
+    if not (proto.id or '0').isdecimal():
+        raise DamagedRecordError(f'a trial has no number {proto.id!r}')
+    return int(proto.id or 0)
+
+
+def _value(value: Any) -> str | float:
+    # No category is the empty string.
+    found: str | float = value.number_value or value.string_value or 0.0
+    return found
+
+
+def _time(proto: TrialProto, field: str) -> datetime.datetime | None:
+    if not proto.HasField(field):
+        return None
+    time: datetime.datetime = getattr(proto, field).ToDatetime(datetime.UTC)
+    return time
+
+
+def _read(container: StudySpec | TrialProto, key: str, default: str = '') -> str:
+    found = (each for each in container.metadata if each.ns == _NAMESPACE and each.key == key)
+    return next((each.value for each in found), default)
+
+
+def _write(container: StudySpec | TrialProto, key: str, value: str) -> None:
+    for item in container.metadata:
+        if item.ns == _NAMESPACE and item.key == key:
+            item.value = value
+            return
+    container.metadata.add(key=key, ns=_NAMESPACE, value=value)

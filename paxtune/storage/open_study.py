@@ -1,0 +1,110 @@
+"""Studies opened where they are kept."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyglove as pg
+
+from paxtune.config.search import Search
+from paxtune.search_space.parameters import to_search_space
+from paxtune.search_space.space import Space
+from paxtune.storage.database import Database
+from paxtune.storage.local_store import LocalStore
+from paxtune.storage.vizier_store import database
+from paxtune.study import transfer, validation
+from paxtune.study.definition import define, redefined, searched, validate_unchanged
+from paxtune.study.store import StudyStore
+from paxtune.study.study import Study
+from trainer.runtime.directory import JobPath, job_path
+from trainer.symbolic.errors import UserError
+
+
+def open_study(
+    directory: str | os.PathLike[str] | None,
+    value: Any,
+    data: Mapping[str, str] | None = None,
+    *,
+    search: Search | None = None,
+    priors: Sequence[Study] = (),
+    store: StudyStore | None = None,
+) -> Study:
+    """Creates a study, or resumes the one that is there.
+
+    Args:
+        directory: where its trials write, made if it is missing; None keeps the study in memory. A
+            local one, unless a service keeps the study.
+        value: what is searched: a `Tunable`, or any symbolic value with decisions in it.
+        data: fingerprints of the data that its trials see, by input.
+        search: the configuration of the search; None where `value.search` holds it.
+        priors: studies that the algorithm may learn from; used when the study is created.
+        store: keeps the study; `<directory>/study.db` by default.
+
+    Raises:
+        UserError: the space cannot be searched, or the study that is there is of another
+            experiment or of other data. The search's budgets may differ.
+    """
+    space, configuration = validation.validated(value, search)
+    path = None if directory is None or store else database(directory)
+    folder = None if directory is None else job_path(directory)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    store = store or LocalStore(Database(path))
+    try:
+        stored = store.study()
+        if stored is None:
+            learnt = transfer.priors(priors, space, configuration)
+            # A study in memory is never read back: its values may be of any class.
+            kept = pg.Dict() if folder is None else value
+            record = define(kept, search, configuration, space, data or {}, learnt)
+            # Another process may create it in the meantime.
+            is_new = store.create_study(record, to_search_space(space.spec))
+            stored = None if is_new else store.study()
+        if stored is not None:
+            # The priors stay as they were when it was created.
+            record = define(value, search, configuration, space, data or {}, stored.priors)
+            validate_unchanged(stored, record, folder)
+            record = redefined(stored, record)
+            if record != stored:
+                store.update_study(lambda current: redefined(current, record))
+    except BaseException:
+        store.close()
+        raise
+    return Study(folder, configuration, space, record, store)
+
+
+def load_study(directory: str | os.PathLike[str], read_only: bool = True) -> Study:
+    """Opens an existing study, as it was created.
+
+    Args:
+        directory: of the study.
+        read_only: change nothing; another process may be working on it.
+
+    Raises:
+        UserError: there is no study, or its experiment cannot be rebuilt: import its module first.
+    """
+    path = database(directory)
+    if not path.exists():
+        raise UserError(f'There is no study in {path.parent}: {path.name} is missing.')
+    return join_study(LocalStore(Database(path, read_only)), path.parent)
+
+
+def join_study(store: StudyStore, directory: JobPath | None) -> Study:
+    """Opens the study of a store, as it was created.
+
+    Args:
+        store: keeps it; closed where this raises.
+        directory: where its trials write; None where only others know.
+
+    Raises:
+        UserError: there is none, or its experiment cannot be rebuilt.
+    """
+    try:
+        record = store.study()
+        if record is None:
+            raise UserError(f'There is no study in {directory}: nothing was written yet.')
+        value, search = searched(record, str(directory or 'the study'))
+        return Study(directory, search, Space(value), record, store)
+    except BaseException:
+        store.close()
+        raise

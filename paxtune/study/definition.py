@@ -1,0 +1,126 @@
+"""The definition of a study: its value, its search, its data."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyglove as pg
+
+from paxtune.config.search import Search
+from paxtune.search_space.decisions import spec_to_json
+from paxtune.search_space.differences import differences
+from paxtune.search_space.space import Space
+from paxtune.study.record import Prior, StudyRecord
+from trainer.runtime.directory import JobPath
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.serialization import from_json_text, to_json_text
+
+BUDGETS = (
+    'num_trials',
+    'max_hours',
+    'max_device_hours',
+    'target_reward',
+    'max_failures',
+    'max_consecutive_failures',
+    'max_attempts',
+    'trial_timeout',
+    'keep_checkpoints',
+    'max_disk_gb',
+)
+"""Fields of `Search` that may change while the study goes on."""
+
+
+def define(
+    value: Any,
+    search: Search | None,
+    configuration: Search,
+    space: Space,
+    data: Mapping[str, str],
+    priors: Sequence[Prior],
+) -> StudyRecord:
+    """Makes the record of a new study.
+
+    Args:
+        value: what is searched.
+        search: the search to store; None where `value.search` holds it.
+        configuration: the search, wherever it is held.
+        space: the search space.
+        data: fingerprints of the data, by input.
+        priors: completed trials of other studies.
+    """
+    return StudyRecord(
+        value=to_json_text(value),
+        search='' if search is None else to_json_text(search),
+        spec=spec_to_json(space.spec),
+        data=dict(sorted(data.items())),
+        priors=tuple(priors),
+        algorithm=type(configuration.algorithm).__name__,
+        goals=tuple(reward.goal for reward in configuration.rewards),
+    )
+
+
+def redefined(stored: StudyRecord, now: StudyRecord) -> StudyRecord:
+    """The stored record with the budgets of the present definition."""
+    return dataclasses.replace(stored, value=now.value, search=now.search)
+
+
+def searched(record: StudyRecord, source: str) -> tuple[Any, Search]:
+    """Rebuilds what a study searches, and the configuration of its search.
+
+    Args:
+        record: of the study.
+        source: where it is, for messages.
+
+    Raises:
+        UserError: it cannot be rebuilt.
+    """
+    value: Any = from_json_text(record.value, object, source)
+    if record.search:
+        return value, from_json_text(record.search, Search, source)
+    search = getattr(value, 'search', None)
+    if not isinstance(search, Search):
+        raise UserError(f'{source}: the study has no configuration of its search')
+    return value, search
+
+
+def validate_unchanged(stored: StudyRecord, now: StudyRecord, directory: JobPath | None) -> None:
+    """Compares the stored definition of a study with the present one.
+
+    Raises:
+        UserError: they differ in more than the search's budgets.
+    """
+    differences = _differences_between(stored.value, now.value, 'search.')
+    differences += _differences_between(stored.search or '{}', now.search or '{}', '')
+    if differences:
+        raise UserError(
+            f'{directory} holds a study of another experiment. There, and now:\n'
+            + '\n'.join(differences)
+            + '\nUse another --job_log_dir for the changed experiment.'
+        )
+    for name in sorted({*stored.data, *now.data}):
+        before, after = stored.data.get(name), now.data.get(name)
+        if before != after:
+            raise UserError(
+                f'{directory} holds a study of other data: the fingerprint of {name} was {before} '
+                f'there, and is {after} now. Use another --job_log_dir for the changed data.'
+            )
+
+
+def _differences_between(before: str, after: str, search: str) -> list[str]:
+    """Lists differences between two values in JSON, without the budgets of the search.
+
+    Args:
+        before: the stored value.
+        after: the present value.
+        search: the prefix of the paths of the search's fields.
+    """
+    if before == after:
+        return []
+    there, asked = (from_json_text(text, pg.Symbolic, 'the study') for text in (before, after))
+    for path in (f'{search}{name}' for name in BUDGETS):
+        if asked.sym_has(path) and there.sym_has(path):
+            there.rebind({path: asked.sym_get(path)}, raise_on_no_change=False)
+    # Compared as text: a study that an older version wrote lacks what has a default now.
+    if to_json_text(there) == to_json_text(asked):
+        return []
+    return [f'  {difference}' for difference in differences(there, asked)]

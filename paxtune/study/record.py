@@ -1,0 +1,263 @@
+"""Typed records of studies and trials: plain frozen data, without protocol buffers or PyGlove."""
+
+import dataclasses
+import datetime
+import enum
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, TypeAlias
+
+from paxtune.objectives.measurement import Measurement
+
+Costs: TypeAlias = Mapping[str, Mapping[str, float]]
+"""Measured costs by the name of the sub-experiment ('' without any), then by metric."""
+
+Snapshot: TypeAlias = Mapping[int, int | None]
+"""Trials that have not ended, each with the step at which it is paused; None where it is not."""
+
+SCHEDULER, REPLICATE, RETRY = 'scheduler', 'replicate', 'retry'
+"""Origins of trials that a scheduler forked, that replicate others, or that run others again."""
+
+
+class Status(enum.StrEnum):
+    """The state of a trial."""
+
+    COMPLETED = 'completed'
+    STOPPED = 'stopped'
+    INFEASIBLE = 'infeasible'
+    ACTIVE = 'active'
+    PAUSED = 'paused'
+    REQUESTED = 'requested'
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the trial never changes its state again."""
+        return self in (Status.COMPLETED, Status.STOPPED, Status.INFEASIBLE)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the trial is active or paused: Vizier's ACTIVE."""
+        return self in (Status.ACTIVE, Status.PAUSED)
+
+
+class Measurements(Protocol):
+    """An immutable sequence of measurements, as a tuple is one. A store may decode it lazily."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Measurement]: ...
+
+    def __add__(self, added: tuple[Measurement, ...], /) -> Any:
+        """Returns the sequence with more measurements at its end."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Event:
+    """An entry of a trial's history.
+
+    Attributes:
+        time: in UTC.
+        event: its kind, such as 'claimed', 'paused' or 'ended'.
+        attempt: the attempt that it is about.
+        worker: the owner of the trial then; '' for none.
+        detail: for people.
+        step: the step that it happened at, where there is one.
+    """
+
+    time: datetime.datetime
+    event: str
+    attempt: int
+    worker: str = ''
+    detail: str = ''
+    step: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The event as plain data, without what is empty."""
+        named = {'worker': self.worker, 'step': self.step, 'detail': self.detail}
+        return {
+            'time': self.time.isoformat(timespec='milliseconds'),
+            'event': self.event,
+            'attempt': self.attempt,
+            **{name: value for name, value in named.items() if value not in ('', None)},
+        }
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lineage:
+    """The relations of a trial to other trials, by their numbers.
+
+    Attributes:
+        origin: where the decisions are from: 'algorithm', 'scheduler', 'seed', 'added', 'retry',
+            'replicate', or `<study>#<trial>` of another study.
+        parent: the trial that the algorithm derived this one from.
+        retry_of: the trial that this one runs again, with the same training seeds.
+        replicate: the 1-based replicate index; each replicate trains with other seeds.
+        replicate_of: the trial whose decisions this one replicates; of an imported trial, its
+            number in the other study.
+        warm_start: the trial whose weights this one begins with.
+        warm_start_step: the step of these weights, once it is known.
+        forked_from: the trial and the step that a scheduler forked this one from.
+        replaces: the trial whose place in a population this one took.
+    """
+
+    origin: str = 'algorithm'
+    parent: int | None = None
+    retry_of: int | None = None
+    replicate: int = 1
+    replicate_of: int | None = None
+    warm_start: int | None = None
+    warm_start_step: int | None = None
+    forked_from: tuple[int, int] | None = None
+    replaces: int | None = None
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether the trial ran in another study."""
+        return '#' in self.origin
+
+    @property
+    def replicate_of_here(self) -> int | None:
+        """The trial of this study that this one replicates."""
+        return None if self.is_imported else self.replicate_of
+
+    @property
+    def replicate_of_imported(self) -> str | None:
+        """The origin of the trial of another study that this imported one replicates."""
+        if not self.is_imported or self.replicate_of is None:
+            return None
+        return f'{self.origin.rpartition("#")[0]}#{self.replicate_of}'
+
+    @property
+    def weights_from(self) -> tuple[int, int | None] | None:
+        """The trial and the step that the weights come from; None for a fresh start.
+
+        The step is None where the trial has not begun.
+        """
+        if self.forked_from is not None or self.warm_start is None:
+            return self.forked_from
+        return self.warm_start, self.warm_start_step
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Failures:
+    """Losses of a trial's workers.
+
+    Attributes:
+        faults: losses that may be the trial's fault.
+        losses: other losses in a row without one more step.
+        furthest: the last step that any worker reached.
+    """
+
+    faults: int = 0
+    losses: int = 0
+    furthest: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """Everything that a study stores of one trial.
+
+    Attributes:
+        id: the trial's number in the study, from 1; 0 before it is added.
+        parameters: the decisions, as Vizier names parameters and their values.
+        status: its state.
+        created: when the trial was added; None before.
+        ended: when the trial ended; None before.
+        measurements: in the order of reports.
+        final: the final metrics and rewards of a completed or stopped trial.
+        reason: why the trial ended as it did, where there is a reason.
+        is_failed: whether an error made the trial infeasible.
+        lineage: relations to other trials.
+        holder: the worker that owns the trial; '' for none.
+        attempt: the 1-based number of the current attempt. It is the fencing token: a write of an
+            earlier attempt changes nothing.
+        failures: losses of its workers.
+        request: the idempotency key of the last write through a service.
+        snapshot: the earlier trials that had not ended when the trial began; None before.
+        is_prefetched: whether the trial was suggested before a worker asked for it.
+        pauses: the steps at which a scheduler paused it, ascending.
+        history: the last events.
+        non_finite: the last step at which each metric was NaN or infinite.
+        costs: costs that were measured before the first step.
+        seconds: the run time of all attempts.
+        devices: the number of devices that it ran on.
+        memo: the state that the algorithm keeps with the trial.
+        metadata: the metadata that users wrote.
+    """
+
+    parameters: Mapping[str, str | float]
+    id: int = 0
+    status: Status = Status.REQUESTED
+    created: datetime.datetime | None = None
+    ended: datetime.datetime | None = None
+    measurements: Measurements = ()
+    final: Measurement | None = None
+    reason: str | None = None
+    is_failed: bool = False
+    lineage: Lineage = dataclasses.field(default_factory=Lineage)
+    holder: str = ''
+    attempt: int = 1
+    failures: Failures = dataclasses.field(default_factory=Failures)
+    request: str = ''
+    snapshot: Snapshot | None = None
+    is_prefetched: bool = False
+    pauses: tuple[int, ...] = ()
+    history: tuple[Event, ...] = ()
+    non_finite: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    costs: Costs = dataclasses.field(default_factory=dict)
+    seconds: float = 0.0
+    devices: int = 0
+    memo: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def paused_at(self) -> int | None:
+        """The step at which the trial is paused; None where it is not."""
+        return self.pauses[-1] if self.status is Status.PAUSED else None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prior:
+    """A completed trial of another study that the algorithm may learn from.
+
+    Attributes:
+        decisions: by id, in the space of this study.
+        scores: one for each objective, where more is better.
+    """
+
+    decisions: Mapping[str, int | float]
+    scores: tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class StudyRecord:
+    """Everything that a study stores of itself.
+
+    Attributes:
+        value: JSON of the value that is searched, decisions included.
+        search: JSON of the `Search`; '' where the value holds it, as a `Tunable` does.
+        spec: JSON of the search space.
+        data: fingerprints of the data that trials see, by input.
+        priors: completed trials of other studies that the algorithm may learn from.
+        algorithm: the class name of the algorithm.
+        goals: 'minimize' or 'maximize' for each objective.
+        exhausted: the number of trials at which the algorithm had nothing left to suggest.
+        stop_requests: trials that are to stop at their next measurement.
+        pause_requested: whether the whole study is to pause.
+        is_ended: whether no worker gets another trial.
+        request: the idempotency key of the last write through a service.
+        metadata: the metadata that users wrote.
+    """
+
+    value: str
+    search: str
+    spec: str
+    data: Mapping[str, str]
+    priors: tuple[Prior, ...] = ()
+    algorithm: str = ''
+    goals: tuple[str, ...] = ()
+    exhausted: int | None = None
+    stop_requests: tuple[int, ...] = ()
+    pause_requested: bool = False
+    is_ended: bool = False
+    request: str = ''
+    metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)

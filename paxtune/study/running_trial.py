@@ -1,0 +1,252 @@
+"""Trials that can be changed: by the worker that runs them, and by the study."""
+
+import dataclasses
+import datetime
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from paxtune.objectives.aggregation import NothingMeasuredError
+from paxtune.objectives.limits import violation
+from paxtune.objectives.measurement import Measurement, with_carried
+from paxtune.objectives.rewards import NonFiniteRewardError, measured_rewards
+from paxtune.study import transitions
+from paxtune.study.record import Costs, TrialRecord
+from paxtune.study.store import StudyStore
+from paxtune.study.transitions import IllegalTransition, Transition, WorkerLoss
+from paxtune.study.trial import Scoring, Trial, TrialContext, aggregated
+
+
+class RunningTrial(Trial):
+    """A trial, and the transitions that move it on. Each is one transaction of the store.
+
+    A trial whose final metrics are beyond a limit is INFEASIBLE, however it ends.
+
+    Attributes:
+        resumed: whether the trial was claimed before, by a process that did not finish it.
+        step: the last step that this process reported; 0 before.
+    """
+
+    def __init__(
+        self,
+        record: TrialRecord,
+        context: TrialContext,
+        scoring: Scoring,
+        store: StudyStore,
+    ) -> None:
+        """Shows a record of a store, and changes it there."""
+        super().__init__(record, context)
+        self._scoring, self._store = scoring, store
+        self.resumed = transitions.times_claimed(record) > 1
+        self.step = 0
+
+    def report(
+        self, step: int, metrics: Mapping[str, float], checkpoint: str | None = None
+    ) -> Measurement:
+        """Adds a measurement. A step that was reported before is left as it is.
+
+        Args:
+            step: the training step.
+            metrics: all metrics by name. NaN and infinity are left out, and noted by name.
+            checkpoint: the path of the checkpoint of this step.
+
+        Returns:
+            The measurement. It has no rewards while a metric that they need is missing.
+
+        Raises:
+            NonFiniteRewardError: the reward is NaN or infinite. Nothing is written.
+            IllegalTransition: the trial is not ACTIVE.
+        """
+        for name in metrics:
+            if name.startswith('$'):
+                raise ValueError(f'no metric can be called {name!r}: names with $ are for rewards')
+        self._refresh()
+        self._require_open()
+        self.step = step
+        for known in self.measurements:
+            if known.step == step:
+                return known
+        rewards = self._rewards_of(with_carried(self.measurements, metrics))
+        finite = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
+        measurement = Measurement(step, finite, rewards, checkpoint)
+        self._apply(
+            lambda record, _: transitions.report(record, measurement, {*metrics} - {*finite})
+        )
+        return measurement
+
+    def _rewards_of(self, metrics: Mapping[str, float]) -> tuple[float, ...]:
+        return measured_rewards(self._scoring.rewards, metrics, self._scoring.sub_experiments)
+
+    def final_metrics(self) -> dict[str, float]:
+        """Computes the metrics that the trial would end with now: see `trial.aggregated`.
+
+        Raises:
+            NothingMeasuredError: nothing was measured.
+        """
+        return aggregated(self, self._scoring)
+
+    def complete(self) -> None:
+        """Ends the trial: measurements become final metrics, and these become rewards.
+
+        Raises:
+            NonFiniteRewardError: a reward is NaN or infinite.
+            MissingMetricError: a reward needs a metric that was not measured.
+            IllegalTransition: the trial has ended, or nothing was measured.
+        """
+        self._refresh()
+        self._require_open()
+        try:
+            metrics = self.final_metrics()
+        except NothingMeasuredError as error:
+            raise IllegalTransition(f'trial {self.id} cannot be completed: {error}') from error
+        rewards = tuple(reward.value(metrics) for reward in self._scoring.rewards)
+        self._end(Measurement(self.measurements[-1].step, metrics, rewards))
+
+    def stop(self, reason: str) -> None:
+        """Ends the trial early, with its last measurement. Such a trial is never the best.
+
+        Raises:
+            IllegalTransition: the trial has ended, or no reward was measured.
+        """
+        self._refresh()
+        self._require_open()
+        if not (rewarded := self.rewarded):
+            raise IllegalTransition(
+                f'trial {self.id} cannot be stopped: nothing was measured that has a reward'
+            )
+        last = rewarded[-1]
+        known = with_carried(self.measurements, last.metrics)
+        self._end(Measurement(last.step, known, last.rewards), reason=reason, is_stopped=True)
+
+    def end_early(self, reason: str) -> None:
+        """Stops the trial; without any reward it becomes infeasible.
+
+        Raises:
+            IllegalTransition: the trial has ended.
+        """
+        if self.rewarded:
+            self.stop(reason)
+        else:
+            self.fail(f'{reason} (before a reward was measured)')
+
+    def conclude(
+        self,
+        reason: str,
+        reward: float | None = None,
+        metrics: Mapping[str, float] | None = None,
+    ) -> None:
+        """Ends the trial with a given reward, or with metrics to compute the reward from.
+
+        Args:
+            reason: for people.
+            reward: the reward, for a study with one objective.
+            metrics: replace the measured metrics of the same names.
+
+        Raises:
+            NonFiniteRewardError: the reward is NaN or infinite.
+            IllegalTransition: the trial has ended.
+        """
+        self._refresh()
+        self._require_open()
+        last = self.measurements[-1].metrics if self.measurements else {}
+        known = {**with_carried(self.measurements, last), **(metrics or {})}
+        if reward is None:
+            rewards = self._rewards_of(known)
+        elif len(self._scoring.rewards) != 1:
+            raise RuntimeError('a reward can be given only in a study that has one')
+        elif not math.isfinite(reward):
+            raise NonFiniteRewardError(f'the reward is {reward}')
+        else:
+            rewards = (reward,)
+        if len(rewards) < len(self._scoring.rewards):
+            self.fail(f'{reason} (before a reward was measured)')
+            return
+        step = max([self.step, *(each.step for each in self.measurements)])
+        self._end(Measurement(step, known, rewards), reason=reason)
+
+    def fail(self, reason: str, is_error: bool = False) -> None:
+        """Ends the trial as infeasible.
+
+        Args:
+            reason: for people.
+            is_error: whether an error is the reason: see `Faults.max_failures`.
+
+        Raises:
+            IllegalTransition: the trial has ended.
+        """
+        self._apply(lambda record, now: transitions.fail(record, reason, now, is_error=is_error))
+
+    def pause(self, step: int, why: str) -> None:
+        """Pauses the trial at a saved step: see `paxtune.schedulers`."""
+        self._apply(lambda record, now: transitions.pause(record, step, why, now))
+
+    def promote(self, why: str) -> None:
+        """Ends a pause. The next worker that asks claims the trial."""
+        self._apply(lambda record, now: transitions.promote(record, why, now))
+
+    def release(self, why: str) -> None:
+        """Gives the trial back, to go on later."""
+        self._apply(lambda record, now: transitions.release(record, why, now))
+
+    def lose(self, loss: WorkerLoss, max_attempts: int) -> None:
+        """Gives the trial back after a loss: see `transitions.lose`."""
+        self._show(self._store.lose(self.id, loss, max_attempts, self.step))
+
+    def add_event(self, event: str, step: int | None = None) -> None:
+        """Adds an event to the history."""
+        self._apply(lambda record, now: transitions.add_event(record, event, now, step=step))
+
+    def set_metadata(self, values: Mapping[str, str]) -> None:
+        """Adds to the trial's metadata, in any state."""
+        self._change(metadata=lambda record: {**record.metadata, **values})
+
+    def set_time(self, seconds: float, devices: int) -> None:
+        """Sets the run time of all attempts, and the number of devices."""
+        self._change(seconds=lambda _: seconds, devices=lambda _: devices)
+
+    def set_costs(self, costs: Costs) -> None:
+        """Sets the costs that were measured before the first step."""
+        if costs != self.record.costs:
+            self._change(costs=lambda _: costs)
+
+    def set_warm_start(self, trial: int | None, step: int | None = None) -> None:
+        """Sets the trial, and the step, whose weights this one really begins with."""
+        self._change(
+            lineage=lambda record: dataclasses.replace(
+                record.lineage, warm_start=trial, warm_start_step=step
+            )
+        )
+
+    def _change(self, **fields: Callable[[TrialRecord], Any]) -> None:
+        def changed(record: TrialRecord, _: datetime.datetime) -> TrialRecord:
+            made = {name: value(record) for name, value in fields.items()}
+            return dataclasses.replace(record, **made)
+
+        self._apply(changed)
+
+    def _end(
+        self, final: Measurement, *, reason: str | None = None, is_stopped: bool = False
+    ) -> None:
+        # Before NaN is left out: it is within no limit.
+        if broken := violation(self._scoring.limits, final.metrics):
+            self.fail(broken)
+            return
+        self._apply(
+            lambda record, now: transitions.complete(
+                record, final, now, reason=reason, is_stopped=is_stopped
+            )
+        )
+
+    def _require_open(self) -> None:
+        if not self.status.is_open:
+            raise IllegalTransition(f'trial {self.id} is {self.status.upper()} already')
+
+    def _refresh(self) -> None:
+        self._show(self._store.trial(self.id))
+
+    def _apply(self, transition: Transition) -> None:
+        self._show(self._store.apply(self.id, transition))
+
+    def _show(self, record: TrialRecord) -> None:
+        self.record = record
+        self.__dict__.pop('measurements', None)

@@ -1,0 +1,110 @@
+"""The next action of a worker: a pure function of trial records and of the scheduler's decision."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from paxtune.schedulers import Fork, Promote, Wait
+from paxtune.study.record import Status, TrialRecord
+
+Decision: TypeAlias = Promote | Fork | Wait | None
+"""A scheduler's decision; None lets a trial begin."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """Ends the study. The reason is for people."""
+
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """Claims a trial that waits to run, or that lost its worker."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Suggest:
+    """Asks the algorithm for a new trial."""
+
+
+Action: TypeAlias = Done | Promote | Fork | Claim | Wait | Suggest
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """The state of a study that decides what comes next.
+
+    Attributes:
+        records: all trials, by id.
+        num_trials: the number of trials that the study is to have.
+        is_exhausted: whether the space has no untried experiment left.
+        budget_used: the budget that is used up, for people; None if none is.
+        decide: the scheduler's decision, computed when it is needed.
+        has_holders: whether workers that hold trials may be alive, as in a shared store. In a local
+            one every active trial lost its process.
+        may_claim: whether a claim may succeed.
+    """
+
+    records: Sequence[TrialRecord]
+    num_trials: int
+    is_exhausted: bool
+    budget_used: str | None
+    decide: Callable[[], Decision]
+    has_holders: bool = False
+    may_claim: bool = True
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the study may get one more trial."""
+        return len(self.records) < self.num_trials and not self.is_exhausted
+
+    @property
+    def is_any_adrift(self) -> bool:
+        """Whether an active trial has no worker. It is claimed first."""
+        active = (each for each in self.records if each.status is Status.ACTIVE)
+        return any(not self.has_holders or not each.holder for each in active)
+
+
+def next_action(view: View) -> Action:
+    """Decides what a worker without a trial does next."""
+    if (reason := done_reason(view)) is not None:
+        return Done(reason)
+    is_any_adrift = view.is_any_adrift
+    decision = None if is_any_adrift and view.may_claim else view.decide()
+    if isinstance(decision, Promote | Fork) and not is_any_adrift:
+        return decision
+    if view.may_claim and (view.has_holders or is_any_adrift or _is_any_requested(view)):
+        return Claim()
+    if isinstance(decision, Wait):
+        return decision
+    return Suggest() if view.has_room else Wait('the study has all of its trials')
+
+
+def done_reason(view: View) -> str | None:
+    """Says why the study needs no more trials; None while it does."""
+    if view.budget_used is not None:
+        return view.budget_used
+    # A prefetched suggestion is left alone where the study was shortened since.
+    wanted = [each for each in view.records if not is_prefetched(each)]
+    reason, judged = None, wanted
+    if len(wanted) >= view.num_trials:
+        reason = f'it has all of its {len(wanted)} trials'
+    elif view.is_exhausted:
+        reason = f'there are no more than {len(view.records)} different experiments in its space'
+        judged = list(view.records)
+    if not all(each.status.has_ended or each.status is Status.PAUSED for each in judged):
+        return None
+    decision = view.decide()
+    if reason is None and isinstance(decision, Wait):
+        reason = decision.reason
+    return None if isinstance(decision, Promote | Fork) else reason
+
+
+def is_prefetched(record: TrialRecord) -> bool:
+    """Tells whether a trial is a prefetched suggestion that no worker has begun."""
+    return record.status is Status.REQUESTED and record.is_prefetched
+
+
+def _is_any_requested(view: View) -> bool:
+    return any(each.status is Status.REQUESTED for each in view.records)

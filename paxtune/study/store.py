@@ -1,0 +1,85 @@
+"""The interface of a store: all that a study asks of the place where it is kept."""
+
+import datetime
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeAlias
+
+from paxtune.study.record import StudyRecord, TrialRecord
+from paxtune.study.transitions import Transition, WorkerLoss
+
+AddSuggested: TypeAlias = Callable[[TrialRecord], TrialRecord]
+"""Adds a suggested trial; raises `TurnLostError` where its number was taken in the meantime."""
+
+
+class StudyStore(Protocol):
+    """One study: in a database of this process (`LocalStore`), or in a service (`RemoteStore`).
+
+    Attributes:
+        worker: the name of this process.
+        is_shared: whether other workers take trials of the study at the same time.
+        flags: command-line flags that name the store, beside its directory.
+    """
+
+    worker: str
+
+    @property
+    def is_shared(self) -> bool: ...
+
+    @property
+    def flags(self) -> list[str]: ...
+
+    def close(self) -> None:
+        """Closes the connection."""
+
+    def now(self) -> datetime.datetime:
+        """Returns the time, in UTC."""
+
+    def study(self) -> StudyRecord | None:
+        """Returns the record of the study; None before it is created."""
+
+    def created(self) -> datetime.datetime:
+        """Returns the time at which the study was created; raises KeyError before."""
+
+    def create_study(self, record: StudyRecord, parameters: Iterable[Any]) -> bool:
+        """Creates the study; returns False where another process was first."""
+
+    def update_study(self, change: Callable[[StudyRecord], StudyRecord]) -> StudyRecord:
+        """Changes the record of the study, in one transaction."""
+
+    def ids(self) -> list[int]:
+        """Returns the numbers of all trials, in order."""
+
+    def read(self, known: Collection[int]) -> tuple[list[int], list[TrialRecord]]:
+        """Returns the numbers of all trials, in order, and the records of those not in `known`."""
+
+    def trials(self, ids: Collection[int] | None = None) -> list[TrialRecord]:
+        """Returns trials by id; all, or those of the given numbers."""
+
+    def trial(self, id_: int) -> TrialRecord:
+        """Returns one trial; raises KeyError where there is none."""
+
+    def max_id(self) -> int:
+        """Returns the number of the newest trial; 0 where there is none."""
+
+    def add_trials(self, records: Sequence[TrialRecord]) -> list[TrialRecord]:
+        """Adds trials, which get the next numbers."""
+
+    def apply(self, id_: int, transition: Transition) -> TrialRecord:
+        """Changes a trial in one transaction; raises KeyError where there is none.
+
+        Raises:
+            LeaseLostError: another worker or another attempt owns the trial.
+        """
+
+    def delete_trial(self, id_: int) -> None:
+        """Deletes a trial; raises KeyError where there is none."""
+
+    def claim(self) -> TrialRecord | None:
+        """Claims a trial that waits to run; None where none does."""
+
+    def turn(self) -> AbstractContextManager[AddSuggested]:
+        """Waits for the turn to suggest, which this process has while inside."""
+
+    def lose(self, id_: int, loss: WorkerLoss, max_attempts: int, step: int) -> TrialRecord:
+        """Gives back a trial of this worker: see `transitions.lose`."""

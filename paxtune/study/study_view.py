@@ -1,0 +1,174 @@
+"""The reading half of a study."""
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from paxtune.config.search import Search
+from paxtune.objectives import pareto
+from paxtune.objectives.rewards import Reward
+from paxtune.search_space.parameters import reader
+from paxtune.search_space.space import Space
+from paxtune.study import replicates
+from paxtune.study.record import Status, StudyRecord
+from paxtune.study.store import StudyStore
+from paxtune.study.trial import Trial, TrialContext
+from trainer.runtime.directory import JobPath
+from trainer.runtime.garbage_collection import collected_later
+from trainer.symbolic.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class StudyView:
+    """Trials of one experiment, as they stand whenever they are read.
+
+    Attributes:
+        directory: the directory of the study; None for one in memory.
+        value: what is searched, decisions included: a `Tunable`, or any symbolic value.
+        search: the configuration of the search.
+        space: the search space.
+        data: fingerprints of the data that its trials see, by input.
+        store: keeps the study.
+    """
+
+    def __init__(
+        self,
+        directory: JobPath | None,
+        search: Search,
+        space: Space,
+        data: Mapping[str, str],
+        store: StudyStore,
+    ) -> None:
+        """Not called directly: see `paxtune.storage.open_study`."""
+        self.directory, self.search, self.space = directory, search, space
+        self.value, self.data, self.store = space.value, data, store
+        # Looked up once: for thousands of trials that takes seconds.
+        self.rewards: list[Reward] = search.rewards
+        signs = [reward.score(1.0) for reward in self.rewards]
+        self.context = TrialContext(signs, space, reader(space.spec))
+        self._terminal: dict[int, Trial] = {}
+        self._reading = threading.RLock()
+
+    def close(self) -> None:
+        """Closes the store."""
+        self.store.close()
+
+    @property
+    def record(self) -> StudyRecord:
+        """The record of the study, as it stands now."""
+        record = self.store.study()
+        assert record is not None
+        return record
+
+    @property
+    def sub_experiments(self) -> list[str]:
+        """Names of what each trial trains, one after another; none where it trains one."""
+        return self.space.sub_experiments
+
+    @property
+    def trials(self) -> list[Trial]:
+        """All trials, by id, as they stand now."""
+        with self._reading:
+            return self._read()
+
+    def _read(self) -> list[Trial]:
+        # An ended trial never changes, and is not read again.
+        found = self._terminal
+        with collected_later():
+            numbers, read = self.store.read(found)
+            fresh = {record.id: Trial(record, self.context) for record in read}
+        found.update({trial.id: trial for trial in fresh.values() if trial.is_terminal})
+        known = found | fresh
+        if len(known) > len(numbers):  # Another process has deleted some.
+            self._terminal = {number: found[number] for number in numbers if number in found}
+        return [known[number] for number in numbers]
+
+    def trial(self, number: int) -> Trial:
+        """Returns one trial.
+
+        Raises:
+            UserError: there is none of that number.
+        """
+        if (known := self._terminal.get(number)) is not None:
+            return known
+        try:
+            return Trial(self.store.trial(number), self.context)
+        except KeyError:
+            newest = self.store.max_id()
+            there = f'it has 1 to {newest}' if newest else 'it has none'
+            where = self.directory or 'the study'
+            raise UserError(f'{where} has no trial {number}: {there}') from None
+
+    def _forget(self, number: int) -> None:
+        with self._reading:
+            self._terminal.pop(number, None)
+
+    @property
+    def candidates(self) -> list[Trial]:
+        """Trials that can be the best: completed, and not stopped early."""
+        return [trial for trial in self.trials if trial.status is Status.COMPLETED]
+
+    @property
+    def best(self) -> Trial | None:
+        """The trial with the best reward, the first of equals; None where none was completed.
+
+        Infeasible trials, and those that were stopped early, do not count. In a study with
+        replicates it is a trial of the best configuration: see `leaderboard`.
+
+        Raises:
+            UserError: the study has several objectives: see `pareto_front`.
+        """
+        best = self.top(1)
+        return best[0] if best else None
+
+    def top(self, count: int) -> list[Trial]:
+        """Returns the best trials, best first; with replicates one for each configuration.
+
+        Raises:
+            UserError: the study has several objectives: see `pareto_front`.
+        """
+        if len(self.rewards) > 1:
+            labels = ', '.join(reward.label for reward in self.rewards)
+            raise UserError(f'no trial is the best in several objectives ({labels}): see the front')
+        return [each.trial for each in self.leaderboard[:count]] if self.rewards else []
+
+    @property
+    def leaderboard(self) -> list[replicates.LeaderboardEntry]:
+        """Ranked configurations, best first; by id with several objectives.
+
+        Configurations with all replicates come first. With replicates the mean counts, shrunk, so
+        that a lucky trial is not the best.
+        """
+        return replicates.leaderboard(self.trials, self.search.repeats)
+
+    @property
+    def pareto_front(self) -> list[Trial]:
+        """Trials that no other trial beats in all objectives, by id.
+
+        With one objective these are the trials with the best reward. With replicates one trial
+        represents each configuration: see `leaderboard`.
+        """
+        found = self.leaderboard if self.rewards else []
+        found = [each for each in found if each.is_complete] or found
+        front = [found[index].trial for index in pareto.front([each.scores for each in found])]
+        return sorted(front, key=lambda trial: trial.id)
+
+    def to_pandas(self) -> 'pandas.DataFrame':
+        """Makes a table with a row for each trial, by id.
+
+        Returns:
+            Columns: state, rewards by their labels, `decisions.<path>`, `metrics.<name>` (final
+            ones), attempt, origin, parent, replicate, replicate_of, reason, created, completed,
+            seconds. Decisions that a trial does not have are missing.
+        """
+        from paxtune.study.frames import trials_frame
+
+        return trials_frame(self.trials, self.space.paths, self.rewards)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

@@ -1,0 +1,247 @@
+"""Transitions of a trial between its states: pure functions of a record, total, without a clock.
+
+Each function returns a new record or raises `IllegalTransition`. A store applies one of them to a
+stored record in one transaction.
+
+A trial leaves ACTIVE or PAUSED for an end state exactly once. The number of its attempt never
+decreases: it grows when the worker that was lost may come back, and when the loss counts. That
+number keeps such a worker from writing.
+"""
+
+import dataclasses
+import datetime
+import math
+import socket
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from paxtune.objectives.measurement import Measurement
+from paxtune.study.record import Event, Failures, Snapshot, Status, TrialRecord
+
+Transition: TypeAlias = Callable[[TrialRecord, datetime.datetime], TrialRecord]
+"""A change of a record at a time (UTC)."""
+
+MAX_LOSSES = 8
+"""Losses in a row, without one more step, after which another loss counts."""
+
+_MAX_EVENTS = 200
+
+
+class IllegalTransition(RuntimeError):
+    """The state of the trial does not allow the change."""
+
+
+class DetachedError(Exception):
+    """The worker is cut off from its study. The trial is not at fault."""
+
+
+class LeaseLostError(DetachedError):
+    """Another worker, or another attempt, owns the trial."""
+
+
+class TurnLostError(Exception):
+    """The suggestion is outdated: other trials were added first."""
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerLoss:
+    """The loss of a trial's worker.
+
+    Attributes:
+        reason: for people.
+        counts: whether the trial may be at fault, as with a crash or a hang.
+        is_dead: whether the worker is known to be gone, and cannot come back.
+    """
+
+    reason: str
+    counts: bool = False
+    is_dead: bool = False
+
+
+def new_worker() -> str:
+    """Returns a unique name for a worker."""
+    return f'{socket.gethostname()}-{uuid.uuid4().hex[:8]}'
+
+
+def claim(
+    record: TrialRecord, worker: str, unended: Snapshot, now: datetime.datetime
+) -> TrialRecord:
+    """Gives the trial to a worker.
+
+    Args:
+        record: a REQUESTED trial, or an ACTIVE one whose worker is gone.
+        worker: the new owner.
+        unended: all trials that have not ended. The first claim keeps those before this trial, so
+            that suggestions stay reproducible.
+        now: the time.
+    """
+    if record.status not in (Status.REQUESTED, Status.ACTIVE):
+        raise IllegalTransition(
+            f'trial {record.id} is {record.status.upper()}: it cannot be claimed'
+        )
+    snapshot = record.snapshot
+    if snapshot is None:
+        snapshot = {id_: step for id_, step in sorted(unended.items()) if id_ < record.id}
+    claimed = dataclasses.replace(record, status=Status.ACTIVE, holder=worker, snapshot=snapshot)
+    return add_event(claimed, 'claimed', now)
+
+
+def release(record: TrialRecord, why: str, now: datetime.datetime) -> TrialRecord:
+    """Gives the trial back, to go on later."""
+    return dataclasses.replace(add_event(record, 'released', now, detail=why), holder='')
+
+
+def pause(record: TrialRecord, step: int, why: str, now: datetime.datetime) -> TrialRecord:
+    """Pauses the trial at a saved step, until it is promoted or the study ends."""
+    _require_active(record)
+    noted = add_event(record, 'paused', now, detail=why, step=step)
+    pauses = tuple(sorted({*record.pauses, step}))
+    return dataclasses.replace(noted, status=Status.PAUSED, holder='', pauses=pauses)
+
+
+def promote(record: TrialRecord, why: str, now: datetime.datetime) -> TrialRecord:
+    """Ends a pause. The next worker that asks claims the trial."""
+    if record.status is not Status.PAUSED:
+        raise IllegalTransition(f'trial {record.id} is {record.status.upper()}: it is not paused')
+    return dataclasses.replace(add_event(record, 'promoted', now, detail=why), status=Status.ACTIVE)
+
+
+def lose(
+    record: TrialRecord, loss: WorkerLoss, max_attempts: int, step: int, now: datetime.datetime
+) -> TrialRecord:
+    """Takes the trial from its worker: for another attempt, or as infeasible after the last one.
+
+    Args:
+        record: an ACTIVE trial.
+        loss: the loss.
+        max_attempts: the number of losses that count after which the trial is infeasible.
+        step: the last step that the worker is known to have reached.
+        now: the time.
+    """
+    _require_active(record)
+    before = record.failures
+    losses = 1 + (0 if step > before.furthest else before.losses)
+    reason, counts = loss.reason, loss.counts
+    if losses >= MAX_LOSSES and not counts:
+        reason, counts = f'{reason} ({losses} times in a row, without one more step)', True
+    faults = before.faults + counts
+    failures = Failures(faults, 0 if counts else losses, max(step, before.furthest))
+    noted = add_event(record, 'failed' if counts else 'lost', now, detail=reason)
+    lost = dataclasses.replace(noted, holder='', failures=failures)
+    if counts and faults >= max_attempts:
+        times = f' (attempt {faults} of {max_attempts})' if max_attempts > 1 else ''
+        return fail(lost, f'{reason}{times}', is_error=True, now=now)
+    if counts or not loss.is_dead:
+        return dataclasses.replace(lost, attempt=record.attempt + 1)
+    return lost
+
+
+def report(record: TrialRecord, measurement: Measurement, non_finite: Iterable[str]) -> TrialRecord:
+    """Adds a measurement.
+
+    Args:
+        record: an ACTIVE trial.
+        measurement: finite metrics at a step.
+        non_finite: metrics that were NaN or infinite at that step.
+    """
+    _require_active(record)
+    added = (measurement,)
+    return dataclasses.replace(
+        record,
+        measurements=record.measurements + added,
+        non_finite={**record.non_finite, **dict.fromkeys(sorted(non_finite), measurement.step)},
+    )
+
+
+def complete(
+    record: TrialRecord,
+    final: Measurement,
+    now: datetime.datetime,
+    *,
+    reason: str | None = None,
+    is_stopped: bool = False,
+) -> TrialRecord:
+    """Ends the trial with a final measurement.
+
+    Args:
+        record: an ACTIVE or PAUSED trial.
+        final: final metrics and rewards. Metrics that are NaN or infinite are left out.
+        now: the time.
+        reason: why it ended as it did.
+        is_stopped: whether it was stopped early. Such a trial is never the best.
+    """
+    _require_open(record)
+    finite = {name: value for name, value in final.metrics.items() if math.isfinite(value)}
+    ended = dataclasses.replace(
+        record,
+        status=Status.STOPPED if is_stopped else Status.COMPLETED,
+        final=dataclasses.replace(final, metrics=finite),
+        reason=reason,
+    )
+    how = 'stopped' if is_stopped else 'completed' if reason is None else 'concluded'
+    return _end(ended, how if reason is None else f'{how}: {reason}', now)
+
+
+def fail(
+    record: TrialRecord, reason: str, now: datetime.datetime, *, is_error: bool = False
+) -> TrialRecord:
+    """Ends the trial as infeasible, without a reward."""
+    _require_open(record)
+    ended = dataclasses.replace(
+        record, status=Status.INFEASIBLE, reason=reason, is_failed=is_error or record.is_failed
+    )
+    return _end(ended, f'infeasible: {reason}', now)
+
+
+def add_event(
+    record: TrialRecord, event: str, now: datetime.datetime, *, detail: str = '', step: Any = None
+) -> TrialRecord:
+    """Adds an event to the history, which keeps the last 200."""
+    added = Event(now, event, record.attempt, record.holder, detail, step)
+    return dataclasses.replace(record, history=(*record.history, added)[-_MAX_EVENTS:])
+
+
+def merge(current: TrialRecord, proposed: TrialRecord, request: str) -> TrialRecord:
+    """Accepts a worker's proposal, except for the fields that only the service writes.
+
+    Args:
+        current: the stored trial.
+        proposed: the trial as the worker changed it.
+        request: the idempotency key of the write.
+    """
+    if current.status.has_ended and proposed.status is not current.status:
+        raise IllegalTransition(f'trial {current.id} is {current.status.upper()} already')
+    is_held = proposed.status is Status.ACTIVE and bool(proposed.holder)
+    return dataclasses.replace(
+        proposed,
+        holder=current.holder if is_held else '',
+        attempt=current.attempt,
+        failures=current.failures,
+        snapshot=current.snapshot,
+        request=request,
+    )
+
+
+def times_claimed(record: TrialRecord) -> int:
+    """Counts how often the trial was given to a worker, as far as its history goes back."""
+    return sum(event.event == 'claimed' for event in record.history)
+
+
+def unended(records: Iterable[TrialRecord]) -> dict[int, int | None]:
+    """The snapshot of the trials that have not ended."""
+    return {each.id: each.paused_at for each in records if not each.status.has_ended}
+
+
+def _end(record: TrialRecord, how: str, now: datetime.datetime) -> TrialRecord:
+    return dataclasses.replace(add_event(record, 'ended', now, detail=how), holder='', ended=now)
+
+
+def _require_active(record: TrialRecord) -> None:
+    if record.status is not Status.ACTIVE:
+        raise IllegalTransition(f'trial {record.id} is {record.status.upper()} already')
+
+
+def _require_open(record: TrialRecord) -> None:
+    if not record.status.is_open:
+        raise IllegalTransition(f'trial {record.id} is {record.status.upper()} already')

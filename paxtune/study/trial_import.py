@@ -1,0 +1,152 @@
+"""Trials of other studies, added to a study as they ended."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from paxtune.objectives.limits import violation
+from paxtune.objectives.measurement import Measurement, with_carried
+from paxtune.search_space.parameters import to_parameters
+from paxtune.study.record import Lineage, Status, TrialRecord
+from paxtune.study.study import Study
+from paxtune.study.study_view import StudyView
+from paxtune.study.transfer import adopted, carried, rewards_of
+from trainer.symbolic.errors import UserError
+
+
+def fork(source: StudyView, study: Study) -> int:
+    """Adds the ended trials of another study to a study of a changed experiment.
+
+    Decisions are carried over by path. One that the source did not make is read from the trial's
+    concrete experiment, where the new space has it among its candidates.
+
+    Returns:
+        How many trials were added.
+    """
+    return import_trials(study, list(carried(source, study.space)), _name(source))
+
+
+def _name(source: StudyView) -> str:
+    directory = source.directory
+    if directory is None:
+        return 'memory'
+    return str(directory.resolve() if isinstance(directory, Path) else directory)
+
+
+def import_trials(study: Study, trials: Sequence[Mapping[str, Any]], source: str) -> int:
+    """Adds trials that have ended to a study, where they fit into its space.
+
+    Their rewards are made anew, of their metrics, by the rewards of this study. A trial that was
+    imported from the same source before is not imported again.
+
+    Args:
+        study: where they are added.
+        trials: as `content` makes them.
+        source: the study, or the file, that they are from.
+
+    Returns:
+        How many were added. Others had not ended, do not fit, or lack a metric.
+
+    Raises:
+        UserError: something there is no trial.
+    """
+    known = {trial.lineage.origin for trial in study.trials}
+    # A path may hold bytes that are no text to a study.
+    source = source.encode(errors='backslashreplace').decode()
+    ended = []
+    for each in trials:
+        try:
+            origin = f'{source}#{_whole(each["trial"])}'
+            fitting = None if origin in known else _ended(study, each, origin)
+        except (
+            ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError
+        ) as error:  # fmt: skip
+            raise UserError(
+                f'{source}: not a trial as `studies export` writes it: {error}'
+            ) from error
+        if fitting is not None:
+            ended.append(fitting)
+            known.add(origin)
+    study.add_ended(ended)
+    return len(ended)
+
+
+def _ended(study: Study, each: Mapping[str, Any], origin: str) -> TrialRecord | None:
+    """Reads one trial; None where it has not ended or does not fit into the study."""
+    decisions = adopted(study.space, each['decisions'])
+    if decisions is None or each['state'] not in ('COMPLETED', 'INFEASIBLE'):
+        return None
+    measurements = _measurements(study, each)
+    is_stopped = each['stopped'] and each['state'] == 'COMPLETED'
+    now = study.store.now()
+    record = TrialRecord(
+        to_parameters(study.space.spec, decisions),
+        status=Status.STOPPED if is_stopped else Status.COMPLETED,
+        ended=now,
+        measurements=tuple(measurements),
+        reason=_text(each['reason'] or '') if is_stopped else None,
+        lineage=_lineage(each, origin),
+        seconds=_duration(each['seconds']),
+        devices=_whole(each['devices']),
+    )
+    if each['state'] == 'INFEASIBLE':
+        return dataclasses.replace(
+            record, status=Status.INFEASIBLE, reason=_text(each['reason'] or '')
+        )
+    metrics = _metrics(each)
+    made = rewards_of(study.rewards, metrics, study.space)
+    if len(made) < len(study.rewards) or violation(study.search.limits, metrics):
+        return None
+    if study.suggester.why_infeasible(decisions):
+        return None
+    step = max((m.step for m in measurements), default=0)
+    return dataclasses.replace(record, final=Measurement(step, metrics, made))
+
+
+def _measurements(study: Study, each: Mapping[str, Any]) -> list[Measurement]:
+    measurements: list[Measurement] = []
+    for measured in each['measurements']:
+        metrics, step = _metrics(measured), _whole(measured['step'])
+        made = rewards_of(study.rewards, with_carried(measurements, metrics), study.space)
+        measurements.append(Measurement(step, metrics, made))
+    return measurements
+
+
+def _lineage(each: Mapping[str, Any], origin: str) -> Lineage:
+    """Describes an imported trial; its replicate numbers are those of its own study."""
+    replicate, first = each.get('replicate') or 1, each.get('replicate_of')
+    if replicate == 1 or first is None:
+        return Lineage(origin=origin)
+    return Lineage(origin=origin, replicate=_whole(replicate), replicate_of=_whole(first))
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(f'expected a whole number: {value!r}')
+    return value
+
+
+def _text(value: Any) -> str:
+    """Returns a text that a study can hold: JSON knows halves of characters, a study does not."""
+    if not isinstance(value, str):
+        raise ValueError(f'expected a text: {value!r}')
+    value.encode()
+    return value
+
+
+def _duration(value: Any) -> float:
+    seconds = float(value)
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise ValueError(f'expected seconds: {value!r}')
+    return seconds
+
+
+def _metrics(measured: Mapping[str, Any]) -> dict[str, float]:
+    """Validates metrics of a file, which any program may have written."""
+    metrics = {_text(name): float(value) for name, value in measured['metrics'].items()}
+    for name, value in metrics.items():
+        if name.startswith('$') or not math.isfinite(value):
+            raise ValueError(f'no metric: {name}={value}')
+    return metrics

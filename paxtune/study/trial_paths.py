@@ -1,0 +1,42 @@
+"""Directories of trials and of their attempts."""
+
+from paxtune.study.trial import Trial
+from trainer.runtime.directory import JobPath, absolute, trial_directory_name
+
+TRIALS = 'trials'
+"""The folder of trial directories inside that of the study."""
+
+
+def trial_directory(study_directory: JobPath | None, trial: Trial) -> JobPath:
+    """Returns the directory of a trial's checkpoints, metrics and `trial.json`.
+
+    Raises:
+        ValueError: the study is in memory.
+    """
+    if study_directory is None:
+        raise ValueError('a study in memory has no directories')
+    return study_directory / TRIALS / trial_directory_name(trial.id, trial.decisions)
+
+
+def attempt_directory(
+    study_directory: JobPath | None, trial: Trial, attempt: int | None = None
+) -> JobPath:
+    """Returns the directory of an attempt: the trial's own directory for the first.
+
+    Args:
+        study_directory: of the study.
+        trial: the trial.
+        attempt: its number; the current one by default.
+
+    Raises:
+        ValueError: the study is in memory.
+    """
+    number = trial.attempt if attempt is None else attempt
+    directory = trial_directory(study_directory, trial)
+    return directory if number == 1 else directory / f'attempt_{number}'
+
+
+def attempt_directories(study_directory: JobPath | None, trial: Trial) -> list[str]:
+    """Returns the directories of all attempts at a trial, the first one first."""
+    numbers = range(1, trial.attempt + 1)
+    return [str(absolute(attempt_directory(study_directory, trial, each))) for each in numbers]

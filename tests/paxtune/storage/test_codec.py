@@ -1,0 +1,177 @@
+"""The translation of records to and from Vizier's protocol buffers."""
+
+import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paxtune.objectives.measurement import Measurement
+from paxtune.storage.codec import (
+    DamagedRecordError,
+    StudySpec,
+    TrialProto,
+    decode_study,
+    decode_trial,
+    encode_study,
+    encode_trial,
+    parse_trial,
+)
+from paxtune.study.record import (
+    Event,
+    Failures,
+    Lineage,
+    Prior,
+    Status,
+    StudyRecord,
+    TrialRecord,
+)
+from tests.properties import examples
+from trainer.symbolic.errors import UserError
+
+_texts = st.text(st.characters(codec='utf-8'), max_size=8)
+_names = st.text(st.characters(codec='ascii', categories=['L']), min_size=1, max_size=5)
+_numbers = st.floats(allow_nan=False, allow_infinity=False)
+_ids = st.integers(1, 2**31 - 1)
+_steps = st.integers(0, 2**40)
+_times = st.datetimes(
+    datetime.datetime(2000, 1, 1), datetime.datetime(2100, 1, 1), timezones=st.just(datetime.UTC)
+)
+_metrics = st.dictionaries(_names, _numbers, max_size=3)
+
+
+@st.composite
+def records(draw: st.DrawFn) -> TrialRecord:
+    """Any trial that a study may hold."""
+    status = draw(st.sampled_from(list(Status)))
+    measurements = [
+        Measurement(step, draw(_metrics), tuple(draw(st.lists(_numbers, max_size=2))), path)
+        for step, path in draw(
+            st.dictionaries(_steps, st.none() | _names, max_size=3).map(dict.items)
+        )
+    ]
+    has_final = status in (Status.COMPLETED, Status.STOPPED)
+    optional = st.none() | _ids
+    return TrialRecord(
+        parameters=draw(st.dictionaries(_names, _names | _numbers, max_size=3)),
+        id=draw(_ids),
+        status=status,
+        created=draw(_times),
+        ended=draw(_times) if status.has_ended else None,
+        measurements=tuple(measurements),
+        final=Measurement(draw(_steps), draw(_metrics), (draw(_numbers),)) if has_final else None,
+        reason=draw(_texts) if status is Status.INFEASIBLE else draw(st.none() | _texts),
+        is_failed=draw(st.booleans()),
+        lineage=Lineage(
+            origin=draw(_texts),
+            parent=draw(optional),
+            replicate=draw(_ids),
+            replicate_of=draw(optional),
+            forked_from=draw(st.none() | st.tuples(_ids, _steps)),
+        ),
+        holder=draw(_texts),
+        attempt=draw(_ids),
+        failures=Failures(draw(_steps), draw(_steps), draw(_steps)),
+        snapshot=draw(st.none() | st.dictionaries(_ids, st.none() | _steps, max_size=3)),
+        pauses=tuple(draw(st.lists(_steps, max_size=3))),
+        history=tuple(
+            draw(st.lists(st.builds(Event, _times, _texts, _ids, _texts, _texts), max_size=3))
+        ),
+        non_finite=draw(st.dictionaries(_names, _steps, max_size=2)),
+        costs=draw(st.dictionaries(_names, _metrics, max_size=2)),
+        seconds=abs(draw(_numbers)),
+        memo=draw(st.dictionaries(_texts, _texts, max_size=2)),
+        metadata=draw(st.dictionaries(_texts, _texts, max_size=2)),
+    )
+
+
+@given(record=records())
+@examples(60)
+def test_a_trial_comes_back_as_it_was(record: TrialRecord) -> None:
+    content = encode_trial(record).SerializeToString()
+    assert parse_trial(content) == record
+    assert encode_trial(parse_trial(content)).SerializeToString() == content
+
+
+def test_a_trial_of_another_program_has_defaults() -> None:
+    proto = TrialProto(id='7', state=TrialProto.State.ACTIVE)
+    assert decode_trial(proto) == TrialRecord({}, id=7, status=Status.ACTIVE)
+
+
+def test_the_state_of_another_program_counts() -> None:
+    proto = encode_trial(TrialRecord({}, id=1, status=Status.PAUSED, pauses=(3,)))
+    assert decode_trial(proto).status is Status.PAUSED
+    proto.state = TrialProto.State.INFEASIBLE
+    assert decode_trial(proto).status is Status.INFEASIBLE
+
+
+def test_the_metadata_of_other_programs_is_kept() -> None:
+    stored = encode_trial(TrialRecord({}, id=1))
+    stored.metadata.add(ns='other', key='record', value='theirs')
+    changed = encode_trial(TrialRecord({}, id=1, seconds=2.0), stored)
+    assert [(each.ns, each.value) for each in changed.metadata if each.ns == 'other'] == [
+        ('other', 'theirs')
+    ]
+    assert decode_trial(changed).seconds == 2.0
+
+
+@pytest.mark.parametrize(
+    'text', ['', '[]', '{', '[' * 100_000, '{"attempt": "x"}', '{"unknown": 1}', '{"history": [1]}']
+)
+def test_a_damaged_trial_is_refused_by_number(text: str) -> None:
+    proto = encode_trial(TrialRecord({}, id=3, seconds=1.0))
+    (item,) = proto.metadata
+    item.value = text
+    with pytest.raises(DamagedRecordError, match='trial 3 is damaged'):
+        decode_trial(proto)
+
+
+STUDY = StudyRecord(
+    '{}',
+    '',
+    '{}',
+    {'text': 'abc'},
+    (Prior({'x': 1, 'y': 0.5}, (1.0,)),),
+    'A',
+    ('minimize',),
+    stop_requests=(1,),
+)
+
+
+def test_a_study_comes_back_as_it_was() -> None:
+    spec = encode_study(STUDY)
+    assert decode_study(spec) == STUDY
+    assert (spec.algorithm, len(spec.metrics)) == ('A', 1)
+
+
+@pytest.mark.parametrize(
+    'changed',
+    [
+        {'priors': [{'decisions': {}}]},
+        {'priors': [{'decisions': 0.5, 'scores': [1.0]}]},
+        {'priors': [{'decisions': {'x': 'y'}, 'scores': [1.0]}]},
+        {'priors': [{'decisions': {'x': 1}, 'scores': [True]}]},
+        {'data': {'text': 1}},
+        {'exhausted': 'never'},
+        {'stop_requests': ['x']},
+        {'value': None},
+    ],
+)
+def test_a_damaged_study_is_refused(changed: Any) -> None:
+    import json
+
+    spec = encode_study(STUDY)
+    item = next(each for each in spec.metadata if each.key == 'record')
+    item.value = json.dumps({**json.loads(item.value), **changed})
+    with pytest.raises(UserError, match='here: the record of the study is damaged'):
+        decode_study(spec, 'here')
+
+
+@pytest.mark.parametrize('version', ['1', '2', ''])
+def test_a_study_of_another_version_is_refused(version: str) -> None:
+    spec = StudySpec()
+    if version:
+        spec.metadata.add(ns=':paxtune', key='format', value=version)
+    with pytest.raises(UserError, match='was not made by this version of paxtune'):
+        decode_study(spec)
