@@ -189,38 +189,14 @@ def _wide_classes(trees: Mapping[str, ast.Module]) -> Iterator[str]:
                     )
 
 
-def metadata_keys(tree: ast.Module) -> set[str]:
-    """Collects the keys that the codec names: the values of its `..._KEY` constants."""
-    return {
-        node.value.value
-        for node in tree.body
-        if isinstance(node, ast.Assign | ast.AnnAssign)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-        if isinstance(target, ast.Name) and target.id.endswith('_KEY')
-    }
-
-
 def _metadata_keys(trees: Mapping[str, ast.Module]) -> Iterator[str]:
-    """Finds reads and writes of Vizier's metadata outside the codec."""
+    """Finds reads and writes of Vizier's metadata items (namespace, key, value) elsewhere."""
     for path, tree in trees.items():
-        if path == CODEC:
-            continue
-        for node in ast.walk(tree):
-            if (
-                isinstance(node, ast.Attribute)
-                and node.attr == 'metadata'
-                and path.startswith(
-                    (
-                        'paxtune/storage',
-                        'paxtune/study',
-                        'paxtune/service',
-                        'paxtune/pyglove_backend',
-                    )
-                )
-            ):
-                yield f'{path}:{node.lineno}: metadata is read or written outside {CODEC}'
+        for node in ast.walk(tree) if path != CODEC else ():
+            is_item = isinstance(node, ast.Attribute) and node.attr == 'ns'
+            is_new = isinstance(node, ast.keyword) and node.arg == 'ns'
+            if is_item or is_new:
+                yield f'{path}:{node.lineno}: a metadata item is named outside {CODEC}'
 
 
 def _bad_docstrings(trees: Mapping[str, ast.Module]) -> Iterator[str]:

@@ -43,7 +43,7 @@ def simulate(
     """Runs a study on recorded curves. The same arguments give the same run.
 
     With one worker it makes the decisions that a study makes in the same place. Who has nothing to
-    do asks the scheduler: a trial that is promoted goes on at once, those that are forked wait. Where
+    the scheduler says to wait. A worker that has to wait asks again after each measurement.
     there is nothing to promote, the first trial is taken that waits; then one is suggested, unless
     the scheduler says to wait. Somebody who has to wait asks again whenever something was measured.
 

@@ -177,7 +177,8 @@ def decode_study(spec: StudySpec, source: object = 'the study') -> StudyRecord:
     if found != FORMAT:
         raise UserError(
             f'{source}: the study was not made by this version of paxtune: it has format '
-            f'{found or None}, {FORMAT} was expected. Use the version that made it, or another directory.'
+            f'{found or None}, {FORMAT} was expected. Use the version that made it, or another '
+            'directory.'
         )
     try:
         return _from_json(StudyRecord, _read(spec, _RECORD_KEY))

@@ -531,7 +531,7 @@ def test_a_reward_of_speed_needs_no_interval_to_fit(tmp_path: Path) -> None:
 def test_a_trial_that_cannot_be_timed_any_more_ends_no_study(tmp_path: Path) -> None:
     # 15: killed between its last checkpoint and its report, it has no step left to time.
     made = rates(search__reward=SPEED, train__evaluation__every=6)
-    with Study.open(tmp_path, made, prepared_data(made)) as study:
+    with open_study(tmp_path, made, prepared_data(made)) as study:
         trial = ask(study)
         (alone,) = experiments(study, trial).values()
         list(run(alone, trial_directory(study.directory, trial)))

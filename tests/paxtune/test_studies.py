@@ -20,8 +20,8 @@ from paxtune.reports.overview import Overview
 from paxtune.reports.tables import Table, to_csv, to_text
 from paxtune.search import summary
 from paxtune.storage.open_study import load_study, open_study
-from paxtune.storage.vizier_protos import OUTCOMES
 from paxtune.study import export
+from paxtune.study.record import Status
 from paxtune.study.study import Study
 from paxtune.study.transitions import WorkerLoss
 from tests.paxtune.studies import ask, best, finish, read_csv, run
@@ -78,7 +78,7 @@ def test_list_tells_of_every_study_below(made: Path, shown: Callable[..., str]) 
     done, front, measured, some = rows
     assert (done['trials'], done['completed'], done['done']) == (5, 5, True)
     assert (some['trials'], some['num_trials'], some['best'], some['done']) == (8, 9, 0.1, False)
-    assert {how: some[how] for how in OUTCOMES} == {
+    assert {how: some[how] for how in Status} == {
         'completed': 3, 'stopped': 1, 'infeasible': 2, 'active': 1, 'paused': 0,
         'requested': 1,
     }  # fmt: skip
@@ -256,7 +256,7 @@ def test_trials_are_rows_with_all_that_is_known(made: Path, shown: Callable[...,
 def test_trials_are_chosen_and_sorted(
     made: Path, shown: Callable[..., str], flags: list[str], numbers: list[int]
 ) -> None:
-    assert studies.STATES == OUTCOMES
+    assert Status == studies.STATES
     rows = json.loads(shown('trials', made / 'mixed', '--format=json', *flags))
     assert [row['trial'] for row in rows] == numbers
 
