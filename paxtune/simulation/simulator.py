@@ -42,10 +42,10 @@ def simulate(
 ) -> Run:
     """Runs a study on recorded curves. The same arguments give the same run.
 
-    With one worker it makes the decisions that a study makes in the same place. Who has nothing to
-    the scheduler says to wait. A worker that has to wait asks again after each measurement.
-    there is nothing to promote, the first trial is taken that waits; then one is suggested, unless
-    the scheduler says to wait. Somebody who has to wait asks again whenever something was measured.
+    With one worker it makes the decisions of a real study. A free worker asks the scheduler: a
+    promoted trial goes on at once, and a forked one waits. Then comes the first trial that waits,
+    then a new suggestion, unless the scheduler says to wait. A waiting worker asks again after each
+    measurement.
 
     Training takes as long as it took, or a unit of time for each step where the table has no
     seconds. Compilation, evaluation and saving take no time.

@@ -142,7 +142,8 @@ class Database:
         """
         if self._read_only:
             raise UserError(
-                'the study was opened to be read only: paxtune.load_study(directory, read_only=False)'
+                'the study was opened to be read only: '
+                'paxtune.load_study(directory, read_only=False)'
             )
         with self._lock, self._errors():
             if self._in_transaction:
