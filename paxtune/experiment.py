@@ -26,10 +26,10 @@ class Tunable(Experiment):
 
     def check(self) -> None:
         super().check()
-        if self.sub_experiments and self.search.cross_step.needs_reward:
+        if self.sub_experiments and self.search.metric_aggregation.needs_reward:
             raise ValueError(
-                'search.cross_step: which step of a sub-experiment is best cannot be told by the '
-                'reward, which is of all of them: name a metric'
+                'search.metric_aggregation: the reward is of all sub-experiments and cannot select '
+                'the best step of one: name a metric'
             )
         for name in self.sub_experiments:
             if not name.replace('_', '').replace('-', '').isalnum():

@@ -246,7 +246,7 @@ def _with_algorithm(tunable: 'Tunable', text: str) -> 'Tunable':
     named = tunable.search.algorithm
     if '(' in text and isinstance(named, algorithms.DnaGenerator | algorithms.VizierDesigner):
         # As --exp: a person has named it. Of what a study names, nothing is imported.
-        import_path.import_named(named.maker)
+        import_path.import_named(named.factory)
     return tunable
 
 

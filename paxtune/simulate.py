@@ -211,7 +211,7 @@ def _algorithm(text: str, table: 'CurveTable') -> 'Algorithm':
     classes = classes_by_name(algorithms, algorithms.Algorithm)
     found = _component('--algorithm', spelled('--algorithm', text, classes), algorithms.Algorithm)
     if isinstance(found, algorithms.DnaGenerator | algorithms.VizierDesigner):
-        import_path.import_named(found.maker)  # As in a search: a person has named it.
+        import_path.import_named(found.factory)  # As in a search: a person has named it.
     found.check_space(table.spec, 1)
     return found
 

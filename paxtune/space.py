@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyglove as pg
     from rich.console import Console
 
-    from paxtune.search_space.decisions import Decisions, Point
+    from paxtune.search_space.decisions import DecisionPoint, Decisions
     from paxtune.search_space.space import Space
 
 _WIDTH = 160
@@ -94,28 +94,28 @@ def rows(space: 'Space') -> list[Row]:
 def _rows(space: 'Space', spec: 'pg.DNASpec', condition: str) -> Iterator[Row]:
     import pyglove as pg
 
-    from paxtune.search_space.decisions import places
-    from paxtune.search_space.labels import path
+    from paxtune.search_space.decisions import slots
+    from paxtune.search_space.labels import parameter_path
 
     for point in spec.elements:
         scale = (point.scale or 'linear') if isinstance(point, pg.geno.Float) else ''
-        yield Row(path(point.id.path), _legal(space, point), scale, condition)
+        yield Row(parameter_path(point.id.path), _legal(space, point), scale, condition)
         if isinstance(point, pg.geno.Float):
             continue
-        for place in places(point):
-            labels = space.labels(place)
+        for place in slots(point):
+            labels = space.candidate_names(place)
             for label, candidate in zip(labels, place.candidates, strict=True):
-                chosen = f'{path(place.id.path)} = {label}'
+                chosen = f'{parameter_path(place.id.path)} = {label}'
                 both = f'{condition} and {chosen}' if condition else chosen
                 yield from _rows(space, candidate, both)
 
 
-def _legal(space: 'Space', point: 'Point') -> str:
+def _legal(space: 'Space', point: 'DecisionPoint') -> str:
     import pyglove as pg
 
     if isinstance(point, pg.geno.Float):
-        return space.legal(point)
-    shown = ', '.join(map(str, space.labels(point.subchoice(0))))
+        return space.legal_values(point)
+    shown = ', '.join(map(str, space.candidate_names(point.subchoice(0))))
     if point.num_choices == 1:
         return f'one of {shown}'
     differ = ', all different' if point.distinct else ''

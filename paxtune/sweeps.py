@@ -8,8 +8,8 @@ import pyglove as pg
 from paxtune.algorithms import Grid
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
-from paxtune.search_space.decisions import is_integer, points
-from paxtune.search_space.labels import path as path_of
+from paxtune.search_space.decisions import decision_points, is_integer
+from paxtune.search_space.labels import parameter_path as path_of
 from paxtune.search_space.shared_decisions import reference
 from paxtune.search_space.space import Space
 from trainer.command import decisions_left_open
@@ -73,7 +73,7 @@ def _searched(experiment: Experiment, search: dict[str, Any]) -> Tunable:
 
 
 def _require_finite(space: Space) -> None:
-    for point in points(space.spec):
+    for point in decision_points(space.spec):
         if isinstance(point, pg.geno.Float) and not is_integer(point):
             raise UserError(
                 f'parameter_sweep: {path_of(point.id.path)} has countless values, from '

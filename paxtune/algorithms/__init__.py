@@ -1,4 +1,8 @@
-"""Algorithms that search."""
+"""Search algorithms: each suggests trials from a search space and observations.
+
+An algorithm has a file or folder here; `encoding` is what they share, `external` adapts those of
+other libraries. Schedulers and studies lie elsewhere.
+"""
 
 from paxtune.algorithms.base import Algorithm, Exhausted, Observation, Suggestion, SuggestionContext
 from paxtune.algorithms.cma_es.cma_es import CMAES

@@ -1,4 +1,4 @@
-"""The algorithm that is chosen by the space."""
+"""Algorithm that is chosen by the space."""
 
 import pyglove as pg
 
@@ -11,9 +11,9 @@ from paxtune.algorithms.grid import Grid
 from paxtune.algorithms.quasi_random import QuasiRandom
 from paxtune.search_space.decisions import size
 
-_SMALL = 32  # Experiments: hardly more than the quasi-random trials before a model knows anything.
-_MOST_DECISIONS = 50
-_DEEPEST = 3
+_SMALL = 32  # Experiments: hardly more than the initial trials of a model.
+_MAX_DECISIONS = 50
+_MAX_DEPTH = 3
 
 
 class Default(Algorithm):
@@ -22,7 +22,7 @@ class Default(Algorithm):
     | space | algorithm |
     | --- | --- |
     | at most 32 experiments | all of them, in a random order (`Grid`) |
-    | trials are only measured | quasi-random points (`QuasiRandom`) |
+    | no reward | quasi-random points (`QuasiRandom`) |
     | several rewards | `NSGA2` |
     | more than 50 decisions, or over three levels of them | quasi-random, `RegularizedEvolution` |
     | any other | a Gaussian process (`GPBandit`) |
@@ -39,7 +39,7 @@ class Default(Algorithm):
         return _chosen(spec, num_objectives)[0]
 
     def why(self, spec: pg.DNASpec, num_objectives: int) -> str:
-        """What the choice was made by, in a few words."""
+        """Short reason for the choice."""
         return _chosen(spec, num_objectives)[1]
 
     def suggest(self, context: SuggestionContext) -> Suggestion:
@@ -56,21 +56,21 @@ def _chosen(spec: pg.DNASpec, num_objectives: int) -> tuple[Algorithm, str]:
     decisions = f'{len(space)} decision{"s" if len(space) > 1 else ""}'
     if num_objectives > 1:
         return NSGA2(), f'{num_objectives} rewards'
-    if len(space) > _MOST_DECISIONS:
+    if len(space) > _MAX_DECISIONS:
         return _evolution(), decisions
-    if (depth := _depth(space)) > _DEEPEST:
+    if (depth := _depth(space)) > _MAX_DEPTH:
         return _evolution(), f'{decisions}, in {depth} levels'
     return GPBandit(), f'one reward, {decisions}'
 
 
 def _evolution() -> Algorithm:
-    # A population that a study of some dozens of trials can grow.
+    # A population that a study of some dozens of trials can fill.
     return RegularizedEvolution(population_size=20, tournament_size=5, first='quasi_random')
 
 
 def _depth(space: FlatSpace) -> int:
-    """In how many levels decisions open others; 1 where none does."""
+    """Number of levels of conditional decisions; 1 if none is conditional."""
     depths: list[int] = []
     for feature in space.features:
-        depths.append(1 if feature.owner < 0 else depths[feature.owner] + 1)
+        depths.append(1 if feature.parent < 0 else depths[feature.parent] + 1)
     return max(depths)

@@ -1,4 +1,4 @@
-"""Grids: all of a space, or of some values of its ranges."""
+"""Grid search over a space, or over some values of its ranges."""
 
 import hashlib
 import math
@@ -6,26 +6,26 @@ import math
 import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, Exhausted, Suggestion, SuggestionContext
-from paxtune.algorithms.encoding.enumeration import ways
-from paxtune.search_space.decisions import is_integer, points
-from paxtune.search_space.labels import path
+from paxtune.algorithms.encoding.enumeration import enumeration
+from paxtune.search_space.decisions import decision_points, is_integer
+from paxtune.search_space.labels import parameter_path
 from trainer.symbolic.errors import UserError
 
 _ROUNDS = 4
 
 
 class Grid(Algorithm):
-    """Tries every experiment, with some values of each range: the last decision changes fastest.
+    """Tries every experiment, with some values of each range; the last decision changes fastest.
 
-    What is infeasible, or was tried already, is left out. Of the choices, all candidates, all
-    combinations and all orders are tried, and all that they open.
+    Infeasible and tried experiments are skipped. All candidates, combinations and orders of choices
+    are tried, with all of their conditional decisions.
 
     Attributes:
-        points_per_range: how many values of a range are tried, evenly on its scale, both ends among
-            them. Ranges of integers that hold no more are tried entirely. None: every integer of
-            every range; then there may be no range of floats.
-        shuffle: whether the order is drawn from the seed, so that a part of the grid is a sample of
-            it. The grid is not held in memory.
+        points_per_range: number of values of a range, evenly on its scale, both bounds included.
+            Integer ranges with no more values are tried completely. None: every integer of every
+            range, and no range of floats.
+        shuffle: try experiments in a random order that the seed determines, so that a part of the
+            grid is a sample of it. The order takes no memory.
 
     Example:
         >>> spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-4, 1.0, 'log')))
@@ -41,54 +41,52 @@ class Grid(Algorithm):
             raise ValueError(f'points_per_range must be at least 1: {self.points_per_range}')
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
-        for point in points(spec) if self.points_per_range is None else ():
+        for point in decision_points(spec) if self.points_per_range is None else ():
             if isinstance(point, pg.geno.Float) and not is_integer(point):
                 raise UserError(
-                    f'{path(point.id.path)}: Grid(points_per_range=None) tries every value, and '
-                    f'there are countless from {point.min_value} to {point.max_value}. Give '
-                    'points_per_range, or list some, pg.oneof([…]), or use another algorithm, such '
-                    'as RandomSearch or QuasiRandom.'
+                    f'{parameter_path(point.id.path)}: Grid(points_per_range=None) tries '
+                    'every value, and a range of floats has infinitely many. Set points_per_range, '
+                    'list values with pg.oneof([…]), or use RandomSearch or QuasiRandom.'
                 )
 
     def suggest(self, context: SuggestionContext) -> Suggestion:
-        grid = ways(context.spec, self.points_per_range)
+        grid = enumeration(context.spec, self.points_per_range)
         name = f'grid_shuffled_by_{context.seed}' if self.shuffle else 'grid'
-        for place in range(_first_place(context, name, grid.size), grid.size):
-            index = _shuffled(place, grid.size, context.seed) if self.shuffle else place
+        for position in range(_first_position(context, name, grid.size), grid.size):
+            index = _shuffled(position, grid.size, context.seed) if self.shuffle else position
             decisions = grid.at(index)
             if context.is_eligible(decisions):
-                return Suggestion(decisions, algorithm_state={name: f'{place}/{grid.size}'})
+                return Suggestion(decisions, algorithm_state={name: f'{position}/{grid.size}'})
         raise Exhausted
 
 
-def _first_place(context: SuggestionContext, name: str, size: int) -> int:
-    """The place after all those that this study's trials had in a grid of the same size."""
-    algorithm_states = [
-        trial.algorithm_state[name]
+def _first_position(context: SuggestionContext, name: str, size: int) -> int:
+    """First position after those that this study has tried, in a grid of the same size."""
+    tried = [
+        trial.algorithm_state[name].split('/')
         for trial in context.observations
         if trial.id > 0 and name in trial.algorithm_state
     ]
-    known = [algorithm_state.split('/') for algorithm_state in algorithm_states]
-    return max((int(place) + 1 for place, whole in known if int(whole) == size), default=0)
+    return max((int(position) + 1 for position, total in tried if int(total) == size), default=0)
 
 
-def _shuffled(place: int, size: int, seed: int) -> int:
-    """The image of a place under a permutation of range(size) that a seed draws.
+def _shuffled(index: int, size: int, seed: int) -> int:
+    """Image of an index under a pseudo-random permutation of range(size).
 
-    A Feistel network: each round adds a hash of one half of the place to the other half, which
-    could be undone, so no two places meet. What comes to lie outside goes through it again. (As
-    `trainer.inputs.permutation`, which imports JAX, and knows sizes below 2⁶⁴ only.)
+    A Feistel network: each round adds a hash of one half of the index to the other half, which is
+    invertible. An image outside the range is permuted again. (`trainer.inputs.permutation` imports
+    JAX, and is limited to sizes below 2⁶⁴.)
     """
     rows = math.isqrt(size - 1) + 1
     columns = -(-size // rows)
     while True:
-        left, right = divmod(place, columns)
+        left, right = divmod(index, columns)
         for i in range(_ROUNDS):
             left = (left + _hash(seed, 2 * i, right)) % rows
             right = (right + _hash(seed, 2 * i + 1, left)) % columns
-        place = left * columns + right
-        if place < size:
-            return place
+        index = left * columns + right
+        if index < size:
+            return index
 
 
 def _hash(*numbers: int) -> int:

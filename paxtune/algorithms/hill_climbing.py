@@ -13,21 +13,20 @@ _MAX_TRIES = 100
 
 
 class HillClimbing(Algorithm):
-    """Small changes of the best trial so far; a new climb elsewhere when none of them is better.
+    """Small changes of the best trial; restarts elsewhere when none of them is better.
 
-    A climb begins with a few trials that are spread over the space. From then on, each trial
-    differs from the best of its climb in one decision: a number moves a step, a choice changes to
-    another candidate. Trials that run at the same time have the same parent and differ from each
-    other. The first climb also begins with the trials of earlier studies and those that people
-    added.
+    A climb begins with a few quasi-random trials. Each later trial differs from the best of its
+    climb in one decision: a number moves a step, a choice changes to another candidate. Trials
+    that run at the same time have the same parent and differ from each other. The first climb
+    includes trials of earlier studies and those that users added.
 
     S. Russell, P. Norvig, "Artificial Intelligence: A Modern Approach", 4th edition, §4.1.1
     (stochastic hill climbing with random restarts).
 
     Attributes:
-        starts: how many trials a climb begins with.
-        step: how far numbers move: a standard deviation, as a share of the range on its scale.
-        patience: how many children of one trial end before it is believed to be a summit.
+        starts: number of trials that a climb begins with.
+        step: standard deviation of a step of a number, relative to the range on its scale.
+        patience: number of ended children without an improvement before a restart.
     """
 
     starts: int = 5
@@ -42,19 +41,18 @@ class HillClimbing(Algorithm):
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         if num_objectives != 1:
             raise UserError(
-                f'HillClimbing needs one reward, and there are {num_objectives}. With several, '
-                'NSGA2 and RegularizedEvolution search for the Pareto front; without any, '
-                'RandomSearch, QuasiRandom and Grid can be used.'
+                f'HillClimbing needs one reward; there are {num_objectives}. With several, use '
+                'NSGA2 or RegularizedEvolution; without any, RandomSearch, QuasiRandom or Grid.'
             )
 
     def suggest(self, context: SuggestionContext) -> Suggestion:
         rng = context.rng()
         climb = max(map(_climb, context.observations), default=0)
         trials = [trial for trial in context.observations if _climb(trial) == climb]
-        begun = sum(trial.state != 'infeasible' for trial in trials)
+        started = sum(trial.state != 'infeasible' for trial in trials)
         completed = [trial for trial in trials if trial.scores]
-        if completed and begun >= self.starts:
-            # Of equals the oldest.
+        if completed and started >= self.starts:
+            # The oldest wins a tie.
             best = max(completed, key=lambda trial: (trial.scores, -trial.id))
             algorithm_state = {'climb': str(climb), 'from': str(best.id)}
             if _num_children(trials, best) < self.patience and num_changeable(
@@ -64,7 +62,7 @@ class HillClimbing(Algorithm):
                     child = mutate(context.spec, best.decisions, rng, self.step)
                     if context.is_eligible(child):
                         return Suggestion(child, best.id if best.id > 0 else None, algorithm_state)
-            climb += 1  # It is a summit, or all around it was tried.
+            climb += 1  # A local optimum, or all of its neighbours were tried.
         return Suggestion(draw_quasi_random(context), algorithm_state={'climb': str(climb)})
 
 
@@ -73,7 +71,7 @@ def _climb(trial: Observation) -> int:
 
 
 def _num_children(trials: Sequence[Observation], parent: Observation) -> int:
-    """How many children of a trial have ended."""
+    """Number of ended children of a trial."""
     name = str(parent.id)
     return sum(
         trial.id > 0 and trial.state != 'pending' and trial.algorithm_state.get('from') == name

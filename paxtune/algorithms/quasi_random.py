@@ -1,4 +1,4 @@
-"""Points that fill a space more evenly than chance."""
+"""Quasi-random search: low-discrepancy points."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,9 @@ import pyglove as pg
 from paxtune.algorithms.base import Algorithm, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.cache import per_spec
 from paxtune.algorithms.encoding.sampling import draw_eligible
-from paxtune.algorithms.encoding.scaling import from_share
+from paxtune.algorithms.encoding.scaling import from_unit
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
-from paxtune.search_space.decisions import Decisions, Point, decide, ids
+from paxtune.search_space.decisions import DecisionPoint, Decisions, decide, slot_ids
 
 _MAX_SEQUENCES = 20
 
@@ -18,9 +18,9 @@ _MAX_SEQUENCES = 20
 class QuasiRandom(Algorithm):
     """Trial n is point n of a scrambled Sobol sequence.
 
-    Each decision has a dimension of its own, those that only some decisions open included; numbers
-    are spread on their scale, candidates come equally often. Where the point was tried or is
-    infeasible, point n of further sequences is taken, then one at random.
+    Each decision has its own dimension, conditional ones included. Numbers are spread on their
+    scale, candidates are equally frequent. If the point was tried or is infeasible, point n of
+    other sequences follows, then a random one.
 
     A. B. Owen, "Scrambling Sobol' and Niederreiter-Xing points", Journal of Complexity 14(4), 1998.
 
@@ -40,11 +40,11 @@ class QuasiRandom(Algorithm):
 
 
 def draw_quasi_random(context: SuggestionContext) -> Decisions:
-    """Decisions that are open, evenly spread with those of other trial numbers.
+    """Draws eligible decisions that are evenly spread with those of other trial numbers.
 
     Raises:
-        Exhausted: there are none.
-        UserError: none were found, though there may be some.
+        Exhausted: none exist.
+        UserError: none were found, although some may exist.
     """
     columns = _columns(context.spec)
     for sequence in range(_MAX_SEQUENCES if columns else 0):
@@ -57,14 +57,14 @@ def draw_quasi_random(context: SuggestionContext) -> Decisions:
 
 @per_spec
 def _columns(spec: pg.DNASpec) -> dict[str, tuple[int, tuple[int, ...]]]:
-    """The column of each decision, and the order of its candidates."""
+    """Column of each decision, and the order of its candidates."""
     features = FlatSpace(spec).features
     return {feature.id: (column, feature.order) for column, feature in enumerate(features)}
 
 
 def _point(dimensions: int, index: int, seed: str) -> list[float]:
-    """A point of a scrambled Sobol sequence: [dimensions], from 0 to 1."""
-    # Imported here: it takes a second.
+    """Point of a scrambled Sobol sequence: [dimensions], from 0 to 1."""
+    # Imported here: the import takes a second.
     import numpy as np
     from scipy.stats import qmc
 
@@ -79,17 +79,17 @@ def _point(dimensions: int, index: int, seed: str) -> list[float]:
 def _decode(
     spec: pg.DNASpec, columns: Mapping[str, tuple[int, tuple[int, ...]]], row: Sequence[float]
 ) -> Decisions:
-    """The decisions that a row means, such that rows uniform in the box are so in the space.
+    """Decodes a row, so that a uniform distribution over rows is uniform over the space.
 
-    `FlatSpace.decode` differs where candidates must differ: nothing here depends on what stands
-    beside the candidate that is taken.
+    It differs from `FlatSpace.decode` for distinct candidates: the choice among the free ones does
+    not depend on their neighbours.
     """
 
-    def choose(point: Point) -> Sequence[int] | float:
+    def choose(point: DecisionPoint) -> Sequence[int] | float:
         if isinstance(point, pg.geno.Float):
-            return from_share(point, row[columns[point.id.path][0]])
+            return from_unit(point, row[columns[point.id.path][0]])
         chosen: list[int] = []
-        for id_ in ids(point):
+        for id_ in slot_ids(point):
             column, order = columns[id_]
             free = [each for each in order if not (point.distinct and each in chosen)]
             chosen.append(free[min(int(row[column] * len(free)), len(free) - 1)])

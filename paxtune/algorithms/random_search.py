@@ -5,10 +5,10 @@ from paxtune.algorithms.encoding.sampling import draw_eligible
 
 
 class RandomSearch(Algorithm):
-    """Draws every decision at random, on its scale; no experiment comes twice.
+    """Draws every decision at random, on its scale, without repetition.
 
-    Infeasible experiments are drawn again. Where nearly all of a finite space was tried or is
-    infeasible, the rest comes in the order of the space.
+    Infeasible experiments are drawn again. If nearly all of a finite space was tried or is
+    infeasible, the rest follows in the order of the space.
 
     Example:
         >>> import pyglove as pg

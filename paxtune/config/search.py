@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from paxtune.algorithms import Algorithm, Default
 from paxtune.config.error_patterns import ErrorPattern
-from paxtune.objectives.aggregation import CrossStep, LastStep
+from paxtune.objectives.aggregation import LastStep, MetricAggregation
 from paxtune.objectives.limits import Limit
 from paxtune.objectives.metrics import Metric, as_metric
 from paxtune.objectives.rewards import Objectives, Reward, search_rewards
@@ -23,7 +23,7 @@ class Search(Component):
         algorithm: what proposes the decisions of a trial; chosen by the space, by default.
         scheduler: what ends trials that are not worth going on with.
         seed: what the algorithm draws from.
-        cross_step: how a trial's measurements become its final metrics.
+        metric_aggregation: how a trial's measurements become its final metrics.
         constraints: what an experiment must satisfy to be suggested.
         limits: bounds on metrics. A trial beyond one is infeasible: before its first step where
             the metric is a cost, such as `num_params`, that is known by then.
@@ -57,7 +57,7 @@ class Search(Component):
     algorithm: Algorithm = Default()
     scheduler: Scheduler | None = None
     seed: int = 0
-    cross_step: CrossStep = LastStep()
+    metric_aggregation: MetricAggregation = LastStep()
     constraints: list[Constraint] = []
     limits: list[Limit] = []
     seeds: list[dict[str, Any]] = []
@@ -101,7 +101,7 @@ class Search(Component):
         if len(self.rewards) != 1:
             needing = [
                 name
-                for name in ('scheduler', 'cross_step')
+                for name in ('scheduler', 'metric_aggregation')
                 if (part := self.sym_getattr(name)) is not None and part.needs_reward
             ]
             needing += ['target_reward'] if self.target_reward is not None else []
@@ -117,7 +117,7 @@ class Search(Component):
     def metrics(self) -> dict[str, list[Metric]]:
         """The metrics that it asks for, by the path of what asks."""
         asked = {'reward': [metric for reward in self.rewards for metric in reward.metrics]}
-        for name in ('scheduler', 'cross_step'):
+        for name in ('scheduler', 'metric_aggregation'):
             metric = getattr(self.sym_getattr(name), 'metric', None)
             asked[name] = [] if metric is None else [as_metric(metric)]
         return asked | {f'limits[{i}]': [each.selector] for i, each in enumerate(self.limits)}

@@ -1,5 +1,5 @@
 """Objectives: metrics by name, rewards, limits, aggregation over steps, and Pareto fronts.
 
-Everything here turns measured numbers into numbers that can be compared, and is pure. The
-measuring itself is the work of the trainer. Decisions of trials do not appear here.
+Everything here converts measured numbers to numbers that compare trials, and is pure. Measuring is
+the work of the trainer; decisions of trials do not appear here.
 """

@@ -1,4 +1,4 @@
-"""How the measurements of a trial, step by step, become its final metrics."""
+"""Aggregation of measurements over steps: final metrics of a trial."""
 
 import math
 import statistics
@@ -12,41 +12,41 @@ from paxtune.objectives.metrics import Metric, MissingMetricError, as_metric, jo
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
 
-Score = Callable[[float], float]
+ScoreFunction = Callable[[float], float]
 
 
 class NothingMeasuredError(Exception):
-    """A trial has no measurement that final metrics could be made of."""
+    """A trial has no measurement for final metrics."""
 
 
-class CrossStep(Component):
-    """Makes final metrics of measurements. Those that are NaN or infinite do not count."""
+class MetricAggregation(Component):
+    """Aggregates measurements to final metrics; NaN and infinite values are ignored."""
 
     @property
     def needs_reward(self) -> bool:
-        """Whether it works only in a search with exactly one reward."""
+        """True if it requires exactly one reward."""
         return False
 
     def final(
-        self, measurements: Sequence[Measurement], score: Score | None = None
+        self, measurements: Sequence[Measurement], score: ScoreFunction | None = None
     ) -> dict[str, float]:
-        """The final metrics of one experiment.
+        """Final metrics of one experiment.
 
         Args:
-            measurements: its own, by step; the names of metrics have no sub-experiment.
-            score: the only reward with its sign such that more is better; None where there is no
-                such reward.
+            measurements: its measurements by step; metric names have no sub-experiment.
+            score: converts the only reward to a score, larger is better; None if there is no such
+                reward.
 
         Raises:
-            MissingMetricError: a metric that it goes by is in none of them.
-            NothingMeasuredError: there are none, or none with a finite metric to go by.
-            UserError: it goes by the reward, and there is not exactly one.
+            MissingMetricError: a required metric is in none of them.
+            NothingMeasuredError: there are none, or none with a required finite metric.
+            UserError: the reward is required, and there is not exactly one.
         """
         raise NotImplementedError(type(self).__name__)
 
 
-class LastStep(CrossStep):
-    """The last value of each metric.
+class LastStep(MetricAggregation):
+    """Last value of each metric.
 
     Example:
         >>> steps = [Measurement(1, {'loss': 3.0, 'bleu': 0.1}), Measurement(2, {'loss': 2.0})]
@@ -55,16 +55,16 @@ class LastStep(CrossStep):
     """
 
     def final(
-        self, measurements: Sequence[Measurement], score: Score | None = None
+        self, measurements: Sequence[Measurement], score: ScoreFunction | None = None
     ) -> dict[str, float]:
         return {name: values[-1] for name, values in _by_name(measurements).items()}
 
 
-class MeanOfSteps(CrossStep):
-    """The mean of each metric.
+class MeanOfSteps(MetricAggregation):
+    """Mean of each metric.
 
     Attributes:
-        last_n: over so many of its last values; None for all.
+        last_n: number of last values to average; None for all.
 
     Example:
         >>> steps = [Measurement(step, {'loss': 8.0 / step}) for step in (1, 2, 4)]
@@ -79,7 +79,7 @@ class MeanOfSteps(CrossStep):
             raise ValueError(f'last_n must be at least 1: {self.last_n}')
 
     def final(
-        self, measurements: Sequence[Measurement], score: Score | None = None
+        self, measurements: Sequence[Measurement], score: ScoreFunction | None = None
     ) -> dict[str, float]:
         return {
             name: statistics.mean(values if self.last_n is None else values[-self.last_n :])
@@ -87,13 +87,13 @@ class MeanOfSteps(CrossStep):
         }
 
 
-class BestStep(CrossStep):
-    """All metrics of the best step, the last of equals.
+class BestStep(MetricAggregation):
+    """All metrics of the best step; the last one wins a tie.
 
     Attributes:
-        metric: what makes a step the best; None for the reward, where the search has one and a
-            trial is one experiment.
-        mode: whether large or small values of the metric are good; given with a metric.
+        metric: metric that defines the best step; None for the reward, if there is exactly one and
+            no sub-experiments.
+        mode: whether large or small values of the metric are better; given with a metric.
 
     Example:
         >>> steps = [
@@ -109,14 +109,13 @@ class BestStep(CrossStep):
     def check(self) -> None:
         if (self.metric is None) != (self.mode is None):
             raise ValueError(
-                'metric and mode must be given together: a metric needs to be told whether max or '
-                'min is best, and a reward has its goal'
+                'metric and mode must be given together; the mode of a reward is its goal'
             )
         if self.metric is not None:
             metric = as_metric(self.metric)
             if metric.sub_experiment is not None or split_name(metric.name)[1] is not None:
                 raise ValueError(
-                    f'metric must name no sub-experiment, each of which has its own best step: '
+                    f'metric must not name a sub-experiment, because each has its own best step: '
                     f'{metric.label}'
                 )
 
@@ -125,7 +124,7 @@ class BestStep(CrossStep):
         return self.metric is None
 
     def final(
-        self, measurements: Sequence[Measurement], score: Score | None = None
+        self, measurements: Sequence[Measurement], score: ScoreFunction | None = None
     ) -> dict[str, float]:
         if self.metric is None:
             scores = self._by_reward(measurements, score)
@@ -139,13 +138,13 @@ class BestStep(CrossStep):
         return dict(_finite(measurements[best].metrics))
 
     def _by_reward(
-        self, measurements: Sequence[Measurement], score: Score | None
+        self, measurements: Sequence[Measurement], score: ScoreFunction | None
     ) -> Iterator[tuple[int, float]]:
         if score is None or any(len(each.rewards) > 1 for each in measurements):
             where = f'{self.sym_path}: ' if self.sym_path else ''
             raise UserError(
                 f'{where}BestStep needs a metric and a mode unless the search has exactly one '
-                'reward and its trials no sub-experiments'
+                'reward and no sub-experiments'
             )
         return (
             (i, score(each.reward))
@@ -158,32 +157,34 @@ class BestStep(CrossStep):
     ) -> Iterator[tuple[int, float]]:
         sign = 1 if self.mode == 'max' else -1
         path = str(pg.KeyPath('metric', self.sym_path))
-        found = [i for i, each in enumerate(measurements) if metric.matches(each.metrics)]
-        if measurements and not found:
-            # Raises, with a name that may have been meant.
+        matching = [i for i, each in enumerate(measurements) if metric.matches(each.metrics)]
+        if measurements and not matching:
+            # Raises, with a suggestion of similar names.
             metric.value({name: 0.0 for each in measurements for name in each.metrics}, path)
-        return ((i, sign * metric.value(measurements[i].metrics, path)) for i in found)
+        return ((i, sign * metric.value(measurements[i].metrics, path)) for i in matching)
 
 
 def final_metrics(
-    cross_step: CrossStep, measurements: Iterable[Measurement], score: Score | None = None
+    metric_aggregation: MetricAggregation,
+    measurements: Iterable[Measurement],
+    score: ScoreFunction | None = None,
 ) -> dict[str, float]:
-    """The final metrics of a trial, each of whose sub-experiments is taken alone.
+    """Final metrics of a trial; each sub-experiment is aggregated separately.
 
-    Metrics without a sub-experiment, beside others that have one, are of the trial as a whole. Of
-    them, the last values count where `cross_step` does not find among them what it goes by.
+    Metrics without a sub-experiment, beside others with one, belong to the whole trial. They have
+    their last values if those that the aggregation requires are not among them.
 
     Args:
-        cross_step: how.
-        measurements: all of the trial.
-        score: the only reward with its sign such that more is better; None where there is no
-            such reward.
+        metric_aggregation: the aggregation.
+        measurements: all measurements of the trial.
+        score: converts the only reward to a score, larger is better; None if there is no such
+            reward.
 
     Raises:
-        MissingMetricError: a metric that `cross_step` goes by was not measured.
+        MissingMetricError: a required metric was not measured.
         NothingMeasuredError: nothing was measured, or nothing finite.
-        UserError: `cross_step` goes by the reward, and there is not exactly one, or there are
-            several sub-experiments.
+        UserError: the reward is required, and there is not exactly one, or there are several
+            sub-experiments.
 
     Example:
         >>> steps = [
@@ -200,7 +201,7 @@ def final_metrics(
     final: dict[str, float] = {}
     for sub_experiment, part in parts.items():
         try:
-            metrics = cross_step.final(part, None if several else score)
+            metrics = metric_aggregation.final(part, None if several else score)
         except (MissingMetricError, NothingMeasuredError) as error:
             if sub_experiment is not None:
                 raise type(error)(f'{error} (sub-experiment {sub_experiment})') from error
@@ -214,7 +215,7 @@ def final_metrics(
 def _by_sub_experiment(
     measurements: Iterable[Measurement],
 ) -> dict[str | None, list[Measurement]]:
-    """The measurements of each sub-experiment; those of the trial as a whole are None's."""
+    """Measurements by sub-experiment; those of the whole trial have the key None."""
     parts: dict[str | None, list[Measurement]] = {}
     for measurement in measurements:
         metrics: dict[str | None, dict[str, float]] = {}
@@ -228,7 +229,7 @@ def _by_sub_experiment(
 
 
 def _by_name(measurements: Iterable[Measurement]) -> dict[str, list[float]]:
-    """All finite values of each metric, by step."""
+    """Finite values of each metric by step."""
     values: dict[str, list[float]] = {}
     for measurement in measurements:
         for name, value in _finite(measurement.metrics):

@@ -1,4 +1,4 @@
-"""Limits: what a trial's metrics must keep to."""
+"""Limits: bounds on metrics of a trial."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,12 @@ from trainer.symbolic.component import Component
 class Limit(Component):
     """Bounds of a metric. A trial beyond them is infeasible, whatever its reward.
 
-    Where several metrics match and the metric has no aggregator, each must keep to the bounds.
+    If several metrics match and the metric has no aggregator, each one is bounded.
 
     Attributes:
-        metric: what is bounded, for example 'num_params'.
-        at_most: the largest value that is allowed.
-        at_least: the smallest one.
+        metric: bounded metric, for example 'num_params'.
+        at_most: largest legal value.
+        at_least: smallest legal value.
 
     Example:
         >>> Limit('num_params', at_most=1e6).violation({'num_params': 1.2e6})
@@ -39,12 +39,12 @@ class Limit(Component):
 
     @property
     def selector(self) -> Metric:
-        """The metric, also where only its name was given."""
+        """The metric as an object."""
         return as_metric(self.metric)
 
     @property
     def label(self) -> str:
-        """What people are shown as its name.
+        """Display name.
 
         Example:
             >>> Limit('num_params', at_most=2e6).label, Limit('loss', 3.0, at_least=0.5).label
@@ -56,12 +56,12 @@ class Limit(Component):
 
     @property
     def is_static(self) -> bool:
-        """Whether the metric is known before anything is compiled."""
+        """True if the metric is known before compilation."""
         metric = self.selector
         return not metric.pattern and split_name(metric.name)[0] in STATIC_METRICS
 
     def violation(self, metrics: Mapping[str, float]) -> str | None:
-        """What is beyond the bounds, and which; None if nothing is, or nothing was measured yet."""
+        """Description of a violation; None if there is none, or nothing was measured yet."""
         metric = self.selector
         found = metric.matches(metrics)
         if metric.aggregator is not None and found:
@@ -71,7 +71,7 @@ class Limit(Component):
 
     def _violation(self, name: str, value: float) -> str | None:
         if math.isnan(value):
-            return f'{name} is nan, which keeps to no limit'
+            return f'{name} is nan, which violates every limit'
         if self.at_most is not None and value > self.at_most:
             return f'{name} is {_digits(value, self.at_most)}, above its limit of {self.at_most:g}'
         if self.at_least is not None and value < self.at_least:
@@ -82,12 +82,13 @@ class Limit(Component):
 
 
 def _digits(value: float, bound: float) -> str:
-    """A value with as many digits as it takes to tell it from a bound."""
+    """A value with the digits that distinguish it from a bound."""
     return f'{value:g}' if f'{value:g}' != f'{bound:g}' else repr(value)
 
 
 def violation(limits: Sequence[Limit], metrics: Mapping[str, float]) -> str | None:
-    """Which of the limits the metrics violate, as far as they are known; None if none.
+    """Description of the first violated limit, given the metrics measured so far; None if there is
+    none.
 
     Example:
         >>> violation([Limit('loss', at_most=2.0), Limit('cost', at_most=1.0)], {'cost': 3.0})

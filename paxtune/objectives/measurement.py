@@ -1,4 +1,4 @@
-"""What a study keeps of a trial at one step."""
+"""Measurements of a trial."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,12 @@ class Measurement:
     """Metrics of a trial at one step.
 
     Attributes:
-        step: the training step.
-        metrics: all finite metrics by name, the rewards not among them.
-        rewards: the rewards made of them, one for each objective. Empty where a metric that they
-            need was not measured yet, and where the search has no reward.
-        checkpoint: the path of the checkpoint of this very step, where there is one.
-        elapsed_seconds: the time since the trial began, where its runner measures it.
+        step: training step.
+        metrics: all finite metrics by name, without rewards.
+        rewards: one for each objective. Empty if a required metric was not measured yet, or the
+            search has no reward.
+        checkpoint: path of the checkpoint of this step, if there is one.
+        elapsed_seconds: time since the trial began, if its runner measures it.
     """
 
     step: int
@@ -27,18 +27,18 @@ class Measurement:
 
     @property
     def reward(self) -> float | None:
-        """The only reward; None where there is none, or more than one."""
+        """The reward if there is exactly one."""
         return self.rewards[0] if len(self.rewards) == 1 else None
 
 
 def with_carried(
     measurements: Sequence[Measurement], metrics: Mapping[str, float]
 ) -> dict[str, float]:
-    """Metrics together with what other sub-experiments have measured last.
+    """Metrics together with the latest ones of the other sub-experiments.
 
     Args:
-        measurements: earlier ones of the trial.
-        metrics: those of one sub-experiment.
+        measurements: earlier measurements of the trial.
+        metrics: metrics of one sub-experiment.
     """
     now = {split_name(name)[1] for name in metrics}
     carried = {

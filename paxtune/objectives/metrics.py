@@ -1,8 +1,8 @@
-"""Metrics by name: how rewards, limits and schedulers say which number they mean.
+"""Metrics by name, for rewards, limits and schedulers.
 
-A name is `<evaluation set>/<metric>`, `decode_<decode set>/<metric>`, `train/<metric>`, or one of
-those that belong to the whole trial, such as `num_params`. Where a trial has several
-sub-experiments, `:<sub-experiment>` follows.
+A name is `<evaluation set>/<metric>`, `decode_<decode set>/<metric>`, `train/<metric>`, or that of
+a metric of the whole trial, such as `num_params`. If a trial has several sub-experiments,
+`:<sub-experiment>` follows.
 """
 
 import functools
@@ -11,7 +11,7 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, Protocol
 
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
@@ -20,27 +20,40 @@ from trainer.symbolic.names import nearest
 Aggregator = Literal['mean', 'sum', 'max', 'min', 'median']
 
 STATIC_METRICS = ('num_params', 'flops_per_token', 'state_bytes')
-"""Metrics that are known before anything is compiled."""
+"""Metrics that are known before compilation."""
 
 _ANY_EVAL_SET = '(?!train/|eval_train/|decode_)[^/]+/'
 _ANY_DECODE_SET = 'decode_[^/]+/'
 
 
 class MissingMetricError(UserError):
-    """A metric that is asked for was not measured."""
+    """A required metric was not measured."""
+
+
+class _Factory(Protocol):
+    def __call__(
+        self, sub_experiment: str | None = None, aggregator: Aggregator | None = None
+    ) -> 'Metric': ...
+
+
+def _of_trial(name: str) -> _Factory:
+    def make(sub_experiment: str | None = None, aggregator: Aggregator | None = None) -> 'Metric':
+        return Metric(name, sub_experiment, aggregator)
+
+    return staticmethod(make)
 
 
 class Metric(Component):
-    """One number out of all that a trial measures at a step.
+    """Selects one of the numbers that a trial measures at a step.
 
-    Wherever a metric is asked for, a string is taken as well: its exact name.
+    Wherever a metric is expected, a string is its exact name.
 
     Attributes:
-        name: the exact name, without the sub-experiment.
-        sub_experiment: the sub-experiment whose metric it is; None for that of all of them.
-        aggregator: what makes one number of several metrics that match.
-        pattern: take the name as a regular expression. It must match the whole of a name, without
-            the sub-experiment, and upper and lower case differ.
+        name: exact name, without the sub-experiment.
+        sub_experiment: sub-experiment of the metric; None for any.
+        aggregator: function that combines several matching metrics.
+        pattern: interpret the name as a regular expression. It is case-sensitive and must match the
+            whole name without the sub-experiment.
 
     Example:
         >>> measured = {'eval/loss:fold0': 1.0, 'eval/loss:fold1': 3.0, 'train/loss:fold0': 9.0}
@@ -74,14 +87,14 @@ class Metric(Component):
     def train(
         cls, name: str, sub_experiment: str | None = None, aggregator: Aggregator | None = None
     ) -> 'Metric':
-        """A metric of the training batches."""
+        """Metric of the training batches."""
         return cls(f'train/{name}', sub_experiment, aggregator)
 
     @classmethod
     def eval_train(
         cls, name: str, sub_experiment: str | None = None, aggregator: Aggregator | None = None
     ) -> 'Metric':
-        """A metric of the next training batch; needs `train.evaluation.train_batch=true`."""
+        """Metric of the next training batch; needs `train.evaluation.train_batch=true`."""
         return cls(f'eval_train/{name}', sub_experiment, aggregator)
 
     @classmethod
@@ -92,7 +105,7 @@ class Metric(Component):
         sub_experiment: str | None = None,
         aggregator: Aggregator | None = None,
     ) -> 'Metric':
-        """A metric of an evaluation set; of any of them where none is named.
+        """Metric of an evaluation set; of any of them if none is named.
 
         Example:
             >>> measured = {'valid/f1(@5)': 0.5, 'test/f1(@5)': 0.7, 'train/f1(@5)': 0.9}
@@ -113,7 +126,7 @@ class Metric(Component):
         sub_experiment: str | None = None,
         aggregator: Aggregator | None = None,
     ) -> 'Metric':
-        """A metric of what was written for a decode set; for any of them where none is named.
+        """Metric of the outputs for a decode set; of any of them if none is named.
 
         Example:
             >>> measured = {'decode_test/exact_match': 0.5, 'test/exact_match': 0.7}
@@ -126,65 +139,26 @@ class Metric(Component):
             return cls(f'decode_{dataset}/{name}', sub_experiment, aggregator)
         return cls(_ANY_DECODE_SET + re.escape(name), sub_experiment, aggregator, pattern=True)
 
-    @classmethod
-    def num_params(
-        cls, sub_experiment: str | None = None, aggregator: Aggregator | None = None
-    ) -> 'Metric':
-        """The number of parameters, known before anything is compiled."""
-        return cls('num_params', sub_experiment, aggregator)
-
-    @classmethod
-    def flops_per_token(
-        cls, sub_experiment: str | None = None, aggregator: Aggregator | None = None
-    ) -> 'Metric':
-        """Floating point operations for a token, known before anything is compiled."""
-        return cls('flops_per_token', sub_experiment, aggregator)
-
-    @classmethod
-    def state_bytes(
-        cls, sub_experiment: str | None = None, aggregator: Aggregator | None = None
-    ) -> 'Metric':
-        """Bytes of the train state, all devices together, known before anything is compiled."""
-        return cls('state_bytes', sub_experiment, aggregator)
-
-    @classmethod
-    def device_memory_bytes(
-        cls, sub_experiment: str | None = None, aggregator: Aggregator | None = None
-    ) -> 'Metric':
-        """The memory that the compiled training step needs on a device, known before it runs."""
-        return cls('device_memory_bytes', sub_experiment, aggregator)
-
-    @classmethod
-    def step_seconds(
-        cls, sub_experiment: str | None = None, aggregator: Aggregator | None = None
-    ) -> 'Metric':
-        """Seconds of a training step, measured before the first one where a search asks for it."""
-        return cls('step_seconds', sub_experiment, aggregator)
-
-    @classmethod
-    def train_steps_per_second(
-        cls, sub_experiment: str | None = None, aggregator: Aggregator | None = None
-    ) -> 'Metric':
-        """Training steps in a second. It measures the machine: no two runs agree on it."""
-        return cls('train/steps_per_second', sub_experiment, aggregator)
-
-    @classmethod
-    def eval_steps_per_second(
-        cls, sub_experiment: str | None = None, aggregator: Aggregator | None = None
-    ) -> 'Metric':
-        """Evaluation batches in a second. It measures the machine: no two runs agree on it."""
-        return cls('eval_steps_per_second', sub_experiment, aggregator)
-
-    @classmethod
-    def decode_steps_per_second(
-        cls, sub_experiment: str | None = None, aggregator: Aggregator | None = None
-    ) -> 'Metric':
-        """Batches decoded in a second. It measures the machine: no two runs agree on it."""
-        return cls('decode_steps_per_second', sub_experiment, aggregator)
+    num_params = _of_trial('num_params')
+    """Number of parameters, known before compilation."""
+    flops_per_token = _of_trial('flops_per_token')
+    """Floating point operations for a token, known before compilation."""
+    state_bytes = _of_trial('state_bytes')
+    """Bytes of the train state on all devices together, known before compilation."""
+    device_memory_bytes = _of_trial('device_memory_bytes')
+    """Memory of the compiled training step on one device, known before it runs."""
+    step_seconds = _of_trial('step_seconds')
+    """Seconds of a training step, measured before the first one if the search needs it."""
+    train_steps_per_second = _of_trial('train/steps_per_second')
+    """Training steps in a second. It depends on the machine, and differs from run to run."""
+    eval_steps_per_second = _of_trial('eval_steps_per_second')
+    """Evaluation batches in a second. It depends on the machine, and differs from run to run."""
+    decode_steps_per_second = _of_trial('decode_steps_per_second')
+    """Decoded batches in a second. It depends on the machine, and differs from run to run."""
 
     @property
     def label(self) -> str:
-        """What people are shown as its name.
+        """Display name.
 
         Example:
             >>> Metric.eval('loss', aggregator='mean').label
@@ -192,36 +166,35 @@ class Metric(Component):
             >>> Metric.decode('exact_match').label
             'decode_*/exact_match'
         """
-        shown = self.name
-        for any_set, told in ((_ANY_EVAL_SET, '*/'), (_ANY_DECODE_SET, 'decode_*/')):
-            if self.pattern and shown.startswith(any_set):
-                shown = told + re.sub(r'\\(.)', r'\1', shown.removeprefix(any_set))
-        if self.sub_experiment is not None:
-            shown = join_name(shown, self.sub_experiment)
-        return shown if self.aggregator is None else f'{self.aggregator} of {shown}'
+        text = self.name
+        for any_set, glob in ((_ANY_EVAL_SET, '*/'), (_ANY_DECODE_SET, 'decode_*/')):
+            if self.pattern and text.startswith(any_set):
+                text = glob + re.sub(r'\\(.)', r'\1', text.removeprefix(any_set))
+        text = join_name(text, self.sub_experiment)
+        return text if self.aggregator is None else f'{self.aggregator} of {text}'
 
     def matches(self, names: Iterable[str]) -> list[str]:
-        """Those of the names that it means, in alphabetical order."""
-        # Read once: attributes of symbolic objects are slow, and studies long.
+        """Matching names in alphabetical order."""
+        # Read once: attributes of symbolic objects are slow.
         wanted, part, is_pattern = self.name, self.sub_experiment, self.pattern
         found = []
         for name in names:
             base, sub_experiment = split_name(name)
             if is_pattern:
-                is_it = re.fullmatch(wanted, base) is not None
+                matches = re.fullmatch(wanted, base) is not None
             else:
-                # Written out with its sub-experiment, a name is exact as well.
-                is_it = wanted == base or (part is None and wanted == name)
-            if is_it and part in (None, sub_experiment):
+                # A full name with its sub-experiment is exact, too.
+                matches = wanted == base or (part is None and wanted == name)
+            if matches and part in (None, sub_experiment):
                 found.append(name)
         return sorted(found)
 
     def value(self, metrics: Mapping[str, float], path: str = '') -> float:
-        """Its value; NaN if any of the metrics that it is made of is NaN.
+        """Value of the metric; NaN if one of the matching metrics is NaN.
 
         Args:
-            metrics: all that was measured, by name.
-            path: where in the experiment it is asked for, for messages.
+            metrics: all measured metrics by name.
+            path: path in the experiment, for messages.
 
         Raises:
             MissingMetricError: it was not measured.
@@ -239,38 +212,36 @@ class Metric(Component):
         return values[0]
 
     def _missing(self, metrics: Mapping[str, float]) -> str:
-        wanted = self.name
-        if self.sub_experiment is not None:
-            wanted = join_name(wanted, self.sub_experiment)
+        wanted = join_name(self.name, self.sub_experiment)
         hint = '' if self.pattern else nearest(wanted, metrics)
         what = f'no metric that matches {wanted!r} was' if self.pattern else f'{wanted!r} was not'
         parts = [f'{what} measured.', hint, f'Measured: {", ".join(sorted(metrics)) or "nothing"}.']
         return ' '.join(filter(None, parts))
 
     def _ambiguous(self, found: list[str]) -> str:
-        ways = ["combine them: aggregator='mean' ('sum', 'max', 'min', 'median')"]
+        fixes = ["combine them: aggregator='mean' ('sum', 'max', 'min', 'median')"]
         parts = [split_name(name) for name in found]
         if len({base for base, _ in parts}) > 1:
-            ways.insert(0, f'name one in full: {parts[0][0]!r}')
+            fixes.insert(0, f'name one in full: {parts[0][0]!r}')
         if self.sub_experiment is None and len({part for _, part in parts}) > 1:
             chosen = next(part for _, part in parts if part is not None)
-            ways.insert(0, f'choose one: sub_experiment={chosen!r}')
-        return f'{self.label!r} may be {", ".join(found)}. Either {", or ".join(ways)}.'
+            fixes.insert(0, f'choose one: sub_experiment={chosen!r}')
+        return f'{self.label!r} may be {", ".join(found)}. Either {", or ".join(fixes)}.'
 
 
 def as_metric(metric: str | Metric) -> Metric:
-    """A metric that was given as one, or by its name."""
+    """Converts a name to a metric."""
     return _named(metric) if isinstance(metric, str) else metric
 
 
 @functools.lru_cache(maxsize=256)
 def _named(name: str) -> Metric:
-    # To make a symbolic object takes longer than to look up the metric.
+    # Creating a symbolic object is slower than evaluating the metric.
     return Metric(name)
 
 
 def split_name(name: str) -> tuple[str, str | None]:
-    """The name of a metric without its sub-experiment, and the sub-experiment.
+    """Splits the name of a metric into the name proper and the sub-experiment.
 
     Example:
         >>> split_name('eval/loss:fold0'), split_name('eval/loss')
@@ -281,16 +252,16 @@ def split_name(name: str) -> tuple[str, str | None]:
 
 
 def join_name(name: str, sub_experiment: str | None) -> str:
-    """The name that `split_name` takes apart."""
+    """Inverse of `split_name`."""
     return name if sub_experiment is None else f'{name}:{sub_experiment}'
 
 
 def aggregate(aggregator: Aggregator, values: Sequence[float]) -> float:
-    """One number for several, in whatever order they come.
+    """Combines several values, independent of their order.
 
     Args:
-        aggregator: how.
-        values: at least one. If one is NaN, so is the result; finite ones never make NaN.
+        aggregator: name of the function.
+        values: at least one. The result is NaN if and only if one of them is.
     """
     if any(map(math.isnan, values)):
         return math.nan
@@ -300,7 +271,7 @@ def aggregate(aggregator: Aggregator, values: Sequence[float]) -> float:
 def _sum(values: Sequence[float]) -> float:
     if not all(map(math.isfinite, values)):
         return sum(values)
-    # Exact, and so the same in any order. What has no float is infinite.
+    # Exact, so that the order has no effect. An overflow is infinite.
     exact = sum(map(Fraction, values), Fraction())
     try:
         return float(exact)
@@ -309,12 +280,12 @@ def _sum(values: Sequence[float]) -> float:
 
 
 def _median(values: Sequence[float]) -> float:
-    # Unlike `statistics.median`, the mean of the two in the middle cannot overflow.
+    # Unlike in `statistics.median`, the mean of the two middle values cannot overflow.
     return statistics.mean([statistics.median_low(values), statistics.median_high(values)])
 
 
 _AGGREGATORS: dict[Aggregator, Callable[[Sequence[float]], float]] = {
-    'mean': statistics.mean,  # Exact, too.
+    'mean': statistics.mean,  # Exact.
     'sum': _sum,
     'max': max,
     'min': min,

@@ -1,8 +1,8 @@
-"""Which of several points are better, where each has several scores, and more is better in all.
+"""Pareto dominance between points with several scores; larger is better in all.
 
 Ranks and crowding distances are those of NSGA-II: K. Deb, A. Pratap, S. Agarwal, T. Meyarivan, "A
 fast and elitist multiobjective genetic algorithm: NSGA-II", IEEE Transactions on Evolutionary
-Computation 6(2), 2002. Scores are finite, and every point has equally many.
+Computation 6(2), 2002. Scores are finite, and all points have the same number of them.
 """
 
 import math
@@ -14,9 +14,12 @@ import numpy.typing as npt
 
 Scores: TypeAlias = Sequence[float]
 
+Fitness: TypeAlias = tuple[int, float]
+"""Negated rank and crowding distance: larger is better."""
+
 
 def dominates(a: Scores, b: Scores) -> bool:
-    """Whether `a` is nowhere worse than `b`, and somewhere better.
+    """Returns True if `a` is nowhere worse than `b`, and better in at least one score.
 
     Example:
         >>> dominates([2, 1], [1, 1]), dominates([2, 1], [1, 2]), dominates([1, 1], [1, 1])
@@ -27,7 +30,7 @@ def dominates(a: Scores, b: Scores) -> bool:
 
 
 def front(points: Sequence[Scores]) -> list[int]:
-    """The indices, in order, of the points that no other dominates; equal ones are all among them.
+    """Indices, in order, of the points that no other point dominates, equal ones included.
 
     Example:
         >>> front([[1, 1], [3, 0], [0, 3], [2, 0], [3, 0]])
@@ -36,8 +39,8 @@ def front(points: Sequence[Scores]) -> list[int]:
     if not points:
         return []
     scores = _array(points)
-    # The best in the first objective first, then in the second, and so on: no point is dominated
-    # by one that comes after it, and one that is dominated at all is dominated by one of the front.
+    # Sorted by the first objective, then by the second, and so on. No point dominates an earlier
+    # one, and a dominated point is dominated by one of the front.
     order = np.lexsort(tuple(-column for column in scores.T[::-1]))
     found = np.empty_like(scores)
     kept: list[int] = []
@@ -51,9 +54,9 @@ def front(points: Sequence[Scores]) -> list[int]:
 
 
 def ranks(points: Sequence[Scores]) -> list[int]:
-    """The rank of each point: 0 for the front, 1 for the front of the others, and so on.
+    """Rank of each point: 0 for the front, 1 for the front of the others, and so on.
 
-    Memory grows with the square of the number of points.
+    Memory is quadratic in the number of points.
 
     Example:
         >>> ranks([[1, 1], [2, 2], [0, 3], [0, 0]])
@@ -79,14 +82,14 @@ def ranks(points: Sequence[Scores]) -> list[int]:
     return [int(each) for each in found]
 
 
-def crowding(points: Sequence[Scores]) -> list[float]:
-    """How far from its neighbours each point of a front lies: more is better, ∞ at the ends.
+def crowding_distances(points: Sequence[Scores]) -> list[float]:
+    """Crowding distance of each point of a front: larger is better, ∞ at the ends.
 
     The distance is the sum, over the objectives, of the difference between the two neighbours,
-    where the whole front spans 1. An objective in which all points are equal does not count.
+    relative to the span of the front. An objective in which all points are equal does not count.
 
     Example:
-        >>> crowding([[0, 4], [1, 3], [3, 1], [4, 0]])
+        >>> crowding_distances([[0, 4], [1, 3], [3, 1], [4, 0]])
         [inf, 1.5, 1.5, inf]
     """
     distances = [0.0] * len(points)
@@ -99,6 +102,23 @@ def crowding(points: Sequence[Scores]) -> list[float]:
         for before, index, after in zip(order, order[1:], order[2:], strict=False):
             distances[index] += (scores[after] - scores[before]) / span
     return distances
+
+
+def crowded_fitness(points: Sequence[Scores]) -> list[Fitness]:
+    """Crowded comparison: the negated rank of each point, then its crowding distance.
+
+    Example:
+        >>> crowded_fitness([[0, 2], [1, 1], [2, 0], [0, 0]])
+        [(0, inf), (0, 2.0), (0, inf), (-1, 0.0)]
+    """
+    ranked = ranks(points)
+    found: list[Fitness] = [(0, 0.0)] * len(points)
+    for rank in set(ranked):
+        members = [index for index, each in enumerate(ranked) if each == rank]
+        distances = crowding_distances([points[index] for index in members])
+        for index, distance in zip(members, distances, strict=True):
+            found[index] = (-rank, distance)
+    return found
 
 
 def _array(points: Sequence[Scores]) -> npt.NDArray[Any]:

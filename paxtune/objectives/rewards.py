@@ -1,4 +1,4 @@
-"""Rewards: the numbers by which trials are compared."""
+"""Rewards: numbers that compare trials."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -11,18 +11,18 @@ from trainer.symbolic.component import Component
 
 
 class NonFiniteRewardError(Exception):
-    """The reward is NaN or infinite, or has no value at all: the trial is infeasible."""
+    """The reward is NaN, infinite or undefined: the trial is infeasible."""
 
 
 class Reward(Component):
-    """Makes a reward of the metrics that were measured at one step.
+    """Computes a reward from the metrics of one step.
 
-    Subclasses override `compute`, and `metrics`.
+    Subclasses override `compute` and `metrics`.
 
     Attributes:
-        goal: whether small or large rewards are good.
-        reward_for_nan: the reward in place of one that is NaN. With None such a trial is
-            infeasible, as it always is where the reward is infinite.
+        goal: whether small or large rewards are better.
+        reward_for_nan: replaces a reward that is NaN. If it is None, such a trial is infeasible, as
+            any trial with an infinite reward.
     """
 
     goal: Literal['minimize', 'maximize']
@@ -30,7 +30,7 @@ class Reward(Component):
 
     def _on_bound(self) -> None:
         super()._on_bound()
-        # To look a field up takes PyGlove microseconds, and scores are compared by thousands.
+        # A field lookup takes microseconds, and scores are compared by the thousand.
         self._maximizes = self.sym_init_args.get('goal') == 'maximize'
 
     def check(self) -> None:
@@ -39,34 +39,34 @@ class Reward(Component):
 
     @property
     def label(self) -> str:
-        """What people are shown as its name."""
+        """Display name."""
         return type(self).__name__
 
     @property
     def metrics(self) -> list[Metric]:
-        """The metrics that it is made of, as far as they are known beforehand."""
+        """Required metrics, if they are known in advance."""
         return []
 
     def compute(self, metrics: Mapping[str, float]) -> float:
-        """The reward, finite or not.
+        """Computes the reward, finite or not.
 
         Raises:
-            MissingMetricError: a metric that it needs was not measured.
-            NonFiniteRewardError: there is none for these metrics.
-            UserError: a metric that it needs is ambiguous.
+            MissingMetricError: a required metric was not measured.
+            NonFiniteRewardError: the reward of these metrics is undefined.
+            UserError: a required metric is ambiguous.
         """
         raise NotImplementedError(type(self).__name__)
 
     def value(self, metrics: Mapping[str, float]) -> float:
-        """The reward.
+        """Computes a finite reward.
 
         Args:
-            metrics: all metrics that were measured at one step, by name.
+            metrics: all metrics of one step by name.
 
         Raises:
-            MissingMetricError: a metric that it needs was not measured.
-            NonFiniteRewardError: it is infinite, or NaN without `reward_for_nan`, or there is none.
-            UserError: a metric that it needs is ambiguous.
+            MissingMetricError: a required metric was not measured.
+            NonFiniteRewardError: it is infinite, NaN without `reward_for_nan`, or undefined.
+            UserError: a required metric is ambiguous.
         """
         reward = float(self.compute(metrics))
         if math.isnan(reward) and self.reward_for_nan is not None:
@@ -76,13 +76,13 @@ class Reward(Component):
         return reward
 
     def score(self, reward: float) -> float:
-        """A reward with its sign such that more is better."""
+        """Converts a reward to a score: larger is better."""
         return reward if self._maximizes else -reward
 
     def _measured(
         self, metric: str | Metric, metrics: Mapping[str, float], *field: str | int
     ) -> float:
-        """The value of the metric that stands in a field."""
+        """Value of the metric in a field."""
         return as_metric(metric).value(metrics, str(pg.KeyPath(list(field), self.sym_path)))
 
 
@@ -91,7 +91,7 @@ class MetricReward(Reward):
     """One metric.
 
     Attributes:
-        goal: whether small or large values are good.
+        goal: whether small or large values are better.
         metric: for example 'eval/bits_per_byte'.
 
     Example:
@@ -116,19 +116,19 @@ class MetricReward(Reward):
         return self._measured(self.metric, metrics, 'metric')
 
 
-# Declared by name: the class has a property that is called like this field, and made of it.
+# Declared by name, because the class has a property of the same name.
 _METRICS = pg.typing.List(pg.typing.Union([pg.typing.Str(), pg.typing.Object(Metric)]))
 
 
 @pg.use_init_args(['goal', 'metrics', 'weights', 'reward_for_nan'])
 @pg.members([('metrics', _METRICS)])
 class WeightedSum(Reward):
-    """Several metrics, summed with weights and divided by the sum of the weights' sizes.
+    """Weighted sum of several metrics, divided by the sum of the absolute weights.
 
     Attributes:
-        goal: whether small or large sums are good.
-        metrics: what is summed, as a list of metrics or of their names.
-        weights: a weight for each, not all zero. One below zero turns a metric around.
+        goal: whether small or large sums are better.
+        metrics: metrics or their names.
+        weights: one for each metric, not all zero. A negative weight inverts a metric.
 
     Example:
         >>> reward = WeightedSum('minimize', ['eval/loss', 'eval/accuracy'], [3.0, -1.0])
@@ -165,13 +165,13 @@ class WeightedSum(Reward):
 
 
 class QualityAtCost(Reward):
-    """A quality, corrected for how far a cost is from its target. The base of such rewards.
+    """Base of rewards that correct a quality by the ratio of a cost to its target.
 
     Attributes:
-        metric: the quality, the larger the better.
-        cost: what it costs, for example 'num_params' or 'flops_per_token'.
-        cost_target: what it may cost, above 0.
-        exponent: how much the cost matters: not at all with 0, the more the further below.
+        metric: quality; larger is better.
+        cost: cost, for example 'num_params' or 'flops_per_token'.
+        cost_target: target of the cost, above 0.
+        exponent: weight of the cost: 0 ignores it, lower values weigh it more.
         goal: 'maximize', always.
     """
 
@@ -189,7 +189,7 @@ class QualityAtCost(Reward):
             raise ValueError(f'exponent must be finite, and at most 0: {self.exponent}')
         if self.goal != 'maximize':
             raise ValueError(
-                f'{type(self).__name__} must be maximized: its metric is a quality, the larger the '
+                f'{type(self).__name__} must be maximized, because larger values of its metric are '
                 'better. To weigh a loss against a cost, use WeightedSum.'
             )
 
@@ -214,15 +214,15 @@ class QualityAtCost(Reward):
         return self.corrected(quality, cost / self.cost_target)
 
     def corrected(self, quality: float, ratio: float) -> float:
-        """The reward of a quality whose cost is `ratio` times the target."""
+        """Reward of a quality whose cost is `ratio` times the target."""
         raise NotImplementedError(type(self).__name__)
 
     def _factor(self, quality: float, ratio: float) -> float:
         if quality < 0:
-            # Times a small factor, a costly one below zero would pass for better.
+            # A small factor would increase a negative quality.
             raise NonFiniteRewardError(
-                f'{as_metric(self.metric).label} is {quality:.6g}: {type(self).__name__} is for '
-                'metrics from 0 on'
+                f'{as_metric(self.metric).label} is {quality:.6g}: {type(self).__name__} requires '
+                'a metric of at least 0'
             )
         try:
             return float(ratio**self.exponent)
@@ -235,7 +235,7 @@ _QUALITY_AT_COST = ['metric', 'cost', 'cost_target', 'exponent', 'goal', 'reward
 
 @pg.use_init_args(_QUALITY_AT_COST)
 class TunasAbsolute(QualityAtCost):
-    """The absolute reward of TuNAS (Bender et al. 2020): both ways from the target it falls.
+    """Absolute reward of TuNAS (Bender et al. 2020): it falls on both sides of the target.
 
     It is `quality + exponent · |cost / target − 1|`.
 
@@ -251,9 +251,9 @@ class TunasAbsolute(QualityAtCost):
 
 @pg.use_init_args(_QUALITY_AT_COST)
 class MnasHard(QualityAtCost):
-    """The hard reward of MnasNet (Tan et al. 2019): it falls beyond the target.
+    """Hard reward of MnasNet (Tan et al. 2019): it falls beyond the target.
 
-    It is `quality · min((cost / target)^exponent, 1)`, for a quality from 0 on.
+    It is `quality · min((cost / target)^exponent, 1)`, for a quality of at least 0.
 
     Example:
         >>> reward = MnasHard('eval/accuracy', 'num_params', cost_target=1e6, exponent=-1)
@@ -267,9 +267,9 @@ class MnasHard(QualityAtCost):
 
 @pg.use_init_args(_QUALITY_AT_COST)
 class MnasSoft(QualityAtCost):
-    """The soft reward of MnasNet (Tan et al. 2019): the lower the cost, the better, everywhere.
+    """Soft reward of MnasNet (Tan et al. 2019): it falls with the cost everywhere.
 
-    It is `quality · (cost / target)^exponent`, for a quality from 0 on.
+    It is `quality · (cost / target)^exponent`, for a quality of at least 0.
 
     Example:
         >>> reward = MnasSoft('eval/accuracy', 'num_params', cost_target=1e6, exponent=-1)
@@ -282,10 +282,10 @@ class MnasSoft(QualityAtCost):
 
 
 class Objectives(Component):
-    """Several rewards at once, none of which is worth more: the study keeps a Pareto front.
+    """Several rewards of equal rank: the study has a Pareto front.
 
     Attributes:
-        rewards: at least two, of different labels.
+        rewards: at least two, with distinct labels.
 
     Example:
         >>> loss = MetricReward('minimize', 'eval/loss')
@@ -299,13 +299,13 @@ class Objectives(Component):
     def check(self) -> None:
         labels = [reward.label for reward in self.rewards]
         if len(labels) < 2:
-            raise ValueError(f'rewards must be at least two: {len(labels)}')
+            raise ValueError(f'there must be at least two rewards: {len(labels)}')
         if len(set(labels)) < len(labels):
-            raise ValueError(f'no two rewards may be the same: {", ".join(labels)}')
+            raise ValueError(f'rewards must differ: {", ".join(labels)}')
 
 
 def search_rewards(reward: Reward | Objectives | None) -> list[Reward]:
-    """The rewards of a search: none, one or several."""
+    """Rewards of a search as a list."""
     if isinstance(reward, Objectives):
         return list(reward.rewards)
     return [] if reward is None else [reward]
@@ -314,13 +314,13 @@ def search_rewards(reward: Reward | Objectives | None) -> list[Reward]:
 def measured_rewards(
     rewards: Sequence[Reward], metrics: Mapping[str, float], sub_experiments: Collection[str] = ()
 ) -> tuple[float, ...]:
-    """The rewards that metrics make; none while some metric is still to come.
+    """Rewards of measured metrics; empty while a required metric is missing.
 
     Args:
-        rewards: of the search.
-        metrics: the latest of each.
-        sub_experiments: those of a trial. Of a part of them a sum, or the worst, would look better
-            than of all: so there are no rewards before each has measured something.
+        rewards: rewards of the search.
+        metrics: latest value of each metric.
+        sub_experiments: sub-experiments of the trial. Rewards are empty until each one has
+            measured something, because a sum or a maximum over a part looks better than over all.
 
     Raises:
         NonFiniteRewardError: a reward is NaN or infinite.

@@ -1,12 +1,11 @@
-"""What noisy rewards can be expected to be worth, so that the best is not the luckiest.
+"""Empirical-Bayes shrinkage of noisy rewards.
 
-The best of many noisy values is one that was lucky: who picks it is disappointed by what it is
-worth (J. E. Smith, R. L. Winkler, "The Optimizer's Curse: Skepticism and Postdecision Surprise in
-Decision Analysis", Management Science 52(3), 2006). The cure is theirs: expected is not what was
-measured, but the mean of the posterior. Here true values and noise are taken for normal, and their
-variances are estimated of the values themselves, as in B. Efron, C. Morris, "Data Analysis Using
-Stein's Estimator and its Generalizations", Journal of the American Statistical Association 70(350),
-1975. A mean of n values moves towards the middle of all, the more, the smaller n is.
+The maximum of many noisy values is biased upwards (J. E. Smith, R. L. Winkler, "The Optimizer's
+Curse: Skepticism and Postdecision Surprise in Decision Analysis", Management Science 52(3), 2006).
+The remedy is theirs: the mean of the posterior replaces the measured mean. True values and noise
+are assumed to be normal. Their variances are estimated from the values, as in B. Efron, C. Morris,
+"Data Analysis Using Stein's Estimator and its Generalizations", Journal of the American Statistical
+Association 70(350), 1975. A mean of n values moves towards the center, further for small n.
 """
 
 import dataclasses
@@ -14,92 +13,94 @@ import math
 import statistics
 from collections.abc import Sequence
 
-# How small the variance of true values is taken to be, next to that of the noise. With 0, where
-# the noise explains all differences, all decisions would be equal.
-_LEAST_SHARE = 0.01
+# Minimum of the signal variance, relative to that of the noise. With 0 all configurations would be
+# equal where the noise explains all differences.
+_MIN_SIGNAL = 0.01
 
 
 @dataclasses.dataclass(frozen=True)
 class Shrinkage:
-    """How far means move towards the middle.
+    """Parameters of the shrinkage of means.
 
     Attributes:
-        middle: the median of the means.
-        noise: the variance of one value around its true one.
-        spread: the variance of true values, in the same unit.
+        center: median of the means.
+        noise: variance of one value around its true value.
+        signal: variance of true values, in the same unit.
     """
 
-    middle: float
+    center: float
     noise: float
-    spread: float
+    signal: float
 
     @classmethod
-    def of(cls, groups: Sequence[Sequence[float]]) -> 'Shrinkage | None':
-        """Estimates it.
+    def estimate(cls, groups: Sequence[Sequence[float]]) -> 'Shrinkage | None':
+        """Estimates the parameters.
 
-        Losses have no end upwards: a few trials that diverge would hide how the good ones differ.
-        So the spread is that of the better half, and what is worse than the median by more than
-        the best is better counts as if it were just so bad.
+        Losses are unbounded above: a few diverged trials would hide differences between good ones.
+        The signal variance is therefore that of the better half, and distances below the median are
+        clipped to the distance of the best above it.
 
         Args:
-            groups: of each decision its values, at least one; more is better.
+            groups: values of each configuration, at least one; larger is better.
 
         Returns:
-            None where nothing tells how large the noise is, or there seems to be none.
+            None if the noise cannot be estimated, or is zero.
         """
         means = [mean(group) for group in groups]
-        middle = statistics.median(means)
-        reach = max(means) - middle
-        repeated = [group for group in groups if len(group) > 1]
-        if not repeated or not 0 < reach < math.inf:
+        center = statistics.median(means)
+        span = max(means) - center
+        replicated = [group for group in groups if len(group) > 1]
+        if not replicated or not 0 < span < math.inf:
             return None
 
         def scaled(value: float) -> float:
-            # The upper end is for a spread that rounding has made next to nothing.
-            return min(max((value - middle) / reach, -1.0), 1e100)
+            # The upper bound is for a tiny span due to rounding.
+            return min(max((value - center) / span, -1.0), 1e100)
 
         squares = 0.0
-        for group in repeated:
+        for group in replicated:
             values = [scaled(value) for value in group]
             squares += sum((value - mean(values)) ** 2 for value in values)
-        noise = squares / sum(len(group) - 1 for group in repeated)
-        better = [group for group, its_mean in zip(groups, means, strict=True) if its_mean > middle]
-        seen = mean([scaled(mean(group)) ** 2 for group in better])
-        spread = seen - noise * mean([1 / len(group) for group in better])
+        noise = squares / sum(len(group) - 1 for group in replicated)
+        better = [
+            group for group, group_mean in zip(groups, means, strict=True) if group_mean > center
+        ]
+        observed = mean([scaled(mean(group)) ** 2 for group in better])
+        signal = observed - noise * mean([1 / len(group) for group in better])
         if not noise:
             return None
-        return cls(middle, noise, max(spread, _LEAST_SHARE * noise))
+        return cls(center, noise, max(signal, _MIN_SIGNAL * noise))
 
-    def shrunk(self, value: float, count: int) -> float:
-        """The true value to be expected behind a mean of `count` values."""
-        kept = self.spread / (self.spread + self.noise / count)
-        return (1 - kept) * self.middle + kept * value
+    def shrink(self, value: float, count: int) -> float:
+        """Expected true value given a mean of `count` values."""
+        kept = self.signal / (self.signal + self.noise / count)
+        return (1 - kept) * self.center + kept * value
 
 
-def shrunk(groups: Sequence[Sequence[float]]) -> list[float]:
-    """What to expect of each decision.
+def shrunken_means(groups: Sequence[Sequence[float]]) -> list[float]:
+    """Expected true value of each configuration.
 
     Args:
-        groups: of each decision its values, at least one; more is better.
+        groups: values of each configuration, at least one; larger is better.
 
     Returns:
-        Of each the mean, moved towards the middle where the noise can be estimated, which takes a
-        decision with two values. Where all have equally many, the order is that of the means.
+        The means, shrunk towards the center if the noise can be estimated, which requires a group
+        of two values. Groups of equal size keep the order of their means.
 
     Example:
         >>> lucky, confirmed, others = [7.0], [7.5, 5.5, 6.9], [[5.5], [4.5], [3.0], [4.0]]
-        >>> [round(value, 1) for value in shrunk([lucky, confirmed, *others])]
+        >>> [round(value, 1) for value in shrunken_means([lucky, confirmed, *others])]
         [6.2, 6.3, 5.3, 4.7, 3.8, 4.4]
     """
     means = [mean(group) for group in groups]
-    found = Shrinkage.of(groups) if groups else None
+    found = Shrinkage.estimate(groups) if groups else None
     if found is None:
         return means
-    return [found.shrunk(m, len(group)) for m, group in zip(means, groups, strict=True)]
+    return [found.shrink(m, len(group)) for m, group in zip(means, groups, strict=True)]
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean, also where the sum would be infinite."""
+    """Mean that does not overflow."""
     try:
         return math.fsum(values) / len(values)
     except OverflowError:
@@ -107,7 +108,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def standard_error(values: Sequence[float]) -> float | None:
-    """The standard error of the mean; None of a single value.
+    """Standard error of the mean; None for a single value.
 
     Example:
         >>> standard_error([1.0, 3.0]), standard_error([1.0])
@@ -115,9 +116,9 @@ def standard_error(values: Sequence[float]) -> float | None:
     """
     if len(values) < 2:
         return None
-    middle = mean(values)
+    center = mean(values)
     try:
-        squares = sum((value - middle) ** 2 for value in values)
+        squares = sum((value - center) ** 2 for value in values)
     except OverflowError:
         return math.inf
     return math.sqrt(squares / (len(values) - 1) / len(values))

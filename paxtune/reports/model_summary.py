@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from paxtune.search_space.labels import given, short
+from paxtune.search_space.labels import display_name, explicit_fields
 from trainer.experiment import Experiment
 from trainer.layers import Layer
 from trainer.program.layer_costs import LayerCost, layer_costs
@@ -95,7 +95,7 @@ def lines(experiment: Experiment) -> list[Line]:
 
 
 def _line(cost: LayerCost) -> Line:
-    layer = short(cost.layer) if cost.is_whole else _outside(cost.layer)
+    layer = display_name(cost.layer) if cost.is_whole else _outside(cost.layer)
     place = cost.place or 'model'
     return Line(place, cost.index, layer, cost.num_params, cost.flops_per_token)
 
@@ -109,8 +109,8 @@ def _outside(layer: Layer) -> str:
         'TransformerLm(logits_cap=30.0, …)'
     """
     fields = [
-        f'{name}={short(value)}'
-        for name, value in given(layer)
+        f'{name}={display_name(value)}'
+        for name, value in explicit_fields(layer)
         if not any(isinstance(each, Layer) for each in components(value))
     ]
     return f'{type(layer).__name__}({", ".join([*fields, "…"])})'

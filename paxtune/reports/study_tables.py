@@ -8,8 +8,8 @@ from typing import Any
 
 from paxtune.reports.tables import Document, Row, Table, to_text
 from paxtune.schedulers import rung_report
-from paxtune.search_space.differences import differences, shown
-from paxtune.search_space.labels import label
+from paxtune.search_space.differences import differences, rendered
+from paxtune.search_space.labels import display_value
 from paxtune.space import rows as decision_rows
 from paxtune.study import export, replicates, stopping_criteria
 from paxtune.study.frames import reward_columns, trial_columns, trial_row
@@ -36,8 +36,8 @@ def summary(study: Study) -> Document:
     facts = {
         'directory': None if study.directory is None else str(study.directory),
         'experiment': f'{type(study.value).__module__}.{type(study.value).__qualname__}',
-        'algorithm': label(study.search.algorithm),
-        'scheduler': label(study.search.scheduler),
+        'algorithm': display_value(study.search.algorithm),
+        'scheduler': display_value(study.search.scheduler),
         'created': study.store.created(),
         'done': study.done_reason,
     }
@@ -312,7 +312,7 @@ def _experiment(trial: Trial) -> Any:
 
 def _side(value: Any) -> Any:
     plain = value is None or isinstance(value, bool | int | float | str)
-    return value if plain else shown(value)
+    return value if plain else rendered(value)
 
 
 def _rows(study: Study, trials: Sequence[Trial]) -> list[Row]:

@@ -326,7 +326,7 @@ def modules_of(value: Any) -> list[str]:
     objects = pg.query(value, where=lambda part: isinstance(part, pg.Object), enter_selected=True)
     found = {type(each).__module__ for each in objects.values()}
     named = [each for each in objects.values() if isinstance(each, DnaGenerator | VizierDesigner)]
-    found |= set(filter(None, (import_path.module(each.maker) for each in named)))
+    found |= set(filter(None, (import_path.imported_module(each.factory) for each in named)))
     if '__main__' in found:
         raise UserError(
             'workers are processes of their own, which cannot import what is defined in the '

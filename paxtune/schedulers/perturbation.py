@@ -6,8 +6,15 @@ from collections.abc import Collection, Sequence
 import pyglove as pg
 
 from paxtune.algorithms.encoding.sampling import draw_point
-from paxtune.search_space.decisions import Decisions, Point, decide, ids, is_integer, points
-from paxtune.search_space.labels import path
+from paxtune.search_space.decisions import (
+    DecisionPoint,
+    Decisions,
+    decide,
+    decision_points,
+    is_integer,
+    slot_ids,
+)
+from paxtune.search_space.labels import parameter_path
 
 
 def perturbed(
@@ -35,9 +42,9 @@ def perturbed(
         {'rate': 0.05, 'kind': 1}
     """
 
-    def choose(point: Point) -> Sequence[int] | float:
+    def choose(point: DecisionPoint) -> Sequence[int] | float:
         if not isinstance(point, pg.geno.Float):
-            return [int(parent[id_]) for id_ in ids(point)]
+            return [int(parent[id_]) for id_ in slot_ids(point)]
         number = parent[point.id.path]
         if names is not None and not names_of(point) & set(names):
             return number
@@ -50,12 +57,12 @@ def perturbed(
 
 def numbers(spec: pg.DNASpec) -> list[pg.geno.Float]:
     """The decision points of a space that are numbers of a range."""
-    return [point for point in points(spec) if isinstance(point, pg.geno.Float)]
+    return [point for point in decision_points(spec) if isinstance(point, pg.geno.Float)]
 
 
 def names_of(point: pg.geno.Float) -> set[str]:
     """The names of a number: its id, and its path in the concrete experiment."""
-    return {point.id.path, path(point.id.path)}
+    return {point.id.path, parameter_path(point.id.path)}
 
 
 def _moved(point: pg.geno.Float, number: float, factor: float) -> int | float:

@@ -1,7 +1,7 @@
-"""Constraints: what an experiment must satisfy to be worth suggesting.
+"""Constraints: conditions on concrete experiments.
 
-An experiment that a constraint refuses is never suggested, so no trial is wasted on it. The
-`check` of any component refuses in the same way, with `Infeasible` or any other ValueError.
+An experiment that violates a constraint is never suggested. The `check` of a component has the same
+effect, with `Infeasible` or any other ValueError.
 """
 
 import functools
@@ -16,31 +16,31 @@ from trainer.symbolic.names import nearest
 
 
 class Infeasible(ValueError):
-    """An experiment that cannot be run, or that nobody wants. The message is the reason."""
+    """An experiment that cannot run, or is unwanted. The message is the reason."""
 
 
 class Constraint(Component):
-    """A predicate on experiments. Subclasses give `require`."""
+    """Predicate on experiments. Subclasses define `require`."""
 
     def require(self, experiment: Any) -> None:
-        """Refuses an experiment.
+        """Raises if an experiment violates the constraint.
 
         Args:
-            experiment: a concrete one, without decisions; left as it is.
+            experiment: concrete experiment; not modified.
 
         Raises:
-            Infeasible: with the reason, where it is not wanted.
+            Infeasible: it violates the constraint; the message is the reason.
         """
         raise NotImplementedError(type(self).__name__)
 
 
 class Requires(Constraint):
-    """A condition that every experiment must meet.
+    """Condition that every experiment must meet.
 
     Attributes:
-        condition: an expression of paths that start at the experiment, such as
-            'task.model.dims % task.model.heads == 0'; true or false.
-        reason: what to say of experiments that do not meet it.
+        condition: boolean expression of paths that start at the experiment, such as
+            'task.model.dims % task.model.heads == 0'.
+        reason: message for experiments that violate it.
 
     Example:
         >>> constraint = Requires('dims % heads == 0', 'heads must divide dims')
@@ -61,12 +61,11 @@ class Requires(Constraint):
             raise ValueError(f'condition: {error}') from None
 
     def require(self, experiment: Any) -> None:
-        """Refuses an experiment that does not meet the condition.
+        """Raises if an experiment violates the condition.
 
         Raises:
-            Infeasible: the experiment does not meet it.
-            UserError: the condition names a path that is not there, cannot be computed, or is
-                neither true nor false.
+            Infeasible: the experiment violates the condition.
+            UserError: the condition names an unknown path, cannot be computed, or is not boolean.
         """
         try:
             met = _expression(self.condition).evaluate(functools.partial(_value_at, experiment))
@@ -87,18 +86,18 @@ def _value_at(experiment: Any, path: Path) -> Any:
     value = experiment
     for depth, key in enumerate(path):
         if not (isinstance(value, pg.symbolic.Symbolic) and value.sym_hasattr(key)):
-            raise LookupError(_not_there(value, path, depth))
-        # Unlike `sym_getattr`, this gives what a field inherits or derives.
+            raise LookupError(_unknown_path(value, path, depth))
+        # Unlike `sym_getattr`, this resolves inherited and derived values.
         value = value.sym_inferred(key)
     return value
 
 
-def _not_there(owner: Any, path: Path, depth: int) -> str:
-    """What to say where `owner`, found at the first `depth` keys, has no more to go on with."""
+def _unknown_path(owner: Any, path: Path, depth: int) -> str:
+    """Message for a path that ends at `owner`, the value of its first `depth` keys."""
     here, full = pg.KeyPath(list(path[:depth])), pg.KeyPath(list(path))
     if not isinstance(owner, pg.symbolic.Symbolic):
-        return f'there is no {full}: {here} is {owner!r}'
+        return f'{full} does not exist: {here} is {owner!r}'
     keys = [str(pg.KeyPath(key, here)) for key in owner.sym_keys()]
     wrong = str(pg.KeyPath(path[depth], here))
-    hint = nearest(wrong, keys) or f'There is {", ".join(keys) or "nothing"}.'
-    return f'there is no {wrong}. {hint}'
+    hint = nearest(wrong, keys) or f'Known: {", ".join(keys) or "nothing"}.'
+    return f'{wrong} does not exist. {hint}'

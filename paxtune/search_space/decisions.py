@@ -1,11 +1,11 @@
 """Decisions by the id of their decision point: the form in which algorithms and studies hold them.
 
 A decision is the index of a candidate, or a number. Ids are PyGlove's: the path of the decision in
-the experiment, with the choices that open it in between, as in `model.layers[0][=1/3].heads`. Only
-the decisions that the others leave open are there, in the order in which they come up.
+the experiment with the choices on the way, as in `model.layers[0][=1/3].heads`. Only active
+decisions are included, in the order of the space.
 
-A `pg.DNA` says the same and costs a symbolic object a decision (0.1 s for a hundred decisions), so
-one is made only where PyGlove asks for it.
+A `pg.DNA` has the same content, but needs a symbolic object for each decision (0.1 s for a hundred
+decisions). It is created only where PyGlove requires it.
 """
 
 import functools
@@ -25,14 +25,14 @@ Decisions = dict[str, int | float]
 A number from a range of integers is an int, one from any other range a float.
 """
 
-Point: TypeAlias = pg.geno.Choices | pg.geno.Float
+DecisionPoint: TypeAlias = pg.geno.Choices | pg.geno.Float
 """One decision point: a choice of `num_choices` candidates, or a number in a range."""
 
-Choose = Callable[[Point], Sequence[int] | float]
+Choose = Callable[[DecisionPoint], Sequence[int] | float]
 """Decides at one point: `num_choices` indices for a choice, or a number."""
 
-MOST_DECISIONS = 10_000
-"""How many decision points a space may have, those that only some decisions open included.
+MAX_DECISIONS = 10_000
+"""Maximum number of decision points of a space, conditional ones included.
 
 Each costs milliseconds whenever a study is opened.
 """
@@ -43,11 +43,11 @@ _SPEC_TYPES = frozenset(
 
 
 def decide(spec: pg.DNASpec, choose: Choose) -> Decisions:
-    """Walks a space and makes each decision that the earlier ones leave open.
+    """Makes decisions from the outside in.
 
     Args:
-        spec: the space.
-        choose: called once for each active decision point, owners before what they open.
+        spec: space.
+        choose: called once for each active decision point, parents before their children.
 
     Returns:
         The decisions.
@@ -69,23 +69,23 @@ def _decide(spec: pg.DNASpec, choose: Choose, decisions: Decisions) -> None:
     elif isinstance(spec, pg.geno.Float):
         decisions[spec.id.path] = choose(spec)  # type: ignore[assignment]
     else:
-        for place, index in zip(places(spec), choose(spec), strict=True):  # type: ignore[arg-type]
-            decisions[place.id.path] = index
-            _decide(place.candidates[index], choose, decisions)
+        for slot, index in zip(slots(spec), choose(spec), strict=True):  # type: ignore[arg-type]
+            decisions[slot.id.path] = index
+            _decide(slot.candidates[index], choose, decisions)
 
 
-def is_integer(point: Point) -> bool:
-    """Whether what is decided at a point is a whole number from a range."""
+def is_integer(point: DecisionPoint) -> bool:
+    """Returns True for a range of integers."""
     return isinstance(point, IntPoint)
 
 
-def places(point: pg.geno.Choices) -> list[pg.geno.Choices]:
-    """The single choices that a choice of several candidates is made of, each with its own id."""
-    return [point.subchoice(place) for place in range(point.num_choices)]
+def slots(point: pg.geno.Choices) -> list[pg.geno.Choices]:
+    """Slots of a choice: the single choices of a choice of several candidates, with own ids."""
+    return [point.subchoice(slot) for slot in range(point.num_choices)]
 
 
 def numeric_candidates(choice: pg.geno.Choices) -> list[float]:
-    """The numbers that a choice is between; empty where its candidates are not distinct numbers."""
+    """Numbers that a choice is between; empty unless its candidates are distinct numbers."""
     literals = choice.literal_values or []
     if not all(type(literal) in (int, float) for literal in literals):
         return []
@@ -97,43 +97,43 @@ def numeric_candidates(choice: pg.geno.Choices) -> list[float]:
     return values if distinct else []
 
 
-def ids(point: Point) -> list[str]:
-    """The ids of what is decided at a point: one, or one for each of several candidates."""
+def slot_ids(point: DecisionPoint) -> list[str]:
+    """Ids of the decisions at a point: one, or one for each slot."""
     if isinstance(point, pg.geno.Float):
         return [point.id.path]
-    return [place.id.path for place in places(point)]
+    return [slot.id.path for slot in slots(point)]
 
 
-def points(spec: pg.DNASpec) -> Iterator[Point]:
-    """All decision points of a space, owners before what they may open."""
+def decision_points(spec: pg.DNASpec) -> Iterator[DecisionPoint]:
+    """All decision points of a space, parents before their children."""
     if isinstance(spec, pg.geno.Space):
         for element in spec.elements:
-            yield from points(element)
+            yield from decision_points(element)
         return
     yield spec
     if isinstance(spec, pg.geno.Choices):
-        for place in places(spec):
-            for candidate in place.candidates:
-                yield from points(candidate)
+        for slot in slots(spec):
+            for candidate in slot.candidates:
+                yield from decision_points(candidate)
 
 
-def active_points(spec: pg.DNASpec, decisions: Decisions) -> Iterator[Point]:
-    """The decision points that `decisions` decide, owners before what they open."""
+def active_decision_points(spec: pg.DNASpec, decisions: Decisions) -> Iterator[DecisionPoint]:
+    """Decision points that are active in `decisions`, parents before their children."""
     if isinstance(spec, pg.geno.Space):
         for element in spec.elements:
-            yield from active_points(element, decisions)
+            yield from active_decision_points(element, decisions)
         return
     yield spec
     if isinstance(spec, pg.geno.Choices):
-        for place in places(spec):
-            yield from active_points(place.candidates[decisions[place.id.path]], decisions)
+        for slot in slots(spec):
+            yield from active_decision_points(slot.candidates[decisions[slot.id.path]], decisions)
 
 
 def to_dna(spec: pg.DNASpec, decisions: Decisions) -> pg.DNA:
-    """The PyGlove form of decisions.
+    """Converts decisions to PyGlove's form.
 
     Raises:
-        ValueError: they are out of range, repeated or out of order where that is not allowed.
+        ValueError: decisions are out of range, or not distinct or sorted as required.
     """
     return _to_dna(spec, decisions).use_spec(spec)
 
@@ -144,17 +144,17 @@ def _to_dna(spec: pg.DNASpec, decisions: Decisions) -> pg.DNA:
     if isinstance(spec, pg.geno.Float):
         number = decisions[spec.id.path]
         if is_integer(spec) and not isinstance(number, int):
-            raise ValueError(f'{spec.id.path}: expected a whole number: {number}')
+            raise ValueError(f'{spec.id.path}: expected an integer: {number}')
         return pg.DNA(float(number))
     chosen = []
-    for place in places(spec):
-        index = decisions[place.id.path]
-        chosen.append(pg.DNA(index, [_to_dna(place.candidates[index], decisions)]))
+    for slot in slots(spec):
+        index = decisions[slot.id.path]
+        chosen.append(pg.DNA(index, [_to_dna(slot.candidates[index], decisions)]))
     return pg.DNA(None, chosen)
 
 
 def from_dna(spec: pg.DNASpec, dna: pg.DNA) -> Decisions:
-    """The decisions of a DNA. The inverse of `to_dna`."""
+    """Converts a DNA to decisions: the inverse of `to_dna`."""
     numbers = iter(dna.to_numbers())
     decisions: Decisions = {}
     _from_numbers(spec, numbers, decisions)
@@ -169,15 +169,15 @@ def _from_numbers(spec: pg.DNASpec, numbers: Iterator[Any], decisions: Decisions
         number = next(numbers)
         decisions[spec.id.path] = int(number) if is_integer(spec) else number
     else:
-        for place in places(spec):
-            index = decisions[place.id.path] = next(numbers)
-            _from_numbers(place.candidates[index], numbers, decisions)
+        for slot in slots(spec):
+            index = decisions[slot.id.path] = next(numbers)
+            _from_numbers(slot.candidates[index], numbers, decisions)
 
 
 def size(spec: pg.DNASpec) -> int | None:
-    """How many decisions a space allows; None where a range of floats makes them countless.
+    """Number of elements of a space; None if a range of floats makes it infinite.
 
-    (PyGlove's own number takes time that is exponential in the number of candidates.)
+    (PyGlove's own count takes time that is exponential in the number of candidates.)
 
     Example:
         >>> size(pg.dna_spec(pg.Dict(x=pg.manyof(2, [1, 2, pg.oneof([3, 4])]))))
@@ -191,29 +191,47 @@ def size(spec: pg.DNASpec) -> int | None:
     sizes = [found for found in map(size, parts) if found is not None]
     if len(sizes) < len(parts):
         return None
-    return math.prod(sizes) if isinstance(spec, pg.geno.Space) else _num_choices(spec, sizes)
+    return (
+        math.prod(sizes)
+        if isinstance(spec, pg.geno.Space)
+        else num_assignments(tuple(sizes), spec.num_choices, spec.distinct, spec.sorted)
+    )
 
 
-def _num_choices(point: pg.geno.Choices, sizes: Sequence[int]) -> int:
-    """In how many ways candidates that allow `sizes` decisions each are chosen."""
-    count = point.num_choices
-    if not point.distinct and not point.sorted:
+@functools.lru_cache(maxsize=4096)
+def num_assignments(sizes: tuple[int, ...], count: int, distinct: bool, is_sorted: bool) -> int:
+    """Number of assignments of `count` slots.
+
+    Args:
+        sizes: number of decisions that each candidate allows.
+        count: number of slots.
+        distinct: no candidate may repeat.
+        is_sorted: candidates must be in order.
+    """
+    if not distinct and not is_sorted:
         return sum(sizes) ** count
-    # The coefficients of a generating function: `ways[n]` is the number of ways to choose n of
-    # the candidates so far, in order. Each of them multiplies it by 1 + size·x where it may be
-    # chosen once, and by 1 / (1 - size·x) where it may be chosen again and again.
-    ways = [1] + [0] * count
+    found = _num_combinations(sizes, count, distinct)
+    return found if is_sorted else found * math.factorial(count)
+
+
+def _num_combinations(sizes: Sequence[int], count: int, distinct: bool) -> int:
+    if len(set(sizes)) == 1:
+        number = len(sizes) if distinct else len(sizes) + count - 1
+        return math.comb(number, count) * sizes[0] ** count
+    # Coefficients of a generating function: a factor 1 + size·x for each candidate that may be
+    # chosen once, 1 / (1 - size·x) for each that may be chosen repeatedly.
+    found = [1] + [0] * count
     for each in sizes:
-        for chosen in range(count, 0, -1) if point.distinct else range(1, count + 1):
-            ways[chosen] += each * ways[chosen - 1]
-    return ways[count] if point.sorted else ways[count] * math.factorial(count)
+        for chosen in range(count, 0, -1) if distinct else range(1, count + 1):
+            found[chosen] += each * found[chosen - 1]
+    return found[count]
 
 
 def enumerate_decisions(spec: pg.DNASpec) -> Iterator[Decisions]:
-    """All decisions that a space allows, made one at a time; the last decision changes fastest.
+    """Enumerates all decisions of a space; the last decision changes fastest.
 
     Raises:
-        ValueError: a range of floats makes them countless.
+        ValueError: a range of floats makes the space infinite.
 
     Example:
         >>> spec = pg.dna_spec(pg.Dict(x=pg.oneof(['a', pg.oneof(['b', 'c'])])))
@@ -221,75 +239,77 @@ def enumerate_decisions(spec: pg.DNASpec) -> Iterator[Decisions]:
         [{'x': 0}, {'x': 1, 'x[=1/2]': 0}, {'x': 1, 'x[=1/2]': 1}]
     """
     if size(spec) is None:
-        raise ValueError('the space is countless: it holds a range of floats')
+        raise ValueError('the space is infinite: it holds a range of floats')
     return _enumerate(spec)
 
 
 def _enumerate(spec: pg.DNASpec) -> Iterator[Decisions]:
     if isinstance(spec, pg.geno.Space):
-        return _in_turn([functools.partial(_anyhow, element) for element in spec.elements])
+        return _product(
+            [functools.partial(_enumerate_independent, element) for element in spec.elements]
+        )
     if isinstance(spec, pg.geno.Float):
         numbers = range(int(spec.min_value), int(spec.max_value) + 1)
         return ({spec.id.path: number} for number in numbers)
-    return _in_turn([functools.partial(_at_place, spec, n) for n in range(spec.num_choices)])
+    return _product([functools.partial(_enumerate_slot, spec, n) for n in range(spec.num_choices)])
 
 
-def _in_turn(ways: Sequence[Callable[[Decisions], Iterator[Decisions]]]) -> Iterator[Decisions]:
-    """All that comes of deciding in several ways, one after the other.
+def _product(parts: Sequence[Callable[[Decisions], Iterator[Decisions]]]) -> Iterator[Decisions]:
+    """Enumerates a sequence of parts that depend on the earlier ones.
 
     Args:
-        ways: each is given what the earlier ones decided.
+        parts: functions from the decisions of the earlier parts to those of a part.
     """
-    if not ways:
+    if not parts:
         yield {}
         return
-    # Not by recursion: a space may hold more decisions than Python allows calls in each other.
-    before: list[Decisions] = [{}]
-    open_ = [ways[0]({})]
-    while open_:
-        decided = next(open_[-1], None)
-        if decided is None:
-            open_.pop()
-            before.pop()
-        elif len(open_) == len(ways):
-            yield before[-1] | decided
+    # Iterative: a space may hold more decisions than Python allows nested calls.
+    prefixes: list[Decisions] = [{}]
+    iterators = [parts[0]({})]
+    while iterators:
+        found = next(iterators[-1], None)
+        if found is None:
+            iterators.pop()
+            prefixes.pop()
+        elif len(iterators) == len(parts):
+            yield prefixes[-1] | found
         else:
-            before.append(before[-1] | decided)
-            open_.append(ways[len(open_)](before[-1]))
+            prefixes.append(prefixes[-1] | found)
+            iterators.append(parts[len(iterators)](prefixes[-1]))
 
 
-def _anyhow(spec: pg.DNASpec, before: Decisions) -> Iterator[Decisions]:
+def _enumerate_independent(spec: pg.DNASpec, before: Decisions) -> Iterator[Decisions]:
     return _enumerate(spec)
 
 
-def _at_place(point: pg.geno.Choices, number: int, before: Decisions) -> Iterator[Decisions]:
-    """What may be chosen in one place, and all that it opens."""
-    place = places(point)[number]
-    chosen = [before[earlier.id.path] for earlier in places(point)[:number]]
-    for index, candidate in enumerate(place.candidates):
+def _enumerate_slot(point: pg.geno.Choices, number: int, before: Decisions) -> Iterator[Decisions]:
+    """Candidates of one slot with their conditional decisions."""
+    slot = slots(point)[number]
+    chosen = [before[earlier.id.path] for earlier in slots(point)[:number]]
+    for index, candidate in enumerate(slot.candidates):
         if point.distinct and index in chosen:
             continue
         if point.sorted and index < max(chosen, default=0):
             continue
         for opened in _enumerate(candidate):
-            yield {place.id.path: index} | opened
+            yield {slot.id.path: index} | opened
 
 
 def spec_to_json(spec: pg.DNASpec) -> str:
-    """A space as JSON, to be stored with the study."""
+    """Serializes a space for storage in a study."""
     text: str = pg.to_json_str(spec)
     return text
 
 
 @functools.lru_cache(maxsize=16)
 def spec_from_json(text: str) -> pg.DNASpec:
-    """A space from JSON that nobody needs to trust: only PyGlove's three kinds of nodes are made.
+    """Parses a space from untrusted JSON: only the classes of decision points are instantiated.
 
     Raises:
         ValueError: the text is no space, or names another class.
     """
     try:
-        _refuse_others(json.loads(text))
+        _validate_json(json.loads(text))
         spec = pg.from_json_str(text, auto_import=False)
     except (
         ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError,
@@ -301,25 +321,25 @@ def spec_from_json(text: str) -> pg.DNASpec:
     return spec
 
 
-def _refuse_others(value: Any, times: int = 1) -> None:
-    """Refuses JSON that names what is no part of a space, or that makes too many decisions.
+def _validate_json(value: Any, times: int = 1) -> None:
+    """Rejects JSON that names other classes, or has too many decisions.
 
     Args:
         value: parsed JSON.
-        times: how often it stands in the space.
+        times: number of repetitions of the value in the space.
     """
     if isinstance(value, dict):
         count = value.get('num_choices', 1)
-        if not isinstance(count, int) or count * times > MOST_DECISIONS:
+        if not isinstance(count, int) or count * times > MAX_DECISIONS:
             raise ValueError(f'not part of a search space: {count!r} choices')
         times *= max(count, 1)
         name = value.get('_type')
         if name is not None and not (isinstance(name, str) and name in _SPEC_TYPES):
             raise ValueError(f'not part of a search space: {name!r}')
         for child in value.values():
-            _refuse_others(child, times)
+            _validate_json(child, times)
     elif isinstance(value, list):
         if value[:1] == ['__tuple__']:
             raise ValueError('not part of a search space: a tuple')
         for child in value:
-            _refuse_others(child, times)
+            _validate_json(child, times)

@@ -1,19 +1,19 @@
-"""Concrete values from decisions.
+"""Decoding of decisions to concrete values.
 
-PyGlove decodes by copying the whole symbolic value, every candidate included, and making the
-decisions in the copy one by one, where each of them checks its owners again: 0.2 s for a hundred
-objects with forty decisions. Here only what was chosen is copied, once, owners last.
+PyGlove decodes by copying the whole symbolic value, all candidates included. It then makes one
+decision after the other in the copy, and each one checks its owners again: 0.2 s for a hundred
+objects with forty decisions. This decoder copies only chosen candidates, once, owners last.
 """
 
 from typing import Any
 
 import pyglove as pg
 
-from paxtune.search_space.decisions import Decisions, Point, is_integer, places
+from paxtune.search_space.decisions import DecisionPoint, Decisions, is_integer, slots
 
 
 class Decoder:
-    """Makes the decisions of one symbolic value.
+    """Decodes decisions of one symbolic value.
 
     Example:
         >>> template = pg.template(pg.Dict(x=pg.oneof([1, pg.floatv(0.0, 1.0)]), y=[2]))
@@ -23,27 +23,27 @@ class Decoder:
     """
 
     def __init__(self, template: pg.hyper.ObjectTemplate, spec: pg.geno.Space) -> None:
-        """Looks at a value.
+        """Prepares the decoder.
 
         Args:
-            template: of the value.
+            template: template of the value.
             spec: its space.
         """
         self._template, self._spec = template, spec
-        # The objects and containers that have decisions inside, by id.
-        self._open: set[int] = set()
-        _find_open(template, self._open)
+        # Ids of the objects and containers with decisions inside.
+        self._owners: set[int] = set()
+        _collect_owners(template, self._owners)
 
     def decode(self, decisions: Decisions) -> Any:
-        """The value with all decisions made; what was chosen is a copy.
+        """Returns a copy of the value with all decisions made.
 
         Raises:
-            ValueError: a decision is missing or not legal, or the values do not fit together, says
-                a component's `check`.
+            ValueError: a decision is missing or illegal, or a component's `check` rejects the
+                values.
         """
-        return self._decoded(self._template, self._spec, decisions, pg.KeyPath())
+        return self._decode(self._template, self._spec, decisions, pg.KeyPath())
 
-    def _decoded(
+    def _decode(
         self,
         template: pg.hyper.ObjectTemplate,
         spec: pg.geno.Space,
@@ -51,60 +51,60 @@ class Decoder:
         path: pg.KeyPath,
     ) -> Any:
         made: dict[int, Any] = {}
-        # A template's hyper values and its spec's elements are two views of the same points.
+        # The hyper values of a template and the elements of its spec correspond.
         for (inside, hyper), point in zip(template.hyper_primitives, spec.elements, strict=True):
-            made[id(hyper)] = self._made(hyper, point, decisions, path + inside)
-        return self._copied(template.value, made, path)
+            made[id(hyper)] = self._value(hyper, point, decisions, path + inside)
+        return self._copy(template.value, made, path)
 
-    def _made(self, hyper: Any, point: pg.DNASpec, decisions: Decisions, path: pg.KeyPath) -> Any:
+    def _value(self, hyper: Any, point: pg.DNASpec, decisions: Decisions, path: pg.KeyPath) -> Any:
         if isinstance(point, pg.geno.Float):
-            return _number(point, _decision(point, decisions))
-        chosen = [int(_decision(place, decisions)) for place in places(point)]
-        _refuse_illegal(point, chosen)
+            return _number(point, _lookup(point, decisions))
+        chosen = [int(_lookup(slot, decisions)) for slot in slots(point)]
+        _validate_choice(point, chosen)
         is_one = isinstance(hyper, pg.hyper.OneOf)
         made = []
-        for number, (place, index) in enumerate(zip(places(point), chosen, strict=True)):
-            template, spec = hyper.candidate_templates[index], place.candidates[index]
+        for number, (slot, index) in enumerate(zip(slots(point), chosen, strict=True)):
+            template, spec = hyper.candidate_templates[index], slot.candidates[index]
             here = path if is_one else pg.KeyPath(number, path)
-            made.append(self._decoded(template, spec, decisions, here))
+            made.append(self._decode(template, spec, decisions, here))
         return made[0] if is_one else made
 
-    def _copied(self, node: Any, made: dict[int, Any], path: pg.KeyPath) -> Any:
-        """A copy of a node of the value, with what was made in place of its decisions.
+    def _copy(self, node: Any, made: dict[int, Any], path: pg.KeyPath) -> Any:
+        """Copies a node of the value, with decoded values in place of decisions.
 
         Args:
-            node: of the value.
-            made: what was made of each decision, by its id.
-            path: where the copy will stand. An object that knows it from the start need not tell
-                all that it holds when it is put there.
+            node: node of the value.
+            made: decoded values by the id of the decision.
+            path: path of the copy. An object that knows it from the start need not pass it on
+                later.
         """
         if id(node) in made:
             return made[id(node)]
-        if id(node) not in self._open:
+        if id(node) not in self._owners:
             return pg.clone(node, deep=True)
 
-        def copied(key: str | int) -> Any:
-            return self._copied(node.sym_getattr(key), made, pg.KeyPath(key, path))
+        def copy(key: str | int) -> Any:
+            return self._copy(node.sym_getattr(key), made, pg.KeyPath(key, path))
 
         if isinstance(node, pg.Functor):
-            # It remembers which of its arguments were given.
+            # A functor stores which arguments were given.
             changed = [
                 key
                 for key, child in node.sym_items()
-                if id(child) in made or id(child) in self._open
+                if id(child) in made or id(child) in self._owners
             ]
-            return node.clone(deep=True).rebind({key: copied(key) for key in changed})
+            return node.clone(deep=True).rebind({key: copy(key) for key in changed})
         flags = {'allow_partial': node.allow_partial, 'sealed': node.is_sealed, 'root_path': path}
         if isinstance(node, pg.List):
-            items = [copied(index) for index in range(len(node))]
+            items = [copy(index) for index in range(len(node))]
             return pg.List(items, value_spec=node.value_spec, **flags)
-        children = {key: copied(key) for key in node.sym_keys()}
+        children = {key: copy(key) for key in node.sym_keys()}
         if isinstance(node, pg.Dict):
             return pg.Dict(children, value_spec=node.value_spec, **flags)
         return type(node)(**children, **flags)
 
 
-def _find_open(template: pg.hyper.ObjectTemplate, found: set[int]) -> None:
+def _collect_owners(template: pg.hyper.ObjectTemplate, found: set[int]) -> None:
     for path, hyper in template.hyper_primitives:
         node = template.value
         for key in path.keys:
@@ -112,12 +112,12 @@ def _find_open(template: pg.hyper.ObjectTemplate, found: set[int]) -> None:
             node = node.sym_getattr(key)
         if isinstance(hyper, pg.hyper.Choices):
             for candidate in hyper.candidate_templates:
-                _find_open(candidate, found)
+                _collect_owners(candidate, found)
 
 
-def _decision(point: Point, decisions: Decisions) -> int | float:
+def _lookup(point: DecisionPoint, decisions: Decisions) -> int | float:
     if point.id.path not in decisions:
-        raise ValueError(f'there is no decision for {point.id.path}')
+        raise ValueError(f'the decision for {point.id.path} is missing')
     return decisions[point.id.path]
 
 
@@ -127,13 +127,13 @@ def _number(point: pg.geno.Float, number: int | float) -> int | float:
     if not is_integer(point):
         return float(number)
     if int(number) != number:
-        raise ValueError(f'{point.id.path}: expected a whole number: {number}')
+        raise ValueError(f'{point.id.path}: expected an integer: {number}')
     return int(number)
 
 
-def _refuse_illegal(point: pg.geno.Choices, chosen: list[int]) -> None:
+def _validate_choice(point: pg.geno.Choices, chosen: list[int]) -> None:
     if not all(0 <= index < len(point.candidates) for index in chosen):
-        raise ValueError(f'{point.id.path}: there is no candidate with one of the indices {chosen}')
+        raise ValueError(f'{point.id.path}: the indices {chosen} are out of range')
     if point.distinct and len(set(chosen)) < len(chosen):
         raise ValueError(f'{point.id.path}: the choices must differ from each other: {chosen}')
     if point.sorted and chosen != sorted(chosen):

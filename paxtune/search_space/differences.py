@@ -1,20 +1,20 @@
-"""What differs between two symbolic values."""
+"""Differences between two symbolic values."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pyglove as pg
 
-from paxtune.search_space.labels import short
+from paxtune.search_space.labels import display_name
 
 
 class Difference(NamedTuple):
-    """A place in which two values differ.
+    """Path at which two values differ.
 
     Attributes:
-        path: where it is.
-        left: what stands there in the one; `pg.Diff.MISSING` for nothing.
-        right: what stands there in the other.
+        path: the path.
+        left: value in the first one; `pg.Diff.MISSING` if it has none.
+        right: value in the second one.
     """
 
     path: str
@@ -22,11 +22,11 @@ class Difference(NamedTuple):
     right: Any
 
     def __str__(self) -> str:
-        return f'{self.path}: {shown(self.left)} → {shown(self.right)}'
+        return f'{self.path}: {rendered(self.left)} → {rendered(self.right)}'
 
 
 def differences(left: Any, right: Any) -> list[Difference]:
-    """All places in which two values differ, in the order of the values' fields.
+    """All differences of two values, in the order of their fields.
 
     Example:
         >>> a, b = pg.Dict(x=1, layers=[pg.Dict(n=1), 2]), pg.Dict(x=1, layers=[pg.Dict(n=3)])
@@ -36,13 +36,13 @@ def differences(left: Any, right: Any) -> list[Difference]:
     return [] if pg.eq(left, right) else list(_leaves(pg.diff(left, right), pg.KeyPath()))
 
 
-def shown(value: Any) -> str:
-    """One side of a difference, for people."""
-    return '(nothing)' if value == pg.Diff.MISSING else short(value)
+def rendered(value: Any) -> str:
+    """Text of one side of a difference."""
+    return '(nothing)' if value == pg.Diff.MISSING else display_name(value)
 
 
 def _leaves(diff: pg.Diff, path: pg.KeyPath) -> Iterator[Difference]:
-    # `pg.diff(…, flatten=True)` would do, but raises where objects in a list differ.
+    # `pg.diff(…, flatten=True)` raises where objects in a list differ.
     if diff.is_leaf:
         yield Difference(str(path), diff.left, diff.right)
         return

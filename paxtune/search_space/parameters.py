@@ -16,12 +16,12 @@ import pyglove as pg
 from vizier._src.service import study_pb2
 
 from paxtune.search_space.decisions import (
+    DecisionPoint,
     Decisions,
-    Point,
-    active_points,
+    active_decision_points,
     is_integer,
     numeric_candidates,
-    places,
+    slots,
 )
 
 ParameterSpec: TypeAlias = study_pb2.StudySpec.ParameterSpec
@@ -45,7 +45,7 @@ def to_search_space(spec: pg.DNASpec) -> list[ParameterSpec]:
         return [parameter for element in spec.elements for parameter in to_search_space(element)]
     if isinstance(spec, pg.geno.Float):
         return [_range(spec)]
-    return [_choice(place) for place in places(spec)]
+    return [_choice(place) for place in slots(spec)]
 
 
 def _range(point: pg.geno.Float) -> ParameterSpec:
@@ -76,11 +76,11 @@ def _choice(choice: pg.geno.Choices) -> ParameterSpec:
 def to_parameters(spec: pg.DNASpec, decisions: Decisions) -> dict[str, str | float]:
     """Decisions as the parameters of a Vizier trial."""
     parameters: dict[str, str | float] = {}
-    for point in active_points(spec, decisions):
+    for point in active_decision_points(spec, decisions):
         if isinstance(point, pg.geno.Float):
             parameters[_name(point)] = decisions[point.id.path]
             continue
-        for place in places(point):
+        for place in slots(point):
             index = int(decisions[place.id.path])
             numbers = numeric_candidates(place)
             parameters[_name(place)] = numbers[index] if numbers else _category(place, index)
@@ -137,7 +137,7 @@ def _plan(spec: pg.DNASpec) -> list[_Place]:
     if isinstance(spec, pg.geno.Float):
         return [_Place(spec.id.path, _name(spec), is_integer(spec), {}, None)]
     found = []
-    for place in places(spec):
+    for place in slots(spec):
         opened = [_plan(candidate) for candidate in place.candidates]
         numbers: Sequence[str | float] = numeric_candidates(place)
         values = numbers or [_category(place, index) for index in range(len(opened))]
@@ -184,7 +184,7 @@ def _index(place: _Place, value: str | float) -> int:
     raise ValueError(f'{value!r} is not a value of parameter {place.parameter!r}')
 
 
-def _name(point: Point) -> str:
+def _name(point: DecisionPoint) -> str:
     return point.id.path or _ROOT
 
 

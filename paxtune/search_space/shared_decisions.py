@@ -1,4 +1,4 @@
-"""Several places, one decision: by its name."""
+"""Decisions that several paths share by name."""
 
 import keyword
 from collections.abc import Iterator
@@ -12,35 +12,35 @@ from trainer.symbolic.errors import UserError
 V = TypeVar('V')
 
 
-def hoisted(value: V) -> V:
-    """A copy in which decisions of the same name are one decision; `value` where none are.
+def with_shared_scope(value: V) -> V:
+    """Merges decisions of one name in a copy; returns `value` itself if no name repeats.
 
-    The decision moves to the field `shared`, under its name, and in its places stand derived
-    values that read it. There it is always made, also where its places are inside candidates of
-    other decisions that a trial does not choose.
+    The decision moves to the field `shared`, under its name. Derived values replace it at the
+    original paths. A shared decision is always active, even if all of its paths are inside
+    candidates that a trial does not choose.
 
     Raises:
-        UserError: decisions of one name differ, or there is no room for them in `shared`.
+        UserError: decisions of one name differ, or there is no field `shared`.
 
     Example:
         >>> def width():
         ...     return pg.oneof([64, 128], name='width')
-        >>> value = hoisted(pg.Dict(encoder=width(), decoder=width()))
+        >>> value = with_shared_scope(pg.Dict(encoder=width(), decoder=width()))
         >>> value.decoder, value.shared.width.candidates
         (derived('shared.width'), [64, 128])
     """
     copied = False
-    # One at a time: a decision that is hoisted takes along those that are inside it.
+    # One at a time: a decision moves with those inside it.
     while (repeated := _repeated(value)) is not None:
         if not copied:
             value, copied = pg.clone(value, deep=True), True
             continue
-        _hoist(value, *repeated)
+        _share(value, *repeated)
     return value
 
 
 def reference(name: str) -> str:
-    """The expression that reads a shared value.
+    """Expression that reads a shared value.
 
     Example:
         >>> reference('width'), reference('learning rate')
@@ -51,7 +51,7 @@ def reference(name: str) -> str:
 
 
 def _repeated(value: Any) -> tuple[str, list[Any]] | None:
-    """The first name that several decisions have, and these decisions."""
+    """First name that several decisions have, and these decisions."""
     by_name: dict[str, list[Any]] = {}
     for decision in _named(value):
         by_name.setdefault(decision.name, []).append(decision)
@@ -62,7 +62,7 @@ def _repeated(value: Any) -> tuple[str, list[Any]] | None:
 
 
 def _named(value: Any) -> Iterator[Any]:
-    """The decisions that have a name, also those inside others, owners first."""
+    """Named decisions, those inside others included, parents before their children."""
     if isinstance(value, pg.hyper.HyperPrimitive) and value.name is not None:
         yield value
     if isinstance(value, pg.Object | pg.Dict | pg.List):
@@ -70,46 +70,45 @@ def _named(value: Any) -> Iterator[Any]:
             yield from _named(child)
 
 
-def _hoist(root: Any, name: str, decisions: list[Any]) -> None:
-    """Makes equal decisions of one name one decision, in place."""
+def _share(root: Any, name: str, decisions: list[Any]) -> None:
+    """Merges equal decisions of one name, in place."""
     paths = list(map(readable_path, decisions))
     for path, decision in zip(paths, decisions, strict=True):
         if not pg.eq(decisions[0], decision):
             raise UserError(
-                f'{paths[0]} and {path}: both decisions are called {name!r}, and they differ. Make '
-                'them equal to have one decision for both, or call them differently.'
+                f'{paths[0]} and {path}: both decisions have the name {name!r}, and they differ. '
+                'Make them equal, or rename one of them.'
             )
-    room = _room(root)
-    if room is None:
+    scope = _shared_scope(root)
+    if scope is None:
         raise UserError(
-            f'{" and ".join(paths)}: decisions of the same name, {name!r}, are one decision, which '
-            f'needs a field `{SHARED}`: {type(root).__name__} has none. Use a Tunable, or call '
-            'them differently.'
+            f'{" and ".join(paths)}: decisions of the same name, {name!r}, are shared in a field '
+            f'`{SHARED}`, which {type(root).__name__} lacks. Use a Tunable, or rename one of them.'
         )
     home = pg.KeyPath([SHARED, name])
-    places = [decision.sym_path for decision in decisions if decision.sym_path != home]
-    if name not in room:
-        room.rebind({pg.KeyPath(name): decisions[0].clone(deep=True)})
-    elif not pg.eq(room.sym_getattr(name), decisions[0]):
+    others = [decision.sym_path for decision in decisions if decision.sym_path != home]
+    if name not in scope:
+        scope.rebind({pg.KeyPath(name): decisions[0].clone(deep=True)})
+    elif not pg.eq(scope.sym_getattr(name), decisions[0]):
         raise UserError(
-            f'{home}: there is another value of the name of the decision at {paths[0]}, which is '
-            'to be shared. Call one of them differently.'
+            f'{home}: another value has the name of the shared decision at {paths[0]}. Rename one '
+            'of them.'
         )
-    root.rebind({place: derived(reference(name)) for place in places})
+    root.rebind({other: derived(reference(name)) for other in others})
 
 
-def _room(root: Any) -> Any:
-    """The mapping of shared values, made where a root is a mapping itself; None without one."""
+def _shared_scope(root: Any) -> Any:
+    """Mapping of shared values, created if the root is a mapping; None if there is none."""
     if isinstance(root, pg.Dict) and SHARED not in root:
         root.rebind({SHARED: pg.Dict()})
     if not isinstance(root, pg.Object | pg.Dict) or SHARED not in root.sym_keys():
         return None
-    room = root.sym_getattr(SHARED)
-    return room if isinstance(room, pg.Dict) else None
+    scope = root.sym_getattr(SHARED)
+    return scope if isinstance(scope, pg.Dict) else None
 
 
 def readable_path(node: Any) -> str:
-    """Where an object stands, for people: without the candidates that it is part of."""
+    """Path of an object for people, without the candidates on the way."""
     keys = []
     while node.sym_parent is not None:
         owner = node.sym_parent

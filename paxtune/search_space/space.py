@@ -1,4 +1,4 @@
-"""The search space of an experiment: the experiments in it, and its decisions for people."""
+"""The search space of an experiment."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -7,20 +7,20 @@ from typing import Any
 import pyglove as pg
 
 from paxtune.search_space.decisions import (
-    MOST_DECISIONS,
+    MAX_DECISIONS,
+    DecisionPoint,
     Decisions,
-    Point,
-    active_points,
+    active_decision_points,
     decide,
-    ids,
+    decision_points,
     is_integer,
-    places,
-    points,
     size,
+    slot_ids,
+    slots,
 )
 from paxtune.search_space.decoder import Decoder
-from paxtune.search_space.labels import labels, match, path
-from paxtune.search_space.shared_decisions import hoisted
+from paxtune.search_space.labels import candidate_names, match_candidate, parameter_path
+from paxtune.search_space.shared_decisions import with_shared_scope
 from trainer.symbolic.component import Component
 from trainer.symbolic.derived import SHARED, check_names, settle
 from trainer.symbolic.errors import UserError
@@ -29,16 +29,17 @@ from trainer.symbolic.ranges import IntRange
 
 
 class Space:
-    """What is open in a symbolic value, and the way from decisions to concrete values.
+    """Search space of a symbolic value, with names of its decisions and decoding to concrete
+    values.
 
-    For people, a decision stands at its path in the concrete experiment, and a candidate is named
-    by its value, or by its class with what differs from the class's defaults.
+    For people, a decision has its path in the concrete experiment. A candidate has its value as a
+    name, or its class with the fields that differ from the defaults.
 
-    Decisions of one name are one decision (`shared_decisions.hoisted`). Derived values are worked
-    out once the decisions are made.
+    Decisions of one name are a single decision (`with_shared_scope`). Derived values are resolved
+    once the decisions are made.
 
     Attributes:
-        value: the symbolic value, decisions and all, those of one name in its field `shared`.
+        value: symbolic value with its decisions, shared ones in its field `shared`.
         spec: its search space.
 
     Example:
@@ -53,139 +54,138 @@ class Space:
     """
 
     def __init__(self, value: Any) -> None:
-        """Reads the space of a value.
+        """Validates the space of a value.
 
         Raises:
-            UserError: the space is empty, or holds something that cannot be searched, or a
-                derived value that names what is not there.
+            UserError: the space is empty, or contains an unsupported decision or a derived value of
+                an unknown path.
         """
-        self.value = hoisted(value)
-        # A mapping was given the key for shared decisions, and is to come out without it.
-        self._drops_shared = isinstance(value, pg.Dict) and SHARED not in value
+        self.value = with_shared_scope(value)
+        # A mapping gets a key for shared decisions, which concrete values omit.
+        self._omits_shared = isinstance(value, pg.Dict) and SHARED not in value
         check_names(self.value)
         template = pg.template(self.value)
         _validate(template, pg.KeyPath())
-        _refuse_too_many(template)
+        _validate_size(template)
         try:
             self.spec: pg.DNASpec = template.dna_spec()
         except ValueError as error:
-            raise UserError(f'The search space does not hold together: {error}') from error
+            raise UserError(f'The search space is inconsistent: {error}') from error
         if not self.spec.elements:
             raise UserError(
                 'There is nothing to search: no field of the experiment holds a decision such as '
-                "pg.oneof([…]) or pg.floatv(low, high). Put one there, or use --tune 'path=…'."
+                "pg.oneof([…]) or pg.floatv(low, high). Add one, or use --tune 'path=…'."
             )
         self._labels: dict[str, list[Any]] = {}
         self._label(template, self.spec)
         self._decoder = Decoder(template, self.spec)
 
     def _label(self, template: pg.hyper.ObjectTemplate, spec: pg.geno.Space) -> None:
-        # A template's hyper values and its spec's elements are two views of the same points.
+        # The hyper values of a template and the elements of its spec correspond.
         for (_, hyper), point in zip(template.hyper_primitives, spec.elements, strict=True):
             if isinstance(point, pg.geno.Float):
                 continue
-            names = labels(hyper.candidates)
-            for place in places(point):
-                self._labels[place.id.path] = names
-                opened = zip(hyper.candidate_templates, place.candidates, strict=True)
+            names = candidate_names(hyper.candidates)
+            for slot in slots(point):
+                self._labels[slot.id.path] = names
+                opened = zip(hyper.candidate_templates, slot.candidates, strict=True)
                 for candidate_template, candidate_spec in opened:
                     self._label(candidate_template, candidate_spec)
 
     @property
     def is_tunable(self) -> bool:
-        """Whether the value is a `Tunable`, as opposed to the values of a function."""
-        # The class itself is not imported here: that imports JAX.
+        """True for a `Tunable`; False for the arguments of a function."""
+        # Importing the class would import JAX.
         return isinstance(self.value, Component) and hasattr(type(self.value), 'parts')
 
     @property
     def sub_experiments(self) -> list[str]:
-        """The names of what each trial trains, one after another; none where it trains one."""
+        """Names of the sub-experiments of a trial; empty if it has none."""
         return [str(name) for name in self.value.sub_experiments] if self.is_tunable else []
 
     @property
     def size(self) -> int | None:
-        """The number of different experiments; None where a range makes them countless."""
+        """Number of distinct experiments; None if a range makes it infinite."""
         return size(self.spec)
 
     @property
     def ids(self) -> list[str]:
-        """The ids of all decisions that there may be to make."""
-        return [id_ for point in points(self.spec) for id_ in ids(point)]
+        """Ids of all decisions, conditional ones included."""
+        return [id_ for point in decision_points(self.spec) for id_ in slot_ids(point)]
 
     @property
     def paths(self) -> list[str]:
-        """The paths of all decisions that there may be to make."""
-        return list(dict.fromkeys(map(path, self.ids)))
+        """Paths of all decisions, conditional ones included."""
+        return list(dict.fromkeys(map(parameter_path, self.ids)))
 
     def materialize(self, decisions: Decisions) -> Any:
-        """The concrete experiment.
+        """Decodes decisions to the concrete experiment.
 
         Raises:
-            ValueError: the decisions do not fit together, says a component's `check`, or a derived
-                value does not fit its field.
-            UserError: a derived value names what is not there with these decisions.
+            ValueError: a component's `check` rejects the values, or a derived value does not fit
+                its field.
+            UserError: a derived value names a path that does not exist with these decisions.
         """
-        return self._without_drops(settle(self.decided(decisions)))
+        return self._without_shared(settle(self.decode(decisions)))
 
-    def decided(self, decisions: Decisions) -> Any:
-        """The experiment with every decision made, derived values still in their places.
+    def decode(self, decisions: Decisions) -> Any:
+        """Decodes decisions, and leaves derived values unresolved.
 
         Raises:
             ValueError: as `materialize`.
         """
         return self._decoder.decode(decisions)
 
-    def _without_drops(self, value: Any) -> Any:
-        if self._drops_shared:
+    def _without_shared(self, value: Any) -> Any:
+        if self._omits_shared:
             value.pop(SHARED, None)
         return value
 
     def readable(self, decisions: Decisions) -> dict[str, Any]:
-        """Decisions as {path in the concrete experiment: plain value or short name}."""
+        """Converts decisions to {path in the concrete experiment: plain value or name}."""
         return {
-            path(id_): self._labels[id_][int(value)] if id_ in self._labels else value
+            parameter_path(id_): self._labels[id_][int(value)] if id_ in self._labels else value
             for id_, value in decisions.items()
         }
 
     def parse(self, readable: Mapping[str, Any], partial: bool = False) -> Decisions:
-        """Decisions from what a person wrote; the inverse of `readable`.
+        """Parses decisions that a user wrote; the inverse of `readable`.
 
         Args:
             readable: {path in the concrete experiment: value}. Values may be text from a command
-                line: `'64'` does for 64, `'Gelu()'` for that component.
-            partial: decisions may be left open.
+                line: `'64'` stands for 64, `'Gelu()'` for that component.
+            partial: allow missing decisions.
 
         Raises:
-            UserError: a decision is left open (unless `partial`) or is none of the experiment's,
-                or a value is not legal.
+            UserError: a decision is missing (unless `partial`), unknown or inactive, or a value is
+                illegal.
         """
         decisions: Decisions = {}
         missing: list[str] = []
         self._parse(self.spec, readable, decisions, missing)
-        self._refuse_unknown(readable)
+        self._validate_names(readable)
         if missing and not partial:
-            raise UserError('These decisions are left open:\n  ' + '\n  '.join(missing))
-        if closed := set(readable) - set(map(path, decisions)):
-            raise UserError(f'{min(closed)} is not open, given the other decisions.')
+            raise UserError('These decisions are missing:\n  ' + '\n  '.join(missing))
+        if inactive := set(readable) - set(map(parameter_path, decisions)):
+            raise UserError(f'{min(inactive)} is inactive with the other decisions.')
         if not missing:
-            _refuse_repeated(self.spec, decisions)
+            _validate_distinct(self.spec, decisions)
         return decisions
 
     def adopt(self, value_at: Callable[[str], Any]) -> Decisions | None:
-        """Decisions from values of another space.
+        """Translates decisions of another space.
 
         Args:
-            value_at: called with the path of each decision that is to be made; what it returns is
-                looked up among the legal values.
+            value_at: returns the value at the path of a decision.
 
         Returns:
-            The decisions; None where one is missing or not legal here.
+            The decisions; None if one is missing or illegal here.
         """
 
-        def choose(point: Point) -> Sequence[int] | float:
+        def choose(point: DecisionPoint) -> Sequence[int] | float:
             values = [
-                self._value(place, value_at(path(place.id.path)))
-                for place in ([point] if isinstance(point, pg.geno.Float) else places(point))
+                self._value(slot, value_at(parameter_path(slot.id.path)))
+                for slot in ([point] if isinstance(point, pg.geno.Float) else slots(point))
             ]
             if None in values:
                 raise LookupError(point.id.path)
@@ -194,7 +194,7 @@ class Space:
 
         try:
             decisions = decide(self.spec, choose)
-            _refuse_repeated(self.spec, decisions)
+            _validate_distinct(self.spec, decisions)
         except (LookupError, UserError):
             return None
         return decisions
@@ -206,21 +206,21 @@ class Space:
             for element in spec.elements:
                 self._parse(element, readable, made, missing)
             return
-        for place in [spec] if isinstance(spec, pg.geno.Float) else places(spec):
-            name = path(place.id.path)
+        for slot in [spec] if isinstance(spec, pg.geno.Float) else slots(spec):
+            name = parameter_path(slot.id.path)
             if name not in readable:
-                missing.append(f'{name}: {self.legal(place)}')
+                missing.append(f'{name}: {self.legal_values(slot)}')
                 continue
-            value = self._value(place, readable[name])
+            value = self._value(slot, readable[name])
             if value is None:
-                raise UserError(f'{name} must be {self.legal(place)}: {readable[name]!r}')
-            made[place.id.path] = value
-            if isinstance(place, pg.geno.Choices):
-                self._parse(place.candidates[value], readable, made, missing)
+                raise UserError(f'{name} must be {self.legal_values(slot)}: {readable[name]!r}')
+            made[slot.id.path] = value
+            if isinstance(slot, pg.geno.Choices):
+                self._parse(slot.candidates[value], readable, made, missing)
 
-    def _value(self, point: Point, value: Any) -> int | float | None:
+    def _value(self, point: DecisionPoint, value: Any) -> int | float | None:
         if isinstance(point, pg.geno.Choices):
-            return match(value, self._labels[point.id.path])
+            return match_candidate(value, self._labels[point.id.path])
         try:
             number = math.nan if isinstance(value, bool) else float(value)
         except (OverflowError, TypeError, ValueError):
@@ -231,19 +231,19 @@ class Space:
             return int(number) if number.is_integer() else None
         return number
 
-    def legal(self, point: Point) -> str:
-        """What may be decided at a place, in words."""
+    def legal_values(self, point: DecisionPoint) -> str:
+        """Description of the legal values at a decision point."""
         if isinstance(point, pg.geno.Choices):
             return 'one of ' + ', '.join(map(str, self._labels[point.id.path]))
         if is_integer(point):
-            return f'a whole number from {int(point.min_value)} to {int(point.max_value)}'
+            return f'an integer from {int(point.min_value)} to {int(point.max_value)}'
         return f'a number from {point.min_value!r} to {point.max_value!r}'
 
-    def labels(self, place: pg.geno.Choices) -> list[Any]:
-        """The names of what can be chosen at a place."""
-        return list(self._labels[place.id.path])
+    def candidate_names(self, slot: pg.geno.Choices) -> list[Any]:
+        """Names of the candidates of a slot."""
+        return list(self._labels[slot.id.path])
 
-    def _refuse_unknown(self, names: Iterable[str]) -> None:
+    def _validate_names(self, names: Iterable[str]) -> None:
         known = self.paths
         for name in names:
             if name not in known:
@@ -266,13 +266,13 @@ def _validate(template: pg.hyper.ObjectTemplate, where: pg.KeyPath) -> None:
             )
 
 
-def _refuse_too_many(template: pg.hyper.ObjectTemplate) -> None:
+def _validate_size(template: pg.hyper.ObjectTemplate) -> None:
     numbers = {path: _num_decisions(hyper) for path, hyper in template.hyper_primitives}
-    if sum(numbers.values()) > MOST_DECISIONS:
+    if sum(numbers.values()) > MAX_DECISIONS:
         where = max(numbers, key=lambda path: numbers[path])
         raise UserError(
-            f'{where}: {numbers[where]} decisions are too many, those inside of others included: '
-            f'there may be {MOST_DECISIONS}'
+            f'{where}: {numbers[where]} decisions are too many, conditional ones included: at most '
+            f'{MAX_DECISIONS}'
         )
 
 
@@ -294,17 +294,21 @@ def _validate_range(hyper: pg.hyper.Float, where: pg.KeyPath) -> None:
             f'{where}: a range must have finite bounds, the lower one first: {low}, {high}'
         )
     if isinstance(hyper, IntRange) and not (low.is_integer() and high.is_integer()):
-        raise UserError(f'{where}: the bounds of intv must be whole numbers: {low}, {high}')
+        raise UserError(f'{where}: the bounds of intv must be integers: {low}, {high}')
     if hyper.scale in ('log', 'rlog') and low <= 0:
         raise UserError(f'{where}: a range on a {hyper.scale} scale must start above 0: {low}')
 
 
-def _refuse_repeated(spec: pg.DNASpec, decisions: Decisions) -> None:
-    for point in active_points(spec, decisions):
-        chosen = [decisions[id_] for id_ in ids(point)]
+def _validate_distinct(spec: pg.DNASpec, decisions: Decisions) -> None:
+    for point in active_decision_points(spec, decisions):
+        chosen = [decisions[id_] for id_ in slot_ids(point)]
         if len(chosen) == 1:
             continue
         if point.distinct and len(set(chosen)) < len(chosen):
-            raise UserError(f'{path(point.id.path)}: the choices must differ from each other.')
+            raise UserError(
+                f'{parameter_path(point.id.path)}: the choices must differ from each other.'
+            )
         if point.sorted and chosen != sorted(chosen):
-            raise UserError(f'{path(point.id.path)}: the choices must be in order of candidates.')
+            raise UserError(
+                f'{parameter_path(point.id.path)}: the choices must be in order of candidates.'
+            )

@@ -1,4 +1,4 @@
-"""Symbolic values for search spaces that are given as a `pg.DNASpec`, without a value."""
+"""Symbolic values of search spaces that are given as a `pg.DNASpec`, without a value."""
 
 import ast
 import contextlib
@@ -9,26 +9,26 @@ from typing import Any
 import pyglove as pg
 
 from paxtune.search_space.decisions import is_integer
-from paxtune.search_space.labels import label
+from paxtune.search_space.labels import display_value
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
 
 _Items = Sequence[tuple[Sequence[Any], Any]]
-"""Values, and the keys of the path at which each stands."""
+"""Values, and the keys of their paths."""
 
 
 def value_of(spec: pg.DNASpec) -> Any:
-    """A symbolic value with the decisions of a space, in the same order.
+    """Symbolic value with the decisions of a space, in the same order.
 
-    A decision stands where its location says, and a candidate is its literal value where the space
-    has those. So people see of the value that the space was made of what the space has kept. Where
-    the locations say nothing (`pg.geno.space([pg.geno.oneof(…), pg.geno.oneof(…)])`), decisions
-    are called `decision_0` and so on.
+    A decision has the path of its location. A candidate is its literal value if the space stores
+    it, so that names of the original value are kept. Without locations
+    (`pg.geno.space([pg.geno.oneof(…), pg.geno.oneof(…)])`), decisions are called `decision_0` and
+    so on.
 
-    A DNA of the space is one of the value, too.
+    A DNA of the space is valid for the value.
 
     Raises:
-        UserError: the space holds a point that is no choice and no range.
+        UserError: the space contains a point that is neither a choice nor a range.
 
     Example:
         >>> spec = pg.dna_spec(pg.Dict(x=pg.oneof([5, 6]), y=[0, pg.oneof(['a', 'b'])]))
@@ -57,7 +57,7 @@ def _decision(point: pg.DNASpec) -> Any:
         return pg.manyof(point.num_choices, candidates, **order)
     if not isinstance(point, pg.geno.Float):
         raise UserError(
-            f'{point.id or "the space"}: a paxtune study holds choices and ranges, no '
+            f'{point.id or "the space"}: a paxtune study supports choices and ranges, no '
             f'{type(point).__name__}. Use pg.oneof, pg.manyof, pg.permutate, pg.floatv or '
             "paxtune.intv there, or backend='in-memory'."
         )
@@ -67,9 +67,9 @@ def _decision(point: pg.DNASpec) -> Any:
 
 
 def _read(literal: Any) -> Any:
-    """The candidate that a space shows as `literal`, where it is a plain value; else a text."""
+    """Parses a literal value if it is plain; any other one is a text."""
     if not isinstance(literal, str):
-        return label(literal)
+        return display_value(literal)
     if literal in ('None', 'True', 'False') or literal[:1] in ('"', "'"):
         with contextlib.suppress(SyntaxError, ValueError):
             return ast.literal_eval(literal)
@@ -77,22 +77,22 @@ def _read(literal: Any) -> Any:
 
 
 def _nested(items: _Items) -> Any:
-    """Mappings and lists with values in them.
+    """Builds nested mappings and lists.
 
     Raises:
-        ValueError: there are none that hold these values at their paths, and in this order.
+        ValueError: none have these values at their paths, in this order.
     """
     if len(items) == 1 and not items[0][0]:
         return items[0][1]
     if not all(path for path, _ in items):
-        raise ValueError('one place for several values')
+        raise ValueError('several values have the same path')
     built = {}
     for key, group in itertools.groupby(items, key=lambda item: item[0][0]):
         if key in built:
-            raise ValueError(f'what is in {key} is not in a row')
+            raise ValueError(f'the values in {key} are not adjacent')
         built[key] = _nested([(path[1:], value) for path, value in group])
     if all(isinstance(key, str) for key in built):
         return pg.Dict(built)
     if all(isinstance(key, int) and key >= 0 for key in built) and sorted(built) == list(built):
         return pg.List([built.get(index) for index in range(max(built) + 1)])
-    raise ValueError(f'{list(built)} are no keys of a mapping, and no indices in order')
+    raise ValueError(f'{list(built)} are neither keys of a mapping nor sorted indices')

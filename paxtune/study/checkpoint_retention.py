@@ -266,7 +266,7 @@ def _fronts(left: Sequence[replicates.LeaderboardEntry]) -> Iterator[replicates.
     while left:
         front = set(pareto.front([each.scores for each in left]))
         members = [left[index] for index in sorted(front)]
-        spread = pareto.crowding([each.scores for each in members])
+        spread = pareto.crowding_distances([each.scores for each in members])
         order = sorted(range(len(members)), key=lambda index: -spread[index])
         yield from (members[index] for index in order)
         left = [each for index, each in enumerate(left) if index not in front]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paxtune.objectives.rewards import Reward
-from paxtune.search_space.labels import labels
+from paxtune.search_space.labels import candidate_names
 from paxtune.study.trial import Trial
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def trial_columns(
 
 def reward_columns(rewards: Sequence[Reward]) -> list[str]:
     """Lists the columns of rewards: their labels, numbered where they are equal."""
-    return [str(name) for name in labels([reward.label for reward in rewards])]
+    return [str(name) for name in candidate_names([reward.label for reward in rewards])]
 
 
 def trial_row(trial: Trial, rewards: list[str]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyglove as pg
 
-from paxtune.search_space.labels import label
+from paxtune.search_space.labels import display_value
 from paxtune.search_space.space import Space
 from trainer.runtime.directory import read_json
 from trainer.symbolic.component import Component
@@ -71,10 +71,10 @@ def defaults(space: Space, base: Any, flag: str) -> dict[str, Any]:
             if not pg.is_deterministic(value):
                 continue
             try:
-                space.parse(found | {path: label(value)}, partial=True)
+                space.parse(found | {path: display_value(value)}, partial=True)
             except UserError:
                 continue
-            found[path] = label(value)
+            found[path] = display_value(value)
             break
     if not found:
         raise UserError(f'{flag}: no decision has a default among its legal values')

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from paxtune.algorithms import Observation
-from paxtune.objectives.shrinkage import mean, shrunk, standard_error
+from paxtune.objectives.shrinkage import mean, shrunken_means, standard_error
 from paxtune.study.record import REPLICATE, Lineage, Status
 from paxtune.study.trial import Trial
 
@@ -247,7 +247,7 @@ def _expected(decisions: Sequence[Sequence[Scores]]) -> list[Scores]:
     if all(len(each) == 1 for each in decisions):
         return [each[0] for each in decisions]
     columns = [
-        shrunk([[scores[i] for scores in each] for each in decisions])
+        shrunken_means([[scores[i] for scores in each] for each in decisions])
         for i in range(len(decisions[0][0]))
     ]
     return list(zip(*columns, strict=True)) if columns else [()] * len(decisions)

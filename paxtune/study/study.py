@@ -63,7 +63,7 @@ class Study(StudyView):
                 lambda trial: max_resource(self, trial, scheduler.unit),
             )
         self._scoring = Scoring(
-            self.rewards, search.cross_step, search.limits, space.sub_experiments
+            self.rewards, search.metric_aggregation, search.limits, space.sub_experiments
         )
         self._queue = TrialQueue(
             space,

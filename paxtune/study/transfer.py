@@ -9,7 +9,7 @@ from paxtune.algorithms import Observation
 from paxtune.config.search import Search
 from paxtune.objectives.rewards import NonFiniteRewardError, Reward, measured_rewards
 from paxtune.search_space.decisions import Decisions
-from paxtune.search_space.labels import label, match
+from paxtune.search_space.labels import display_value, match_candidate
 from paxtune.search_space.space import Space
 from paxtune.study.export import content
 from paxtune.study.record import Prior
@@ -71,7 +71,7 @@ def _constants(trial: Trial, space: Space) -> dict[str, Any]:
     found = {}
     for path in missing:
         if '[=' not in path and experiment.sym_has(pg.KeyPath.parse(path)):
-            found[path] = label(experiment.sym_get(pg.KeyPath.parse(path)))
+            found[path] = display_value(experiment.sym_get(pg.KeyPath.parse(path)))
     return found
 
 
@@ -95,7 +95,7 @@ def adopted(space: Space, given: Mapping[str, Any]) -> Decisions | None:
     for path, value in gone.items():
         if '[=' in path or not made.sym_has(pg.KeyPath.parse(path)):
             continue
-        if match(value, [label(made.sym_get(pg.KeyPath.parse(path)))]) is None:
+        if match_candidate(value, [display_value(made.sym_get(pg.KeyPath.parse(path)))]) is None:
             return None
     return decisions
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import pyglove as pg
 
-from paxtune.objectives.aggregation import CrossStep, LastStep, final_metrics
+from paxtune.objectives.aggregation import LastStep, MetricAggregation, final_metrics
 from paxtune.objectives.limits import Limit
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import Reward
@@ -42,7 +42,7 @@ class Scoring:
     """
 
     rewards: Sequence[Reward]
-    aggregation: CrossStep
+    aggregation: MetricAggregation
     limits: Sequence[Limit]
     sub_experiments: Sequence[str]
 

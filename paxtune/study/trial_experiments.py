@@ -15,5 +15,5 @@ def parts_of(space: Space, decisions: Decisions) -> dict[str, Tunable]:
         ValueError: the decisions do not fit together.
         UserError: a sub-experiment names a path that is not there.
     """
-    parts = space.decided(decisions).parts()
+    parts = space.decode(decisions).parts()
     return {name: resolve(part) for name, part in parts.items()}

@@ -62,7 +62,7 @@ def test_there_is_no_reward_before_all_of_them_have_measured(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_metrics_of_each_are_folded_alone(tmp_path: Path) -> None:
-    with tune(folds(num_trials=1, cross_step=MeanOfSteps()), job_log_dir=tmp_path) as study:
+    with tune(folds(num_trials=1, metric_aggregation=MeanOfSteps()), job_log_dir=tmp_path) as study:
         (trial,) = study.trials
         first, second, third = trial.measurements
         name = 'eval/log_pplx'
@@ -94,7 +94,7 @@ def test_a_wrong_path_in_a_sub_experiment_is_told_before_anything_is_written(
 @pytest.mark.slow
 def test_the_best_step_of_several_needs_a_metric(tmp_path: Path) -> None:
     best = BestStep(metric='eval/log_pplx', mode='min')
-    with tune(folds(num_trials=1, cross_step=best), job_log_dir=tmp_path) as study:
+    with tune(folds(num_trials=1, metric_aggregation=best), job_log_dir=tmp_path) as study:
         (trial,) = study.trials
         name = 'eval/log_pplx:long'
         assert trial.metrics[name] == min(each.metrics.get(name, 9) for each in trial.measurements)
@@ -119,8 +119,8 @@ def test_a_part_of_them_never_makes_a_reward(tmp_path: Path) -> None:
 
 
 def test_the_best_step_cannot_be_told_by_the_reward_of_all() -> None:
-    with pytest.raises(ValueError, match=r'cross_step: .* name a metric'):
-        folds(cross_step=BestStep())
+    with pytest.raises(ValueError, match=r'metric_aggregation: .* name a metric'):
+        folds(metric_aggregation=BestStep())
 
 
 # --- Warm starts ---

@@ -441,7 +441,7 @@ def test_the_final_reward_is_checked_as_any_other() -> None:
     with open_study(
         None,
         pg.Dict(y=pg.oneof([1, 2])),
-        search=Search(Inverse('maximize'), 2, cross_step=MeanOfSteps()),
+        search=Search(Inverse('maximize'), 2, metric_aggregation=MeanOfSteps()),
     ) as study:
         for steps in ([1.0, -1.0], [2.0, 2.0]):
             trial = ask(study)

@@ -97,14 +97,14 @@ def test_rows_say_what_is_legal_and_when_it_is_open():
 
 def _inner_label(value):
     space = Space(value)
-    return space.labels(space.spec.elements[-1].subchoice(0))[1]
+    return space.candidate_names(space.spec.elements[-1].subchoice(0))[1]
 
 
 def test_conditions_of_conditions():
     inner = pg.Dict(b=pg.oneof([pg.Dict(c=intv(1, 3)), 0]))
     found = rows(Space(pg.Dict(a=pg.oneof([inner, 1]))))
     assert [row.path for row in found] == ['a', 'a.b', 'a.b.c']
-    assert found[2].legal == 'a whole number from 1 to 3'
+    assert found[2].legal == 'an integer from 1 to 3'
     assert found[2].condition == 'a = {} and a.b = {}'
     assert found[2].scale == 'linear'
 
@@ -234,7 +234,7 @@ def test_a_histogram_has_all_values_each_in_its_bin():
 def test_the_command(capsys):
     out = shown(capsys, f'--exp={MODULE}.Following', '--num_costed=12', '--samples=2', '--seed=3')
     assert 'one of 8, 12, 16' in out
-    assert 'a whole number from 1 to 4' in out
+    assert 'an integer from 1 to 4' in out
     assert f'{SIZE} │ embedding.dims / num_heads' in out
     assert 'Size: 12 different experiments' in out
     assert '3 × twelve is unlucky' in out

@@ -82,7 +82,7 @@ def test_rows_of_components_and_values_as_their_fields_hold_them():
     rows = [(1, FeedForward(8)), (0.5, GatedFeedForward(8))]
     space = Space(parameter_sweep(experiment(), [RATE, LAYER], rows))
     labels = ['[1.0, FeedForward(hidden_dims=8)]', '[0.5, GatedFeedForward(hidden_dims=8)]']
-    assert space.labels(space.spec.elements[0]) == labels
+    assert space.candidate_names(space.spec.elements[0]) == labels
     made = space.materialize(space.parse({'shared.sweep': labels[1]}))
     assert made.sym_get(LAYER) == GatedFeedForward(8)
     rate = space.materialize(space.parse({'shared.sweep': labels[0]})).task.learner.learning_rate

@@ -22,7 +22,7 @@ import paxtune
 import search_spaces
 import trainer
 from paxtune.search_space.differences import differences
-from paxtune.search_space.labels import short
+from paxtune.search_space.labels import display_name
 from paxtune.search_space.space import Space
 from trainer.experiment import Experiment
 from trainer.symbolic import registry
@@ -114,7 +114,7 @@ def defaults() -> str:
         inherited = _defaults_of(cls.__base__)
         for name, value in _defaults_of(cls).items():
             if name not in inherited or not pg.eq(inherited[name], value):
-                lines.append(f'{cls.__type_name__}.{name} = {short(value)}\n')
+                lines.append(f'{cls.__type_name__}.{name} = {display_name(value)}\n')
     return ''.join(lines)
 
 

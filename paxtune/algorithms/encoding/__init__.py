@@ -1,5 +1,5 @@
-"""Encodings of a search space for algorithms: unit cubes, scales, enumerations and samples.
+"""Encodings of a search space: unit cubes, scales, enumerations and random draws.
 
-Algorithms share these functions. They are pure. Each algorithm itself has its own file or folder
-beside this one.
+All algorithms share these pure functions. The algorithms themselves have files or folders of their
+own beside this one.
 """

@@ -1,4 +1,4 @@
-"""What is made of a search space once, though every suggestion asks for it."""
+"""Cache of values that are derived from a search space."""
 
 import functools
 from collections.abc import Callable
@@ -6,15 +6,15 @@ from typing import Any, TypeVar
 
 import pyglove as pg
 
-_Made = TypeVar('_Made')
+_Value = TypeVar('_Value')
 
-_MOST = 8  # A process has one study, or a few.
+_MAX_SPECS = 8  # A process has few studies.
 
 
-def per_spec(make: Callable[..., _Made]) -> Callable[..., _Made]:
-    """Keeps what `make(spec, …)` returned for the last few specs, told apart by identity.
+def per_spec(make: Callable[..., _Value]) -> Callable[..., _Value]:
+    """Caches `make(spec, …)` for the last few specs, compared by identity.
 
-    To compare specs, or to hash them, would take as long as most of what is made of them.
+    Comparing or hashing specs would take as long as most of these computations.
 
     Example:
         >>> spec = pg.dna_spec(pg.Dict(x=pg.oneof([1, 2])))
@@ -22,17 +22,17 @@ def per_spec(make: Callable[..., _Made]) -> Callable[..., _Made]:
         >>> made(spec) is made(spec), made(spec) is made(spec.clone())
         (True, False)
     """
-    kept: dict[Any, tuple[pg.DNASpec, _Made]] = {}
+    cached: dict[Any, tuple[pg.DNASpec, _Value]] = {}
 
     @functools.wraps(make)
-    def get(spec: pg.DNASpec, *rest: Any) -> _Made:
+    def get(spec: pg.DNASpec, *rest: Any) -> _Value:
         key = (id(spec), *rest)
-        found = kept.get(key)
-        if found is None:
-            found = (spec, make(spec, *rest))
-            if len(kept) >= _MOST:
-                kept.clear()
-            kept[key] = found  # With the spec: as long as it is kept, nothing else has its id.
-        return found[1]
+        entry = cached.get(key)
+        if entry is None:
+            entry = (spec, make(spec, *rest))
+            if len(cached) >= _MAX_SPECS:
+                cached.clear()
+            cached[key] = entry  # A live spec keeps its id.
+        return entry[1]
 
     return get

@@ -1,4 +1,4 @@
-"""Numbers of a range as shares of it, on its scale."""
+"""Conversion between numbers of a range and unit values, on the scale of the range."""
 
 import math
 
@@ -7,27 +7,27 @@ import pyglove as pg
 from paxtune.search_space.decisions import is_integer
 
 
-def from_share(point: pg.geno.Float, share: float) -> int | float:
-    """The number at a share of a range.
+def from_unit(point: pg.geno.Float, unit: float) -> int | float:
+    """Converts a unit value to the number of a range.
 
-    Of whole numbers, each has the share of the scale from i - ½ to i + ½: on a logarithmic one
-    log((i + ½) / (i - ½)), also at the bounds.
+    Integer i covers the scale from i - ½ to i + ½, also at the bounds. On a logarithmic scale that
+    is log((i + ½) / (i - ½)).
 
     Args:
-        point: the range.
-        share: from 0 to 1.
+        point: range.
+        unit: from 0 to 1.
 
     Example:
         >>> spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-4, 1.0, 'log')))
-        >>> round(from_share(spec.elements[0], 0.5), 6)
+        >>> round(from_unit(spec.elements[0], 0.5), 6)
         0.01
     """
     low, high, margin = _bounds(point)
     if point.scale in ('log', 'rlog'):
         ends = math.log(low - margin), math.log(high + margin)
-        number = math.exp((1 - share) * ends[0] + share * ends[1])
+        number = math.exp((1 - unit) * ends[0] + unit * ends[1])
     else:
-        number = (1 - share) * (low - margin) + share * (high + margin)
+        number = (1 - unit) * (low - margin) + unit * (high + margin)
     if is_integer(point):
         whole = min(max(round(number), int(low)), int(high))
         return int(low) + int(high) - whole if point.scale == 'rlog' else whole
@@ -36,12 +36,12 @@ def from_share(point: pg.geno.Float, share: float) -> int | float:
     return float(min(max(number, low), high))
 
 
-def to_share(point: pg.geno.Float, number: float) -> float:
-    """The share of a range at which a number stands; of a whole number, about its middle.
+def to_unit(point: pg.geno.Float, number: float) -> float:
+    """Converts a number of a range to its unit value. That of an integer is inside its interval.
 
     Example:
         >>> spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-4, 1.0, 'log')))
-        >>> to_share(spec.elements[0], 0.01)
+        >>> to_unit(spec.elements[0], 0.01)
         0.5
     """
     low, high, margin = _bounds(point)
@@ -55,5 +55,5 @@ def to_share(point: pg.geno.Float, number: float) -> float:
 
 
 def _bounds(point: pg.geno.Float) -> tuple[float, float, float]:
-    """The ends of a range, and how far beyond them the share of the last whole number goes."""
+    """Bounds of a range, and the margin that integers cover beyond them."""
     return point.min_value, point.max_value, 0.5 if is_integer(point) else 0.0

@@ -1,6 +1,5 @@
-"""Evolutionary algorithms: populations, mutations and crossover.
+"""Evolutionary algorithms, with mutations and crossover as components.
 
-Mutations and crossover are components that all algorithms here share. `layer_lists` finds the
-lists of layers that they may rearrange. Population-based training is a scheduler, and lies in
-`paxtune.schedulers`.
+`layer_lists` finds the lists of layers that mutations and crossover may rearrange. Population-based
+training is a scheduler, and lies in `paxtune.schedulers`.
 """

@@ -1,4 +1,4 @@
-"""Children of two parents."""
+"""Crossover: children of two parents."""
 
 import random
 from collections import Counter
@@ -6,43 +6,46 @@ from collections.abc import Sequence
 
 import pyglove as pg
 
-from paxtune.algorithms.encoding.sampling import draw_point, fill, opened_by
-from paxtune.algorithms.evolution.layer_lists import drawn_program, open_programs, require_programs
-from paxtune.search_space.decisions import Decisions, Point, decide, ids
+from paxtune.algorithms.encoding.sampling import child_decisions, draw_point, fill
+from paxtune.algorithms.evolution.layer_lists import (
+    active_layer_lists,
+    draw_layer_list,
+    require_layer_lists,
+)
+from paxtune.search_space.decisions import DecisionPoint, Decisions, decide, slot_ids
 from trainer.symbolic.component import Component
 
 
 class Crossover(Component):
-    """Makes a child of two parents."""
+    """Derives a child from two parents."""
 
     def cross(
         self, spec: pg.DNASpec, mother: Decisions, father: Decisions, rng: random.Random
     ) -> Decisions:
-        """A legal child that has what either parent has; it may be like one of them.
+        """Returns a legal child with decisions of both parents; it may equal one of them.
 
         Args:
-            spec: the space.
-            mother: the first parent.
-            father: the second one.
-            rng: what is taken from whom is drawn from it.
+            spec: space.
+            mother: first parent.
+            father: second parent.
+            rng: draws the parent of each part.
         """
         raise NotImplementedError(type(self).__name__)
 
     def check_space(self, spec: pg.DNASpec) -> None:
-        """Called before the first trial of a study.
+        """Validates the space before the first trial of a study.
 
         Raises:
-            UserError: all children would be like their first parents.
+            UserError: all children would equal their first parents.
         """
 
 
 class UniformCrossover(Crossover):
-    """Each decision from one of two parents, drawn with even chances.
+    """Takes each decision from either parent with equal probability.
 
-    What a choice opens comes with it: from the parent that has it, decision by decision from either
-    where both have the same candidate. Of a choice of several candidates, each place is a decision;
-    where candidates must differ or be sorted, what both parents chose stays, and the rest is drawn
-    from what one of them chose.
+    Conditional decisions come from a parent in which they are active. Each slot of a choice of
+    several candidates is a decision. Where candidates must be distinct or sorted, those that both
+    parents chose stay; the rest is drawn from those that one parent chose.
 
     G. Syswerda, "Uniform crossover in genetic algorithms", ICGA 1989.
 
@@ -59,18 +62,18 @@ class UniformCrossover(Crossover):
     ) -> Decisions:
         parents = [dict(mother), dict(father)]
 
-        def choose(point: Point) -> Sequence[int] | float:
-            names = ids(point)
-            having = [parent for parent in parents if names[0] in parent]
-            if not having:
+        def choose(point: DecisionPoint) -> Sequence[int] | float:
+            names = slot_ids(point)
+            active = [parent for parent in parents if names[0] in parent]
+            if not active:
                 return draw_point(point, rng)
             if isinstance(point, pg.geno.Float):
-                return rng.choice(having)[names[0]]
-            chosen = [[int(parent[name]) for name in names] for parent in having]
+                return rng.choice(active)[names[0]]
+            chosen = [[int(parent[name]) for name in names] for parent in active]
             if not point.distinct and not point.sorted:
                 return [rng.choice(candidates) for candidates in zip(*chosen, strict=True)]
-            child = _arranged(point, chosen, rng)
-            for parent in having:
+            child = _cross_choice(point, chosen, rng)
+            for parent in active:
                 _rearrange(parent, names, child)
             return child
 
@@ -78,12 +81,10 @@ class UniformCrossover(Crossover):
 
 
 class LayerRangeCrossover(Crossover):
-    """The layers of one program between two places from the second parent, all else from the first.
+    """Takes a range of one layer list from the second parent, all else from the first.
 
-    A program is a list of which at least two elements hold decisions, its layers, as in
-    `programs.py`. So layers that do well beside each other come together, in the places that they
-    had: two-point crossover whose genes are layers. Where no program is open in both parents, the
-    child is like the first.
+    Two-point crossover whose genes are layers (`layer_lists`): neighbouring layers stay together,
+    in their slots. The child equals the first parent if no list is active in both.
 
     K. A. De Jong, "An analysis of the behavior of a class of genetic adaptive systems", 1975.
 
@@ -98,57 +99,57 @@ class LayerRangeCrossover(Crossover):
     def cross(
         self, spec: pg.DNASpec, mother: Decisions, father: Decisions, rng: random.Random
     ) -> Decisions:
-        shared = [each for each in open_programs(spec, mother) if each.is_open(father)]
+        shared = [each for each in active_layer_lists(spec, mother) if each.is_active(father)]
         if not shared:
             return mother
-        program = drawn_program(shared, rng)
-        begin, end = sorted(rng.sample(range(len(program) + 1), 2))
-        names = tuple(place.name for place in program.places[begin:end])
-        known = {id_: value for id_, value in mother.items() if not id_.startswith(names)}
-        known |= {id_: value for id_, value in father.items() if id_.startswith(names)}
+        drawn = draw_layer_list(shared, rng)
+        begin, end = sorted(rng.sample(range(len(drawn) + 1), 2))
+        prefixes = tuple(slot.prefix for slot in drawn.slots[begin:end])
+        known = {id_: value for id_, value in mother.items() if not id_.startswith(prefixes)}
+        known |= {id_: value for id_, value in father.items() if id_.startswith(prefixes)}
         return fill(spec, known, rng)
 
     def check_space(self, spec: pg.DNASpec) -> None:
-        require_programs(spec, type(self).__name__, 'UniformCrossover()')
+        require_layer_lists(spec, type(self).__name__, 'UniformCrossover()')
 
 
-def _arranged(
+def _cross_choice(
     point: pg.geno.Choices, chosen: Sequence[Sequence[int]], rng: random.Random
 ) -> list[int]:
-    """What a child chooses, of candidates that must differ or be sorted."""
+    """Crosses choices of candidates that must be distinct or sorted."""
     if len(chosen) == 1:
         return list(chosen[0])
     mother, father = chosen
     if not point.sorted:
-        return _mixed_in_place(mother, father, rng)
+        return _cross_slots(mother, father, rng)
     common = Counter(mother) & Counter(father)
     one_has = (Counter(mother) | Counter(father)) - common
     drawn = rng.sample(sorted(one_has.elements()), len(mother) - common.total())
     return sorted([*common.elements(), *drawn])
 
 
-def _mixed_in_place(mother: Sequence[int], father: Sequence[int], rng: random.Random) -> list[int]:
-    """Different candidates, each in the place that it has in a parent as far as that can be."""
+def _cross_slots(mother: Sequence[int], father: Sequence[int], rng: random.Random) -> list[int]:
+    """Crosses distinct candidates, each in its slot in a parent where possible."""
     child: list[int | None] = [None] * len(mother)
-    places = list(range(len(mother)))
-    places.sort(key=lambda place: mother[place] != father[place])  # Where they agree, first.
-    for place in places:
-        free = [each for each in (mother[place], father[place]) if each not in child]
-        child[place] = rng.choice(free) if free else None
+    order = list(range(len(mother)))
+    order.sort(key=lambda slot: mother[slot] != father[slot])  # Equal candidates first.
+    for slot in order:
+        free = [each for each in (mother[slot], father[slot]) if each not in child]
+        child[slot] = rng.choice(free) if free else None
     rest = [each for each in dict.fromkeys([*mother, *father]) if each not in child]
     rng.shuffle(rest)
     return [rest.pop() if each is None else each for each in child]
 
 
 def _rearrange(parent: Decisions, names: Sequence[str], child: Sequence[int]) -> None:
-    """Moves what a parent's candidates open to the places that they have in the child."""
-    opened: dict[int, list[Decisions]] = {}
+    """Moves the children of a parent's candidates to the slots of the child."""
+    children: dict[int, list[Decisions]] = {}
     for name in names:
-        inside = opened_by(parent, name)
-        opened.setdefault(int(parent[name]), []).append(inside)
-        for rest in inside:
+        inner = child_decisions(parent, name)
+        children.setdefault(int(parent[name]), []).append(inner)
+        for rest in inner:
             del parent[f'{name}{rest}']
     for name, candidate in zip(names, child, strict=True):
-        if opened.get(candidate):
-            inside = opened[candidate].pop(0)
-            parent |= {f'{name}{rest}': value for rest, value in inside.items()}
+        if children.get(candidate):
+            inner = children[candidate].pop(0)
+            parent |= {f'{name}{rest}': value for rest, value in inner.items()}

@@ -1,4 +1,4 @@
-"""Lists in an experiment of which each element is decided by itself, such as a stack of layers."""
+"""Lists in an experiment whose elements are decided separately, such as a stack of layers."""
 
 import dataclasses
 import random
@@ -9,7 +9,13 @@ import pyglove as pg
 
 from paxtune.algorithms.encoding.cache import per_spec
 from paxtune.algorithms.encoding.sampling import fill
-from paxtune.search_space.decisions import Decisions, Point, is_integer, places, points
+from paxtune.search_space.decisions import (
+    DecisionPoint,
+    Decisions,
+    decision_points,
+    is_integer,
+    slots,
+)
 from trainer.symbolic.errors import UserError
 
 _NAME = re.compile(r'[\w.]*')
@@ -17,13 +23,13 @@ _NAME = re.compile(r'[\w.]*')
 
 @dataclasses.dataclass(frozen=True)
 class Gene:
-    """What may be decided at one point of a layer.
+    """Decision point of a layer.
 
     Attributes:
-        kind: equal where a decision means the same: the candidates of a choice, of which those that
-            hold decisions of their own are told by their class alone.
-        low: the first index of a candidate, or the least number.
-        high: the last index, or the largest number.
+        kind: equal for points whose decisions have the same meaning: the candidates of a choice;
+            candidates with decisions inside are compared by class.
+        low: first index of a candidate, or minimum of a range.
+        high: last index, or maximum.
     """
 
     kind: Hashable
@@ -32,30 +38,30 @@ class Gene:
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
-    """An element of a program, where a layer stands.
+class LayerSlot:
+    """Element of a layer list that holds decisions.
 
     Attributes:
-        name: what the ids of its decisions begin with.
-        genes: its decision points by the rest of their ids, owners before what they may open.
+        prefix: prefix of the ids of its decisions.
+        genes: decision points by the rest of their ids, parents before their children.
     """
 
-    name: str
+    prefix: str
     genes: Mapping[str, Gene]
 
     def layer(self, decisions: Decisions) -> Decisions:
-        """The decisions that stand here, by the rest of their ids."""
+        """Decisions of this slot by the rest of their ids."""
         return {
-            rest: decisions[self.name + rest]
+            rest: decisions[self.prefix + rest]
             for rest in self.genes
-            if self.name + rest in decisions
+            if self.prefix + rest in decisions
         }
 
-    def taken(self, decisions: Decisions, origin: 'Place') -> Decisions:
-        """What of the layer at another place fits here, by the ids that it has here.
+    def transplant(self, decisions: Decisions, origin: 'LayerSlot') -> Decisions:
+        """Decisions of the layer in another slot that fit here, by their ids here.
 
-        A choice fits where the candidates are the same, a number where it is within the range. What
-        a choice opens fits only with the choice.
+        A choice fits if the candidates are the same, a number if it is in the range. The children
+        of a choice fit only with the choice.
         """
         found: Decisions = {}
         unfit: tuple[str, ...] = ()
@@ -65,129 +71,132 @@ class Place:
             if here is None or not same or not here.low <= value <= here.high:
                 unfit += (f'{rest}[=',)
             elif not rest.startswith(unfit):
-                found[self.name + rest] = value
+                found[self.prefix + rest] = value
         return found
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
-    """A list of which at least two elements hold decisions; the other elements stay as they are.
+class LayerList:
+    """List with at least two elements that hold decisions; other elements stay fixed.
 
     Attributes:
-        places: the elements that hold decisions, in order.
+        slots: elements that hold decisions, in order.
     """
 
-    places: tuple[Place, ...]
+    slots: tuple[LayerSlot, ...]
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.slots)
 
-    def is_open(self, decisions: Decisions) -> bool:
-        """Whether the list is there: it may stand inside a candidate that is not chosen."""
-        first = self.places[0]
-        return first.name + next(iter(first.genes)) in decisions
+    def is_active(self, decisions: Decisions) -> bool:
+        """Returns False if the list is inside a candidate that is not chosen."""
+        first = self.slots[0]
+        return first.prefix + next(iter(first.genes)) in decisions
 
-    def rearranged(
+    def rearrange(
         self,
         spec: pg.DNASpec,
         decisions: Decisions,
         order: Sequence[int | None],
         rng: random.Random,
     ) -> Decisions:
-        """Decisions with other layers in some places, and all else as it was.
+        """Rearranges the layers; other decisions stay.
 
         Args:
-            spec: the space.
-            decisions: of which the program is open.
-            order: for each place, that whose layer comes there; None for a layer drawn at random.
-            rng: what is missing is drawn from it: such layers, and what does not fit in its place.
+            spec: space.
+            decisions: decisions in which the list is active.
+            order: for each slot, the index of the layer that it gets; None for a random layer.
+            rng: draws random layers, and decisions that do not fit in their slot.
 
         Example:
             >>> spec = pg.dna_spec(pg.Dict(layers=[pg.oneof(list('abc')) for _ in range(3)]))
-            >>> (program,) = programs(spec)
+            >>> (found,) = layer_lists(spec)
             >>> parent = {'layers[0]': 0, 'layers[1]': 1, 'layers[2]': 2}
-            >>> program.rearranged(spec, parent, [1, 2, 0], random.Random(0))
+            >>> found.rearrange(spec, parent, [1, 2, 0], random.Random(0))
             {'layers[0]': 1, 'layers[1]': 2, 'layers[2]': 0}
         """
-        names = tuple(place.name for place in self.places)
-        kept = {id_: value for id_, value in decisions.items() if not id_.startswith(names)}
-        for place, index in zip(self.places, order, strict=True):
+        prefixes = tuple(slot.prefix for slot in self.slots)
+        kept = {id_: value for id_, value in decisions.items() if not id_.startswith(prefixes)}
+        for slot, index in zip(self.slots, order, strict=True):
             if index is not None:
-                kept |= place.taken(decisions, self.places[index])
+                kept |= slot.transplant(decisions, self.slots[index])
         return fill(spec, kept, rng)
 
 
 @per_spec
-def programs(spec: pg.DNASpec) -> tuple[Program, ...]:
-    """The programs of a space, owners before those that stand in their layers.
+def layer_lists(spec: pg.DNASpec) -> tuple[LayerList, ...]:
+    """Layer lists of a space, outer lists before those inside their layers.
 
-    A choice of several candidates is one, too, where they may repeat and come in any order.
+    A choice of several candidates is one, too, if they may repeat and have any order.
 
     Example:
         >>> layers = [pg.oneof([1, pg.oneof([2, 3])]), pg.oneof([4, 5]), 'fixed']
         >>> spec = pg.dna_spec(pg.Dict(rate=pg.floatv(0.0, 1.0), layers=layers))
-        >>> (program,) = programs(spec)
-        >>> [list(place.genes) for place in program.places]
+        >>> (found,) = layer_lists(spec)
+        >>> [list(slot.genes) for slot in found.slots]
         [['', '[=1/2]'], ['']]
     """
-    # By the path of a list, then by that of its element: the points there by the rest of the id.
-    lists: dict[str, dict[str, dict[str, Gene]]] = {}
-    for point in points(spec):
+    # Genes by the path of the list, the path of the element, and the rest of the id.
+    found: dict[str, dict[str, dict[str, Gene]]] = {}
+    for point in decision_points(spec):
         gene = _gene(point)
         for id_ in _ids(point):
             for depth, key in enumerate(id_.keys):
                 if isinstance(key, int):
-                    owner, name = (pg.KeyPath(id_.keys[:n]).path for n in (depth, depth + 1))
-                    genes = lists.setdefault(owner, {}).setdefault(name, {})
-                    genes[id_.path[len(name) :]] = gene
-    bound = {each.id.path for each in points(spec) if _is_bound(each)}
+                    parent, prefix = (pg.KeyPath(id_.keys[:n]).path for n in (depth, depth + 1))
+                    slot = found.setdefault(parent, {}).setdefault(prefix, {})
+                    slot[id_.path[len(prefix) :]] = gene
+    constrained = {each.id.path for each in decision_points(spec) if _is_constrained(each)}
     return tuple(
-        Program(tuple(Place(*each) for each in of.items()))
-        for owner, of in lists.items()
-        if len(of) > 1 and owner not in bound
+        LayerList(tuple(LayerSlot(*each) for each in genes.items()))
+        for parent, genes in found.items()
+        if len(genes) > 1 and parent not in constrained
     )
 
 
-def open_programs(spec: pg.DNASpec, decisions: Decisions) -> list[Program]:
-    """The programs that stand in an experiment with these decisions."""
-    return [program for program in programs(spec) if program.is_open(decisions)]
+def active_layer_lists(spec: pg.DNASpec, decisions: Decisions) -> list[LayerList]:
+    """Layer lists that are active in these decisions."""
+    return [each for each in layer_lists(spec) if each.is_active(decisions)]
 
 
-def drawn_program(among: Sequence[Program], rng: random.Random) -> Program:
-    """One of several programs, such that a layer of any has even chances."""
-    return rng.choices(among, [len(program) for program in among])[0]
+def draw_layer_list(lists: Sequence[LayerList], rng: random.Random) -> LayerList:
+    """Draws one of several lists, so that each layer has the same probability."""
+    return rng.choices(lists, [len(each) for each in lists])[0]
 
 
-def require_programs(spec: pg.DNASpec, who: str, instead: str) -> None:
-    """Raises UserError where a space holds no program.
+def require_layer_lists(spec: pg.DNASpec, who: str, instead: str) -> None:
+    """Validates that a space has a layer list.
 
     Args:
-        spec: the space.
-        who: what has nothing to do there, for the message.
-        instead: what can be used there.
+        spec: space.
+        who: name of the operator, for the message.
+        instead: operator to use instead, for the message.
+
+    Raises:
+        UserError: it has none.
     """
-    if not programs(spec):
+    if not layer_lists(spec):
         raise UserError(
-            f'{who} changes the layers of a list, and the search space has no list of which at '
-            f'least two elements hold decisions. Use {instead}.'
+            f'{who} needs a list with at least two elements that hold decisions. The search space '
+            f'has none. Use {instead}.'
         )
 
 
-def _ids(point: Point) -> Iterator[pg.KeyPath]:
+def _ids(point: DecisionPoint) -> Iterator[pg.KeyPath]:
     if isinstance(point, pg.geno.Float):
         yield point.id
     else:
-        yield from (place.id for place in places(point))
+        yield from (slot.id for slot in slots(point))
 
 
-def _is_bound(point: Point) -> bool:
-    """Whether several candidates are chosen that depend on each other."""
+def _is_constrained(point: DecisionPoint) -> bool:
+    """Returns True for a choice of several candidates that must be distinct or sorted."""
     if isinstance(point, pg.geno.Float) or point.num_choices == 1:
         return False
     return bool(point.distinct or point.sorted)
 
 
-def _gene(point: Point) -> Gene:
+def _gene(point: DecisionPoint) -> Gene:
     if isinstance(point, pg.geno.Float):
         return Gene(is_integer(point), point.min_value, point.max_value)
     texts = point.literal_values or [None] * len(point.candidates)
@@ -200,6 +209,6 @@ def _gene(point: Point) -> Gene:
 
 
 def _class_of(text: object) -> str:
-    """The class of a candidate that is shown with its fields; '' for a list or a mapping."""
+    """Class name of a candidate's text; '' for a list or a mapping."""
     found = _NAME.match(str(text))
     return found.group() if found else ''

@@ -1,9 +1,7 @@
-"""Small random changes of an experiment: of one decision, or of the layers of a program.
+"""Mutations: small random changes of one decision, or of the layers of a list.
 
-A program is a list in the experiment of which at least two elements, its layers, hold decisions
-(`programs.py`). Its length is fixed, so a layer that is inserted pushes the last one out, and where
-one is deleted, a new one is drawn at the end. No candidate is known to mean that there is no layer:
-where the space has one, it moves like any other.
+The length of a layer list (`layer_lists`) is fixed. An inserted layer pushes the last one out, and
+a deletion draws a new last one. A candidate that means "no layer" moves like any other.
 """
 
 import random
@@ -12,45 +10,48 @@ from collections.abc import Sequence
 import pyglove as pg
 
 from paxtune.algorithms.encoding.sampling import mutate, num_changeable
-from paxtune.algorithms.evolution.layer_lists import drawn_program, open_programs, require_programs
+from paxtune.algorithms.evolution.layer_lists import (
+    active_layer_lists,
+    draw_layer_list,
+    require_layer_lists,
+)
 from paxtune.search_space.decisions import Decisions
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
 
-_MAX_TRIES = 20  # Until it is believed that all drawn layers would be as they are.
+_MAX_TRIES = 20  # Random layers may equal those that they replace.
 
 
 class Mutation(Component):
-    """Makes a child of one parent."""
+    """Derives a child from one parent."""
 
     def mutate(self, spec: pg.DNASpec, parent: Decisions, rng: random.Random) -> Decisions | None:
-        """A legal child that differs from its parent; None where none was found.
+        """Returns a legal child that differs from its parent, or None if none was found.
 
         Args:
-            spec: the space.
-            parent: what is changed; it stays as it is.
-            rng: what the change is drawn from.
+            spec: space.
+            parent: decisions to change.
+            rng: draws the change.
         """
         raise NotImplementedError(type(self).__name__)
 
     def check_space(self, spec: pg.DNASpec) -> None:
-        """Called before the first trial of a study.
+        """Validates the space before the first trial of a study.
 
         Raises:
-            UserError: it can change nothing in this space.
+            UserError: the mutation can change nothing in this space.
         """
 
 
 class ChangeOneDecision(Mutation):
-    """Changes exactly one decision, drawn uniformly from those that can change.
+    """Changes one decision, drawn uniformly from those that can change.
 
-    What the changed decision opens is drawn anew; all else stays. A choice of several candidates
-    is one decision: one of them is replaced, or, where all candidates are chosen, two change
-    places.
+    Decisions that become active are drawn; all others stay. A choice of several candidates is one
+    decision: one candidate is replaced or, if all are chosen, two are swapped.
 
     Attributes:
-        step: how far a number moves when it changes: a standard deviation, as a share of the range
-            on its scale. None where it is drawn anew.
+        step: standard deviation of a step of a number, relative to the range on its scale; None to
+            draw numbers uniformly.
 
     Example:
         >>> spec = pg.dna_spec(pg.Dict(x=pg.oneof([1, 2]), y=pg.oneof([3])))
@@ -71,41 +72,40 @@ class ChangeOneDecision(Mutation):
 
 
 class LayerMutation(Mutation):
-    """Moves the layers of a program, and draws new ones.
+    """Rearranges the layers of a list, and draws new ones.
 
-    A layer takes to its new place those of its decisions that fit there: a choice where the
-    candidates are the same, a number that is within the range. The others are drawn at random. Of
-    several programs, each layer has even chances.
+    Decisions that fit move with their layer: choices with the same candidates, numbers in the
+    range. The others are drawn. Each layer of any list has the same probability.
     """
 
     def order(self, count: int, rng: random.Random) -> Sequence[int | None]:
-        """What comes to each place of a program.
+        """Draws the new order of a layer list.
 
         Args:
-            count: how many layers it has, at least 2.
-            rng: what the order is drawn from.
+            count: number of layers, at least 2.
+            rng: draws the order.
 
         Returns:
-            The place whose layer comes there, or None for a layer that is drawn anew.
+            For each slot the index of the layer that it gets, or None for a random layer.
         """
         raise NotImplementedError(type(self).__name__)
 
     def mutate(self, spec: pg.DNASpec, parent: Decisions, rng: random.Random) -> Decisions | None:
-        there = open_programs(spec, parent)
-        for _ in range(_MAX_TRIES if there else 0):
-            program = drawn_program(there, rng)
-            order = self.order(len(program), rng)
-            child = program.rearranged(spec, parent, order, rng)
+        active = active_layer_lists(spec, parent)
+        for _ in range(_MAX_TRIES if active else 0):
+            drawn = draw_layer_list(active, rng)
+            order = self.order(len(drawn), rng)
+            child = drawn.rearrange(spec, parent, order, rng)
             if child != parent:
                 return child
         return None
 
     def check_space(self, spec: pg.DNASpec) -> None:
-        require_programs(spec, type(self).__name__, 'ChangeOneDecision()')
+        require_layer_lists(spec, type(self).__name__, 'ChangeOneDecision()')
 
 
 class ChangeLayer(LayerMutation):
-    """Draws all decisions of one layer anew.
+    """Draws all decisions of one layer.
 
     Example:
         >>> spec = pg.dna_spec(pg.Dict(layers=[pg.oneof([1, 2]) for _ in range(3)]))
@@ -116,11 +116,11 @@ class ChangeLayer(LayerMutation):
 
     def order(self, count: int, rng: random.Random) -> Sequence[int | None]:
         changed = rng.randrange(count)
-        return [None if place == changed else place for place in range(count)]
+        return [None if slot == changed else slot for slot in range(count)]
 
 
 class InsertLayer(LayerMutation):
-    """Draws a layer and puts it before another; from there on layers move up, and the last is lost.
+    """Inserts a random layer; later layers move up, and the last one is lost.
 
     Example:
         >>> InsertLayer().order(5, random.Random(0))
@@ -133,7 +133,7 @@ class InsertLayer(LayerMutation):
 
 
 class DeleteLayer(LayerMutation):
-    """Takes one layer out; those after it move down, and the last is drawn anew.
+    """Deletes a layer; later layers move down, and the last one is drawn.
 
     Example:
         >>> DeleteLayer().order(5, random.Random(0))
@@ -146,7 +146,7 @@ class DeleteLayer(LayerMutation):
 
 
 class SwapLayers(LayerMutation):
-    """Two layers change places.
+    """Swaps two layers.
 
     Example:
         >>> SwapLayers().order(5, random.Random(0))
@@ -161,11 +161,11 @@ class SwapLayers(LayerMutation):
 
 
 class AnyMutation(Mutation):
-    """One of several mutations, drawn at random; another where that one finds no child.
+    """Draws one of several mutations; another one if it finds no child.
 
     Attributes:
-        mutations: those it is drawn from.
-        weights: how often each is drawn, relative to the others; None for all equally often.
+        mutations: mutations to draw from.
+        weights: relative probabilities; None for equal ones.
 
     Example:
         >>> spec = pg.dna_spec(pg.Dict(x=pg.oneof([1, 2])))

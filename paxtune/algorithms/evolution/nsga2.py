@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import pyglove as pg
 
@@ -11,24 +10,21 @@ from paxtune.algorithms.encoding.sampling import num_changeable
 from paxtune.algorithms.evolution.crossover import Crossover, UniformCrossover
 from paxtune.algorithms.evolution.mutations import ChangeOneDecision, Mutation
 from paxtune.algorithms.quasi_random import draw_quasi_random
-from paxtune.objectives.pareto import crowding, ranks
+from paxtune.objectives.pareto import Fitness, crowded_fitness
 from paxtune.search_space.decisions import Decisions
 from trainer.symbolic.errors import UserError
 
 _MAX_TRIES = 100
 
-_Fitness: TypeAlias = tuple[int, float]
-"""The front that a trial stands on, negated, and the room that it has there: more is better."""
-
 
 class NSGA2(Algorithm):
-    """A population of the best trials, spread along their Pareto front, has children by pairs.
+    """NSGA-II: an elitist genetic algorithm for one or several objectives.
 
-    The first trials are spread over the space. From then on the population are the best of all
-    trials that completed: those of the first fronts, and of the last of these fronts those where it
-    is least crowded. Two parents win a tournament of two each; of their decisions, mixed, about one
-    mutates. A trial counts as soon as it has ended (the steady state variant), so any number may
-    run at the same time; infeasible ones do not count. Trials of earlier studies do.
+    The first trials are quasi-random. After them the population consists of the best completed
+    trials: whole Pareto fronts and, of the last front, the least crowded trials. Each of two
+    parents wins a binary tournament. Crossover mixes their decisions, and about one mutates. A
+    trial counts as soon as it has ended (steady state), so that any number may run at once.
+    Infeasible trials do not count; trials of earlier studies do.
 
     K. Deb, A. Pratap, S. Agarwal, T. Meyarivan, "A fast and elitist multiobjective genetic
     algorithm: NSGA-II", IEEE Transactions on Evolutionary Computation 6(2), 2002. J. J. Durillo,
@@ -36,10 +32,10 @@ class NSGA2(Algorithm):
     multi-objective genetic algorithms", EMO 2009.
 
     Attributes:
-        population_size: how many trials have children.
-        crossover_rate: how many of the children have two parents, from 0 to 1.
-        mutation: how a child comes to differ; about one happens to each.
-        crossover: how the decisions of two parents are mixed.
+        population_size: number of trials that have children.
+        crossover_rate: fraction of the children with two parents, from 0 to 1.
+        mutation: mutation of children; about one happens to each.
+        crossover: crossover of two parents.
     """
 
     population_size: int = 20
@@ -55,10 +51,7 @@ class NSGA2(Algorithm):
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         if not num_objectives:
-            raise UserError(
-                'NSGA2 needs a reward, to know the better trials by. Without one, RandomSearch, '
-                'QuasiRandom and Grid can be used.'
-            )
+            raise UserError('NSGA2 needs a reward. Use RandomSearch, QuasiRandom or Grid.')
         self.mutation.check_space(spec)
         self.crossover.check_space(spec)
 
@@ -89,37 +82,26 @@ class NSGA2(Algorithm):
 
 def _survivors(
     trials: Sequence[Observation], size: int
-) -> tuple[Sequence[Observation], Sequence[_Fitness]]:
+) -> tuple[Sequence[Observation], Sequence[Fitness]]:
     """The best trials, and their fitness among each other.
 
-    They are found in passes over a few trials each, since the memory that ranks take grows with the
-    square of their number: whom a few push out, many would.
+    The selection runs in passes over a few trials, because the memory of ranks is quadratic. A
+    trial that a subset displaces would be displaced by the whole set, too.
     """
-    kept, fitness = list(trials[:size]), _fitness(trials[:size])
+    kept = list(trials[:size])
+    fitness = crowded_fitness([trial.scores for trial in kept])
     for start in range(size, len(trials), size):
-        among = kept + list(trials[start : start + size])
-        fitness = _fitness(among)
-        best = sorted(range(len(among)), key=lambda index: fitness[index], reverse=True)[:size]
-        kept = [among[index] for index in best]
+        pool = kept + list(trials[start : start + size])
+        fitness = crowded_fitness([trial.scores for trial in pool])
+        best = sorted(range(len(pool)), key=lambda index: fitness[index], reverse=True)[:size]
+        kept = [pool[index] for index in best]
         fitness = [fitness[index] for index in best]
     return kept, fitness
 
 
-def _fitness(trials: Sequence[Observation]) -> list[_Fitness]:
-    points = [trial.scores for trial in trials]
-    ranked = ranks(points)
-    found: list[_Fitness] = [(0, 0.0)] * len(points)
-    for rank in set(ranked):
-        members = [index for index, each in enumerate(ranked) if each == rank]
-        room = crowding([points[index] for index in members])
-        for index, each in zip(members, room, strict=True):
-            found[index] = (-rank, each)
-    return found
-
-
 def _winner(
-    population: Sequence[Observation], fitness: Sequence[_Fitness], rng: random.Random
+    population: Sequence[Observation], fitness: Sequence[Fitness], rng: random.Random
 ) -> Observation:
-    """Of two trials, the better one; of equals the first that was drawn."""
+    """Winner of a binary tournament; the first one drawn wins a tie."""
     drawn = rng.sample(range(len(population)), 2)
     return population[max(drawn, key=lambda index: fitness[index])]

@@ -1,6 +1,5 @@
 """Regularized evolution."""
 
-import operator
 import random
 from collections.abc import Sequence
 from typing import Literal
@@ -12,7 +11,7 @@ from paxtune.algorithms.encoding.sampling import draw_eligible
 from paxtune.algorithms.evolution.crossover import Crossover
 from paxtune.algorithms.evolution.mutations import ChangeOneDecision, Mutation
 from paxtune.algorithms.quasi_random import draw_quasi_random
-from paxtune.objectives.pareto import crowding, ranks
+from paxtune.objectives.pareto import crowded_fitness
 from trainer.symbolic.errors import UserError
 
 _MAX_TRIES = 100
@@ -21,22 +20,22 @@ _MAX_TRIES = 100
 class RegularizedEvolution(Algorithm):
     """Aging evolution with tournaments (Real et al. 2019).
 
-    The first trials are random, or evenly spread. From then on, the best of a few trials that are
-    drawn from the youngest ones that completed becomes the parent; its child differs in exactly one
-    decision, or in what another `mutation` changes. With a `crossover`, some children have a second
-    parent, drawn like the first, and mutate then.
+    The first trials are random or quasi-random. After them the population consists of the
+    youngest completed trials. The winner of a tournament is the parent; the child differs in
+    exactly one decision, or by another `mutation`. With a `crossover`, some children have a second
+    parent, drawn like the first, and are mutated afterwards.
 
-    Trials that were stopped early count with the reward they had; infeasible ones do not count.
-    With several rewards, better is who stands on a better Pareto front of the population, and, of
-    one front, who stands where it is less crowded (Deb et al. 2002).
+    Trials that were stopped early count with their last reward; infeasible ones do not count.
+    With several rewards, trials are compared by Pareto front, then by crowding distance (Deb et
+    al. 2002).
 
     Attributes:
-        population_size: how many trials, the youngest ones, are the population.
-        tournament_size: how many of them are drawn to find a parent.
-        first: how the trials are drawn that come before there is a population.
-        mutation: how a child comes to differ.
-        crossover: how two parents have one child; None where all children have one parent.
-        crossover_rate: how many of the children have two parents, from 0 to 1.
+        population_size: number of trials in the population.
+        tournament_size: number of trials in a tournament.
+        first: distribution of the trials before the population is full.
+        mutation: mutation of children.
+        crossover: crossover of two parents; None for a single parent.
+        crossover_rate: fraction of the children with two parents, from 0 to 1.
     """
 
     population_size: int = 50
@@ -57,7 +56,7 @@ class RegularizedEvolution(Algorithm):
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         if not num_objectives:
-            raise UserError('RegularizedEvolution needs a reward, to know the better trials by.')
+            raise UserError('RegularizedEvolution needs a reward. Use RandomSearch or Grid.')
         self.mutation.check_space(spec)
         if self.crossover is not None:
             self.crossover.check_space(spec)
@@ -66,9 +65,9 @@ class RegularizedEvolution(Algorithm):
         rng = context.rng()
         completed = [trial for trial in context.observations if trial.scores]
         population = completed[-self.population_size :]
-        grown = len(population) == self.population_size
-        fitness = _fitness(population) if grown else []
-        for _ in range(_MAX_TRIES if grown else 0):
+        is_full = len(population) == self.population_size
+        fitness = _fitness(population) if is_full else []
+        for _ in range(_MAX_TRIES if is_full else 0):
             parent = self._winner(population, fitness, rng)
             origin = parent.decisions
             if self.crossover is not None and rng.random() < self.crossover_rate:
@@ -77,8 +76,8 @@ class RegularizedEvolution(Algorithm):
             child = self.mutation.mutate(context.spec, origin, rng)
             if child is not None and context.is_eligible(child):
                 return Suggestion(child, parent.id if parent.id > 0 else None)
-        # The population is small, or all around it was tried.
-        spread = self.first == 'quasi_random' and not grown
+        # The population is not full, or all drawn children were tried.
+        spread = self.first == 'quasi_random' and not is_full
         return Suggestion(draw_quasi_random(context) if spread else draw_eligible(context, rng))
 
     def _winner(
@@ -88,20 +87,10 @@ class RegularizedEvolution(Algorithm):
         rng: random.Random,
     ) -> Observation:
         drawn = rng.sample(range(len(population)), self.tournament_size)
-        # Of equals the oldest wins, in whatever order they were drawn.
+        # The oldest wins a tie, independent of the order of draws.
         return population[max(drawn, key=lambda index: (fitness[index], -index))]
 
 
-def _fitness(population: Sequence[Observation]) -> list[tuple[float, ...]]:
-    """What to compare trials by: the score, or the front that it stands on, then the room there."""
+def _fitness(population: Sequence[Observation]) -> Sequence[tuple[float, ...]]:
     points = [trial.scores for trial in population]
-    if len(points[0]) == 1:
-        return list(points)
-    ranked = ranks(points)
-    room = [0.0] * len(points)
-    for rank in set(ranked):
-        members = [index for index, each in enumerate(ranked) if each == rank]
-        distances = crowding([points[index] for index in members])
-        for index, distance in zip(members, distances, strict=True):
-            room[index] = distance
-    return list(zip(map(operator.neg, ranked), room, strict=True))
+    return points if len(points[0]) == 1 else crowded_fitness(points)

@@ -1,5 +1,5 @@
-"""Algorithms of other libraries: PyGlove, Vizier, and classes of users by import path.
+"""Algorithms of other libraries: PyGlove, Vizier, and user classes by import path.
 
-Each adapter rebuilds the state of the algorithm from recorded trials. Algorithms of our own lie
-in the folders beside this one.
+Each adapter rebuilds the state of the algorithm from the observations. Algorithms of this project
+lie in the folders beside this one.
 """

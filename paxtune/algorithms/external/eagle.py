@@ -11,27 +11,27 @@ import pyglove as pg
 from paxtune.algorithms.base import Algorithm, Observation, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.sampling import draw_eligible
 from paxtune.algorithms.external import import_path
-from paxtune.algorithms.external.vizier_problem import FlatProblem, designers_jax
+from paxtune.algorithms.external.vizier_problem import FlatProblem, jax_for_designers
 from paxtune.search_space.decisions import Decisions
 from trainer.symbolic.errors import UserError
 
 _MAX_TRIES = 20
-_FLY, _POOL = 'fly', 'pool'
-_SKIPPED = 1000  # Points of the quasi-random sequence, as Vizier skips them.
+_FIREFLY, _POOL = 'fly', 'pool'
+_SKIPPED = 1000  # Points of the Halton sequence, as in Vizier.
 
 
 class Eagle(Algorithm):
-    """Vizier's Eagle Strategy: fireflies that are drawn to brighter ones (Yang 2009).
+    """Vizier's Eagle Strategy: fireflies that are attracted by brighter ones (Yang 2009).
 
-    The first trials are quasi-random (Halton); each that completes becomes a firefly, until there
-    are 10 and some for each decision. Then the fireflies take turns: a suggestion is where one
-    flies, towards the better ones near it and a little away from worse ones. One that does not get
-    better moves less and less, and dies.
+    The first trials are quasi-random (Halton). Each completed trial becomes a firefly until the
+    pool is full: 10 fireflies and some for each decision. Then the fireflies take turns. A
+    suggestion moves one towards the better ones near it, and slightly away from worse ones. A
+    firefly that does not improve moves less and less, and is removed.
 
-    Vizier's designer keeps the swarm; here it is noted with each trial (a kilobyte for 20
-    decisions), as numbers of trials, so that a suggestion costs the same however many trials there
-    are. Trials of earlier studies and those that people added join the swarm. Infeasible ones count
-    as no success of their firefly. Decisions that are not open are in the middle of their range.
+    Vizier's designer keeps the pool. Here each trial stores it in the algorithm state, by trial
+    numbers (a kilobyte for 20 decisions). The time of a suggestion does not grow with the study.
+    Trials of earlier studies and trials added by users join the pool. An infeasible trial counts
+    as a failure of its firefly. Inactive decisions are in the middle of their range.
 
     Example:
         >>> spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-4, 1e-2, 'log')))
@@ -42,34 +42,35 @@ class Eagle(Algorithm):
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         if num_objectives != 1:
             raise UserError(
-                f'search.algorithm: Eagle is for one reward, and there are {num_objectives}. '
-                'RegularizedEvolution searches for several, RandomSearch without any.'
+                f'search.algorithm: Eagle needs one reward; there are {num_objectives}. '
+                'With several, use RegularizedEvolution; without any, RandomSearch.'
             )
 
     def suggest(self, context: SuggestionContext) -> Suggestion:
         problem = FlatProblem(context.spec, 1)
         if not len(problem):
             return Suggestion(draw_eligible(context, context.rng()))
-        with designers_jax():
+        with jax_for_designers():
             swarm = _Swarm(problem, context)
             swarm.restore(context.observations)
             for _ in range(_MAX_TRIES):
                 decisions, fly = swarm.suggest()
                 if context.is_eligible(decisions):
-                    return Suggestion(decisions, algorithm_state={_FLY: fly, _POOL: swarm.dump()})
-        algorithm_state = {_POOL: swarm.dump()}
-        return Suggestion(draw_eligible(context, context.rng()), algorithm_state=algorithm_state)
+                    state = {_FIREFLY: fly, _POOL: swarm.dump()}
+                    return Suggestion(decisions, algorithm_state=state)
+        state = {_POOL: swarm.dump()}
+        return Suggestion(draw_eligible(context, context.rng()), algorithm_state=state)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Fly:
-    """A firefly as it is noted.
+class _Firefly:
+    """Stored firefly.
 
     Attributes:
         id: its number.
-        trial: the trial that is its best.
-        perturbation: how far it moves by chance.
-        generation: how often it got better.
+        trial: its best trial.
+        perturbation: scale of its random moves.
+        generation: number of its improvements.
     """
 
     id: int
@@ -79,7 +80,7 @@ class _Fly:
 
 
 class _Swarm:
-    """Vizier's designer for one suggestion, and the way from and to notes."""
+    """Vizier's designer for one suggestion, with conversion from and to the algorithm state."""
 
     def __init__(self, problem: FlatProblem, context: SuggestionContext) -> None:
         from vizier._src.algorithms.designers.eagle_strategy.eagle_strategy import (
@@ -88,8 +89,8 @@ class _Swarm:
         from vizier.pyvizier.converters import embedder
 
         self._problem, self._number = problem, context.number
-        self._seed = import_path.seed_of(context.seed)
-        seed = import_path.seed_of(context.seed, context.number)
+        self._seed = import_path.derive_seed(context.seed)
+        seed = import_path.derive_seed(context.seed, context.number)
         self._rng_state = json.dumps(np.random.default_rng(seed).bit_generator.state)
         self._scaler = embedder.ProblemAndTrialsScaler(problem.statement)
         self._designer = EagleStrategyDesigner(problem.statement, seed=self._seed)
@@ -97,45 +98,44 @@ class _Swarm:
         self._pending: list[int] = []
 
     def restore(self, observations: Sequence[Observation]) -> None:
-        """Brings the swarm to where it is after a history."""
+        """Restores the state after the observations."""
         by_id = {trial.id: trial for trial in observations}
         self._pending = [trial.id for trial in observations if trial.state == 'pending']
-        noted = next(
+        latest = next(
             (t for t in reversed(observations) if t.id > 0 and _POOL in t.algorithm_state), None
         )
-        state = json.loads(noted.algorithm_state[_POOL]) if noted else None
-        flies = [_Fly(*fly) for fly in state['flies']] if state else []
+        state = json.loads(latest.algorithm_state[_POOL]) if latest else None
+        flies = [_Firefly(*fly) for fly in state['flies']] if state else []
         if state and all(fly.trial in by_id and by_id[fly.trial].scores for fly in flies):
-            assert noted is not None
-            untold = {*state['pending'], noted.id}
-            new = [trial for trial in observations if trial.id in untold or trial.id > noted.id]
+            assert latest is not None
+            unreported = {*state['pending'], latest.id}
+            new = [
+                trial for trial in observations if trial.id in unreported or trial.id > latest.id
+            ]
             capacity, last, next_id = state['capacity'], state['last'], state['next']
-        else:  # At the start, or where a trial is gone.
+        else:  # The first trial, or a trial is missing.
             flies, new = [], list(observations)
-            capacity, last = self._capacity(), 0
+            capacity, last = int(self._pool()['capacity']), 0
             next_id = 1 + max(
-                (int(trial.algorithm_state.get(_FLY, -1)) for trial in observations), default=-1
+                (int(trial.algorithm_state.get(_FIREFLY, -1)) for trial in observations), default=-1
             )
-        pool = {str(fly.id): self._loaded(fly, by_id[fly.trial]) for fly in flies}
+        pool = {str(fly.id): self._restored(fly, by_id[fly.trial]) for fly in flies}
         self._load({'capacity': capacity, '_last_id': last, '_max_fly_id': next_id, '_pool': pool})
-        self._tell([trial for trial in new if trial.state != 'pending'])
+        self._update([trial for trial in new if trial.state != 'pending'])
 
-    def _capacity(self) -> int:
-        return int(self._dumped()['capacity'])
-
-    def _loaded(self, fly: _Fly, trial: Observation) -> dict[str, Any]:
+    def _restored(self, fly: _Firefly, trial: Observation) -> dict[str, Any]:
         (scaled,) = self._scaler.map([self._problem.trial(trial, 1)])
-        shown = {
+        dumped = {
             'parameters': scaled.parameters.as_dict(),
             'objective': trial.scores[0],
             'infeasibility_reason': None,
         }
-        self._trials[_name(shown)] = trial.id
+        self._trials[_name(dumped)] = trial.id
         return {
             'id_': fly.id,
             'perturbation': fly.perturbation,
             'generation': fly.generation,
-            'trial': shown,
+            'trial': dumped,
         }
 
     def _load(self, pool: dict[str, Any]) -> None:
@@ -152,36 +152,36 @@ class _Swarm:
         halton['skip_points'] = str(_SKIPPED + self._number - 1)
         self._designer.load(metadata)
 
-    def _tell(self, ended: Sequence[Observation]) -> None:
+    def _update(self, ended: Sequence[Observation]) -> None:
         from vizier import algorithms as vza
 
         made = []
         for i, trial in enumerate(ended):
             made.append(self._problem.trial(trial, i + 1))
-            if _FLY in trial.algorithm_state:
-                made[-1].metadata.ns('eagle')['parent_fly_id'] = trial.algorithm_state[_FLY]
+            if _FIREFLY in trial.algorithm_state:
+                made[-1].metadata.ns('eagle')['parent_fly_id'] = trial.algorithm_state[_FIREFLY]
         for trial, scaled in zip(ended, self._scaler.map(made), strict=True):
             if trial.scores:
-                shown = {'parameters': scaled.parameters.as_dict(), 'objective': trial.scores[0]}
-                self._trials[_name(shown)] = trial.id
+                dumped = {'parameters': scaled.parameters.as_dict(), 'objective': trial.scores[0]}
+                self._trials[_name(dumped)] = trial.id
         self._designer.update(vza.CompletedTrials(made), vza.ActiveTrials([]))
 
     def suggest(self) -> tuple[Decisions, str]:
-        """Decisions, and the firefly that they are from."""
+        """Returns decisions, and the number of their firefly."""
         (suggestion,) = self._designer.suggest(1)
         fly = str(suggestion.metadata.ns('eagle')['parent_fly_id'])
         return self._problem.decisions(suggestion.parameters.as_dict()), fly
 
-    def _dumped(self) -> dict[str, Any]:
-        dumped: dict[str, Any] = json.loads(str(self._designer.dump().ns('eagle')['firefly_pool']))
-        return dumped
+    def _pool(self) -> dict[str, Any]:
+        pool: dict[str, Any] = json.loads(str(self._designer.dump().ns('eagle')['firefly_pool']))
+        return pool
 
     def dump(self) -> str:
-        """The swarm as a note."""
-        pool = self._dumped()
+        """Serializes the pool for the algorithm state."""
+        pool = self._pool()
         flies = [
             dataclasses.astuple(
-                _Fly(
+                _Firefly(
                     fly['id_'],
                     self._trials[_name(fly['trial'])],
                     fly['perturbation'],
@@ -201,6 +201,6 @@ class _Swarm:
         )
 
 
-def _name(shown: dict[str, Any]) -> str:
-    """A name for a trial as it is dumped: those of one name are the same to a firefly."""
-    return json.dumps([sorted(shown['parameters'].items()), float(shown['objective'])])
+def _name(dumped: dict[str, Any]) -> str:
+    """Identity of a dumped trial: a firefly does not distinguish trials of the same name."""
+    return json.dumps([sorted(dumped['parameters'].items()), float(dumped['objective'])])

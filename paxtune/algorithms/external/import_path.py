@@ -1,15 +1,14 @@
-"""Classes and functions of others that an algorithm names by a dotted path.
+"""Classes and functions of other libraries, by import path.
 
-What a study says is no reason to run anything. So nothing is imported when a study is read or
-shown, and when something is to be suggested, a path can select a class or a function that makes
-what the algorithm asks for, and nothing besides:
+The contents of a study must not run code. Reading or showing a study imports nothing. For a
+suggestion, a path can select only a class or function that makes what the algorithm needs:
 
-- Of PyGlove, Vizier and this project, modules are imported. Any other module must be there: the
-  experiment's module (`--exp`) imports it, or `--algorithm=…`, in which a person has named it, or
-  a program that makes the algorithm.
-- A class must be of the kind that is asked for; a function must say in its signature that it
-  returns one (`-> pg.DNAGenerator`). This is looked at before anything is called, so a path to
-  `os.system` is refused, and so is a method of a class (PyGlove's `from_json` runs what it reads).
+- Modules of PyGlove, Vizier and this project are imported. Other modules must be imported already:
+  by the module of `--exp`, by `--algorithm=…`, in which the user names them, or by the program that
+  creates the algorithm.
+- A class must have the required base; a function must declare it as its return type
+  (`-> pg.DNAGenerator`). The check precedes any call. It refuses `os.system`, and methods of
+  classes (PyGlove's `from_json` runs what it reads).
 - Arguments are plain data: numbers, strings, lists, dictionaries.
 """
 
@@ -20,7 +19,7 @@ import random
 import sys
 import typing
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -31,8 +30,8 @@ from trainer.symbolic.errors import UserError
 
 _PACKAGES = ('pyglove', 'vizier', *names.PACKAGES)
 
-# What PyGlove's own functions return that do not say so.
-_UNSAID = {
+# Functions of PyGlove that return a generator without declaring it.
+_UNANNOTATED = {
     'pyglove.ext.evolution.nsga2.nsga2',
     'pyglove.ext.evolution.regularized_evolution.regularized_evolution',
 }
@@ -40,21 +39,21 @@ _UNSAID = {
 _PLAIN = (bool, int, float, str, type(None))
 
 
-def find(path: str, base: type, field: str) -> Callable[..., Any]:
-    """The class or function that a path names, which makes objects of a class.
+def resolve(path: str, base: type, field: str) -> Callable[..., Any]:
+    """Finds the class or function at a path that makes instances of `base`.
 
     Args:
         path: `module.Class` or `module.function`.
-        base: the class of what it makes.
-        field: where the path stands, for messages.
+        base: required class of the instances.
+        field: field that holds the path, for messages.
 
     Raises:
-        UserError: there is none, its module may not be imported, or it is something else.
+        UserError: nothing is there, its module may not be imported, or it is of another kind.
 
     Example:
-        >>> find('pyglove.evolution.neat', pg.DNAGenerator, 'generator').__name__
+        >>> resolve('pyglove.evolution.neat', pg.DNAGenerator, 'generator').__name__
         'neat'
-        >>> find('os.system', pg.DNAGenerator, 'generator')
+        >>> resolve('os.system', pg.DNAGenerator, 'generator')
         Traceback (most recent call last):
         ...
         trainer.symbolic.errors.UserError: generator: os.system is no DNAGenerator, nor a function
@@ -62,112 +61,97 @@ def find(path: str, base: type, field: str) -> Callable[..., Any]:
     """
     where = f'{field}: {path}'
     parts = path.split('.')
-    if len(parts) < 2 or not all(part.isidentifier() and part[:2] != '__' for part in parts):
-        raise UserError(f'{field}: expected the dotted path of a class or function: {path!r}')
-    found, rest = _module(parts, where)
+    if len(parts) < 2 or not _is_legal(parts):
+        raise UserError(f'{field}: expected the import path of a class or function: {path!r}')
+    if parts[0] in _PACKAGES:
+        try:
+            _import(parts)
+        except ImportError as error:
+            raise UserError(f'{where} cannot be imported: {error}') from error
+    module = imported_module(path)
+    rest = path.removeprefix(f'{module}.').split('.')
+    # The rest may name modules that are not imported.
+    if module is None or (parts[0] not in _PACKAGES and not hasattr(sys.modules[module], rest[0])):
+        raise UserError(
+            f'{where}: its module is not imported. Import it in the module of --exp, name it in '
+            '--algorithm, or import it where the algorithm is created.'
+        )
+    found: Any = sys.modules[module]
     for part in rest:
         if not isinstance(found, ModuleType) or not hasattr(found, part):
-            raise UserError(f'{where} is not there: {_name(found)} has no {part}')
+            name = getattr(found, '__name__', type(found).__name__)
+            raise UserError(f'{where} does not exist: {name} has no {part}')
         found = getattr(found, part)
-    if not _makes(found, base):
+    if not _creates(found, base):
         raise UserError(
-            f'{where} is no {base.__name__}, nor a function that says that it returns one '
+            f'{where} is no {base.__name__}, nor a function with this return type '
             f'(def …(…) -> {base.__name__})'
         )
     return typing.cast(Callable[..., Any], found)
 
 
 def import_named(path: str) -> None:
-    """Imports the module of what a person has named, such as in a flag.
+    """Imports the module of a path that a user wrote, such as in a flag.
 
-    What is wrong with the path, `find` says. What goes wrong inside the module is raised as it is.
+    An invalid path is ignored here: `resolve` reports it. Errors inside the module are raised.
     """
     parts = path.split('.')
-    legal = all(part.isidentifier() and part[:2] != '__' for part in parts)
-    if legal and importlib.util.find_spec(parts[0]) is not None:
+    if _is_legal(parts) and importlib.util.find_spec(parts[0]) is not None:
         _import(parts)
 
 
-def module(path: str) -> str | None:
-    """The module that a path begins with, as far as it is imported."""
+def imported_module(path: str) -> str | None:
+    """Longest prefix of a path that is an imported module."""
     parts = path.split('.')
     prefixes = ('.'.join(parts[:end]) for end in range(len(parts) - 1, 0, -1))
     return next((prefix for prefix in prefixes if prefix in sys.modules), None)
 
 
-def _module(parts: list[str], where: str) -> tuple[Any, list[str]]:
-    """The module that a path begins with, and what follows."""
-    if parts[0] in _PACKAGES:
-        try:
-            return _import(parts)
-        except ImportError as error:
-            raise UserError(f'{where} cannot be imported: {error}') from error
-    known = module('.'.join(parts))
-    rest = parts[known.count('.') + 1 :] if known else parts
-    # What follows may be modules that are not imported.
-    if known is None or (rest and not hasattr(sys.modules[known], rest[0])):
-        raise UserError(
-            f'{where}: its module is not imported. Let the module of --exp import it, or name it '
-            'in --algorithm, or import it where the algorithm is made.'
-        )
-    return sys.modules[known], rest
+def _is_legal(parts: Sequence[str]) -> bool:
+    return all(part.isidentifier() and not part.startswith('__') for part in parts)
 
 
-def _import(parts: list[str]) -> tuple[Any, list[str]]:
-    found = None
+def _import(parts: Sequence[str]) -> None:
+    """Imports the longest prefix of a path that is a module."""
     with warnings.catch_warnings():
-        # The libraries' own, which nobody here can do anything about.
-        warnings.simplefilter('ignore')
+        warnings.simplefilter('ignore')  # Those of the library itself.
         for end in range(1, len(parts)):
             name = '.'.join(parts[:end])
-            if found is not None and not hasattr(found, '__path__'):
-                return found, parts[end - 1 :]
-            if importlib.util.find_spec(name) is None:
-                if found is None:
-                    raise ModuleNotFoundError(f'there is no module {name}')
-                return found, parts[end - 1 :]
-            found = importlib.import_module(name)
-    return found, parts[-1:]
+            if end > 1 and importlib.util.find_spec(name) is None:
+                return
+            if not hasattr(importlib.import_module(name), '__path__'):
+                return
 
 
-def _name(found: Any) -> str:
-    return str(getattr(found, '__name__', type(found).__name__))
-
-
-def _makes(found: Any, base: type) -> bool:
+def _creates(found: Any, base: type) -> bool:
     if isinstance(found, type):
         return issubclass(found, base) and not inspect.isabstract(found)
     if not inspect.isfunction(found):
         return False
-    if f'{found.__module__}.{found.__qualname__}' in _UNSAID:
+    if f'{found.__module__}.{found.__qualname__}' in _UNANNOTATED:
         return issubclass(pg.DNAGenerator, base)
     try:
         returned = typing.get_type_hints(found).get('return')
     except (NameError, TypeError):
-        return False  # Something in its signature that is not there.
+        return False  # An unresolved name in its signature.
     return isinstance(returned, type) and issubclass(returned, base)
 
 
-def parameters(maker: Callable[..., Any]) -> Mapping[str, Any]:
-    """The arguments that a class or function takes, by name."""
-    return inspect.signature(maker).parameters
-
-
-def plain(value: Any, path: str) -> Any:
-    """A copy of plain data without PyGlove's containers.
+def to_plain(value: Any, path: str) -> Any:
+    """Copies plain data without PyGlove's containers.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the value is not plain.
     """
-    if isinstance(value, dict) and '_type' not in value:  # PyGlove would make an object of it.
-        return {name: plain(child, f'{path}.{name}') for name, child in value.items()}
+    if isinstance(value, dict) and '_type' not in value:  # PyGlove would create an object.
+        return {name: to_plain(child, f'{path}.{name}') for name, child in value.items()}
     if isinstance(value, list):
-        return [plain(child, f'{path}[{i}]') for i, child in enumerate(value)]
+        return [to_plain(child, f'{path}[{i}]') for i, child in enumerate(value)]
     if type(value) not in _PLAIN:
         raise ValueError(f'{path}: expected numbers, strings, lists or dictionaries: {value!r}')
     return value
 
 
-def seed_of(*parts: int | str) -> int:
-    """A seed for somebody else's random numbers: the same for the same parts."""
+def derive_seed(*parts: int | str) -> int:
+    """Seed for the random numbers of another library, a function of the parts."""
     return random.Random('/'.join(map(str, parts))).getrandbits(31)

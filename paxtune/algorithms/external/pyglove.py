@@ -1,6 +1,7 @@
-"""Any algorithm of PyGlove's."""
+"""Algorithms of PyGlove."""
 
 import contextlib
+import inspect
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -13,11 +14,11 @@ from paxtune.algorithms.external import import_path
 from paxtune.algorithms.external.pyglove_replay import (
     Replay,
     Unrepeatable,
-    memo_of,
-    recovered,
-    steps_of,
+    event_log,
+    proposal_state,
+    recover,
 )
-from paxtune.algorithms.external.pyglove_scaling import ScaledMutator, scaled_and_seeded
+from paxtune.algorithms.external.pyglove_scaling import ScaledMutator, scale_and_seed
 from paxtune.search_space.decisions import from_dna
 from trainer.symbolic.errors import UserError, in_short
 from trainer.symbolic.serialization import to_json_text
@@ -30,30 +31,30 @@ _MAX_REPLAYS = 4
 
 
 class DnaGenerator(Algorithm):
-    """Lets a `pg.DNAGenerator` propose the trials: PyGlove's evolutions, or one of your own.
+    """Adapts a `pg.DNAGenerator`: PyGlove's evolutionary algorithms, or a user's own.
 
-    PyGlove's algorithms keep state; a study does not keep it. So with each trial it is noted what
-    the generator had been told before, and how often it was asked, and that is repeated where the
-    state is not at hand: after a restart a study goes on as it would have. For this its random
-    numbers must be its own. A field `seed` that is None is set, in the generator and in all that
-    it is composed of, and an argument `seed` is given unless `kwargs` has one. A generator that
-    proposes something else when it is asked again, such as one that draws from the module `random`,
-    is shown the trials by its `recover` from then on; what it suggests is then legal, and cannot be
-    repeated.
+    PyGlove's algorithms are stateful; a study does not store their state. Each trial records the
+    feedback that the generator had received, and the number of its proposals. A missing state is
+    rebuilt by replaying these events, so that a study continues after a restart with the same
+    suggestions. The generator therefore needs random numbers of its own. A field `seed` that is
+    None is set, in the generator and in all of its parts. An argument `seed` is given unless
+    `kwargs` has one. A generator whose replay differs, for example because it uses the module
+    `random`, gets the trials by its `recover` from then on. Its suggestions are then legal, but
+    not reproducible.
 
-    An argument `mutator` that `kwargs` does not have is a `ScaledMutator`, and what is a
-    `pg.geno.Random` becomes a `ScaledRandom`: PyGlove's own know no scales.
+    An argument `mutator` that `kwargs` lacks becomes a `ScaledMutator`, and a `pg.geno.Random` a
+    `ScaledRandom`, because PyGlove's own ignore scales.
 
-    The generator is told of completed trials, also those that it has not proposed: seeds, trials
-    that a person added, trials of earlier studies. (An `Evolution` gets them as members of its
-    first population.) Infeasible ones it is not told of, as in `pg.sample`. What it proposes and
-    has been tried, or is infeasible, is left out; after 20 of these a random experiment is taken,
-    and the generator is told of it. With several rewards it gets a tuple of them.
+    The generator gets feedback for all completed trials, also those that it did not propose:
+    initial trials, trials that users added, trials of earlier studies. (An `Evolution` gets these
+    as members of its first population.) It gets none for infeasible trials, as in `pg.sample`.
+    Proposals that were tried or are infeasible are skipped. After 20 of these a random experiment
+    follows, and the generator gets its feedback. With several rewards the feedback is a tuple.
 
     Attributes:
-        generator: the dotted path of a class, or of a function that says that it returns one; see
-            `paxtune.algorithms.external.import_path` for what may be named.
-        kwargs: its arguments: numbers, strings, lists and dictionaries.
+        generator: import path of a class, or of a function with this return type; see
+            `paxtune.algorithms.external.import_path` for the rules.
+        kwargs: arguments: numbers, strings, lists and dictionaries.
 
     Example:
         >>> spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-4, 1e-2, 'log')))
@@ -66,24 +67,21 @@ class DnaGenerator(Algorithm):
     kwargs: dict[str, Any] = {}
 
     @property
-    def maker(self) -> str:
-        """The dotted path of what is used."""
+    def factory(self) -> str:
+        """Import path of the class or function."""
         return str(self.generator)
 
     def check(self) -> None:
-        import_path.plain(self.kwargs, 'kwargs')
+        import_path.to_plain(self.kwargs, 'kwargs')
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
-        generator = self._made(0)
+        generator = self._create(0)
         if generator.needs_feedback and not num_objectives:
-            raise UserError(
-                f'search.algorithm: {self.generator} needs a reward, to know the better trials by.'
-            )
+            raise UserError(f'search.algorithm: {self.generator} needs a reward.')
         if generator.needs_feedback and num_objectives > 1 and not generator.multi_objective:
             raise UserError(
-                f'search.algorithm: {self.generator} is for one reward, and there are '
-                f'{num_objectives}. RegularizedEvolution and '
-                "DnaGenerator('pyglove.evolution.nsga2') search for several."
+                f'search.algorithm: {self.generator} needs one reward; there are {num_objectives}. '
+                "Use RegularizedEvolution or DnaGenerator('pyglove.evolution.nsga2')."
             )
         try:
             replay = Replay(generator, spec)
@@ -94,8 +92,8 @@ class DnaGenerator(Algorithm):
         except Exception as error:
             raise UserError(
                 f'search.algorithm: {self.generator} cannot search this space: '
-                f'{type(error).__name__}: {in_short(error)}. RandomSearch and '
-                'RegularizedEvolution search any.'
+                f'{type(error).__name__}: {in_short(error)}. Use RandomSearch or '
+                'RegularizedEvolution.'
             ) from error
 
     def suggest(self, context: SuggestionContext) -> Suggestion:
@@ -103,13 +101,13 @@ class DnaGenerator(Algorithm):
         with _replays_lock:
             replay = _replays.pop(key, None)
         try:
-            steps = steps_of(context.observations)
-            if replay is None or not replay.leads_to(context.spec, steps):
-                replay = Replay(self._made(context.seed), context.spec)
-            replay.go(steps)
+            events = event_log(context.observations)
+            if replay is None or not replay.is_prefix(context.spec, events):
+                replay = Replay(self._create(context.seed), context.spec)
+            replay.apply(events)
         except Unrepeatable:
-            seed = import_path.seed_of(context.seed, context.number)
-            replay = recovered(self._made(seed), context)
+            seed = import_path.derive_seed(context.seed, context.number)
+            replay = recover(self._create(seed), context)
         suggestion = self._next(replay, context)
         if not replay.is_recovered:
             with _replays_lock:
@@ -119,7 +117,7 @@ class DnaGenerator(Algorithm):
         return suggestion
 
     def _next(self, replay: Replay, context: SuggestionContext) -> Suggestion:
-        told = replay.told_last
+        reported = replay.reported
         for count in range(1, _MAX_TRIES + 1):
             try:
                 dna = replay.propose()
@@ -129,28 +127,28 @@ class DnaGenerator(Algorithm):
                 break
             decisions = from_dna(context.spec, dna)
             if context.is_eligible(decisions):
-                algorithm_state = memo_of(told, count, dna, replay.is_recovered)
-                replay.note(context.number, decisions, algorithm_state, dna)
-                return Suggestion(decisions, algorithm_state=algorithm_state)
-        algorithm_state = memo_of(told, count, None, replay.is_recovered)
+                state = proposal_state(reported, count, dna, replay.is_recovered)
+                replay.record(context.number, decisions, state, dna)
+                return Suggestion(decisions, algorithm_state=state)
+        state = proposal_state(reported, count, None, replay.is_recovered)
         decisions = draw_eligible(context, context.rng())
-        replay.note(context.number, decisions, algorithm_state, None)
-        return Suggestion(decisions, algorithm_state=algorithm_state)
+        replay.record(context.number, decisions, state, None)
+        return Suggestion(decisions, algorithm_state=state)
 
-    def _made(self, seed: int) -> pg.DNAGenerator:
-        make = import_path.find(self.generator, pg.DNAGenerator, 'search.algorithm.generator')
-        given: Mapping[str, Any] = import_path.plain(self.kwargs, 'search.algorithm.kwargs')
-        asked, added = import_path.parameters(make), {}
-        if 'seed' in asked and 'seed' not in given:
-            added['seed'] = import_path.seed_of(seed, 'seed')
-        if 'mutator' in asked and 'mutator' not in given:
-            added['mutator'] = ScaledMutator(import_path.seed_of(seed, 'mutator'))
+    def _create(self, seed: int) -> pg.DNAGenerator:
+        make = import_path.resolve(self.generator, pg.DNAGenerator, 'search.algorithm.generator')
+        given: Mapping[str, Any] = import_path.to_plain(self.kwargs, 'search.algorithm.kwargs')
+        accepted, added = inspect.signature(make).parameters, {}
+        if 'seed' in accepted and 'seed' not in given:
+            added['seed'] = import_path.derive_seed(seed, 'seed')
+        if 'mutator' in accepted and 'mutator' not in given:
+            added['mutator'] = ScaledMutator(import_path.derive_seed(seed, 'mutator'))
         try:
             made = make(**added, **given)
         except (TypeError, ValueError) as error:
             raise UserError(
-                f'search.algorithm: {self.generator} does not take its arguments: {in_short(error)}'
+                f'search.algorithm: {self.generator} rejects its arguments: {in_short(error)}'
             ) from error
         if not isinstance(made, pg.DNAGenerator):
             raise UserError(f'search.algorithm.generator: {self.generator} returned a {type(made)}')
-        return scaled_and_seeded(made, import_path.seed_of(seed, 'parts'))
+        return scale_and_seed(made, import_path.derive_seed(seed, 'parts'))

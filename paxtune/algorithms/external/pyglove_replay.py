@@ -1,4 +1,4 @@
-"""The state of a PyGlove algorithm, made of what is noted with the trials that it proposed."""
+"""State of a PyGlove algorithm, replayed from the algorithm state of its trials."""
 
 import dataclasses
 import json
@@ -10,26 +10,30 @@ import pyglove as pg
 from paxtune.algorithms.base import Observation, SuggestionContext
 from paxtune.search_space.decisions import Decisions, from_dna, to_dna
 
-TOLD, PROPOSALS, METADATA, RECOVERED = 'told', 'proposals', 'metadata', 'recovered'
-"""Notes of a trial: the trials that the generator was told of just before; how often it was asked
-then; the metadata of its proposal, unless the trial was drawn at random in the end; and whether its
-state could not be repeated."""
+REPORTED, PROPOSALS, METADATA, RECOVERED = 'told', 'proposals', 'metadata', 'recovered'
+"""Keys of the algorithm state.
+
+- `REPORTED`: trials that were fed back since the previous proposal.
+- `PROPOSALS`: number of proposals for this trial.
+- `METADATA`: metadata of the last proposal, unless the trial was drawn at random.
+- `RECOVERED`: mark of trials after a recovery.
+"""
 
 _SCALARS = (bool, int, float, str, type(None))
 
 
 class Unrepeatable(Exception):
-    """What happened cannot be repeated: trials are gone, or something else is proposed now."""
+    """The events cannot be replayed: trials are missing, or a proposal differs."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Tell:
-    """The generator is told of a trial.
+class Feedback:
+    """The generator gets the scores of a trial.
 
     Attributes:
-        id: of the trial.
-        decisions: its decisions.
-        scores: its rewards.
+        id: number of the trial.
+        decisions: decisions of the trial.
+        scores: its scores.
     """
 
     id: int
@@ -38,14 +42,14 @@ class Tell:
 
 
 @dataclasses.dataclass(frozen=True)
-class Ask:
-    """The generator is asked for a trial.
+class Proposal:
+    """The generator proposes a trial.
 
     Attributes:
-        id: of the trial.
-        decisions: its decisions.
-        count: how often it is asked.
-        is_proposal: whether the trial is the last proposal; else it was drawn at random.
+        id: number of the trial.
+        decisions: decisions of the trial.
+        count: number of proposals for it.
+        is_proposal: True if the trial is the last proposal; False if it was drawn at random.
     """
 
     id: int
@@ -54,116 +58,116 @@ class Ask:
     is_proposal: bool
 
 
-Step: TypeAlias = Tell | Ask
+Event: TypeAlias = Feedback | Proposal
 
 
-def steps_of(observations: Sequence[Observation]) -> list[Step]:
-    """What to tell and to ask a new generator, to bring it to where it is after a history.
+def event_log(observations: Sequence[Observation]) -> list[Event]:
+    """Events that bring a new generator to its state after the observations.
 
     Raises:
-        Unrepeatable: a trial that it was told of is gone, or a trial says that it is so.
+        Unrepeatable: a trial that was fed back is missing, or a recovery was recorded.
     """
     completed = {trial.id: trial for trial in observations if trial.scores}
-    untold, steps = dict(completed), list[Step]()
-    for id_ in [id_ for id_ in completed if id_ <= 0]:  # Of earlier studies: known at the start.
-        steps.append(_tell(untold.pop(id_)))
+    unreported, events = dict(completed), list[Event]()
+    for id_ in [id_ for id_ in completed if id_ <= 0]:  # Of earlier studies: fed back at the start.
+        events.append(_feedback(unreported.pop(id_)))
     for trial in observations:
         if PROPOSALS not in trial.algorithm_state or trial.id <= 0:
             continue
         if RECOVERED in trial.algorithm_state:
             raise Unrepeatable
-        for id_ in map(int, trial.algorithm_state.get(TOLD, '').split()):
-            if id_ not in untold:
+        for id_ in map(int, trial.algorithm_state.get(REPORTED, '').split()):
+            if id_ not in unreported:
                 raise Unrepeatable
-            steps.append(_tell(untold.pop(id_)))
+            events.append(_feedback(unreported.pop(id_)))
         count = int(trial.algorithm_state[PROPOSALS])
-        steps.append(Ask(trial.id, trial.decisions, count, METADATA in trial.algorithm_state))
-    return steps + [_tell(trial) for trial in untold.values()]
+        events.append(Proposal(trial.id, trial.decisions, count, METADATA in trial.algorithm_state))
+    return events + [_feedback(trial) for trial in unreported.values()]
 
 
-def _tell(trial: Observation) -> Tell:
-    return Tell(trial.id, trial.decisions, trial.scores)
+def _feedback(trial: Observation) -> Feedback:
+    return Feedback(trial.id, trial.decisions, trial.scores)
 
 
-def memo_of(
-    told: Sequence[int], count: int, dna: pg.DNA | None, is_recovered: bool
+def proposal_state(
+    reported: Sequence[int], count: int, dna: pg.DNA | None, is_recovered: bool
 ) -> Mapping[str, str]:
-    """The notes of a trial.
+    """Algorithm state of a proposed trial.
 
     Args:
-        told: the trials that the generator was told of since it was asked before.
-        count: how often it was asked now.
-        dna: its proposal; None where the trial was drawn at random.
-        is_recovered: whether its state could not be repeated.
+        reported: trials that were fed back since the previous proposal.
+        count: number of proposals for this trial.
+        dna: last proposal; None if the trial was drawn at random.
+        is_recovered: True after a recovery.
     """
-    algorithm_state = {TOLD: ' '.join(map(str, told)), PROPOSALS: str(count)}
+    state = {REPORTED: ' '.join(map(str, reported)), PROPOSALS: str(count)}
     if dna is not None:
-        algorithm_state[METADATA] = json.dumps(_scalars(dict(dna.metadata.sym_items())))
-    return algorithm_state | {RECOVERED: 'true'} if is_recovered else algorithm_state
+        state[METADATA] = json.dumps(_scalars(dict(dna.metadata.sym_items())))
+    return state | {RECOVERED: 'true'} if is_recovered else state
 
 
 def _scalars(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What may be stored, and be read back as what it was, without running anything."""
+    """Items of the metadata that JSON restores without running code."""
     return {str(name): value for name, value in metadata.items() if type(value) in _SCALARS}
 
 
 class Replay:
-    """A generator, and what it was told and asked so far.
+    """Generator with its events so far.
 
-    Its state is a function of these steps, since its random numbers are its own. So one that has
-    taken the first of some steps goes on with the others, as a new one would with all of them.
+    Its state is a function of the events, because its random numbers are its own. A generator that
+    has taken the first events can therefore continue with the others.
     """
 
     def __init__(self, generator: pg.DNAGenerator, spec: pg.DNASpec) -> None:
-        """Sets the generator up."""
+        """Sets up the generator."""
         generator.setup(spec)
         self.is_recovered = False
         self._generator, self._spec = generator, spec
-        self._steps: list[Step] = []
+        self._events: list[Event] = []
         self._dnas: dict[int, pg.DNA] = {}
 
-    def leads_to(self, spec: pg.DNASpec, steps: Sequence[Step]) -> bool:
-        """Whether `steps` begin with those that were taken."""
-        return self._spec is spec and list(steps[: len(self._steps)]) == self._steps
+    def is_prefix(self, spec: pg.DNASpec, events: Sequence[Event]) -> bool:
+        """Returns True if `events` begin with the events so far."""
+        return self._spec is spec and list(events[: len(self._events)]) == self._events
 
-    def go(self, steps: Sequence[Step]) -> None:
-        """Takes the steps that follow those that were taken.
+    def apply(self, events: Sequence[Event]) -> None:
+        """Applies the events after those so far.
 
         Raises:
-            Unrepeatable: something else is proposed now.
+            Unrepeatable: a proposal differs from the recorded one.
         """
-        for step in steps[len(self._steps) :]:
-            if isinstance(step, Tell):
-                self.tell(step)
+        for event in events[len(self._events) :]:
+            if isinstance(event, Feedback):
+                self.feed_back(event)
             else:
-                self._repeat(step)
+                self._repeat(event)
 
-    def tell(self, step: Tell) -> None:
-        """Tells the generator of a trial."""
-        dna = self._dnas.pop(step.id, None)
+    def feed_back(self, event: Feedback) -> None:
+        """Gives the generator the scores of a trial."""
+        dna = self._dnas.pop(event.id, None)
         if dna is None:
-            dna = _foreign(self._generator, self._spec, step)
-        self._generator.feedback(dna, _reward(self._generator, step.scores))
-        self._steps.append(step)
+            dna = _foreign_dna(self._generator, self._spec, event)
+        self._generator.feedback(dna, _reward(self._generator, event.scores))
+        self._events.append(event)
 
-    def _repeat(self, step: Ask) -> None:
+    def _repeat(self, event: Proposal) -> None:
         dna = None
-        for _ in range(step.count):
+        for _ in range(event.count):
             try:
                 dna = self.propose()
             except StopIteration:
                 raise Unrepeatable from None
-        if step.is_proposal:
-            if dna is None or from_dna(self._spec, dna) != step.decisions:
+        if event.is_proposal:
+            if dna is None or from_dna(self._spec, dna) != event.decisions:
                 raise Unrepeatable
-            self._dnas[step.id] = dna
-        self._steps.append(step)
+            self._dnas[event.id] = dna
+        self._events.append(event)
 
     def propose(self) -> pg.DNA | None:
-        """What the generator proposes; None where it can tell nothing from rewards as they are.
+        """Returns the next proposal, or None if the generator cannot handle the rewards.
 
         Raises:
-            StopIteration: it has nothing more to propose.
+            StopIteration: the generator is exhausted.
         """
         try:
             dna = self._generator.propose()
@@ -174,59 +178,55 @@ class Replay:
         return dna
 
     @property
-    def told_last(self) -> list[int]:
-        """The trials that the generator was told of since it was asked, but for earlier studies."""
+    def reported(self) -> list[int]:
+        """Trials of this study that were fed back since the last proposal."""
         found: list[int] = []
-        for step in reversed(self._steps):
-            if isinstance(step, Ask):
+        for event in reversed(self._events):
+            if isinstance(event, Proposal):
                 break
-            if step.id > 0:
-                found.append(step.id)
+            if event.id > 0:
+                found.append(event.id)
         return found[::-1]
 
-    def note(
-        self,
-        number: int,
-        decisions: Decisions,
-        algorithm_state: Mapping[str, str],
-        dna: pg.DNA | None,
+    def record(
+        self, number: int, decisions: Decisions, state: Mapping[str, str], dna: pg.DNA | None
     ) -> None:
-        """Notes that the generator was asked, with what came of it."""
-        self._steps.append(Ask(number, decisions, int(algorithm_state[PROPOSALS]), dna is not None))
+        """Records a proposal and the trial that resulted."""
+        self._events.append(Proposal(number, decisions, int(state[PROPOSALS]), dna is not None))
         if dna is not None:
             self._dnas[number] = dna
 
 
-def recovered(generator: pg.DNAGenerator, context: SuggestionContext) -> Replay:
-    """A generator that was shown all trials, in PyGlove's way for what cannot be repeated."""
+def recover(generator: pg.DNAGenerator, context: SuggestionContext) -> Replay:
+    """Replay of a generator that has recovered all trials by `pg.DNAGenerator.recover`."""
     replay = Replay(generator, context.spec)
     replay.is_recovered = True
-    shown = []
+    recorded = []
     for trial in context.observations:
         reward = _reward(generator, trial.scores) if trial.scores else None
         if METADATA in trial.algorithm_state and trial.id > 0:
             dna = to_dna(context.spec, trial.decisions)
             for name, value in _scalars(json.loads(trial.algorithm_state[METADATA])).items():
                 dna.set_metadata(name, value)
-            shown.append((dna, reward))
+            recorded.append((dna, reward))
         elif reward is not None:
-            step = _tell(trial)
-            shown.append((_foreign(generator, context.spec, step), reward))
-    generator.recover(shown)
+            event = _feedback(trial)
+            recorded.append((_foreign_dna(generator, context.spec, event), reward))
+    generator.recover(recorded)
     return replay
 
 
 def _reward(generator: pg.DNAGenerator, scores: tuple[float, ...]) -> float | tuple[float, ...]:
-    """Scores as a generator wants them."""
+    """Scores as the reward of a generator."""
     rewards = tuple(map(float, scores))
     return rewards if generator.multi_objective else rewards[0]
 
 
-def _foreign(generator: pg.DNAGenerator, spec: pg.DNASpec, step: Tell) -> pg.DNA:
-    """The DNA of a trial that the generator has not proposed."""
-    dna = to_dna(spec, step.decisions)
+def _foreign_dna(generator: pg.DNAGenerator, spec: pg.DNASpec, event: Feedback) -> pg.DNA:
+    """DNA of a trial that the generator did not propose."""
+    dna = to_dna(spec, event.decisions)
     if isinstance(generator, pg.evolution.Evolution):
-        # What it notes of its own: this is one of the first population.
+        # As it marks its own: a member of the first population.
         for name, value in (
             ('proposal_id', 0), ('generation_id', 1), ('initial_population', True),
         ):  # fmt: skip

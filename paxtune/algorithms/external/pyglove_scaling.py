@@ -1,6 +1,6 @@
-"""PyGlove's random draws and mutations, on the scales that ranges have.
+"""PyGlove's random draws and mutations, on the scales of ranges.
 
-PyGlove's own draw numbers uniformly from a range whatever its scale.
+PyGlove's own draw numbers uniformly from a range, whatever its scale.
 """
 
 import random
@@ -13,10 +13,10 @@ from paxtune.search_space.decisions import from_dna, to_dna
 
 
 class ScaledRandom(pg.DNAGenerator):
-    """Draws DNAs at random, numbers on their scale: `pg.geno.Random` for our spaces.
+    """Draws DNAs at random, numbers on their scale: the counterpart of `pg.geno.Random`.
 
     Attributes:
-        seed: what is drawn from; None for another each time.
+        seed: seed of the draws; None for a different one each time.
     """
 
     seed: int | None = None
@@ -32,13 +32,14 @@ class ScaledRandom(pg.DNAGenerator):
 
 
 class ScaledMutator(pg.evolution.Mutator):
-    """Changes one decision, of a number on its scale: `pg.evolution.mutators.Uniform` for ours.
+    """Changes one decision, a number on its scale: the counterpart of
+    `pg.evolution.mutators.Uniform`.
 
-    A choice of several candidates is one decision, of which one candidate is replaced. Where
-    nothing can change, the child equals its parent.
+    A choice of several candidates is one decision, of which one candidate is replaced. If nothing
+    can change, the child equals its parent.
 
     Attributes:
-        seed: what is drawn from; None for another each time.
+        seed: seed of the changes; None for a different one each time.
 
     Example:
         >>> spec = pg.dna_spec(pg.Dict(x=pg.oneof([1, 2])))
@@ -60,15 +61,14 @@ class ScaledMutator(pg.evolution.Mutator):
         return to_dna(spec, decisions)
 
 
-def scaled_and_seeded(value: Any, seed: int) -> Any:
-    """A PyGlove algorithm with what it is made of seeded, and drawing on the scales of ranges.
+def scale_and_seed(value: Any, seed: int) -> Any:
+    """Seeds all parts of a PyGlove algorithm, and makes them draw on the scales of ranges.
 
-    `pg.geno.Random` becomes a `ScaledRandom`, wherever it stands. A field `seed` that is None, of
-    any part, gets a number.
+    Every `pg.geno.Random` becomes a `ScaledRandom`. A field `seed` that is None gets a number.
 
     Args:
-        value: the algorithm, which is changed, or a part of it.
-        seed: what the seeds are made of.
+        value: algorithm, changed in place, or a part of it.
+        seed: determines the seeds.
     """
     rng = random.Random(seed)
     return _prepared(value, rng)
@@ -91,6 +91,6 @@ def _prepared(value: Any, rng: random.Random) -> Any:
         if new is not child:
             changed[name] = new
     if changed:
-        # What is made of the fields is made anew: random numbers above all.
+        # Rebinding also resets state that depends on the fields, above all random numbers.
         value.rebind(changed, raise_on_no_change=False)
     return value

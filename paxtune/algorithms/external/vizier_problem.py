@@ -1,4 +1,4 @@
-"""A search space and its trials in the terms of Vizier's designers, which know no conditions."""
+"""A search space and its trials as a problem without conditions, for Vizier designers."""
 
 import contextlib
 import datetime
@@ -11,25 +11,33 @@ import numpy as np
 import pyglove as pg
 
 from paxtune.algorithms.base import Observation
-from paxtune.algorithms.encoding.scaling import from_share, to_share
+from paxtune.algorithms.encoding.scaling import from_unit, to_unit
 from paxtune.algorithms.encoding.unit_cube import Feature, FlatSpace
-from paxtune.search_space.decisions import Decisions, is_integer, numeric_candidates, places, points
+from paxtune.search_space.decisions import (
+    Decisions,
+    decision_points,
+    is_integer,
+    numeric_candidates,
+    slots,
+)
 
 METADATA = 'metadata'
-"""The note of what a designer has noted of a trial."""
+"""Key of the algorithm state that holds the metadata of a designer."""
 
-_MOST_INTEGERS = 1000  # Designers list them all.
-_START = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)  # Of a study, for designers.
+_MAX_INTEGERS = 1000  # Designers enumerate them.
+_START = datetime.datetime(
+    2000, 1, 1, tzinfo=datetime.UTC
+)  # Creation time of trial 0, for designers.
 
 
 class FlatProblem:
-    """A problem that a designer can be made for.
+    """Problem statement of a search space.
 
-    Each decision that there may be is a parameter: a range of floats DOUBLE with its scale, as is a
-    range of integers that is logarithmic or wide (rounded: designers know no scale of integers),
-    another one INTEGER, a choice between numbers DISCRETE, another one CATEGORICAL. What cannot
-    differ is left out. A decision that is not open with the others has the middle value, or the
-    first candidate. Each reward is a metric to be maximized, `objective_0` and so on.
+    Each decision point is a parameter. A range of floats is DOUBLE with its scale. A range of
+    integers is INTEGER or, if it is logarithmic or wide, DOUBLE with rounding, because designers
+    ignore scales of integers. A choice between numbers is DISCRETE, any other one CATEGORICAL.
+    Constants are omitted. An inactive decision has the middle value, or the first candidate. Each
+    reward is a metric to be maximized, `objective_0` and so on.
 
     Attributes:
         statement: the `vz.ProblemStatement`.
@@ -49,13 +57,13 @@ class FlatProblem:
         self._space = FlatSpace(spec)
         self._ranges: dict[str, pg.geno.Float] = {}
         self._numbers: dict[str, list[float]] = {}
-        for point in points(spec):
+        for point in decision_points(spec):
             if isinstance(point, pg.geno.Float):
                 self._ranges[point.id.path] = point
             else:
-                self._numbers |= {each.id.path: numeric_candidates(each) for each in places(point)}
+                self._numbers |= {each.id.path: numeric_candidates(each) for each in slots(point)}
         self._features = {
-            feature.id or '$': feature for feature in self._space.features if self._differs(feature)
+            feature.id or '$': feature for feature in self._space.features if self._varies(feature)
         }
         self.statement = vz.ProblemStatement()
         for name, feature in self._features.items():
@@ -66,10 +74,10 @@ class FlatProblem:
             self.statement.metric_information.append(vz.MetricInformation(metric, goal=goal))
 
     def __len__(self) -> int:
-        """The number of parameters."""
+        """Number of parameters."""
         return len(self._features)
 
-    def _differs(self, feature: Feature) -> bool:
+    def _varies(self, feature: Feature) -> bool:
         if feature.kind == 'number':
             point = self._ranges[feature.id]
             return bool(point.min_value < point.max_value)
@@ -86,7 +94,7 @@ class FlatProblem:
             point = self._ranges[feature.id]
             scales = {'log': vz.ScaleType.LOG, 'rlog': vz.ScaleType.REVERSE_LOG}
             scale = scales.get(point.scale, vz.ScaleType.LINEAR)
-            few = point.max_value - point.min_value < _MOST_INTEGERS
+            few = point.max_value - point.min_value < _MAX_INTEGERS
             if is_integer(point) and few and scale == vz.ScaleType.LINEAR:
                 low, high = int(point.min_value), int(point.max_value)
                 root.add_int_param(name, low, high, scale_type=scale)
@@ -96,35 +104,36 @@ class FlatProblem:
                 root.add_float_param(name, low, high, scale_type=scale)
 
     def parameters(self, decisions: Decisions) -> dict[str, str | float]:
-        """All parameters of decisions, those included that the decisions do not open."""
+        """Values of all parameters, inactive ones included."""
         return {name: self._value(each, decisions) for name, each in self._features.items()}
 
     def _value(self, feature: Feature, decisions: Decisions) -> str | float:
         known = decisions.get(feature.id)
         if feature.kind == 'number':
-            return from_share(self._ranges[feature.id], 0.5) if known is None else known
+            return from_unit(self._ranges[feature.id], 0.5) if known is None else known
         if feature.kind == 'category':
             return str(0 if known is None else int(known))
         middle = feature.order[len(feature.order) // 2]
         return self._numbers[feature.id][middle if known is None else int(known)]
 
     def decisions(self, parameters: Mapping[str, Any]) -> Decisions:
-        """The decisions that parameters mean: what is not open is left out, and where several
-        candidates must differ, one that is taken becomes the next that is free.
+        """Decisions of parameters, without inactive ones.
+
+        Where candidates must be distinct, a taken one is replaced by the next free one.
 
         Args:
-            parameters: {name: value}, such as a designer suggests.
+            parameters: {name: value} of a suggestion.
         """
         row = np.full(len(self._space), 0.5)
         for i, feature in enumerate(self._space.features):
             name = feature.id or '$'
             if name in self._features:
-                row[i] = self._share(feature, parameters[name])
+                row[i] = self._unit_value(feature, parameters[name])
         return self._space.decode(row)
 
-    def _share(self, feature: Feature, value: Any) -> float:
+    def _unit_value(self, feature: Feature, value: Any) -> float:
         if feature.kind == 'number':
-            return to_share(self._ranges[feature.id], float(value))
+            return to_unit(self._ranges[feature.id], float(value))
         index = int(value) if feature.kind == 'category' else self._nearest(feature, float(value))
         return (feature.order.index(index) + 0.5) / len(feature.order)
 
@@ -133,10 +142,10 @@ class FlatProblem:
         return min(feature.order, key=lambda index: abs(numbers[index] - value))
 
     def trials(self, observations: Sequence[Observation]) -> tuple[list[Any], list[Any]]:
-        """The trials of a history for `Designer.update`: `vz.Trial`s that have ended, and others.
+        """Ended and active `vz.Trial`s for `Designer.update`.
 
-        Their numbers are those of the history, or counted from 1 where trials of earlier studies
-        are among them. A second lies between one trial and the next.
+        They keep their numbers, or are counted from 1 if trials of earlier studies are among them.
+        Creation times are a second apart.
         """
         first = min((trial.id for trial in observations), default=1)
         offset = min(first - 1, 0)
@@ -148,7 +157,7 @@ class FlatProblem:
         return ended, active
 
     def trial(self, trial: Observation, number: int) -> Any:
-        """A `vz.Trial`."""
+        """Converts an observation to a `vz.Trial`."""
         from vizier import pyvizier as vz
 
         start = _START + datetime.timedelta(seconds=number)
@@ -166,16 +175,17 @@ class FlatProblem:
 
 
 def metadata_text(metadata: Any) -> str:
-    """What a designer has noted of a suggestion, as JSON. What is no text is left out."""
+    """Metadata of a suggestion as JSON; values other than strings are omitted."""
     items = [(space.encode(), key, value) for space, key, value in metadata.all_items()]
     return json.dumps([item for item in items if isinstance(item[2], str)])
 
 
 @contextlib.contextmanager
-def designers_jax() -> Iterator[None]:
-    """Where designers are imported and run: with floats of 64 bits, as in Vizier's own service.
+def jax_for_designers() -> Iterator[None]:
+    """Enables 64-bit floats inside the block, as Vizier's service does, and hides Vizier's
+    warnings.
 
-    Afterwards JAX's configuration is what it was. Warnings are Vizier's own, and are not shown.
+    The configuration of JAX is restored afterwards.
     """
     import jax
 

@@ -1,1 +1,1 @@
-"""Bayesian optimization with a Gaussian process."""
+"""Bayesian optimization with a Gaussian process: model, acquisition functions, optimizer."""

@@ -10,36 +10,36 @@ from paxtune.algorithms.encoding.sampling import draw, draw_eligible
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.quasi_random import draw_quasi_random
 from paxtune.search_space.decisions import Decisions
-from paxtune.search_space.labels import path
+from paxtune.search_space.labels import parameter_path
 from trainer.symbolic.errors import UserError
 
-_MOST_FEATURES = 300
-_MOST_CANDIDATES = 2000
+_MAX_FEATURES = 300
+_MAX_CANDIDATES = 2000
 
 
 class GPBandit(Algorithm):
-    """Bayesian optimization: a Gaussian process models the score, and says where to look next.
+    """Bayesian optimization with a Gaussian process.
 
-    The model is a Matérn-5/2 process with a length for each decision, on the decisions' own scales;
-    its parameters are the most probable ones. Conditional decisions that are not open are imputed
-    for the model and left out of suggestions. The acquisition is maximized by evolution and
-    gradients over the whole space, with running trials as pending; what is infeasible is avoided,
-    and never suggested where it is known. The first trials are quasi-random.
+    The process has a Matérn-5/2 kernel with a length scale for each decision on its own scale,
+    fitted by maximum a posteriori. Inactive conditional decisions are imputed for the model and
+    omitted from suggestions. Evolution and gradient ascent maximize the acquisition function over
+    the whole space. Running trials are pending observations. A second model avoids infeasible
+    decisions; decisions known to be infeasible are never suggested. The first trials are
+    quasi-random.
 
-    Scores that are worse than the median count by their rank, so runs that diverged do no harm.
-    Large studies are modelled by their best and latest 512 trials.
+    Scores below the median are warped to their rank, so that diverged runs do no harm. Large
+    studies are modelled by the best and the latest of their trials, 512 in all.
 
-    See Song et al. 2024 (arXiv 2408.11527) for the model and UCB-PE, Ament et al. 2023 for the
-    expected improvement, Hvarfner et al. 2024 for the prior of the lengths, Hvarfner et al. 2022
-    for the prior on the optimum.
+    Model and UCB-PE: Song et al. 2024 (arXiv 2408.11527). Expected improvement: Ament et al. 2023.
+    Prior of the length scales: Hvarfner et al. 2024. User prior (πBO): Hvarfner et al. 2022.
 
     Attributes:
         acquisition: 'log_ei' for the expected improvement; 'ucb_pe' for an upper confidence bound,
             and pure exploration of good regions while several trials run.
-        num_initial: quasi-random trials before the model is asked; None for one more than there are
-            decisions, from 5 to 10.
-        prior_strength: how much a belief about the optimum counts (the search's `prior`). It
-            fades as trials come in.
+        num_initial: number of quasi-random trials before the model is used; None for the number of
+            decisions plus one, from 5 to 10.
+        prior_strength: weight of the user prior (the search's `prior`). It decays with the number
+            of trials.
     """
 
     acquisition: Literal['log_ei', 'ucb_pe'] = 'log_ei'
@@ -68,34 +68,34 @@ class GPBandit(Algorithm):
                 'Use NSGA2, RegularizedEvolution or RandomSearch.'
             )
         space = FlatSpace(spec)
-        if len(space) > _MOST_FEATURES:
+        if len(space) > _MAX_FEATURES:
             raise UserError(
-                f'{type(self).__name__} models at most {_MOST_FEATURES} decisions, those inside of '
-                f'others included; there are {len(space)}. {others}'
+                f'{type(self).__name__} models at most {_MAX_FEATURES} decisions, conditional '
+                f'ones included; there are {len(space)}. {others}'
             )
         for feature in space.features:
-            if feature.kind == 'category' and len(feature.order) > _MOST_CANDIDATES:
+            if feature.kind == 'category' and len(feature.order) > _MAX_CANDIDATES:
                 raise UserError(
-                    f'{path(feature.id)}: {type(self).__name__} models choices of at most '
-                    f'{_MOST_CANDIDATES} candidates; there are {len(feature.order)}. {others}'
+                    f'{parameter_path(feature.id)}: {type(self).__name__} models choices of at '
+                    f'most {_MAX_CANDIDATES} candidates; there are {len(feature.order)}. {others}'
                 )
 
     def suggest(self, context: SuggestionContext) -> Suggestion:
         space = FlatSpace(context.spec)
         completed = [trial for trial in context.observations if trial.state == 'completed']
-        begun = [trial for trial in context.observations if trial.state != 'infeasible']
+        started = [trial for trial in context.observations if trial.state != 'infeasible']
         initial = self.num_initial or min(max(len(space) + 1, 5), 10)
-        if len(begun) < initial or len(completed) < 2:
+        if len(started) < initial or len(completed) < 2:
             return Suggestion(_initial(context, space))
-        # Imported here: it imports JAX, and a search that only draws has no use for it.
-        from paxtune.algorithms.gp.search import best
+        # Imported here, because it imports JAX.
+        from paxtune.algorithms.gp.search import suggest_decisions
 
-        decisions = best(context, space, self.acquisition, self.prior_strength)
+        decisions = suggest_decisions(context, space, self.acquisition, self.prior_strength)
         return Suggestion(draw_eligible(context, context.rng()) if decisions is None else decisions)
 
 
 def _initial(context: SuggestionContext, space: FlatSpace) -> Decisions:
-    """Quasi-random decisions; the numbers of the first trial are in the middle of their ranges."""
+    """Quasi-random decisions; the first trial has its numbers in the middle of their ranges."""
     if context.number == 1:
         row = np.nan_to_num(space.encode(draw(context.spec, context.rng())), nan=0.5)
         is_number = [feature.kind != 'category' for feature in space.features]

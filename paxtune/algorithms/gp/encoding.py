@@ -1,4 +1,4 @@
-"""The box of a search space in JAX: rows of shares as points between which there is a distance."""
+"""Encoding of rows of unit values as points of a metric space, in JAX."""
 
 import dataclasses
 import functools
@@ -13,120 +13,120 @@ import pyglove as pg
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.search_space import decisions
 
-_MIDDLE = 0.5  # Where a number stands that is not open.
+_INACTIVE = 0.5  # Coordinate of an inactive number.
 
 
 @dataclasses.dataclass(frozen=True)
-class Box:
-    """What compiled code has to know of a space. Two spaces that look alike to it are equal.
+class EncodingSpec:
+    """Static description of a space: the key of compiled functions.
 
     Attributes:
-        counts: how many candidates each feature has; 0 for a number.
-        are_categories: of each feature, whether its cells have no order.
-        owners: of each feature, the index of the one that opens it; -1 where it is always open.
-        opened_by: of each feature, the cell of its owner that opens it.
-        groups: features, by their indices, whose cells must differ, be in order, or both.
-        wholes: features of whole numbers: index, least, most, and whether they are on a logarithmic
-            scale.
+        counts: number of candidates of each feature; 0 for a number.
+        are_categorical: True for each feature whose cells have no order.
+        parents: index of the feature that activates each feature; -1 if it is always active.
+        conditions: cell of the parent that activates each feature.
+        permutation_constraints: (indices of features, distinct, sorted): features whose cells must
+            differ, be sorted, or both.
+        integer_dims: (index of a feature, minimum, maximum, is logarithmic).
     """
 
     counts: tuple[int, ...]
-    are_categories: tuple[bool, ...]
-    owners: tuple[int, ...]
-    opened_by: tuple[int, ...]
-    groups: tuple[tuple[tuple[int, ...], bool, bool], ...]
-    wholes: tuple[tuple[int, int, int, bool], ...]
+    are_categorical: tuple[bool, ...]
+    parents: tuple[int, ...]
+    conditions: tuple[int, ...]
+    permutation_constraints: tuple[tuple[tuple[int, ...], bool, bool], ...]
+    integer_dims: tuple[tuple[int, int, int, bool], ...]
 
     @property
     def columns(self) -> np.ndarray:
-        """The features of the columns of a point: [num_columns], int32.
+        """Feature of each column of a point: [columns], int32.
 
         A number or an ordinal choice has one column, a category one for each candidate.
         """
         widths = [
             count if is_category else 1
-            for count, is_category in zip(self.counts, self.are_categories, strict=True)
+            for count, is_category in zip(self.counts, self.are_categorical, strict=True)
         ]
         return np.repeat(np.arange(len(widths), dtype=np.int32), widths)
 
     @property
-    def are_moved_by_slopes(self) -> np.ndarray:
-        """Of each feature, whether small changes of its share change the point: [features]."""
+    def have_gradient(self) -> np.ndarray:
+        """True for each feature that small changes of the unit value affect: [features]."""
         return np.array([count == 0 for count in self.counts])
 
 
-def box_of(space: FlatSpace) -> Box:
-    """The box of a flat space."""
+def encoding_spec(space: FlatSpace) -> EncodingSpec:
+    """Describes a flat space."""
     index = {feature.id: i for i, feature in enumerate(space.features)}
     counts = [len(feature.order) for feature in space.features]
-    groups, wholes = [], []
-    for point in decisions.points(space.spec):
+    permutation_constraints, integer_dims = [], []
+    for point in decisions.decision_points(space.spec):
         if isinstance(point, pg.geno.Float):
             if decisions.is_integer(point):
                 ends = int(point.min_value), int(point.max_value)
-                wholes.append((index[point.id.path], *ends, point.scale in ('log', 'rlog')))
+                integer_dims.append((index[point.id.path], *ends, point.scale in ('log', 'rlog')))
         elif point.num_choices > 1 and (point.distinct or point.sorted):
-            members = tuple(index[id_] for id_ in decisions.ids(point))
-            groups.append((members, bool(point.distinct), bool(point.sorted)))
-    return Box(
+            members = tuple(index[id_] for id_ in decisions.slot_ids(point))
+            permutation_constraints.append((members, bool(point.distinct), bool(point.sorted)))
+    return EncodingSpec(
         tuple(counts),
         tuple(feature.kind == 'category' for feature in space.features),
-        tuple(feature.owner for feature in space.features),
-        tuple(feature.opened_by for feature in space.features),
-        tuple(groups),
-        tuple(wholes),
+        tuple(feature.parent for feature in space.features),
+        tuple(feature.condition for feature in space.features),
+        tuple(permutation_constraints),
+        tuple(integer_dims),
     )
 
 
 @functools.lru_cache(maxsize=32)
-def embedding(box: Box) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
-    """What makes points of rows.
+def encoder(encoding: EncodingSpec) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
+    """Function that encodes rows as points.
 
     Returns:
-        A function of rows [B, features]. It returns the rows with each share in the middle of its
-        cell, as the decisions that are made of them have it, and the points [B, columns]. What is
-        not open is the same in all points.
+        A function of rows [B, features]. It returns the rows with each unit value in the middle of
+        its cell, as decoded decisions have it, and the points [B, columns]. Inactive features have
+        the same coordinates in all points.
     """
-    counts = np.array(box.counts)
+    counts = np.array(encoding.counts)
     cells = np.maximum(counts, 1)
-    depth = _depths(box)
+    depth = _depths(encoding)
 
-    def embed(rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def encode(rows: jax.Array) -> tuple[jax.Array, jax.Array]:
         chosen = jnp.clip(jnp.floor(rows * cells), 0, cells - 1).astype(jnp.int32)
-        for members, distinct, is_sorted in box.groups:
+        for members, distinct, is_sorted in encoding.permutation_constraints:
             chosen = chosen.at[:, members].set(
                 _repaired(chosen[:, members], int(counts[members[0]]), distinct, is_sorted)
             )
         rows = jnp.where(counts > 0, (chosen + 0.5) / cells, rows)
-        for i, low, high, is_log in box.wholes:
+        for i, low, high, is_log in encoding.integer_dims:
             rows = rows.at[:, i].set(_rounded(rows[:, i], low, high, is_log))
-        is_open = jnp.ones(rows.shape, bool)
+        is_active = jnp.ones(rows.shape, bool)
         for level in range(1, max(depth, default=0) + 1):
             of_level = np.flatnonzero(np.array(depth) == level)
-            owners = np.array(box.owners)[of_level]
-            opens = chosen[:, owners] == np.array(box.opened_by)[of_level]
-            is_open = is_open.at[:, of_level].set(is_open[:, owners] & opens)
-        return rows, _columns(box, rows, chosen, is_open)
+            parents = np.array(encoding.parents)[of_level]
+            is_condition_met = chosen[:, parents] == np.array(encoding.conditions)[of_level]
+            is_active = is_active.at[:, of_level].set(is_active[:, parents] & is_condition_met)
+        return rows, _columns(encoding, rows, chosen, is_active)
 
-    return embed
+    return encode
 
 
 @functools.lru_cache(maxsize=32)
-def points(box: Box) -> Callable[[np.ndarray], jax.Array]:
-    """The compiled function from rows [B, features] to points [B, columns]."""
-    embed = embedding(box)
-    return jax.jit(lambda rows: embed(rows)[1])
+def compiled_encoder(encoding: EncodingSpec) -> Callable[[np.ndarray], jax.Array]:
+    """Compiled function from rows [B, features] to points [B, columns]."""
+    encode = encoder(encoding)
+    return jax.jit(lambda rows: encode(rows)[1])
 
 
-def _depths(box: Box) -> list[int]:
+def _depths(encoding: EncodingSpec) -> list[int]:
     depths: list[int] = []
-    for owner in box.owners:
-        depths.append(0 if owner < 0 else depths[owner] + 1)
+    for parent in encoding.parents:
+        depths.append(0 if parent < 0 else depths[parent] + 1)
     return depths
 
 
 def _repaired(chosen: jax.Array, count: int, distinct: bool, is_sorted: bool) -> jax.Array:
-    """Cells [B, places] that differ, where they must, as `FlatSpace.decode` makes them differ."""
+    """Repairs cells [B, slots] as `FlatSpace.decode` does, so that they are distinct or sorted."""
     if distinct:
         taken = jnp.zeros((chosen.shape[0], count), bool)
         found = []
@@ -139,24 +139,28 @@ def _repaired(chosen: jax.Array, count: int, distinct: bool, is_sorted: bool) ->
     return jnp.sort(chosen, axis=1) if is_sorted else chosen
 
 
-def _rounded(shares: jax.Array, low: int, high: int, is_log: bool) -> jax.Array:
-    """Shares of a range where its whole numbers stand: see `encoding.scaling`."""
+def _rounded(values: jax.Array, low: int, high: int, is_log: bool) -> jax.Array:
+    """Rounds unit values to those of integers: see `encoding.scaling`."""
     ends = np.array([low - 0.5, high + 0.5])
     ends = np.log(ends) if is_log else ends
-    at = ends[0] + shares * (ends[1] - ends[0])
+    at = ends[0] + values * (ends[1] - ends[0])
     whole = jnp.clip(jnp.round(jnp.exp(at) if is_log else at), low, high)
     rounded = ((jnp.log(whole) if is_log else whole) - ends[0]) / (ends[1] - ends[0])
-    # Slopes pass as if nothing was rounded: else nothing would climb them.
-    return shares + jax.lax.stop_gradient(rounded - shares)
+    # Straight-through gradient: that of the rounded value is zero.
+    return values + jax.lax.stop_gradient(rounded - values)
 
 
-def _columns(box: Box, rows: jax.Array, chosen: jax.Array, is_open: jax.Array) -> jax.Array:
+def _columns(
+    encoding: EncodingSpec, rows: jax.Array, chosen: jax.Array, is_active: jax.Array
+) -> jax.Array:
     parts = []
-    for i, (count, is_category) in enumerate(zip(box.counts, box.are_categories, strict=True)):
+    for i, (count, is_category) in enumerate(
+        zip(encoding.counts, encoding.are_categorical, strict=True)
+    ):
         if is_category:
-            # Two different candidates are 1 apart.
+            # The distance between two different candidates is 1.
             hot = jax.nn.one_hot(chosen[:, i], count, dtype=rows.dtype) / math.sqrt(2.0)
-            parts.append(jnp.where(is_open[:, i, None], hot, 0.0))
+            parts.append(jnp.where(is_active[:, i, None], hot, 0.0))
         else:
-            parts.append(jnp.where(is_open[:, i, None], rows[:, i, None], _MIDDLE))
+            parts.append(jnp.where(is_active[:, i, None], rows[:, i, None], _INACTIVE))
     return jnp.concatenate(parts, axis=1)

@@ -1,4 +1,4 @@
-"""The search for the points of a box that promise most."""
+"""Maximization of the acquisition function."""
 
 import functools
 from collections.abc import Callable
@@ -8,106 +8,110 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from paxtune.algorithms.gp.acquisition import Kind, Wish, promise
-from paxtune.algorithms.gp.encoding import Box
+from paxtune.algorithms.gp.acquisition import AcquisitionContext, Kind, acquisition_value
+from paxtune.algorithms.gp.encoding import EncodingSpec
 from paxtune.algorithms.gp.model import Array, Posterior
 
-# How many points are looked at: in all those 75,000 of Vizier's optimizer, where a step up a slope
-# counts as three.
+# Numbers of evaluations: 75,000 in all, as in Vizier's optimizer. A gradient step counts as three.
 _NUM_DRAWN = 16384
 _GENERATIONS = 48
 _NUM_CHILDREN = 1024
 _NUM_ELITE = 256
-_NUM_CLIMBERS = 64
+_NUM_ASCENTS = 64
 _NUM_STEPS = 50
 
 Scored: TypeAlias = tuple[jax.Array, jax.Array]
-"""Rows [B, features], each share in the middle of its cell, and what they promise [B]."""
+"""Rows [B, features], each unit value in the middle of its cell, and their values [B]."""
 
-_Climb: TypeAlias = tuple[jax.Array, jax.Array, jax.Array]  # Rows, and moments of their slopes.
+_AdamState: TypeAlias = tuple[
+    jax.Array, jax.Array, jax.Array
+]  # Rows, and moments of their gradients.
 
 Score: TypeAlias = Callable[[jax.Array], Scored]
 
 
 @functools.lru_cache(maxsize=64)
-def optimizer(
-    kind: Kind, box: Box
-) -> Callable[[jax.Array, Posterior, Wish, Array], tuple[jax.Array, jax.Array]]:
-    """What looks for the rows of a box that promise most.
+def compiled_optimizer(
+    kind: Kind, encoding: EncodingSpec
+) -> Callable[[jax.Array, Posterior, AcquisitionContext, Array], tuple[jax.Array, jax.Array]]:
+    """Compiled function that maximizes an acquisition function.
 
-    Points are drawn, the best of them are crossed and changed for some generations, and the best of
-    those climb the slope of what they promise.
+    It draws rows, evolves the best ones for some generations, and refines the best of these by
+    gradient ascent.
 
     Returns:
-        A compiled function of a key, what is believed, what is wished for, and rows [K, features]
-        to begin with. It returns rows [256, features], the most promising first, and what they
-        promise.
+        A function of a random key, the posterior, the context, and known rows [K, features]. It
+        returns rows [256, features], best first, and their acquisition values [256].
     """
 
-    def search(key: jax.Array, posterior: Posterior, wish: Wish, known: Array) -> Scored:
+    def search(
+        key: jax.Array, posterior: Posterior, context: AcquisitionContext, known: Array
+    ) -> Scored:
         def score(rows: jax.Array) -> Scored:
-            merit, rows = promise(kind, box, posterior, wish, rows)
-            return rows, merit
+            values, rows = acquisition_value(kind, encoding, posterior, context, rows)
+            return rows, values
 
         first, later = jax.random.split(key)
-        drawn = _drawn(first, box, jnp.asarray(known))
+        drawn = _draw_candidates(first, encoding, jnp.asarray(known))
         found = jax.lax.map(score, drawn.reshape(-1, _NUM_CHILDREN, drawn.shape[1]))
-        elite = _best(found[0].reshape(drawn.shape), found[1].reshape(-1))
-        elite = _evolved(later, box, score, elite)
-        climbed = _climbed(box, score, elite[0][:_NUM_CLIMBERS])
-        return _best(*_joined(elite, climbed))
+        elite = _top(found[0].reshape(drawn.shape), found[1].reshape(-1))
+        elite = _evolve(later, encoding, score, elite)
+        refined = _gradient_ascent(encoding, score, elite[0][:_NUM_ASCENTS])
+        return _top(*_concatenate(elite, refined))
 
     return jax.jit(search)
 
 
-def _drawn(key: jax.Array, box: Box, known: jax.Array) -> jax.Array:
-    """Half of the rows from everywhere, half around those that are known."""
+def _draw_candidates(key: jax.Array, encoding: EncodingSpec, known: jax.Array) -> jax.Array:
+    """Draws half of the rows uniformly, half around the known rows."""
     everywhere, around = jax.random.split(key)
     half = _NUM_DRAWN // 2
     anywhere = jax.random.uniform(everywhere, (half, known.shape[1]), dtype=known.dtype)
     parents = known[jnp.arange(_NUM_DRAWN - half) % known.shape[0]]
-    return jnp.concatenate([anywhere, _mutated(around, box, parents, parents)])
+    return jnp.concatenate([anywhere, _perturb(around, encoding, parents, parents)])
 
 
-def _mutated(key: jax.Array, box: Box, rows: jax.Array, others: jax.Array) -> jax.Array:
-    """Rows with some of the shares of others, and some changed: numbers a little, or more."""
+def _perturb(
+    key: jax.Array, encoding: EncodingSpec, rows: jax.Array, others: jax.Array
+) -> jax.Array:
+    """Perturbs rows: takes some values from others, changes some by a small or large step."""
     keys = jax.random.split(key, 7)
     shape, each, dtype = rows.shape, (rows.shape[0], 1), rows.dtype
     from_other = 0.2 * jax.random.uniform(keys[0], each)
     rows = jnp.where(jax.random.uniform(keys[1], shape) < from_other, others, rows)
-    # From one or two shares to all of them; from a step that is hardly one to half the range.
-    share = 2.0 ** jax.random.uniform(keys[2], each, maxval=6) / shape[1]
-    is_changed = jax.random.uniform(keys[3], shape) < share
+    # From one or two features to all of them; from a tiny step to half the range.
+    rate = 2.0 ** jax.random.uniform(keys[2], each, maxval=6) / shape[1]
+    is_changed = jax.random.uniform(keys[3], shape) < rate
     width = 10.0 ** jax.random.uniform(keys[4], each, dtype=dtype, minval=-3.5, maxval=-0.3)
     near = jnp.abs(rows + width * jax.random.normal(keys[5], shape, dtype=dtype))
     near = jnp.clip(jnp.where(near > 1, 2 - near, near), 0.0, 1.0)
     anew = jax.random.uniform(keys[6], shape, dtype=dtype)
-    return jnp.where(is_changed, jnp.where(np.array(box.are_categories), anew, near), rows)
+    return jnp.where(is_changed, jnp.where(np.array(encoding.are_categorical), anew, near), rows)
 
 
-def _evolved(key: jax.Array, box: Box, score: Score, elite: Scored) -> Scored:
-    """What some generations make of the best: the better a row is, the more children it has."""
+def _evolve(key: jax.Array, encoding: EncodingSpec, score: Score, elite: Scored) -> Scored:
+    """Runs some generations; better rows have more children."""
 
     def generation(elite: Scored, key: jax.Array) -> tuple[Scored, None]:
         pick, other, change = jax.random.split(key, 3)
         ranks = _NUM_ELITE * jax.random.uniform(pick, (_NUM_CHILDREN,)) ** 2
         parents = elite[0][ranks.astype(jnp.int32)]
         others = elite[0][jax.random.randint(other, (_NUM_CHILDREN,), 0, _NUM_ELITE)]
-        children = score(_mutated(change, box, parents, others))
-        return _best(*_joined(elite, children)), None
+        children = score(_perturb(change, encoding, parents, others))
+        return _top(*_concatenate(elite, children)), None
 
     return jax.lax.scan(generation, elite, jax.random.split(key, _GENERATIONS))[0]
 
 
-def _climbed(box: Box, score: Score, rows: jax.Array) -> Scored:
-    """What rows become that go up the slope, by Adam with steps that end at 0."""
-    slope = jax.grad(lambda rows: jnp.sum(score(rows)[1]))
-    moves = np.array(box.are_moved_by_slopes)
+def _gradient_ascent(encoding: EncodingSpec, score: Score, rows: jax.Array) -> Scored:
+    """Runs Adam with step sizes that decay to 0."""
+    gradient = jax.grad(lambda rows: jnp.sum(score(rows)[1]))
+    have_gradient = np.array(encoding.have_gradient)
 
-    def step(carry: _Climb, i: jax.Array) -> tuple[_Climb, None]:
+    def step(carry: _AdamState, i: jax.Array) -> tuple[_AdamState, None]:
         rows, first, second = carry
-        up = jnp.where(moves, jnp.nan_to_num(slope(rows)), 0.0)
-        first, second = 0.8 * first + 0.2 * up, 0.95 * second + 0.05 * up**2
+        ascent = jnp.where(have_gradient, jnp.nan_to_num(gradient(rows)), 0.0)
+        first, second = 0.8 * first + 0.2 * ascent, 0.95 * second + 0.05 * ascent**2
         scale = jnp.sqrt(second / (1 - 0.95 ** (i + 1))) + 1e-12
         move = first / (1 - 0.8 ** (i + 1)) / scale
         rows = jnp.clip(rows + 0.03 * (1 - i / _NUM_STEPS) ** 2 * move, 0.0, 1.0)
@@ -118,10 +122,10 @@ def _climbed(box: Box, score: Score, rows: jax.Array) -> Scored:
     return score(jax.lax.scan(step, begin, steps)[0][0])
 
 
-def _joined(ones: Scored, others: Scored) -> Scored:
+def _concatenate(ones: Scored, others: Scored) -> Scored:
     return jnp.concatenate([ones[0], others[0]]), jnp.concatenate([ones[1], others[1]])
 
 
-def _best(rows: jax.Array, promised: jax.Array) -> Scored:
-    promised, where = jax.lax.top_k(promised, _NUM_ELITE)
-    return rows[where], promised
+def _top(rows: jax.Array, values: jax.Array) -> Scored:
+    values, where = jax.lax.top_k(values, _NUM_ELITE)
+    return rows[where], values

@@ -1,23 +1,23 @@
-"""Scores as a Gaussian process likes them."""
+"""Output warping of scores."""
 
 import numpy as np
 import scipy.special
 import scipy.stats
 
-_FEW = 4  # Values of which no distribution can be told.
+_MIN_DISTINCT = 4  # Fewer distinct values do not determine a transform.
 _POWERS = (-3.0, 5.0)
 
 
 def warp(scores: np.ndarray) -> np.ndarray:
-    """Scores with mean 0 and variance 1, as normal as a smooth function makes them.
+    """Warps scores to mean 0, variance 1 and a nearly normal distribution.
 
-    What is worse than the median says no more than its rank: it becomes the quantile of a normal
-    distribution that is as wide as the better half. So a run that diverged does not hide the
-    differences between good ones (Golovin et al. 2017). Then follows the power transform of Yeo and
-    Johnson (2000) under which they are most likely normal (as in Cowen-Rivers et al. 2022).
+    Scores below the median become quantiles of a normal distribution as wide as the better half.
+    A diverged run therefore does not hide differences between good ones (Golovin et al. 2017).
+    The power transform of Yeo and Johnson (2000) with the maximum likelihood follows, as in
+    Cowen-Rivers et al. 2022.
 
     Args:
-        scores: [N], more is better.
+        scores: [N], larger is better.
 
     Returns:
         [N], in the same order.
@@ -30,7 +30,7 @@ def warp(scores: np.ndarray) -> np.ndarray:
 
 
 def _normalized(values: np.ndarray) -> np.ndarray:
-    # Divided first: the variance of very large numbers is not finite.
+    # Divided first: the variance of very large numbers overflows.
     centered = values / max(float(np.abs(values).max()), 1e-300)
     centered = centered - centered.mean()
     deviation = float(centered.std())
@@ -44,16 +44,16 @@ def _with_better_half(values: np.ndarray) -> np.ndarray:
         return values
     width = 1.0
     if better.any():
-        # The standard deviation of the normal distribution whose upper half this is.
+        # Standard deviation of the normal distribution with this upper half.
         width = float(np.sqrt(np.mean((values[better] - median) ** 2)))
-    shares = (scipy.stats.rankdata(values) - 0.5) / len(values)
-    ranked = median + width * scipy.special.ndtri(shares)
+    quantiles = (scipy.stats.rankdata(values) - 0.5) / len(values)
+    ranked = median + width * scipy.special.ndtri(quantiles)
     return _normalized(np.where(worse, ranked, values))
 
 
 def _normal(values: np.ndarray) -> np.ndarray:
-    if len(np.unique(values)) < _FEW:
+    if len(np.unique(values)) < _MIN_DISTINCT:
         return values
-    # Of losses: the transform stretches what is near the best.
+    # Applied to losses, the transform stretches the range near the best.
     power = scipy.stats.yeojohnson_normmax(-values)
     return _normalized(-scipy.stats.yeojohnson(-values, float(np.clip(power, *_POWERS))))

@@ -23,9 +23,9 @@ from paxtune.algorithms import (
     UniformCrossover,
 )
 from paxtune.algorithms.encoding.sampling import draw, mutate
-from paxtune.algorithms.encoding.scaling import from_share, to_share
+from paxtune.algorithms.encoding.scaling import from_unit, to_unit
 from paxtune.algorithms.quasi_random import QuasiRandom
-from paxtune.search_space.decisions import Decisions, active_points, ids, to_dna
+from paxtune.search_space.decisions import Decisions, active_decision_points, slot_ids, to_dna
 from tests.conformance.algorithm_suite import (
     PROGRAMS,
     ask,
@@ -192,7 +192,7 @@ def test_random_search_says_why_nothing_is_feasible():
     with pytest.raises(UserError) as error:
         ask(RandomSearch(), spec, [], infeasible=infeasible)
     lines = str(error.value).split('\n')
-    assert lines[0].startswith('No feasible experiment was found: 2500 of the search space')
+    assert lines[0].startswith('No feasible experiment was found: 2500 experiments of the search')
     assert [line.split(' times: ')[1] for line in lines[1:]] == ['x is large', 'x is small']
 
 
@@ -242,8 +242,8 @@ def test_random_search_does_not_repeat_the_finite_part_of_an_infinite_space():
 def _changed(spec: pg.DNASpec, parent: Decisions, child: Decisions) -> list[str]:
     """The first ids of the decision points that differ and stand inside no other that does."""
     changed: list[tuple[str, ...]] = []
-    for point in active_points(spec, parent):
-        names = ids(point)
+    for point in active_decision_points(spec, parent):
+        names = slot_ids(point)
         if any(
             name.startswith(tuple(f'{id_}[=' for id_ in above))
             for above in changed
@@ -261,7 +261,7 @@ def test_mutation_changes_exactly_one_decision(value, seed):
     spec = pg.dna_spec(value)
     rng = random.Random(seed)
     parent = draw(spec, rng)
-    if not any(_can_change(point) for point in active_points(spec, parent)):
+    if not any(_can_change(point) for point in active_decision_points(spec, parent)):
         with pytest.raises(ValueError, match='no decision can change'):
             mutate(spec, parent, rng)
         return
@@ -325,13 +325,13 @@ def test_local_mutation_moves_a_step_on_the_scale(scale):
     point = pg.dna_spec(pg.Dict(x=pg.floatv(1e-4, 1.0, scale))).elements[0]
     rng = random.Random(0)
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-4, 1.0, scale)))
-    at = from_share(point, 0.4)
-    moves = [to_share(point, mutate(spec, {'x': at}, rng, 0.1)['x']) - 0.4 for _ in range(400)]
+    at = from_unit(point, 0.4)
+    moves = [to_unit(point, mutate(spec, {'x': at}, rng, 0.1)['x']) - 0.4 for _ in range(400)]
     assert abs(sum(moves) / 400) < 0.02
     assert abs(math.sqrt(sum(move**2 for move in moves) / 400) - 0.1) < 0.02
     # From an end, inwards only.
     ends = [mutate(spec, {'x': 1.0}, rng, 0.1)['x'] for _ in range(50)]
-    assert all(from_share(point, 0.4) < end < 1.0 for end in ends)
+    assert all(from_unit(point, 0.4) < end < 1.0 for end in ends)
 
 
 def test_local_mutation_changes_a_whole_number_however_small_the_step():
@@ -546,7 +546,7 @@ def test_evolution_says_that_a_mutation_or_a_crossover_has_nothing_to_change():
         RegularizedEvolution(mutation=InsertLayer()),
         RegularizedEvolution(crossover=LayerRangeCrossover()),
     ):
-        with pytest.raises(UserError, match=r'no list of which at least two.*Use '):
+        with pytest.raises(UserError, match=r'a list with at least two.*Use '):
             algorithm.check_space(spec, 1)
         algorithm.check_space(pg.dna_spec(program()), 1)
 

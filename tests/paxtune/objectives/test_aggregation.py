@@ -26,7 +26,9 @@ ALL = [
     BestStep(Metric('loss'), 'max'),
 ]
 LOSS = MetricReward('minimize', 'loss')
-every = pytest.mark.parametrize('cross_step', ALL, ids=['last', 'mean', 'mean_2', 'min', 'max'])
+every = pytest.mark.parametrize(
+    'metric_aggregation', ALL, ids=['last', 'mean', 'mean_2', 'min', 'max']
+)
 
 
 def steps(*metrics: Mapping[str, float]) -> list[Measurement]:
@@ -108,8 +110,11 @@ def test_best_step_by_the_reward_needs_one():
         ({'metric': 'loss'}, 'together'),
         ({'mode': 'min'}, 'together'),
         ({'metric': 'loss', 'mode': 'best'}, 'best'),
-        ({'metric': 'loss:a', 'mode': 'min'}, 'no sub-experiment.*: loss:a'),
-        ({'metric': Metric('loss', 'a'), 'mode': 'min'}, 'no sub-experiment.*: loss:a'),
+        ({'metric': 'loss:a', 'mode': 'min'}, 'must not name a sub-experiment.*: loss:a'),
+        (
+            {'metric': Metric('loss', 'a'), 'mode': 'min'},
+            'must not name a sub-experiment.*: loss:a',
+        ),
     ],
 )
 def test_best_step_checks_its_fields(fields, message):
@@ -124,30 +129,30 @@ def test_what_needs_a_reward_says_so():
 
 def test_a_metric_that_was_never_measured_is_reported_at_its_path():
     class Holder(Component):
-        cross_step: BestStep
+        metric_aggregation: BestStep
 
-    cross_step = Holder(BestStep('los', 'min')).cross_step
+    metric_aggregation = Holder(BestStep('los', 'min')).metric_aggregation
     with pytest.raises(MissingMetricError) as error:
-        final_metrics(cross_step, curve('loss', 1.0, 2.0))
+        final_metrics(metric_aggregation, curve('loss', 1.0, 2.0))
     assert str(error.value) == (
-        "cross_step.metric: 'los' was not measured. Did you mean loss? Measured: loss."
+        "metric_aggregation.metric: 'los' was not measured. Did you mean loss? Measured: loss."
     )
-    with pytest.raises(UserError, match=r'^cross_step: BestStep needs'):
-        final_metrics(Holder(BestStep()).cross_step, curve('loss', 1.0))
+    with pytest.raises(UserError, match=r'^metric_aggregation: BestStep needs'):
+        final_metrics(Holder(BestStep()).metric_aggregation, curve('loss', 1.0))
 
 
 @every
-def test_nothing_measured_is_an_error_of_its_own(cross_step):
+def test_nothing_measured_is_an_error_of_its_own(metric_aggregation):
     # Pax's 13th defect: a TypeError.
     for nothing in ([], [Measurement(10, {})], curve('loss', math.nan, math.inf)):
         with pytest.raises(NothingMeasuredError):
-            final_metrics(cross_step, nothing)
+            final_metrics(metric_aggregation, nothing)
 
 
 @every
 @given(measured)
-def test_finite_measurements_make_finite_metrics(cross_step, rows):
-    final = final_metrics(cross_step, steps(*rows))
+def test_finite_measurements_make_finite_metrics(metric_aggregation, rows):
+    final = final_metrics(metric_aggregation, steps(*rows))
     assert final.keys() <= {name for row in rows for name in row}
     assert all(map(math.isfinite, final.values()))
     for name, value in final.items():
@@ -164,26 +169,28 @@ def test_best_step_is_never_worse_than_any_step(rows, mode):
 
 @every
 @given(measured)
-def test_not_finite_values_are_as_if_never_measured(cross_step, rows):
+def test_not_finite_values_are_as_if_never_measured(metric_aggregation, rows):
     clean = [{n: v for n, v in row.items() if math.isfinite(v)} for row in rows]
-    assert final_metrics(cross_step, steps(*rows)) == final_metrics(cross_step, steps(*clean))
+    assert final_metrics(metric_aggregation, steps(*rows)) == final_metrics(
+        metric_aggregation, steps(*clean)
+    )
 
 
 @every
 @given(st.dictionaries(st.sampled_from('pqr'), measured, min_size=1), st.randoms())
-def test_sub_experiments_are_taken_alone_in_any_order(cross_step, parts, random):
+def test_sub_experiments_are_taken_alone_in_any_order(metric_aggregation, parts, random):
     rows = [
         Measurement(step, {f'{name}:{part}': value for name, value in row.items()})
         for part, own in parts.items()
         for step, row in enumerate(own)
     ]
-    together = final_metrics(cross_step, rows)
+    together = final_metrics(metric_aggregation, rows)
     assert together == {
         f'{name}:{part}': value
         for part, own in parts.items()
-        for name, value in final_metrics(cross_step, steps(*own)).items()
+        for name, value in final_metrics(metric_aggregation, steps(*own)).items()
     }
-    assert final_metrics(cross_step, random.sample(rows, len(rows))) == together
+    assert final_metrics(metric_aggregation, random.sample(rows, len(rows))) == together
 
 
 def test_sub_experiments_of_unequal_length_all_count():

@@ -40,7 +40,7 @@ def test_a_limit_holds_between_its_bounds(value, one, another):
         (
             Limit('loss', at_most=1.0),
             {'loss': math.nan},
-            'loss is nan, which keeps to no limit',
+            'loss is nan, which violates every limit',
         ),
         (
             Limit('loss', at_most=1.0),

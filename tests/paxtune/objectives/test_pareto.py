@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paxtune.objectives.pareto import crowding, dominates, front, ranks
+from paxtune.objectives.pareto import crowding_distances, dominates, front, ranks
 
 _SCORES = st.sampled_from([-1.5, 0.0, 0.5, 1.0, 7.0]) | st.floats(-9, 9)
 POINTS = st.integers(1, 4).flatmap(
@@ -53,19 +53,19 @@ def test_equal_points_share_their_rank():
 def test_crowding_is_that_of_the_paper():
     # Half the perimeter of the box between the neighbours, where the front spans 1 by 1.
     points = [(0.0, 10.0), (4.0, 0.0), (1.0, 6.0), (2.0, 5.0)]
-    assert crowding(points) == [math.inf, math.inf, 2 / 4 + 5 / 10, 3 / 4 + 6 / 10]
+    assert crowding_distances(points) == [math.inf, math.inf, 2 / 4 + 5 / 10, 3 / 4 + 6 / 10]
 
 
 def test_objectives_in_which_all_are_equal_do_not_count():
-    assert crowding([(0, 5), (1, 5), (4, 5)]) == [math.inf, 1.0, math.inf]
-    assert crowding([(3, 3), (3, 3)]) == [0.0, 0.0]
-    assert crowding([]) == []
+    assert crowding_distances([(0, 5), (1, 5), (4, 5)]) == [math.inf, 1.0, math.inf]
+    assert crowding_distances([(3, 3), (3, 3)]) == [0.0, 0.0]
+    assert crowding_distances([]) == []
 
 
 @given(POINTS)
 def test_crowding_does_not_depend_on_the_unit(points):
     scaled = [tuple(4 * score for score in point) for point in points]
-    assert crowding(scaled) == crowding(points)
+    assert crowding_distances(scaled) == crowding_distances(points)
 
 
 def test_the_front_of_many_points():

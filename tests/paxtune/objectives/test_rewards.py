@@ -171,7 +171,9 @@ def test_a_cost_that_is_none_is_the_trials_error(kind, cost):
 
 @pytest.mark.parametrize('kind', [MnasHard, MnasSoft])
 def test_a_quality_below_zero_has_no_factor(kind):
-    with pytest.raises(NonFiniteRewardError, match=r'^q is -0.5: Mnas.* is for metrics from 0 on$'):
+    with pytest.raises(
+        NonFiniteRewardError, match=r'^q is -0.5: Mnas.* requires a metric of at least 0$'
+    ):
         kind('q', 'c', 1.0).value({'q': -0.5, 'c': 1.0})
 
 
@@ -224,7 +226,11 @@ def test_objectives():
     assert pg.eq(search_rewards(objectives), rewards)
     assert pg.eq(search_rewards(LOSS), [LOSS])
     assert search_rewards(None) == []
-    for wrong, message in (([], 'two: 0'), ([LOSS], 'two: 1'), ([LOSS, LOSS], 'same: loss, loss')):
+    for wrong, message in (
+        ([], 'two rewards: 0'),
+        ([LOSS], 'two rewards: 1'),
+        ([LOSS, LOSS], 'differ: loss, loss'),
+    ):
         with pytest.raises(ValueError, match=message):
             Objectives(wrong)
 

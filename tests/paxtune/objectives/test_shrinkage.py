@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paxtune.objectives.shrinkage import Shrinkage, mean, shrunk, standard_error
+from paxtune.objectives.shrinkage import Shrinkage, mean, shrunken_means, standard_error
 
 VALUES = st.lists(st.floats(-100, 100, allow_subnormal=False), min_size=1, max_size=4)
 GROUPS = st.lists(VALUES, min_size=1, max_size=12)
 
 
 def regrets(seed: int, noise: float, has_tail: bool) -> tuple[float, float]:
-    """What the luckiest trial and the best decision by `shrunk` lack of the truly best decision.
+    """Regrets of the luckiest trial and of the best group by `shrunken_means`.
 
-    40 decisions are tried once, the five that look best twice more. With a tail some diverge.
+    40 groups have one value, and the five that look best two more. With a tail some diverge.
     """
     rng = random.Random(seed)
     true = [rng.gauss(0, 1) for _ in range(40)]
@@ -28,7 +28,7 @@ def regrets(seed: int, noise: float, has_tail: bool) -> tuple[float, float]:
     for index in sorted(range(40), key=lambda i: -groups[i][0])[:5]:
         groups[index] += [true[index] + rng.gauss(0, noise) for _ in range(2)]
     lucky = max(range(40), key=lambda i: max(groups[i]))
-    expected = shrunk(groups)
+    expected = shrunken_means(groups)
     best = max(range(40), key=lambda i: expected[i])
     return max(true) - true[lucky], max(true) - true[best]
 
@@ -48,7 +48,7 @@ def test_what_is_expected_is_not_biased_upwards_as_the_luckiest_is() -> None:
         rng = random.Random(seed)
         true = [rng.gauss(0, 1) for _ in range(40)]
         groups = [[value + rng.gauss(0, 1) for _ in range(rng.choice([1, 3]))] for value in true]
-        expected = shrunk(groups)
+        expected = shrunken_means(groups)
         best = max(range(40), key=lambda i: expected[i])
         surprises.append(expected[best] - true[best])
         lucky = max(range(40), key=lambda i: max(groups[i]))
@@ -59,9 +59,9 @@ def test_what_is_expected_is_not_biased_upwards_as_the_luckiest_is() -> None:
 
 @given(GROUPS)
 def test_values_lie_between_the_mean_and_the_middle(groups: list[list[float]]) -> None:
-    found = Shrinkage.of(groups)
-    for value, group in zip(shrunk(groups), groups, strict=True):
-        middle = mean(group) if found is None else found.middle
+    found = Shrinkage.estimate(groups)
+    for value, group in zip(shrunken_means(groups), groups, strict=True):
+        middle = mean(group) if found is None else found.center
         low, high = sorted([mean(group), middle])
         assert low - 1e-9 <= value <= high + 1e-9
 
@@ -72,7 +72,7 @@ def test_values_lie_between_the_mean_and_the_middle(groups: list[list[float]]) -
 def test_with_equally_many_values_the_order_is_that_of_the_means(
     groups: list[list[float]],
 ) -> None:
-    found, means = shrunk(groups), [mean(group) for group in groups]
+    found, means = shrunken_means(groups), [mean(group) for group in groups]
     for i in range(len(groups)):
         for j in range(len(groups)):
             if means[i] < means[j]:
@@ -83,8 +83,8 @@ def test_with_equally_many_values_the_order_is_that_of_the_means(
 def test_the_unit_of_the_reward_does_not_matter(
     groups: list[list[float]], unit: float, origin: float
 ) -> None:
-    there = shrunk([[round(value) * 1.0 for value in group] for group in groups])
-    moved = shrunk([[round(value) * unit + origin for value in group] for group in groups])
+    there = shrunken_means([[round(value) * 1.0 for value in group] for group in groups])
+    moved = shrunken_means([[round(value) * unit + origin for value in group] for group in groups])
     expected = [value * unit + origin for value in there]
     assert moved == pytest.approx(expected, rel=1e-4, abs=1e-4 * max(unit, 1))
 
@@ -93,13 +93,13 @@ def test_the_unit_of_the_reward_does_not_matter(
 def test_the_order_of_decisions_does_not_matter(groups: list[list[float]], rng: Any) -> None:
     order = list(range(len(groups)))
     rng.shuffle(order)
-    there, mixed = shrunk(groups), shrunk([groups[index] for index in order])
+    there, mixed = shrunken_means(groups), shrunken_means([groups[index] for index in order])
     assert [there[index] for index in order] == pytest.approx(mixed)
 
 
 @given(st.lists(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=3)))
 def test_any_finite_rewards_have_an_order(groups: list[list[float]]) -> None:
-    assert not any(math.isnan(value) for value in shrunk(groups))
+    assert not any(math.isnan(value) for value in shrunken_means(groups))
 
 
 @pytest.mark.parametrize(
@@ -112,20 +112,20 @@ def test_any_finite_rewards_have_an_order(groups: list[list[float]]) -> None:
     ],
 )
 def test_where_nothing_tells_of_noise_the_means_stay(groups: Sequence[Sequence[float]]) -> None:
-    assert shrunk(groups) == [mean(group) for group in groups]
+    assert shrunken_means(groups) == [mean(group) for group in groups]
 
 
 def test_where_noise_explains_all_what_was_tried_more_often_comes_first() -> None:
     rest = [[0.0, 2.0], [2.0, 0.0], [-1.0, 2.0], [0.0]]
-    once, often = shrunk([[1.6], [1.5, 3.0, 0.0, 1.5, 1.5], *rest])[:2]
+    once, often = shrunken_means([[1.6], [1.5, 3.0, 0.0, 1.5, 1.5], *rest])[:2]
     assert once < often
 
 
 def test_trials_that_diverge_do_not_hide_how_the_good_ones_differ() -> None:
     good = [[2.0], [1.0, 0.0, 1.4], [0.4], [-0.2, 1.0], [0.1]]
-    with_bad = Shrinkage.of([*good, [-1e30], [-5e9, -1e12]])
+    with_bad = Shrinkage.estimate([*good, [-1e30], [-5e9, -1e12]])
     assert with_bad is not None
-    assert with_bad.spread < 10
+    assert with_bad.signal < 10
 
 
 def test_standard_errors() -> None:

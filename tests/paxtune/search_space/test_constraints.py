@@ -68,13 +68,13 @@ def test_conditions_read_the_experiment(condition: str, met: bool) -> None:
 @pytest.mark.parametrize(
     ('condition', 'message'),
     [
-        ('dim == 1', r'there is no dim\. Did you mean dims\?'),
-        ('head.count == 1', r'there is no head\. Did you mean heads\?'),
-        ('heads.cout == 1', r'there is no heads\.cout\. Did you mean heads\.count'),
-        ('widths[2] == 1', r'there is no widths\[2\]'),
-        ('x == 1', r'there is no x\. There is dims, heads, widths, named, absent\.'),
-        ('absent.x == 1', r'there is no absent\.x: absent is None'),
-        ('dims.bit_length == 1', r'there is no dims\.bit_length: dims is 64'),
+        ('dim == 1', r'dim does not exist\. Did you mean dims\?'),
+        ('head.count == 1', r'head does not exist\. Did you mean heads\?'),
+        ('heads.cout == 1', r'heads\.cout does not exist\. Did you mean heads\.count'),
+        ('widths[2] == 1', r'widths\[2\] does not exist'),
+        ('x == 1', r'x does not exist\. Known: dims, heads, widths, named, absent\.'),
+        ('absent.x == 1', r'absent\.x does not exist: absent is None'),
+        ('dims.bit_length == 1', r'dims\.bit_length does not exist: dims is 64'),
         ('absent < 1', 'has no value: expected a number, got NoneType'),
         ('1 / (dims - 64) > 1', 'has no value: .*zero'),
         ('dims % 64', "'dims % 64' must be true or false. It is 0"),
@@ -134,5 +134,5 @@ def test_a_finite_space_that_is_all_infeasible_is_exhausted() -> None:
 
 
 def test_a_bad_path_stops_the_search() -> None:
-    with pytest.raises(UserError, match='there is no dms'):
+    with pytest.raises(UserError, match='dms does not exist'):
         _ask(Space(Model(dims=pg.oneof([30, 32]))), [Requires('dms > 3', 'reason')])

@@ -89,9 +89,9 @@ def test_a_decision_about_everything_gives_a_copy():
 @pytest.mark.parametrize(
     ('change', 'message'),
     [
-        ({'x': None}, 'there is no decision for x'),
-        ({'x': 2}, r'x: there is no candidate with one of the indices \[2\]'),
-        ({'x': -1}, 'x: there is no candidate'),
+        ({'x': None}, 'the decision for x is missing'),
+        ({'x': 2}, r'x: the indices \[2\] are out of range'),
+        ({'x': -1}, r'x: the indices \[-1\] are out of range'),
         ({'y': 1.5}, r'y: 1.5 is out of range'),
         ({'y': float('nan')}, 'y: nan is out of range'),
         ({'z[1]': 0}, 'z: the choices must differ from each other'),

@@ -6,7 +6,7 @@ import pytest
 
 from paxtune.algorithms.encoding.sampling import draw
 from paxtune.experiment import Tunable
-from paxtune.search_space.shared_decisions import hoisted, readable_path
+from paxtune.search_space.shared_decisions import readable_path, with_shared_scope
 from paxtune.search_space.space import Space
 from tests.paxtune.toys import Block, Dense, Toy, search
 from tests.paxtune.tunables import Rates
@@ -52,7 +52,7 @@ def test_decisions_of_one_name_are_one_decision():
 
 def test_a_name_in_one_place_stays_there():
     value = pg.Dict(x=width(), y=pg.oneof([1, 2], name='other'))
-    assert hoisted(value) is value
+    assert with_shared_scope(value) is value
     assert Space(value).paths == ['x', 'y']
 
 
@@ -102,8 +102,8 @@ def test_the_same_in_whatever_order_the_names_come_up():
 
 
 def test_hoisting_again_changes_nothing():
-    value = hoisted(pg.Dict(x=kind(), y=kind(), z=width()))
-    assert hoisted(value) is value
+    value = with_shared_scope(pg.Dict(x=kind(), y=kind(), z=width()))
+    assert with_shared_scope(value) is value
 
 
 def test_a_tunable_has_room_and_keeps_it():
@@ -173,22 +173,22 @@ class _NoRoom(Component):
     [
         (
             pg.Dict(x=width(), y=[pg.oneof([pg.oneof([8, 16, 32], name='width'), 1])]),
-            r"x and y\[0\]: both decisions are called 'width', and they differ",
+            r"x and y\[0\]: both decisions have the name 'width', and they differ",
         ),
         (
             pg.Dict(x=width(), y=pg.oneof([pg.Dict(z=pg.floatv(0.0, 1.0, name='width')), 1])),
-            "x and y.z: both decisions are called 'width'",
+            "x and y.z: both decisions have the name 'width'",
         ),
         (
             pg.Dict(x=width(), y=width(), shared={'width': 8}),
-            'shared.width: there is another value of the name of the decision at x',
+            'shared.width: another value has the name of the shared decision at x',
         ),
         (
             _NoRoom(x=width(), y=width()),
-            "x and y: decisions of the same name, 'width', .* _NoRoom has none. Use a Tunable",
+            "x and y: decisions of the same name, 'width', .* _NoRoom lacks. Use a Tunable",
         ),
-        (pg.oneof([width(), width()]), 'needs a field `shared`: OneOf has none'),
-        (pg.Dict(x=width(), y=width(), shared=3), 'needs a field `shared`'),
+        (pg.oneof([width(), width()]), 'are shared in a field `shared`, which OneOf lacks'),
+        (pg.Dict(x=width(), y=width(), shared=3), 'are shared in a field `shared`'),
     ],
 )
 def test_what_cannot_be_one_decision_is_refused(value, message):
@@ -198,7 +198,7 @@ def test_what_cannot_be_one_decision_is_refused(value, message):
 
 def test_a_component_that_is_shared_stands_in_each_place_once():
     space = Space(Toy(search=search(), layer=[Block(), Block()], widths=pg.oneof([1, 2])))
-    assert hoisted(space.value) is space.value
+    assert with_shared_scope(space.value) is space.value
     value = pg.Dict(x=kind(), y=[kind(), kind()])
     made = materialized(value)[0]
     found = [id(component) for component in components(made)]

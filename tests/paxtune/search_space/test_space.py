@@ -14,13 +14,18 @@ from paxtune.algorithms.encoding.sampling import draw
 from paxtune.search_space.decisions import (
     decide,
     from_dna,
-    ids,
     size,
+    slot_ids,
     spec_from_json,
     spec_to_json,
     to_dna,
 )
-from paxtune.search_space.labels import labels, match, path, short
+from paxtune.search_space.labels import (
+    candidate_names,
+    display_name,
+    match_candidate,
+    parameter_path,
+)
 from paxtune.search_space.parameters import from_parameters, to_parameters, to_search_space
 from paxtune.search_space.space import Space
 from tests.paxtune.spaces import values
@@ -213,7 +218,7 @@ def test_decide_asks_only_for_what_is_open():
     asked: list[str] = []
 
     def choose(point):
-        asked.extend(ids(point))
+        asked.extend(slot_ids(point))
         return 0.5 if isinstance(point, pg.geno.Float) else list(range(point.num_choices))
 
     decide(Space(toy()).spec, choose)
@@ -240,7 +245,7 @@ def test_paths_lead_into_the_concrete_experiment():
     experiment = space.materialize(decisions)
     for where, value in readable.items():
         found = experiment.sym_get(where)
-        assert found == value or short(found).startswith(str(value))
+        assert found == value or display_name(found).startswith(str(value))
 
 
 @pytest.mark.parametrize(
@@ -254,15 +259,15 @@ def test_paths_lead_into_the_concrete_experiment():
     ],
 )
 def test_path(id_, expected):
-    assert path(id_) == expected
+    assert parameter_path(id_) == expected
 
 
 def test_labels_are_plain_values_or_short_names():
     given = [1, True, 1.0, 'x', None, Dense(), Dense(16), Block(heads=pg.oneof([1, 2])), [1, 'a']]
     expected = [1, True, 1.0, 'x', None, 'Dense', 'Dense(width=16)', 'Block', "[1, 'a']"]
-    assert [(type(a), a) for a in labels(given)] == [(type(b), b) for b in expected]
-    assert labels([Dense(), Dense(width=pg.oneof([1, 2]))]) == ['Dense #0', 'Dense #1']
-    assert labels([float('nan'), float('inf')]) == ['nan', 'inf']
+    assert [(type(a), a) for a in candidate_names(given)] == [(type(b), b) for b in expected]
+    assert candidate_names([Dense(), Dense(width=pg.oneof([1, 2]))]) == ['Dense #0', 'Dense #1']
+    assert candidate_names([float('nan'), float('inf')]) == ['nan', 'inf']
 
 
 @pytest.mark.parametrize(
@@ -283,14 +288,14 @@ def test_labels_are_plain_values_or_short_names():
     ],
 )
 def test_match_prefers_the_same_type(value, index):
-    assert match(value, ['1', 1, True, 2.0, 'Dense(width=16)', 'Block', None]) == index
+    assert match_candidate(value, ['1', 1, True, 2.0, 'Dense(width=16)', 'Block', None]) == index
 
 
 def test_open_decisions_are_refused_with_their_list():
     with pytest.raises(UserError) as error:
         Space(toy()).parse({'layer': 'Block', 'widths[0]': 1})
     assert str(error.value) == (
-        'These decisions are left open:\n'
+        'These decisions are missing:\n'
         '  rate: a number from 0.0001 to 0.1\n'
         '  layer.heads: one of 1, 2, 4\n'
         '  widths[1]: one of 1, 2, 3, 4'
@@ -298,7 +303,7 @@ def test_open_decisions_are_refused_with_their_list():
 
 
 def test_what_is_left_open_comes_before_what_it_would_open():
-    with pytest.raises(UserError, match='left open') as error:
+    with pytest.raises(UserError, match='are missing') as error:
         Space(toy()).parse({'rate': 0.01, 'layer.heads': 2, 'widths[0]': 1, 'widths[1]': 2})
     assert 'layer: one of Block, Dense, Dense(width=16)' in str(error.value)
 
@@ -311,7 +316,7 @@ def test_what_is_left_open_comes_before_what_it_would_open():
         ({'rate': True}, 'rate must be a number from 0.0001 to 0.1: True'),
         ({'rate': 'nan'}, "rate must be a number from 0.0001 to 0.1: 'nan'"),
         ({'layer': 'Dens'}, "layer must be one of Block, Dense, Dense(width=16): 'Dens'"),
-        ({'layer.heads': 2}, 'layer.heads is not open, given the other decisions.'),
+        ({'layer.heads': 2}, 'layer.heads is inactive with the other decisions.'),
         ({'ratio': 2}, 'ratio is no decision of this experiment. Did you mean rate?'),
         ({'widths[1]': 3}, 'widths: the choices must differ from each other.'),
     ],
@@ -365,7 +370,7 @@ def _range(low: float, high: float, scale: str | None) -> Any:
         (pg.Dict(x=pg.evolve(Dense(), lambda *_: Dense())), 'x: Evolvable cannot'),
         (
             pg.Dict(x=pg.oneof([1, 2], name='n'), y=pg.oneof([1, 3], name='n')),
-            "x and y: both decisions are called 'n', and they differ",
+            "x and y: both decisions have the name 'n', and they differ",
         ),
         (
             pg.Dict(x=pg.oneof([None, pg.Dict(y=derived('widht'))]), width=1),
@@ -394,7 +399,7 @@ def test_whole_numbers_are_parsed(written):
 
 @pytest.mark.parametrize('written', [0, 9, 2.5, '2.5', True, 'many', 'nan', 10**400])
 def test_other_numbers_are_refused_in_a_range_of_whole_ones(written):
-    with pytest.raises(UserError, match=r'^n must be a whole number from 1 to 8: '):
+    with pytest.raises(UserError, match=r'^n must be an integer from 1 to 8: '):
         Space(pg.Dict(n=intv(1, 8))).parse({'n': written})
 
 
@@ -402,7 +407,7 @@ def test_other_numbers_are_refused_in_a_range_of_whole_ones(written):
     ('low', 'high', 'scale', 'message'),
     [
         (0.0, 8.0, 'log', 'n: a range on a log scale must start above 0'),
-        (1.5, 8.0, None, 'n: the bounds of intv must be whole numbers: 1.5, 8.0'),
+        (1.5, 8.0, None, 'n: the bounds of intv must be integers: 1.5, 8.0'),
         (8.0, 8.0, None, 'n: a range must have finite bounds'),
     ],
 )
@@ -450,7 +455,7 @@ def test_derived_values_hold_in_every_experiment(seed):
 
 def test_decisions_without_what_follows_from_them():
     space = Space(_blocks())
-    decided = space.decided(draw(space.spec, random.Random(0)))
+    decided = space.decode(draw(space.spec, random.Random(0)))
     assert pg.is_deterministic(decided)
     assert isinstance(decided.total, Derived)
 
@@ -487,7 +492,7 @@ class _Picky(Block):
 
 
 def test_labels_of_derived_values_are_their_expressions():
-    assert short(Dense(width=derived('4 * heads'))) == 'Dense(width=4 * heads)'
+    assert display_name(Dense(width=derived('4 * heads'))) == 'Dense(width=4 * heads)'
     value = pg.Dict(x=pg.oneof([derived('y * 2'), 3]), y=2)
     space = Space(value)
     decisions = space.parse({'x': 'y * 2'})

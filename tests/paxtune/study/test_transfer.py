@@ -46,7 +46,7 @@ def test_seeds_come_first_and_what_they_leave_out_is_drawn(tmp_path: Path) -> No
     [
         ({'rat': 0.1}, r'search\.seeds\[0\]: rat is no decision'),
         ({'rate': 7.0}, r'search\.seeds\[0\]: rate must be a number from'),
-        ({'layer': 'Dense', 'layer.heads': 2}, r'search\.seeds\[0\]: layer.heads is not open'),
+        ({'layer': 'Dense', 'layer.heads': 2}, r'search\.seeds\[0\]: layer.heads is inactive'),
     ],
 )
 def test_a_seed_that_is_not_legal_is_refused_before_anything_is_written(

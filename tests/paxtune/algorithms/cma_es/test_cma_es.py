@@ -6,7 +6,7 @@ import pyglove as pg
 import pytest
 
 from paxtune.algorithms import CMAES, Observation, RandomSearch
-from paxtune.algorithms.cma_es.distribution import Adapting, Told, _kept
+from paxtune.algorithms.cma_es.distribution import Distribution, Evaluation, _cache
 from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import ask, check_algorithm, run
 from tests.paxtune.climbing import best_of, bowl, bowl_spec
@@ -112,20 +112,20 @@ def test_a_trial_that_is_missing_begins_another_run():
 def test_the_distribution_does_not_depend_on_what_was_kept():
     history = run(CMAES(population_size=4), BOX, 30)
     kept = ask(CMAES(population_size=4), BOX, history)
-    _kept(BOX).clear()
+    _cache(BOX).clear()
     assert ask(CMAES(population_size=4), BOX, history) == kept
     assert ask(CMAES(population_size=4), BOX.clone(), history) == kept
 
 
 def test_it_moves_to_the_better_candidates_and_narrows():
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-4, 1.0, 'log'), kind=pg.oneof(list('abc'))))
-    adapting = Adapting(spec, 8, 0.2, None, None)
-    generations: list[list[Told]] = []
+    adapting = Distribution(spec, 8, 0.2, None, None)
+    generations: list[list[Evaluation]] = []
     for number in range(8):
         told = []
         for i in range(8):
             decisions, point = adapting.draw(100 * number + i)
-            told.append(Told(point, -decisions['x'] + (decisions['kind'] == 2)))
+            told.append(Evaluation(point, -decisions['x'] + (decisions['kind'] == 2)))
         generations.append(told)
         adapting.tell(generations)
     drawn = [adapting.draw(seed)[0] for seed in range(50)]
@@ -135,13 +135,13 @@ def test_it_moves_to_the_better_candidates_and_narrows():
 
 def test_whole_numbers_and_ordinals_keep_a_chance_to_change():
     spec = pg.dna_spec(pg.Dict(width=intv(1, 9), heads=pg.oneof([1, 2, 4, 8]), only=intv(3, 4)))
-    adapting = Adapting(spec, 6, 0.2, None, None)
-    generations: list[list[Told]] = []
+    adapting = Distribution(spec, 6, 0.2, None, None)
+    generations: list[list[Evaluation]] = []
     for number in range(20):
         told = []
         for i in range(6):
             decisions, point = adapting.draw(100 * number + i)
-            told.append(Told(point, -abs(decisions['width'] - 2.0) - decisions['heads']))
+            told.append(Evaluation(point, -abs(decisions['width'] - 2.0) - decisions['heads']))
         generations.append(told)
         adapting.tell(generations)
     drawn = [adapting.draw(seed)[0] for seed in range(60)]
@@ -188,7 +188,7 @@ def test_it_needs_one_reward(num_objectives):
 
 def test_too_many_decisions_are_refused():
     spec = pg.dna_spec(pg.Dict(x=pg.manyof(301, list('ab'), distinct=False)))
-    with pytest.raises(UserError, match=r'301 are too many.*HillClimbing'):
+    with pytest.raises(UserError, match=r'there are 301.*HillClimbing'):
         CMAES().check_space(spec, 1)
 
 

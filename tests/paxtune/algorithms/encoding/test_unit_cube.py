@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paxtune.algorithms.encoding.sampling import draw
-from paxtune.algorithms.encoding.scaling import from_share, to_share
+from paxtune.algorithms.encoding.scaling import from_unit, to_unit
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.search_space.decisions import to_dna
 from tests.paxtune.spaces import values
@@ -54,9 +54,9 @@ def test_features_name_what_opens_them():
         )
     )
     kind, width, rate = FlatSpace(spec).features
-    assert (kind.kind, kind.owner) == ('category', -1)
-    assert (width.kind, width.order, width.owner, width.opened_by) == ('ordinal', (1, 2, 0), 0, 1)
-    assert (rate.kind, rate.order, rate.owner, rate.opened_by) == ('number', (), 0, 1)
+    assert (kind.kind, kind.parent) == ('category', -1)
+    assert (width.kind, width.order, width.parent, width.condition) == ('ordinal', (1, 2, 0), 0, 1)
+    assert (rate.kind, rate.order, rate.parent, rate.condition) == ('number', (), 0, 1)
 
 
 def test_what_must_differ_differs():
@@ -68,16 +68,16 @@ def test_what_must_differ_differs():
 def test_equal_shares_of_a_range_are_equally_wide_on_its_scale(scale):
     point = pg.dna_spec(pg.Dict(x=pg.floatv(1.0, 100.0, scale))).elements[0]
     middle = {None: 50.5, 'linear': 50.5, 'log': 10.0, 'rlog': 91.0}[scale]
-    assert from_share(point, 0.5) == pytest.approx(middle)
-    assert to_share(point, middle) == pytest.approx(0.5)
-    assert (from_share(point, 0.0), from_share(point, 1.0)) == (
+    assert from_unit(point, 0.5) == pytest.approx(middle)
+    assert to_unit(point, middle) == pytest.approx(0.5)
+    assert (from_unit(point, 0.0), from_unit(point, 1.0)) == (
         (100.0, 1.0) if scale == 'rlog' else (1.0, 100.0)
     )
 
 
 def test_whole_numbers_have_a_cell_each():
     point = pg.dna_spec(pg.Dict(x=intv(1, 4))).elements[0]
-    assert [from_share(point, share) for share in (0.0, 0.24, 0.26, 0.51, 0.76, 1.0)] == [
+    assert [from_unit(point, share) for share in (0.0, 0.24, 0.26, 0.51, 0.76, 1.0)] == [
         1, 1, 2, 3, 4, 4,
     ]  # fmt: skip
-    assert [to_share(point, number) for number in (1, 4)] == [0.125, 0.875]
+    assert [to_unit(point, number) for number in (1, 4)] == [0.125, 0.875]

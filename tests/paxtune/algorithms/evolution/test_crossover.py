@@ -157,5 +157,5 @@ def test_without_a_program_in_both_parents_the_child_is_like_the_first():
     for mother, father in ((without, having), (having, without), (without, without)):
         assert cross(spec, mother, father, random.Random(0)) == mother
     LayerRangeCrossover().check_space(spec)
-    with pytest.raises(UserError, match=r'LayerRangeCrossover.*no list.*Use UniformCrossover'):
+    with pytest.raises(UserError, match=r'LayerRangeCrossover needs a list.*Use UniformCrossover'):
         LayerRangeCrossover().check_space(pg.dna_spec(conditional()))

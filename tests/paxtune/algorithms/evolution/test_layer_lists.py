@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paxtune.algorithms.encoding.sampling import draw
-from paxtune.algorithms.evolution.layer_lists import Program, drawn_program, open_programs, programs
+from paxtune.algorithms.evolution.layer_lists import (
+    LayerList,
+    active_layer_lists,
+    draw_layer_list,
+    layer_lists,
+)
 from paxtune.search_space.decisions import Decisions, to_dna
 from tests.paxtune import spaces
 from tests.properties import examples
@@ -15,7 +20,7 @@ from trainer.symbolic.ranges import intv
 
 
 def _names(value: Any) -> list[list[str]]:
-    return [[place.name for place in each.places] for each in programs(pg.dna_spec(value))]
+    return [[slot.prefix for slot in each.slots] for each in layer_lists(pg.dna_spec(value))]
 
 
 def _one() -> Any:
@@ -56,11 +61,11 @@ def test_programs_are_lists_of_which_several_elements_hold_decisions(value, name
 def test_more_than_nine_layers_keep_their_order_and_are_told_apart():
     value = pg.Dict(layers=[pg.oneof([1, pg.oneof([2, 3])]) for _ in range(12)])
     spec = pg.dna_spec(value)
-    (program,) = programs(spec)
-    assert [place.name for place in program.places] == [f'layers[{i}]' for i in range(12)]
+    (program,) = layer_lists(spec)
+    assert [slot.prefix for slot in program.slots] == [f'layers[{i}]' for i in range(12)]
     decisions = draw(spec, random.Random(0))
     order = [*range(1, 12), 0]
-    child = program.rearranged(spec, decisions, order, random.Random(0))
+    child = program.rearrange(spec, decisions, order, random.Random(0))
     assert _layers(value, child) == [_layers(value, decisions)[index] for index in order]
 
 
@@ -76,13 +81,13 @@ def test_a_layer_moves_where_it_fits_and_all_else_stays(value, seed):
     rng = random.Random(seed)
     parent = draw(spec, rng)
     before = dict(parent)
-    for program in open_programs(spec, parent):
-        order = [rng.choice([*range(len(program)), None]) for _ in program.places]
-        child = program.rearranged(spec, parent, order, random.Random(seed))
+    for program in active_layer_lists(spec, parent):
+        order = [rng.choice([*range(len(program)), None]) for _ in program.slots]
+        child = program.rearrange(spec, parent, order, random.Random(seed))
         assert parent == before
         assert list(to_dna(spec, child).to_dict()) == list(child)
-        assert program.rearranged(spec, parent, order, random.Random(seed)) == child
-        inside = tuple(place.name for place in program.places)
+        assert program.rearrange(spec, parent, order, random.Random(seed)) == child
+        inside = tuple(slot.prefix for slot in program.slots)
         changed = {id_ for id_ in {**parent, **child} if parent.get(id_) != child.get(id_)}
         assert all(id_.startswith(inside) for id_ in changed)
         if inside[0].startswith('layers') and inside[0].count('[') == 1:
@@ -90,10 +95,10 @@ def test_a_layer_moves_where_it_fits_and_all_else_stays(value, seed):
 
 
 def _check_layers(
-    value: Any, parent: Decisions, child: Decisions, program: Program, order: list[int | None]
+    value: Any, parent: Decisions, child: Decisions, program: LayerList, order: list[int | None]
 ) -> None:
     """Where specs are alike, layers of the experiment have moved as the order says."""
-    at = [int(place.name.removeprefix('layers[').rstrip(']')) for place in program.places]
+    at = [int(slot.prefix.removeprefix('layers[').rstrip(']')) for slot in program.slots]
     specs = value.sym_getattr('layers')
     old, new = _layers(value, parent), _layers(value, child)
     for place, index in enumerate(order):
@@ -105,8 +110,8 @@ def _moved(one: Any, other: Any, parent: Decisions) -> list[Any]:
     """What a layer may be in the second place when it comes from the first."""
     value = pg.Dict(layers=[one, other])
     spec = pg.dna_spec(value)
-    (program,) = programs(spec)
-    children = [program.rearranged(spec, parent, [0, 0], random.Random(seed)) for seed in range(60)]
+    (program,) = layer_lists(spec)
+    children = [program.rearrange(spec, parent, [0, 0], random.Random(seed)) for seed in range(60)]
     return [_layers(value, child)[1] for child in children]
 
 
@@ -162,14 +167,14 @@ def test_a_program_inside_a_candidate_is_open_with_it():
     spec = pg.dna_spec(pg.Dict(x=pg.oneof([None, [_one(), _one()]]), y=[_one(), _one()]))
     without: Decisions = {'x': 0, 'y[0]': 0, 'y[1]': 0}
     having = without | {'x': 1, 'x[=1/2][0]': 0, 'x[=1/2][1]': 0}
-    inner, outer = programs(spec)
-    assert open_programs(spec, without) == [outer]
-    assert open_programs(spec, having) == [inner, outer]
+    inner, outer = layer_lists(spec)
+    assert active_layer_lists(spec, without) == [outer]
+    assert active_layer_lists(spec, having) == [inner, outer]
 
 
 def test_layers_of_all_programs_have_even_chances():
     value = pg.Dict(x=[_one() for _ in range(2)], y=[_one() for _ in range(6)])
-    among = programs(pg.dna_spec(value))
+    among = layer_lists(pg.dna_spec(value))
     rng = random.Random(0)
-    drawn = [len(drawn_program(among, rng)) for _ in range(400)]
+    drawn = [len(draw_layer_list(among, rng)) for _ in range(400)]
     assert 260 < drawn.count(6) < 340

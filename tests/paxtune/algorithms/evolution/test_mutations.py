@@ -23,7 +23,7 @@ from paxtune.algorithms import (
     UniformCrossover,
 )
 from paxtune.algorithms.encoding.sampling import draw, mutate
-from paxtune.algorithms.evolution.layer_lists import open_programs
+from paxtune.algorithms.evolution.layer_lists import active_layer_lists
 from paxtune.search_space.decisions import Decisions, size, spec_from_json, spec_to_json, to_dna
 from tests.conformance.algorithm_suite import ask, conditional, run
 from tests.paxtune import spaces
@@ -59,8 +59,8 @@ def test_children_are_legal_other_and_the_same_again(mutation, value, seed):
 
 def _changeable(spec: pg.DNASpec, parent: Decisions, mutation: Mutation) -> bool:
     """Whether a layer mutation surely finds a child: a layer holds a range, or others swap."""
-    for program in open_programs(spec, parent):
-        layers = [place.layer(parent) for place in program.places]
+    for program in active_layer_lists(spec, parent):
+        layers = [slot.layer(parent) for slot in program.slots]
         if isinstance(mutation, SwapLayers):
             if all(layer != layers[0] for layer in layers[1:]) and len(layers) == 2:
                 return True

@@ -71,34 +71,34 @@ def _put(folder: Path, old: str, path: str) -> None:
         study.store.update_study(lambda record: dataclasses.replace(record, **{name: new}))
 
 
-def test_a_module_that_a_person_names_is_imported(tmp_path, monkeypatch):
+def test_a_module_named_in_a_flag_is_imported(tmp_path, monkeypatch):
     (tmp_path / 'named_here.py').write_text(_GENERATOR)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match='its module is not imported'):
-        import_path.find('named_here.Lowest', pg.DNAGenerator, 'generator')
+        import_path.resolve('named_here.Lowest', pg.DNAGenerator, 'generator')
     args = search._flags().parse_args(
         ['--exp=examples.tunable_lm.Tiny', '--algorithm=DnaGenerator("named_here.lowest")']
     )
     tunable = search.tunable_for(args)
-    made = import_path.find(tunable.search.algorithm.generator, pg.DNAGenerator, 'generator')()
+    made = import_path.resolve(tunable.search.algorithm.generator, pg.DNAGenerator, 'generator')()
     assert type(made).__name__ == 'Lowest'
     assert 'named_here' in modules_of(tunable)
 
 
 @pytest.mark.parametrize('path', ['nothing_of_the_kind.X', 'X', 'a..b', 'os.__builtins__.X'])
-def test_a_person_who_names_nothing_is_told_so(path):
+def test_an_invalid_path_in_a_flag_is_reported(path):
     import_path.import_named(path)
     with pytest.raises(UserError):
-        import_path.find(path, pg.DNAGenerator, 'generator')
+        import_path.resolve(path, pg.DNAGenerator, 'generator')
 
 
 def test_methods_are_refused():
-    assert import_path.find(f'{__name__}.Halving', pg.DNAGenerator, 'generator') is Halving
+    assert import_path.resolve(f'{__name__}.Halving', pg.DNAGenerator, 'generator') is Halving
     for method in ('from_json', 'from_json_str', 'load', 'partial', '_propose', 'start.x'):
-        with pytest.raises(UserError, match='is not there'):
-            import_path.find(f'{__name__}.Halving.{method}', pg.DNAGenerator, 'generator')
+        with pytest.raises(UserError, match='does not exist'):
+            import_path.resolve(f'{__name__}.Halving.{method}', pg.DNAGenerator, 'generator')
 
 
-def test_what_pyglove_would_make_an_object_of_is_no_plain_data():
+def test_json_of_an_object_is_not_plain_data():
     with pytest.raises(ValueError, match=r'kwargs.a: expected numbers'):
-        import_path.plain({'a': {'_type': 'os.system'}}, 'kwargs')
+        import_path.to_plain({'a': {'_type': 'os.system'}}, 'kwargs')

@@ -12,7 +12,7 @@ from paxtune.algorithms.external import pyglove
 from paxtune.algorithms.external.pyglove_scaling import (
     ScaledMutator,
     ScaledRandom,
-    scaled_and_seeded,
+    scale_and_seed,
 )
 from paxtune.search_space.decisions import to_dna
 from tests.conformance.algorithm_suite import (
@@ -238,7 +238,7 @@ def test_a_suggestion_is_quick_at_a_hundred_trials():
 def test_several_rewards_need_a_generator_for_several():
     spec = pg.dna_spec(log_range())
     evolution('nsga2').check_space(spec, 3)
-    with pytest.raises(UserError, match=r'neat is for one reward, and there are 3.*nsga2'):
+    with pytest.raises(UserError, match=r'neat needs one reward; there are 3.*nsga2'):
         evolution('neat').check_space(spec, 3)
     with pytest.raises(UserError, match='needs a reward'):
         evolution('nsga2').check_space(spec, 0)
@@ -251,12 +251,12 @@ def test_several_rewards_need_a_generator_for_several():
         ('os.system', {}, r'^search.algorithm.generator: os.system is no DNAGenerator'),
         ('pyglove.load', {}, 'pyglove.load is no DNAGenerator'),
         ('pyglove.coding.run', {}, 'is no DNAGenerator'),
-        ('pyglove.nothing', {}, 'is not there: pyglove has no nothing'),
+        ('pyglove.nothing', {}, 'does not exist: pyglove has no nothing'),
         ('antigravity.fly', {}, 'its module is not imported'),
-        ('neat', {}, 'expected the dotted path'),
-        (f'{__name__}.unsaid', {'start': 1.0}, 'nor a function that says'),
-        (f'{__name__}.made', {}, 'does not take its arguments'),
-        ('pyglove.evolution.neat', {'size': 3}, 'does not take its arguments'),
+        ('neat', {}, 'expected the import path'),
+        (f'{__name__}.unsaid', {'start': 1.0}, 'nor a function with this return type'),
+        (f'{__name__}.made', {}, 'rejects its arguments'),
+        ('pyglove.evolution.neat', {'size': 3}, 'rejects its arguments'),
         (f'{__name__}.Halving', {}, 'Halving cannot search this space'),
     ],
 )
@@ -292,7 +292,7 @@ def test_all_parts_are_seeded():
     algorithm = parts.Evolution(
         parts.selectors.Random(2) >> inside, population_init=(pg.geno.Random(), 3)
     )
-    ready = scaled_and_seeded(algorithm, 0)
+    ready = scale_and_seed(algorithm, 0)
     found = pg.query(ready, where=lambda part: hasattr(part, 'seed'), enter_selected=True)
     assert 5 in [part.seed for part in found.values()]
     assert None not in [part.seed for part in found.values()]

@@ -156,10 +156,13 @@ def test_a_function_that_returns_a_designer_will_do():
     [
         ('os.system', r'^search.algorithm.designer: os.system is no Designer'),
         ('vizier._src.algorithms.nothing.X', 'has no nothing'),
-        (f'{__name__}.unsaid', 'nor a function that says'),
+        (f'{__name__}.unsaid', 'nor a function with this return type'),
         ('my_designers.Mine', 'its module is not imported'),
         ('vizier._src.algorithms.designers.bocs.BOCSDesigner', 'cannot be imported'),  # No cvxpy.
-        (f'{__name__}.Picky', 'cannot search this: ValueError: too many categories. RandomSearch'),
+        (
+            f'{__name__}.Picky',
+            'cannot search this space: ValueError: too many categories. Use RandomSearch',
+        ),
     ],
 )
 def test_what_is_no_designer_is_refused_before_the_first_trial(designer, message):
@@ -170,7 +173,7 @@ def test_what_is_no_designer_is_refused_before_the_first_trial(designer, message
 def test_no_reward_is_refused():
     with pytest.raises(UserError, match='needs a reward'):
         VizierDesigner(RANDOM).check_space(pg.dna_spec(log_range()), 0)
-    with pytest.raises(UserError, match='Eagle is for one reward, and there are 2'):
+    with pytest.raises(UserError, match='Eagle needs one reward; there are 2'):
         Eagle().check_space(pg.dna_spec(log_range()), 2)
 
 

@@ -16,7 +16,7 @@ from paxtune.algorithms import GPBandit, Observation, RandomSearch, SuggestionCo
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.gp import model, search
 from paxtune.algorithms.gp.acquisition import log_expected_improvement
-from paxtune.algorithms.gp.encoding import box_of, embedding
+from paxtune.algorithms.gp.encoding import encoder, encoding_spec
 from paxtune.algorithms.gp.warping import warp
 from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import ask, check_algorithm, conditional, run
@@ -45,26 +45,26 @@ def test_it_conforms(acquisition):
 def test_points_are_of_the_decisions_that_rows_mean(value, seed):
     spec = pg.dna_spec(value)
     space = FlatSpace(spec)
-    box = box_of(space)
+    box = encoding_spec(space)
     assert len(box.counts) == len(space)
     row = np.random.default_rng(seed).random(len(space))
-    snapped, points = embedding(box)(jnp.asarray(row[None]))
+    snapped, points = encoder(box)(jnp.asarray(row[None]))
     decisions = space.decode(row)
     expected = space.encode(decisions)
     is_open = ~np.isnan(expected)
     np.testing.assert_allclose(np.asarray(snapped)[0, is_open], expected[is_open], atol=1e-9)
-    again = embedding(box)(jnp.asarray(np.nan_to_num(expected, nan=0.3)[None]))[1]
+    again = encoder(box)(jnp.asarray(np.nan_to_num(expected, nan=0.3)[None]))[1]
     np.testing.assert_allclose(points, again, atol=1e-9)
     assert points.shape == (1, len(box.columns))
 
 
-def _observed(count: int, size: int, num_pending: int = 0) -> model.Observations:
+def _observed(count: int, size: int, num_pending: int = 0) -> model.TrainingData:
     rng = np.random.default_rng(0)
     points, values = rng.random((32, 2))[:size], rng.normal(size=32)[:size]
     points[count + num_pending :] = 0.0
     values[count:] = 0.0
     index = np.arange(size)
-    return model.Observations(
+    return model.TrainingData(
         points, values, index < count, index < count + num_pending, np.zeros(size, bool)
     )
 
@@ -126,7 +126,7 @@ def test_the_fit_finds_the_decision_that_matters():
     points = rng.random((32, 3))
     values = warp(np.sin(6 * points[:, 1]))
     everything = np.ones(32, bool)
-    observed = model.Observations(points, values, everything, everything, ~everything)
+    observed = model.TrainingData(points, values, everything, everything, ~everything)
     theta = model.fit(observed, np.arange(3, dtype=np.int32), rng)
     lengths = theta[2:]
     assert lengths[1] + 1 < min(lengths[0], lengths[2])
@@ -285,7 +285,7 @@ def test_large_studies_are_modelled_by_running_best_and_latest_trials():
         for i in range(1, 900)
     ]
     history.append(Observation(900, {'x': 0.1, 'y': 1.0}, 'pending'))
-    chosen = search._chosen(history)
+    chosen = search._subsample(history)
     assert len(chosen) == search.SIZES[-1]
     assert chosen[-1].state == 'pending'
     best = sorted(history, key=lambda trial: trial.scores, reverse=True)
