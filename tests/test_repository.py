@@ -102,3 +102,9 @@ def test_imports_go_one_way(package: str, above: set[str]) -> None:
 def test_dependencies_of_vizier_designers_are_installed(module: str) -> None:
     loaded = python('-c', f'import {module}')
     assert loaded.returncode == 0, loaded.stderr
+
+
+def test_at_most_25_sentinels() -> None:
+    marker = 'pytest.mark.' + 'sentinel'
+    texts = [path.read_text() for path in (ROOT / 'tests').rglob('*.py')]
+    assert sum(text.count(marker) for text in texts) <= 25
