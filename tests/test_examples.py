@@ -57,6 +57,7 @@ def test_each_says_how_to_run_it_and_what_that_takes(
                 assert registry.find(flags.exp, Tunable).smoke
 
 
+@pytest.mark.slow
 def test_rows_are_tried_in_their_order() -> None:
     found = asked(sweep.Rows())
     made = [

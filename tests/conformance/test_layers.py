@@ -18,15 +18,22 @@ from trainer.mesh import Mesh
 
 # Models of layers that stand here by themselves, too.
 _COMPOSED = (
+    'attention with a cap',
     'attention with convolutions',
     'bottleneck block',
+    'chain',
     'decoder block',
     'encoder-decoder',
+    'inverted bottleneck',
     'inverted bottleneck with a stride',
+    'local attention',
+    'mlp',
     'nnx',
+    'primer residual',
     'resnet',
     'shared layers',
     'stack',
+    'transformer block',
     'transformer with caps',
     'vision transformer',
 )

@@ -21,8 +21,8 @@ from trainer.program.setup import compiled, localized
 from trainer.symbolic import overrides, registry
 
 _NAMES = registry.available(Experiment)[0]
-# What trains within few seconds; the others are in the slow suite.
-_LIGHT = ('vision.MnistExperiment', 'vision.MnistTunable')
+# These train within a few seconds; the others are in the slow suite.
+_LIGHT = ('vision.MnistExperiment',)
 _MARKS = dict.fromkeys(_LIGHT, ()) | {'lm.StdlibTunable': (pytest.mark.slow, pytest.mark.sentinel)}
 _RUNS = [pytest.param(name, marks=_MARKS.get(name, (pytest.mark.slow,))) for name in _NAMES]
 

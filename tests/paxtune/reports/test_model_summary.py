@@ -181,6 +181,7 @@ def test_the_best_trial_is_named_so(evolved: Path, shown: Callable[..., str]) ->
     assert shown('show', evolved, '--trial=best') == shown('show', evolved, '--trial=1')
 
 
+@pytest.mark.slow
 def test_diff_with_the_parent_is_what_a_mutation_changed(
     evolved: Path, shown: Callable[..., str]
 ) -> None:

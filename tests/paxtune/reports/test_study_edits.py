@@ -179,7 +179,7 @@ def test_the_trial_that_others_are_made_of_is_fine(
         ),
     ],
 )
-@pytest.mark.fast(12)
+@pytest.mark.fast(5)
 def test_a_file_that_is_no_export_is_refused_whole(
     directory: Path, tmp_path: Path, shown: Callable[..., str], content: str
 ) -> None:

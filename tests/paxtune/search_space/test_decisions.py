@@ -177,6 +177,7 @@ _KINDS = {
 
 
 @pytest.mark.parametrize('kind', list(_KINDS))
+@pytest.mark.fast(4)
 def test_every_kind_of_decision_works_all_the_way(kind):
     """Drawn, mutated, stored in Vizier, named for people, and made: nothing is out of reach."""
     space = Space(pg.Dict(x=_KINDS[kind].clone(deep=True), y=1))

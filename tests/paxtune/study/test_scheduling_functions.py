@@ -96,6 +96,7 @@ def schedule(study: Study, trial: Trial) -> list[tuple[int, float]]:
     return [*schedule(study, study.trial(parent)), (step, trial.decisions['rate'])]
 
 
+@pytest.mark.slow
 def test_its_best_schedule_decays(population: tuple[Study, Training]) -> None:
     study, _ = population
     assert study.best is not None
@@ -119,6 +120,7 @@ def test_its_lineage_is_drawn(
             assert f' {trial.id} {trial.status}' in out
 
 
+@pytest.mark.slow
 def test_a_promoted_function_goes_on_where_it_was_paused() -> None:
     training = Training()
     scheduler = PromotingAsha(min_resource=10, max_resource=STEPS, reduction_factor=2)

@@ -209,6 +209,7 @@ def test_a_limit_on_the_step_makes_a_trial_infeasible_without_a_step(
     assert sorted(clock.timed) == [32, 512]
 
 
+@pytest.mark.slow
 def test_what_is_measured_of_a_real_step_ends_trials_too(tmp_path: Path) -> None:
     made = widths(limits=[Limit(Metric.step_seconds(), at_most=1e-9)])
     with tune(made, job_log_dir=tmp_path) as study:

@@ -138,6 +138,7 @@ def test_names_may_change_and_layers_be_drawn(tmp_path: Path) -> None:
     assert told['arrays']['params.stack.layers_0.attention_norm.scale'] is None
 
 
+@pytest.mark.slow
 def test_of_several_sources_the_first_that_matches_counts(tmp_path: Path) -> None:
     one = written(stacks('never'), tmp_path / 'one', seed=1)
     other = written(stacks('always'), tmp_path / 'other', seed=2)

@@ -181,7 +181,7 @@ def test_a_beam_of_one_is_greedy(written: Any) -> None:
 
 
 @pytest.mark.parametrize('fields', [{}, {'k': 3}, {'p': 0.7}, {'temperature': 0.5, 'k': 5}])
-@pytest.mark.fast(1)
+@pytest.mark.slow
 def test_samples(written: Any, fields: Any) -> None:
     decoder = Sample(max_decode_steps=STEPS, eos_ids=[4], num_samples=2, **fields)
     decoded = decode(written, decoder, padded(), seed=3)
@@ -205,6 +205,7 @@ def test_padding_of_a_prompt_does_not_matter(written: Any) -> None:
     np.testing.assert_array_equal(one.ids_BNT, other.ids_BNT)
 
 
+@pytest.mark.slow
 def test_without_temperature_samples_are_greedy(written: Any) -> None:
     sampled = decode(written, Sample(STEPS, temperature=0.0), padded())
     np.testing.assert_array_equal(sampled.ids_BNT, decode(written, Greedy(STEPS), padded()).ids_BNT)

@@ -122,6 +122,7 @@ def test_attention_token_by_token_is_the_whole(lengths: list[int]) -> None:
     np.testing.assert_allclose(written, apply(layer, variables, X_BTD), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_new_convolutions_leave_attention_as_it_is() -> None:
     layer, plain = convolving(head_dim=4), Attention(2, head_dim=4)
     variables = init(layer, X_BTD)

@@ -99,7 +99,7 @@ def test_gradients_are_those_of_attention_over_all_pairs() -> None:
 
 
 @pytest.mark.parametrize('lengths', [[7, 2], [1, 11]])
-@pytest.mark.fast(1)
+@pytest.mark.slow
 def test_token_by_token_is_the_whole(lengths: list[int]) -> None:
     layer = Attention(2, num_kv_heads=1, window=3)
     variables = init(layer, X_BTD)

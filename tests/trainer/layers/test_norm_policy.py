@@ -66,7 +66,7 @@ def scaled(layer: Any, *args: Any) -> Any:
 
 
 @every
-@pytest.mark.fast(1)
+@pytest.mark.slow
 def test_a_residual_connection(policy: Any) -> None:
     layer = Residual(FeedForward(4, 'relu'), norm_policy=policy)
     params = scaled(layer, X_BTD)
@@ -76,7 +76,7 @@ def test_a_residual_connection(policy: Any) -> None:
 
 
 @every
-@pytest.mark.fast(1)
+@pytest.mark.slow
 def test_a_block(policy: Any) -> None:
     layer = TransformerBlock(Attention(2), FeedForward(4, 'relu'), norm_policy=policy)
     params = scaled(layer, X_BTD)

@@ -17,6 +17,7 @@ def one_step(program: Program, values: Values, state: TrainState, batch: Any) ->
     return jax.device_get(state)
 
 
+@pytest.mark.slow
 def test_averages_of_a_warm_start_begin_at_its_parameters() -> None:
     made = localized(experiment(task__learner__ema_decay=0.9))
     program, values = compiled(made)

@@ -114,6 +114,7 @@ def trained(scan: str = 'never', count: int = 2, **fields: Any) -> tuple[Program
     return program, before, state
 
 
+@pytest.mark.slow
 def test_a_model_is_trained_in_part(tmp_path: Any) -> None:
     fields: dict[str, Any] = {
         'freeze': Freeze([r'stack\.layers_[01]\..*', 'embedding.*']),

@@ -40,6 +40,7 @@ OPTIMIZERS = {
 
 @pytest.mark.parametrize('name', OPTIMIZERS)
 @pytest.mark.contract
+@pytest.mark.fast(7)
 def test_optimizers_conform(name: str) -> None:
     check_optimizer(OPTIMIZERS[name])
 

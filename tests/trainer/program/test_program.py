@@ -54,6 +54,7 @@ def test_the_numbers_of_a_language_model_task() -> None:
 
 
 @pytest.mark.parametrize('path', NUMBERS)
+@pytest.mark.fast(8)
 def test_each_number_changes_the_run_and_compiles_nothing(path: str, compilations: Any) -> None:
     before = losses(all_numbers(), num_steps=4)
     compilations.clear()
@@ -114,7 +115,7 @@ def test_the_unbound_task_is_not_the_callers() -> None:
 
 
 @pytest.mark.parametrize('parts', [2, 8])
-@pytest.mark.fast(1)
+@pytest.mark.slow
 def test_accumulated_gradients_are_those_of_the_whole_batch(parts: int) -> None:
     whole = losses(experiment(), num_steps=3)
     parted = losses(experiment(task__learner__microbatches=parts), num_steps=3)

@@ -62,7 +62,7 @@ def seen(state: TrainState) -> list[float]:
 
 
 @pytest.mark.parametrize('scan', ['never', 'always'])
-@pytest.mark.fast(1)
+@pytest.mark.slow
 def test_layers_keep_state_add_losses_and_summaries(scan: str) -> None:
     _, state, metrics = steps(watched(scan), 2)
     assert seen(state) == [2, 2]

@@ -134,6 +134,7 @@ def test_only_what_means_the_same_moves(one, other, index, expected):
     assert set(_moved(one, other, first)) == expected
 
 
+@pytest.mark.slow
 def test_a_layer_moves_as_far_as_it_fits():
     def layer(widths: list[int], rates: list[float]) -> Any:
         return pg.oneof(
@@ -153,6 +154,7 @@ def test_a_layer_moves_as_far_as_it_fits():
     assert {each.width for each in moved} == {32, 64, 128}
 
 
+@pytest.mark.slow
 def test_what_a_choice_opens_does_not_move_without_the_choice():
     inside = pg.oneof(list(range(20)))
     one = pg.oneof([pg.Dict(x=inside), 'a'])

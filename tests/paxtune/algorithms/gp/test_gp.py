@@ -108,6 +108,7 @@ def test_predictions_are_those_of_the_textbook():
 
 
 @pytest.mark.usefixtures('_exactly')
+@pytest.mark.slow
 def test_running_trials_lower_the_uncertainty_around_them_and_not_the_mean():
     theta = np.array([0.2, -3.0, -1.0, 0.5])
     columns = np.arange(2, dtype=np.int32)

@@ -123,7 +123,7 @@ def test_a_position_holds_over_epochs_and_in_the_middle_of_buffers():
 
 
 @pytest.mark.parametrize('reason', ['no state', 'another pipeline'])
-@pytest.mark.fast(1)
+@pytest.mark.slow
 def test_a_position_without_a_usable_state_is_exact_too(reason):
     data = training()(batch_size=2)
     input_suite.read(data, 5)
@@ -148,6 +148,7 @@ def test_a_state_spares_reading_what_came_before():
     input_suite.assert_same([fresh.get_next()], [data.get_next()])
 
 
+@pytest.mark.slow
 def test_python_generators_have_no_state_and_are_read_again():
     make = maker('paxtune_mixture', 'train', is_training=True)
     data = make(batch_size=2)

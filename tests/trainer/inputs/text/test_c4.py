@@ -76,6 +76,7 @@ def test_evaluation_on_a_tfds_directory(check, prepared):
 
 
 @pytest.mark.parametrize('with_model', [False, True])
+@pytest.mark.slow
 def test_both_formats_yield_the_same_rows(with_model, shards, prepared, tmp_path):
     # Two implementations that share no code: ours, and SeqIO's on TensorFlow.
     vocabulary = str(c4_data.make_sentencepiece_model(tmp_path / 'm.model')) if with_model else ''
