@@ -448,7 +448,7 @@ def test_a_study_in_memory_takes_values_of_any_symbolic_class(tmp_path: Path) ->
     with tune(lambda v: v.f.x, space=space, reward='minimize') as study:
         assert study.best is not None
         assert study.best.reward == 1
-    with pytest.raises(UserError, match=r'must derive from trainer\.component\.Component'):
+    with pytest.raises(UserError, match=r'must derive from trainer\.Component'):
         tune(lambda v: v.f.x, space=space, reward='minimize', job_log_dir=tmp_path / 'study')
 
 
