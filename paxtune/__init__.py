@@ -34,6 +34,10 @@ with epy.lazy_api_imports(globals()):
     from paxtune.api import tune as tune
     from paxtune.config.error_patterns import ErrorPattern as ErrorPattern
     from paxtune.config.search import Search as Search
+    from paxtune.engines.in_process import InProcess as InProcess
+    from paxtune.engines.multi_host import MultiHost as MultiHost
+    from paxtune.engines.remote import Remote as Remote
+    from paxtune.engines.workers import Workers as Workers
     from paxtune.experiment import Tunable as Tunable
     from paxtune.objectives.aggregation import BestStep as BestStep
     from paxtune.objectives.aggregation import LastStep as LastStep

@@ -1,6 +1,7 @@
 """What the command line is made of: tuning from Python."""
 
 import contextlib
+import dataclasses
 import os
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,21 +13,18 @@ from absl import logging
 from paxtune.algorithms import Algorithm
 from paxtune.algorithms.encoding.sampling import draw
 from paxtune.config.search import Search
+from paxtune.engines.base import Engine
+from paxtune.engines.in_process import InProcess
+from paxtune.engines.multi_host import MultiHost
 from paxtune.experiment import Tunable
 from paxtune.objectives.rewards import MetricReward, Objectives, Reward
-from paxtune.running import launch
-from paxtune.running import multihost as joint
 from paxtune.running.callbacks import Callback
-from paxtune.running.launch import Workers
 from paxtune.running.runners import ExperimentRunner, FunctionRunner, Runnable, Runner
-from paxtune.running.tuner import Tuner
 from paxtune.schedulers import Scheduler
 from paxtune.search_space.space import Space
-from paxtune.service.address import Service
-from paxtune.service.remote_store import RemoteStore
-from paxtune.storage.open_study import load_study, open_study
-from paxtune.storage.vizier_store import database
-from paxtune.study import checkpoint_retention, trial_import, validation
+from paxtune.storage.open_study import load_study
+from paxtune.study import checkpoint_retention, trial_import
+from paxtune.study.plan import SearchPlan
 from paxtune.study.study import Study
 from paxtune.study.trial_experiments import parts_of
 from trainer.command import enable_compilation_cache
@@ -57,8 +55,7 @@ def tune(
     algorithm: Algorithm | None = None,
     scheduler: Scheduler | None = None,
     seed: int | None = None,
-    workers: int | Workers | None = None,
-    service: Service | None = None,
+    engine: Engine | None = None,
     callbacks: Sequence[Callback] = (),
     prior_studies: Iterable[PathLike] = (),
     fork_study: PathLike | None = None,
@@ -78,7 +75,7 @@ def tune(
             or yields metrics, so that it can be stopped early.
         space: for a function: any symbolic value with decisions in it, or a dict of them.
         num_trials: the study's total; None for all that a finite space has.
-        job_log_dir: where everything is written: a local directory, or with a `service` also one
+        job_log_dir: where everything is written: a local directory, or with `Remote` also one
             in Google Cloud Storage, `gs://…`. A study of a function needs none: it is in memory
             then.
         reward: for a function, 'minimize' and 'maximize' mean the number that it returns.
@@ -90,10 +87,8 @@ def tune(
             one is made.
         fork_study: the directory of a study whose trials this one begins with, as they are when it
             is made.
-        workers: processes of this machine that run the trials, and which may die without harm;
-            None runs them in this one.
-        service: where the study is kept, so that workers of other machines can join it; None for
-            `<job_log_dir>/study.db`.
+        engine: where trials run: `InProcess()`, `Workers(2)`, `Remote(...)`, or `MultiHost()`. By
+            default in this process, or in all processes that were started together.
         should_interrupt: asked after every training step; on True the trial is saved, and
             `Paused` raised.
         **search: other fields of `Search`, such as `limits` and `max_hours`.
@@ -127,88 +122,55 @@ def tune(
     if unknown := [name for name in search if Search.__schema__.get_field(name) is None]:
         known = [str(name) for name in Search.__schema__.fields]
         raise UserError(f'a search has no {unknown[0]!r}. {nearest(unknown[0], known)}'.rstrip())
-    has_workers = workers is not None or service is not None
-    if job_log_dir is not None:
-        local = service is None
-        job_log_dir = database(job_log_dir).parent if local else directories.job_path(job_log_dir)
+    if engine is None:
+        engine = MultiHost() if processes.count() > 1 else InProcess()
+    engine.validate(isinstance(what, Tunable | Runnable))
+    directory = engine.directory(job_log_dir)
     with contextlib.ExitStack() as held:
-        runner: Runner
-        value: Any
-        how: Search | None
-        if isinstance(what, Tunable | Runnable) and (space is not None or job_log_dir is None):
+        if isinstance(what, Tunable | Runnable) and (space is not None or directory is None):
             raise UserError(
                 'an experiment is its own space, and needs a job_log_dir for its trials'
             )
+        runner: Runner
         if isinstance(what, Runnable):
-            value, how = _changed(what, changes), None
-            data, runner = what.data(), what.runner()
+            plan = SearchPlan.compile(_changed(what, changes), data=what.data())
+            runner = what.runner()
         elif isinstance(what, Tunable):
-            _require_one_way(has_workers)
+            _require_one_way(engine)
             held.enter_context(processes.together())
-            value, how = _changed(what, changes), None
-            data, runner = prepared_data(value), ExperimentRunner()
+            plan = SearchPlan.compile(_changed(what, changes))
+            plan = dataclasses.replace(plan, data=prepared_data(plan.space))
+            runner = ExperimentRunner()
             enable_compilation_cache()
         else:
-            if has_workers:
-                raise UserError('workers run experiments; a function runs in this process')
-            value, how = _of_function(space, changes)
-            data, runner = {}, FunctionRunner(what)
-        _, how_searched = validation.validated(value, how)
-        checkpoint_retention.check(how_searched, job_log_dir)
-        if isinstance(what, Tunable) and processes.count() > 1:
-            assert job_log_dir is not None
-            joint.require_same(value, data)
-            if not processes.is_first():
-                joint.follow(value, should_interrupt)
-                return load_study(job_log_dir)
-            runner = joint.LeadingRunner(should_interrupt)
-            should_interrupt = runner.should_interrupt
-        store: RemoteStore | None = None
-        if service is not None:
-            assert job_log_dir is not None
-            directories.create(job_log_dir)
-            client = service.client()
-            client.connect()
-            store = RemoteStore(client)
-            is_new = store.study() is None
-        else:
-            is_new = job_log_dir is None or not database(job_log_dir).exists()
-        priors = [held.enter_context(load_study(each)) for each in prior_studies if is_new]
-        if job_log_dir is not None and service is None:
-            held.enter_context(directories.locked(job_log_dir))
-        study = open_study(job_log_dir, value, data, search=how, priors=priors, store=store)
+            plan, runner = SearchPlan.compile(*_of_function(space, changes)), FunctionRunner(what)
+        checkpoint_retention.check(plan.search, directory)
+        if isinstance(what, Tunable) and engine.follows(plan, should_interrupt):
+            assert directory is not None
+            return load_study(directory)
+        study, opened = engine.open(directory, plan, list(map(directories.job_path, prior_studies)))
+        held.enter_context(opened)
         with contextlib.ExitStack() as on_error:
             on_error.callback(study.close)
             if fork_study is not None and not study.trials:
                 _fork(held.enter_context(load_study(fork_study)), study)
-            if service is not None:
-                many = _workers(workers or 1)
-                launch.join(study, many, service, callbacks, should_interrupt)
-            elif workers is not None:
-                launch.run(study, _workers(workers), callbacks, should_interrupt)
-            else:
-                with runner.leading():
-                    Tuner(study, runner, callbacks, should_interrupt).run()
+            engine.run(study, runner, callbacks, should_interrupt)
             on_error.pop_all()
         _warn_of_failure(study)
         return study
 
 
-def _workers(given: int | Workers) -> Workers:
-    return given if isinstance(given, Workers) else Workers(given)
+def prepared_data(space: Space) -> dict[str, str]:
+    """Computes the fingerprints of the data by input, once the data are known to be there.
 
-
-def prepared_data(tunable: Tunable) -> dict[str, str]:
-    """Fingerprints of the data by input, once it is known to be there.
-
-    Where decisions are open, of one of the experiments in the space.
+    Where decisions are open, these are the data of one of the experiments in the space.
 
     Raises:
-        MissingDataError: it is not there, or does not suit the task.
+        MissingDataError: data are not there, or do not suit the task.
         UserError: the decisions never fit together.
     """
     found: dict[str, str] = {}
-    for name, part in _some_parts(Space(tunable)).items():
+    for name, part in _some_parts(space).items():
         try:
             prepare_inputs(part)
         except Signal:
@@ -234,10 +196,10 @@ def _some_parts(space: Space) -> dict[str, Tunable]:
     raise UserError(f'no experiment was found whose values fit together: {reason}') from reason
 
 
-def _require_one_way(has_workers: bool) -> None:
+def _require_one_way(engine: Engine) -> None:
     # Processes that know nothing of each other would each run trials of its own.
     processes.require_joined()
-    if has_workers and processes.count() > 1:
+    if processes.count() > 1 and not isinstance(engine, MultiHost):
         raise UserError(
             '--workers and --vizier_endpoint run trials apart, each in a process of its own; '
             '--coordinator runs each trial in all processes: choose one'

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     import pyglove as pg
 
+    from paxtune.engines.base import Engine
     from paxtune.experiment import Tunable
-    from paxtune.running.launch import Workers
     from paxtune.study.study import Study
     from paxtune.study.trial import Trial
 
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None) -> int:
     with processes.together():
         tunable = tunable_for(args)
         name = args.exp + ('-smoke' if args.smoke else '')
-        service, workers = study_location.service_from_flags(args, name), _workers(args)
+        engine = _engine(args, name)
     job_log_dir = args.job_log_dir or f'runs/{name}'
 
     from paxtune.api import MissingDataError, tune
@@ -76,8 +76,7 @@ def main(argv: Sequence[str] | None) -> int:
                 callbacks=[Progress()],
                 prior_studies=args.prior_studies,
                 fork_study=args.fork_study,
-                workers=workers,
-                service=service,
+                engine=engine,
                 should_interrupt=interrupt.requested,
             )
         except Paused as reason:
@@ -161,16 +160,23 @@ def _flags() -> 'argparse.ArgumentParser':
     return flags
 
 
-def _workers(args: 'argparse.Namespace') -> 'Workers | None':
-    from paxtune.running.launch import Workers
+def _engine(args: 'argparse.Namespace', name: str) -> 'Engine | None':
+    """Returns the engine that the flags select; None for the default."""
+    from paxtune.engines.remote import Remote
+    from paxtune.engines.supervised import WorkerConfig
+    from paxtune.engines.workers import Workers
     from trainer.symbolic import registry
 
-    count = 1 if args.workers is None and args.vizier_endpoint else args.workers
-    if count is None:
+    service = study_location.service_from_flags(args, name)
+    if service is None and args.workers is None:
         if args.worker_memory is not None:
             raise UserError('--worker_memory is what each of --workers may use: give both')
         return None
-    return Workers(count, args.worker_memory, (registry.module_of(args.exp),))
+    modules = (registry.module_of(args.exp),)
+    count = 1 if args.workers is None else args.workers
+    if service is None:
+        return Workers(count, args.worker_memory, modules)
+    return Remote(service, WorkerConfig(count, args.worker_memory, modules))
 
 
 def tunable_for(args: 'argparse.Namespace') -> 'Tunable':

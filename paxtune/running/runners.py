@@ -5,7 +5,6 @@ import dataclasses
 import gc
 import inspect
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 from paxtune.config.search import Search
@@ -54,10 +53,6 @@ class Report:
 
 class Runner:
     """Runs the trials of a study, each to its end."""
-
-    def leading(self) -> AbstractContextManager[None]:
-        """Around a whole search. Others may take part in it, who hear here how it ends."""
-        return contextlib.nullcontext()
 
     def prepare(self, study: Study, trial: RunningTrial) -> str | None:
         """Gets a trial ready, and returns why it is infeasible before it begins; None if not."""

@@ -222,7 +222,12 @@ class Tuner:
         elif reason is not None:
             trial.end_early(reason)
         else:
-            self._require_rewards(trial)
+            self._complete(trial)
+
+    def _complete(self, trial: RunningTrial) -> None:
+        is_timed = any(map(_is_of_speed, self.study.rewards))
+        # Nothing is timed in the first step of a process, which may be the last of a trial.
+        with contextlib.nullcontext() if is_timed and trial.resumed else _about_rewards():
             trial.complete()
 
     def _listen(

@@ -1,22 +1,24 @@
 """The course of a trial: a row of a table, from the step where the trial was forked."""
 
+from collections.abc import Sequence
+
 from paxtune.schedulers.base import Unit
 from paxtune.schedulers.resources import METRICS
+from paxtune.search_space.space import Space
 from paxtune.simulation.table import CurveTable, Row
-from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
 from trainer.symbolic.errors import UserError
 
 
-def course_of(table: CurveTable, study: StudyView, trial: Trial) -> 'Course':
+def course_of(table: CurveTable, space: Space, trials: Sequence[Trial], trial: Trial) -> 'Course':
     """Finds the course of a trial. Trials take the rows next to their decisions, in their order.
 
     Raises:
         UserError: there are not enough rows.
     """
     answers, row = table.start(), 0
-    points = list(zip(table.spec.elements, study.space.spec.elements, strict=True))
-    for other in (each for each in study.trials if each.id <= trial.id):
+    points = list(zip(table.spec.elements, space.spec.elements, strict=True))
+    for other in (each for each in trials if each.id <= trial.id):
         made = {own.id.path: other.by_id[point.id.path] for own, point in points}
         origin = other.lineage.forked_from
         try:
@@ -25,7 +27,7 @@ def course_of(table: CurveTable, study: StudyView, trial: Trial) -> 'Course':
             raise UserError(
                 f'{table.source}: the table has not enough rows for trial {other.id}'
             ) from None
-    return Course(study, trial, table.rows[row])
+    return Course(trials, trial, table.rows[row])
 
 
 class Course:
@@ -35,13 +37,14 @@ class Course:
         row: of the table.
     """
 
-    def __init__(self, study: StudyView, trial: Trial, row: Row) -> None:
+    def __init__(self, trials: Sequence[Trial], trial: Trial, row: Row) -> None:
         self.row = row
         self._before: dict[Unit, float] = {}
         if trial.lineage.forked_from is None:
             return
         parent, step = trial.lineage.forked_from
-        (measured,) = [each for each in study.trial(parent).measurements if each.step == step]
+        begun = next(each for each in trials if each.id == parent)
+        (measured,) = [each for each in begun.measurements if each.step == step]
         past = sum(each <= step for each in row.resources['steps'])
         for unit, name in METRICS.items():
             if unit in row.resources and name in measured.metrics:

@@ -2,17 +2,18 @@
 
 import functools
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from paxtune.config.search import Search
 from paxtune.running.runners import Runnable, Runner
 from paxtune.schedulers.base import Unit
+from paxtune.search_space.space import Space
 from paxtune.simulation import files
 from paxtune.simulation.course import course_of
 from paxtune.simulation.runner import TableRunner
 from paxtune.simulation.table import CurveTable
-from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
 
 
@@ -67,10 +68,12 @@ class RecordedTrials(Runnable):
     def data(self) -> dict[str, str]:
         return {'table': hashlib.sha256(Path(self.table).read_bytes()).hexdigest()}
 
-    def max_resource(self, study: StudyView, trial: Trial, unit: Unit) -> float | None:
+    def max_resource(
+        self, space: Space, trials: Sequence[Trial], trial: Trial, unit: Unit
+    ) -> float | None:
         if unit == 'seconds':
             return None
-        course = course_of(self.curves, study, trial)
+        course = course_of(self.curves, space, trials, trial)
         if course.row.end is None and (unit == 'steps' or trial.lineage.forked_from is None):
             # Nobody knows beforehand that it will diverge.
             rows = self.curves.rows

@@ -43,7 +43,7 @@ class TableRunner(Runner):
         directory: JobPath | None,
         should_interrupt: Callable[[], bool],
     ) -> Generator[Report, None, None]:
-        course = course_of(self._table, study, trial)
+        course = course_of(self._table, study.space, study.trials, trial)
         folder = Path(TrialSpec.of(study, trial).begin())
         state, checkpoint = newest(folder)
         _require(trial, state, folder)

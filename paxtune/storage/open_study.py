@@ -4,16 +4,14 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyglove as pg
-
 from paxtune.config.search import Search
 from paxtune.search_space.parameters import to_search_space
-from paxtune.search_space.space import Space
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.vizier_store import database
-from paxtune.study import transfer, validation
-from paxtune.study.definition import define, redefined, searched, validate_unchanged
+from paxtune.study import transfer
+from paxtune.study.definition import redefined, validate_unchanged
+from paxtune.study.plan import SearchPlan
 from paxtune.study.store import StudyStore
 from paxtune.study.study import Study
 from trainer.runtime.directory import JobPath, job_path
@@ -44,7 +42,18 @@ def open_study(
         UserError: the space cannot be searched, or the study that is there is of another
             experiment or of other data. The search's budgets may differ.
     """
-    space, configuration = validation.validated(value, search)
+    plan = SearchPlan.compile(value, search, data)
+    return open_plan(directory, plan, priors=priors, store=store)
+
+
+def open_plan(
+    directory: str | os.PathLike[str] | None,
+    plan: SearchPlan,
+    *,
+    priors: Sequence[Study] = (),
+    store: StudyStore | None = None,
+) -> Study:
+    """Creates the study of a plan, or resumes the one that is there: see `open_study`."""
     path = None if directory is None or store else database(directory)
     folder = None if directory is None else job_path(directory)
     if folder is not None:
@@ -53,16 +62,14 @@ def open_study(
     try:
         stored = store.study()
         if stored is None:
-            learnt = transfer.priors(priors, space, configuration)
-            # A study in memory is never read back: its values may be of any class.
-            kept = pg.Dict() if folder is None else value
-            record = define(kept, search, configuration, space, data or {}, learnt)
+            learnt = transfer.priors(priors, plan.space, plan.search)
+            record = plan.record(folder is None, learnt)
             # Another process may create it in the meantime.
-            is_new = store.create_study(record, to_search_space(space.spec))
+            is_new = store.create_study(record, to_search_space(plan.space.spec))
             stored = None if is_new else store.study()
         if stored is not None:
             # The priors stay as they were when it was created.
-            record = define(value, search, configuration, space, data or {}, stored.priors)
+            record = plan.record(False, stored.priors)
             validate_unchanged(stored, record, folder)
             record = redefined(stored, record)
             if record != stored:
@@ -70,7 +77,7 @@ def open_study(
     except BaseException:
         store.close()
         raise
-    return Study(folder, configuration, space, record, store)
+    return Study(folder, plan, record.priors, store)
 
 
 def load_study(directory: str | os.PathLike[str], read_only: bool = True) -> Study:
@@ -103,8 +110,8 @@ def join_study(store: StudyStore, directory: JobPath | None) -> Study:
         record = store.study()
         if record is None:
             raise UserError(f'There is no study in {directory}: nothing was written yet.')
-        value, search = searched(record, str(directory or 'the study'))
-        return Study(directory, search, Space(value), record, store)
+        plan = SearchPlan.of(record, str(directory or 'the study'))
+        return Study(directory, plan, record.priors, store)
     except BaseException:
         store.close()
         raise

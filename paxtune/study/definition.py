@@ -1,16 +1,13 @@
 """The definition of a study: its value, its search, its data."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyglove as pg
 
 from paxtune.config.search import Search
-from paxtune.search_space.decisions import spec_to_json
 from paxtune.search_space.differences import differences
-from paxtune.search_space.space import Space
-from paxtune.study.record import Prior, StudyRecord
+from paxtune.study.record import StudyRecord
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import from_json_text, to_json_text
@@ -28,35 +25,6 @@ BUDGETS = (
     'max_disk_gb',
 )
 """Fields of `Search` that may change while the study goes on."""
-
-
-def define(
-    value: Any,
-    search: Search | None,
-    configuration: Search,
-    space: Space,
-    data: Mapping[str, str],
-    priors: Sequence[Prior],
-) -> StudyRecord:
-    """Makes the record of a new study.
-
-    Args:
-        value: what is searched.
-        search: the search to store; None where `value.search` holds it.
-        configuration: the search, wherever it is held.
-        space: the search space.
-        data: fingerprints of the data, by input.
-        priors: completed trials of other studies.
-    """
-    return StudyRecord(
-        value=to_json_text(value),
-        search='' if search is None else to_json_text(search),
-        spec=spec_to_json(space.spec),
-        data=dict(sorted(data.items())),
-        priors=tuple(priors),
-        algorithm=type(configuration.algorithm).__name__,
-        goals=tuple(reward.goal for reward in configuration.rewards),
-    )
 
 
 def redefined(stored: StudyRecord, now: StudyRecord) -> StudyRecord:

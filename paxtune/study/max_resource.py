@@ -12,7 +12,7 @@ def max_resource(study: StudyView, trial: Trial, unit: Unit) -> float | None:
     """Computes the maximum resource of a trial, in a unit; None where it is unknown."""
     value, space = study.value, study.space
     if isinstance(value, Workload):
-        return value.max_resource(study, trial, unit)
+        return value.max_resource(space, study.trials, trial, unit)
     if not space.is_tunable:
         return None
     # Imported here: it imports JAX, and a study of a function needs none.

@@ -4,16 +4,15 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paxtune.config.search import Search
 from paxtune.objectives.rewards import NonFiniteRewardError
 from paxtune.schedulers import Pause, Stop, TrialCurve
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.parameters import to_parameters
-from paxtune.search_space.space import Space
 from paxtune.study import replicates, stop_requests, transfer, transitions
 from paxtune.study.checkpoint_retention import require_weights
 from paxtune.study.max_resource import max_resource
-from paxtune.study.record import RETRY, Lineage, StudyRecord, TrialRecord
+from paxtune.study.plan import SearchPlan
+from paxtune.study.record import RETRY, Lineage, Prior, TrialRecord
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.scheduling import TrialScheduling
 from paxtune.study.store import StudyStore
@@ -46,15 +45,15 @@ class Study(StudyView):
     def __init__(
         self,
         directory: JobPath | None,
-        search: Search,
-        space: Space,
-        record: StudyRecord,
+        plan: SearchPlan,
+        priors: Sequence[Prior],
         store: StudyStore,
     ) -> None:
         """Not called directly: see `paxtune.storage.open_study`."""
-        super().__init__(directory, search, space, record.data, store)
-        priors = transfer.observations_of(record.priors)
-        self.suggester = Suggester(space, search, priors, lambda: self.trials)
+        super().__init__(directory, plan, store)
+        space, search = plan.space, plan.search
+        observations = transfer.observations_of(priors)
+        self.suggester = Suggester(space, search, observations, lambda: self.trials)
         self._scheduling: TrialScheduling | None = None
         if (scheduler := search.scheduler) is not None:
             self._scheduling = TrialScheduling(

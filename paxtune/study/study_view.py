@@ -1,15 +1,13 @@
 """The reading half of a study."""
 
 import threading
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from paxtune.config.search import Search
 from paxtune.objectives import pareto
 from paxtune.objectives.rewards import Reward
 from paxtune.search_space.parameters import reader
-from paxtune.search_space.space import Space
 from paxtune.study import replicates
+from paxtune.study.plan import SearchPlan
 from paxtune.study.record import Status, StudyRecord
 from paxtune.study.store import StudyStore
 from paxtune.study.trial import Trial, TrialContext
@@ -36,18 +34,16 @@ class StudyView:
     def __init__(
         self,
         directory: JobPath | None,
-        search: Search,
-        space: Space,
-        data: Mapping[str, str],
+        plan: SearchPlan,
         store: StudyStore,
     ) -> None:
         """Not called directly: see `paxtune.storage.open_study`."""
-        self.directory, self.search, self.space = directory, search, space
-        self.value, self.data, self.store = space.value, data, store
+        self.directory, self.store, self.data = directory, store, plan.data
+        self.search, self.space, self.value = plan.search, plan.space, plan.space.value
         # Looked up once: for thousands of trials that takes seconds.
-        self.rewards: list[Reward] = search.rewards
+        self.rewards: list[Reward] = self.search.rewards
         signs = [reward.score(1.0) for reward in self.rewards]
-        self.context = TrialContext(signs, space, reader(space.spec))
+        self.context = TrialContext(signs, self.space, reader(self.space.spec))
         self._terminal: dict[int, Trial] = {}
         self._reading = threading.RLock()
 

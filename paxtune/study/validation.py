@@ -17,20 +17,12 @@ from trainer.symbolic.errors import UserError
 _SAMPLES = 20
 
 
-def validated(value: Any, search: Search | None) -> tuple[Space, Search]:
-    """Returns the space and the search of a study, once they are known to fit.
+def validate_search(search: Search, space: Space) -> None:
+    """Checks that a space can be searched as configured.
 
     Raises:
-        UserError: the space cannot be searched, or not so.
+        UserError: it cannot.
     """
-    space = Space(value)
-    _validate_search_decisions(space)
-    how = search or value.search
-    _check_search(how, space)
-    return space, how
-
-
-def _check_search(search: Search, space: Space) -> None:
     if search.num_trials is None and space.size is None:
         raise UserError(
             'search.num_trials: a range has countless values, so a number of trials must be given '
@@ -61,7 +53,12 @@ def _validate_prior(search: Search, space: Space, algorithm: Algorithm) -> None:
         raise UserError(f'search.prior: {error}') from error
 
 
-def _validate_search_decisions(space: Space) -> None:
+def validate_space(space: Space) -> None:
+    """Checks that no decision is about the search itself.
+
+    Raises:
+        UserError: one is.
+    """
     if not isinstance(space.value, Component):
         return  # A field of that name is the user's own.
     for id_ in space.ids:

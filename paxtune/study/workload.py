@@ -1,8 +1,10 @@
 """Values whose trials are no training of experiments."""
 
+from collections.abc import Sequence
+
 from paxtune.config.search import Search
 from paxtune.schedulers.base import Unit
-from paxtune.study.study_view import StudyView
+from paxtune.search_space.space import Space
 from paxtune.study.trial import Trial
 from trainer.symbolic.component import Component
 
@@ -20,6 +22,15 @@ class Workload(Component):
         """Fingerprints of what the trials read, by name: a study keeps to the same data."""
         return {}
 
-    def max_resource(self, study: StudyView, trial: Trial, unit: Unit) -> float | None:
-        """Returns what a trial uses if it is run to its end; None where that is unknown."""
+    def max_resource(
+        self, space: Space, trials: Sequence[Trial], trial: Trial, unit: Unit
+    ) -> float | None:
+        """Returns what a trial uses if it is run to its end; None where that is unknown.
+
+        Args:
+            space: the search space.
+            trials: all of the study, by id.
+            trial: one of them.
+            unit: of the resource.
+        """
         return None

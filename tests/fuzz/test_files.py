@@ -18,8 +18,8 @@ from paxtune.search_space.decisions import size, spec_from_json, spec_to_json
 from paxtune.search_space.space import Space
 from paxtune.storage.codec import decode_study, encode_study
 from paxtune.storage.open_study import join_study, open_study
-from paxtune.study import export, initial_trials, trial_import, validation
-from paxtune.study.definition import define
+from paxtune.study import export, initial_trials, trial_import
+from paxtune.study.plan import SearchPlan
 from paxtune.study.record import Prior, StudyRecord
 from paxtune.study.study import Study
 from tests.fuzz import trees, watch
@@ -102,7 +102,7 @@ def test_seed_trials(share: int, tmp_path: Path) -> None:
         made = toy()
         made.rebind({'search.seeds': given[0]}, raise_on_no_change=False)
         assert to_json_text(made)
-        watch.refused_or_taken(lambda: validation.validated(made, None))
+        watch.refused_or_taken(lambda: SearchPlan.compile(made))
 
     some = [trees.texts(decisions), trees.texts({'trials': [{'decisions': decisions[0]}]})]
     watch.for_all(50 * share, check, st.one_of(*some))
@@ -144,7 +144,7 @@ def _record() -> StudyRecord:
     """A study whose search stands beside its value, and which learns from others."""
     value, how = pg.Dict(rate=pg.floatv(0.0, 1.0), kind=pg.oneof(['a', 'b'])), search(reward=LOSS)
     priors = [Prior({'rate': 0.5, 'kind': 1}, (1.0,))]
-    return define(value, how, how, Space(value), {'text': 'abc'}, priors)
+    return SearchPlan.compile(value, how, {'text': 'abc'}).record(False, priors)
 
 
 @FEW_OR_MANY

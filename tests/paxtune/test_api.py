@@ -8,6 +8,7 @@ import pytest
 from paxtune import tune
 from paxtune.api import prepared_data
 from paxtune.experiment import Tunable
+from paxtune.search_space.space import Space
 from tests.paxtune.tunables import Rates
 from tests.trainer.tiny import CountingInput
 from trainer.inputs import MixtureInput
@@ -30,8 +31,8 @@ def mixed(weight: object) -> Tunable:
 
 def test_the_data_of_a_space_is_that_of_a_trial_whose_values_fit_together() -> None:
     choices = mixed(pg.oneof([0.0, 1.0]))  # The first choices, and the ends of ranges, do not fit.
-    assert prepared_data(choices) == prepared_data(mixed(1.0))
-    assert prepared_data(mixed(pg.floatv(0.0, 1.0))) == prepared_data(mixed(1.0))
+    assert prepared_data(Space(choices)) == prepared_data(Space(mixed(1.0)))
+    assert prepared_data(Space(mixed(pg.floatv(0.0, 1.0)))) == prepared_data(Space(mixed(1.0)))
 
 
 def test_a_space_whose_values_never_fit_together_is_refused(tmp_path: Path) -> None:

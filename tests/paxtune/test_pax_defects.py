@@ -74,7 +74,7 @@ def test_a_trial_that_was_trained_to_its_end_completes_after_a_kill(
     # 1, 12: the newest checkpoint is that of the last step, and the evaluation there was done.
     with tune(rates(), job_log_dir=tmp_path / 'whole') as study:
         wanted = [trial.reward for trial in study.trials]
-    with open_study(tmp_path / 'parts', rates(), prepared_data(rates())) as study:
+    with open_study(tmp_path / 'parts', rates(), prepared_data(Space(rates()))) as study:
         trial = ask(study)
         (made,) = experiments(study, trial).values()
         for each in run(made, trial_directory(study.directory, trial)):
@@ -531,7 +531,7 @@ def test_a_reward_of_speed_needs_no_interval_to_fit(tmp_path: Path) -> None:
 def test_a_trial_that_cannot_be_timed_any_more_ends_no_study(tmp_path: Path) -> None:
     # 15: killed between its last checkpoint and its report, it has no step left to time.
     made = rates(search__reward=SPEED, train__evaluation__every=6)
-    with open_study(tmp_path, made, prepared_data(made)) as study:
+    with open_study(tmp_path, made, prepared_data(Space(made))) as study:
         trial = ask(study)
         (alone,) = experiments(study, trial).values()
         list(run(alone, trial_directory(study.directory, trial)))

@@ -397,7 +397,7 @@ def test_a_signal_pauses_the_study(
         (['--set', 'train.num_train_steps=true'], 'train.num_train_steps'),
         (['--tune', 'task.learner.learning_rate=oneof('], 'task.learner.learning_rate'),
         (['--algorithm=gradient_descent'], 'cmaes, default, dna_generator, eagle, gp_bandit, grid'),
-        (['--scheduler=patience'], 'asha, rank_stopping, threshold_stopping, '),
+        (['--scheduler=patience'], 'asha, curve_extrapolation, hyperband'),
         (
             ['--scheduler=threshold_stopping'],
             r"--scheduler=threshold_stopping: write 'ThresholdStopping\(milestones=…\)'",

@@ -15,8 +15,8 @@ import pytest
 from etils import epath
 
 from paxtune import tune
+from paxtune.engines.workers import Workers
 from paxtune.running.device_allocation import Place, divided, places
-from paxtune.running.launch import Workers
 from paxtune.running.supervisor import modules_of, presence, wait_for_the_last
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
@@ -24,7 +24,7 @@ from paxtune.storage.open_study import join_study, load_study
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import attempt_directory
-from tests.paxtune import faulty, toys, tunables
+from tests.paxtune import faulty, toys
 from tests.paxtune.service.conftest import until
 from tests.processes import ROOT, environment
 from trainer.checkpoints.checkpoint import newest_checkpoint
@@ -298,13 +298,13 @@ def test_each_part_has_as_much_as_any_other() -> None:
                 assert len(used) == len({*used}) > count - parts
 
 
-def test_what_workers_cannot_do_is_refused(tmp_path: Path) -> None:
-    for how, message in ((0, 'at least 1'), (Workers, 'more than 0')):
-        with pytest.raises(UserError, match=message):
-            workers = how if isinstance(how, int) else how(1, memory_gb=-1.0)
-            tune(tunables.Rates(), job_log_dir=tmp_path, workers=workers)
+def test_what_workers_cannot_do_is_refused() -> None:
+    with pytest.raises(UserError, match='at least 1'):
+        Workers(0)
+    with pytest.raises(UserError, match='more than 0'):
+        Workers(1, memory_gb=-1.0)
     with pytest.raises(UserError, match='a function runs in this process'):
-        tune(lambda values: 0.0, space={'x': True}, reward='minimize', workers=1)
+        tune(lambda values: 0.0, space={'x': True}, reward='minimize', engine=Workers(1))
 
 
 def test_workers_import_what_the_experiment_is_built_of(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from etils import epath
 from paxtune.algorithms import RandomSearch, RegularizedEvolution
 from paxtune.api import tune
 from paxtune.config.search import Search
+from paxtune.engines.remote import Remote
 from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.service.address import Service
 from paxtune.storage.database import Database
@@ -348,7 +349,7 @@ def test_those_in_a_store_go_too_and_a_kill_leaves_nothing_that_counts(
 def test_what_is_in_a_store_is_not_measured(store: epath.Path) -> None:
     service = Service('127.0.0.1:1', 'mine')
     with pytest.raises(UserError, match=rf'max_disk_gb=1: what is in {store} is not measured'):
-        tune(Rates(), job_log_dir=store, max_disk_gb=1.0, service=service)
+        tune(Rates(), job_log_dir=store, max_disk_gb=1.0, engine=Remote(service))
 
 
 def test_what_cannot_be_removed_is_logged_and_tried_again(

@@ -9,15 +9,24 @@ attempt (`LostProcessError`) and not the study: started again, all go on.
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 from absl import logging
 
 from paxtune.config.search import Search
+from paxtune.engines.base import Engine
 from paxtune.experiment import Tunable
-from paxtune.running.runners import ExperimentRunner, Report, TrialSpec, resolve_warm_start
-from paxtune.running.tuner import Paused, StudyStoppedError
+from paxtune.running.callbacks import Callback
+from paxtune.running.runners import (
+    ExperimentRunner,
+    Report,
+    Runner,
+    TrialSpec,
+    resolve_warm_start,
+)
+from paxtune.running.tuner import Paused, StudyStoppedError, Tuner
 from paxtune.search_space.space import Space
+from paxtune.study.plan import SearchPlan
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.trial_costs import Appraisal
@@ -30,14 +39,14 @@ from trainer.symbolic.serialization import to_json_text
 _ENDS = {'Paused': Paused, 'StudyStoppedError': StudyStoppedError}
 
 
-def require_same(tunable: Tunable, data: dict[str, str]) -> None:
+def require_same(tunable: Tunable, data: Mapping[str, str]) -> None:
     """Makes sure that all processes were started with the same experiment, on the same data.
 
     Raises:
         UserError: they were not.
     """
     text = hashlib.sha256(to_json_text(tunable).encode()).hexdigest()
-    for process, (other_text, other_data) in enumerate(processes.gather([text, data])):
+    for process, (other_text, other_data) in enumerate(processes.gather([text, dict(data)])):
         if other_text != text:
             raise UserError(f'process {process} has another experiment: give all the same flags')
         for path, found in data.items():
@@ -108,11 +117,11 @@ class LeadingRunner(ExperimentRunner):
             raise
 
 
-def follow(tunable: Tunable, should_interrupt: Callable[[], bool] = lambda: False) -> None:
+def follow(plan: SearchPlan, should_interrupt: Callable[[], bool]) -> None:
     """Trains with the first process what it says, to the end of its search.
 
     Args:
-        tunable: the experiment, the same as in the first process.
+        plan: the search, the same as in the first process.
         should_interrupt: asked before every training step; on True the trial is saved, and the
             search of all processes paused.
 
@@ -120,11 +129,10 @@ def follow(tunable: Tunable, should_interrupt: Callable[[], bool] = lambda: Fals
         Paused, StudyStoppedError: the search ended so.
         Exception: as `trainer.runtime.processes.agree`.
     """
-    space = Space(tunable)
     while 'trial' in (said := processes.broadcast()):
         spec = TrialSpec(**said['trial'])
         try:
-            _follow(spec, space, tunable.search, should_interrupt)
+            _follow(spec, plan.space, plan.search, should_interrupt)
         except LostProcessError:
             raise
         except Exception as error:  # Of the trial; the first process has it, too, and notes it.
@@ -154,3 +162,33 @@ def _appraised(spec: TrialSpec, space: Space, search: Search) -> Appraisal:
     with processes.together():
         found = spec.appraise(space, search)
     return dataclasses.replace(found, refusal=processes.broadcast(found.refusal))
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiHost(Engine):
+    """Trains each trial in all processes together: see `trainer.runtime.processes.start`.
+
+    The first process has the study; the others follow it, and read the study when it is done.
+    """
+
+    def validate(self, runs_experiments: bool) -> None:
+        if not runs_experiments:
+            raise UserError('several processes train experiments; a function runs in one process')
+
+    def follows(self, plan: SearchPlan, should_interrupt: Callable[[], bool]) -> bool:
+        require_same(plan.space.value, plan.data)
+        if processes.is_first():
+            return False
+        follow(plan, should_interrupt)
+        return True
+
+    def run(
+        self,
+        study: Study,
+        runner: Runner,
+        callbacks: Sequence[Callback],
+        should_interrupt: Callable[[], bool],
+    ) -> None:
+        leader = LeadingRunner(should_interrupt)
+        with leader.leading():
+            Tuner(study, leader, callbacks, leader.should_interrupt).run()

@@ -1,0 +1,87 @@
+"""Interface of engines."""
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from paxtune.running.callbacks import Callback
+from paxtune.running.runners import Runner
+from paxtune.storage.open_study import load_study, open_plan
+from paxtune.storage.vizier_store import database
+from paxtune.study.plan import SearchPlan
+from paxtune.study.study import Study
+from trainer.runtime import directory as directories
+from trainer.runtime.directory import JobPath
+
+
+class Engine:
+    """Runs the trials of a search.
+
+    A new engine overrides `run`, and the other methods where it differs from a search in this
+    process, whose study is in `<directory>/study.db`.
+    """
+
+    def validate(self, runs_experiments: bool) -> None:
+        """Checks the engine before anything is written.
+
+        Args:
+            runs_experiments: False where the trials call a function of this process.
+
+        Raises:
+            UserError: the engine cannot run such trials.
+        """
+
+    def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
+        """Returns the directory of the study.
+
+        Raises:
+            UserError: the engine cannot use that directory.
+        """
+        return None if given is None else database(given).parent
+
+    def follows(self, plan: SearchPlan, should_interrupt: Callable[[], bool]) -> bool:
+        """Takes part in the search of another process, to its end; False where none leads."""
+        return False
+
+    def open(
+        self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[JobPath]
+    ) -> tuple[Study, AbstractContextManager[object]]:
+        """Opens the study, and locks its directory.
+
+        Args:
+            directory: of the study; None keeps it in memory.
+            plan: the search.
+            prior_studies: directories of studies to learn from, where this one is new.
+
+        Returns:
+            The study, and what to leave when the search ends.
+        """
+        with contextlib.ExitStack() as held:
+            is_new = directory is None or not database(directory).exists()
+            priors = [held.enter_context(load_study(each)) for each in prior_studies if is_new]
+            if directory is not None:
+                held.enter_context(directories.locked(directory))
+            return open_plan(directory, plan, priors=priors), held.pop_all()
+
+    def run(
+        self,
+        study: Study,
+        runner: Runner,
+        callbacks: Sequence[Callback],
+        should_interrupt: Callable[[], bool],
+    ) -> None:
+        """Runs trials until the study is done.
+
+        Args:
+            study: an open study.
+            runner: runs a trial in this process.
+            callbacks: listen to the study.
+            should_interrupt: asked often; on True running trials are saved.
+
+        Raises:
+            Paused: the study continues in a later call.
+            StudyStoppedError: an error stops the study.
+            UserError: the engine cannot start.
+        """
+        raise NotImplementedError(type(self).__name__)

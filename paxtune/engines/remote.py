@@ -1,0 +1,68 @@
+"""Trials of a study that a service keeps, among workers of other machines."""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from paxtune.engines.base import Engine
+from paxtune.engines.supervised import WorkerConfig, supervise
+from paxtune.running.callbacks import Callback
+from paxtune.running.runners import Runner
+from paxtune.running.tuner import take_up
+from paxtune.service.address import Service
+from paxtune.service.remote_store import RemoteStore
+from paxtune.storage.open_study import load_study, open_plan
+from paxtune.study.plan import SearchPlan
+from paxtune.study.study import Study
+from trainer.runtime import directory as directories
+from trainer.runtime.directory import JobPath
+from trainer.symbolic.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Remote(Engine):
+    """Runs trials of a study that a service keeps (`python -m paxtune.serve`).
+
+    A trial that another machine has lost continues from its checkpoint where both write to one
+    directory, on a network file system or in a store; elsewhere it starts again.
+
+    Attributes:
+        service: keeps the study.
+        workers: those of this machine.
+    """
+
+    service: Service
+    workers: WorkerConfig = dataclasses.field(default_factory=WorkerConfig)
+
+    def validate(self, runs_experiments: bool) -> None:
+        if not runs_experiments:
+            raise UserError('workers run experiments; a function runs in this process')
+
+    def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
+        return None if given is None else directories.job_path(given)
+
+    def open(
+        self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[JobPath]
+    ) -> tuple[Study, AbstractContextManager[object]]:
+        assert directory is not None
+        directories.create(directory)
+        client = self.service.client()
+        client.connect()
+        store = RemoteStore(client)
+        with contextlib.ExitStack() as held:
+            is_new = store.study() is None
+            priors = [held.enter_context(load_study(each)) for each in prior_studies if is_new]
+            study = open_plan(directory, plan, priors=priors, store=store)
+            return study, held.pop_all()
+
+    def run(
+        self,
+        study: Study,
+        runner: Runner,
+        callbacks: Sequence[Callback],
+        should_interrupt: Callable[[], bool],
+    ) -> None:
+        take_up(study)
+        supervise(study, self.workers, self.service, callbacks, should_interrupt)

@@ -1,0 +1,61 @@
+"""Trials in worker processes of this machine."""
+
+import dataclasses
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from paxtune.engines.base import Engine
+from paxtune.engines.supervised import WorkerConfig, supervise
+from paxtune.running.callbacks import Callback
+from paxtune.running.runners import Runner
+from paxtune.running.supervisor import wait_for_the_last
+from paxtune.running.tuner import take_up
+from paxtune.service.address import Service
+from paxtune.service.coordinator import LEASE_SECONDS, StudyCoordinator
+from paxtune.service.schema import RequestRejectedError
+from paxtune.service.server import Server
+from paxtune.storage.local_store import LocalStore
+from paxtune.study.study import Study
+from trainer.symbolic.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Workers(WorkerConfig, Engine):
+    """Runs the trials in processes of this machine. Any of them may die without harm.
+
+    The study's database belongs to this process. Workers speak to a service inside it, which only
+    this machine can reach and whose token only they know.
+
+    Attributes:
+        lease_seconds: the time that a worker may pass without a heartbeat.
+    """
+
+    lease_seconds: float = LEASE_SECONDS
+
+    def validate(self, runs_experiments: bool) -> None:
+        if not runs_experiments:
+            raise UserError('workers run experiments; a function runs in this process')
+
+    def run(
+        self,
+        study: Study,
+        runner: Runner,
+        callbacks: Sequence[Callback],
+        should_interrupt: Callable[[], bool],
+    ) -> None:
+        assert isinstance(study.directory, Path) and isinstance(study.store, LocalStore)
+        wait_for_the_last(study.directory)
+        take_up(study)
+        # The service has the database from here on; this process only reads it.
+        coordinator = StudyCoordinator(study.store, self.lease_seconds, workers_may_live=False)
+        token, name = secrets.token_urlsafe(32), study.store.name
+
+        def only(study: str) -> StudyCoordinator:
+            if study != name:
+                raise RequestRejectedError('missing', f'there is no study {study!r} here')
+            return coordinator
+
+        with Server(only, token=token) as server:
+            service = Service(f'127.0.0.1:{server.port}', name, token)
+            supervise(study, self, service, callbacks, should_interrupt)

@@ -1,0 +1,80 @@
+"""The plan of a search: its space and configuration, built and validated once."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyglove as pg
+
+from paxtune.config.search import Search
+from paxtune.search_space.decisions import spec_to_json
+from paxtune.search_space.space import Space
+from paxtune.study.definition import searched
+from paxtune.study.record import Prior, StudyRecord
+from paxtune.study.validation import validate_search, validate_space
+from trainer.symbolic.serialization import to_json_text
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchPlan:
+    """What is searched, and how.
+
+    Attributes:
+        space: the search space; `space.value` is what is searched.
+        search: the configuration of the search.
+        has_own_search: whether `space.value` holds the search, as a `Tunable` does.
+        data: fingerprints of the data that trials see, by input.
+    """
+
+    space: Space
+    search: Search
+    has_own_search: bool
+    data: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def compile(
+        cls, value: Any, search: Search | None = None, data: Mapping[str, str] | None = None
+    ) -> 'SearchPlan':
+        """Builds and validates a plan.
+
+        Args:
+            value: what is searched: a `Tunable`, or any symbolic value with decisions in it.
+            search: the configuration; None where `value.search` holds it.
+            data: fingerprints of the data, by input.
+
+        Raises:
+            UserError: the space cannot be searched, or not so.
+        """
+        space = Space(value)
+        validate_space(space)
+        configuration = value.search if search is None else search
+        validate_search(configuration, space)
+        return cls(space, configuration, search is None, data or {})
+
+    @classmethod
+    def of(cls, record: StudyRecord, source: str) -> 'SearchPlan':
+        """Rebuilds the plan of a stored study, which was validated when it was created.
+
+        Raises:
+            UserError: it cannot be rebuilt.
+        """
+        value, search = searched(record, source)
+        return cls(Space(value), search, not record.search, record.data)
+
+    def record(self, in_memory: bool, priors: Sequence[Prior]) -> StudyRecord:
+        """Makes the record of the study.
+
+        Args:
+            in_memory: whether the study is in memory. It is never read back, so its values may be
+                of any class, and are not stored.
+            priors: completed trials of other studies.
+        """
+        return StudyRecord(
+            value=to_json_text(pg.Dict() if in_memory else self.space.value),
+            search='' if self.has_own_search else to_json_text(self.search),
+            spec=spec_to_json(self.space.spec),
+            data=dict(sorted(self.data.items())),
+            priors=tuple(priors),
+            algorithm=type(self.search.algorithm).__name__,
+            goals=tuple(reward.goal for reward in self.search.rewards),
+        )
