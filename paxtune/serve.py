@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainer import command
-from trainer.runtime.interrupt import signalled
+from trainer.runtime.interrupt import signal_event
 from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None) -> int:
     logging.basicConfig(
         level=logging.INFO, format='%(asctime)s %(levelname)s %(name)s: %(message)s'
     )
-    with signalled() as ended, contextlib.closing(_database(args.database)) as database:
+    with signal_event() as ended, contextlib.closing(_database(args.database)) as database:
         database.hold()
         with _serving(args, database) as (port, metrics_port):
             print(_greeting(args, database, port, metrics_port), flush=True)

@@ -220,11 +220,11 @@ def _show(args: Args) -> None:
 
 def _watch(args: Args) -> None:
     from paxtune.reports.live_view import watch
-    from trainer.runtime.interrupt import signalled
+    from trainer.runtime.interrupt import signal_event
 
     if args.trial is not None or args.format != 'table':
         raise UserError('--watch shows the whole study, to people: leave --trial and --format out')
-    with signalled() as ended, contextlib.closing(args.where.store()) as store:
+    with signal_event() as ended, contextlib.closing(args.where.store()) as store:
         watch(store, str(args.where), args.interval or _INTERVAL, ended)
 
 

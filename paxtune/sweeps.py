@@ -12,9 +12,9 @@ from paxtune.search_space.decisions import decision_points, is_integer
 from paxtune.search_space.labels import parameter_path as path_of
 from paxtune.search_space.shared_decisions import reference
 from paxtune.search_space.space import Space
-from trainer.command import decisions_left_open
 from trainer.experiment import Experiment
 from trainer.symbolic import fields, overrides
+from trainer.symbolic.concrete import open_decisions
 from trainer.symbolic.derived import SHARED, derived
 from trainer.symbolic.errors import UserError
 
@@ -92,7 +92,7 @@ def _tabulated(tunable: Tunable, paths: list[str], rows: Sequence[Sequence[Any]]
         path: derived(f'{reference(ROWS)}[{column}]') for column, path in enumerate(paths)
     }
     swept = tunable.clone(deep=True, override=places)
-    if extra := decisions_left_open(swept):
+    if extra := open_decisions(swept):
         raise UserError(
             f'parameter_sweep: found extra decisions, at {", ".join(extra)}. Give them values, or '
             'a column in the table.'

@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None) -> int:
         again = ['python', '-m', 'paxtune.train', *command.given(argv)]
         for run in runs:
             if run.trunk is not None:
-                _branch_off(*run.trunk, run.directory)
+                _fork_checkpoints(*run.trunk, run.directory)
             code = train(run.experiment, run.directory, resume_command=again)
             if code:
                 return code
@@ -164,13 +164,13 @@ def _before_fork(study: 'Study', trial: 'Trial', args: 'argparse.Namespace') -> 
     return [*runs, Run(directory, shorter, trunk)]
 
 
-def _branch_off(directory: str, step: int, target: str) -> None:
-    from trainer.checkpoints.handover import branch_off
+def _fork_checkpoints(directory: str, step: int, target: str) -> None:
+    from trainer.checkpoints.handover import fork_checkpoint
     from trainer.runtime import processes
 
     with processes.together():
         if processes.is_first():
-            branch_off([directory], step, target)
+            fork_checkpoint([directory], step, target)
         processes.agree()
 
 
@@ -214,9 +214,10 @@ def _refuse_other_experiment(job_log_dir: str, experiment: 'Experiment') -> None
 
 def _refuse_other_data(study: 'Study', name: str, experiment: 'Experiment') -> None:
     from trainer.program.setup import inputs_by_path, prepare_inputs
+    from trainer.symbolic.concrete import open_decisions
 
     prepare_inputs(experiment)
-    open_paths = command.decisions_left_open(study.value)
+    open_paths = open_decisions(study.value)
     for path, data in inputs_by_path(experiment).items():
         key = f'{path}:{name}' if name else path
         before, now = study.data.get(key), data.fingerprint()
@@ -248,8 +249,9 @@ def _decided(experiment: 'Experiment', decisions: Sequence[str]) -> 'dict[str, E
     from paxtune.experiment import Tunable
     from paxtune.search_space.space import Space
     from paxtune.study.trial_experiments import parts_of
+    from trainer.symbolic.concrete import open_decisions
 
-    if not decisions and not command.decisions_left_open(experiment):
+    if not decisions and not open_decisions(experiment):
         return dict(experiment.parts()) if isinstance(experiment, Tunable) else {'': experiment}
     given = command.decisions_given(decisions, '--decisions')
     space = Space(experiment)

@@ -6,18 +6,10 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
 
 from absl.flags import argparse_flags
 
 from trainer.symbolic.errors import LostProcessError, OtherProcessError, UserError
-
-if TYPE_CHECKING:
-    import pyglove as pg
-
-    from trainer.symbolic.component import Component
-
-C = TypeVar('C', bound='Component')
 
 _CACHE_BYTES = 4 * 2**30
 
@@ -73,51 +65,6 @@ def add_process_flags(flags: argparse.ArgumentParser) -> None:
     )
     flags.add_argument('--num_processes', type=int, metavar='N', help='how many there are')
     flags.add_argument('--process_id', type=int, metavar='I', help='which this one is, from 0')
-
-
-def decisions_left_open(experiment: 'pg.Object') -> list[str]:
-    """The paths of the decisions in an experiment that nobody has made."""
-    import pyglove as pg
-
-    primitive = pg.hyper.HyperPrimitive
-    return list(pg.query(experiment, where=lambda value: isinstance(value, primitive)))
-
-
-def require_concrete(experiment: 'pg.Object') -> None:
-    """Raises UserError with the list of decisions and derived values that are left open."""
-    from trainer.symbolic.derived import derived_values
-
-    open_paths = decisions_left_open(experiment)
-    if open_paths:
-        raise UserError(
-            f'{len(open_paths)} decisions are left open: {", ".join(open_paths)}. Make them with '
-            '--set path=value, or search over them with python -m paxtune.search.'
-        )
-    unresolved = [f'{value.sym_path}: {value}' for value in derived_values(experiment)]
-    if unresolved:
-        raise UserError(
-            f'{len(unresolved)} derived values are not resolved: {", ".join(unresolved)}. Give '
-            'values to the fields that they name.'
-        )
-
-
-def concrete(experiment: C) -> C:
-    """The experiment with results in place of derived values, when nothing is left open.
-
-    Raises:
-        UserError: a decision is left open, or a derived value has no result that fits.
-    """
-    from trainer.symbolic import overrides
-    from trainer.symbolic.component import unchecked
-    from trainer.symbolic.derived import resolve
-
-    try:
-        with unchecked():
-            resolved = resolve(experiment)
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    require_concrete(resolved)
-    return experiment if resolved is experiment else overrides.checked(resolved)
 
 
 def decisions_given(texts: Sequence[str], flag: str) -> dict[str, str]:

@@ -88,12 +88,12 @@ def main(argv: Sequence[str] | None) -> int:
 
     from trainer.experiment import Experiment
     from trainer.symbolic import overrides, registry
-    from trainer.symbolic.derived import resolve
+    from trainer.symbolic.concrete import concrete
 
     experiment = registry.find(args.exp, Experiment)
     if args.smoke:
         experiment = overrides.smoke(experiment)
-    experiment = resolve(command.concrete(overrides.override(experiment, args.set)))
+    experiment = concrete(overrides.override(experiment, args.set))
     found = layout(experiment, args.devices)
     if args.validate:
         validate(experiment, found)

@@ -94,12 +94,13 @@ def with_concrete_inputs(experiment: 'Experiment') -> 'Experiment':
         UserError: an input is not concrete.
     """
     from trainer.program.setup import inputs_by_path
+    from trainer.symbolic.concrete import concrete, open_decisions
     from trainer.symbolic.derived import derived_values
 
-    if not command.decisions_left_open(experiment):
-        return command.concrete(experiment)
+    if not open_decisions(experiment):
+        return concrete(experiment)
     for path, data in inputs_by_path(experiment).items():
-        found = [*command.decisions_left_open(data), *map(str, derived_values(data))]
+        found = [*open_decisions(data), *map(str, derived_values(data))]
         if found:
             raise UserError(f'{path} is not concrete: {", ".join(found)}. Make it so with --set')
     return experiment
@@ -122,12 +123,12 @@ def go_to_checkpoint(data: 'Input', path: str) -> int:
         UserError: there is no checkpoint that says so, or it is of other data.
     """
     from trainer.checkpoints.checkpoint import newest_checkpoint
-    from trainer.checkpoints.reader import Stored
+    from trainer.checkpoints.reader import CheckpointReader
 
     checkpoint = newest_checkpoint(path)
     if checkpoint is None:
         raise UserError(f'--from_checkpoint={path}: there is no checkpoint')
-    positions = Stored(checkpoint).progress['positions']
+    positions = CheckpointReader(checkpoint).progress['positions']
     if len(positions) > 1 and not data.positions_are_global:
         raise UserError(
             f'--from_checkpoint={path}: it was written by several processes, each of which had its '

@@ -20,7 +20,7 @@ Exit codes: 0 done, 2 bad input, 3 another process was lost, 130 or 143 interrup
 import contextlib
 import shlex
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trainer import command
@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None) -> int:
         experiment = overrides.override(experiment, args.set)
         job, _, once = args.mode.partition('_')
         if job != 'train':
-            return treat_checkpoints(
+            return process_checkpoints(
                 job, experiment, args.job_log_dir, once=bool(once), step=args.checkpoint_step
             )
         again = ['python', '-m', 'trainer.main', *command.given(argv)]
@@ -108,7 +108,7 @@ def train(
     try:
         return _train(experiment, job_log_dir, resume_command, profiler)
     except StopTrial as stop:
-        _say(f'stopped at step {stop.step}: {stop}')
+        _print(f'stopped at step {stop.step}: {stop}')
         return 0
     except SkipTrial as skip:
         raise UserError(f'the experiment gave up at step {skip.step}: {skip}') from skip
@@ -120,17 +120,15 @@ def _train(
     resume_command: Sequence[str],
     profiler: 'Profiler | None',
 ) -> int:
-    experiment = command.concrete(experiment)
-    from trainer.checkpoints.warm_start import sources_of
-    from trainer.loop.train_loop import Interrupted, run
-    from trainer.loop.train_metrics import NonFiniteLossError
-    from trainer.program.setup import prepare_inputs
+    from trainer.loop import train_loop
+    from trainer.loop.prepared_run import prepare_run
+    from trainer.loop.report import Interrupted
     from trainer.runtime import directory, processes
     from trainer.runtime.interrupt import Interrupt
+    from trainer.symbolic.errors import NonFiniteLossError
 
-    directory.job_path(job_log_dir)  # Before anything is looked for there.
-    prepare_inputs(experiment)
-    sources_of(experiment, job_log_dir)
+    directory.job_path(job_log_dir)  # Configures access to a remote store.
+    prepared = prepare_run(experiment, job_log_dir)
     command.enable_compilation_cache()
     with contextlib.ExitStack() as held:
         if processes.is_first() and directory.is_local(job_log_dir):
@@ -139,20 +137,20 @@ def _train(
             directory.create(job_log_dir)  # There are no locks.
         interrupt = held.enter_context(Interrupt())
         try:
-            told = False
-            running = run(experiment, job_log_dir, interrupt.requested, profiler)
-            with contextlib.closing(running):
-                for measurement in running:
-                    if measurement.resumed_from and not told:
-                        told = True
-                        _say(f'resumed from step {measurement.resumed_from}')
-                    print_metrics(measurement.step, measurement.metrics)
+            has_printed = False
+            reports = train_loop.train(prepared, interrupt.requested, profiler)
+            with contextlib.closing(reports):
+                for report in reports:
+                    if report.resumed_from and not has_printed:
+                        has_printed = True
+                        _print(f'resumed from step {report.resumed_from}')
+                    print_metrics(report.step, report.metrics)
         except Interrupted as stopped:
             again = shlex.join(resume_command)
-            if experiment.train.checkpoints is None:
+            if prepared.experiment.train.checkpoints is None:
                 again += ' (from before this run: train.checkpoints is null)'
-            _say(f'Stopped at step {stopped.step}. To resume: {again}')
-            # One of several processes may have been told, and JAX, whose notice is a SIGTERM.
+            _print(f'Stopped at step {stopped.step}. To resume: {again}')
+            # Only one of the processes may have received the signal. JAX takes a SIGTERM itself.
             numbers = [number for number in processes.gather(interrupt.number) if number]
             return 128 + (interrupt.number or max(numbers, default=signal.SIGTERM))
         except NonFiniteLossError as error:
@@ -160,7 +158,7 @@ def _train(
     return 0
 
 
-def treat_checkpoints(
+def process_checkpoints(
     job: 'Job', experiment: 'Experiment', job_log_dir: str, once: bool, step: int | None = None
 ) -> int:
     """Evaluates checkpoints, or decodes from them, and prints metrics. Returns the exit code.
@@ -175,25 +173,25 @@ def treat_checkpoints(
     Raises:
         UserError: bad input, or one is asked for and it is not there.
     """
-    from trainer.loop.checkpoint_jobs import treat_each, treat_one
+    from trainer.loop.checkpoint_jobs import process_each, process_one
     from trainer.runtime import interrupt
 
     command.enable_compilation_cache()
-    with interrupt.leaving_at_once('Stopped. The same command goes on from here.'):
+    with interrupt.exit_on_signal('Stopped. The same command goes on from here.'):
         if once:
-            treat_one(job, experiment, job_log_dir, print_metrics, step)
+            process_one(job, experiment, job_log_dir, print_metrics, step)
         else:
-            treat_each(job, experiment, job_log_dir, print_metrics)
+            process_each(job, experiment, job_log_dir, print_metrics)
     return 0
 
 
-def print_metrics(step: int, metrics: dict[str, float]) -> None:
+def print_metrics(step: int, metrics: Mapping[str, float]) -> None:
     """Prints a line with every metric to its last bit, evaluation first."""
     named = sorted(metrics.items(), key=lambda item: (item[0].startswith('train/'), item[0]))
-    _say(f'step {step}: ' + ' '.join(f'{name}={value!r}' for name, value in named))
+    _print(f'step {step}: ' + ' '.join(f'{name}={value!r}' for name, value in named))
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     """Prints a line, in the first process."""
     from trainer.runtime import processes
 

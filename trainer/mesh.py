@@ -175,7 +175,7 @@ def arranged(
     return paired.reshape(np.multiply(dcn_mesh_shape, ici_mesh_shape))
 
 
-def infeed_share(mesh: jax.sharding.Mesh) -> tuple[int, int]:
+def data_shard(mesh: jax.sharding.Mesh) -> tuple[int, int]:
     """Into how many shares the processes divide each batch, and which of them this one feeds.
 
     Processes whose devices work on the same examples (a tensor-parallel group that spans them)

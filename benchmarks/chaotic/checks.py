@@ -14,7 +14,7 @@ from paxtune.algorithms.base import Observation
 from paxtune.study.study import Study
 from paxtune.study.suggester import Suggester
 from paxtune.study.trial import Trial
-from trainer.runtime.throughput import SPEEDS
+from trainer.runtime.throughput import THROUGHPUT_METRICS
 
 _SHOWN = 5
 
@@ -145,7 +145,9 @@ def _measurements(trials: list[Trial], again: Mapping[Any, Trial]) -> tuple[int,
 def _measured(trial: Trial) -> dict[int, Any]:
     """All that was measured of a trial but how fast it was."""
     return {
-        each.step: {name: value for name, value in each.metrics.items() if name not in SPEEDS}
+        each.step: {
+            name: value for name, value in each.metrics.items() if name not in THROUGHPUT_METRICS
+        }
         for each in trial.measurements
     }
 

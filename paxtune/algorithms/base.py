@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import pyglove as pg
 
 from paxtune.search_space.decisions import Decisions, size
-from trainer.runtime.garbage_collection import collected_later
+from trainer.runtime.garbage_collection import gc_paused
 from trainer.symbolic.component import Component
 
 _Key: TypeAlias = tuple[str | int | float, ...]
@@ -116,7 +116,7 @@ class SuggestionContext:
 
     @functools.cached_property
     def _seen(self) -> frozenset[_Key]:
-        with collected_later():
+        with gc_paused():
             return frozenset(_key(each.decisions) for each in self.observations if each.id > 0)
 
     def seen(self, decisions: Decisions) -> bool:

@@ -19,7 +19,6 @@ from paxtune.experiment import Tunable
 from paxtune.running.callbacks import Callback
 from paxtune.running.runners import (
     ExperimentRunner,
-    Report,
     Runner,
     TrialSpec,
     resolve_warm_start,
@@ -30,7 +29,7 @@ from paxtune.study.plan import SearchPlan
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.trial_costs import Appraisal
-from trainer.loop.train_loop import Interrupted
+from trainer.loop.report import Interrupted, Report
 from trainer.runtime import processes
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import LostProcessError, UserError

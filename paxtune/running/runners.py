@@ -22,33 +22,15 @@ from paxtune.study.trial_experiments import parts_of
 from paxtune.study.trial_paths import attempt_directories, attempt_directory
 from paxtune.study.workload import Workload
 from trainer.checkpoints.checkpoint import newest_checkpoint
-from trainer.checkpoints.handover import branch_off, take_over
-from trainer.checkpoints.warm_start import WarmStarted, sources_of
-from trainer.loop.train_loop import Interrupted, run
+from trainer.checkpoints.handover import fork_checkpoint, take_over
+from trainer.checkpoints.warm_start import WarmStartLoader, warm_start_sources
+from trainer.loop.report import Interrupted, Report
+from trainer.loop.train_loop import run
 from trainer.program.setup import compiled
 from trainer.runtime import processes
 from trainer.runtime.directory import JobPath, absolute, job_path
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.overrides import replaced
-
-
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """What a trial has to say while it runs.
-
-    Attributes:
-        step: steps done, those of the sub-experiments before this one included.
-        metrics: by name; with `:<sub-experiment>` behind it where the trial has several.
-        checkpoint: the path of the checkpoint of this step, where there is one.
-        resumed_from: the step that this process went on from; 0 for a fresh trial.
-        is_last: nothing comes after it.
-    """
-
-    step: int
-    metrics: Mapping[str, float]
-    checkpoint: str | None = None
-    resumed_from: int = 0
-    is_last: bool = False
 
 
 class Runner:
@@ -72,7 +54,7 @@ class Runner:
             trial: the trial.
             directory: where it writes; None for a study in memory.
             should_interrupt: asked often; on True the trial saves itself and raises
-                `trainer.loop.train_loop.Interrupted`.
+                `trainer.loop.report.Interrupted`.
         """
         raise NotImplementedError(type(self).__name__)
 
@@ -209,21 +191,20 @@ class TrialSpec:
             # What a run leaves on the device must be gone before the next one begins.
             gc.collect()
             left -= 1
-            steps = experiment.train.num_train_steps
             folder = self.begin(name)
-            with contextlib.closing(run(experiment, folder, should_interrupt)) as measurements:
+            with contextlib.closing(run(experiment, folder, should_interrupt)) as reports:
                 try:
-                    for each in measurements:
-                        yield Report(
-                            before + each.step,
-                            suffixed({**each.metrics, **self.measured.get(name, {})}, name),
-                            each.checkpoint,
-                            before + each.resumed_from if each.resumed_from else 0,
-                            is_last=not left and each.step == steps,
+                    for each in reports:
+                        yield dataclasses.replace(
+                            each,
+                            step=before + each.step,
+                            metrics=suffixed({**each.metrics, **self.measured.get(name, {})}, name),
+                            resumed_from=before + each.resumed_from if each.resumed_from else 0,
+                            is_last=each.is_last and not left,
                         )
                 except Interrupted as interrupted:
                     raise Interrupted(before + interrupted.step) from interrupted
-            before += steps
+            before += experiment.train.num_train_steps
 
     def begin(self, name: str = '') -> JobPath:
         """Brings the checkpoints that are there for a run to go on from, and for its own forks.
@@ -240,10 +221,10 @@ class TrialSpec:
         folder = job_path(self.directory) / name
         if self.earlier:
             take_over([job_path(each) / name for each in self.earlier], folder)
-        self._branch_off()
+        self._fork_checkpoints()
         return folder
 
-    def _branch_off(self) -> None:
+    def _fork_checkpoints(self) -> None:
         """Brings the checkpoint that the trial begins with, and those that its own forks do.
 
         Once it goes on, it may delete what they were to begin with.
@@ -252,9 +233,9 @@ class TrialSpec:
             if processes.is_first():
                 own = [self.directory, *reversed(self.earlier)]
                 for directory, step in self.forks:
-                    branch_off(own, step, directory)
+                    fork_checkpoint(own, step, directory)
                 if self.trunk is not None:
-                    branch_off(*self.trunk, self.directory)
+                    fork_checkpoint(*self.trunk, self.directory)
             processes.agree()  # Nobody looks for checkpoints before they are there.
 
 
@@ -308,8 +289,8 @@ def resolve_warm_start(study: Study, trial: RunningTrial) -> None:
         return
     try:
         for name, part in parts.items():
-            if sources := sources_of(part, attempts[-1] / name):
-                WarmStarted(part, sources, compiled(part)[0])
+            if sources := warm_start_sources(part, attempts[-1] / name):
+                WarmStartLoader(part, sources, compiled(part)[0])
     except UserError:
         trial.set_warm_start(None)
         return

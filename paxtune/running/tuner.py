@@ -13,7 +13,7 @@ from paxtune.config.search import Search
 from paxtune.objectives.metrics import split_name
 from paxtune.objectives.rewards import NonFiniteRewardError, Reward
 from paxtune.running.callbacks import Callback
-from paxtune.running.runners import Report, Runner
+from paxtune.running.runners import Runner
 from paxtune.running.trial_json import TrialJson, settle
 from paxtune.schedulers import Pause, Stop
 from paxtune.search_space.constraints import Infeasible
@@ -26,12 +26,11 @@ from paxtune.study.study import Study
 from paxtune.study.transitions import DetachedError, WorkerLoss
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import trial_directory
-from trainer.loop.train_loop import Interrupted
-from trainer.loop.train_metrics import NonFiniteLossError
+from trainer.loop.report import Interrupted, Report
 from trainer.runtime.directory import JobPath, is_local, write_text
 from trainer.runtime.signals import SkipTrial, StopTrial
-from trainer.runtime.throughput import SPEEDS
-from trainer.symbolic.errors import LostProcessError, UserError, is_disk_full
+from trainer.runtime.throughput import THROUGHPUT_METRICS
+from trainer.symbolic.errors import LostProcessError, NonFiniteLossError, UserError, is_disk_full
 
 
 class Paused(Exception):
@@ -387,7 +386,7 @@ class Tuner:
 
 
 def _is_of_speed(reward: Reward) -> bool:
-    return any(split_name(metric.name)[0] in SPEEDS for metric in reward.metrics)
+    return any(split_name(metric.name)[0] in THROUGHPUT_METRICS for metric in reward.metrics)
 
 
 class _OutsideError(Exception):

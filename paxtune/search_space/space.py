@@ -22,7 +22,7 @@ from paxtune.search_space.decoder import Decoder
 from paxtune.search_space.labels import candidate_names, match_candidate, parameter_path
 from paxtune.search_space.shared_decisions import with_shared_scope
 from trainer.symbolic.component import Component
-from trainer.symbolic.derived import SHARED, check_names, settle
+from trainer.symbolic.derived import SHARED, check_names, resolve_in_place
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.names import nearest
 from trainer.symbolic.ranges import IntRange
@@ -126,7 +126,7 @@ class Space:
                 its field.
             UserError: a derived value names a path that does not exist with these decisions.
         """
-        return self._without_shared(settle(self.decode(decisions)))
+        return self._without_shared(resolve_in_place(self.decode(decisions)))
 
     def decode(self, decisions: Decisions) -> Any:
         """Decodes decisions, and leaves derived values unresolved.

@@ -5,14 +5,14 @@ import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 
-from paxtune.running.runners import Report, Runner, TrialSpec
+from paxtune.running.runners import Runner, TrialSpec
 from paxtune.simulation.checkpoints import State, newest, save
 from paxtune.simulation.course import Course, course_of
 from paxtune.simulation.table import CurveTable
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
-from trainer.loop.train_loop import Interrupted
+from trainer.loop.report import Interrupted, Report
 from trainer.runtime.directory import JobPath
 from trainer.runtime.signals import SkipTrial, StopTrial
 from trainer.symbolic.errors import CheckpointGoneError

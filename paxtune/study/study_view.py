@@ -12,7 +12,7 @@ from paxtune.study.record import Status, StudyRecord
 from paxtune.study.store import StudyStore
 from paxtune.study.trial import Trial, TrialContext
 from trainer.runtime.directory import JobPath
-from trainer.runtime.garbage_collection import collected_later
+from trainer.runtime.garbage_collection import gc_paused
 from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class StudyView:
     def _read(self) -> list[Trial]:
         # An ended trial never changes, and is not read again.
         found = self._terminal
-        with collected_later():
+        with gc_paused():
             numbers, read = self.store.read(found)
             fresh = {record.id: Trial(record, self.context) for record in read}
         found.update({trial.id: trial for trial in fresh.values() if trial.is_terminal})

@@ -16,7 +16,7 @@ from paxtune.study.observations import as_of, observe
 from paxtune.study.reasons import commonest
 from paxtune.study.record import Lineage, Snapshot
 from paxtune.study.trial import Trial
-from trainer.runtime.garbage_collection import collected_later
+from trainer.runtime.garbage_collection import gc_paused
 from trainer.runtime.signals import SkipTrial
 from trainer.symbolic.errors import UserError
 
@@ -185,7 +185,7 @@ class Suggester:
         )
 
     def _history(self, number: int) -> list[Observation]:
-        with collected_later():
+        with gc_paused():
             trials, then = self._earlier(number)
             found = [as_of(t, then[t.id]) if t.id in then else self._remember(t) for t in trials]
             return [*self._priors, *replicates.merged(trials, found, self._search.repeats)]

@@ -4,7 +4,8 @@ import argparse
 
 from tests.trainer import joined
 from trainer import command
-from trainer.loop.train_loop import Interrupted, run
+from trainer.loop.report import Interrupted
+from trainer.loop.train_loop import run
 from trainer.runtime import processes
 
 

@@ -8,7 +8,8 @@ import jax
 
 from tests.trainer import joined
 from trainer import command
-from trainer.loop.train_loop import Interrupted, run
+from trainer.loop.report import Interrupted
+from trainer.loop.train_loop import run
 
 _AT = 4
 

@@ -9,7 +9,7 @@ from absl import logging
 from etils import epath
 
 from trainer.checkpoints import save_barriers
-from trainer.checkpoints.manifest import Contents, DamagedError
+from trainer.checkpoints.manifest import DamagedError, Manifest
 from trainer.checkpoints.retention import RetentionPolicy
 from trainer.runtime import processes
 from trainer.runtime.directory import absolute, is_local
@@ -77,7 +77,7 @@ class CheckpointStore:
         Raises:
             SaveError: it failed already, or the save before this one did.
         """
-        self._settle()
+        self._finish_save()
         tree = _as_dict(state)
         self._path = str(self._directory / str(step))
         with self._saves():
@@ -87,7 +87,7 @@ class CheckpointStore:
                 {'state': tree},
                 force=True,
                 overwrite=True,
-                custom_metadata=Contents.of(tree, progress).to_json(),
+                custom_metadata=Manifest.of(tree, progress).to_json(),
             )
             if self._saving is None:
                 raise RuntimeError('orbax did not save it')
@@ -134,7 +134,7 @@ class CheckpointStore:
         Raises:
             SaveError: a save failed.
         """
-        self._settle()
+        self._finish_save()
         with self._saves():
             self._checkpointer.wait()
 
@@ -145,12 +145,12 @@ class CheckpointStore:
             SaveError: a save failed.
         """
         try:
-            self._settle()
+            self._finish_save()
         finally:
             with self._saves():
                 self._checkpointer.close()
 
-    def _settle(self) -> None:
+    def _finish_save(self) -> None:
         """Waits for the save that is under way, and lets go of its thread.
 
         Nobody else does: each save that is not asked for its result leaves a thread and three
@@ -167,11 +167,11 @@ class CheckpointStore:
         try:
             yield
         except Exception as error:
-            reason = told(error)
+            reason = reason_of(error)
             message = f'the checkpoint {self._path} could not be written: {reason}'
             raise SaveError(message, self._path) from error
 
-    def _read(self, step: int, abstract: TrainState) -> tuple[Contents, TrainState]:
+    def _read(self, step: int, abstract: TrainState) -> tuple[Manifest, TrainState]:
         """What is in a checkpoint; all processes find the same of it.
 
         Raises:
@@ -180,13 +180,13 @@ class CheckpointStore:
         """
         path, reason = self._directory / str(step), ''
         try:
-            found = Contents.from_json(path, self._metadata(step))
+            found = Manifest.from_json(path, self._metadata(step))
             found.check_same(path, _as_dict(abstract))
             loaded = self._checkpointer.load_checkpointables(step, {'state': _as_dict(abstract)})
         except UserError:
             raise
         except Exception as error:
-            reason = told(error)
+            reason = reason_of(error)
         if processes.agree(bool(reason)):
             raise DamagedError(reason or 'by another process')
         found.verify(loaded['state'])
@@ -224,7 +224,7 @@ def _is_checkpoint(directory: epath.Path) -> bool:
     return is_local(directory) or (directory / COMMITTED).exists()
 
 
-def told(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """The reason in an error, in a line."""
     text = str(error) if isinstance(error, DamagedError) else f'{type(error).__name__}: {error}'
     return shortened(text.splitlines()[0], most=300)

@@ -62,7 +62,7 @@ def take_over(earlier: Sequence[epath.PathLike], run_dir: epath.PathLike) -> int
         return processes.broadcast(step) or 0
 
 
-def branch_off(sources: Sequence[epath.PathLike], step: int, run_dir: epath.PathLike) -> None:
+def fork_checkpoint(sources: Sequence[epath.PathLike], step: int, run_dir: epath.PathLike) -> None:
     """Has a fresh run begin with the checkpoint of a certain step of another run.
 
     `train_loop.run` then goes on from there as a resumed run does, with the state of the

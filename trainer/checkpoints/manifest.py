@@ -19,7 +19,7 @@ class DamagedError(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Contents:
+class Manifest:
     """What a checkpoint holds.
 
     Attributes:
@@ -31,7 +31,7 @@ class Contents:
     arrays: dict[str, tuple[list[int], str, int]]
 
     @classmethod
-    def of(cls, tree: Any, progress: dict[str, Any]) -> 'Contents':
+    def of(cls, tree: Any, progress: dict[str, Any]) -> 'Manifest':
         """Those of a state that is about to be written."""
         sums = checksums(tree)
         leaves = jax.tree_util.tree_leaves_with_path(tree)
@@ -47,7 +47,7 @@ class Contents:
         return {**data, 'digest': _digest(data)}
 
     @classmethod
-    def from_json(cls, checkpoint: epath.Path, data: Any) -> 'Contents':
+    def from_json(cls, checkpoint: epath.Path, data: Any) -> 'Manifest':
         """What `to_json` has returned.
 
         Raises:

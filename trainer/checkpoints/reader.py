@@ -7,13 +7,13 @@ import jax
 import orbax.checkpoint.experimental.v1 as ocp
 from etils import epath
 
-from trainer.checkpoints.checkpoint import told
+from trainer.checkpoints.checkpoint import reason_of
 from trainer.checkpoints.checksums import name_of
-from trainer.checkpoints.manifest import Contents
+from trainer.checkpoints.manifest import Manifest
 from trainer.symbolic.errors import UserError
 
 
-class Stored:
+class CheckpointReader:
     """What a checkpoint holds, and the arrays in it as they are asked for.
 
     Attributes:
@@ -32,7 +32,7 @@ class Stored:
         self.checkpoint = checkpoint
         try:
             metadata = ocp.checkpointables_metadata(checkpoint)
-            self._contents = Contents.from_json(checkpoint, metadata.custom_metadata)
+            self._contents = Manifest.from_json(checkpoint, metadata.custom_metadata)
             self._tree: Any = metadata.metadata['state']
         except UserError:
             raise
@@ -77,7 +77,7 @@ class Stored:
         return found
 
     def _unreadable(self, error: Exception) -> UserError:
-        return UserError(f'{self.checkpoint} cannot be read ({told(error)})')
+        return UserError(f'{self.checkpoint} cannot be read ({reason_of(error)})')
 
 
 def _pruned(tree: Any) -> Any:

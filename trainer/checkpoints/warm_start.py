@@ -1,7 +1,7 @@
 """Warm starts: a fresh run that begins with what others have learnt. What is taken, rules say."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from trainer.checkpoints import manifest
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.checkpoints.checksums import name_of
-from trainer.checkpoints.reader import Stored
+from trainer.checkpoints.reader import CheckpointReader
 from trainer.checkpoints.warm_start_plan import Layered, Plan, layered, planned
 from trainer.experiment import Experiment
 from trainer.program.program import Program, Values
@@ -39,7 +39,7 @@ class Source(NamedTuple):
     checkpoint: epath.Path
 
 
-def sources_of(experiment: Experiment, job_log_dir: epath.PathLike) -> list[Source]:
+def warm_start_sources(experiment: Experiment, job_log_dir: epath.PathLike) -> list[Source]:
     """What a run begins with; nothing where it draws everything, or resumes.
 
     Raises:
@@ -63,10 +63,10 @@ def _source(where: str, start: WarmStart) -> Source:
     return Source(where, start, found)
 
 
-class WarmStarted:
+class WarmStartLoader:
     """A warm start that fits a run. Nothing but descriptions has been read so far."""
 
-    def __init__(self, experiment: Experiment, sources: list[Source], program: Program) -> None:
+    def __init__(self, experiment: Experiment, sources: Sequence[Source], program: Program) -> None:
         """Decides which arrays come from where.
 
         Raises:
@@ -118,7 +118,7 @@ class WarmStarted:
                 return spent
         return None
 
-    def tell(self, job_log_dir: epath.Path) -> None:
+    def write_provenance(self, job_log_dir: epath.Path) -> None:
         """Writes where everything comes from into the job's directory, and sums it up in the log.
 
         Raises:
@@ -190,9 +190,9 @@ class Filling:
         return jax.tree_util.tree_map_with_path(filled, {part: drawn})[part]
 
 
-def _opened(source: Source) -> Stored:
+def _opened(source: Source) -> CheckpointReader:
     try:
-        return Stored(source.checkpoint)
+        return CheckpointReader(source.checkpoint)
     except UserError as error:
         raise UserError(f'{source.where}: {error}') from error
 

@@ -1,4 +1,4 @@
-"""Decoding over decode sets: what a model writes, and how good it is."""
+"""Decoding of the decode sets: the outputs of a model, and their metrics."""
 
 import functools
 import json
@@ -17,12 +17,12 @@ from trainer.loop.evaluate import read_together
 from trainer.program.program import Program, Values
 from trainer.runtime import processes
 from trainer.runtime.directory import write_text
-from trainer.runtime.throughput import Speed
+from trainer.runtime.throughput import Throughput
 from trainer.state import TrainState
 from trainer.tasks.tokens import TokenTask
 
 OUTPUTS = 'decode_out'
-"""The name of the directory of what was written, in that of a run."""
+"""Directory of the decoded texts, in the directory of a run."""
 
 
 def decode(
@@ -32,23 +32,23 @@ def decode(
     values: Values,
     job_log_dir: epath.Path,
 ) -> dict[str, float]:
-    """Decodes each decode set, and writes the texts down.
+    """Decodes each decode set, and writes the texts.
 
-    The texts go to `decode_out/<name>/step_<step>.jsonl`, an example a line: its number, the
+    The texts go to `decode_out/<name>/step_<step>.jsonl`, one example per line: its number, the
     prompt, the target, and the texts with their ids, log-probability and score.
 
     Returns:
-        `decode_<name>/<metric>` of each set, as `TokenTask.process_decode_out` has them, and
-        `decode_steps_per_second`: batches of all sets together, reading included, compiling not.
-        The same in each process.
+        `decode_<name>/<metric>` of each set, computed by `TokenTask.process_decode_out`, and
+        `decode_steps_per_second`: batches of all sets together, reading included, compilation
+        excluded. The same in each process.
     """
     if not experiment.decode_inputs:
         return {}
-    task, metrics, speed = experiment.task, dict[str, float](), Speed()
+    task, metrics, throughput = experiment.task, dict[str, float](), Throughput()
     assert isinstance(task, TokenTask) and task.decoder is not None
     step, random_key = int(state.step), program.random_key(experiment.train.random_seed)
     for name, data in experiment.decode_inputs.items():
-        with speed.paused():
+        with throughput.paused():
             decode_step = program.decode_step(data.padded_spec())
         run = functools.partial(
             _decode_batch, program, decode_step, state.variables, values, random_key
@@ -56,16 +56,16 @@ def decode(
         batches = read_together(data, f'decode_inputs.{name}')
         examples: list[DecodedExample] = []
         for output in _one_ahead(run, batches, waits=program.max_in_flight == 0):
-            speed.count()
+            throughput.count()
             examples += decoded_examples(task.decoder, data, output, first=1 + len(examples))
-        with speed.paused():
+        with throughput.paused():
             measured = None
             if processes.is_first():
                 _write(job_log_dir / OUTPUTS / name / f'step_{step:09d}.jsonl', examples)
                 measured = task.process_decode_out(data, examples)
             measured = processes.broadcast(measured)
         metrics |= {f'decode_{name}/{metric}': value for metric, value in measured.items()}
-    rates = {f'decode_{name}': rate for name, rate in speed.rates().items()}
+    rates = {f'decode_{name}': rate for name, rate in throughput.rates().items()}
     return metrics | processes.broadcast(rates)
 
 
@@ -85,7 +85,7 @@ def _decode_batch(
 def _one_ahead(
     run: Callable[[int, Batch], DecodeOutput], batches: Iterator[Batch], waits: bool
 ) -> Iterator[DecodeOutput]:
-    """What is made of each batch, on the host, while the device is at work on the next one."""
+    """Yields the output of each batch on the host, while the device works on the next one."""
     ahead = None
     for number, batch in enumerate(batches):
         output = run(number, batch)

@@ -12,27 +12,28 @@ from trainer.inputs.peek import Peekable
 from trainer.metrics import Metrics, Totals
 from trainer.program.program import Program, Scores, Values
 from trainer.runtime import processes
-from trainer.runtime.throughput import Speed
+from trainer.runtime.throughput import Throughput
 from trainer.state import TrainState
 
 
 def evaluate(
     experiment: Experiment, program: Program, state: TrainState, values: Values
 ) -> dict[str, float]:
-    """The metrics of each evaluation set, whole unless its input says otherwise.
+    """Evaluates each set, as a whole unless its input limits the batches.
 
-    They are called `<name>/<metric>`. With them `eval_steps_per_second`: batches of all sets
-    together, reading included, compiling not.
+    Returns:
+        `<name>/<metric>` of each set, and `eval_steps_per_second`: batches of all sets together,
+        reading included, compilation excluded.
     """
     metrics: dict[str, float] = {}
-    speed = Speed()
+    throughput = Throughput()
     for name, data in experiment.eval_inputs.items():
-        with speed.paused():
+        with throughput.paused():
             step = _step(program, data)
         totals, scores, ahead = Totals(), dict[int, float](), None
         for batch in read_together(data, f'eval_inputs.{name}'):
             of_batch = step(state.variables, program.put(batch), values)
-            speed.count()
+            throughput.count()
             if program.max_in_flight == 0:
                 jax.block_until_ready(of_batch)
             if ahead is not None:  # The device is one batch ahead of the host.
@@ -42,11 +43,11 @@ def evaluate(
             _note(ahead, totals, scores)
         of_set = data.score_metrics(scores) | totals.values()
         metrics |= {f'{name}/{metric}': value for metric, value in of_set.items()}
-    return metrics | {f'eval_{name}': rate for name, rate in speed.rates().items()}
+    return metrics | {f'eval_{name}': rate for name, rate in throughput.rates().items()}
 
 
 def _step(program: Program, data: Input) -> Callable[..., tuple[Metrics, Scores | None]]:
-    """What is done with each batch of a set."""
+    """The step function for the batches of a set."""
     eval_step = program.eval_step(data.padded_spec())
     score_step = program.score_step(data.padded_spec()) if data.wants_scores else None
 
@@ -68,10 +69,10 @@ def _note(
 def evaluate_next(
     data: Peekable, experiment: Experiment, program: Program, state: TrainState, values: Values
 ) -> dict[str, float]:
-    """The metrics of the next training batch, as an evaluation has them: without dropout.
+    """Evaluates the next training batch, without dropout, before the run trains on it.
 
-    They are called `eval_train/<metric>`. The batch is trained on as if nothing had been. Where
-    there is none any more, there are no metrics.
+    Returns:
+        `eval_train/<metric>`; empty where no batch is left.
     """
     try:
         batch = data.peek_padded()
@@ -86,10 +87,10 @@ def evaluate_next(
 
 
 def read_together(data: Input, path: str) -> Iterator[Batch]:
-    """The batches of a set, while the other processes read as many.
+    """Reads the batches of a set, as many as the other processes.
 
     Raises:
-        RuntimeError: one of them has fewer.
+        RuntimeError: another process has fewer batches.
     """
     for batch in eval_batches(data):
         if processes.agree(False):

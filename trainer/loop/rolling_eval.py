@@ -1,4 +1,4 @@
-"""Evaluation sets that are not reset: where they are goes into the checkpoints of a run."""
+"""Rolling evaluation: evaluation sets that continue where the last evaluation ended."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -7,15 +7,15 @@ from trainer.inputs.base import Input
 from trainer.symbolic.errors import UserError
 
 
-class Rolling:
-    """The positions of the evaluation sets that go on where the last evaluation ended.
+class RollingEval:
+    """Positions of the evaluation sets that are not reset for each evaluation.
 
     Attributes:
-        inputs: those sets, by their path in the experiment.
+        inputs: these sets, by their path in the experiment.
     """
 
     KEY: ClassVar[str] = 'eval_positions'
-    """Under this name they stand in the progress of a checkpoint, those of each share."""
+    """Key of the positions, one entry per shard, in the progress of a checkpoint."""
 
     def __init__(self, inputs: Mapping[str, Input]) -> None:
         self.inputs = {path: data for path, data in inputs.items() if not data.reset_for_eval}
@@ -26,29 +26,29 @@ class Rolling:
         self._before = (step, self._now())
 
     def positions(self, step: int) -> dict[str, Any]:
-        """Where the sets of this process are to be when the run resumes from a step."""
+        """Positions at which the sets of this process start in a run resumed from a step."""
         if self._before is not None and self._before[0] == step:
             return self._before[1]
         return self._now()
 
-    def resume(self, progress: Mapping[str, Any], infeed_share: tuple[int, int]) -> None:
-        """Goes where the sets were when a checkpoint was written.
+    def resume(self, progress: Mapping[str, Any], data_shard: tuple[int, int]) -> None:
+        """Restores the positions of a checkpoint.
 
-        A set that did not roll then starts with its first batch. So does one whose positions hold
-        for one share alone, where the data are not divided into as many as then.
+        A set without a position there starts with its first batch. So does a set whose positions
+        are valid for one shard alone, if the number of shards has changed.
 
         Args:
-            progress: what was saved with the checkpoint.
-            infeed_share: how many shares there are, and which is this process's.
+            progress: progress saved with the checkpoint.
+            data_shard: (number of shards, index of the shard of this process).
 
         Raises:
-            UserError: a position was taken in other data.
+            UserError: a position belongs to other data.
         """
-        of_shares = progress.get(self.KEY, [])
-        count, index = infeed_share
-        positions = of_shares[index if len(of_shares) == count else 0] if of_shares else {}
+        saved = progress.get(self.KEY, [])
+        count, index = data_shard
+        positions = saved[index if len(saved) == count else 0] if saved else {}
         for path in self.inputs.keys() & positions.keys():
-            if len(of_shares) != count and not self.inputs[path].positions_are_global:
+            if len(saved) != count and not self.inputs[path].positions_are_global:
                 continue
             try:
                 self.inputs[path].set_position(positions[path])
@@ -59,14 +59,17 @@ class Rolling:
         return {path: data.get_position() for path, data in self.inputs.items()}
 
 
-def by_share(gathered: Sequence[tuple[int, Any]]) -> list[Any]:
-    """What each share of the data has, of what the processes have that read it.
+def by_shard(gathered: Sequence[tuple[int, Any]]) -> list[Any]:
+    """Selects one value per shard from the values of all processes.
 
-    Processes that read the same share are at the same place.
+    Processes that read the same shard have the same value.
+
+    Args:
+        gathered: (shard, value) of each process.
 
     Example:
-        >>> by_share([(0, 'a'), (0, 'a'), (1, 'b')])
+        >>> by_shard([(0, 'a'), (0, 'a'), (1, 'b')])
         ['a', 'b']
     """
     found = dict(gathered)
-    return [found[share] for share in sorted(found)]
+    return [found[shard] for shard in sorted(found)]

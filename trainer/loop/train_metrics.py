@@ -1,4 +1,4 @@
-"""What the train steps measure: summed up, fetched late, and watched for what is not finite."""
+"""Metrics of the train steps: summed, fetched late, and checked for values that are not finite."""
 
 import math
 from typing import Any
@@ -6,54 +6,17 @@ from typing import Any
 import jax
 
 from trainer.metrics import Metrics, Totals
+from trainer.symbolic.errors import NonFiniteLossError
 
 _MOST_SKIPPED = 10
-"""So many steps in a row without finite gradients end a run: it would not recover by itself."""
-
-
-class NonFiniteLossError(FloatingPointError):
-    """The training loss, or the norm of its gradients, became NaN or infinite.
-
-    Attributes:
-        step: the one whose batch that came of.
-    """
-
-    def __init__(self, message: str, step: int = 0) -> None:
-        super().__init__(message)
-        self.step = step
-
-    def located(self, saved: tuple[int, str] | None) -> 'NonFiniteLossError':
-        """The same with what is needed to look into it: the batch, and the last good checkpoint.
-
-        Args:
-            saved: the step and the path of that checkpoint; None where there is none.
-
-        Example:
-            >>> text = str(NonFiniteLossError('it is nan at step 7', 7).located((5, 'run/5')))
-            >>> text[-40:]
-            '--from_checkpoint=run/5 --skip_batches=1'
-        """
-        # Each step reads one batch, so its number is that of the step.
-        look = ['--input=train_input', '--num_batches=1']
-        last, before = 'there is no checkpoint from before that', 0
-        if saved is not None:
-            before, path = saved
-            last = f'the last checkpoint from before that is {path}'
-            look.append(f'--from_checkpoint={path}')
-        if self.step > before + 1:
-            look.append(f'--skip_batches={self.step - before - 1}')
-        return NonFiniteLossError(
-            f'{self}; {last}. Its batch is number {self.step} of train_input: '
-            f'python -m trainer.inspect_input --exp=… {" ".join(look)}',
-            self.step,
-        )
+"""Number of consecutive steps without finite gradients that end a run: it would not recover."""
 
 
 class TrainMetrics:
     """Training metrics since the last summary, and since the last evaluation."""
 
     def __init__(self, saved: dict[str, Any] | None = None) -> None:
-        """Starts anew, or from what `to_json` returned."""
+        """Starts anew, or from the result of `to_json`."""
         saved = saved or {}
         self._on_device: list[tuple[int, Metrics]] = []
         self._since_summary = Totals(saved.get('since_summary'))
@@ -61,24 +24,24 @@ class TrainMetrics:
         self._skipped_in_a_row = 0
 
     def add(self, step: int, metrics: Metrics) -> None:
-        """Adds the metrics of a step without waiting for it."""
+        """Adds the metrics of a step, without waiting for the step."""
         self._on_device.append((step, metrics))
 
     def since_summary(self, step: int) -> dict[str, float]:
-        """The values since the last call, up to a step; later ones are not waited for.
+        """Values since the last call, up to a step, without waiting for later steps.
 
         Raises:
-            NonFiniteLossError: they are not finite.
+            NonFiniteLossError: the loss or the gradients are not finite.
         """
         self._fetch(step)
         totals, self._since_summary = self._since_summary, Totals()
         return totals.values()
 
     def since_evaluation(self) -> dict[str, float]:
-        """The values since `start_interval`.
+        """Values since `start_interval`.
 
         Raises:
-            NonFiniteLossError: they are not finite.
+            NonFiniteLossError: the loss or the gradients are not finite.
         """
         self._fetch()
         return self._since_evaluation.values()
@@ -86,13 +49,13 @@ class TrainMetrics:
     def start_interval(self) -> None:
         """Starts the interval that ends with the next evaluation.
 
-        Not done by `since_evaluation`: an evaluation may be repeated after a restart.
+        Separate from `since_evaluation`, because a restarted run may repeat an evaluation.
         """
         self._fetch()
         self._since_evaluation = Totals()
 
     def to_json(self) -> dict[str, Any]:
-        """What a resumed run needs in order to report the same values."""
+        """State from which a resumed run reports the same values."""
         self._fetch()
         totals = {'summary': self._since_summary, 'evaluation': self._since_evaluation}
         return {f'since_{name}': total.to_json() for name, total in totals.items()}
@@ -106,7 +69,7 @@ class TrainMetrics:
             self._since_evaluation.add(metrics)
 
     def _require_finite(self, step: int, metrics: Metrics) -> None:
-        # The loss is that of the parameters before the step, the gradients make those after it.
+        # The loss belongs to the parameters before the step, the gradients to those after it.
         for name, what in (('loss', 'training loss'), ('gradient_norm', 'norm of the gradients')):
             value = float(metrics[name].total)
             if not math.isfinite(value):

@@ -16,7 +16,7 @@ from trainer.layers.embedding import Embedding
 from trainer.layers.heads import MultiHead
 from trainer.program.flops import flops
 from trainer.program.program import Values, spec_key
-from trainer.program.setup import compiled, shares
+from trainer.program.setup import compiled, data_shard
 from trainer.program.step_functions import (
     ElementSpec,
     abstract_random_key,
@@ -28,7 +28,6 @@ from trainer.program.step_functions import (
 from trainer.runtime import processes
 from trainer.state import TrainState
 from trainer.symbolic.component import bind, components, key
-from trainer.symbolic.derived import resolve
 from trainer.task import Task
 
 COSTS = ('num_params', 'flops_per_token', 'state_bytes', 'device_memory_bytes')
@@ -50,7 +49,7 @@ def static_costs(experiment: Experiment) -> dict[str, float]:
     mesh need not fit the devices.
 
     Args:
-        experiment: every decision in it is made.
+        experiment: without open decisions and derived values.
 
     Returns:
         num_params: parameters that are trained.
@@ -64,7 +63,6 @@ def static_costs(experiment: Experiment) -> dict[str, float]:
     Raises:
         UserError: the model does not fit together.
     """
-    experiment = resolve(experiment)
     element_spec = experiment.train_input.element_spec()
     identity = (key(experiment.task), spec_key(element_spec))
     if identity not in _static:
@@ -76,7 +74,7 @@ def tokens_per_step(experiment: Experiment) -> float:
     """What each training step adds to `spent_tokens`, on the devices of this process and others.
 
     Args:
-        experiment: every decision in it is made.
+        experiment: without open decisions and derived values.
 
     Returns:
         Tokens (examples, where the task does not count tokens) of a batch, padding included, of
@@ -85,9 +83,8 @@ def tokens_per_step(experiment: Experiment) -> float:
     Raises:
         UserError: of several processes, the mesh does not fit their devices.
     """
-    experiment = resolve(experiment)
     batch: Any = experiment.train_input.padded_spec()
-    return float(experiment.task.num_tokens(batch) * shares(experiment)[0])
+    return float(experiment.task.num_tokens(batch) * data_shard(experiment)[0])
 
 
 def memory_cost(experiment: Experiment) -> dict[str, float]:
@@ -98,7 +95,7 @@ def memory_cost(experiment: Experiment) -> dict[str, float]:
     compilation cache.
 
     Args:
-        experiment: every decision in it is made.
+        experiment: without open decisions and derived values.
 
     Returns:
         device_memory_bytes: as the compiler reports it, for one device of the mesh.
@@ -106,7 +103,7 @@ def memory_cost(experiment: Experiment) -> dict[str, float]:
     Raises:
         UserError: the mesh does not fit the devices, or the model or a batch the mesh.
     """
-    program, _ = compiled(resolve(experiment))
+    program, _ = compiled(experiment)
     return {'device_memory_bytes': float(program.device_memory_bytes())}
 
 
@@ -119,7 +116,7 @@ def step_cost(experiment: Experiment) -> dict[str, float]:
     this: a step is done by all of them, with a round (`trainer.runtime.processes`) before each.
 
     Args:
-        experiment: every decision in it is made.
+        experiment: without open decisions and derived values.
 
     Returns:
         step_seconds: the median of the steps, in the slowest process; the same in all of them.
@@ -127,7 +124,6 @@ def step_cost(experiment: Experiment) -> dict[str, float]:
     Raises:
         UserError: the mesh does not fit the devices, or the model or a batch the mesh.
     """
-    experiment = resolve(experiment)
     program, values = compiled(experiment)
     random_key = program.random_key(experiment.train.random_seed)
     batch = program.put(_made_up(experiment.task, experiment.train_input.padded_spec()))

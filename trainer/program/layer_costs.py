@@ -15,7 +15,6 @@ from trainer.layers.base import Layer, LayerModule
 from trainer.layers.stack import Stack
 from trainer.program.costs import abstract_loss, training_flops
 from trainer.program.flops import flops_by_scope
-from trainer.symbolic.derived import resolve
 from trainer.task import Task
 
 Path: TypeAlias = tuple[str, ...]
@@ -88,7 +87,6 @@ def layer_costs(experiment: Experiment) -> list[LayerCost]:
     Raises:
         UserError: the model does not fit together.
     """
-    experiment = resolve(experiment)
     task = experiment.task
     loss, state, args = abstract_loss(task, experiment.train_input.element_spec())
     ran: dict[Path, Layer] = {}

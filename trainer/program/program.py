@@ -81,7 +81,7 @@ class Program:
     Attributes:
         mesh: where the program runs.
         abstract_state: shapes, dtypes and shardings of the train state.
-        infeed_share: into how many shares processes divide a batch, and which is this one's.
+        data_shard: into how many shares processes divide a batch, and which is this one's.
     """
 
     def __init__(self, task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec):
@@ -96,7 +96,7 @@ class Program:
         self._shardings = state_lib.state_shardings(abstract, params, mesh)
         self.abstract_state: TrainState = jax.tree.map(_laid_out, abstract, self._shardings)
         self._replicated = NamedSharding(mesh, PartitionSpec())
-        self.infeed_share = mesh_lib.infeed_share(mesh)
+        self.data_shard = mesh_lib.data_shard(mesh)
         self._replicate_jit = jax.jit(lambda value: value, out_shardings=self._replicated)
         self._init_jit = jax.jit(self._init, out_shardings=self._shardings)
         self._init_from_jit = jax.jit(
@@ -206,7 +206,7 @@ class Program:
 
     def _put(self, array: np.ndarray) -> jax.Array:
         # Each process has all positions of its examples, however the mesh divides them.
-        shape = (array.shape[0] * self.infeed_share[0], *array.shape[1:])
+        shape = (array.shape[0] * self.data_shard[0], *array.shape[1:])
         return jax.make_array_from_process_local_data(self._of_feature(shape), array, shape)
 
     def _of_feature(self, shape: tuple[int, ...]) -> NamedSharding:
@@ -218,7 +218,7 @@ class Program:
         return {name: _laid_out(s, self._of_feature(s.shape)) for name, s in features.items()}
 
     def _of_all_hosts(self, s: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-        examples, dtype = s.shape[0] * self.infeed_share[0], jax.dtypes.canonicalize_dtype(s.dtype)
+        examples, dtype = s.shape[0] * self.data_shard[0], jax.dtypes.canonicalize_dtype(s.dtype)
         return jax.ShapeDtypeStruct((examples, *s.shape[1:]), dtype)
 
     def _on_all_devices(self, value: Any) -> Any:

@@ -1,37 +1,37 @@
-"""What stands between an experiment and its first step: its data, its devices, its program."""
+"""Set-up of an experiment for its first step: data, devices, compiled program."""
 
 import jax
 
+from trainer import mesh as mesh_lib
 from trainer.experiment import Experiment
 from trainer.inputs.base import Input
 from trainer.inputs.evaluation import check_evaluation
-from trainer.mesh import infeed_share
 from trainer.program.program import Program, Values, program_for
 from trainer.symbolic.errors import UserError
 
 
 def localized(experiment: Experiment) -> Experiment:
-    """A deep copy whose inputs know this host's share of the data.
+    """A deep copy whose inputs know the data shard of this host.
 
     Raises:
         UserError: the mesh does not fit the devices, or the processes.
     """
     experiment = experiment.clone(deep=True)
-    num_shares, share = shares(experiment)
-    hosts = {'num_infeed_hosts': num_shares, 'infeed_host_index': share}
+    num_shards, shard = data_shard(experiment)
+    hosts = {'num_infeed_hosts': num_shards, 'infeed_host_index': shard}
     for data in inputs_by_path(experiment).values():
         if data.num_infeed_hosts == 0:
             data.rebind(hosts)
     return experiment
 
 
-def shares(experiment: Experiment) -> tuple[int, int]:
-    """Into how many shares processes divide a batch, and which is this one's.
+def data_shard(experiment: Experiment) -> tuple[int, int]:
+    """Returns (number of shards of a batch, index of the shard of this process).
 
     Raises:
         UserError: the mesh does not fit the devices, or the processes.
     """
-    return _infeed_share(_mesh(experiment)) if jax.process_count() > 1 else (1, 0)
+    return _data_shard(_mesh(experiment)) if jax.process_count() > 1 else (1, 0)
 
 
 def inputs_by_path(experiment: Experiment) -> dict[str, Input]:
@@ -43,10 +43,10 @@ def inputs_by_path(experiment: Experiment) -> dict[str, Input]:
 
 
 def prepare_inputs(experiment: Experiment) -> None:
-    """Checks that the data is there and suits the task.
+    """Checks that the data exists and suits the task.
 
     Raises:
-        UserError: it is or does not; the message begins with the input's path.
+        UserError: it does not; the message begins with the path of the input.
     """
     for path, data in inputs_by_path(experiment).items():
         training = path == 'train_input'
@@ -78,8 +78,8 @@ def compiled(experiment: Experiment) -> tuple[Program, Values]:
         UserError: the mesh does not fit the devices, or the model or a batch the mesh.
     """
     mesh = _mesh(experiment)
-    num_shares, _ = _infeed_share(mesh)
-    check_batch_sizes(experiment, mesh.shape['data'] * mesh.shape['fsdp'], num_shares)
+    num_shards, _ = _data_shard(mesh)
+    check_batch_sizes(experiment, mesh.shape['data'] * mesh.shape['fsdp'], num_shards)
     check_lengths(experiment, mesh.shape['sequence'])
     program = program_for(experiment.task, mesh, experiment.train_input.padded_spec())
     return program, program.values(experiment.task)
@@ -92,26 +92,26 @@ def _mesh(experiment: Experiment) -> jax.sharding.Mesh:
         raise UserError(f'mesh: {error}') from error
 
 
-def _infeed_share(mesh: jax.sharding.Mesh) -> tuple[int, int]:
+def _data_shard(mesh: jax.sharding.Mesh) -> tuple[int, int]:
     try:
-        return infeed_share(mesh)
+        return mesh_lib.data_shard(mesh)
     except ValueError as error:
         raise UserError(f'mesh: {error}') from error
 
 
-def check_batch_sizes(experiment: Experiment, data_parts: int, num_shares: int = 1) -> None:
+def check_batch_sizes(experiment: Experiment, data_parts: int, num_shards: int = 1) -> None:
     """Checks that every batch divides evenly.
 
     Args:
         experiment: the experiment.
         data_parts: devices over which the mesh divides the examples of a batch.
-        num_shares: into how many shares the processes divide a batch.
+        num_shards: number of shards of a batch, each read by its own processes.
 
     Raises:
         UserError: one does not.
     """
     for path, data in inputs_by_path(experiment).items():
-        examples = (data.batch_size + data.batch_padding_size) * num_shares
+        examples = (data.batch_size + data.batch_padding_size) * num_shards
         microbatches = experiment.task.learner.microbatches if path == 'train_input' else 1
         if examples % (microbatches * data_parts):
             parted = f' in {microbatches} task.learner.microbatches' if microbatches > 1 else ''
@@ -130,7 +130,7 @@ def check_lengths(experiment: Experiment, sequence_parts: int) -> None:
         sequence_parts: devices over which the mesh divides the positions of an example.
 
     Raises:
-        UserError: those of one do not, or there are none.
+        UserError: the positions of a feature do not, or no feature has positions.
     """
     if sequence_parts == 1:
         return

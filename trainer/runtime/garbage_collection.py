@@ -5,14 +5,14 @@ import gc
 from collections.abc import Iterator
 
 
-class GarbageCollection:
+class GcSchedule:
     """While entered, collects garbage after every so many steps, and at no other time.
 
     Left to itself Python does so at some time that differs from host to host, and each pause of one
     is a pause of all that wait for it.
 
     Example:
-        >>> with GarbageCollection(10) as garbage:
+        >>> with GcSchedule(10) as garbage:
         ...     garbage.after(20)
         ...     gc.isenabled()
         False
@@ -23,7 +23,7 @@ class GarbageCollection:
         self._interval = interval_steps
         self._was_enabled = False
 
-    def __enter__(self) -> 'GarbageCollection':
+    def __enter__(self) -> 'GcSchedule':
         self._was_enabled = gc.isenabled()
         if self._interval:
             gc.disable()
@@ -40,7 +40,7 @@ class GarbageCollection:
 
 
 @contextlib.contextmanager
-def collected_later() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Context manager that pauses the garbage collector while thousands of objects are made.
 
     Each collection looks at all objects of the process, so the collections that new objects

@@ -58,7 +58,7 @@ class Interrupt:
 
 
 @contextlib.contextmanager
-def leaving_at_once(message: str) -> Iterator[None]:
+def exit_on_signal(message: str) -> Iterator[None]:
     """While entered, the first SIGINT or SIGTERM ends the process: 128 + its number, as shells do.
 
     For commands that lose nothing by that.
@@ -80,13 +80,13 @@ def leaving_at_once(message: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def signalled() -> Iterator[threading.Event]:
+def signal_event() -> Iterator[threading.Event]:
     """Set by the first SIGINT or SIGTERM; the second ends the process at once.
 
     For commands that wait. KeyboardInterrupt can be raised in a callback, where Python drops it.
 
     Example:
-        >>> with signalled() as ended:
+        >>> with signal_event() as ended:
         ...     ended.is_set()
         False
     """

@@ -58,7 +58,7 @@ class _Store:
 register_writer_factory('gs', _Store)
 
 
-class Summaries:
+class MetricWriter:
     """Writes the metrics of one run.
 
     Records are `{"step": 20, "time": 1.7e9, "train/loss": 2.5, …}`. TensorBoard reads the same

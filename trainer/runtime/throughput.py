@@ -4,7 +4,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-SPEEDS = (
+THROUGHPUT_METRICS = (
     'train/tokens_per_second',
     'train/steps_per_second',
     'train/mfu',
@@ -15,11 +15,11 @@ SPEEDS = (
 """The metrics that measure the machine as well as the trial: no two runs have the same."""
 
 
-class Speed:
+class Throughput:
     """Steps and tokens a second, without what happens in between.
 
     Example:
-        >>> speed = Speed()
+        >>> speed = Throughput()
         >>> speed.start()
         >>> speed.rates()
         {}

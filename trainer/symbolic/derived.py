@@ -87,10 +87,10 @@ def resolve(value: V) -> V:
     """
     if next(derived_values(value), None) is None:
         return value
-    return settle(pg.clone(value, deep=True))
+    return resolve_in_place(pg.clone(value, deep=True))
 
 
-def settle(value: V) -> V:
+def resolve_in_place(value: V) -> V:
     """`resolve` in place, for a value that nobody else holds.
 
     Raises:

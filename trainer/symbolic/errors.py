@@ -32,8 +32,46 @@ class SaveError(RuntimeError):
         self.path = path
 
 
+class NonFiniteLossError(FloatingPointError):
+    """The training loss, or the norm of its gradients, became NaN or infinite.
+
+    Attributes:
+        step: the step of the batch that caused it.
+    """
+
+    def __init__(self, message: str, step: int = 0) -> None:
+        super().__init__(message)
+        self.step = step
+
+    def located(self, saved: tuple[int, str] | None) -> 'NonFiniteLossError':
+        """The same error with the batch, and the last good checkpoint.
+
+        Args:
+            saved: the step and the path of that checkpoint; None without one.
+
+        Example:
+            >>> text = str(NonFiniteLossError('it is nan at step 7', 7).located((5, 'run/5')))
+            >>> text[-40:]
+            '--from_checkpoint=run/5 --skip_batches=1'
+        """
+        # Each step reads one batch, so the batch has the number of the step.
+        look = ['--input=train_input', '--num_batches=1']
+        last, before = 'there is no checkpoint from before that', 0
+        if saved is not None:
+            before, path = saved
+            last = f'the last checkpoint from before that is {path}'
+            look.append(f'--from_checkpoint={path}')
+        if self.step > before + 1:
+            look.append(f'--skip_batches={self.step - before - 1}')
+        return NonFiniteLossError(
+            f'{self}; {last}. Its batch is number {self.step} of train_input: '
+            f'python -m trainer.inspect_input --exp=… {" ".join(look)}',
+            self.step,
+        )
+
+
 class OtherProcessError(Exception):
-    """Another process of the job failed. The message says which, and how."""
+    """Another process of the job failed. The message names the process and its error."""
 
 
 class LostProcessError(Exception):

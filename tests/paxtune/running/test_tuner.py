@@ -19,13 +19,13 @@ from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import trial_directory
 from tests.paxtune import tunables
-from trainer.loop.train_loop import Interrupted, Measurement
+from trainer.loop.report import Interrupted, Report
 
-Running = Generator[Measurement, None, None]
+Running = Generator[Report, None, None]
 
 
-def measured(step: int, loss: float = 1.0, resumed_from: int = 0) -> Measurement:
-    return Measurement(step, {'eval/log_pplx': loss}, None, resumed_from)
+def measured(step: int, loss: float = 1.0, resumed_from: int = 0) -> Report:
+    return Report(step, {'eval/log_pplx': loss}, None, resumed_from)
 
 
 @pytest.fixture

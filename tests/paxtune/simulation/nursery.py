@@ -85,7 +85,7 @@ class _Death:
             ('promote', transitions, 'promote'),
             ('fork', trial_queue.TrialQueue, '_promote_or_fork'),
             ('end', trial_queue.TrialQueue, '_end'),
-            ('branch', runners, 'branch_off'),
+            ('branch', runners, 'fork_checkpoint'),
         ):
             self.around(owner, name, functools.partial(self.moment, kind))
 

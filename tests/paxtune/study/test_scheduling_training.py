@@ -16,7 +16,7 @@ from tests.paxtune.tunables import Rates
 from trainer.checkpoints.checkpoint import saved_checkpoints
 from trainer.loop.train_loop import run
 from trainer.runtime.metric_writer import read_metrics
-from trainer.runtime.throughput import SPEEDS
+from trainer.runtime.throughput import THROUGHPUT_METRICS
 
 MODULE = 'tests.paxtune.study.test_scheduling_training'
 """Its experiments are named by it."""
@@ -50,7 +50,7 @@ def searched(directory: Path, exp: str, *flags: str) -> list[Trial]:
 
 def exact(metrics: Any) -> dict[str, float]:
     """Metrics without what measures the machine."""
-    return {name: value for name, value in metrics.items() if name not in SPEEDS}
+    return {name: value for name, value in metrics.items() if name not in THROUGHPUT_METRICS}
 
 
 @pytest.mark.sentinel

@@ -18,8 +18,8 @@ from etils import epath
 from tests.trainer.tiny import experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.checkpoints.checksums import checksums
-from trainer.checkpoints.manifest import Contents, DamagedError
-from trainer.checkpoints.reader import Stored
+from trainer.checkpoints.manifest import DamagedError, Manifest
+from trainer.checkpoints.reader import CheckpointReader
 from trainer.checkpoints.retention import RetentionPolicy
 from trainer.experiment import BestCheckpoint, Checkpoints
 from trainer.loop.train_loop import run
@@ -181,7 +181,7 @@ def test_parameters_that_are_damaged_start_no_run(
 
 
 def parameters(directory: Path, abstract: TrainState) -> dict[str, bytes]:
-    stored = Stored(epath.Path(directory))
+    stored = CheckpointReader(epath.Path(directory))
     names = [name for name in stored.shapes if name.startswith('params.')]
     loaded = stored.load(dict.fromkeys(names, abstract.step.sharding))
     return {name: np.asarray(array).tobytes() for name, array in loaded.items()}
@@ -230,11 +230,11 @@ def test_one_every_so_often_is_kept_for_good() -> None:
 def test_a_checkpoint_of_another_version_is_refused_and_not_stepped_over() -> None:
     path = epath.Path('checkpoints/4')
     with pytest.raises(UserError, match='checkpoints/4 has format 1, and this version'):
-        Contents.from_json(path, {'format': 1, 'progress': {}})
-    data = Contents({'position': 3}, {'step': ([], 'int32', 7)}).to_json()
-    assert Contents.from_json(path, data).progress == {'position': 3}
+        Manifest.from_json(path, {'format': 1, 'progress': {}})
+    data = Manifest({'position': 3}, {'step': ([], 'int32', 7)}).to_json()
+    assert Manifest.from_json(path, data).progress == {'position': 3}
     with pytest.raises(DamagedError):
-        Contents.from_json(path, {**data, 'progress': {'position': 4}})
+        Manifest.from_json(path, {**data, 'progress': {'position': 4}})
 
 
 def test_a_metric_that_is_not_there_cannot_be_the_best(tmp_path: Path) -> None:

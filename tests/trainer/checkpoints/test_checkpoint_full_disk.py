@@ -24,7 +24,7 @@ from trainer.experiment import Checkpoints, Experiment
 from trainer.loop.train_loop import run
 from trainer.program.setup import compiled, localized
 from trainer.runtime.directory import write_json
-from trainer.runtime.metric_writer import Summaries, read_metrics
+from trainer.runtime.metric_writer import MetricWriter, read_metrics
 from trainer.symbolic.errors import SaveError, is_disk_full
 
 # Orbax gives up at the first error, and closes an event loop that tensorstore still reports to.
@@ -111,7 +111,7 @@ def test_a_directory_that_cannot_be_written_ends_the_run(made: Experiment, tmp_p
 @pytest.mark.slow
 def test_scalars_that_do_not_fit_are_an_error_and_no_hang(tmp_path: Path, disk: SmallDisk) -> None:
     (tmp_path / 'summaries').symlink_to(disk.path)
-    summaries = Summaries(tmp_path, 0)
+    summaries = MetricWriter(tmp_path, 0)
     disk.fill()
     with pytest.raises(OSError, match='No space left') as raised:
         for step in range(10_000):

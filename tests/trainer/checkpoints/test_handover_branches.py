@@ -21,11 +21,12 @@ from tests.trainer.loop.test_train_loop import measured, without_speed
 from tests.trainer.tiny import experiment
 from trainer.checkpoints import handover
 from trainer.checkpoints.checkpoint import newest_checkpoint
-from trainer.checkpoints.handover import BRANCHED_FROM, branch_off, take_over
+from trainer.checkpoints.handover import BRANCHED_FROM, fork_checkpoint, take_over
 from trainer.experiment import Experiment
 from trainer.layers import Dropout
 from trainer.learner import DecayAtRungs
-from trainer.loop.train_loop import Interrupted, Measurement, run
+from trainer.loop.report import Interrupted, Report
+from trainer.loop.train_loop import run
 from trainer.runtime.metric_writer import read_metrics
 from trainer.symbolic.errors import CheckpointGoneError
 
@@ -42,31 +43,31 @@ def made(**overrides: Any) -> Experiment:
 
 
 @pytest.fixture(scope='module')
-def run_of_all(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Measurement]]:
+def run_of_all(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Report]]:
     directory = tmp_path_factory.mktemp('whole')
     kept = {'train__checkpoints__every': 1, 'train__checkpoints__keep': 9}
     return directory, measured(made(**kept), directory)
 
 
 @pytest.fixture
-def whole(run_of_all: tuple[Path, list[Measurement]]) -> Path:
+def whole(run_of_all: tuple[Path, list[Report]]) -> Path:
     """The directory of a run that nothing disturbed, with a checkpoint of each step."""
     return run_of_all[0]
 
 
 @pytest.fixture
-def undisturbed(run_of_all: tuple[Path, list[Measurement]]) -> dict[int, dict[str, float]]:
+def undisturbed(run_of_all: tuple[Path, list[Report]]) -> dict[int, dict[str, float]]:
     """What was measured in it, by step."""
     return metrics(run_of_all[1])
 
 
-def metrics(measurements: list[Measurement]) -> dict[int, dict[str, float]]:
+def metrics(measurements: list[Report]) -> dict[int, dict[str, float]]:
     return {each.step: without_speed(each) for each in measurements}
 
 
-def pause(directory: Path, at: int) -> list[Measurement]:
+def pause(directory: Path, at: int) -> list[Report]:
     """Runs until right after the measurement at a step, and checks that it is saved by then."""
-    heard: list[Measurement] = []
+    heard: list[Report] = []
     with pytest.raises(Interrupted, match=f'at step {at}') as interrupted:
         for each in run(made(), directory, lambda: bool(heard) and heard[-1].step == at):
             heard.append(each)
@@ -120,7 +121,7 @@ def test_a_run_cannot_be_paused_after_its_last_measurement(tmp_path: Path) -> No
 def test_with_the_same_numbers_a_branch_is_its_parent(
     whole: Path, undisturbed: dict[int, dict[str, float]], tmp_path: Path
 ) -> None:
-    branch_off([whole], 3, tmp_path)
+    fork_checkpoint([whole], 3, tmp_path)
     assert os.stat(tmp_path / 'checkpoints/3/_CHECKPOINT_METADATA').st_nlink > 1
     provenance = json.loads((tmp_path / BRANCHED_FROM).read_text())
     assert provenance == {'run': str(whole), 'step': 3}
@@ -148,7 +149,7 @@ def test_with_other_numbers_it_goes_its_own_way(
     undisturbed: dict[int, dict[str, float]],
     tmp_path: Path,
 ) -> None:
-    branch_off([whole], 6, tmp_path)
+    fork_checkpoint([whole], 6, tmp_path)
     got = metrics(measured(made(**numbers), tmp_path))
     assert [*got] == [6, 8]
     assert got[6] == undisturbed[6]
@@ -160,11 +161,11 @@ def test_with_other_numbers_it_goes_its_own_way(
 def test_what_the_parent_does_afterwards_changes_nothing(tmp_path: Path) -> None:
     parent, branch = tmp_path / 'parent', tmp_path / 'branch'
     pause(parent, 3)
-    branch_off([parent], 3, branch)
+    fork_checkpoint([parent], 3, branch)
     taken = digests(branch)
     measured(made(), parent)
     assert 3 not in steps(parent)
-    branch_off([parent], 3, branch)  # It has what it needs.
+    fork_checkpoint([parent], 3, branch)  # It has what it needs.
     shutil.rmtree(parent)
     assert digests(branch) == taken
     assert measured(made(), branch)[-1].step == 8
@@ -172,7 +173,7 @@ def test_what_the_parent_does_afterwards_changes_nothing(tmp_path: Path) -> None
 
 def test_a_later_attempt_at_a_branch_knows_where_it_began(whole: Path, tmp_path: Path) -> None:
     one, two = tmp_path / 'one', tmp_path / 'two'
-    branch_off([whole], 3, one)
+    fork_checkpoint([whole], 3, one)
     assert take_over([one], two) == 3
     assert json.loads((two / BRANCHED_FROM).read_text())['run'] == str(whole)
 
@@ -183,7 +184,7 @@ def test_the_newest_attempt_that_has_it_counts(tmp_path: Path) -> None:
     sources = [tmp_path / name for name in ('missing', 'second', 'first')]
     for step, run_dir in ((4, 'second'), (2, 'first')):
         target = tmp_path / f'target{step}'
-        branch_off(sources, step, target)
+        fork_checkpoint(sources, step, target)
         assert steps(target) == [step]
         provenance = json.loads((target / BRANCHED_FROM).read_text())
         assert provenance == {'run': str(tmp_path / run_dir), 'step': step}
@@ -194,7 +195,7 @@ def test_a_checkpoint_that_is_gone_is_told(tmp_path: Path) -> None:
     (tmp_path / 'first' / 'checkpoints' / '4').mkdir()
     for sources in ([tmp_path / 'first', tmp_path / 'missing'], []):
         with pytest.raises(CheckpointGoneError, match=r'no checkpoint of step 4 .* branch off bef'):
-            branch_off(sources, 4, tmp_path / 'target')
+            fork_checkpoint(sources, 4, tmp_path / 'target')
     assert not (tmp_path / 'target').exists()
 
 
@@ -214,7 +215,7 @@ def test_one_that_is_deleted_meanwhile_is_looked_for_in_the_other_attempts(
 
     monkeypatch.setattr(os, 'link', vanishing)
     target = tmp_path / 'target'
-    branch_off([tmp_path / 'second', tmp_path / 'first'], 4, target)
+    fork_checkpoint([tmp_path / 'second', tmp_path / 'first'], 4, target)
     assert [path.name for path in (target / 'checkpoints').iterdir()] == ['4']
     assert json.loads((target / BRANCHED_FROM).read_text())['run'] == str(tmp_path / 'first')
     assert digests(target / 'checkpoints') == digests(tmp_path / 'first' / 'checkpoints')
@@ -235,12 +236,12 @@ def test_a_kill_leaves_nothing_that_looks_like_a_branch(
             for owner, name in _CHANGES:
                 _die_after(patch, owner, name, left)
             try:
-                branch_off([tmp_path / 'first'], 4, target)
+                fork_checkpoint([tmp_path / 'first'], 4, target)
                 break
             except Killed:
                 pass
         assert not (target / 'checkpoints' / '4').exists()
-        branch_off([tmp_path / 'first'], 4, target)
+        fork_checkpoint([tmp_path / 'first'], 4, target)
         assert steps(target) == [4]
         assert {f'4/{name}' for name in digests(target / 'checkpoints' / '4')} == {*whole_files}
         assert (target / BRANCHED_FROM).exists()
@@ -256,7 +257,7 @@ def test_two_processes_at_once_bring_it_once(
         with monkeypatch.context() as patch:
             for owner, name in _CHANGES:
                 _let_the_other_go_first(patch, owner, name, left, [tmp_path / 'first'], target)
-            branch_off([tmp_path / 'first'], 4, target)
+            fork_checkpoint([tmp_path / 'first'], 4, target)
         assert [path.name for path in (target / 'checkpoints').iterdir()] == ['4']
         assert sorted(path.name for path in target.iterdir()) == [BRANCHED_FROM, 'checkpoints']
         assert len(digests(target / 'checkpoints' / '4')) == 4
@@ -279,7 +280,7 @@ def _let_the_other_go_first(
     def counted(*args: Any, **kwargs: Any) -> Any:
         left[0] -= 1
         if left[0] == -1:
-            branch_off(sources, 4, target)
+            fork_checkpoint(sources, 4, target)
         return original(*args, **kwargs)
 
     patch.setattr(owner, name, counted)

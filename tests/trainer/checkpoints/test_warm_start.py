@@ -13,7 +13,7 @@ from trainer import main
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.experiment import Checkpoints, Experiment, TrainLoop
 from trainer.learner import SGD
-from trainer.loop.train_loop import Interrupted
+from trainer.loop.report import Interrupted
 from trainer.program.setup import compiled, localized
 from trainer.state import TrainState
 from trainer.symbolic.errors import UserError

@@ -15,9 +15,9 @@ from tests.trainer import tiny_images
 from tests.trainer.loop.test_train_loop import measured
 from tests.trainer.tiny import experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
-from trainer.checkpoints.reader import Stored
+from trainer.checkpoints.reader import CheckpointReader
 from trainer.checkpoints.retention import RetentionPolicy
-from trainer.checkpoints.warm_start import WarmStarted, sources_of
+from trainer.checkpoints.warm_start import WarmStartLoader, warm_start_sources
 from trainer.checkpoints.warm_start_plan import layered, planned
 from trainer.experiment import Checkpoints, Experiment, TrainLoop
 from trainer.layers import BatchNorm, Chain, Conv2D, GlobalPool, Linear
@@ -64,7 +64,7 @@ def started(made: Experiment, *starts: WarmStart, to: Path | None = None) -> Tra
     made = override(made, [])
     made.rebind({'train.init_from_checkpoint': list(starts)})
     program, values = compiled(localized(made))
-    found = WarmStarted(made, sources_of(made, '/nowhere'), program)
+    found = WarmStartLoader(made, warm_start_sources(made, '/nowhere'), program)
     state = found.load(program.random_key(5), values)
     assert jax.tree.map(lambda x: x.sharding, state) == jax.tree.map(
         lambda x: x.sharding, program.abstract_state
@@ -236,7 +236,9 @@ def test_another_optimizer_cannot_be_loaded(tmp_path: Path) -> None:
 
 def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
     source = written(experiment(), tmp_path)
-    stored = Stored(sources_of(experiment(train__init_from_checkpoint=str(tmp_path)), '/')[0][2])
+    stored = CheckpointReader(
+        warm_start_sources(experiment(train__init_from_checkpoint=str(tmp_path)), '/')[0][2]
+    )
     at = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     name = 'opt_state.0.0.mu.embedding.table'
     (found,) = stored.load({name: at}).items()

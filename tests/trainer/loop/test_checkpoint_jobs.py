@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tests.processes import ROOT, command, environment, passed
-from tests.trainer.checkpoints.test_checkpoint_follower import saving_each_step, says
+from tests.trainer.checkpoints.test_checkpoint_watcher import saving_each_step, says
 from tests.trainer.loop.test_train_loop import scalars
-from trainer.loop.checkpoint_jobs import treat_each
-from trainer.loop.end_marker import ended
+from trainer.checkpoints.end_marker import ended
+from trainer.loop.checkpoint_jobs import process_each
 from trainer.loop.train_loop import run
 from trainer.runtime.metric_writer import read_metrics
 from trainer.symbolic.errors import UserError
@@ -36,7 +36,7 @@ def test_each_checkpoint_is_evaluated_as_the_run_does(tmp_path: Path) -> None:
     says(tmp_path, 'eval', -1, 0.0)
     wanted = {each.step: each.metrics['eval/loss'] for each in run(made, tmp_path)}
     told: dict[int, dict[str, float]] = {}
-    treat_each('eval', made, tmp_path, told.__setitem__)
+    process_each('eval', made, tmp_path, told.__setitem__)
     assert {step: metrics['eval/loss'] for step, metrics in told.items()} == wanted
     assert evaluated(tmp_path) == wanted
     assert scalars(tmp_path, 'eval/loss', 'summaries/eval') == [1, 2, 3, 4, 5, 6]
@@ -47,12 +47,12 @@ def test_what_was_written_and_not_noted_is_written_once(tmp_path: Path) -> None:
     made = saving_each_step()
     says(tmp_path, 'eval', -1, 0.0)
     list(run(made, tmp_path))
-    treat_each('eval', made, tmp_path, lambda step, metrics: None)
+    process_each('eval', made, tmp_path, lambda step, metrics: None)
     before = evaluated(tmp_path)
     # As where the job was killed between the two.
     (tmp_path / _JOB / 'progress.json').write_text(json.dumps({'done': 4, 'alive': None}))
     told: dict[int, dict[str, float]] = {}
-    treat_each('eval', made, tmp_path, told.__setitem__)
+    process_each('eval', made, tmp_path, told.__setitem__)
     assert list(told) == [5, 6]
     assert evaluated(tmp_path) == before
 
@@ -60,7 +60,7 @@ def test_what_was_written_and_not_noted_is_written_once(tmp_path: Path) -> None:
 def test_an_experiment_without_evaluation_sets_is_refused(tmp_path: Path) -> None:
     made = saving_each_step(eval_inputs={})
     with pytest.raises(UserError, match='eval_inputs: there is nothing to evaluate on'):
-        treat_each('eval', made, tmp_path, lambda step, metrics: None)
+        process_each('eval', made, tmp_path, lambda step, metrics: None)
     assert not list(tmp_path.iterdir())
 
 

@@ -10,10 +10,10 @@ from tests.jobs import all_passed, job
 from tests.trainer import tiny
 from trainer.decoding import BeamSearch, Greedy, Sample
 from trainer.experiment import Decoding, Experiment
-from trainer.loop.checkpoint_jobs import treat_each, treat_one
+from trainer.loop.checkpoint_jobs import process_each, process_one
 from trainer.loop.train_loop import run
 from trainer.runtime.metric_writer import read_metrics
-from trainer.runtime.throughput import SPEEDS
+from trainer.runtime.throughput import THROUGHPUT_METRICS
 from trainer.symbolic.errors import UserError
 
 DECODED = 6
@@ -69,7 +69,7 @@ def test_decoding_is_measured_where_it_is_due_and_at_the_end(learned: Any) -> No
     assert decoded[150]['decode_test/decoded_length'] == DECODED
     assert decoded[150]['decode_test/log_prob'] > decoded[100]['decode_test/log_prob']
     assert decoded[150]['decode_steps_per_second'] > 0
-    assert 'decode_steps_per_second' in SPEEDS
+    assert 'decode_steps_per_second' in THROUGHPUT_METRICS
     written = [r['step'] for r in read_metrics(job_log_dir / 'metrics.jsonl') if decoding_in(r)]
     assert written == [100, 150]
     assert [path.name for path in sorted((job_log_dir / 'decode_out/test').iterdir())] == [
@@ -104,7 +104,7 @@ def test_a_checkpoint_can_be_decoded_from_afterwards(tmp_path: Path, step: int |
     written = lines(tmp_path, step or 6)
     (tmp_path / f'decode_out/test/step_{step or 6:09d}.jsonl').unlink()
     told: dict[int, dict[str, float]] = {}
-    treat_one('decode', made, tmp_path, told.__setitem__, step)
+    process_one('decode', made, tmp_path, told.__setitem__, step)
     assert list(told) == [step or 6]
     name = 'decode_test/log_prob'
     assert told[step or 6][name] == metrics[step or 6][name]
@@ -113,11 +113,11 @@ def test_a_checkpoint_can_be_decoded_from_afterwards(tmp_path: Path, step: int |
 
 def test_a_checkpoint_that_is_not_there_is_refused(tmp_path: Path) -> None:
     list(run(decoding(), tmp_path))
-    with pytest.raises(UserError, match='there is no checkpoint of step 5 that can be read'):
-        treat_one('decode', decoding(), tmp_path, lambda step, metrics: None, step=5)
+    with pytest.raises(UserError, match='there is no readable checkpoint of step 5'):
+        process_one('decode', decoding(), tmp_path, lambda step, metrics: None, step=5)
     bare = decoding(decode_inputs={})
     with pytest.raises(UserError, match='decode_inputs: there is nothing to decode'):
-        treat_one('decode', bare, tmp_path, lambda step, metrics: None)
+        process_one('decode', bare, tmp_path, lambda step, metrics: None)
 
 
 @pytest.mark.slow
@@ -125,7 +125,7 @@ def test_a_job_decodes_from_each_checkpoint(tmp_path: Path) -> None:
     made = decoding(train__decoding=None, train__checkpoints__keep=9)
     list(run(made, tmp_path))
     told: dict[int, dict[str, float]] = {}
-    treat_each('decode', made, tmp_path, told.__setitem__)
+    process_each('decode', made, tmp_path, told.__setitem__)
     assert list(told) == [2, 4, 6]
     records = read_metrics(tmp_path / 'jobs/decode/metrics.jsonl')
     name = 'decode_test/log_prob'

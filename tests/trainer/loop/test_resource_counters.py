@@ -9,17 +9,18 @@ from tests.trainer.loop.test_train_loop import measured
 from tests.trainer.tiny import LENGTH, CountingInput, experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.inputs.base import Batch
-from trainer.loop.resource_counters import SPENT, Spending
-from trainer.loop.train_loop import Interrupted, Measurement, run
+from trainer.loop.report import Interrupted, Report
+from trainer.loop.resource_counters import RESOURCE_METRICS, ResourceCounters
+from trainer.loop.train_loop import run
 from trainer.program.costs import static_costs, tokens_per_step
 from trainer.runtime import throughput
-from trainer.runtime.throughput import SPEEDS, Speed
+from trainer.runtime.throughput import THROUGHPUT_METRICS, Throughput
 from trainer.warm_start_rules import WarmStart
 
 TOKENS = 8 * LENGTH
 
 
-def spent(measurement: Measurement) -> tuple[float, float]:
+def spent(measurement: Report) -> tuple[float, float]:
     return measurement.metrics['spent_tokens'], measurement.metrics['spent_flops']
 
 
@@ -30,8 +31,8 @@ def test_each_measurement_says_what_was_spent_up_to_there(tmp_path: Path) -> Non
     assert [spent(each) for each in got] == [(n * TOKENS, n * TOKENS * flops) for n in (2, 4, 5)]
     seconds = [each.metrics['spent_seconds'] for each in got]
     assert 0 < seconds[0] < seconds[1] < seconds[2]
-    assert 'spent_seconds' in SPEEDS
-    assert not {'spent_tokens', 'spent_flops'} & set(SPEEDS)
+    assert 'spent_seconds' in THROUGHPUT_METRICS
+    assert not {'spent_tokens', 'spent_flops'} & set(THROUGHPUT_METRICS)
 
 
 def test_interruptions_change_nothing_of_it(tmp_path: Path) -> None:
@@ -115,14 +116,14 @@ def test_a_warm_start_spends_its_own_unless_it_counts_the_steps_of_its_source(
 
 
 def test_the_clock_stands_still_before_the_first_step() -> None:
-    clock = Speed()
-    spending = Spending(clock)
-    assert spending.metrics(2.0) == dict.fromkeys(SPENT, 0.0)
+    clock = Throughput()
+    spending = ResourceCounters(clock)
+    assert spending.metrics(2.0) == dict.fromkeys(RESOURCE_METRICS, 0.0)
     clock.start()
     clock.count(8)
     spending.count(8)
     clock.start()
     seconds = clock.total_seconds()
     assert 0 < seconds == clock.total_seconds()
-    again = Spending(Speed(), spending.to_json())
-    assert again.metrics(2.0) == dict(zip(SPENT, (8.0, 16.0, seconds), strict=True))
+    again = ResourceCounters(Throughput(), spending.to_json())
+    assert again.metrics(2.0) == dict(zip(RESOURCE_METRICS, (8.0, 16.0, seconds), strict=True))

@@ -7,8 +7,9 @@ import pytest
 from tests.trainer.tiny import CountingInput, experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.experiment import Experiment
-from trainer.loop.checkpoint_jobs import treat_one
-from trainer.loop.train_loop import Interrupted, run
+from trainer.loop.checkpoint_jobs import process_one
+from trainer.loop.report import Interrupted
+from trainer.loop.train_loop import run
 from trainer.program.setup import compiled, localized
 from trainer.symbolic.errors import UserError
 
@@ -90,5 +91,5 @@ def test_a_checkpoint_is_evaluated_on_the_batches_of_its_step(tmp_path: Path) ->
     found = losses(rolling(), tmp_path)
     assert found[-2] != found[-1]
     evaluated: dict[int, dict[str, float]] = {}
-    treat_one('eval', rolling(), str(tmp_path), evaluated.__setitem__)
+    process_one('eval', rolling(), str(tmp_path), evaluated.__setitem__)
     assert evaluated[6]['rolls/loss'] == found[-1]

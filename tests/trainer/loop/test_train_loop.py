@@ -18,26 +18,26 @@ from trainer.experiment import Experiment
 from trainer.inputs.base import Batch, EndOfData
 from trainer.layers import Dropout
 from trainer.loop.evaluate import evaluate
-from trainer.loop.train_loop import Interrupted, Measurement, run
-from trainer.loop.train_metrics import NonFiniteLossError
+from trainer.loop.report import Interrupted, Report
+from trainer.loop.train_loop import run
 from trainer.metrics import Metrics
 from trainer.program.costs import COSTS
 from trainer.program.setup import compiled, localized
 from trainer.runtime.directory import JobPath
 from trainer.runtime.metric_writer import read_metrics
-from trainer.runtime.throughput import SPEEDS
-from trainer.symbolic.errors import UserError
+from trainer.runtime.throughput import THROUGHPUT_METRICS
+from trainer.symbolic.errors import NonFiniteLossError, UserError
 from trainer.symbolic.serialization import to_json_text
 from trainer.task import DeviceBatch
 from trainer.tasks import LanguageModelTask
 
 
-def measured(made: Experiment, directory: JobPath, **fields: Any) -> list[Measurement]:
+def measured(made: Experiment, directory: JobPath, **fields: Any) -> list[Report]:
     return list(run(made, directory, **fields))
 
 
-def without_speed(measurement: Measurement) -> dict[str, float]:
-    return {k: v for k, v in measurement.metrics.items() if k not in SPEEDS}
+def without_speed(measurement: Report) -> dict[str, float]:
+    return {k: v for k, v in measurement.metrics.items() if k not in THROUGHPUT_METRICS}
 
 
 def final_state(made: Experiment, directory: JobPath) -> Any:
@@ -80,10 +80,10 @@ def test_every_measurement_after_two_steps_has_costs_and_speeds(
         metrics = measurement.metrics
         assert {*COSTS, 'eval_steps_per_second'} < metrics.keys()
         if measurement.step >= measurement.resumed_from + 2:
-            speeds = {name: metrics[name] for name in SPEEDS if name in metrics}
+            speeds = {name: metrics[name] for name in THROUGHPUT_METRICS if name in metrics}
             assert min(speeds.values()) > 0
             # Of this device nobody knows what it can do, and nothing is decoded.
-            assert set(SPEEDS) - set(speeds) == {'train/mfu', 'decode_steps_per_second'}
+            assert set(THROUGHPUT_METRICS) - set(speeds) == {'train/mfu', 'decode_steps_per_second'}
             tokens = speeds['train/steps_per_second'] * 8 * LENGTH
             assert math.isclose(speeds['train/tokens_per_second'], tokens)
 

@@ -69,4 +69,4 @@ def test_data_with_positions_of_their_share_alone_are_refused(tmp_path: Path) ->
     (alone,) = trained(ONE, tmp_path, name='OwnPositions')
     assert alone.code == 2, alone
     assert 'error: train_input: ' in alone.err
-    assert '/5 was written by 2 processes with shares of the data of their own' in alone.err
+    assert '2 processes, each with its own shard of the data, wrote ' in alone.err

@@ -12,11 +12,11 @@ from tests.trainer.tiny import experiment
 from trainer.layers import Attention, FeedForward, Stack, TransformerBlock
 from trainer.layers.positions import Positions
 from trainer.loop.train_loop import run
-from trainer.loop.train_metrics import NonFiniteLossError
 from trainer.metrics import Count, Metric, Totals, WeightedScalar
 from trainer.program.program import Program
 from trainer.program.setup import compiled, localized
 from trainer.state import TrainState
+from trainer.symbolic.errors import NonFiniteLossError
 
 
 class Watched(TransformerBlock):

@@ -66,7 +66,7 @@ import numpy as np
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.experiment import Checkpoints
 from trainer.checkpoints.retention import RetentionPolicy
-from trainer.checkpoints.warm_start import WarmStarted, sources_of
+from trainer.checkpoints.warm_start import WarmStartLoader, warm_start_sources
 state = states['data']
 wanted = jax.device_get(state)
 same = np.testing.assert_array_equal
@@ -82,7 +82,7 @@ for name in ('fsdp', 'tensor', 'mixed', 'data'):
     reader.close()
     jax.tree.map(same, jax.device_get(state), wanted)
     made.rebind({'train.init_from_checkpoint': directory})
-    warm = WarmStarted(made, sources_of(made, '/nowhere'), program)
+    warm = WarmStartLoader(made, warm_start_sources(made, '/nowhere'), program)
     begun = warm.load(program.random_key(0), program.values(made.task))
     jax.tree.map(same, jax.device_get(begun.params), wanted.params)
     for each in (state, begun):

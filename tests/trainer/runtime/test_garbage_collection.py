@@ -3,7 +3,7 @@ import weakref
 
 import pytest
 
-from trainer.runtime.garbage_collection import GarbageCollection
+from trainer.runtime.garbage_collection import GcSchedule
 
 
 class Circle:
@@ -14,7 +14,7 @@ class Circle:
 
 
 def test_garbage_is_collected_at_its_steps_alone() -> None:
-    with pytest.raises(KeyError), GarbageCollection(4) as garbage:
+    with pytest.raises(KeyError), GcSchedule(4) as garbage:
         assert not gc.isenabled()
         seen = weakref.ref(Circle())
         for step in (1, 2, 3):
@@ -27,12 +27,12 @@ def test_garbage_is_collected_at_its_steps_alone() -> None:
 
 
 def test_none_leaves_it_to_python() -> None:
-    with GarbageCollection(None) as garbage:
+    with GcSchedule(None) as garbage:
         assert gc.isenabled()
         garbage.after(4)
     gc.disable()
     try:
-        with GarbageCollection(4):
+        with GcSchedule(4):
             pass
         assert not gc.isenabled()  # It was not, before.
     finally:

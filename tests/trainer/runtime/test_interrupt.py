@@ -29,8 +29,8 @@ class Busy:
 def test_who_loses_nothing_is_out_at_once(number: int, code: int) -> None:
     program = f"""
 import os
-from trainer.runtime.interrupt import leaving_at_once
-with leaving_at_once('Bye.'):
+from trainer.runtime.interrupt import exit_on_signal
+with exit_on_signal('Bye.'):
     os.kill(os.getpid(), {int(number)})
     print('still there')
 """

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from tests.jobs import Ended, all_passed, job
-from trainer.loop.train_metrics import NonFiniteLossError
 from trainer.runtime import processes
 from trainer.runtime.metric_writer import read_metrics
 from trainer.runtime.signals import SkipTrial, StopTrial
-from trainer.runtime.throughput import SPEEDS
-from trainer.symbolic.errors import OtherProcessError, UserError
+from trainer.runtime.throughput import THROUGHPUT_METRICS
+from trainer.symbolic.errors import NonFiniteLossError, OtherProcessError, UserError
 
 # --- One process ---
 
@@ -84,7 +83,7 @@ def train(name: str, directory: Path, *flags: str, **how: Any) -> list[Ended]:
 
 def metrics(directory: Path) -> list[dict[str, float]]:
     """What was measured, by step, without what no two runs have in common."""
-    left_out = ('time', 'eval_steps_per_second', *SPEEDS)
+    left_out = ('time', 'eval_steps_per_second', *THROUGHPUT_METRICS)
     records = read_metrics(directory / 'metrics.jsonl')
     return [{k: v for k, v in record.items() if k not in left_out} for record in records]
 

@@ -8,7 +8,8 @@ import pytest
 
 from tests.processes import command
 from tests.trainer.tiny import experiment
-from trainer.loop.train_loop import Interrupted, run
+from trainer.loop.report import Interrupted
+from trainer.loop.train_loop import run
 from trainer.runtime.profiling import Profiler
 from trainer.symbolic.errors import UserError
 

@@ -10,7 +10,8 @@ from trainer import main
 from trainer.experiment import Experiment
 from trainer.inputs.base import Batch
 from trainer.layers import FeedForward
-from trainer.loop.train_loop import Measurement, run
+from trainer.loop.report import Report
+from trainer.loop.train_loop import run
 from trainer.metrics import Metrics
 from trainer.runtime.signals import SkipTrial, StopTrial
 from trainer.symbolic.errors import UserError
@@ -55,7 +56,7 @@ def made_signal(kind: str) -> Exception:
     return SkipTrial('no use')
 
 
-def measured(made: Experiment, directory: Path) -> list[Measurement]:
+def measured(made: Experiment, directory: Path) -> list[Report]:
     return list(run(made, directory))
 
 

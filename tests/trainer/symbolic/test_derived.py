@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from tests.properties import examples
 from tests.trainer.tiny import experiment
-from trainer import command
 from trainer.layers import Attention, FeedForward
 from trainer.loop import train_loop
 from trainer.symbolic import literals, overrides
@@ -19,6 +18,7 @@ from trainer.symbolic.component import (
     components,
     numbers,
 )
+from trainer.symbolic.concrete import concrete, require_concrete
 from trainer.symbolic.derived import Derived, check_names, derived, derived_values, resolve
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.expressions import Expression
@@ -316,14 +316,14 @@ def test_it_may_stand_in_any_field_of_a_layer():
 def test_commands_resolve_and_say_what_is_left():
     made = experiment()
     made.rebind({'train.num_train_steps': derived('evaluation.every * 3')})
-    assert command.concrete(made).train.num_train_steps == 6
+    assert concrete(made).train.num_train_steps == 6
     with pytest.raises(
         UserError, match=r'1 derived values are not resolved: train.num_train_steps'
     ):
-        command.require_concrete(made)
+        require_concrete(made)
     made.rebind({'train.evaluation.every': pg.oneof([1, 2])})
     with pytest.raises(UserError, match=r'1 decisions are left open: train.evaluation.every'):
-        command.concrete(made)
+        concrete(made)
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_commands_resolve_and_say_what_is_left():
 def test_commands_say_where_a_derived_value_does_not_fit(value, message):
     made = overrides.override(experiment(), [f'train.num_train_steps={value}'])
     with pytest.raises(UserError, match=message):
-        command.concrete(made)
+        concrete(made)
 
 
 @pytest.mark.slow

@@ -11,11 +11,18 @@ import pytest
 from etils import epath
 
 from tests.trainer.tiny import experiment
-from trainer.checkpoints import checkpoint_follower as following_module
-from trainer.checkpoints.checkpoint_follower import GRACE, JOBS, PROGRESS, first_needed, following
+from trainer.checkpoints import checkpoint_watcher as watcher_module
+from trainer.checkpoints.checkpoint_watcher import (
+    GRACE,
+    JOBS,
+    PROGRESS,
+    first_unprocessed,
+    watch_checkpoints,
+)
+from trainer.checkpoints.end_marker import ended
 from trainer.experiment import Experiment
-from trainer.loop.end_marker import ended
-from trainer.loop.train_loop import Interrupted, Measurement, run
+from trainer.loop.report import Interrupted, Report
+from trainer.loop.train_loop import run
 from trainer.program.setup import compiled, localized
 from trainer.runtime.signals import StopTrial
 from trainer.state import TrainState
@@ -46,31 +53,31 @@ def saved(directory: Path) -> list[int]:
     return sorted(int(path.name) for path in (directory / 'checkpoints').iterdir())
 
 
-def treated(made: Experiment, directory: Path, job: str = 'eval') -> list[int]:
-    with following(directory, job) as follower:
-        return [each.step for each in follower.checkpoints(abstract_state(made))]
+def processed(made: Experiment, directory: Path, job: str = 'eval') -> list[int]:
+    with watch_checkpoints(directory, job) as watcher:
+        return [each.step for each in watcher.checkpoints(abstract_state(made))]
 
 
 # --- What is kept ---
 
 
 def test_the_earliest_step_of_live_jobs_is_kept(tmp_path: Path) -> None:
-    assert first_needed(tmp_path) is None
+    assert first_unprocessed(tmp_path) is None
     says(tmp_path, 'eval', 4, 1.0)
-    assert first_needed(tmp_path) == 5
+    assert first_unprocessed(tmp_path) == 5
     says(tmp_path, 'decode', -1, GRACE / 2)
-    assert first_needed(tmp_path) == 0
+    assert first_unprocessed(tmp_path) == 0
     says(tmp_path, 'decode', -1, GRACE + 1)
-    assert first_needed(tmp_path) == 5
+    assert first_unprocessed(tmp_path) == 5
     says(tmp_path, 'eval', 4, None)
-    assert first_needed(tmp_path) is None
+    assert first_unprocessed(tmp_path) is None
 
 
 @pytest.mark.parametrize('text', ['', '[]', '{}', '{"done": 1}', '{"done": "x", "alive": 1e99}'])
 def test_invalid_heartbeats_keep_nothing(text: str, tmp_path: Path) -> None:
     says(tmp_path, 'eval', 0, 0.0)
     (tmp_path / JOBS / 'eval' / PROGRESS).write_text(text)
-    assert first_needed(tmp_path) is None
+    assert first_unprocessed(tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -101,7 +108,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], Any]) -> It
             meanwhile()
 
     with monkeypatch.context() as patch:
-        patch.setattr(following_module, 'time', Time)
+        patch.setattr(watcher_module, 'time', Time)
         yield
 
 
@@ -110,18 +117,21 @@ def test_a_slow_job_sees_each_checkpoint_once_and_ends_with_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = saving_each_step()
-    running: Generator[Measurement, None, None] = run(made, tmp_path)
+    running: Generator[Report, None, None] = run(made, tmp_path)
     seen = []
     # Each wait, and each checkpoint that is treated, takes as long as two steps.
-    with waiting(monkeypatch, lambda: next(running, None)), following(tmp_path, 'eval') as follower:
-        for restored in follower.checkpoints(abstract_state(made)):
+    with (
+        waiting(monkeypatch, lambda: next(running, None)),
+        watch_checkpoints(tmp_path, 'eval') as watcher,
+    ):
+        for restored in watcher.checkpoints(abstract_state(made)):
             assert int(restored.state.step) == restored.step
             seen.append(restored.step)
             next(running, None)
     assert seen == [1, 2, 3, 4, 5, 6]
     assert capsys.readouterr().out.count('waiting for checkpoints in') == 1
-    assert first_needed(tmp_path) is None
-    assert treated(made, tmp_path) == []
+    assert first_unprocessed(tmp_path) is None
+    assert processed(made, tmp_path) == []
 
 
 @pytest.mark.slow
@@ -131,16 +141,16 @@ def test_a_job_goes_on_where_one_before_it_failed(tmp_path: Path) -> None:
     list(run(made, tmp_path))
 
     def failing() -> None:
-        with following(tmp_path, 'eval') as follower:
-            for restored in follower.checkpoints(abstract_state(made)):
+        with watch_checkpoints(tmp_path, 'eval') as watcher:
+            for restored in watcher.checkpoints(abstract_state(made)):
                 if restored.step == 3:
                     raise ValueError('broken')
 
     with pytest.raises(ValueError, match='broken'):
         failing()
-    assert first_needed(tmp_path) == 3  # It may be started again.
-    assert treated(made, tmp_path) == [3, 4, 5, 6]
-    assert treated(made, tmp_path, 'decode') == [1, 2, 3, 4, 5, 6]
+    assert first_unprocessed(tmp_path) == 3  # It may be started again.
+    assert processed(made, tmp_path) == [3, 4, 5, 6]
+    assert processed(made, tmp_path, 'decode') == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_checkpoint_that_cannot_be_read_is_left_out_with_a_line(
@@ -151,7 +161,7 @@ def test_a_checkpoint_that_cannot_be_read_is_left_out_with_a_line(
     for path in (tmp_path / 'checkpoints' / '2').rglob('*'):
         if path.is_file() and path.name != '_CHECKPOINT_METADATA':
             path.write_bytes(b'')
-    assert treated(made, tmp_path) == [4]
+    assert processed(made, tmp_path) == [4]
     assert f'eval: checkpoint {tmp_path}/checkpoints/2 is left out: ' in capsys.readouterr().out
 
 
@@ -161,24 +171,24 @@ def test_a_run_that_began_anew_is_followed_from_its_beginning(
     made = experiment(num_steps=4)
     list(run(made, tmp_path))
     says(tmp_path, 'eval', 12, None)
-    assert treated(made, tmp_path) == [2, 4]
+    assert processed(made, tmp_path) == [2, 4]
     assert 'training was set back to step 4' in capsys.readouterr().out
 
 
 def test_there_is_one_job_of_each_name(tmp_path: Path) -> None:
     with (
-        following(tmp_path, 'eval'),
-        following(tmp_path, 'decode'),
+        watch_checkpoints(tmp_path, 'eval'),
+        watch_checkpoints(tmp_path, 'decode'),
         pytest.raises(UserError, match=r'jobs/eval: process \d+ is working there'),
-        following(tmp_path, 'eval'),
+        watch_checkpoints(tmp_path, 'eval'),
     ):
         pass
 
 
 def test_a_job_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following_module, '_BEAT', 0.01)
+    monkeypatch.setattr(watcher_module, '_HEARTBEAT', 0.01)
     path = tmp_path / JOBS / 'eval' / PROGRESS
-    with following(tmp_path, 'eval'):
+    with watch_checkpoints(tmp_path, 'eval'):
         first = json.loads(path.read_text())['alive']
         for _ in range(500):
             if json.loads(path.read_text())['alive'] > first:
@@ -191,12 +201,12 @@ def test_a_job_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.slow
 def test_a_job_follows_a_run_in_a_store(store: epath.Path) -> None:
     made = saving_each_step()
-    with following(store, 'eval') as follower:
-        assert first_needed(store) == 0
+    with watch_checkpoints(store, 'eval') as watcher:
+        assert first_unprocessed(store) == 0
         list(run(made, store))
-        seen = [each.step for each in follower.checkpoints(abstract_state(made))]
+        seen = [each.step for each in watcher.checkpoints(abstract_state(made))]
     assert seen == [1, 2, 3, 4, 5, 6]
-    assert first_needed(store) is None
+    assert first_unprocessed(store) is None
     assert ended(store) == {'step': 6, 'reason': 'all steps are done'}
 
 
@@ -213,7 +223,7 @@ def test_a_run_says_when_it_has_ended_and_when_it_goes_on(tmp_path: Path) -> Non
     next(running)
     assert ended(tmp_path) is None
     running.close()
-    assert ended(tmp_path) == {'step': 4, 'reason': 'it was stopped by whoever listened'}
+    assert ended(tmp_path) == {'step': 4, 'reason': 'the consumer of the reports stopped the run'}
 
 
 def test_a_run_that_stops_for_good_says_so(tmp_path: Path) -> None:

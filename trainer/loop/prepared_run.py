@@ -1,0 +1,39 @@
+"""The checks of an experiment before its run, done once."""
+
+import dataclasses
+
+from etils import epath
+
+from trainer.checkpoints.warm_start import Source, warm_start_sources
+from trainer.experiment import Experiment
+from trainer.program.setup import prepare_inputs
+from trainer.runtime import processes
+from trainer.symbolic.concrete import concrete
+
+
+@dataclasses.dataclass(frozen=True)
+class PreparedRun:
+    """A run that is ready to start; `prepare_run` makes it.
+
+    Attributes:
+        experiment: without decisions and derived values; its data exists and suits the task.
+        job_log_dir: the directory of the run.
+        warm_start: checkpoints to start from; empty where the run resumes.
+    """
+
+    experiment: Experiment
+    job_log_dir: epath.Path
+    warm_start: tuple[Source, ...]
+
+
+def prepare_run(experiment: Experiment, job_log_dir: epath.PathLike) -> PreparedRun:
+    """Resolves an experiment, prepares its inputs, and finds the checkpoints of its warm start.
+
+    Raises:
+        UserError: a decision is open, data is missing, or there is no checkpoint to start from.
+    """
+    processes.require_joined()
+    experiment = concrete(experiment)
+    prepare_inputs(experiment)
+    sources = warm_start_sources(experiment, job_log_dir)
+    return PreparedRun(experiment, epath.Path(job_log_dir), tuple(sources))
