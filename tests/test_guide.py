@@ -1,6 +1,7 @@
 """The guides in docs/tuning/ run, and name everything that a user may write."""
 
 import argparse
+import ast
 import contextlib
 import inspect
 import io
@@ -24,6 +25,7 @@ from tests.documents import ROOT, blocks, commands_of, dead_links, links, parsed
 from trainer import command
 from trainer.experiment import Experiment
 from trainer.symbolic import registry
+from trainer.symbolic.component import Component
 from trainer.symbolic.expressions import _FUNCTIONS
 from trainer.symbolic.overrides import smoke
 
@@ -111,6 +113,19 @@ def test_guide_names_every_reward_scheduler_and_aggregator(base: type) -> None:
     assert len(names) > 2
     for name in names:
         assert f'`{name}(' in ALL, name
+
+
+@each_guide
+def test_guide_calls_have_existing_fields(guide: Path) -> None:
+    prose = re.sub(r'^```.*?^```$', '', TEXTS[guide], flags=re.MULTILINE | re.DOTALL)
+    for code in re.findall(r'`(\w+\([^`]*\))`', prose):
+        call = ast.parse(code.replace('…', '...'), mode='eval').body
+        assert isinstance(call, ast.Call) and isinstance(call.func, ast.Name), code
+        component = getattr(paxtune, call.func.id, None)
+        if isinstance(component, type) and issubclass(component, Component):
+            given = {each.arg for each in call.keywords}
+            given |= {each.id for each in call.args if isinstance(each, ast.Name)}
+            assert given <= {*component.__schema__.fields}, code
 
 
 def test_guide_names_every_flag_of_the_service() -> None:
