@@ -143,7 +143,8 @@ def test_guide_names_every_prometheus_metric() -> None:
 
 def test_guide_names_every_event_of_a_history() -> None:
     sources = '\n'.join(path.read_text() for path in (ROOT / 'paxtune').rglob('*.py'))
-    events = set(re.findall(r"\brecord\(\s*(?:\w+,\s*)?'(\w+)'", sources))
+    calls = re.findall(r'\badd_event\((.*)', sources)
+    events = {event for call in calls for event in re.findall(r"[ (]'(\w+)'", call)}
     assert {'claimed', 'lost', 'paused', 'ended'} <= events
     monitoring = ALL[ALL.index('## Monitoring') :].partition('\n## ')[0]
     for event in events:

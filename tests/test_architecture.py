@@ -1,0 +1,31 @@
+"""docs/architecture.md and the decision records name folders and files that exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.documents import ROOT, dead_links
+
+ARCHITECTURE = ROOT / 'docs' / 'architecture.md'
+DOCUMENTS = [ARCHITECTURE, ROOT / 'docs' / 'glossary.md', *(ROOT / 'docs' / 'adr').glob('*.md')]
+DOCUMENTS += [ROOT / 'CONTRIBUTING.md', ROOT / 'SECURITY.md']
+
+
+@pytest.mark.parametrize('package', ['trainer', 'paxtune'])
+def test_architecture_names_every_room(package: str) -> None:
+    table = ARCHITECTURE.read_text().partition(f'| `{package}/` |')[2].partition('\n\n')[0]
+    named = {
+        name for row in table.splitlines() for name in re.findall(r'`(\w+)/`', row.split('|')[1])
+    }
+    rooms = {path.parent.name for path in (ROOT / package).glob('*/__init__.py')}
+    assert named == rooms
+
+
+@pytest.mark.parametrize('document', DOCUMENTS, ids=lambda path: path.stem)
+def test_document_names_existing_files(document: Path) -> None:
+    assert not dead_links(document)
+    for name in re.findall(r'`([\w/]+\.py)`', document.read_text()):
+        assert any((ROOT / room / name).is_file() for room in ('', 'paxtune', 'trainer')), name
+    for name in re.findall(r'`(\w+/[\w/]+/)`', document.read_text()):
+        assert (ROOT / name).is_dir(), name
