@@ -18,8 +18,8 @@ from paxtune import load_study, search
 from paxtune.experiment import Tunable
 from paxtune.objectives.pareto import dominates
 from paxtune.reports.space_costs import costs
+from paxtune.reports.space_tables import samples
 from paxtune.search_space.space import Space
-from paxtune.space import samples
 from paxtune.storage.open_study import open_study
 from tests.documents import ROOT, commands, parsed
 from trainer.layers import Attention

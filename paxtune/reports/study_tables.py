@@ -6,11 +6,11 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paxtune.reports.space_tables import rows as decision_rows
 from paxtune.reports.tables import Document, Row, Table, to_text
 from paxtune.schedulers import rung_report
 from paxtune.search_space.differences import differences, rendered
 from paxtune.search_space.labels import display_value
-from paxtune.space import rows as decision_rows
 from paxtune.study import export, replicates, stopping_criteria
 from paxtune.study.frames import reward_columns, trial_columns, trial_row
 from paxtune.study.reasons import commonest

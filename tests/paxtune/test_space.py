@@ -12,9 +12,9 @@ from paxtune.experiment import Tunable
 from paxtune.objectives.limits import Limit
 from paxtune.objectives.metrics import Metric
 from paxtune.reports.space_costs import Kept, costs, histogram, spread
+from paxtune.reports.space_tables import Row, followers, rows, samples
 from paxtune.search_space.constraints import Requires
 from paxtune.search_space.space import Space
-from paxtune.space import Row, followers, rows, samples
 from paxtune.sweeps import parameter_sweep
 from tests.paxtune.toys import toy
 from tests.paxtune.tunables import Rates, WithoutData

@@ -1,0 +1,124 @@
+"""Tables of a search space: its decisions, derived values, size, and some samples."""
+
+import dataclasses
+import random
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from paxtune.reports.tables import print_line, print_table
+
+if TYPE_CHECKING:
+    import pyglove as pg
+    from rich.console import Console
+
+    from paxtune.search_space.decisions import DecisionPoint, Decisions
+    from paxtune.search_space.space import Space
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A decision, in words.
+
+    Attributes:
+        path: the place in the concrete experiment.
+        legal: the legal values.
+        scale: the scale of a range.
+        condition: the decisions that it depends on; empty where it is always made.
+    """
+
+    path: str
+    legal: str
+    scale: str
+    condition: str
+
+
+def rows(space: 'Space') -> list[Row]:
+    """Lists all decisions, an owner before those that depend on it."""
+    return list(_rows(space, space.spec, ''))
+
+
+def _rows(space: 'Space', spec: 'pg.DNASpec', condition: str) -> Iterator[Row]:
+    import pyglove as pg
+
+    from paxtune.search_space.decisions import slots
+    from paxtune.search_space.labels import parameter_path
+
+    for point in spec.elements:
+        scale = (point.scale or 'linear') if isinstance(point, pg.geno.Float) else ''
+        yield Row(parameter_path(point.id.path), _legal(space, point), scale, condition)
+        if isinstance(point, pg.geno.Float):
+            continue
+        for place in slots(point):
+            labels = space.candidate_names(place)
+            for label, candidate in zip(labels, place.candidates, strict=True):
+                chosen = f'{parameter_path(place.id.path)} = {label}'
+                both = f'{condition} and {chosen}' if condition else chosen
+                yield from _rows(space, candidate, both)
+
+
+def _legal(space: 'Space', point: 'DecisionPoint') -> str:
+    import pyglove as pg
+
+    if isinstance(point, pg.geno.Float):
+        return space.legal_values(point)
+    shown = ', '.join(map(str, space.candidate_names(point.subchoice(0))))
+    if point.num_choices == 1:
+        return f'one of {shown}'
+    differ = ', all different' if point.distinct else ''
+    order = ', in this order' if point.sorted else ''
+    return f'{point.num_choices} of {shown}{differ}{order}'
+
+
+def followers(space: 'Space') -> dict[str, str]:
+    """Maps the path of each derived value to its expression."""
+    from paxtune.search_space.shared_decisions import readable_path
+    from trainer.symbolic.derived import derived_values
+
+    found = derived_values(space.value, inside_decisions=True)
+    return {readable_path(place): place.expression for place in found}
+
+
+def samples(space: 'Space', number: int, seed: int) -> list['Decisions']:
+    """Draws random decisions; lists all, where the space has at most `number`."""
+    from paxtune.algorithms.encoding.sampling import draw
+    from paxtune.search_space.decisions import enumerate_decisions
+
+    if space.size is not None and space.size <= number:
+        return list(enumerate_decisions(space.spec))
+    rng = random.Random(seed)
+    return [draw(space.spec, rng) for _ in range(number)]
+
+
+def show(space: 'Space', console: 'Console', shown: Sequence['Decisions']) -> None:
+    """Prints the decisions of a space, its size, and some samples."""
+    print_table(
+        console,
+        'Decisions',
+        ['decision', 'legal', 'scale', 'only if'],
+        [[row.path, row.legal, row.scale, row.condition] for row in rows(space)],
+    )
+    if following := followers(space):
+        print_table(
+            console,
+            'Derived values',
+            ['field', 'follows'],
+            [[path, expression] for path, expression in following.items()],
+        )
+    size = 'countless' if space.size is None else f'{space.size:,}'
+    print_line(console, f'Size: {size} different experiments')
+    if shown:
+        readable = [space.readable(decisions) for decisions in shown]
+        paths = [path for path in space.paths if any(path in decisions for decisions in readable)]
+        print_table(
+            console,
+            'Samples',
+            ['decision', *map(str, range(1, len(shown) + 1))],
+            [
+                [path, *(_value(decisions.get(path, '')) for decisions in readable)]
+                for path in paths
+            ],
+        )
+
+
+def _value(value: Any) -> str:
+    return f'{value:.4g}' if isinstance(value, float) else str(value)
