@@ -62,7 +62,7 @@ def test_each_kind_of_decision_was_searched(directory: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_the_limits_forbid_is_never_suggested() -> None:
+def test_experiments_beyond_the_limits_are_never_suggested() -> None:
     """The limits matter: without them the same algorithm suggests what they forbid."""
     free = Everything()
     free.rebind({'search.constraints': [], 'search.limits': []})

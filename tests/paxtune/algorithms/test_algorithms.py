@@ -510,7 +510,7 @@ def test_evolution_with_a_step_changes_numbers_locally():
     assert all(5e-4 < child < 2e-3 for child in children)
 
 
-def test_evolution_mutates_as_it_is_told():
+def test_evolution_uses_its_mutation():
     spec = pg.dna_spec(program())
     history = run(RandomSearch(), spec, 1, infeasible=0.0)
     algorithm = RegularizedEvolution(1, 1, mutation=SwapLayers())

@@ -122,7 +122,7 @@ def test_best_step_checks_its_fields(fields, message):
         BestStep(**fields)
 
 
-def test_what_needs_a_reward_says_so():
+def test_only_best_step_needs_a_reward():
     assert BestStep().needs_reward
     assert not any(each.needs_reward for each in ALL)
 

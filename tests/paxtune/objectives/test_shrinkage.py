@@ -41,7 +41,7 @@ def test_the_best_is_better_than_the_luckiest(noise: float, has_tail: bool) -> N
     assert best < 0.9 * lucky
 
 
-def test_what_is_expected_is_not_biased_upwards_as_the_luckiest_is() -> None:
+def test_shrunken_means_are_not_biased_upwards() -> None:
     surprises: list[float] = []
     boasts: list[float] = []
     for seed in range(200):
@@ -111,7 +111,7 @@ def test_any_finite_rewards_have_an_order(groups: list[list[float]]) -> None:
         [],
     ],
 )
-def test_where_nothing_tells_of_noise_the_means_stay(groups: Sequence[Sequence[float]]) -> None:
+def test_means_stay_without_a_noise_estimate(groups: Sequence[Sequence[float]]) -> None:
     assert shrunken_means(groups) == [mean(group) for group in groups]
 
 

@@ -84,7 +84,7 @@ def test_trials_may_begin_while_the_table_is_drawn(monkeypatch: pytest.MonkeyPat
     assert progress._ended() == 0
 
 
-def test_the_end_is_told() -> None:
+def test_the_end_is_printed() -> None:
     out = io.StringIO()
     progress = Progress(Console(file=out, width=100))
     progress.num_trials = 1

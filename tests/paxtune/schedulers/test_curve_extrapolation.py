@@ -168,7 +168,7 @@ FLAT = [2.0, 2.0, 2.01, 2.0, 2.0, 2.0, 2.0, 2.0]
 RIVAL = curve([2.0 * 0.8**i for i in range(8)], id=2)
 
 
-def test_what_leads_nowhere_is_stopped_with_a_reason() -> None:
+def test_an_unpromising_trial_is_stopped_with_a_reason() -> None:
     stop = decision(curve(FLAT), RIVAL)
     assert stop is not None
     assert stop.reason.startswith('reward 2 at step 8: the chance to end better than 0.419')

@@ -32,7 +32,7 @@ def symbols(value: Any) -> list[Any]:
 
 @examples(20)
 @given(values(), st.integers(0, 2**32))
-def test_what_pyglove_makes(value, seed):
+def test_decoding_equals_pyglove(value, seed):
     spec = pg.dna_spec(value)
     decisions = draw(spec, random.Random(seed))
     before = pg.to_json_str(value)
@@ -98,7 +98,7 @@ def test_a_decision_about_everything_gives_a_copy():
         ({'z[1]': 1, 'z[0]': 2}, 'z: the choices must be in order'),
     ],
 )
-def test_what_cannot_be_decided_is_refused(change, message):
+def test_illegal_decisions_are_refused(change, message):
     value = pg.Dict(
         x=pg.oneof(['a', 'b']), y=pg.floatv(0.0, 1.0), z=pg.manyof(2, [1, 2, 3], sorted=True)
     )

@@ -191,7 +191,7 @@ def test_a_stored_space_names_nothing_but_decisions(text):
         '{"_type": "pyglove.generators.geno.Template", "elements": 3}',
     ],
 )
-def test_what_is_no_stored_space_is_refused(text):
+def test_an_invalid_stored_space_is_refused(text):
     with pytest.raises(ValueError, match='not a search space'):
         spec_from_json(text)
 
@@ -302,7 +302,7 @@ def test_open_decisions_are_refused_with_their_list():
     )
 
 
-def test_what_is_left_open_comes_before_what_it_would_open():
+def test_missing_decisions_are_listed_before_their_conditional_ones():
     with pytest.raises(UserError, match='are missing') as error:
         Space(toy()).parse({'rate': 0.01, 'layer.heads': 2, 'widths[0]': 1, 'widths[1]': 2})
     assert 'layer: one of Block, Dense, Dense(width=16)' in str(error.value)

@@ -207,7 +207,7 @@ def drawn_kill(rng: random.Random, scheduler: str) -> str:
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize('scheduler', list(SCHEDULERS))
-def test_a_study_in_one_process_ends_as_if_nobody_had_killed_it(
+def test_a_killed_study_in_one_process_ends_as_the_undisturbed_one(
     scheduler: str, nursery: Nursery, table: Path, tmp_path: Path
 ) -> None:
     rng, num_trials, kills = random.Random(scheduler), 10, 0

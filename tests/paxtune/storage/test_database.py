@@ -95,7 +95,7 @@ def test_a_url_of_sqlite_is_its_file(tmp_path):
 
 
 @pytest.mark.parametrize('content', [None, b'', b'no database' * 1000, 'other tables'])
-def test_what_holds_no_studies_cannot_be_read(tmp_path, content):
+def test_a_database_without_studies_is_refused(tmp_path, content):
     path = tmp_path / 'study.db'
     if content == 'other tables':
         with contextlib.closing(sqlite3.connect(path)) as connection:

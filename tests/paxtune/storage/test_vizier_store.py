@@ -167,7 +167,7 @@ def test_vizier_reads_what_we_write(tmp_path):
     engine.dispose()
 
 
-def test_what_vizier_wrote_is_read_and_changed(tmp_path):
+def test_trials_written_by_vizier_are_read_and_changed(tmp_path):
     # As all studies were written before there were several in a database.
     engine = sqlalchemy.create_engine(f'sqlite:///{tmp_path / "study.db"}')
     data = SQLDataStore(engine)

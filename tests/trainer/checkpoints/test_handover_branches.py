@@ -99,7 +99,7 @@ def test_a_run_that_was_paused_at_its_rungs_is_the_undisturbed_one(
     assert_same(made(), three, whole)
 
 
-def test_what_is_paused_as_it_is_measured_again_has_trained_no_step(tmp_path: Path) -> None:
+def test_a_pause_at_a_repeated_measurement_trains_no_step(tmp_path: Path) -> None:
     pause(tmp_path, 3)
     saved = digests(tmp_path / 'checkpoints')
     (again,) = pause(tmp_path, 3)
@@ -158,7 +158,7 @@ def test_with_other_numbers_it_goes_its_own_way(
 
 
 @pytest.mark.slow
-def test_what_the_parent_does_afterwards_changes_nothing(tmp_path: Path) -> None:
+def test_later_writes_of_the_parent_change_nothing(tmp_path: Path) -> None:
     parent, branch = tmp_path / 'parent', tmp_path / 'branch'
     pause(parent, 3)
     fork_checkpoint([parent], 3, branch)
@@ -190,7 +190,7 @@ def test_the_newest_attempt_that_has_it_counts(tmp_path: Path) -> None:
         assert provenance == {'run': str(tmp_path / run_dir), 'step': step}
 
 
-def test_a_checkpoint_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_a_missing_checkpoint_is_reported(tmp_path: Path) -> None:
     fake(tmp_path / 'first', 2)
     (tmp_path / 'first' / 'checkpoints' / '4').mkdir()
     for sources in ([tmp_path / 'first', tmp_path / 'missing'], []):

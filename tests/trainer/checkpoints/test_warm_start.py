@@ -129,7 +129,7 @@ def test_other_parameters_are_named(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_the_source_has_besides_is_left_there(source: Path, tmp_path: Path) -> None:
+def test_other_arrays_of_the_source_are_ignored(source: Path, tmp_path: Path) -> None:
     deeper = experiment(num_steps=1, task__model__stack__repeats=2)
     measured(deeper, tmp_path / 'deeper')
     made = warm(tmp_path / 'deeper' / 'checkpoints', num_steps=1, task__learner__learning_rate=0.0)

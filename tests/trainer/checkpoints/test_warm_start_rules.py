@@ -199,7 +199,7 @@ def test_patterns_that_do_nothing_are_refused() -> None:
     assert refusal(WarmStart('a', load_ema=True)).startswith('x[0].load_ema: ')
 
 
-def test_all_that_does_not_fit_is_told_at_once() -> None:
+def test_all_mismatches_are_reported_at_once() -> None:
     there = {'params.top.kernel': (4, 3), 'params.stack.layers_0.up': (4, 5)}
     rules = [LoadRule('head(.*)', r'top\1'), LoadRule()]
     lines = refusal(WarmStart('/runs/a', rules), there=there).splitlines()

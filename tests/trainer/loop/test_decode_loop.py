@@ -180,7 +180,7 @@ def test_several_devices_and_processes_write_the_same(tmp_path: Path) -> None:
     assert {example['prompt'] for example in both} == prompts
 
 
-def test_decoding_begins_when_it_is_told_to(tmp_path: Path) -> None:
+def test_decoding_begins_at_its_start_step(tmp_path: Path) -> None:
     measurements = run(decoding(train__decoding__start=3), tmp_path)
     assert [m.step for m in measurements if decoding_in(m.metrics)] == [4, 6]
 
@@ -198,7 +198,7 @@ def test_nothing_is_decoded_while_training_unless_asked(tmp_path: Path) -> None:
         ({'task__decoder': Greedy(4)}, r'decode_inputs\.test: .* set task\.decoder\.prompt_length'),
     ],
 )
-def test_what_cannot_be_decoded_is_refused(
+def test_undecodable_inputs_are_refused(
     tmp_path: Path, overrides: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):

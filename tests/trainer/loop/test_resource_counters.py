@@ -95,7 +95,7 @@ def test_seconds_are_those_of_steps_alone(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-def test_what_each_step_adds_is_known_before(tmp_path: Path) -> None:
+def test_resources_of_a_step_are_known_before(tmp_path: Path) -> None:
     made = experiment(num_steps=2, train_input__batch_padding_size=8)
     (got,) = measured(made, tmp_path)
     assert 2 * tokens_per_step(made) == got.metrics['spent_tokens'] == 2 * 16 * LENGTH

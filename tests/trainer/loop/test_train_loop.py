@@ -332,7 +332,7 @@ class NanAt(CountingInput):
 
 
 @pytest.mark.parametrize('interval', [1, 2, 10])
-def test_where_a_loss_is_not_finite_is_told(interval: int, tmp_path: Path) -> None:
+def test_a_non_finite_loss_names_its_step(interval: int, tmp_path: Path) -> None:
     made = experiment(train_input=NanAt(batch_size=8, is_training=True))
     made.rebind({'train.summary_interval_steps': interval})
     with pytest.raises(NonFiniteLossError) as error:

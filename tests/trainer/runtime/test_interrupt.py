@@ -26,7 +26,7 @@ class Busy:
 
 
 @pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_who_loses_nothing_is_out_at_once(number: int, code: int) -> None:
+def test_a_run_with_nothing_to_save_leaves_at_once(number: int, code: int) -> None:
     program = f"""
 import os
 from trainer.runtime.interrupt import exit_on_signal
@@ -58,7 +58,7 @@ def test_a_signal_is_a_request(
     assert 'Saving a checkpoint' in capfd.readouterr().err
 
 
-def test_a_signal_is_a_request_where_nobody_reads_the_messages(
+def test_a_signal_is_a_request_with_a_closed_stderr(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def gone(descriptor: int, text: bytes) -> int:

@@ -65,7 +65,7 @@ def test_a_job_of_one_process_needs_no_others() -> None:
         (KeyError(), OtherProcessError('process 1: KeyError')),
     ],
 )
-def test_what_an_error_is_in_the_other_processes(error: Exception, wanted: Exception) -> None:
+def test_an_error_of_another_process_is_named(error: Exception, wanted: Exception) -> None:
     sent = json.loads(json.dumps(processes._encoded(error)))
     received = processes._decoded(1, sent)
     assert type(received) is type(wanted)

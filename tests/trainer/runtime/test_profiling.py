@@ -17,7 +17,7 @@ from trainer.symbolic.errors import UserError
 @pytest.mark.parametrize(
     'window', ['', '3', '3:', ':3', '0:3', '4:3', '-1:3', '1:2:3', 'a:b', '1.5:2']
 )
-def test_what_is_no_window_is_refused(window: str) -> None:
+def test_an_invalid_window_is_refused(window: str) -> None:
     with pytest.raises(UserError, match=f'^--profile_steps={window}: expected the first and the'):
         Profiler.parse(window)
 

@@ -101,7 +101,7 @@ def test_the_field_itself_does_not_count():
     assert resolve(pg.Dict(width=8, inner=inner)).inner.width == 16
 
 
-def test_what_follows_from_what_follows():
+def test_derived_values_of_derived_values():
     value = pg.Dict(a=derived('b + 1'), b=derived('c + 1'), c=1, d=derived('a * b'))
     assert resolve(value) == pg.Dict(a=3, b=2, c=1, d=6)
 
@@ -140,7 +140,7 @@ class Holder(Component):
             raise ValueError('too wide')
 
 
-def test_what_is_incomplete_by_itself_is_left_out_at_the_end():
+def test_incomplete_objects_are_left_out_at_the_end():
     shared = {'x': 1, 'heads': Heads(heads=4, head_dim=derived('width // heads'))}
     inner = pg.Dict(width=pg.oneof([64, 128]), part=derived('shared.heads'))
     open_ = resolve(Holder(inner, shared))
@@ -169,7 +169,7 @@ def test_the_value_itself_is_left_as_it_is():
     assert isinstance(net.part.head_dim, Derived)
 
 
-def test_what_is_still_open_stays():
+def test_undecided_values_stay():
     net = Net(
         pg.oneof([64, 128]),
         pg.oneof([Heads(head_dim=derived('width // heads')), None]),

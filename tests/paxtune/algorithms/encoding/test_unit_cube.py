@@ -59,7 +59,7 @@ def test_features_name_what_opens_them():
     assert (rate.kind, rate.order, rate.parent, rate.condition) == ('number', (), 0, 1)
 
 
-def test_what_must_differ_differs():
+def test_distinct_choices_differ():
     spec = pg.dna_spec(pg.Dict(x=pg.permutate(['a', 'b', 'c'])))
     assert list(FlatSpace(spec).decode([0.9, 0.9, 0.4]).values()) == [2, 0, 1]
 

@@ -59,7 +59,7 @@ def test_decisions_come_from_either_parent_with_even_chances():
 _NAMES = [f'x{i}' for i in range(4)]
 
 
-def test_what_a_choice_opens_comes_with_it():
+def test_conditional_decisions_come_with_their_choice():
     mother: Decisions = {'layer': 0, 'layer[=0/3].heads': 1, 'layer[=0/3].rate': 0.5, 'scale': 0.6}
     father: Decisions = {'layer': 2, 'scale': 0.8}
     for child in _children(conditional(), mother, father):
@@ -70,7 +70,7 @@ def test_what_a_choice_opens_comes_with_it():
             assert list(child) == ['layer', 'scale']
 
 
-def test_what_the_same_choice_opens_is_mixed():
+def test_conditional_decisions_of_equal_choices_are_mixed():
     mother: Decisions = {'layer': 0, 'layer[=0/3].heads': 1, 'layer[=0/3].rate': 0.5, 'scale': 0.6}
     father = mother | {'layer[=0/3].heads': 2, 'layer[=0/3].rate': 0.9}
     found = Counter(

@@ -58,7 +58,7 @@ def test_programs_are_lists_of_which_several_elements_hold_decisions(value, name
     assert _names(value) == names
 
 
-def test_more_than_nine_layers_keep_their_order_and_are_told_apart():
+def test_more_than_nine_layers_keep_their_order_and_differ():
     value = pg.Dict(layers=[pg.oneof([1, pg.oneof([2, 3])]) for _ in range(12)])
     spec = pg.dna_spec(value)
     (program,) = layer_lists(spec)
@@ -155,7 +155,7 @@ def test_a_layer_moves_as_far_as_it_fits():
 
 
 @pytest.mark.slow
-def test_what_a_choice_opens_does_not_move_without_the_choice():
+def test_conditional_decisions_do_not_move_without_their_choice():
     inside = pg.oneof(list(range(20)))
     one = pg.oneof([pg.Dict(x=inside), 'a'])
     other = pg.oneof([pg.Dict(x=pg.clone(inside, deep=True)), 'b'])

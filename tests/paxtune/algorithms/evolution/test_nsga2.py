@@ -151,7 +151,7 @@ def test_it_needs_a_reward():
 @pytest.mark.parametrize(
     'algorithm', [NSGA2(mutation=ChangeLayer()), NSGA2(crossover=LayerRangeCrossover())]
 )
-def test_what_changes_layers_alone_needs_a_program(algorithm):
+def test_layer_mutations_need_a_layer_list(algorithm):
     with pytest.raises(UserError, match='a list with at least two elements'):
         algorithm.check_space(pg.dna_spec(conditional()), 1)
     algorithm.check_space(pg.dna_spec(program()), 1)

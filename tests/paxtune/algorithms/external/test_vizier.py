@@ -81,7 +81,7 @@ def test_flat_problems_hold_every_decision_and_give_it_back(make):
         assert problem.decisions(parameters) == pytest.approx(decisions)
 
 
-def test_what_a_designer_suggests_is_repaired():
+def test_invalid_suggestions_of_a_designer_are_repaired():
     spec = pg.dna_spec(pg.Dict(some=pg.manyof(2, ['a', 'b', 'c']), fixed=pg.oneof([7])))
     problem = FlatProblem(spec, 1)
     assert list(problem.parameters({'some[0]': 0, 'some[1]': 2, 'fixed': 0})) == [
@@ -165,7 +165,7 @@ def test_a_function_that_returns_a_designer_will_do():
         ),
     ],
 )
-def test_what_is_no_designer_is_refused_before_the_first_trial(designer, message):
+def test_a_wrong_designer_is_refused_before_the_first_trial(designer, message):
     with pytest.raises(UserError, match=message):
         VizierDesigner(designer).check_space(pg.dna_spec(conditional()), 1)
 
@@ -263,7 +263,7 @@ class Careless(Recorder):
         return super().suggest(count)
 
 
-def test_what_a_designer_changes_of_jax_is_changed_back():
+def test_changes_of_the_jax_configuration_are_undone():
     ask(VizierDesigner(f'{__name__}.Careless'), pg.dna_spec(log_range()), [])
     assert not jax.config.values['jax_enable_x64']
     assert jnp.ones(()).dtype == jnp.float32
