@@ -189,7 +189,7 @@ class _Study:
             record.lineage.forked_from,
             record.lineage.replaces,
             record.reason if record.status is Status.STOPPED else reason,
-            tuple(dataclasses.replace(each, metrics={}) for each in record.measurements),
+            tuple(map(self._recorded, record.measurements)),
         )
 
     @property
@@ -251,7 +251,14 @@ class _Study:
         measured = training.recorded.measurements[index]
         if self.unit == 'steps':
             return measured
-        return dataclasses.replace(measured, metrics={METRICS[self.unit]: training.used[index]})
+        used = {METRICS[self.unit]: training.used[index]}
+        return dataclasses.replace(measured, metrics={**measured.metrics, **used})
+
+    def _recorded(self, measured: Measurement) -> Measurement:
+        """The measurement without the resource that `_measurement` has added."""
+        added = METRICS.get(self.unit)
+        metrics = {name: value for name, value in measured.metrics.items() if name != added}
+        return dataclasses.replace(measured, metrics=metrics)
 
     def _goes_on(self, id_: int) -> bool:
         """Asks the scheduler about a trial at its last measurement."""

@@ -119,7 +119,7 @@ def test_a_study_whose_process_died_while_writing_can_be_read(tmp_path: Path) ->
     with load_study(tmp_path) as study:
         assert [trial.reward for trial in study.trials] == wanted
         with pytest.raises(UserError, match='opened to be read only'):
-            study.trials[0].note(a='b')
+            study.open_trial(1).set_metadata({'a': 'b'})
 
 
 def test_processes_that_cannot_talk_are_refused_before_the_first_trial(

@@ -21,6 +21,7 @@ from paxtune.reports.live_view import Watch, watch
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import open_study
+from paxtune.study import stop_requests
 from paxtune.study.transitions import WorkerLoss
 from tests.paxtune.studies import ask, finish, rewrite, run
 from tests.paxtune.toys import LOSS, search, toy
@@ -136,7 +137,7 @@ def test_lines_where_something_has_changed(tmp_path: Path, watched: Callable[...
             lambda: finish(ask(study)),
             lambda: None,
             lambda: ask(study).report(10, {'loss': 0.000125}),
-            lambda: study.trial(2).complete(),
+            lambda: study.open_trial(2).complete(),
         ]
         out = watched(acts)
     headlines = [line.partition(' ')[2] for line in out.splitlines() if ' here: ' in line]
@@ -155,7 +156,7 @@ def test_a_table_in_a_terminal(tmp_path: Path, watched: Callable[..., str]) -> N
     console = Console(file=out, force_terminal=True, width=120, highlight=False)
     with open_study(tmp_path, toy(search=search(num_trials=1))) as study:
         acts: Acts = [lambda: ask(study).report(10, {'loss': 0.5}), lambda: None,
-                      lambda: study.trial(1).complete()]  # fmt: skip
+                      lambda: study.open_trial(1).complete()]  # fmt: skip
         assert watched(acts, console) == ''
     shown = out.getvalue()
     assert shown.count('┏') == 2
@@ -168,7 +169,7 @@ def test_a_pause_and_a_front_are_told(tmp_path: Path, watched: Callable[..., str
     with open_study(tmp_path, toy(search=search(num_trials=2, reward=both))) as study:
         finish(ask(study))
         acts: Acts = [
-            lambda: study.store.write_study_notes({'pause': 'true'}),
+            lambda: stop_requests.request_pause(study.store),
             lambda: finish(ask(study)),
         ]
         out = watched(acts)

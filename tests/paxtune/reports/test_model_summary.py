@@ -1,5 +1,6 @@
 """Models layer by layer: what `paxtune.studies` shows of them, and of what a mutation changed."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from paxtune.experiment import Tunable
 from paxtune.reports.model_summary import Change, Line, changes, grouped, lines, totals
 from paxtune.storage.open_study import load_study, open_study
+from paxtune.study.record import Lineage
 from paxtune.study.study import Study
 from tests.paxtune.studies import ask
 from tests.paxtune.tunables import Failures, Rates
@@ -130,9 +132,13 @@ def decided(*layers: str, dims: int = 16) -> dict[str, Any]:
     }
 
 
-def complete(study: Study, decisions: dict[str, Any], **notes: str) -> None:
+def complete(study: Study, decisions: dict[str, Any], **lineage: int) -> None:
     """Adds a completed trial; the first one is the best."""
-    trial = study.start(study.space.parse(decisions), notes)
+    number = study.start(study.space.parse(decisions), {}).id
+    study.store.apply(
+        number, lambda record, _: dataclasses.replace(record, lineage=Lineage(**lineage))
+    )
+    trial = study.open_trial(number)
     trial.report(6, {'eval/log_pplx': float(trial.id)})
     trial.complete()
 
@@ -146,8 +152,8 @@ def evolved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp('evolved')
     with open_study(directory, Evolving()) as study:
         complete(study, decided(ATTENTION, FFN, FFN))
-        complete(study, decided(ATTENTION, ATTENTION, FFN), parent='1')
-        complete(study, decided(ATTENTION, ATTENTION, FFN), parent='2')
+        complete(study, decided(ATTENTION, ATTENTION, FFN), parent=1)
+        complete(study, decided(ATTENTION, ATTENTION, FFN), parent=2)
         complete(study, decided(ATTENTION, FFN, FFN, dims=24))
     return directory
 
@@ -228,7 +234,7 @@ def test_a_child_of_weights_is_compared_with_where_they_are_from(
 ) -> None:
     with open_study(tmp_path, Rates()) as study:
         complete(study, {'task.learner.learning_rate': 0.01})
-        complete(study, {'task.learner.learning_rate': 0.02}, warm_start='1')
+        complete(study, {'task.learner.learning_rate': 0.02}, warm_start=1)
     content = json.loads(shown('diff', tmp_path, 2, '--format=json'))
     assert (content['left']['trial'], content['right']['trial']) == (1, 2)
     assert content['architecture'][0]['layers'] == []

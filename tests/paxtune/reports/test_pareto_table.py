@@ -126,8 +126,8 @@ def test_repeats_are_one_trial_with_what_is_to_be_expected() -> None:
         found = front_of(study)
         assert [point.x for point in found.points] == [1.5, 3.5]
         assert [point.y for point in found.points] == [
-            -standing.scores[0]
-            for standing in sorted(study.leaderboard, key=lambda each: each.decision.first.id)
+            -entry.scores[0]
+            for entry in sorted(study.leaderboard, key=lambda each: each.configuration.first.id)
         ]
 
 

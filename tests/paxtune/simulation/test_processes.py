@@ -17,6 +17,7 @@ from paxtune.simulation import simulator
 from paxtune.simulation.checkpoints import State, load, newest, save
 from paxtune.simulation.files import read, write
 from paxtune.simulation.replay_workload import RecordedTrials
+from paxtune.simulation.runner import TableRunner
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
 from paxtune.study.trial_paths import trial_directory
@@ -60,13 +61,12 @@ def test_the_simulator_makes_the_decisions_of_a_real_study(
     simulated = simulator.simulate(read(str(table)), scheduler, RandomSearch(), num_trials=6)
     with tune(recorded(table, scheduler), job_log_dir=tmp_path) as study:
         for real, other in zip(study.trials, simulated.trials, strict=True):
-            assert (real.outcome, real.reward) == (other.state, other.reward)
+            assert (real.status, real.reward) == (other.state, other.reward)
             assert list(real.decisions.values()) == list(study.space.readable(real.by_id).values())
-            assert real.pauses == list(other.pauses)
-            assert (real.forked_from, real.replaces) == (
-                other.forked_from,
-                other.replaces,
-            )
+            assert real.record.pauses == other.pauses
+            lineage = real.lineage
+            assert lineage.forked_from == other.forked_from
+            assert lineage.replaces == other.replaces
             measured = [(each.step, each.reward) for each in real.measurements]
             assert measured == [(each.step, each.reward) for each in other.measurements]
 
@@ -105,15 +105,15 @@ def test_a_promoted_trial_without_its_checkpoint_fails(table: Path, tmp_path: Pa
     with open_study(tmp_path, what, what.data()) as study:
         from paxtune.running.tuner import Tuner
 
-        class Vandal(type(what.runner())):  # type: ignore[misc]
+        class Vandal(TableRunner):
             """Loses what a trial has come to when that is promoted."""
 
             def run(self, study: Study, trial: Any, directory: Any, *args: Any) -> Any:
-                if trial.pauses:
+                if trial.record.pauses:
                     shutil.rmtree(Path(trial_directory(study.directory, trial)) / 'checkpoints')
                 return super().run(study, trial, directory, *args)
 
-        Tuner(study, Vandal()).run()
+        Tuner(study, Vandal(what.curves, what.speedup)).run()
         (failed, *_) = [trial for trial in study.trials if trial.is_failed]
         assert failed.reason is not None and 'is to go on from step 2' in failed.reason
 

@@ -98,7 +98,7 @@ def test_repeats_come_right_after_the_first(study: Study) -> None:
     assert [trial.lineage.origin for trial in study.trials[:3]] == [
         'algorithm',
         'replicate',
-        'repeat',
+        'replicate',
     ]
 
 
@@ -423,7 +423,8 @@ def test_repeats_stay_together_in_forks(study: Study, tmp_path: Path) -> None:
         assert import_trials(other, trials, '/there') == 6
         assert [each.rewards for each in other.leaderboard] == [(4.0,), (6.0,), (7.0,)]
         ran(other, 1.0)
-        assert other.trials[-1].repeat == 1  # What ran elsewhere is not tried again here.
+        # What ran elsewhere is not tried again here.
+        assert other.trials[-1].lineage.replicate == 1
     with opened() as other:
         import_trials(other, [each for each in trials if each['trial'] != 1], '/there')
         assert [each.rewards for each in other.leaderboard] == [(4.0,), (8.5,)]
@@ -500,7 +501,7 @@ def test_a_command_confirms(tmp_path: Path, told: Any) -> None:
     confirmable(tmp_path).close()
     assert 'mean' not in told('best', tmp_path)
     said = told('confirm', tmp_path, '--top=1', '--repeats=2')
-    assert 'trial 7: repeat 2 of trial 3' in said
+    assert 'trial 7: replicate 2 of trial 3' in said
     assert 'Nothing was added' in told('confirm', tmp_path, '--top=1', '--repeats=2')
 
 

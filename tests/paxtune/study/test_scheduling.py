@@ -13,7 +13,6 @@ from paxtune.schedulers import Pause, PopulationBasedTraining, PromotingAsha
 from paxtune.storage.open_study import open_study
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
-from paxtune.study.trial import Trial
 from trainer.symbolic.errors import UserError
 
 LOSS = MetricReward('minimize', 'loss')
@@ -61,18 +60,18 @@ def test_the_best_of_each_rung_are_promoted_and_the_others_end_once(where: Path 
         assert study.done_reason == 'it has all of its 9 trials'
         best = min(trials, key=lambda trial: trial.decisions['x'])
         assert study.best is not None and study.best.id == best.id
-        assert best.record.pauses == [1, 3]
+        assert best.record.pauses == (1, 3)
         for trial in trials:
             assert trial.final is not None and not trial.is_paused
             if trial.status == 'completed':
-                assert (trial.record.pauses, trial.final.step) == ([1, 3], 9)
+                assert (trial.record.pauses, trial.final.step) == ((1, 3), 9)
             else:
                 assert trial.status == 'stopped'
                 assert trial.stop_reason == f'not promoted from step {trial.record.pauses[-1]}'
                 assert trial.final.step == trial.record.pauses[-1]
         # The first of a rung may be promoted before better ones come.
         assert 1 <= sum(trial.status == 'completed' for trial in trials) <= 3
-        assert sum(trial.record.pauses == [1] for trial in trials) >= 4
+        assert sum(trial.record.pauses == (1,) for trial in trials) >= 4
 
 
 def test_a_paused_trial_is_active_and_nobodys(where: Path | None) -> None:
@@ -86,10 +85,11 @@ def test_a_paused_trial_is_active_and_nobodys(where: Path | None) -> None:
         assert not study.is_done
         other = study.ask()
         assert other is not None and other.id == 2
-        paused.promote('because')
-        with pytest.raises(RuntimeError, match='trial 1 is active: it is not paused'):
-            paused.promote('again')
-        assert [event['event'] for event in paused.history] == ['claimed', 'paused', 'promoted']
+        opened = study.open_trial(1)
+        opened.promote('because')
+        with pytest.raises(RuntimeError, match='trial 1 is ACTIVE: it is not paused'):
+            opened.promote('again')
+        assert [event['event'] for event in opened.history] == ['claimed', 'paused', 'promoted']
 
 
 def test_a_study_that_is_opened_again_goes_on_as_it_would_have(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_forks_take_the_place_of_the_worst(where: Path | None) -> None:
             assert fork.lineage.weights_from == fork.lineage.forked_from
             assert step in study.trial(parent).record.pauses
             replaced = study.trial(fork.lineage.replaces)
-            assert replaced.outcome == 'stopped'
+            assert replaced.status == 'stopped'
             assert replaced.stop_reason == f'replaced by trial {fork.id}'
             assert fork.measurements[0].step >= step
         assert sum(trial.status == 'completed' for trial in trials) == 4
@@ -179,7 +179,7 @@ def test_a_kill_between_a_fork_and_the_end_of_what_it_replaces(
 
     directory = tmp_path / 'killed'
     with open_study(directory, SPACE, search=how) as study, monkeypatch.context() as kill:
-        kill.setattr(Trial, 'end_early', killed)
+        kill.setattr(RunningTrial, 'end_early', killed)
         with pytest.raises(KeyboardInterrupt):
             run_to_the_end(study)
         assert study.trials[-1].lineage.replaces is not None

@@ -180,7 +180,7 @@ def test_the_reward_is_that_of_the_last_step(study):
 def test_a_trial_ends_exactly_once(study):
     trial = ask(study)
     trial.report(10, {'loss': 1.0})
-    (other,) = study.trials
+    other = study.open_trial(1)
     trial.complete()
     for end in (other.complete, lambda: other.fail('x'), lambda: other.stop('x'), trial.complete):
         with pytest.raises(RuntimeError, match='trial 1 is COMPLETED already'):
@@ -294,9 +294,8 @@ def test_metadata_of_trials(study):
     trial.set_metadata({'directory': '0001', 'threads': '2'})
     assert trial.metadata == {'directory': '0001', 'threads': '2'}
     finish(trial)
-    seen = study.trials[0]
     trial.set_metadata({'threads': '4'})
-    assert seen.metadata == {'directory': '0001', 'threads': '4'}
+    assert study.open_trial(1).metadata == trial.metadata == {'directory': '0001', 'threads': '4'}
 
 
 # --- Early stopping ---
@@ -435,7 +434,7 @@ def test_a_loaded_study_follows_the_one_that_runs(tmp_path):
 def test_the_search_space_in_the_database_is_conditional(tmp_path):
     deep = pg.oneof([pg.Dict(a=pg.oneof([pg.Dict(b=pg.oneof(['x', 'y'])), None])), None])
     with open_study(tmp_path, toy(layer=deep)) as study:
-        spec = study.store.study()
+        spec = study.store.study_spec()
         run(study)
     config = svz.StudyConfig.from_proto(spec)
     names = [each.name for top in config.search_space.parameters for each in top.traverse()]

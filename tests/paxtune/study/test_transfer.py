@@ -151,7 +151,7 @@ def test_a_retry_is_a_new_trial_that_names_the_old_one(tmp_path: Path) -> None:
             study.retry(1)
         first.fail('no memory')
         retry = study.retry(1)
-        assert (retry.id, retry.retry_of, retry.decisions) == (2, 1, first.decisions)
+        assert (retry.id, retry.lineage.retry_of, retry.decisions) == (2, 1, first.decisions)
         again = ask(study)
         assert again.id == 2
         finish(again)
@@ -248,7 +248,7 @@ def test_a_file_may_have_a_name_that_is_no_text(tmp_path: Path) -> None:
         data = [export.content(source.trials[0])]
         assert trial_import.import_trials(target, data, '/data/\udcff') == 1
         assert trial_import.import_trials(target, data, '/data/\udcff') == 0
-        assert target.trials[0].origin == r'/data/\udcff#1'
+        assert target.trials[0].lineage.origin == r'/data/\udcff#1'
 
 
 @pytest.mark.parametrize(
