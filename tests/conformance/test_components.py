@@ -50,7 +50,7 @@ from tests.conformance.layer_examples import EXAMPLES, encoder_decoder
 from tests.paxtune import tunables
 from tests.search_spaces.golden import all_components
 from trainer.decoding import BeamSearch, Greedy, Sample
-from trainer.experiment import Experiment
+from trainer.experiment import BestCheckpoint, Decoding, Experiment
 from trainer.inputs.arrays.arrays import NpzInput
 from trainer.inputs.arrays.digits import DigitsInput
 from trainer.inputs.arrays.images import ImagesInput
@@ -104,6 +104,7 @@ _MORE = [
     AccuracyStrict(),
     Asha(min_resource=10),
     Auc(),
+    BestCheckpoint('eval/loss'),
     BestStep('eval/loss', 'min'),
     RankStopping(milestones=[[10, 3, 5], [20, 0.5, 5]]),
     ThresholdStopping(
@@ -114,6 +115,7 @@ _MORE = [
     Cycle(schedules=[LinearDecay(decay_steps=9)], steps=[9]),
     DecayAtRungs(ends=[5, 9], decay_share=0.5),
     DigitsInput(batch_size=2, split='test'),
+    Decoding(every=100),
     Default(),
     Elementwise(0.5),
     DnaGenerator('pyglove.evolution.neat', {'population_size': 9}),

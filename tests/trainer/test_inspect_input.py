@@ -89,7 +89,7 @@ def test_batches_are_shown_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     first = StdlibInput(batch_size=4, sequence_length=16, split='eval', max_bytes=200)
     labels = first.ids_to_strings(first.get_next()['labels'])
     assert f'    0: labels {labels[0]!r}\n' in out
-    assert 'batch 4: 12.5 % of its 64 places weigh, 3 of 4 examples are padding' not in out
+    assert 'batch 4: 12.5 % of its 64 positions have weight, 3 of 4 examples are padding' not in out
     assert '  the set ends after 4 batches\n' in out
     assert 'train_input: 2 to 4 hosts read examples of their own (in 4 batches of each)\n' in out
     assert out.endswith('All inputs have one vocabulary: plain bytes\n')
@@ -131,7 +131,7 @@ def test_packed_rows_are_shown_by_document(tmp_path: Any, capsys: Any) -> None:
         'eval_inputs={}',
     )
     assert 'segment_ids: int32[2, 96]' in out
-    assert ' documents a row' in out
+    assert ' documents per row' in out
     assert out.count("    0: labels '") >= 1
     assert 'hosts' not in out
 
@@ -140,7 +140,7 @@ def test_images_are_shown_as_numbers(capsys: pytest.CaptureFixture[str]) -> None
     out = shown(capsys, 'Digits', '--num_batches=6', '--num_rows=1')
     assert '  image: float32[8, 8, 8, 1]\n' in out
     assert '0: image 0 to 1 in [8, 8, 1], label ' in out
-    assert 'batch 6: 62.5 % of its 64 examples weigh, 24 of 64 examples are padding' in out
+    assert 'batch 6: 62.5 % of its 64 examples have weight, 24 of 64 examples are padding' in out
     assert 'There are no vocabularies.' in out
 
 

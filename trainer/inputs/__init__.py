@@ -1,4 +1,7 @@
-"""Sources of batches. None of them imports TensorFlow before it is used."""
+"""Inputs: sources of batches with a position that can be saved and restored.
+
+Inputs run on the host and return numpy arrays. TensorFlow and Grain are imported at first use.
+"""
 
 from trainer.inputs.arrays.arrays import ArraysInput as ArraysInput
 from trainer.inputs.arrays.arrays import NpzInput as NpzInput

@@ -1,4 +1,4 @@
-"""What the trainer expects of any source of batches."""
+"""The interface of inputs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,34 +11,34 @@ from trainer.symbolic.component import Component, components
 from trainer.symbolic.errors import UserError
 
 Batch = dict[str, np.ndarray]
-"""Arrays by feature name; the first axis of each is the examples of one host's batch."""
+"""Arrays by feature name; the first axis is the examples of one host's batch."""
 
 
 class EndOfData(Exception):
-    """Raised by `Input.get_next` when an evaluation set has been read once."""
+    """Raised by `Input.get_next` at the end of an evaluation set."""
 
 
 class Input(Component):
     """A source of batches with a position that can be saved and restored.
 
-    The contract is that of Pax's `BaseInput`. A training input repeats for ever and its batches
-    are a pure function of its fields and its position. An evaluation input yields each example
-    exactly once, then raises `EndOfData`; the last batches are filled up with examples of weight
-    zero, so that all hosts end after equally many batches.
+    The contract is that of Pax's `BaseInput`. A training input repeats forever, and its batches are
+    a pure function of its fields and its position. An evaluation input yields each example exactly
+    once, then raises `EndOfData`. Its last batches are padded with examples of weight zero, so that
+    all hosts end after the same number of batches.
 
     Attributes:
         batch_size: examples in one host's batch.
-        is_training: repeat (and, where asked, shuffle) rather than read once in order.
+        is_training: repeats (and may shuffle) the data; otherwise reads them once, in order.
         num_infeed_hosts: hosts that share the data; 0 lets the trainer fill in the number of
             processes.
-        infeed_host_index: which share this host reads. Shares never overlap.
-        reset_for_eval: each evaluation begins with the first batch, rather than where the last
-            one ended. See `trainer.inputs.evaluation` for what goes together.
+        infeed_host_index: the share of this host. Shares never overlap.
+        reset_for_eval: each evaluation starts at the first batch; otherwise at the end of the last
+            evaluation. `trainer.inputs.evaluation` lists the valid combinations.
         eval_loop_num_batches: batches of an evaluation; None for the whole set.
-        repeat: whether an evaluation that comes to the end of the set goes on at its beginning;
-            None for whatever `reset_for_eval` needs. Training data repeat in any case.
-        batch_padding_size: examples of zeros that `get_next_padded` puts after each batch, so
-            that it divides evenly over the devices.
+        repeat: an evaluation continues with the first batch after the last; None for the value that
+            `reset_for_eval` needs. Training data always repeat.
+        batch_padding_size: examples of zeros that `get_next_padded` adds to each batch, so that it
+            divides evenly over the devices.
     """
 
     batch_size: int
@@ -63,22 +63,22 @@ class Input(Component):
 
     @property
     def num_hosts(self) -> int:
-        """Hosts that share the data; one where nobody has filled it in."""
+        """Hosts that share the data; one if `num_infeed_hosts` is not set."""
         return max(self.num_infeed_hosts, 1)
 
     @property
     def positions_are_global(self) -> bool:
-        """Whether a position is one of the whole data, from which each host takes its share.
+        """True if positions refer to the whole data, from which each host takes its share.
 
-        Then hosts go on where other hosts were, be they more or fewer. Otherwise a position is one
-        in the share of its host.
+        Then a run can continue with another number of hosts. Otherwise a position refers to the
+        share of its host.
         """
         return False
 
     def settings(self, field: str) -> list[str]:
-        """The paths, in the experiment, of a field of this input and of others of its class.
+        """The paths of a field of this input, and of other inputs of its class.
 
-        For messages: who moves the training data moves the evaluation data with it.
+        For messages: users usually change training and evaluation data together.
         """
         siblings = [other for other in components(self.sym_root) if type(other) is type(self)]
         if len(siblings) > 1 or self.sym_path:
@@ -86,10 +86,10 @@ class Input(Component):
         return [f'train_input.{field}' if self.is_training else f'eval_inputs.<name>.{field}']
 
     def prepare(self) -> None:
-        """Checks that the data is there, before anything is written.
+        """Checks that the data exist, before a run writes files.
 
         Raises:
-            UserError: it is not; the message says where it was looked for and what to set.
+            UserError: they are missing; the message names the searched paths and the field to set.
         """
 
     def fingerprint(self) -> str:
@@ -97,7 +97,7 @@ class Input(Component):
         raise NotImplementedError(type(self).__name__)
 
     def vocabulary_name(self) -> str:
-        """Names the vocabulary of token ids: equal names, equal ids. '' where there are none."""
+        """Names the vocabulary of token ids: equal names, equal ids. '' without token ids."""
         return ''
 
     def element_spec(self) -> dict[str, jax.ShapeDtypeStruct]:
@@ -108,12 +108,12 @@ class Input(Component):
         """The next batch of this host.
 
         Raises:
-            EndOfData: an evaluation input has been read once; `reset` starts it anew.
+            EndOfData: the end of an evaluation input; `reset` starts it again.
         """
         raise NotImplementedError(type(self).__name__)
 
     def padded_spec(self) -> dict[str, jax.ShapeDtypeStruct]:
-        """Shapes and dtypes of what `get_next_padded` returns."""
+        """Shapes and dtypes of the batches of `get_next_padded`."""
         return {
             name: jax.ShapeDtypeStruct(
                 (s.shape[0] + self.batch_padding_size, *s.shape[1:]), s.dtype
@@ -122,52 +122,47 @@ class Input(Component):
         }
 
     def get_next_padded(self) -> Batch:
-        """The next batch, with `batch_padding_size` examples of zeros after it.
+        """The next batch, followed by `batch_padding_size` examples of zeros.
 
         Raises:
             EndOfData: as `get_next`.
         """
-        batch, more = self.get_next(), self.batch_padding_size
-        if not more:
-            return batch
-        return {
-            name: np.pad(array, [(0, more)] + [(0, 0)] * (array.ndim - 1))
-            for name, array in batch.items()
-        }
+        batch = self.get_next()
+        return pad_batch(batch, self.batch_padding_size) if self.batch_padding_size else batch
 
     def ids_to_strings(
         self, ids: np.ndarray, lengths: np.ndarray | None = None, key: str = 'labels'
     ) -> list[str]:
-        """Token ids as text; as numbers where the input has no vocabulary.
+        """Token ids as text; as numbers if the input has no vocabulary.
 
         Args:
             ids: int32 [B, T].
-            lengths: how many ids of each row count, int32 [B]; None for all.
-            key: the feature that they are of, where features have vocabularies of their own.
+            lengths: number of ids of each row that count, int32 [B]; None for all.
+            key: their feature, for inputs with a vocabulary for each feature.
         """
         rows = ids if lengths is None else [row[:n] for row, n in zip(ids, lengths, strict=True)]
         return [self.text_of(row, key) for row in rows]
 
     def text_of(self, ids: np.ndarray, key: str) -> str:
-        """The text of one row of ids; for subclasses that have a vocabulary."""
+        """The text of one row of ids. Subclasses with a vocabulary override it."""
         return ' '.join(map(str, ids.tolist()))
 
     @property
     def wants_scores(self) -> bool:
-        """Whether `score_metrics` has any."""
+        """True if `score_metrics` has metrics."""
         return False
 
     def score_metrics(self, scores: Mapping[int, float]) -> dict[str, float]:
-        """Metrics that the data define, of how likely the targets are.
+        """Metrics that the data define on the likelihood of targets.
 
         Args:
-            scores: the logarithm of the probability of each example's target, by `example_ids`;
-                that of padding, 0, does not count. {} where `wants_scores` is false.
+            scores: the log probability of each example's target, by `example_ids`; that of padding,
+                0, does not count. {} if `wants_scores` is false.
         """
         return {}
 
     def predict_metrics(self, outputs: Mapping[int, Sequence[int]]) -> dict[str, float]:
-        """Metrics that the data define, of what a model writes in place of the targets.
+        """Metrics that the data define on generated text.
 
         Args:
             outputs: token ids, by the number of the example.
@@ -179,34 +174,42 @@ class Input(Component):
         raise NotImplementedError(type(self).__name__)
 
     def get_position(self) -> dict[str, Any]:
-        """Where `get_next` continues, as JSON data. Small: it is written with each checkpoint."""
+        """The position of the next batch, as small JSON data for checkpoints."""
         raise NotImplementedError(type(self).__name__)
 
     def set_position(self, position: dict[str, Any]) -> None:
-        """Continues exactly where `get_position` was taken.
+        """Continues exactly at a result of `get_position`.
 
         Raises:
-            UserError: the position was taken in other data.
+            UserError: the position belongs to other data.
         """
         raise NotImplementedError(type(self).__name__)
 
     def close(self) -> None:
-        """Ends threads and processes that read ahead. To read on starts them anew."""
+        """Stops prefetching threads and processes. The next read starts them again."""
 
     def validate_position(self, position: dict[str, Any]) -> None:
-        """Raises UserError unless the position was taken in the data that is there now."""
+        """Raises UserError unless the position belongs to the current data."""
         then, now = position['fingerprint'], self.fingerprint()
         if then != now:
             raise UserError(
-                f'the data changed: the checkpoint was written with data {then}, and this is data '
-                f'{now}. Put the former data back, or start anew in another --job_log_dir.'
+                f'the data changed: the checkpoint was written with data {then}, but this is data '
+                f'{now}. Restore the old data, or start a new run in another --job_log_dir.'
             )
 
 
-def placed_clone(data: Input, num_hosts: int, host: int) -> Input:
-    """A copy that reads the share of a host, and stands where the original does.
+def pad_batch(batch: Batch, count: int) -> Batch:
+    """Adds `count` examples of zeros."""
+    return {
+        name: np.pad(rows, [(0, count)] + [(0, 0)] * (rows.ndim - 1))
+        for name, rows in batch.items()
+    }
 
-    So its messages name the right fields.
+
+def host_share(data: Input, num_hosts: int, host: int) -> Input:
+    """Copies an input so that it reads the share of a host.
+
+    The copy has the path of the original, so that its messages name the right fields.
     """
     hosts = {'num_infeed_hosts': num_hosts, 'infeed_host_index': host}
     clone: Input = data.clone(deep=True, override=hosts)

@@ -1,14 +1,13 @@
-"""Which batches an evaluation reads.
+"""The batches of an evaluation.
 
 |                        | `eval_loop_num_batches` = N       | `eval_loop_num_batches` = None |
 | ---------------------- | --------------------------------- | ------------------------------ |
 | `reset_for_eval=True`  | the first N batches, each time    | the whole set, each time       |
-| `reset_for_eval=False` | the next N batches, on a rolling  | refused: it would never end    |
-|                        | basis                             |                                |
+| `reset_for_eval=False` | the next N batches (rolling)      | an error: it would never end   |
 
 The whole set is the default. A rolling evaluation keeps its position from one evaluation to the
-next, and over a restart. It needs a set that repeats, and an evaluation of the whole set one that
-ends, so `repeat` follows `reset_for_eval`; what contradicts it is refused.
+next, and over a restart. It needs a set that repeats; an evaluation of the whole set needs one that
+ends. So `repeat` follows `reset_for_eval`, and another value is an error.
 """
 
 import itertools
@@ -20,14 +19,14 @@ from trainer.symbolic.errors import UserError
 
 
 def check_evaluation(data: Input, path: str) -> None:
-    """Checks that the fields which say what is evaluated go together.
+    """Checks the combination of the fields of evaluation.
 
     Args:
         data: a training or an evaluation input.
-        path: where it is in the experiment, for messages.
+        path: its path in the experiment, for messages.
 
     Raises:
-        UserError: they do not; the message begins with the path of a field.
+        UserError: they contradict each other; the message starts with the path of a field.
     """
     for field, reason in _training_faults(data) if data.is_training else _faults(data):
         raise UserError(f'{path}.{field}: {reason}')
@@ -35,14 +34,14 @@ def check_evaluation(data: Input, path: str) -> None:
 
 def _training_faults(data: Input) -> Iterator[tuple[str, str]]:
     if not data.reset_for_eval:
-        yield 'reset_for_eval', 'it is for evaluation; training data are never reset'
+        yield 'reset_for_eval', 'it is only for evaluation; training data are never reset'
     if data.eval_loop_num_batches is not None:
         yield (
             'eval_loop_num_batches',
-            'it is for evaluation; train.num_train_steps says when training ends',
+            'it is only for evaluation; train.num_train_steps sets the end of training',
         )
     if data.repeat is False:
-        yield 'repeat', 'training data repeat; train.num_train_steps says when training ends'
+        yield 'repeat', 'training data repeat; train.num_train_steps sets the end of training'
 
 
 def _faults(data: Input) -> Iterator[tuple[str, str]]:
@@ -52,14 +51,14 @@ def _faults(data: Input) -> Iterator[tuple[str, str]]:
     if rolls and number is None:
         yield (
             'reset_for_eval',
-            'an evaluation that goes on where the last one ended must be told where to end: set '
-            'eval_loop_num_batches, or leave reset_for_eval true to evaluate the whole set',
+            'a rolling evaluation needs a number of batches: set eval_loop_num_batches, or leave '
+            'reset_for_eval true to evaluate the whole set',
         )
     if rolls and data.repeat is False:
         yield (
             'repeat',
-            'with reset_for_eval=false the data must repeat, or they would be used up: leave it '
-            'null, or reset_for_eval true',
+            'with reset_for_eval=false the data must repeat: leave it null, or set '
+            'reset_for_eval=true',
         )
     if not rolls and number is None and data.repeat:
         yield (
@@ -70,10 +69,10 @@ def _faults(data: Input) -> Iterator[tuple[str, str]]:
 
 
 def eval_batches(data: Input) -> Iterator[Batch]:
-    """The batches of one evaluation, padded. All hosts get equally many.
+    """The padded batches of one evaluation, equally many on all hosts.
 
     Raises:
-        UserError: the set is empty, and is to be repeated, or a batch is not what it should be.
+        UserError: a repeated set is empty, or a batch does not match its spec.
     """
     spec = data.padded_spec()
     if data.reset_for_eval:
@@ -96,4 +95,4 @@ def _first(data: Input) -> Batch:
     try:
         return data.get_next_padded()
     except EndOfData:
-        raise UserError(f'{data.settings("repeat")[0]}: there is nothing to repeat') from None
+        raise UserError(f'{data.settings("repeat")[0]}: the data are empty') from None

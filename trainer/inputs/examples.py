@@ -1,4 +1,4 @@
-"""The examples of a training input, any number at a time."""
+"""Reads a training input by any number of examples."""
 
 from typing import Any
 
@@ -7,15 +7,15 @@ import numpy as np
 from trainer.inputs.base import Batch, Input
 
 _BATCHES_BETWEEN_POSITIONS = 32
-"""To take a position can cost as much as to read some batches, and so can to read them again."""
+"""Batches between two positions of the input: a position can cost as much as reading batches."""
 
 
 class Examples:
-    """The examples of a training input, which reads them by whole batches, one after another.
+    """The examples of a training input that reads whole batches.
 
-    A position is one that the input took before some recent batch, how many batches were read
-    since, and how much of the last was taken: those batches are read again. So positions are no
-    larger than the input's own, and exact.
+    A position consists of an earlier position of the input, the number of batches read since, and
+    the number of examples taken of the last one. Restoring reads these batches again. So positions
+    are exact, and as small as those of the input.
 
     Attributes:
         data: the input.
@@ -23,13 +23,13 @@ class Examples:
 
     def __init__(self, data: Input) -> None:
         self.data = data
-        self._before: dict[str, Any] | None = None  # The position that others are counted from.
-        self._since = 0  # Batches read since.
-        self._taken = 0  # Examples taken of the last of them.
+        self._before: dict[str, Any] | None = None  # An earlier position of the input.
+        self._since = 0  # Batches read since then.
+        self._taken = 0  # Examples taken of the last batch.
         self._batch: Batch = {}
 
     def take(self, count: int) -> Batch:
-        """The next `count` examples, at least one, by feature name."""
+        """The next `count` (at least one) examples, by feature name."""
         parts: list[Batch] = []
         while count:
             if self._taken == self._there:
@@ -46,15 +46,15 @@ class Examples:
         self._start(None)
 
     def get_position(self) -> dict[str, Any]:
-        """Where `take` continues, as JSON data."""
+        """The position of the next example, as JSON data."""
         before = self.data.get_position() if self._before is None else self._before
         return {'before': before, 'batches': self._since, 'taken': self._taken}
 
     def set_position(self, position: dict[str, Any]) -> None:
-        """Continues exactly where `get_position` was taken.
+        """Continues exactly at a result of `get_position`.
 
         Raises:
-            UserError: the position was taken in other data.
+            UserError: the position belongs to other data.
         """
         self.data.set_position(position['before'])
         self._start(position['before'])
@@ -65,7 +65,7 @@ class Examples:
 
     @property
     def _there(self) -> int:
-        """Examples in the batch that was read last."""
+        """Examples in the last batch."""
         return self.data.batch_size if self._since else 0
 
     def _start(self, before: dict[str, Any] | None) -> None:

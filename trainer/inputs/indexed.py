@@ -1,4 +1,4 @@
-"""Inputs whose examples are addressed by their index."""
+"""Inputs with random access to examples."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from trainer.inputs.permutation import Permutation
 
 
 class IndexedInput(Input):
-    """Batches of examples, each of which can be read by its index, in any order.
+    """Batches of examples that can be read by index, in any order.
 
-    A training batch is a pure function of the seed and the number of the batch: in each epoch the
-    examples are visited in a drawn order, each once; the hosts take turns. Evaluation reads them
-    once, in order. Which examples make a step does not depend on the number of hosts, and a
-    position is a number of examples: so it holds for other hosts and batch sizes, too.
+    A training batch is a pure function of the seed and its number. Each epoch visits every example
+    once, in random order; the hosts take turns. Evaluation reads the examples once, in order. The
+    examples of a step do not depend on the number of hosts. A position is a number of examples, so
+    it is valid for other numbers of hosts and other batch sizes, too.
 
     Attributes:
         input_random_seed: draws the order of the examples. Not used in evaluation.
@@ -38,7 +38,7 @@ class IndexedInput(Input):
         """Training examples.
 
         Args:
-            index: int64 [B], counted over all epochs: see `drawn`.
+            index: int64 [B], counted over all epochs; see `drawn`.
         """
         raise NotImplementedError(type(self).__name__)
 
@@ -46,7 +46,7 @@ class IndexedInput(Input):
         """Evaluation examples.
 
         Args:
-            index: int64 [B]; those from `num_examples()` on are to be zeros.
+            index: int64 [B]; examples from `num_examples()` on must be zeros.
         """
         raise NotImplementedError(type(self).__name__)
 
@@ -74,7 +74,7 @@ class IndexedInput(Input):
         self._go_to(int(position['batch']), int(position['examples']))
 
     def drawn(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The epochs, and the examples in them, of training examples counted over all epochs."""
+        """The epochs and the examples of indices that count over all epochs."""
         epoch, place = np.divmod(index, self.num_examples())
         example = np.empty_like(index)
         for e in range(epoch[0], epoch[-1] + 1):
@@ -83,5 +83,5 @@ class IndexedInput(Input):
         return epoch, example
 
     def _go_to(self, batch: int, examples: int) -> None:
-        """Goes on after so many batches, for which all hosts read so many examples."""
+        """Continues after a number of batches, and of examples of all hosts."""
         self._batch, self._num_read = batch, examples

@@ -1,4 +1,4 @@
-"""TensorFlow as a reader of data: imported late, without GPUs, and silent."""
+"""TensorFlow as a reader of data: imported lazily, without GPUs, with few logs."""
 
 import functools
 import importlib
@@ -16,11 +16,11 @@ class Libraries(NamedTuple):
 
 @functools.cache
 def libraries() -> Libraries:
-    """Imports the libraries, which takes five to ten seconds, and keeps GPUs out of their sight.
+    """Imports the libraries, which takes five to ten seconds, and hides GPUs from them.
 
-    TensorFlow would otherwise take nearly all memory of every GPU that JAX is to train on.
+    TensorFlow would otherwise allocate nearly all memory of every GPU.
     """
-    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # What matters is raised, too.
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # Errors are raised, too.
     tf = importlib.import_module('tensorflow')
     tf.config.set_visible_devices([], 'GPU')
     tfds = importlib.import_module('tensorflow_datasets')

@@ -1,14 +1,14 @@
-"""Batches of anything that has the interface of Lingvo's input generators.
+"""Batches from objects with the interface of Lingvo's input generators.
 
-Lingvo itself is not needed: what makes batches is any object with
+Lingvo itself is not needed. A generator is any object with these methods:
 
     GetPreprocessedInputBatch()    the next batch: a dict, nested or not, of arrays or tensors whose
-                                   first axis is the examples. StopIteration, or TensorFlow's
-                                   OutOfRangeError, where there is none.
-    IdsToStrings(ids, lengths)     the texts of rows of ids; it may be missing.
+                                   first axis is the examples. Raises StopIteration, or TensorFlow's
+                                   OutOfRangeError, at the end.
+    IdsToStrings(ids, lengths)     the texts of rows of ids; optional.
 
-An experiment may come out of a file, and no file may choose what code runs here: it can name a
-function that makes such an object only if your own code has registered it.
+Experiments may be loaded from files, and a file must not choose the code that runs. So an
+experiment can only name a factory that your own code has registered.
 
     @lingvo_generator
     def my_input(data: LingvoInputAdaptor) -> MyGenerator:
@@ -24,13 +24,13 @@ from typing import Any, Protocol, TypeVar
 import jax
 import numpy as np
 
-from trainer.inputs.base import Batch, EndOfData, Input
+from trainer.inputs.base import Batch, EndOfData, Input, pad_batch
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.names import nearest
 
 
 class Generator(Protocol):
-    """What makes batches."""
+    """A generator of batches."""
 
     def GetPreprocessedInputBatch(self) -> Mapping[str, Any]: ...
 
@@ -41,25 +41,25 @@ _factories: dict[str, Callable[['LingvoInputAdaptor'], Generator]] = {}
 
 
 def lingvo_generator(factory: F) -> F:
-    """Registers a function that makes a generator, under its dotted path.
+    """Registers a factory of generators under its dotted path.
 
-    It is called with the input that wants the generator, and anew for each `reset`.
+    It is called with the input of the generator, and again for each `reset`.
     """
     _factories[f'{factory.__module__}.{factory.__qualname__}'] = factory
     return factory
 
 
 class LingvoInputAdaptor(Input):
-    """The batches of a generator as they come.
+    """The batches of a generator, unchanged.
 
-    Nested features get names with dots, `src.ids`; what is not made of numbers is left out. The
-    generator shares the data between hosts. It is asked again from its beginning for what was read
-    before a restart, so it must make the same batches again for a resumed run to go on exactly.
+    Nested features get dotted names, such as `src.ids`; features without numbers are left out. The
+    generator divides the data between hosts. A restart reads the generator from its beginning, so
+    it must be deterministic for an exact resume.
 
     Attributes:
-        generator: the dotted path of a registered function: see `lingvo_generator`.
-        num_samples: in evaluation, end after so many examples of all hosts together, for a
-            generator that goes on for ever; 0 to end where it ends.
+        generator: the dotted path of a registered function; see `lingvo_generator`.
+        num_samples: in evaluation, ends after this many examples of all hosts together, for
+            infinite generators; 0 ends where the generator ends.
         input_random_seed: for the generator.
     """
 
@@ -70,7 +70,7 @@ class LingvoInputAdaptor(Input):
     def _on_bound(self) -> None:
         super()._on_bound()
         self._spec: dict[str, jax.ShapeDtypeStruct] = {}
-        self._ahead: Batch | None = None  # Made, and not yet read.
+        self._ahead: Batch | None = None  # A generated batch that was not yet returned.
         self._begin()
 
     def check(self) -> None:
@@ -78,7 +78,7 @@ class LingvoInputAdaptor(Input):
         if self.num_samples < 0:
             raise ValueError(f'num_samples must not be negative: {self.num_samples}')
         if self.num_samples and self.is_training:
-            raise ValueError('num_samples is for evaluation; training goes on for ever')
+            raise ValueError('num_samples is only for evaluation; training data are infinite')
 
     def prepare(self) -> None:
         self.element_spec()
@@ -89,7 +89,7 @@ class LingvoInputAdaptor(Input):
     def element_spec(self) -> dict[str, jax.ShapeDtypeStruct]:
         if not self._spec:
             try:
-                self._ahead = self._made()  # What batches look like, only a batch can tell.
+                self._ahead = self._made()  # Only a batch has the shapes.
             except EndOfData:
                 raise UserError(f'{self.generator}: there is no example') from None
         return dict(self._spec)
@@ -121,13 +121,13 @@ class LingvoInputAdaptor(Input):
         self._read = int(position['batch'])
 
     def batches(self) -> Iterator[Batch]:
-        """The batches of this host from the first on, out of those of the generator."""
+        """The batches of this host from the first on."""
         for batch in self.inner_batches():
             size = _size(batch)
             if size != self.batch_size:
                 raise UserError(
-                    f'{self.generator} makes batches of {size} examples, and batch_size is '
-                    f'{self.batch_size}: set it so, or use LingvoInputAdaptorNewBatchSize'
+                    f'{self.generator} makes batches of {size} examples, but batch_size is '
+                    f'{self.batch_size}: set it to {size}, or use LingvoInputAdaptorNewBatchSize'
                 )
             yield batch
 
@@ -157,7 +157,7 @@ class LingvoInputAdaptor(Input):
             self._batches = self.batches()
         batch = next(self._batches, None)
         if batch is None and self.is_training:
-            raise UserError(f'{self.generator}: it ended, and training data must go on for ever')
+            raise UserError(f'{self.generator}: it ended, but training data must be infinite')
         if batch is None:
             raise EndOfData
         self._made_count += 1
@@ -188,9 +188,9 @@ class LingvoInputAdaptor(Input):
 
 
 class LingvoInputAdaptorNewBatchSize(LingvoInputAdaptor):
-    """The batches of a generator, cut into smaller ones of `batch_size` examples.
+    """The batches of a generator, split into smaller ones of `batch_size` examples.
 
-    For generators that pack a fixed number of sequences at a time, and pack better with more. The
+    For generators that pack a fixed number of sequences, and pack better with more of them. The
     size of their batches must be a multiple of `batch_size`.
     """
 
@@ -207,17 +207,17 @@ class LingvoInputAdaptorNewBatchSize(LingvoInputAdaptor):
 
 
 class LingvoEvalAdaptor(LingvoInputAdaptor):
-    """The examples of a generator once, shared between the hosts, the last batch filled up.
+    """The examples of a generator once, divided between the hosts, with a padded last batch.
 
-    The generator makes all examples on every host, in the same order, in batches of any size; each
-    host takes its rows of each step, so they end together. What a batch is filled up with is
-    zeros, also in `eval_sample_weights` [B], which is 1 elsewhere.
+    The generator yields all examples on every host, in the same order, in batches of any size. Each
+    host takes its rows of each step, so the hosts end together. Padding is zeros, also in
+    `eval_sample_weights` [B], which is 1 elsewhere.
     """
 
     def check(self) -> None:
         super().check()
         if self.is_training:
-            raise ValueError('is_training must be false: LingvoEvalAdaptor is for evaluation')
+            raise ValueError('is_training must be false: LingvoEvalAdaptor is only for evaluation')
         if not self.reset_for_eval:
             raise ValueError('reset_for_eval must be true: it evaluates one epoch at a time')
 
@@ -247,13 +247,9 @@ class LingvoEvalAdaptor(LingvoInputAdaptor):
 
     def _mine(self, batch: Batch) -> Batch:
         first = self.infeed_host_index * self.batch_size
-        weights = np.ones(_size(batch), np.float32)
-        found = {}
-        for name, array in {**batch, 'eval_sample_weights': weights}.items():
-            rows = array[first : first + self.batch_size]
-            missing = self.batch_size - len(rows)
-            found[name] = np.pad(rows, [(0, missing)] + [(0, 0)] * (rows.ndim - 1))
-        return found
+        weighted = {**batch, 'eval_sample_weights': np.ones(_size(batch), np.float32)}
+        own = {name: array[first : first + self.batch_size] for name, array in weighted.items()}
+        return pad_batch(own, self.batch_size - _size(own))
 
 
 def _flat(batch: Any, path: str = '') -> Iterator[tuple[str, np.ndarray]]:
@@ -280,7 +276,7 @@ def _size(batch: Batch) -> int:
 
 
 def _is_end(error: Exception) -> bool:
-    tensorflow = sys.modules.get('tensorflow')  # Whoever raises its error has imported it.
+    tensorflow = sys.modules.get('tensorflow')  # A generator that raises its error imported it.
     ends = (StopIteration, EndOfData)
     return isinstance(
         error, ends if tensorflow is None else (*ends, tensorflow.errors.OutOfRangeError)

@@ -8,30 +8,28 @@ from typing import Any
 import jax
 import numpy as np
 
-from trainer.inputs.base import Batch, Input, placed_clone
+from trainer.inputs.base import Batch, Input, host_share
 from trainer.inputs.examples import Examples
-from trainer.inputs.strides import Strides
+from trainer.inputs.strides import Strides, check_weights
 from trainer.symbolic.errors import UserError
 
 
 class MixtureInput(Input):
-    """Training batches whose examples come from several inputs, in the shares that weights give.
+    """Training batches with examples of several inputs, in shares given by weights.
 
-    Which input the k-th example of a host comes from is a function of the seed, of k and of the
-    weights; see `Strides`. The examples of each input come in its own order, whatever the weights:
-    with other weights, they come sooner or later. Weights may be searched over; what they are is
-    no part of the data's fingerprint.
+    The input of the k-th example of a host is a function of the seed, of k and of the weights; see
+    `Strides`. The examples of each input come in its own order; weights change only when they come.
+    Weights may be searched over; the fingerprint of the data does not contain them.
 
-    It is for training alone. To evaluate, make each input an evaluation set of its own: a loss
-    over a mixture would say less than theirs.
+    It is only for training. For evaluation, make each input its own evaluation set.
 
     Attributes:
-        inputs: what is mixed, by name. Their batches must be alike but for `batch_size`, which
-            says how many examples are read at a time and may be any; so must their vocabularies.
-            They read the host's share of their data that the mixture is told to read.
+        inputs: the inputs by name. Their vocabularies and their batches must be equal, except for
+            `batch_size`, the number of examples read at a time. The mixture sets the share of the
+            data that they read.
         weights: the share of each, by the same names. They need not add up to 1; an input of
             weight zero is not read.
-        input_random_seed: draws the order in which the inputs take turns.
+        input_random_seed: draws the phases of the inputs.
 
     Example:
         >>> from trainer.inputs import StdlibInput
@@ -60,26 +58,17 @@ class MixtureInput(Input):
         super().check()
         if not self.is_training:
             raise ValueError(
-                'is_training must be true: a mixture is for training; make each of its inputs an '
-                'evaluation set of its own'
+                'is_training must be true: a mixture is only for training; make each of its inputs '
+                'an evaluation set'
             )
-        if set(self.inputs) != set(self.weights):
-            raise ValueError(
-                f'weights must have the names of inputs, {sorted(self.inputs)}: '
-                f'{sorted(self.weights)}'
-            )
-        for name, weight in self.weights.items():
-            if not 0 <= weight < math.inf:
-                raise ValueError(f'weights.{name} must be at least 0 and finite: {weight}')
-        if not any(self.weights.values()):
-            raise ValueError('weights must not all be zero')
+        check_weights(self.weights, 'inputs', self.inputs)
         for name, data in self.inputs.items():
             if not data.is_training:
                 raise ValueError(f'inputs.{name}.is_training must be true')
             if data.num_infeed_hosts:
                 raise ValueError(
-                    f'inputs.{name}.num_infeed_hosts must be left 0: the mixture tells its inputs '
-                    'which share to read'
+                    f'inputs.{name}.num_infeed_hosts must be 0: the mixture sets the share of each '
+                    'input'
                 )
 
     @property
@@ -90,7 +79,7 @@ class MixtureInput(Input):
 
     @property
     def vocab_size(self) -> int:
-        """Number of token ids: that of each input."""
+        """Number of token ids, equal for all inputs."""
         first: Any = next(iter(self.inputs.values()))
         return first.vocab_size
 
@@ -108,8 +97,8 @@ class MixtureInput(Input):
         for name, other in others:
             if _vocabulary(other) != _vocabulary(data):
                 raise UserError(
-                    f'inputs.{name}: its vocabulary ({_vocabulary(other)}) is not that of '
-                    f'inputs.{first} ({_vocabulary(data)}), and their ids would be mixed up'
+                    f'inputs.{name}: its vocabulary ({_vocabulary(other)}) differs from that of '
+                    f'inputs.{first} ({_vocabulary(data)})'
                 )
 
     def fingerprint(self) -> str:
@@ -172,12 +161,12 @@ class MixtureInput(Input):
         """The examples of each input, by sorted names."""
         if not self._sources:
             for name in sorted(self.inputs):
-                share = placed_clone(self.inputs[name], self.num_hosts, self.infeed_host_index)
+                share = host_share(self.inputs[name], self.num_hosts, self.infeed_host_index)
                 self._sources[name] = Examples(share)
         return self._sources
 
     def _common_spec(self) -> dict[str, jax.ShapeDtypeStruct]:
-        """The batches of the mixture, once those of all inputs are known to be alike."""
+        """The spec of the mixture, after a check that those of all inputs are equal."""
         specs = {name: data.element_spec() for name, data in self.inputs.items()}
         first, spec = next(iter(specs.items()))
         for name, other in specs.items():
@@ -185,7 +174,7 @@ class MixtureInput(Input):
                 theirs, ours = (_example(s.get(feature)) for s in (other, spec))
                 if theirs != ours:
                     raise UserError(
-                        f'inputs.{name}: its examples are not like those of inputs.{first}: '
+                        f'inputs.{name}: its examples differ from those of inputs.{first}: '
                         f'{feature} is {theirs}, not {ours}'
                     )
         return {

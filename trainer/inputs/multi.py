@@ -1,4 +1,4 @@
-"""Batches of several inputs side by side, for tasks that learn from all of them at once."""
+"""Batches of several inputs side by side, for multi-task training."""
 
 import hashlib
 import json
@@ -7,20 +7,20 @@ from typing import Any
 import jax
 import numpy as np
 
-from trainer.inputs.base import Batch, EndOfData, Input, placed_clone
+from trainer.inputs.base import Batch, EndOfData, Input, host_share
 from trainer.symbolic.errors import UserError
 
 
 class MultiInput(Input):
-    """One batch out of a batch of each input; `a.ids` is the feature `ids` of the input `a`.
+    """Joins the batches of several inputs; `a.ids` is the feature `ids` of the input `a`.
 
-    As Pax's input of that name; to draw the examples of a batch from several inputs, see
-    `MixtureInput`. An evaluation ends when its inputs end, which must be together.
+    As Pax's MultiInput. `MixtureInput` draws the examples of a batch from several inputs instead.
+    The inputs of an evaluation must end together.
 
     Attributes:
-        inputs: what is read, by name, each with the same `batch_size` and `is_training` as this.
-            They read the host's share of their data that this is told to read.
-        default_input: whose vocabulary turns ids into text where a feature does not say whose.
+        inputs: the inputs by name, with the `batch_size` and `is_training` of this one. This input
+            sets the share of the data that they read.
+        default_input: its vocabulary turns ids into text for features without an input's name.
     """
 
     inputs: dict[str, Input]
@@ -40,23 +40,23 @@ class MultiInput(Input):
             )
         for name, data in self.inputs.items():
             if '.' in name:
-                raise ValueError(f"inputs: a name must not have '.' in it: {name!r}")
+                raise ValueError(f"inputs: a name must not contain '.': {name!r}")
             for field in ('batch_size', 'is_training'):
                 theirs, ours = data.sym_getattr(field), self.sym_getattr(field)
                 if theirs != ours:
                     raise ValueError(f'inputs.{name}.{field} must be {ours}, as here: {theirs}')
             if data.num_infeed_hosts:
-                raise ValueError(f'inputs.{name}.num_infeed_hosts must be left 0')
+                raise ValueError(f'inputs.{name}.num_infeed_hosts must be 0')
 
     @property
     def positions_are_global(self) -> bool:
         return all(data.positions_are_global for data in self.inputs.values())
 
     def sources(self) -> dict[str, Input]:
-        """The inputs as this host reads them, by sorted names."""
+        """The inputs with this host's share, by sorted names."""
         if not self._sources:
             for name in sorted(self.inputs):
-                share = placed_clone(self.inputs[name], self.num_hosts, self.infeed_host_index)
+                share = host_share(self.inputs[name], self.num_hosts, self.infeed_host_index)
                 self._sources[name] = share
         return self._sources
 

@@ -1,4 +1,4 @@
-"""A look at the next batch of an input that does not use it up."""
+"""Peek at the next batch without consuming it."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from trainer.inputs.specs import Spec, check_batch
 
 
 class Peekable:
-    """An input whose next batch can be looked at before it is taken.
+    """An input with a peek at the next batch.
 
     Example:
         >>> from trainer.inputs import StdlibInput
@@ -20,17 +20,17 @@ class Peekable:
     def __init__(self, data: Input) -> None:
         self._data = data
         self._spec: Spec | None = None
-        self._ahead: tuple[dict[str, Any], Batch] | None = None  # With the position before it.
+        self._ahead: tuple[dict[str, Any], Batch] | None = None  # The batch and its position.
 
     def peek_padded(self) -> Batch:
-        """The batch that `get_next_padded` will return.
+        """The next batch; `get_next_padded` returns it later.
 
         Raises:
             EndOfData: there is none.
-            UserError: it is not what the input says it is.
+            UserError: the batch does not match the spec of the input.
         """
         if self._ahead is None:
-            # The batch stays here: to go back in the input could mean to read much again.
+            # The batch is kept, since going back in the input can be slow.
             position = self._data.get_position()
             self._ahead = (position, self._read())
         return self._ahead[1]
@@ -40,7 +40,7 @@ class Peekable:
 
         Raises:
             EndOfData: there is none.
-            UserError: it is not what the input says it is.
+            UserError: the batch does not match the spec of the input.
         """
         if self._ahead is None:
             return self._read()
@@ -48,7 +48,7 @@ class Peekable:
         return batch
 
     def get_position(self) -> dict[str, Any]:
-        """Where `get_next_padded` continues, as JSON data."""
+        """The position of the next batch, as JSON data."""
         return self._data.get_position() if self._ahead is None else self._ahead[0]
 
     def close(self) -> None:
@@ -56,10 +56,10 @@ class Peekable:
         self._data.close()
 
     def set_position(self, position: dict[str, Any]) -> None:
-        """Continues exactly where `get_position` was taken.
+        """Continues exactly at a result of `get_position`.
 
         Raises:
-            UserError: the position was taken in other data.
+            UserError: the position belongs to other data.
         """
         self._data.set_position(position)
         self._ahead = None

@@ -1,4 +1,4 @@
-"""Random permutations that are computed, not stored."""
+"""Random permutations, computed without storage."""
 
 import hashlib
 import math
@@ -9,7 +9,7 @@ _ROUNDS = 6
 
 
 def random_words(count: int, *seeds: int) -> np.ndarray:
-    """`count` uint64 that depend on the seeds alone: the same on any machine, in any version.
+    """`count` uint64 that depend only on the seeds: equal on any machine, in any version.
 
     Example:
         >>> random_words(2, 0, 1)
@@ -21,7 +21,7 @@ def random_words(count: int, *seeds: int) -> np.ndarray:
 
 
 def random_words_at(index: np.ndarray, *seeds: int) -> np.ndarray:
-    """A uint64 for each index, that depends on the index and the seeds alone.
+    """A uint64 for each index that depends only on the index and the seeds.
 
     Example:
         >>> words = random_words_at(np.arange(3), 0)
@@ -32,11 +32,11 @@ def random_words_at(index: np.ndarray, *seeds: int) -> np.ndarray:
 
 
 class Permutation:
-    """A permutation of range(size), drawn by seeds.
+    """A random permutation of range(size).
 
-    A Feistel network over pairs (left, right) of a grid that just holds `size` cells: each round
-    adds a hash of one half to the other, which can be undone, so no two indices meet. The few
-    results that lie outside range(size) go through the network again.
+    A Feistel network over pairs (left, right) of the smallest grid with `size` cells. Each round
+    adds a hash of one half to the other. This is invertible, so no two indices collide. Results
+    outside range(size) go through the network again.
 
     Example:
         >>> drawn = Permutation(5, 0)(np.arange(5))
@@ -49,7 +49,7 @@ class Permutation:
 
         Args:
             size: of the range, at least 1.
-            *seeds: equal seeds and sizes, equal permutations.
+            *seeds: equal seeds and sizes give equal permutations.
         """
         self._size = np.uint64(size)
         rows = math.isqrt(size - 1) + 1
@@ -67,7 +67,7 @@ class Permutation:
         left: np.ndarray = cell // self._columns
         right: np.ndarray = cell % self._columns
         for i in range(0, _ROUNDS, 2):
-            # The hash is reduced before it is added: a sum that wraps around could not be undone.
+            # The hash is reduced first: a sum that wraps around would not be invertible.
             left = (left + _hash(right ^ self._keys[i]) % self._rows) % self._rows
             right = (right + _hash(left ^ self._keys[i + 1]) % self._columns) % self._columns
         return left * self._columns + right

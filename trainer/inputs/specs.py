@@ -1,4 +1,4 @@
-"""Whether batches are what their input says they are."""
+"""Validation of batches against the spec of their input."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,15 +12,15 @@ Spec = Mapping[str, jax.ShapeDtypeStruct]
 
 
 def check_batch(batch: Batch, spec: Spec, data: Input) -> Batch:
-    """The batch, if it has the features, shapes and dtypes that the step is compiled for.
+    """Returns the batch if it has the features, shapes and dtypes of compiled steps.
 
     Args:
-        batch: what `get_next_padded` of the input has returned.
+        batch: the result of the input's `get_next_padded`.
         spec: the input's `padded_spec()`.
         data: the input, for its path.
 
     Raises:
-        UserError: it has others. The message begins with the path of the input.
+        UserError: the batch has others. The message starts with the path of the input.
     """
     wrong = sorted(spec.keys() ^ batch.keys())
     wrong += [name for name in spec if name in batch and _of(batch[name]) != _of(spec[name])]
@@ -29,7 +29,7 @@ def check_batch(batch: Batch, spec: Spec, data: Input) -> Batch:
     name = wrong[0]
     raise UserError(
         f'{data.sym_path or type(data).__name__}: its batch has {name!r} as '
-        f'{_told(batch.get(name))}, and element_spec() says {_told(spec.get(name))}'
+        f'{_described(batch.get(name))}, but element_spec() has {_described(spec.get(name))}'
     )
 
 
@@ -37,7 +37,7 @@ def _of(array: Any) -> tuple[Any, ...]:
     return tuple(array.shape), jax.dtypes.canonicalize_dtype(array.dtype)
 
 
-def _told(array: Any) -> str:
+def _described(array: Any) -> str:
     if array is None:
         return 'nothing'
     shape, dtype = _of(array)

@@ -1,4 +1,4 @@
-"""Language model batches of random ids: for the speed of a model, whose data do not matter."""
+"""Language model batches of random ids, for benchmarks."""
 
 import hashlib
 
@@ -12,7 +12,7 @@ from trainer.inputs.tokens.language import language_spec
 
 
 class SyntheticLmInput(IndexedInput):
-    """Rows of ids drawn uniformly, the same on every machine. The best loss is log(vocab_size).
+    """Rows of uniformly random ids, equal on every machine. The best loss is log(vocab_size).
 
     As Pax's SyntheticLmData.
 

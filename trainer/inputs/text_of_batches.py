@@ -1,4 +1,4 @@
-"""Batches as people read them."""
+"""Batches as text, for people."""
 
 from collections.abc import Iterator
 
@@ -8,36 +8,35 @@ from trainer.inputs.base import Batch, Input
 
 _MOST_CHARACTERS = 200
 _TOKENS = {'labels': 'segment_ids', 'encoder_ids': 'encoder_segment_ids'}
-"""Features that are spelled out, and what says which segments they are of."""
+"""Features of token ids, and the features with their segments."""
 
 
 def describe(batch: Batch) -> str:
-    """How much of a batch is padding, and how densely its rows are packed.
+    """Summarizes the padding of a batch and the packing of its rows.
 
     Example:
         >>> weights = np.array([[1.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
         >>> describe({'weights': weights, 'segment_ids': np.array([[1, 2, 2, 0], [0, 0, 0, 0]])})
-        '37.5 % of its 8 places weigh, 1 of 2 examples is padding, 2.0 documents a row'
+        '37.5 % of its 8 positions have weight, 1 of 2 examples is padding, 2.0 documents per row'
     """
     weights = batch.get('weights')
     if weights is None:
         return f'{len(next(iter(batch.values())))} examples, without weights'
-    places = 'examples' if weights.ndim == 1 else 'places'
-    parts = [
-        f'{(weights > 0).mean():.1%} of its {weights.size:,} {places} weigh'.replace('%', ' %')
-    ]
+    kind = 'examples' if weights.ndim == 1 else 'positions'
+    share = f'{(weights > 0).mean():.1%}'.replace('%', ' %')
+    parts = [f'{share} of its {weights.size:,} {kind} have weight']
     empty = ~weights.reshape(len(weights), -1).any(axis=1)
     if empty.any():
         verb = 'is' if empty.sum() == 1 else 'are'
         parts.append(f'{empty.sum()} of {len(weights)} examples {verb} padding')
     if 'segment_ids' in batch and not empty.all():
         documents = batch['segment_ids'].max(axis=1)[~empty].mean()
-        parts.append(f'{documents:.1f} documents a row')
+        parts.append(f'{documents:.1f} documents per row')
     return ', '.join(parts)
 
 
 def spell(data: Input, batch: Batch, row: int) -> Iterator[str]:
-    """Lines about one example: token ids as text, other features as numbers."""
+    """Yields lines about one example: token ids as text, other features as numbers."""
     if 'weights' in batch and not batch['weights'][row].any():
         yield 'padding'
         return

@@ -4,7 +4,7 @@ import contextlib
 import itertools
 from collections.abc import Iterator, Mapping
 
-from trainer.inputs.base import Batch, EndOfData, Input, placed_clone
+from trainer.inputs.base import Batch, EndOfData, Input, host_share
 from trainer.symbolic.errors import UserError
 
 HOSTS = (2, 3, 4)
@@ -78,7 +78,7 @@ def check_vocabularies(inputs: Mapping[str, Input]) -> str:
 
 
 def _read(data: Input, hosts: int, host: int, count: int) -> list[Batch]:
-    share = placed_clone(data, hosts, host)
+    share = host_share(data, hosts, host)
     batches = []
     with contextlib.closing(share), contextlib.suppress(EndOfData):
         for _ in range(count):

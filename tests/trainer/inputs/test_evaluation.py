@@ -57,7 +57,7 @@ def test_each_cell_of_the_table_reads_what_it_says(fields, evaluations):
         ('eval_inputs.eval', {'repeat': True}, 'repeat: .*whole set would never end'),
         ('eval_inputs.eval', {'eval_loop_num_batches': 0}, 'eval_loop_num_batches: .*least 1.*0'),
         ('eval_inputs.eval', {'eval_loop_num_batches': -1}, 'eval_loop_num_batches: .*null .*-1'),
-        ('train_input', {'reset_for_eval': False}, 'reset_for_eval: it is for evaluation'),
+        ('train_input', {'reset_for_eval': False}, 'reset_for_eval: it is only for evaluation'),
         ('train_input', {'eval_loop_num_batches': 1}, 'eval_loop_num_batches: .*num_train_steps'),
         ('train_input', {'repeat': False}, 'repeat: training data repeat'),
     ],
@@ -77,7 +77,7 @@ def test_nothing_cannot_be_repeated():
     data = CountingInput(
         batch_size=2, num_eval_batches=0, reset_for_eval=False, eval_loop_num_batches=1
     )
-    with pytest.raises(UserError, match='repeat: there is nothing to repeat'):
+    with pytest.raises(UserError, match='repeat: the data are empty'):
         numbers(data)
 
 

@@ -200,7 +200,7 @@ def test_an_error_of_a_generator_is_raised():
 )
 def test_mismatches_are_named(make, message):
     data = make(batch_size=4)
-    with pytest.raises(UserError, match=message or 'it ended, and training data must go on'):
+    with pytest.raises(UserError, match=message or 'it ended, but training data must be'):
         data.prepare() if message else input_suite.read(data, 99)
 
 
@@ -234,7 +234,11 @@ def test_only_what_was_registered_is_called():
     ('kind', 'fields', 'message'),
     [
         (LingvoInputAdaptor, {'num_samples': -1}, 'num_samples must not be negative: -1'),
-        (LingvoInputAdaptor, {'num_samples': 1, 'is_training': True}, 'num_samples is for eval'),
+        (
+            LingvoInputAdaptor,
+            {'num_samples': 1, 'is_training': True},
+            'num_samples is only for eval',
+        ),
         (LingvoEvalAdaptor, {'is_training': True}, 'is_training must be false'),
         (LingvoEvalAdaptor, {'reset_for_eval': False}, 'reset_for_eval must be true'),
     ],

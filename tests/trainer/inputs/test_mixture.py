@@ -154,7 +154,7 @@ def test_inputs_must_be_alike(folder):
         return str(error.value)
 
     message = refused(sequence_length=8)
-    assert message.startswith('inputs.b: its examples are not like those of inputs.a: ids is ')
+    assert message.startswith('inputs.b: its examples differ from those of inputs.a: ids is ')
     assert message.endswith('int32[8], not int32[16]')
 
 
@@ -169,7 +169,9 @@ def test_vocabularies_must_be_the_same(folder, tmp_path):
     ):
         data.prepare()
     (tmp_path / 'x.gz').write_bytes(b'')
-    message = r'inputs.shards: its vocabulary \(259 ids, bytes\) is not that of inputs.a \(256 ids'
+    message = (
+        r'inputs.shards: its vocabulary \(259 ids, bytes\) differs from that of inputs.a \(256 ids'
+    )
     with pytest.raises(UserError, match=message):
         data.prepare()
 
@@ -188,7 +190,7 @@ def test_messages_name_the_fields_of_the_inputs(folder):
 @pytest.mark.parametrize(
     ('fields', 'message'),
     [
-        ({'is_training': False}, 'is_training must be true: a mixture is for training'),
+        ({'is_training': False}, 'is_training must be true: a mixture is only for training'),
         ({'weights': {'a': 1.0, 'b': 1.0}}, r"weights must have the names of inputs.*\['a', 'b'\]"),
         ({'weights': {'a': 1.0, 'b': -1.0, 'c': 1.0}}, 'weights.b must be at least 0.*-1.0'),
         ({'weights': {'a': 1.0, 'b': float('nan'), 'c': 1.0}}, 'weights.b must be .*finite: nan'),
@@ -205,7 +207,7 @@ def test_fields_are_checked(fields, message, folder):
     ('fields', 'message'),
     [
         ({'is_training': False}, 'inputs.b.is_training must be true'),
-        ({'num_infeed_hosts': 2}, 'inputs.b.num_infeed_hosts must be left 0'),
+        ({'num_infeed_hosts': 2}, 'inputs.b.num_infeed_hosts must be 0'),
     ],
 )
 def test_inputs_are_checked(fields, message, folder):

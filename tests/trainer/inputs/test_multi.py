@@ -105,7 +105,7 @@ def test_messages_name_the_inputs():
         ({'is_training': False}, 'inputs.text.is_training must be False, as here: True'),
         (
             {'inputs': {'a.b': DigitsInput(batch_size=2, split='train', is_training=True)}},
-            "a name must not have '.' in it",
+            "a name must not contain '.' in it",
         ),
     ],
 )
@@ -115,5 +115,5 @@ def test_fields_are_checked(fields, message):
     with pytest.raises(ValueError, match=message):
         MultiInput(**(data | fields))
     (inputs := inputs.clone(deep=True))['text'].rebind(num_infeed_hosts=2)
-    with pytest.raises(ValueError, match=r'inputs\.text\.num_infeed_hosts must be left 0'):
+    with pytest.raises(ValueError, match=r'inputs\.text\.num_infeed_hosts must be 0'):
         MultiInput(batch_size=2, is_training=True, inputs=inputs)

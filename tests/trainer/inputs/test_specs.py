@@ -29,10 +29,10 @@ class Broken(CountingInput):
 
 
 SAID = {
-    'shape': rf"'labels' as int32 \[8, {LENGTH - 1}\], .* says int32 \[8, {LENGTH}\]",
-    'dtype': r"'weights' as int32 .* says float32",
+    'shape': rf"'labels' as int32 \[8, {LENGTH - 1}\], .* has int32 \[8, {LENGTH}\]",
+    'dtype': r"'weights' as int32 .* has float32",
     'missing': r"'labels' as nothing",
-    'more': r"'extra' as int32 .* says nothing",
+    'more': r"'extra' as int32 .* has nothing",
 }
 
 

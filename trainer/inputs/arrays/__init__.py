@@ -1,4 +1,4 @@
-"""Inputs over arrays: in memory, in files of numpy, and the embedded images.
+"""Inputs over arrays: in memory, in numpy files, and the embedded images.
 
 The order of their examples comes from `trainer.inputs.indexed`.
 """

@@ -1,4 +1,4 @@
-"""Batches of arrays that are held in memory."""
+"""Batches of arrays in memory."""
 
 import dataclasses
 import hashlib
@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from trainer.inputs.base import Batch
+from trainer.inputs.base import Batch, pad_batch
 from trainer.inputs.indexed import IndexedInput
 from trainer.symbolic.errors import UserError
 
@@ -19,8 +19,8 @@ class Arrays:
     """Features of examples.
 
     Attributes:
-        features: arrays by name, whose first axis is the examples.
-        fingerprint: SHA-256 of all that is in them.
+        features: arrays by name; their first axis is the examples.
+        fingerprint: SHA-256 of their content.
     """
 
     features: Mapping[str, np.ndarray]
@@ -32,10 +32,10 @@ class Arrays:
 
 
 def arrays_of(features: Mapping[str, np.ndarray]) -> Arrays:
-    """Arrays under their fingerprint. Features are kept as float32 and int32, as JAX has them.
+    """Converts features to float32 and int32, and computes their fingerprint.
 
     Raises:
-        UserError: a feature is not made of numbers, or has not as many examples as others.
+        UserError: a feature has no numbers, or the features differ in their number of examples.
 
     Example:
         >>> arrays_of({'label': np.array([3, 1])}).features['label'].dtype
@@ -56,9 +56,9 @@ def arrays_of(features: Mapping[str, np.ndarray]) -> Arrays:
 
 
 class ArraysInput(IndexedInput):
-    """Examples out of arrays that a subclass reads, with `weights`, 0 for padding.
+    """Examples of arrays that a subclass reads, with `weights`, 0 for padding.
 
-    Where the arrays have no `weights` of their own, each example weighs 1: float32 [B].
+    If the arrays have no `weights`, each example has weight 1: float32 [B].
 
     Example:
         >>> class Squares(ArraysInput):
@@ -78,28 +78,28 @@ class ArraysInput(IndexedInput):
         """Reads the arrays.
 
         Raises:
-            UserError: they are not there.
+            UserError: they are missing.
         """
         raise NotImplementedError(type(self).__name__)
 
     def augment(self, batch: Batch, index: np.ndarray) -> Batch:
-        """What is made of a training batch; random as `random_words_at(index, …)` is.
+        """Augments a training batch, with random numbers from `random_words_at(index, …)`.
 
         Args:
             batch: examples.
-            index: counts them over all epochs, int64 [B].
+            index: their indices, counted over all epochs, int64 [B].
         """
         return batch
 
     def arrays(self) -> Arrays:
-        """The arrays. Read once."""
+        """The arrays, read once."""
         if self._arrays is None:
             self._arrays = self.read()
         return self._arrays
 
     def prepare(self) -> None:
         if not self.num_examples():
-            raise UserError('there are no examples in the arrays')
+            raise UserError('the arrays have no examples')
 
     def fingerprint(self) -> str:
         return self.arrays().fingerprint
@@ -119,12 +119,8 @@ class ArraysInput(IndexedInput):
         return self.augment(self._examples(example), index)
 
     def eval_batch(self, index: np.ndarray) -> Batch:
-        there = index[index < self.num_examples()]
-        missing = len(index) - len(there)
-        return {
-            name: np.pad(rows, [(0, missing)] + [(0, 0)] * (rows.ndim - 1))
-            for name, rows in self._examples(there).items()
-        }
+        existing = index[index < self.num_examples()]
+        return pad_batch(self._examples(existing), len(index) - len(existing))
 
     def _examples(self, example: np.ndarray) -> Batch:
         rows = {name: array[example] for name, array in self.arrays().features.items()}
@@ -132,10 +128,10 @@ class ArraysInput(IndexedInput):
 
 
 class NpzInput(ArraysInput):
-    """The arrays of an `.npz` file, as `numpy.savez` writes it: a feature by the name of each.
+    """The arrays of an `.npz` file of `numpy.savez`, as features with the same names.
 
     Attributes:
-        path: the file. Arrays of Python objects in it are refused.
+        path: the file. Arrays of Python objects are an error.
     """
 
     path: str

@@ -14,7 +14,7 @@ NUM_CLASSES = 10
 """The digits."""
 
 NUM_TEST = 360
-"""Images that are kept for testing, a fifth of all 1,797. The others are for training."""
+"""Test images, a fifth of all 1,797. The others are for training."""
 
 _SPLIT_SEED = 0
 _SIZE = 8
@@ -24,13 +24,13 @@ _BRIGHTEST = 16
 class DigitsInput(ArraysInput):
     """8×8 pixels of gray: `image` float32 [B, 8, 8, 1] in [0, 1], `label` int32 [B], `weights` [B].
 
-    The images are those of the test part of the UCI set (Alpaydin & Kaynak 1998), as scikit-learn
-    carries them along. They are divided once and for all, by a drawn order of their own.
+    The images are the test part of the UCI set (Alpaydin & Kaynak 1998), from scikit-learn. The
+    splits are fixed, and drawn at random.
 
     Attributes:
-        split: which part to read.
-        max_shift: in training, each image is moved by up to so many pixels in each direction,
-            drawn anew each time; what comes in is black.
+        split: 'train' or 'test'.
+        max_shift: in training, moves each image by a random number of pixels up to this one, in
+            each direction; new pixels are black.
     """
 
     split: Literal['train', 'test']
@@ -41,7 +41,7 @@ class DigitsInput(ArraysInput):
         if not 0 <= self.max_shift < _SIZE:
             raise ValueError(f'max_shift must lie in [0, {_SIZE}): {self.max_shift}')
         if self.max_shift and not self.is_training:
-            raise ValueError('max_shift is for training; images are evaluated as they are')
+            raise ValueError('max_shift is only for training; evaluation does not change images')
 
     def read(self) -> Arrays:
         return _read(self.split)
@@ -65,7 +65,7 @@ class DigitsInput(ArraysInput):
 
 @functools.cache
 def _read(split: str) -> Arrays:
-    # Imported here: it takes a second, and only this needs it.
+    # Imported here: it takes a second.
     found = importlib.import_module('sklearn.datasets').load_digits()
     images = (found.data / _BRIGHTEST).reshape(-1, _SIZE, _SIZE, 1)
     order = Permutation(len(images), _SPLIT_SEED)(np.arange(len(images)))

@@ -1,4 +1,4 @@
-"""Images in files of numpy: sets too large for memory, such as ImageNet's."""
+"""Images in numpy files, for data sets larger than memory, such as ImageNet."""
 
 import hashlib
 from pathlib import Path
@@ -7,28 +7,27 @@ from typing import Any
 import jax
 import numpy as np
 
-from trainer.inputs.base import Batch
+from trainer.inputs.base import Batch, pad_batch
 from trainer.inputs.indexed import IndexedInput
 from trainer.inputs.permutation import random_words_at
 from trainer.symbolic.errors import UserError
 
-_LOOKED_AT = 64
-"""So many images of a file are part of its fingerprint, and all labels."""
+_FINGERPRINT_IMAGES = 64
+"""Number of images in a fingerprint, beside all labels."""
 
 
 class ImagesInput(IndexedInput):
     """`image` uint8 [B, H, W, C], `label` int32 [B] and `weights` float32 [B], 0 for padding.
 
-    They lie in `<split>_images.npy`, uint8 [N, H', W', C], and `<split>_labels.npy`, integers [N],
-    as `numpy.save` writes them, and are read where they lie: only the rows of a batch are in
-    memory. Images that are larger than asked are cropped: in training at a place that is drawn
-    anew each time, in evaluation in their middle.
+    `numpy.save` writes the files `<split>_images.npy`, uint8 [N, H', W', C], and
+    `<split>_labels.npy`, integers [N]. They are memory-mapped: only the rows of a batch are in
+    memory. Larger images are cropped: randomly in training, in the center in evaluation.
 
     Attributes:
-        data_dir: where the files are.
+        data_dir: the directory of the files.
         split: such as 'train' or 'test'.
         image_shape: height, width and colours of an image.
-        flip: in training, half of the images are mirrored, left to right.
+        flip: in training, mirrors a random half of the images, left to right.
     """
 
     data_dir: str
@@ -48,7 +47,7 @@ class ImagesInput(IndexedInput):
                 f'image_shape must be height, width and colours: {list(self.image_shape)}'
             )
         if self.flip and not self.is_training:
-            raise ValueError('flip is for training; images are evaluated as they are')
+            raise ValueError('flip is only for training; evaluation does not change images')
 
     def prepare(self) -> None:
         self._read()
@@ -58,8 +57,9 @@ class ImagesInput(IndexedInput):
             images, labels = self._read()
             digest = hashlib.sha256(f'{self.split} {images.shape} {labels.dtype}'.encode())
             digest.update(np.ascontiguousarray(labels).data)
-            shown = np.linspace(0, len(images) - 1, min(_LOOKED_AT, len(images))).astype(np.int64)
-            digest.update(np.ascontiguousarray(images[shown]).data)
+            count = min(_FINGERPRINT_IMAGES, len(images))
+            sample = np.linspace(0, len(images) - 1, count).astype(np.int64)
+            digest.update(np.ascontiguousarray(images[sample]).data)
             self._fingerprint = digest.hexdigest()
         return self._fingerprint
 
@@ -80,19 +80,14 @@ class ImagesInput(IndexedInput):
         return self._batch_of(example, words)
 
     def eval_batch(self, index: np.ndarray) -> Batch:
-        there = index[index < self.num_examples()]
-        batch = self._batch_of(there, None)
-        missing = len(index) - len(there)
-        return {
-            name: np.pad(rows, [(0, missing)] + [(0, 0)] * (rows.ndim - 1))
-            for name, rows in batch.items()
-        }
+        existing = index[index < self.num_examples()]
+        return pad_batch(self._batch_of(existing, None), len(index) - len(existing))
 
     def close(self) -> None:
         self._files = None
 
     def _batch_of(self, example: np.ndarray, words: np.ndarray | None) -> Batch:
-        """Examples; cropped in the middle where there are no `words`, uint64 [B], to draw from."""
+        """Examples with crops drawn from `words`, uint64 [B]; without, cropped in the center."""
         images, labels = self._read()
         height, width, colours = self.image_shape
         spare_rows, spare_columns = images.shape[1] - height, images.shape[2] - width
@@ -132,16 +127,16 @@ class ImagesInput(IndexedInput):
         if images.dtype != np.uint8 or not fits or images.shape[3] != colours or not len(images):
             raise UserError(
                 f'the images of {self.split} are {images.dtype} {list(images.shape)}: image_shape '
-                f'asks for uint8 [N, {height} or more, {width} or more, {colours}]'
+                f'needs uint8 [N, {height} or more, {width} or more, {colours}]'
             )
         if labels.dtype.kind not in 'iu' or labels.shape != images.shape[:1]:
             raise UserError(
-                f'the labels of {self.split} are {labels.dtype} {list(labels.shape)}, and there '
-                f'are {len(images)} images: expected an integer for each'
+                f'the labels of {self.split} are {labels.dtype} {list(labels.shape)}: expected an '
+                f'integer for each of {len(images)} images'
             )
 
 
 def _drawn(word: int, spare_rows: int, spare_columns: int) -> tuple[int, int, bool]:
-    """Where a crop begins, and whether it is mirrored."""
+    """The first row and column of a crop, and True if it is mirrored."""
     mirrored, word = bool(word & 1), word >> 1
     return (word >> 32) % (spare_rows + 1), (word & 0xFFFF_FFFF) % (spare_columns + 1), mirrored

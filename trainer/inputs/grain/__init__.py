@@ -1,5 +1,4 @@
 """Inputs over documents in text, ArrayRecord and Parquet files, read by Grain.
 
-Grain is imported when one of them is used, not before. The rows of token ids come from
-`trainer.inputs.tokens`.
+Grain is imported at first use. Rows of token ids come from `trainer.inputs.tokens`.
 """

@@ -1,4 +1,4 @@
-"""Where the documents of a `GrainInput` come from."""
+"""Document sources of `GrainInput`."""
 
 import glob
 from pathlib import Path
@@ -12,7 +12,7 @@ class DocumentSource(Component):
     """Files of documents.
 
     Attributes:
-        paths: files, or patterns such as `books/*.txt`; `**` stands for any directories. Files are
+        paths: files, or patterns such as `books/*.txt`; `**` matches any directories. Files are
             read in the order of their names.
     """
 
@@ -26,7 +26,7 @@ class DocumentSource(Component):
         """The documents.
 
         Raises:
-            UserError: there are none, or they cannot be read.
+            UserError: there are no files, or they cannot be read.
         """
         raise NotImplementedError(type(self).__name__)
 
@@ -50,17 +50,17 @@ class DocumentSource(Component):
 
 
 class TextLines(DocumentSource):
-    """Text files, UTF-8: each line that is not blank is a document."""
+    """UTF-8 text files: each non-blank line is a document."""
 
     def documents(self) -> Documents:
         return Lines(self.files())
 
 
 class ArrayRecordFiles(DocumentSource):
-    """ArrayRecord files, fast to read in any order where they were written with `group_size:1`.
+    """ArrayRecord files; random access is fast if they were written with `group_size:1`.
 
     Attributes:
-        field: records are JSON objects, with the text under this name; '' where they are the text.
+        field: the name of the text in records that are JSON objects; '' if records are texts.
     """
 
     field: str = ''
@@ -70,7 +70,7 @@ class ArrayRecordFiles(DocumentSource):
 
 
 class ParquetFiles(DocumentSource):
-    """Parquet files. To read one row is to read its row group: see `GrainInput.shuffle_window`.
+    """Parquet files. Reading a row reads its row group: see `GrainInput.shuffle_window`.
 
     Attributes:
         column: the column with the texts.

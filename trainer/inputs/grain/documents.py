@@ -1,6 +1,6 @@
-"""Documents out of files, each of which can be read by its number.
+"""Readers of documents with random access by number.
 
-The readers hold no open files when they are pickled, so that worker processes can have their own.
+Pickled readers hold no open files, so that each worker process opens its own.
 """
 
 import bisect
@@ -24,7 +24,7 @@ _ROW_GROUPS_KEPT = 16
 
 
 class Documents(Protocol):
-    """Texts by their number, and a name for all of them: equal names, equal texts."""
+    """Texts by number, with a fingerprint: equal fingerprints, equal texts."""
 
     fingerprint: str
 
@@ -34,10 +34,10 @@ class Documents(Protocol):
 
 
 class Lines:
-    """The lines of text files that are not blank, each a document. The files are mapped."""
+    """The non-blank lines of text files. The files are memory-mapped."""
 
     def __init__(self, files: Sequence[Path]) -> None:
-        """Reads the files once, to learn where their lines are."""
+        """Reads the files once, to index their lines."""
         self._files = list(files)
         starts, ends = [], []
         digest = hashlib.sha256()
@@ -69,11 +69,11 @@ class ArrayRecords:
         """Opens the files.
 
         Args:
-            files: what to read.
-            field: the name of the text in a JSON object; '' where records are texts.
+            files: the files.
+            field: the name of the text in a JSON object; '' if records are texts.
 
         Raises:
-            UserError: one is no ArrayRecord file.
+            UserError: a file is no ArrayRecord file.
         """
         self._files, self._field = list(files), field
         self.fingerprint = _named_by_ends(self._files, f'records {field}')
@@ -97,13 +97,13 @@ class ArrayRecords:
 
 
 class ParquetColumn:
-    """The texts of a column of Parquet files. Row groups are read as a whole, and some kept."""
+    """The texts of a column of Parquet files. Whole row groups are read and cached."""
 
     def __init__(self, files: Sequence[Path], column: str) -> None:
-        """Reads what the files say of themselves.
+        """Reads the metadata of the files.
 
         Raises:
-            UserError: one is no Parquet file, or has no such column.
+            UserError: a file is no Parquet file, or has no such column.
         """
         self._column = column
         self._groups: list[tuple[Path, int]] = []
@@ -127,7 +127,7 @@ class ParquetColumn:
 
 
 class _Opened:
-    """What is open of files, in this process: opened when it is first asked for."""
+    """Open files of this process, opened at first use."""
 
     def __init__(self, opener: Callable[[Path], Any]) -> None:
         self._opener = opener
@@ -204,7 +204,7 @@ def _row_group(file: Path, group: int, column: str) -> Any:
 
 
 def _named_by_ends(files: Sequence[Path], what: str) -> str:
-    """Names files by their sizes and what they begin and end with: too large to be read whole."""
+    """Fingerprint of large files by their sizes, beginnings and ends."""
     digest = hashlib.sha256(what.encode())
     for file in files:
         with file.open('rb') as stream:

@@ -1,5 +1,4 @@
 """Inputs over SeqIO tasks and mixtures, and the metrics that these define.
 
-TensorFlow is imported when one of them is used, not before. The rows of token ids come from
-`trainer.inputs.tokens`.
+TensorFlow is imported at first use. Inputs without SeqIO live in the folders beside this one.
 """

@@ -1,4 +1,4 @@
-"""What becomes of the examples of a SeqIO task: the features of a decoder, or of both halves."""
+"""Feature converters of SeqIO tasks: for a decoder, or for an encoder and a decoder."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,16 +16,16 @@ Lengths = Mapping[str, int]
 
 
 class FeatureConverter(Component):
-    """Makes rows of the features that a model wants of the examples of a task.
+    """Converts the examples of a task to rows with the features of a model.
 
     Attributes:
-        bos_id: what stands before the first token of an example in `ids`.
+        bos_id: the id before the first token of an example in `ids`.
     """
 
     bos_id: int = PAD_ID
 
     def features(self, lengths: Lengths, packed: bool) -> dict[str, str]:
-        """The features of a batch, and what SeqIO's converter calls them.
+        """Maps the features of a batch to their names in SeqIO's converter.
 
         Args:
             lengths: tokens of each feature of the task.
@@ -34,7 +34,7 @@ class FeatureConverter(Component):
         raise NotImplementedError(type(self).__name__)
 
     def required(self) -> list[set[str]]:
-        """The sets of a task's features that it can convert."""
+        """The sets of task features that it can convert."""
         raise NotImplementedError(type(self).__name__)
 
     def seqio(self, lengths: Lengths, packed: bool, check_lengths: bool) -> Any:
@@ -43,7 +43,7 @@ class FeatureConverter(Component):
         Args:
             lengths: as in `features`.
             packed: as in `features`.
-            check_lengths: refuse examples that are too long.
+            check_lengths: examples that are too long are an error.
         """
         raise NotImplementedError(type(self).__name__)
 
@@ -54,8 +54,8 @@ class FeatureConverter(Component):
         raise NotImplementedError(type(self).__name__)
 
     def finished(self, rows: Batch) -> Batch:
-        """The batch, of the rows that SeqIO's converter made."""
-        # SeqIO leaves the last label of a document standing in front of the padding.
+        """The batch from rows of SeqIO's converter."""
+        # SeqIO leaves the last label of a document in `ids` before the padding.
         ids = rows['ids'] * (rows['labels'] != PAD_ID)
         return {**rows, 'ids': ids, 'weights': rows['weights'].astype(np.float32)}
 
@@ -77,11 +77,11 @@ _PACKED_ENCODER = {
 
 
 class LanguageModelFeatures(FeatureConverter):
-    """The features of a decoder alone: `ids`, `labels`, `weights`.
+    """The features of a decoder: `ids`, `labels`, `weights`.
 
-    Of a task with `inputs`, these stand in the row before the targets, and `inputs_indicator` is 1
-    where the token in `ids` is one of theirs, or the last of them is read and the first target
-    predicted: what a prefix language model may look at from both sides (Raffel et al. 2020).
+    The `inputs` of a task stand in the row before its targets. `inputs_indicator` is 1 for the
+    prefix of a prefix language model (Raffel et al. 2020): the tokens in `ids` that belong to
+    `inputs`, up to the position that predicts the first target.
 
     Attributes:
         weights_on_targets_only: tokens of `inputs` have no weight as labels.
@@ -117,10 +117,9 @@ class LanguageModelFeatures(FeatureConverter):
 class SequenceModelFeatures(FeatureConverter):
     """The features of an encoder and a decoder.
 
-    `encoder_ids` int32 and `encoder_weights` float32 [B, S], 1 where there is a token; `ids`,
-    `labels` and `weights` [B, T] of the decoder. Where rows hold several examples, both halves
-    have `segment_ids` and `segment_pos`, those of the encoder with `encoder_` before the name, and
-    equal numbers name the same example.
+    `encoder_ids` int32 and `encoder_weights` float32 [B, S], 0 for padding; `ids`, `labels` and
+    `weights` [B, T] of the decoder. Packed rows also have `segment_ids` and `segment_pos`, and
+    `encoder_segment_ids` and `encoder_segment_pos`; equal numbers mark the same example.
     """
 
     def required(self) -> list[set[str]]:
@@ -141,8 +140,8 @@ class SequenceModelFeatures(FeatureConverter):
         return {f'encoder_{name}': spec for name, spec in encoder.items()} | decoder
 
     def finished(self, rows: Batch) -> Batch:
-        there = rows['encoder_ids'] != PAD_ID
-        return super().finished(rows) | {'encoder_weights': there.astype(np.float32)}
+        is_token = rows['encoder_ids'] != PAD_ID
+        return super().finished(rows) | {'encoder_weights': is_token.astype(np.float32)}
 
     def seqio(self, lengths: Lengths, packed: bool, check_lengths: bool) -> Any:
         return libraries().seqio.EncDecFeatureConverter(**self._settings(packed, check_lengths))

@@ -1,4 +1,4 @@
-"""An iterator over a TensorFlow dataset whose position can be saved and restored."""
+"""An iterator over a TensorFlow dataset with a position that can be saved and restored."""
 
 import base64
 import tempfile
@@ -14,9 +14,9 @@ from trainer.inputs.libraries import libraries
 class DatasetIterator:
     """Numpy batches of a deterministic dataset, from any position.
 
-    A position is the number of batches read and, where the dataset can say it, the state of its
-    iterator: shuffle buffers, half-filled rows and all. With the state, going on costs a fraction
-    of a second; without it, the batches before are read again. Both are exact.
+    A position is the number of batches read and, where the dataset supports it, the state of its
+    iterator, with shuffle buffers and half-filled rows. With the state, restoring takes a fraction
+    of a second; without it, all earlier batches are read again. Both are exact.
     """
 
     def __init__(self, make: Callable[[], Any], name: str):
@@ -24,8 +24,8 @@ class DatasetIterator:
 
         Args:
             make: makes the dataset, the same each time.
-            name: names the dataset; the state of an iterator is restored under the same name
-                and the same version of TensorFlow only.
+            name: names the dataset; the state of an iterator is restored only under the same name
+                and the same version of TensorFlow.
         """
         self._make = make
         self._name = f'{name} tensorflow {libraries().tf.__version__}'
@@ -42,18 +42,18 @@ class DatasetIterator:
 
     @property
     def num_read(self) -> int:
-        """Batches read from the first one on."""
+        """Number of batches read so far."""
         return self._read
 
     def reset(self) -> None:
         """Goes back to the first batch."""
-        # A dataset that is iterated a second time may shuffle otherwise.
+        # A second iteration of a dataset may shuffle differently.
         self._dataset = self._make()
         self._iterator = None
         self._read = 0
 
     def get_position(self) -> dict[str, Any]:
-        """The position as JSON data. With a state, up to some megabytes."""
+        """The position as JSON data; with a state, up to some megabytes."""
         position: dict[str, Any] = {'batch': self._read, 'pipeline': self._name}
         state = _state_of(self._iterator) if self._read else None
         return position if state is None else position | {'state': state}
@@ -71,15 +71,15 @@ class DatasetIterator:
 
 
 def _state_of(iterator: Any) -> str | None:
-    """The state of an iterator, or None where an operation in its dataset has none to give."""
+    """The state of an iterator, or None if an operation of its dataset does not support it."""
     tf = libraries().tf
     with tempfile.TemporaryDirectory() as directory:
         try:
             prefix = tf.train.Checkpoint(iterator=iterator).write(f'{directory}/state')
         except (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError):
-            return None  # Python functions and generators cannot be asked where they are.
+            return None  # Python functions and generators have no state.
         index, data = (Path(f'{prefix}.{part}').read_bytes() for part in _PARTS)
-    # The index is short, and its length goes first.
+    # The length of the index stands before it.
     return base64.b64encode(zlib.compress(len(index).to_bytes(4) + index + data, 1)).decode()
 
 

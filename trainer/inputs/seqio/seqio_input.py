@@ -21,14 +21,14 @@ from trainer.symbolic.errors import UserError
 
 
 class SeqIOInput(Input):
-    """Batches of a SeqIO task or mixture, converted for a decoder, or for an encoder with one.
+    """Batches of a SeqIO task or mixture, for a decoder, or for an encoder and a decoder.
 
-    What the features are is said by `feature_converter`. Labels of id 0 are padding.
+    `feature_converter` defines the features. Labels of id 0 are padding.
 
-    Training data is shared between hosts by file where there are files enough, else by example,
-    and shuffled by SeqIO: files and a buffer of examples. In evaluation every host reads all of
-    every task, once and in order, and takes its rows of each global batch; so what is evaluated
-    does not depend on the number of hosts, and they end together.
+    Training data are divided between hosts by file if there are enough files, else by example.
+    SeqIO shuffles files and a buffer of examples. In evaluation every host reads all tasks, once
+    and in order, and takes its rows of each global batch. So the evaluated examples do not depend
+    on the number of hosts, and the hosts end together.
 
     Attributes:
         mixture_or_task: name in SeqIO's registries.
@@ -36,23 +36,22 @@ class SeqIOInput(Input):
         task_feature_lengths: tokens of each feature, such as {'targets': 512}. Longer examples
             are cut off.
         module: the module that registers the task: part of this project, imported already, or
-            named to `allow_task_module`.
-        feature_converter: makes the features of the model of those of the task.
-        packing: several examples to a row, with `segment_ids` and `segment_pos`.
-        shuffle: None to shuffle in training. Evaluation never does.
-        input_random_seed: draws the order, the mixing, and what random preprocessors do.
-        trim_output_features: cut off what is longer than `task_feature_lengths` says; otherwise
-            a longer example is an error.
-        use_cached: read what `seqio_cache_tasks` has written.
-        overridden_vocab: path of a SentencePiece model that ids are turned into text with, instead
-            of the vocabulary of the task; '' for that.
-        eval_num_examples: evaluate on the first so many examples; None for all.
-        eval_auto_pad: fill up the last batch with examples of weight zero; otherwise, where it is
-            not full, it is left out.
-        example_ids: in unpacked evaluation, name each example: `example_ids` int32 [B], the
-            number of the example in the set, from 1; 0 for padding. By them what a model makes of
-            the examples is judged by the task's own `metric_fns`: texts where the set is one of
-            `decode_inputs`, the log-likelihood of the targets where it is one of `eval_inputs`.
+            allowed by `allow_task_module`.
+        feature_converter: converts the features of the task to those of the model.
+        packing: puts several examples into a row, with `segment_ids` and `segment_pos`.
+        shuffle: None shuffles in training. Evaluation never shuffles.
+        input_random_seed: seed of shuffling, mixing and random preprocessors.
+        trim_output_features: cuts examples to `task_feature_lengths`; otherwise a longer example is
+            an error.
+        use_cached: reads the cache that `seqio_cache_tasks` has written.
+        overridden_vocab: path of a SentencePiece model that decodes ids, instead of the vocabulary
+            of the task; '' for that.
+        eval_num_examples: evaluates on this many examples; None for all.
+        eval_auto_pad: pads the last batch with examples of weight zero; otherwise an incomplete
+            batch is left out.
+        example_ids: in unpacked evaluation, adds `example_ids` int32 [B], the number of the example
+            in the set, from 1; 0 for padding. They enable the task's own `metric_fns`: on texts for
+            `decode_inputs`, on the log-likelihood of the targets for `eval_inputs`.
     """
 
     mixture_or_task: str
@@ -88,13 +87,13 @@ class SeqIOInput(Input):
             if length < 1:
                 raise ValueError(f'task_feature_lengths[{name!r}] must be at least 1: {length}')
         if self.is_training and (self.eval_num_examples is not None or self.example_ids):
-            raise ValueError('eval_num_examples and example_ids are for evaluation')
+            raise ValueError('eval_num_examples and example_ids are only for evaluation')
         if self.eval_num_examples is not None and self.eval_num_examples < 1:
             raise ValueError(f'eval_num_examples must be at least 1: {self.eval_num_examples}')
         if self.example_ids and self.packing:
             raise ValueError('example_ids cannot name the examples of packed rows')
         if self.shuffle and not self.is_training:
-            raise ValueError('shuffle is for training; evaluation reads in order')
+            raise ValueError('shuffle is only for training; evaluation reads in order')
 
     @property
     def vocab_size(self) -> int:
@@ -110,7 +109,7 @@ class SeqIOInput(Input):
         splits, features = self._provider().splits, self._provider().output_features
         if self.split not in splits:
             raise UserError(
-                f'{self.mixture_or_task} has no split {self.split!r}, it has {sorted(splits)}'
+                f'{self.mixture_or_task} has no split {self.split!r}; it has {sorted(splits)}'
             )
         if missing := set(self.task_feature_lengths) - set(features):
             raise UserError(
@@ -118,7 +117,7 @@ class SeqIOInput(Input):
                 f'task_feature_lengths names; it has {sorted(features)}'
             )
         for task in self._tasks() if self.use_cached else []:
-            if not task.supports_caching:  # SeqIO would go on without.
+            if not task.supports_caching:  # SeqIO would ignore `use_cached`.
                 raise UserError(f'use_cached: {task.name} has no CacheDatasetPlaceholder')
         if self.overridden_vocab:
             vocabulary_at(self.overridden_vocab)
@@ -194,17 +193,17 @@ class SeqIOInput(Input):
     def _position(self) -> DatasetIterator:
         if self._iterator is None:
             self._bytes_per_id = bytes_per_id(self._seqio_vocabulary())
-            # Building takes part of a second, and an evaluation set is read again and again.
+            # Building takes part of a second, and an evaluation set is read many times.
             make = self._dataset if self.is_training else functools.cache(self._dataset)
             try:
                 self._iterator = DatasetIterator(make, key(self))
-            # SeqIO's ways to say that task and settings do not fit, or that nothing is cached.
+            # SeqIO's errors for invalid settings of a task, or a missing cache.
             except (ValueError, AssertionError) as error:
                 raise UserError(f'{self.mixture_or_task}: {error}') from error
         return self._iterator
 
     def _text_vocabulary(self, feature: str = 'targets') -> Any:
-        """SeqIO's vocabulary that turns the ids of a task's feature into text."""
+        """SeqIO's vocabulary that decodes the ids of a task's feature."""
         if self.overridden_vocab:
             return vocabulary_at(self.overridden_vocab).for_seqio()
         return self._provider().output_features[feature].vocabulary
@@ -242,7 +241,7 @@ class SeqIOInput(Input):
         return self.feature_converter.features(self.task_feature_lengths, self.packing)
 
     def _my_rows(self, rows: np.ndarray) -> np.ndarray:
-        """This host's rows of a batch, filled up with zeros, which have weight zero."""
+        """This host's rows of a batch, padded with zeros, which have weight zero."""
         if self.is_training:
             return rows
         first = self.infeed_host_index * self.batch_size
@@ -255,7 +254,7 @@ class SeqIOInput(Input):
         with seqio_tasks.without_caches():
             examples = self._training_examples() if self.is_training else self._all_examples()
         lengths = dict(self.task_feature_lengths)
-        # Tasks cut examples to length themselves; to check it takes a third of the time to start.
+        # Tasks cut examples to length themselves; a check takes a third of the start-up time.
         check = not self.trim_output_features
         dataset = self.feature_converter.seqio(lengths, self.packing, check)(examples, lengths)
         if self.is_training:
@@ -265,7 +264,7 @@ class SeqIOInput(Input):
             dataset = dataset.batch(step, drop_remainder=not self.eval_auto_pad)
         options = tf.data.Options()
         options.deterministic = True
-        # Measured: no slower without, and an iterator goes at once, not in half a second.
+        # Measured: no slower without, and an iterator is freed at once, not in half a second.
         options.autotune.enabled = False
         return dataset.prefetch(2).with_options(options)
 
@@ -288,8 +287,8 @@ class SeqIOInput(Input):
         )
 
     def _all_examples(self) -> Any:
-        # A mixture would stop as soon as the first of its tasks ends. What its tasks leave in
-        # their examples besides may differ from task to task.
+        # A mixture would stop at the end of its first task. Other features of the examples may
+        # differ between tasks.
         datasets = [self._examples_of(task).map(self._features_alone) for task in self._tasks()]
         joined = functools.reduce(lambda before, after: before.concatenate(after), datasets)
         return joined if self.eval_num_examples is None else joined.take(self.eval_num_examples)

@@ -1,4 +1,4 @@
-"""What SeqIO's vocabularies say about the ids that they make."""
+"""Properties of SeqIO's vocabularies."""
 
 import hashlib
 from typing import Any
@@ -10,7 +10,7 @@ from trainer.inputs.tokens.vocabulary import PAD_ID, bytes_per_piece
 
 
 def bytes_per_id(vocabulary: Any) -> np.ndarray | None:
-    """UTF-8 bytes of text that each id stands for, float32; None where there is no saying."""
+    """UTF-8 bytes of text of each id, float32; None for unknown kinds of vocabularies."""
     seqio = libraries().seqio
     if isinstance(vocabulary, seqio.SentencePieceVocabulary):
         return bytes_per_piece(vocabulary.tokenizer)
@@ -22,7 +22,7 @@ def bytes_per_id(vocabulary: Any) -> np.ndarray | None:
 
 
 def name_of(vocabulary: Any) -> str:
-    """A name: equal names, equal ids."""
+    """Names a vocabulary: equal names, equal ids."""
     if isinstance(vocabulary, libraries().seqio.SentencePieceVocabulary):
         return hashlib.sha256(vocabulary.sp_model).hexdigest()
     return f'{type(vocabulary).__qualname__} {vocabulary.vocab_size}'

@@ -1,4 +1,4 @@
-"""Tasks and mixtures in SeqIO's registries, and the modules that put them there."""
+"""Tasks and mixtures in SeqIO's registries, and the modules that register them."""
 
 import contextlib
 import importlib
@@ -14,10 +14,10 @@ _importable: set[str] = set()
 
 
 def allow_task_module(name: str) -> None:
-    """Lets `SeqIOInput.module` name a module of yours, which is then imported when data is read.
+    """Lets `SeqIOInput.module` name a module of yours, which is imported when data is read.
 
-    An experiment may come out of a file, and no file may choose what code runs here. So a module
-    outside of this project is imported only if your own code said so, by this or by importing it.
+    Experiments may be loaded from files, and a file must not choose the code that runs. So a module
+    outside of this project is imported only if your code allows it by this call, or imports it.
     """
     _importable.add(name)
 
@@ -27,11 +27,11 @@ def provider(name: str, module: str, setting: str) -> Any:
 
     Args:
         name: in SeqIO's registries.
-        module: the module that registers it; '' for one that is imported already.
-        setting: the path of the field that names the module, for messages.
+        module: the module that registers it; '' if it is imported already.
+        setting: the path of the field with the module, for messages.
 
     Raises:
-        UserError: there is no such task, or the module may not be imported.
+        UserError: there is no such task, or the module is not allowed.
     """
     seqio = libraries().seqio
     _import_module(module)
@@ -46,12 +46,12 @@ def provider(name: str, module: str, setting: str) -> Any:
 
 
 def tasks_of(found: Any, split: str) -> list[Any]:
-    """The tasks of a mixture, or the task itself, that have a split."""
+    """The tasks of a mixture, or the task itself, with a split."""
     return [task for task in libraries().seqio.get_subtasks(found) if split in task.splits]
 
 
 def shards_of(task: Any, split: str) -> list[str]:
-    """The files of a task by name and size, wherever they lie; what is not a file, by its name."""
+    """The shards of a task by name, and by size if they are files."""
     gfile = libraries().tf.io.gfile
     return [
         f'{path.rpartition("/")[2]} {gfile.stat(path).length if gfile.exists(path) else ""}'
@@ -61,7 +61,7 @@ def shards_of(task: Any, split: str) -> list[str]:
 
 @contextlib.contextmanager
 def without_caches() -> Iterator[None]:
-    """Keeps TFDS from holding small data sets in memory, and with them in every saved position."""
+    """Prevents TFDS from caching small data sets in memory, and so in every saved position."""
     tfds, utils = libraries().tfds, libraries().seqio.utils
     before = getattr(utils, '_TFDS_DATA_READ_CONFIG_OVERRIDE', None)
     utils.set_tfds_read_config_override(before or tfds.ReadConfig(try_autocache=False))
@@ -76,7 +76,7 @@ def _import_module(name: str) -> None:
         return
     if name not in _importable and name.partition('.')[0] not in PACKAGES:
         raise UserError(
-            f'module {name!r} is not imported, because an experiment may come out of a file. '
+            f'module {name!r} is not imported, because experiments may be loaded from files. '
             f'Import it where your experiment is defined, or call there '
             f'trainer.inputs.allow_task_module({name!r}).'
         )

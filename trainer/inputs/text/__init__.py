@@ -1,5 +1,4 @@
 """Inputs over text: files, the embedded corpus, JSON lines, and C4.
 
-The rows of token ids come from `trainer.inputs.tokens`. SeqIO and Grain have folders beside this
-one.
+Rows of token ids come from `trainer.inputs.tokens`. SeqIO and Grain have folders beside this one.
 """

@@ -1,4 +1,4 @@
-"""C4, English: from a prepared TFDS directory, or from its published shards."""
+"""English C4, from a prepared TFDS directory or from its published shards."""
 
 import functools
 import hashlib
@@ -7,52 +7,41 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
-import jax
-import numpy as np
-
 from trainer.inputs.base import Batch, Input
 from trainer.inputs.libraries import libraries
 from trainer.inputs.seqio.seqio_input import SeqIOInput
 from trainer.inputs.text.json_shards import JsonShardsInput
-from trainer.inputs.tokens.language import language_spec
-from trainer.inputs.tokens.vocabulary import Vocabulary, vocabulary_at
+from trainer.inputs.tokens.document_input import DocumentInput
+from trainer.inputs.tokens.vocabulary import vocabulary_at
 from trainer.symbolic.errors import UserError
 
 _ENVIRONMENT = ('C4_DATA_DIR', 'TFDS_DATA_DIR')
 
 
-class C4Input(Input):
+class C4Input(DocumentInput):
     """Colossal Clean Crawled Corpus (Raffel et al. 2020), English.
 
-    What lies in `data_dir` decides how it is read:
+    The content of `data_dir` selects the reader:
 
-    - a prepared TFDS directory (`c4/en/<version>`), by SeqIO: shuffled, and packed without
+    - a prepared TFDS directory (`c4/en/<version>`), read by SeqIO: shuffled, and packed without
       cutting an example in two;
-    - the published shards (`c4-train.00000-of-01024.json.gz` …, also in `en/` or `c4/en/`), in
-      Python, without TensorFlow: see `JsonShardsInput`. Some of the shards will do.
+    - the published shards (`c4-train.00000-of-01024.json.gz` …, also in `en/` or `c4/en/`), or some
+      of them, read in Python, without TensorFlow: see `JsonShardsInput`.
 
     Documents longer than a row are cut into rows, not cut off. Unpacked evaluation yields the
-    same rows either way.
+    same rows with both readers.
 
     Attributes:
         split: 'train' or 'validation'.
-        sequence_length: tokens in a row.
-        data_dir: where C4 is; '' to look in $C4_DATA_DIR, $TFDS_DATA_DIR and
+        data_dir: the directory of C4; '' searches $C4_DATA_DIR, $TFDS_DATA_DIR and
             ~/tensorflow_datasets.
         version: of the TFDS directory. Today's TFDS can read 3.0.1, but only build 3.1.0.
-        vocabulary: path of a SentencePiece model; '' for bytes.
-        packing: several documents to a row.
-        input_random_seed: draws the order of training data.
-        num_documents: evaluate on the first so many documents only; 0 for all 364,868.
+        num_documents: evaluates only on this many documents; 0 for all 364,868.
     """
 
     split: Literal['train', 'validation']
-    sequence_length: int
     data_dir: str = ''
     version: str = '3.0.1'
-    vocabulary: str = ''
-    packing: bool = False
-    input_random_seed: int = 0
     num_documents: int = 0
 
     def _on_bound(self) -> None:
@@ -61,24 +50,14 @@ class C4Input(Input):
 
     def check(self) -> None:
         super().check()
-        if self.sequence_length < 1:
-            raise ValueError(f'sequence_length must be at least 1: {self.sequence_length}')
         if self.num_documents and self.is_training:
-            raise ValueError('num_documents is for evaluation; training reads all documents')
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of token ids."""
-        return self._vocabulary().vocab_size
-
-    def vocabulary_name(self) -> str:
-        return self._vocabulary().fingerprint
+            raise ValueError('num_documents is only for evaluation; training reads all documents')
 
     def reader(self) -> Input:
-        """The input that reads what is there.
+        """The input that reads the data.
 
         Raises:
-            UserError: C4 is nowhere to be found.
+            UserError: C4 was not found.
         """
         if self._reader is None:
             self._reader = self._find_reader()
@@ -95,14 +74,8 @@ class C4Input(Input):
     def fingerprint(self) -> str:
         return self.reader().fingerprint()
 
-    def element_spec(self) -> dict[str, jax.ShapeDtypeStruct]:
-        return language_spec(self.batch_size, self.sequence_length, packed=self.packing)
-
     def get_next(self) -> Batch:
         return self.reader().get_next()
-
-    def text_of(self, ids: np.ndarray, key: str) -> str:
-        return self._vocabulary().decode(ids)
 
     def reset(self) -> None:
         self.reader().reset()
@@ -112,9 +85,6 @@ class C4Input(Input):
 
     def set_position(self, position: dict[str, Any]) -> None:
         self.reader().set_position(position)
-
-    def _vocabulary(self) -> Vocabulary:
-        return vocabulary_at(self.vocabulary)
 
     def _find_reader(self) -> Input:
         places = self._places()
@@ -177,7 +147,7 @@ class C4Input(Input):
 
 
 def _is_prepared(directory: Path) -> bool:
-    """Whether a directory holds C4 as TFDS prepares it, and not some other data set."""
+    """True if a directory holds C4 as TFDS prepares it."""
     info = directory / 'dataset_info.json'
     return info.is_file() and json.loads(info.read_text())['name'] == 'c4'
 
@@ -189,7 +159,7 @@ def register_task(directory: str, vocabulary: str = '', num_documents: int = 0) 
     Args:
         directory: such as `/data/c4/en/3.0.1`.
         vocabulary: path of a SentencePiece model; '' for bytes.
-        num_documents: take only the first so many documents of each split; 0 for all.
+        num_documents: takes only this many documents of each split; 0 for all.
 
     Returns:
         The name of the task.

@@ -1,4 +1,4 @@
-"""Compressed files of one JSON object a line."""
+"""Compressed files with one JSON object per line."""
 
 import gzip
 import json
@@ -13,7 +13,7 @@ def texts(file: Path, first: int = 0) -> Iterator[tuple[int, str]]:
     """The `text` of each line from number `first` (counted from 0) on, with its number.
 
     Raises:
-        UserError: the file or a line of it is damaged; the message counts lines from 1.
+        UserError: the file or a line is damaged; the message counts lines from 1.
     """
     number = -1
     try:
@@ -23,10 +23,10 @@ def texts(file: Path, first: int = 0) -> Iterator[tuple[int, str]]:
                     yield number, _text_of(line)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(
-            f'{file} is damaged after line {number + 1}: {error}. Fetch the file anew.'
+            f'{file} is damaged after line {number + 1}: {error}. Download the file again.'
         ) from error
     except ValueError as error:
-        raise UserError(f'{file}, line {number + 1}: {error}. Fetch the file anew.') from error
+        raise UserError(f'{file}, line {number + 1}: {error}. Download the file again.') from error
 
 
 def _text_of(line: bytes) -> str:
@@ -40,10 +40,10 @@ def _text_of(line: bytes) -> str:
 
 
 def summary(file: Path) -> str:
-    """Name, size and checksum of a file, read off its last bytes.
+    """Name, size and checksum of a gzip file, from its last bytes.
 
-    A gzip file ends with the CRC-32 of what it holds and its size, so a file of many gigabytes is
-    named by its content without being read.
+    A gzip file ends with the CRC-32 and the size of its content. So even a large file is identified
+    by its content without reading all of it.
     """
     with file.open('rb') as stream:
         size = stream.seek(0, 2)

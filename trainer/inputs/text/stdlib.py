@@ -1,7 +1,7 @@
-"""The embedded corpus: the sources of Python's own standard library.
+"""The embedded corpus: the sources of Python's standard library.
 
-It is on every machine that runs this code, needs no network and no permission, and is large and
-regular enough for small language models to differ on it.
+It exists on every machine with this code, without a download. It is large and regular enough to
+compare small language models.
 """
 
 import dataclasses
@@ -20,10 +20,10 @@ MAX_BYTES = 8_000_000
 """Size of the corpus, train and eval together."""
 
 MIN_BYTES = 1_000_000
-"""A library with fewer bytes of source is taken to be stripped."""
+"""A library with fewer bytes of source is considered stripped."""
 
 EVAL_PART = 32
-"""One byte in so many is for evaluation."""
+"""One byte in this many is for evaluation."""
 
 _LEFT_OUT = ('test', 'tests', 'site-packages', 'dist-packages', 'idlelib', 'lib2to3')
 
@@ -31,16 +31,16 @@ _LEFT_OUT = ('test', 'tests', 'site-packages', 'dist-packages', 'idlelib', 'lib2
 class StdlibInput(WindowInput):
     """The standard library's `.py` files as a stream of bytes. See `WindowInput` for the batches.
 
-    Tests, installed packages, idlelib, lib2to3, files that differ from build to build, and links
-    are left out. Of the rest the first 8 MB are taken, in the order of the SHA-256 of the files'
-    relative paths. In that same order files go to the eval split until it holds 1/32 of the
-    bytes; a file that alone would be more than a quarter of it goes to train, as do all others.
-    So the corpus is the same wherever the Python version is.
+    Tests, installed packages, idlelib, lib2to3, files that depend on the build, and links are left
+    out. The corpus is the first 8 MB of the rest, in the order of the SHA-256 of the files'
+    relative paths. In this order files go to the eval split until it has 1/32 of the bytes. All
+    others, and files larger than a quarter of the eval split, go to train. So equal Python versions
+    have equal corpora.
 
     Attributes:
-        split: which part to read.
-        path: the directory of the library; '' for the one of the running Python.
-        max_bytes: read no more than so many bytes of the split; 0 for all.
+        split: 'train' or 'eval'.
+        path: the directory of the library; '' for that of the running Python.
+        max_bytes: reads at most this many bytes of the split; 0 for all.
     """
 
     split: Literal['train', 'eval']
@@ -53,10 +53,10 @@ class StdlibInput(WindowInput):
         if len(train.data) + len(held_out.data) < MIN_BYTES:
             paths = ' and '.join(self.settings('path'))
             raise UserError(
-                f'{root} holds {len(train.data) + len(held_out.data)} bytes of .py files, and the '
+                f'{root} has {len(train.data) + len(held_out.data)} bytes of .py files, but the '
                 f'embedded corpus needs {MIN_BYTES}: this Python comes without the sources of its '
                 f'standard library, or with zipped ones. Set {paths} to the lib/python3.* '
-                'directory of a Python that has them.'
+                'directory of a Python with these sources.'
             )
         corpus = train if self.split == 'train' else held_out
         return dataclasses.replace(corpus, data=corpus.data[: self.max_bytes or None])
@@ -64,7 +64,7 @@ class StdlibInput(WindowInput):
 
 @functools.lru_cache(maxsize=4)
 def _read(root: Path) -> tuple[Corpus, Corpus]:
-    """The train and the eval split of a library; both carry the fingerprint of the whole."""
+    """The train and the eval split of a library, both with the fingerprint of the whole."""
     texts = list(_texts(root))
     eval_size = sum(map(len, texts)) // EVAL_PART
     train, held_out = bytearray(), bytearray()
@@ -89,7 +89,7 @@ def _texts(root: Path) -> Iterator[bytes]:
 
 
 def _sources(root: Path) -> Iterator[str]:
-    """Relative paths, with forward slashes, of the files that the corpus is made of."""
+    """Relative paths, with forward slashes, of the files of the corpus."""
     for directory, subdirectories, files in os.walk(root):  # Follows no links.
         subdirectories[:] = [
             name

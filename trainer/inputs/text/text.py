@@ -1,4 +1,4 @@
-"""Language model batches over text files."""
+"""Language model batches from text files."""
 
 import functools
 import glob
@@ -10,13 +10,13 @@ from trainer.symbolic.errors import UserError
 
 
 class TextInput(WindowInput):
-    """The bytes of files, one after another, as one stream. Nothing is put between the files.
+    """The bytes of files as one stream, without separators. See `WindowInput` for the batches.
 
-    See `WindowInput` for how batches are made of it. The text is held in memory.
+    The text is held in memory.
 
     Attributes:
         paths: files, directories (all files below them), or patterns such as `books/**/*.txt`.
-            They are read in the order given, within a directory or pattern in the order of their
+            They are read in this order, those of a directory or pattern in the order of their
             names, each file once.
 
     Example:
@@ -63,7 +63,7 @@ def _files(path: str) -> list[Path]:
 
 @functools.lru_cache(maxsize=8)
 def _read(files: tuple[tuple[Path, int, int], ...]) -> Corpus:
-    # Size and time of change are there for the cache: a changed file is read again.
+    # Size and modification time are keys of the cache: a changed file is read again.
     try:
         text = b''.join(file.read_bytes() for file, _, _ in files)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Batches of windows over a stream of bytes, each addressed by its index."""
+"""Batches of windows over a stream of bytes, addressed by index."""
 
 import dataclasses
 
@@ -9,16 +9,17 @@ from trainer.inputs.base import Batch
 from trainer.inputs.indexed import IndexedInput
 from trainer.inputs.permutation import random_words
 from trainer.inputs.tokens.language import language_spec
+from trainer.symbolic.component import require_positive
 from trainer.symbolic.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """A text that is held in memory.
+    """A text in memory.
 
     Attributes:
         data: its bytes, uint8 [N], read-only: all inputs of a process share one copy.
-        fingerprint: SHA-256 of what was read.
+        fingerprint: SHA-256 of the files.
     """
 
     data: np.ndarray
@@ -31,11 +32,10 @@ def corpus_of(text: bytes, fingerprint: str) -> Corpus:
 
 
 class WindowInput(IndexedInput):
-    """Language model batches of windows of `sequence_length` bytes; a byte is its own id.
+    """Language model batches of windows of `sequence_length` bytes; the ids are the bytes.
 
-    In each epoch of training the windows tile the text from a drawn offset, and are visited in a
-    drawn order. Evaluation reads the text once, in order: every byte but the very first is a
-    label exactly once.
+    In each epoch of training the windows tile the text from a random offset, in random order.
+    Evaluation reads the text once, in order: every byte but the first is a label exactly once.
 
     Attributes:
         sequence_length: tokens in a row.
@@ -49,8 +49,7 @@ class WindowInput(IndexedInput):
 
     def check(self) -> None:
         super().check()
-        if self.sequence_length < 1:
-            raise ValueError(f'sequence_length must be at least 1: {self.sequence_length}')
+        require_positive(self, 'sequence_length')
 
     @property
     def vocab_size(self) -> int:
@@ -64,12 +63,12 @@ class WindowInput(IndexedInput):
         """Reads the text.
 
         Raises:
-            UserError: there is none.
+            UserError: there is no text.
         """
         raise NotImplementedError(type(self).__name__)
 
     def corpus(self) -> Corpus:
-        """The text. Read once."""
+        """The text, read once."""
         if self._corpus is None:
             self._corpus = self.read()
         return self._corpus
@@ -90,7 +89,7 @@ class WindowInput(IndexedInput):
     def num_examples(self) -> int:
         size, length = len(self.corpus().data), self.sequence_length
         if self.is_training:
-            return size // length - 1  # One less than would fit, so that any offset leaves room.
+            return size // length - 1  # One less, so that the windows fit at any offset.
         return max(0, -(-(size - 1) // length))
 
     def train_batch(self, index: np.ndarray) -> Batch:
@@ -110,7 +109,7 @@ class WindowInput(IndexedInput):
 
     def _batch_at(self, starts: np.ndarray) -> Batch:
         data = self.corpus().data
-        # Labels are the bytes after the ids. What lies beyond the text weighs nothing.
+        # Labels are the bytes after the ids. Positions beyond the text have weight zero.
         at = starts[:, None] + np.arange(self.sequence_length + 1)
         window = data.take(at, mode='clip').astype(np.int32)
         weights = (at[:, 1:] < len(data)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Batches of language models, as all inputs for them make them."""
+"""Batches of language models."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ import numpy as np
 from trainer.inputs.base import Batch
 
 BOS_ID = 0
-"""What stands before the first token of a document in `ids`: the padding id, as in SeqIO."""
+"""The id before the first token of a document in `ids`: the padding id, as in SeqIO."""
 
 
 def language_spec(
@@ -20,12 +20,12 @@ def language_spec(
         batch_size: rows.
         length: tokens in a row.
         packed: rows hold several documents.
-        label_bytes: the vocabulary says how many bytes a token stands for.
+        label_bytes: the vocabulary knows the number of bytes of each token.
 
     Returns:
-        ids, labels (int32), weights (float32, 0 for padding); where packed segment_ids (int32,
-        from 1, 0 for padding) and segment_pos (int32, the place within the segment); label_bytes
-        (float32, UTF-8 bytes of text that a label stands for, 0 for padding).
+        Specs of ids and labels (int32) and weights (float32, 0 for padding). Packed rows also have
+        segment_ids (from 1) and segment_pos (within the segment), int32, 0 for padding.
+        `label_bytes` is float32, the UTF-8 bytes of text of a label, 0 for padding.
     """
     integers = ['ids', 'labels'] + ['segment_ids', 'segment_pos'] * packed
     floats = ['weights'] + ['label_bytes'] * label_bytes
@@ -40,12 +40,12 @@ def batch_of_segments(
     spec: dict[str, jax.ShapeDtypeStruct],
     bytes_per_id: np.ndarray,
 ) -> Batch:
-    """A batch of rows, each made of the labels of one or several segments.
+    """A batch of rows, each of the labels of one or several segments.
 
     Args:
         rows: the segments of each row; missing rows and the ends of short ones are padding.
-        spec: what the batch is made of, from `language_spec`.
-        bytes_per_id: bytes of text that each id stands for.
+        spec: the features of the batch, from `language_spec`.
+        bytes_per_id: bytes of text of each id.
 
     Example:
         >>> rows = [[np.array([7, 8, 1]), np.array([9])]]

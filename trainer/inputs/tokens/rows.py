@@ -1,4 +1,4 @@
-"""Rows of a fixed length, made of documents of any."""
+"""Packing of documents into rows of a fixed length."""
 
 from collections.abc import Iterator
 from typing import Generic, NamedTuple, TypeVar
@@ -9,11 +9,11 @@ P = TypeVar('P')
 
 
 class Document(NamedTuple, Generic[P]):
-    """A document and where it is.
+    """A document and its position.
 
     Attributes:
-        here: its place.
-        after: the place of the next one.
+        here: its position.
+        after: the position of the next one.
         tokens: int32 [N], at least one.
     """
 
@@ -22,19 +22,19 @@ class Document(NamedTuple, Generic[P]):
     tokens: np.ndarray
 
 
-class Rows(Generic[P]):
-    """Cuts documents that come one after another into rows.
+class RowPacker(Generic[P]):
+    """Cuts a sequence of documents into rows.
 
-    Rows are filled with documents, cut where a row ends (`packing`), or hold one document each,
-    cut into as many rows as it takes.
+    With `packing`, rows are filled with documents, cut where a row ends. Without, each document is
+    cut into its own rows.
 
     Attributes:
-        place: of the document that the next token is of.
+        place: position of the current document.
         offset: tokens of this document that have been taken.
 
     Example:
         >>> documents = [Document(0, 1, np.arange(5)), Document(1, 2, np.array([7, 8]))]
-        >>> rows = Rows(iter(documents), 0, 0, length=3, packing=True)
+        >>> rows = RowPacker(iter(documents), 0, 0, length=3, packing=True)
         >>> [[part.tolist() for part in row] for row in rows.take(9)]
         [[[0, 1, 2]], [[3, 4], [7]], [[8]]]
         >>> rows.place, rows.offset
@@ -52,7 +52,7 @@ class Rows(Generic[P]):
         """Starts in the first of the documents, at `place`, after `offset` tokens of it."""
         self.place, self.offset = place, offset
         self._documents, self._after = documents, place
-        self._left = np.empty(0, np.int32)  # What is left of the document at `place`.
+        self._left = np.empty(0, np.int32)  # The rest of the document at `place`.
         self._length, self._packing = length, packing
 
     def take(self, count: int) -> list[list[np.ndarray]]:

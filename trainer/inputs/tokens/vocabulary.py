@@ -1,4 +1,4 @@
-"""Vocabularies: text to token ids, and how many bytes of text an id stands for."""
+"""Vocabularies: text to token ids, and the bytes of text of each id."""
 
 import functools
 import hashlib
@@ -14,13 +14,12 @@ PAD_ID = 0
 
 
 class Vocabulary:
-    """Token ids of text. Id 0 is padding, as SeqIO has it.
+    """Token ids of text. Id 0 is padding, as in SeqIO.
 
     Attributes:
         vocab_size: number of ids.
         eos_id: the id that ends a document.
-        bytes_per_id: UTF-8 bytes of text that each id stands for, float32 [vocab_size]. Special
-            ids stand for none.
+        bytes_per_id: UTF-8 bytes of text of each id, float32 [vocab_size]; 0 for special ids.
         fingerprint: names the vocabulary: equal fingerprints, equal ids.
     """
 
@@ -34,16 +33,16 @@ class Vocabulary:
         raise NotImplementedError(type(self).__name__)
 
     def decode(self, ids: np.ndarray) -> str:
-        """The text of ids, int [N], special ids left out."""
+        """The text of ids, int [N], without special ids."""
         raise NotImplementedError(type(self).__name__)
 
     def for_seqio(self) -> Any:
-        """The same vocabulary as SeqIO's own. Imports TensorFlow."""
+        """The same vocabulary as an object of SeqIO. Imports TensorFlow."""
         raise NotImplementedError(type(self).__name__)
 
 
 class ByteVocabulary(Vocabulary):
-    """UTF-8 bytes after three special ids, as in ByT5: 0 padding, 1 end, 2 unknown (never made).
+    """UTF-8 bytes after three special ids, as in ByT5: 0 padding, 1 end, 2 unknown (never used).
 
     Example:
         >>> ByteVocabulary().encode('a b')
@@ -60,30 +59,30 @@ class ByteVocabulary(Vocabulary):
         self.fingerprint = 'bytes'
 
     def encode(self, text: str) -> np.ndarray:
-        # JSON can spell half of a surrogate pair, which UTF-8 cannot: it becomes '?'.
+        # JSON can contain half of a surrogate pair, which UTF-8 cannot: it becomes '?'.
         encoded = np.frombuffer(text.encode('utf-8', errors='replace'), np.uint8)
         return encoded.astype(np.int32) + self._SPECIAL
 
     def decode(self, ids: np.ndarray) -> str:
-        kept = ids[(ids >= self._SPECIAL) & (ids < self.vocab_size)] - self._SPECIAL
-        return kept.astype(np.uint8).tobytes().decode(errors='replace')
+        known = ids[(ids >= self._SPECIAL) & (ids < self.vocab_size)] - self._SPECIAL
+        return known.astype(np.uint8).tobytes().decode(errors='replace')
 
     def for_seqio(self) -> Any:
         return importlib.import_module('seqio').ByteVocabulary()
 
 
 class SentencePieceVocabulary(Vocabulary):
-    """A SentencePiece model. It must keep id 0 for padding and have an id that ends a document.
+    """A SentencePiece model. It must use id 0 for padding and have an id that ends a document.
 
-    Bytes are counted in the text as the model normalizes it, whose first word it may put a space
-    before. What the model does not know counts as one byte: prefer models with byte fallback.
+    Bytes are counted in the normalized text, which may have a space before its first word. An
+    unknown piece counts as one byte: prefer models with byte fallback.
     """
 
     def __init__(self, path: str):
         """Loads a model.
 
         Raises:
-            ValueError: the file is not a model, or its special ids are others.
+            ValueError: the file is not a model, or it has other special ids.
         """
         model = epath.Path(path).expanduser().read_bytes()
         self._path = path
@@ -103,8 +102,8 @@ class SentencePieceVocabulary(Vocabulary):
         return np.array(self._processor.encode(text), np.int32)
 
     def decode(self, ids: np.ndarray) -> str:
-        kept = ids[(ids >= 0) & (ids < self.vocab_size)]
-        return str(self._processor.decode(kept.tolist()))
+        known = ids[(ids >= 0) & (ids < self.vocab_size)]
+        return str(self._processor.decode(known.tolist()))
 
     def for_seqio(self) -> Any:
         path = str(epath.Path(self._path).expanduser())
@@ -113,10 +112,10 @@ class SentencePieceVocabulary(Vocabulary):
 
 @functools.lru_cache(maxsize=8)
 def vocabulary_at(path: str) -> Vocabulary:
-    """The vocabulary that a setting names: '' for bytes, else the path of a SentencePiece model.
+    """The vocabulary of a setting: '' for bytes, else the path of a SentencePiece model.
 
     Raises:
-        UserError: there is no model that can be used.
+        UserError: there is no valid model at the path.
     """
     if not path:
         return ByteVocabulary()
@@ -133,7 +132,7 @@ def vocabulary_at(path: str) -> Vocabulary:
 
 
 def bytes_per_piece(processor: Any) -> np.ndarray:
-    """UTF-8 bytes of text that each piece of a SentencePiece model stands for, float32."""
+    """UTF-8 bytes of text of each piece of a SentencePiece model, float32."""
 
     def size(piece_id: int) -> int:
         if processor.is_control(piece_id) or processor.is_unused(piece_id):
@@ -146,7 +145,7 @@ def bytes_per_piece(processor: Any) -> np.ndarray:
 
 
 def _processor(model: bytes) -> Any:
-    # Imported here: not every process needs it, and it is a C++ library of its own.
+    # Imported here: it is a C++ library that few processes need.
     sentencepiece = importlib.import_module('sentencepiece')
     processor = sentencepiece.SentencePieceProcessor()
     try:

@@ -102,7 +102,7 @@ def test_a_step_does_not_depend_on_the_number_of_hosts():
     ('fields', 'message'),
     [
         ({'max_shift': 8}, r'max_shift must lie in \[0, 8\): 8'),
-        ({'max_shift': 1, 'is_training': False}, 'max_shift is for training'),
+        ({'max_shift': 1, 'is_training': False}, 'max_shift is only for training'),
     ],
 )
 def test_fields_are_checked(fields, message):

@@ -101,10 +101,10 @@ def test_objects_in_a_file_are_refused(folder: Path, tmp_path: Path) -> None:
     ('what', 'array', 'message'),
     [
         ('images', np.zeros((3, 8, 9, 1), np.uint8), r'are uint8 \[3, 8, 9, 1\]: image_shape'),
-        ('images', np.zeros((3, 5, 9, 3), np.uint8), r'asks for uint8 \[N, 6 or more, 5 or more'),
+        ('images', np.zeros((3, 5, 9, 3), np.uint8), r'needs uint8 \[N, 6 or more, 5 or more'),
         ('images', np.zeros((3, 8, 9, 3), np.float32), 'are float32'),
         ('images', np.zeros((0, 8, 9, 3), np.uint8), r'are uint8 \[0, 8, 9, 3\]'),
-        ('labels', np.zeros(_NUM - 1, np.int32), 'there are 43 images'),
+        ('labels', np.zeros(_NUM - 1, np.int32), 'of 43 images'),
         ('labels', np.zeros(_NUM), 'labels of train are float64'),
     ],
 )
@@ -121,5 +121,5 @@ def test_files_of_other_shapes_are_refused(
 def test_impossible_fields_are_refused() -> None:
     with pytest.raises(ValueError, match='height, width and colours'):
         images(Path(), image_shape=[28, 28])
-    with pytest.raises(ValueError, match='flip is for training'):
+    with pytest.raises(ValueError, match='flip is only for training'):
         images(Path(), flip=True)

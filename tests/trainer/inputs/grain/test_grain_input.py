@@ -221,7 +221,7 @@ def test_changed_files_have_another_fingerprint(kind, folder, tmp_path):
     ('make', 'message'),
     [
         (lambda f: TextLines(paths=[f'{f}/*.md']), r'^sources\.a: paths: no file found for .*\.md'),
-        (lambda f: TextLines(paths=[f'{f}/blank']), r'^sources\.a: there is no document'),
+        (lambda f: TextLines(paths=[f'{f}/blank']), r'^sources\.a: its files have no document'),
         (lambda f: ArrayRecordFiles(paths=[f'{f}/0.txt']), r'^sources\.a: .*no ArrayRecord file'),
         (lambda f: ParquetFiles(paths=[f'{f}/0.txt']), r'^sources\.a: .*no Parquet file'),
         (
@@ -268,7 +268,7 @@ def test_damaged_documents_are_named(name, make, message, folder):
         ({'weights': {'x': 1.0}}, r"names of sources, \['lines'\]: \['x'\]"),
         ({'weights': {'lines': -1.0}}, 'weights.lines must be at least 0 and finite: -1.0'),
         ({'weights': {'lines': 0.0}}, 'weights must not all be zero'),
-        ({'weights': {'lines': 1.0}, 'is_training': False}, 'weights are for training'),
+        ({'weights': {'lines': 1.0}, 'is_training': False}, 'weights are only for training'),
         ({'num_workers': -1}, 'num_workers must not be negative: -1'),
         ({'shuffle_window': -1}, 'shuffle_window must not be negative'),
         ({'sequence_length': 0}, 'sequence_length must be at least 1'),

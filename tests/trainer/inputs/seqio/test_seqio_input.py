@@ -401,7 +401,7 @@ def test_fields_are_checked():
 @pytest.mark.parametrize(
     ('fields', 'message'),
     [
-        ({'shuffle': True}, 'shuffle is for training'),
+        ({'shuffle': True}, 'shuffle is only for training'),
         ({'is_training': True, 'eval_num_examples': 3}, 'eval_num_examples and .* for evaluation'),
         ({'eval_num_examples': 0}, 'eval_num_examples must be at least 1: 0'),
         ({'example_ids': True, 'packing': True}, 'example_ids cannot name .* packed'),

@@ -114,7 +114,7 @@ def test_more_documents_than_there_are(shards, prepared):
 
 def test_a_prepared_directory_without_the_split(tmp_path):
     directory = c4_data.make_tfds_directory(tmp_path, validation=())
-    with pytest.raises(UserError, match=r"no split 'validation', it has \['train'\]"):
+    with pytest.raises(UserError, match=r"no split 'validation'; it has \['train'\]"):
         maker(directory)(batch_size=3).prepare()
 
 
@@ -216,7 +216,7 @@ def test_a_vocabulary_that_is_not_there(shards):
 def test_fields_are_checked():
     with pytest.raises(ValueError, match='sequence_length must be at least 1: 0'):
         C4Input(batch_size=1, split='train', sequence_length=0)
-    with pytest.raises(ValueError, match='num_documents is for evaluation'):
+    with pytest.raises(ValueError, match='num_documents is only for evaluation'):
         maker(is_training=True, num_documents=3)(batch_size=1)
     with pytest.raises(ValueError, match='validation'):
         maker(split='test')(batch_size=1)

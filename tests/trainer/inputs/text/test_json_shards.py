@@ -153,7 +153,7 @@ def test_only_the_first_documents(shards):
     texts = c4_data.documents(c4_data.VALIDATION_DOCUMENTS, seed=2)
     assert read == [text.encode() for text in texts[:17]]
     assert data.fingerprint() != maker(shards)(batch_size=4).fingerprint()
-    with pytest.raises(ValueError, match='num_documents is for evaluation'):
+    with pytest.raises(ValueError, match='num_documents is only for evaluation'):
         maker(shards, num_documents=17, is_training=True)(batch_size=4)
 
 

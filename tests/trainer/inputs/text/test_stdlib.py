@@ -118,5 +118,5 @@ def test_a_zipped_library_is_refused(tmp_path):
     data = maker(is_training=True, split='train', path=str(tmp_path / 'python311.zip'))(
         batch_size=1
     )
-    with pytest.raises(UserError, match=r'holds 0 bytes of \.py files.*train_input\.path'):
+    with pytest.raises(UserError, match=r'has 0 bytes of \.py files.*train_input\.path'):
         data.prepare()

@@ -1,0 +1,73 @@
+"""Base of language model inputs over documents."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from trainer.inputs.base import Batch, EndOfData, Input
+from trainer.inputs.tokens.language import batch_of_segments, language_spec
+from trainer.inputs.tokens.rows import RowPacker
+from trainer.inputs.tokens.vocabulary import Vocabulary, vocabulary_at
+from trainer.symbolic.component import require_positive
+
+
+class DocumentInput(Input):
+    """Base of inputs that make rows of token ids out of documents.
+
+    A document ends with the vocabulary's end id. `ids` are the labels shifted by one, with 0 before
+    the first label of each segment. In evaluation all hosts read everything, in order, and take
+    their rows in turn, so that they end together.
+
+    Attributes:
+        sequence_length: tokens in a row.
+        vocabulary: path of a SentencePiece model; '' for bytes.
+        packing: puts several documents into a row, with `segment_ids` and `segment_pos`.
+        input_random_seed: draws the order of training data.
+    """
+
+    sequence_length: int
+    vocabulary: str = ''
+    packing: bool = False
+    input_random_seed: int = 0
+
+    def check(self) -> None:
+        super().check()
+        require_positive(self, 'sequence_length')
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids."""
+        return self._vocabulary().vocab_size
+
+    def vocabulary_name(self) -> str:
+        return self._vocabulary().fingerprint
+
+    @property
+    def positions_are_global(self) -> bool:
+        return not self.is_training  # In training, each host reads its own documents.
+
+    def element_spec(self) -> dict[str, jax.ShapeDtypeStruct]:
+        return language_spec(self.batch_size, self.sequence_length, packed=self.packing)
+
+    def text_of(self, ids: np.ndarray, key: str) -> str:
+        return self._vocabulary().decode(ids)
+
+    def _vocabulary(self) -> Vocabulary:
+        return vocabulary_at(self.vocabulary)
+
+    def _take_batch(self, rows: RowPacker[Any]) -> Batch:
+        """The next batch of this host.
+
+        Raises:
+            EndOfData: an evaluation has no more rows.
+        """
+        if self.is_training:
+            own = rows.take(self.batch_size)
+        else:
+            step = rows.take(self.batch_size * self.num_hosts)
+            if not step:
+                raise EndOfData
+            first = self.infeed_host_index * self.batch_size
+            own = step[first : first + self.batch_size]
+        return batch_of_segments(own, self.element_spec(), self._vocabulary().bytes_per_id)
