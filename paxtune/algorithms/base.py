@@ -11,6 +11,7 @@ import pyglove as pg
 from paxtune.search_space.decisions import Decisions, size
 from trainer.runtime.garbage_collection import gc_paused
 from trainer.symbolic.component import Component
+from trainer.symbolic.errors import UserError
 
 _Key: TypeAlias = tuple[str | int | float, ...]
 
@@ -199,3 +200,15 @@ class Algorithm(Component):
         Raises:
             UserError: the algorithm cannot search the space.
         """
+
+    def _require_reward(
+        self, num_objectives: int, exactly_one: bool = False, name: str | None = None
+    ) -> None:
+        """Raises UserError unless there is a reward, or exactly one."""
+        if num_objectives and not (exactly_one and num_objectives > 1):
+            return
+        others = 'NSGA2 or RegularizedEvolution' if num_objectives else 'RandomSearch or Grid'
+        raise UserError(
+            f'search.algorithm: {name or type(self).__name__} needs '
+            f'{"one" if exactly_one else "a"} reward; there are {num_objectives}. Use {others}.'
+        )

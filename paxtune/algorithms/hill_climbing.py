@@ -7,7 +7,6 @@ import pyglove as pg
 from paxtune.algorithms.base import Algorithm, Observation, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.sampling import mutate, num_changeable
 from paxtune.algorithms.quasi_random import draw_quasi_random
-from trainer.symbolic.errors import UserError
 
 _MAX_TRIES = 100
 
@@ -39,11 +38,7 @@ class HillClimbing(Algorithm):
                 raise ValueError(f'{name} must be greater than 0: {getattr(self, name)}')
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
-        if num_objectives != 1:
-            raise UserError(
-                f'HillClimbing needs one reward; there are {num_objectives}. With several, use '
-                'NSGA2 or RegularizedEvolution; without any, RandomSearch, QuasiRandom or Grid.'
-            )
+        self._require_reward(num_objectives, exactly_one=True)
 
     def suggest(self, context: SuggestionContext) -> Suggestion:
         rng = context.rng()

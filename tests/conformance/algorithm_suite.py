@@ -12,10 +12,10 @@ import pyglove as pg
 import pytest
 
 from paxtune.algorithms import Algorithm, Exhausted, Observation, Suggestion, SuggestionContext
+from paxtune.algorithms.encoding.enumeration import enumerate_decisions
 from paxtune.search_space.decisions import (
     Decisions,
     decide,
-    enumerate_decisions,
     is_integer,
     size,
     to_dna,

@@ -2,9 +2,9 @@ import pyglove as pg
 import pytest
 
 from paxtune.algorithms import Grid
+from paxtune.algorithms.encoding.enumeration import enumerate_decisions
 from paxtune.experiment import Tunable
 from paxtune.schedulers import MedianStopping
-from paxtune.search_space.decisions import enumerate_decisions
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import open_study
 from paxtune.sweeps import parameter_sweep

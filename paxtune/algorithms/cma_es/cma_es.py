@@ -53,11 +53,7 @@ class CMAES(Algorithm):
             raise ValueError(f'step must be greater than 0: {self.step}')
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
-        if num_objectives != 1:
-            raise UserError(
-                f'CMAES needs one reward; there are {num_objectives}. With several, use NSGA2 or '
-                'RegularizedEvolution; without any, RandomSearch, QuasiRandom or Grid.'
-            )
+        self._require_reward(num_objectives, exactly_one=True)
         count = Distribution.num_variables(spec)
         if count > _MAX_VARIABLES:
             raise UserError(

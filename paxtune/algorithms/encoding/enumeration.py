@@ -1,10 +1,10 @@
 """Enumeration of a finite space: its size, and random access by index.
 
-The order is that of `decisions.enumerate_decisions`: the last decision changes fastest.
+The last decision changes fastest, as in `pg.DNASpec.iter_dna`.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import pyglove as pg
@@ -25,6 +25,21 @@ class Enumeration(Protocol):
 
     def at(self, index: int) -> Decisions:
         """Element at an index below the size."""
+
+
+def enumerate_decisions(spec: pg.DNASpec) -> Iterator[Decisions]:
+    """Enumerates all decisions of a space.
+
+    Raises:
+        ValueError: a range of floats makes the space infinite.
+
+    Example:
+        >>> spec = pg.dna_spec(pg.Dict(x=pg.oneof(['a', pg.oneof(['b', 'c'])])))
+        >>> list(enumerate_decisions(spec))
+        [{'x': 0}, {'x': 1, 'x[=1/2]': 0}, {'x': 1, 'x[=1/2]': 1}]
+    """
+    found = enumeration(spec)
+    return (found.at(index) for index in range(found.size))
 
 
 @per_spec

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import pyglove as pg
 
 from paxtune.algorithms.base import Exhausted, SuggestionContext
+from paxtune.algorithms.encoding.enumeration import enumerate_decisions
 from paxtune.algorithms.encoding.scaling import from_unit, to_unit
 from paxtune.search_space.decisions import (
     DecisionPoint,
     Decisions,
     active_decision_points,
     decide,
-    enumerate_decisions,
     is_integer,
     slot_ids,
     to_dna,

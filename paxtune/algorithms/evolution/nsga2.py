@@ -12,7 +12,6 @@ from paxtune.algorithms.evolution.mutations import ChangeOneDecision, Mutation
 from paxtune.algorithms.quasi_random import draw_quasi_random
 from paxtune.objectives.pareto import Fitness, crowded_fitness
 from paxtune.search_space.decisions import Decisions
-from trainer.symbolic.errors import UserError
 
 _MAX_TRIES = 100
 
@@ -50,8 +49,7 @@ class NSGA2(Algorithm):
             raise ValueError(f'crossover_rate must lie between 0 and 1: {self.crossover_rate}')
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
-        if not num_objectives:
-            raise UserError('NSGA2 needs a reward. Use RandomSearch, QuasiRandom or Grid.')
+        self._require_reward(num_objectives)
         self.mutation.check_space(spec)
         self.crossover.check_space(spec)
 

@@ -12,7 +12,6 @@ from paxtune.algorithms.evolution.crossover import Crossover
 from paxtune.algorithms.evolution.mutations import ChangeOneDecision, Mutation
 from paxtune.algorithms.quasi_random import draw_quasi_random
 from paxtune.objectives.pareto import crowded_fitness
-from trainer.symbolic.errors import UserError
 
 _MAX_TRIES = 100
 
@@ -55,8 +54,7 @@ class RegularizedEvolution(Algorithm):
             raise ValueError(f'crossover_rate must lie between 0 and 1: {self.crossover_rate}')
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
-        if not num_objectives:
-            raise UserError('RegularizedEvolution needs a reward. Use RandomSearch or Grid.')
+        self._require_reward(num_objectives)
         self.mutation.check_space(spec)
         if self.crossover is not None:
             self.crossover.check_space(spec)

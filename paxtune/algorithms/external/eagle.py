@@ -13,7 +13,6 @@ from paxtune.algorithms.encoding.sampling import draw_eligible
 from paxtune.algorithms.external import import_path
 from paxtune.algorithms.external.vizier_problem import FlatProblem, jax_for_designers
 from paxtune.search_space.decisions import Decisions
-from trainer.symbolic.errors import UserError
 
 _MAX_TRIES = 20
 _FIREFLY, _POOL = 'fly', 'pool'
@@ -40,11 +39,7 @@ class Eagle(Algorithm):
     """
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
-        if num_objectives != 1:
-            raise UserError(
-                f'search.algorithm: Eagle needs one reward; there are {num_objectives}. '
-                'With several, use RegularizedEvolution; without any, RandomSearch.'
-            )
+        self._require_reward(num_objectives, exactly_one=True)
 
     def suggest(self, context: SuggestionContext) -> Suggestion:
         problem = FlatProblem(context.spec, 1)

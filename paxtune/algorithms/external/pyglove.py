@@ -76,13 +76,9 @@ class DnaGenerator(Algorithm):
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         generator = self._create(0)
-        if generator.needs_feedback and not num_objectives:
-            raise UserError(f'search.algorithm: {self.generator} needs a reward.')
-        if generator.needs_feedback and num_objectives > 1 and not generator.multi_objective:
-            raise UserError(
-                f'search.algorithm: {self.generator} needs one reward; there are {num_objectives}. '
-                "Use RegularizedEvolution or DnaGenerator('pyglove.evolution.nsga2')."
-            )
+        if generator.needs_feedback:
+            one = not generator.multi_objective
+            self._require_reward(num_objectives, one, self.generator)
         try:
             replay = Replay(generator, spec)
             with contextlib.suppress(StopIteration):

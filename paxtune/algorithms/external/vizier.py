@@ -50,8 +50,7 @@ class VizierDesigner(Algorithm):
         import_path.to_plain(self.kwargs, 'kwargs')
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
-        if not num_objectives:
-            raise UserError(f'search.algorithm: {self.designer} needs a reward.')
+        self._require_reward(num_objectives, name=self.designer)
         problem = FlatProblem(spec, num_objectives)
         if not len(problem):
             return

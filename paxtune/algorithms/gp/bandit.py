@@ -62,11 +62,7 @@ class GPBandit(Algorithm):
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         others = 'Use RegularizedEvolution or RandomSearch.'
-        if num_objectives != 1:
-            raise UserError(
-                f'{type(self).__name__} models one reward; there are {num_objectives}. '
-                'Use NSGA2, RegularizedEvolution or RandomSearch.'
-            )
+        self._require_reward(num_objectives, exactly_one=True)
         space = FlatSpace(spec)
         if len(space) > _MAX_FEATURES:
             raise UserError(

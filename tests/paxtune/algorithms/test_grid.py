@@ -1,25 +1,17 @@
-import itertools
-
 import pyglove as pg
 import pytest
-from hypothesis import given
 
 from paxtune.algorithms import Exhausted, Grid, Observation, SuggestionContext
 from paxtune.algorithms.encoding.enumeration import enumeration
 from paxtune.algorithms.grid import _shuffled
-from paxtune.search_space.decisions import Decisions, enumerate_decisions, size, to_dna
+from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import (
     ask,
     check_algorithm,
     conditional,
-    integers,
     past,
     run,
-    several,
-    small,
 )
-from tests.paxtune.spaces import values
-from tests.properties import examples
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import intv
 
@@ -76,27 +68,6 @@ def test_a_range_of_floats_is_refused_before_the_first_trial_where_ranges_are_wh
         Grid(points_per_range=None).check_space(spec, 1)
     Grid(points_per_range=None).check_space(pg.dna_spec(pg.Dict(width=intv(1, 8))), 0)
     Grid().check_space(spec, 0)
-
-
-@pytest.mark.parametrize('make', [several, small, integers])
-def test_all_of_a_finite_space_in_order(make):
-    spec = pg.dna_spec(make())
-    found = enumeration(spec)
-    assert found.size == size(spec)
-    first = list(itertools.islice(enumerate_decisions(spec), 500))
-    assert [found.at(index) for index in range(len(first))] == first
-
-
-@examples(20)
-@given(values())
-def test_ways_are_all_different_and_legal(value):
-    spec = pg.dna_spec(value)
-    found = enumeration(spec, 2)
-    indices = range(found.size) if found.size < 60 else range(0, found.size, found.size // 30)
-    made = [found.at(index) for index in indices]
-    assert len({tuple(decisions.items()) for decisions in made}) == len(indices)
-    for decisions in made[:20]:
-        assert list(to_dna(spec, decisions).to_dict()) == list(decisions)
 
 
 def test_shuffled_it_is_the_same_grid_in_another_order_of_each_seed():

@@ -86,7 +86,7 @@ def test_it_begins_at_the_best_trial_of_an_earlier_study():
 
 @pytest.mark.parametrize('num_objectives', [0, 2])
 def test_it_needs_one_reward(num_objectives):
-    with pytest.raises(UserError, match=r'HillClimbing needs one reward.*RandomSearch'):
+    with pytest.raises(UserError, match=r'HillClimbing needs one reward.*Use '):
         HillClimbing().check_space(SPEC, num_objectives)
     HillClimbing().check_space(SPEC, 1)
 

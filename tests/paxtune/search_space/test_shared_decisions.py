@@ -32,7 +32,7 @@ def materialized(value: Any) -> list[Any]:
 
 
 def everything(space: Space) -> list[dict[str, Any]]:
-    from paxtune.search_space.decisions import enumerate_decisions
+    from paxtune.algorithms.encoding.enumeration import enumerate_decisions
 
     return list(enumerate_decisions(space.spec))
 

@@ -238,7 +238,7 @@ def test_a_suggestion_is_quick_at_a_hundred_trials():
 def test_several_rewards_need_a_generator_for_several():
     spec = pg.dna_spec(log_range())
     evolution('nsga2').check_space(spec, 3)
-    with pytest.raises(UserError, match=r'neat needs one reward; there are 3.*nsga2'):
+    with pytest.raises(UserError, match=r'neat needs one reward; there are 3.*NSGA2'):
         evolution('neat').check_space(spec, 3)
     with pytest.raises(UserError, match='needs a reward'):
         evolution('nsga2').check_space(spec, 0)
