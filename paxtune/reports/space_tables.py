@@ -80,8 +80,8 @@ def followers(space: 'Space') -> dict[str, str]:
 
 def samples(space: 'Space', number: int, seed: int) -> list['Decisions']:
     """Draws random decisions; lists all, where the space has at most `number`."""
-    from paxtune.algorithms.encoding.sampling import draw
     from paxtune.algorithms.encoding.enumeration import enumerate_decisions
+    from paxtune.algorithms.encoding.sampling import draw
 
     if space.size is not None and space.size <= number:
         return list(enumerate_decisions(space.spec))
