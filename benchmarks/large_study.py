@@ -25,6 +25,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from paxtune.config.budget import Budget
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 COMMAND_GOAL, SUGGEST_GOAL = 5.0, 0.3
@@ -57,14 +59,14 @@ def value_of(name: str, num_trials: int) -> tuple[Any, Any]:
 
     if name == 'experiment':
         tunable = StdlibTunable()
-        tunable.rebind({'search.num_trials': num_trials})
+        tunable.rebind({'search.budget.trials': num_trials})
         return tunable, None
     some = {f'choice_{i}': pg.oneof(list(range(4, 4 + 2 * i))) for i in range(2, 8)}
     names = [f'range_{i}' for i in range(4)]
     wide = {each: pg.oneof([k / 1000 for k in range(100)]) for each in names}
     ranges = {each: pg.floatv(1e-4, 1e-1, 'log') for each in names}
     value = pg.Dict(**some, **(wide if name == 'choices' else ranges))
-    return value, Search(BITS_PER_BYTE, num_trials)
+    return value, Search(BITS_PER_BYTE, Budget(num_trials))
 
 
 def ended(spec: Any, count: int) -> Iterator[Any]:

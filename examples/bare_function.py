@@ -15,7 +15,7 @@ import numpy as np
 import optax
 import pyglove as pg
 
-from paxtune import MedianStopping, MetricReward, Search, SkipTrial, Study, intv, tune
+from paxtune import Budget, MedianStopping, MetricReward, Search, SkipTrial, Study, intv, tune
 from paxtune.storage.open_study import open_study
 
 SPACE = {
@@ -66,7 +66,7 @@ def search(num_trials: int, num_epochs: int = 30, job_log_dir: str | None = None
         lambda values: train(values, num_epochs),
         space=SPACE,
         num_trials=num_trials,
-        reward=MetricReward('minimize', 'error'),
+        objective=MetricReward('minimize', 'error'),
         scheduler=MedianStopping(warmup_steps=3),
         job_log_dir=job_log_dir,
     )
@@ -74,7 +74,7 @@ def search(num_trials: int, num_epochs: int = 30, job_log_dir: str | None = None
 
 def ask_and_tell(num_trials: int, num_epochs: int = 30) -> Study:
     """Tunes with a loop of your own over the trials."""
-    how = Search(MetricReward('minimize', 'error'), num_trials)
+    how = Search(MetricReward('minimize', 'error'), Budget(num_trials))
     study = open_study(None, pg.Dict(SPACE), search=how)
     while (trial := study.ask()) is not None:
         try:

@@ -12,7 +12,7 @@ import argparse
 import pyglove as pg
 
 from examples.tunable_lm import Tiny
-from paxtune import MetricReward, Objectives, Progress, Search, Study, Tunable, intv, tune
+from paxtune import Budget, MetricReward, Objectives, Progress, Search, Study, Tunable, intv, tune
 from trainer.symbolic.overrides import smoke
 
 
@@ -33,7 +33,7 @@ def LossAndCost() -> Tunable:
                         MetricReward('minimize', 'flops_per_token'),
                     ]
                 ),
-                num_trials=10,
+                budget=Budget(10),
             ),
         }
     )

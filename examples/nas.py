@@ -11,6 +11,7 @@ import pyglove as pg
 
 from examples.tunable_lm import Tiny
 from paxtune import (
+    Budget,
     Constraint,
     Infeasible,
     Limit,
@@ -65,7 +66,7 @@ def QualityAtCost() -> Tunable:
     )
     search = Search(
         TunasAbsolute('eval/accuracy', 'flops_per_token', TARGET_FLOPS, exponent=-0.1),
-        num_trials=12,
+        budget=Budget(12),
         algorithm=RegularizedEvolution(population_size=6, tournament_size=3),
         constraints=[
             Requires('task.model.embedding.dims % shared.heads == 0', 'heads must divide dims'),

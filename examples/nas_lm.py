@@ -19,7 +19,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from paxtune import Limit, MedianStopping, Progress, RegularizedEvolution, Search, Tunable
+from paxtune import Budget, Limit, MedianStopping, Progress, RegularizedEvolution, Search, Tunable
 from paxtune import tune as search
 from paxtune.study.replicates import LeaderboardEntry
 from search_spaces.lm import BITS_PER_BYTE, StdlibTunable
@@ -66,7 +66,7 @@ def Uniform() -> Tunable:
     experiment.rebind(
         {
             'task.model.stack.repeats': BLOCKS,
-            'search': Search(BITS_PER_BYTE, num_trials=NUM_TRIALS // 2),
+            'search': Search(BITS_PER_BYTE, budget=Budget(NUM_TRIALS // 2)),
         }
     )
     return experiment
@@ -80,7 +80,7 @@ def Architectures() -> Tunable:
             'task.model.stack': Stack([primer_block(RATIOS) for _ in range(BLOCKS)]),
             'search': Search(
                 BITS_PER_BYTE,
-                num_trials=NUM_TRIALS,
+                budget=Budget(NUM_TRIALS),
                 algorithm=RegularizedEvolution(population_size=16, tournament_size=5),
                 scheduler=MedianStopping(warmup_steps=80, min_trials=8),
                 limits=[Limit('num_params', at_most=BASELINE_PARAMS)],
@@ -97,7 +97,7 @@ def beginning_with(uniform: dict[str, Any], experiment: Tunable) -> Tunable:
     seed = {path: value for path, value in uniform.items() if not path.startswith(LAYERS)}
     for index in range(BLOCKS):
         seed |= {f'{LAYERS}[{index}].{path}': value for path, value in block.items()}
-    return experiment.rebind({'search.seeds': [seed]})
+    return experiment.rebind({'search.initial_trials': [seed]})
 
 
 def finished(experiment: Tunable, directory: Path) -> LeaderboardEntry:
@@ -160,7 +160,7 @@ def main() -> None:
     def changed(experiment: Tunable, num_trials: int) -> Tunable:
         if args.corpus is not None:
             experiment = on(args.corpus, experiment, args.job_log_dir)
-        experiment.rebind({'search.num_trials': num_trials})
+        experiment.rebind({'search.budget.trials': num_trials})
         return overrides.smoke(experiment) if args.smoke else experiment
 
     baseline = finished(changed(Uniform(), args.num_trials // 2), args.job_log_dir / 'uniform')

@@ -7,7 +7,7 @@
 
 import pyglove as pg
 
-from paxtune import MetricReward, Search, Tunable
+from paxtune import Budget, MetricReward, Search, Tunable
 from trainer.experiment import Checkpoints, Evaluation, TrainLoop
 from trainer.inputs import StdlibInput
 from trainer.layers import Attention, Embedding, FeedForward, Stack, TransformerBlock, TransformerLm
@@ -25,6 +25,6 @@ def Tiny() -> Tunable:
         train_input=StdlibInput(split='train', is_training=True, **data),
         eval_inputs={'eval': StdlibInput(split='eval', **data)},
         train=TrainLoop(num_train_steps=60, evaluation=Evaluation(20), checkpoints=Checkpoints(20)),
-        search=Search(MetricReward('minimize', 'eval/bits_per_byte'), num_trials=8),
+        search=Search(MetricReward('minimize', 'eval/bits_per_byte'), Budget(8)),
         smoke={'train.num_train_steps': 2, 'eval_inputs.eval.max_bytes': 4096},
     )

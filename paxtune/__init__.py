@@ -32,7 +32,10 @@ with epy.lazy_api_imports(globals()):
     from paxtune.algorithms import UniformCrossover as UniformCrossover
     from paxtune.algorithms import VizierDesigner as VizierDesigner
     from paxtune.api import tune as tune
+    from paxtune.config.budget import Budget as Budget
     from paxtune.config.error_patterns import ErrorPattern as ErrorPattern
+    from paxtune.config.faults import Faults as Faults
+    from paxtune.config.retention import Retention as Retention
     from paxtune.config.search import Search as Search
     from paxtune.engines.in_process import InProcess as InProcess
     from paxtune.engines.multi_host import MultiHost as MultiHost

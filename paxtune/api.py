@@ -51,7 +51,7 @@ def tune(
     space: Any = None,
     num_trials: int | None = None,
     job_log_dir: PathLike | None = None,
-    reward: Reward | Objectives | Literal['minimize', 'maximize'] | None = None,
+    objective: Reward | Objectives | Literal['minimize', 'maximize'] | None = None,
     algorithm: Algorithm | None = None,
     scheduler: Scheduler | None = None,
     seed: int | None = None,
@@ -74,11 +74,11 @@ def tune(
             with the trial, where it takes two arguments). It returns a number, or metrics by name,
             or yields metrics, so that it can be stopped early.
         space: for a function: any symbolic value with decisions in it, or a dict of them.
-        num_trials: the study's total; None for all that a finite space has.
+        num_trials: the study's total (`Budget.trials`); None for all that a finite space has.
         job_log_dir: where everything is written: a local directory, or with `Remote` also one
             in Google Cloud Storage, `gs://…`. A study of a function needs none: it is in memory
             then.
-        reward: for a function, 'minimize' and 'maximize' mean the number that it returns.
+        objective: for a function, 'minimize' and 'maximize' mean the number that it returns.
         algorithm: what proposes trials; chosen by the space, by default.
         scheduler: what ends trials early.
         seed: what the algorithm draws from.
@@ -91,7 +91,7 @@ def tune(
             default in this process, or in all processes that were started together.
         should_interrupt: asked after every training step; on True the trial is saved, and
             `Paused` raised.
-        **search: other fields of `Search`, such as `limits` and `max_hours`.
+        **search: other fields of `Search`, such as `limits` and `budget`.
 
     Returns:
         The study, open.
@@ -106,17 +106,17 @@ def tune(
         ...     lambda values: (values.x - 3) ** 2,
         ...     space={'x': pg.floatv(0.0, 10.0)},
         ...     num_trials=5,
-        ...     reward='minimize',
+        ...     objective='minimize',
         ... )
         >>> abs(study.best.decisions['x'] - 3) < 1
         True
     """
     changes = {
-        'reward': reward,
-        'num_trials': num_trials,
+        'objective': objective,
         'algorithm': algorithm,
         'scheduler': scheduler,
         'seed': seed,
+        'budget.trials': num_trials,
     }
     changes = search | {name: value for name, value in changes.items() if value is not None}
     if unknown := [name for name in search if Search.__schema__.get_field(name) is None]:
@@ -236,14 +236,18 @@ def _changed(value: V, changes: Mapping[str, Any]) -> V:
 def _of_function(space: Any, changes: dict[str, Any]) -> tuple[Any, Search]:
     if space is None:
         raise UserError('space: a function needs one, such as {"x": pg.floatv(0.0, 1.0)}')
-    reward = changes.pop('reward', None)
-    if reward is None:
-        raise UserError("reward: say 'minimize' or 'maximize', or give a reward")
-    if isinstance(reward, str) and reward not in ('minimize', 'maximize'):
-        raise UserError(f"reward: expected 'minimize', 'maximize' or a reward, not {reward!r}")
-    if isinstance(reward, str):
-        reward = MetricReward(reward, 'objective')
+    objective = changes.pop('objective', None)
+    if objective is None:
+        raise UserError("objective: say 'minimize' or 'maximize', or give a reward")
+    if isinstance(objective, str) and objective not in ('minimize', 'maximize'):
+        raise UserError(
+            f"objective: expected 'minimize', 'maximize' or a reward, not {objective!r}"
+        )
+    if isinstance(objective, str):
+        objective = MetricReward(objective, 'objective')
     value = pg.Dict(space) if type(space) is dict else space
     if not isinstance(value, pg.Object | pg.Dict):
         raise UserError(f'space: expected a dict or a symbolic object, not {type(space).__name__}')
-    return pg.clone(value, deep=True), Search(reward, **changes)
+    search = Search(objective)
+    search.rebind(changes, raise_on_no_change=False)
+    return pg.clone(value, deep=True), search

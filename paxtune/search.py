@@ -33,15 +33,30 @@ if TYPE_CHECKING:
     from paxtune.study.trial import Trial
 
 
-_BUDGETS: 'dict[str, tuple[type, str]]' = {
-    'num_trials': (int, "the study's total"),
-    'max_hours': (float, 'hours for all trials together'),
-    'max_device_hours': (float, 'the same, times the devices'),
-    'target_reward': (float, 'stop when a trial is as good as this'),
-    'max_attempts': (int, 'how often a trial is tried that crashes, hangs or runs out of memory'),
-    'trial_timeout': (float, 'seconds that a step may take, with compiling and evaluating'),
-    'max_consecutive_failures': (int, 'stop when so many trials in a row have failed'),
+_FIELDS: 'dict[str, tuple[str, type, str]]' = {
+    'seed': ('seed', int, 'random seed of the algorithm'),
+    'replicates': ('replicates', int, 'trials of each decision, each with its own training seeds'),
+    'num_trials': ('budget.trials', int, "the study's total"),
+    'max_hours': ('budget.hours', float, 'hours for all trials together'),
+    'max_device_hours': ('budget.device_hours', float, 'the same, times the devices'),
+    'target_reward': ('budget.target_reward', float, 'stop when a trial is as good as this'),
+    'max_attempts': (
+        'faults.max_attempts',
+        int,
+        'attempts at a trial that crashes, hangs or runs out of memory',
+    ),
+    'trial_timeout': (
+        'faults.trial_timeout',
+        float,
+        'seconds that a step may take, with compilation and evaluation',
+    ),
+    'max_consecutive_failures': (
+        'faults.max_consecutive_failures',
+        int,
+        'stop when so many trials in a row have failed',
+    ),
 }
+"""The flags that set fields of `Search`: path, type and help."""
 
 
 def main(argv: Sequence[str] | None) -> int:
@@ -114,19 +129,15 @@ def _flags() -> 'argparse.ArgumentParser':
         '--scheduler',
         help="how far trials are trained: none, median, asha, 'Asha(min_resource=10)'",
     )
-    flags.add_argument('--seed', type=int, help='what the algorithm draws from')
+    for name, (_, kind, text) in _FIELDS.items():
+        flags.add_argument(f'--{name}', type=kind, help=text)
     flags.add_argument(
-        '--repeats',
-        type=int,
-        help='try each decision so often, each time with other training seeds',
-    )
-    for name, (kind, told) in _BUDGETS.items():
-        flags.add_argument(f'--{name}', type=kind, help=told)
-    flags.add_argument(
-        '--seed_trials', metavar='FILE', help='decisions of the first trials: JSON, [{path: value}]'
+        '--initial_trials',
+        metavar='FILE',
+        help='decisions of the first trials: JSON, [{path: value}]',
     )
     flags.add_argument(
-        '--seed_defaults',
+        '--initial_defaults',
         action='store_true',
         help="let the first trial be the experiment's own defaults",
     )
@@ -193,33 +204,35 @@ def tunable_for(args: 'argparse.Namespace') -> 'Tunable':
         tunable = overrides.smoke(tunable)
     base = overrides.override(tunable, args.set)
     tunable = overrides.tune(base, args.tune)
-    names = (*_BUDGETS, 'seed', 'repeats')
-    given = {name: getattr(args, name) for name in names}
-    changes = [f'search.{name}={value}' for name, value in given.items() if value is not None]
+    given = {path: getattr(args, name) for name, (path, *_) in _FIELDS.items()}
+    changes = [f'search.{path}={value}' for path, value in given.items() if value is not None]
     tunable = overrides.override(tunable, changes)
     if args.algorithm is not None:
         tunable = _with_algorithm(tunable, args.algorithm)
     if args.scheduler is not None:
         tunable = _with_scheduler(tunable, args.scheduler)
-    tunable = _with_seeds(tunable, base, args)
+    tunable = _with_initial_trials(tunable, base, args)
     _check_metrics(tunable)
     return tunable
 
 
-def _with_seeds(tunable: 'Tunable', base: 'Tunable', args: 'argparse.Namespace') -> 'Tunable':
+def _with_initial_trials(
+    tunable: 'Tunable', base: 'Tunable', args: 'argparse.Namespace'
+) -> 'Tunable':
     from paxtune.search_space.space import Space
     from paxtune.study import initial_trials
 
-    given = initial_trials.read(args.seed_trials) if args.seed_trials else []
-    wants_defaults = [name for name in ('seed_defaults', 'prior_defaults') if getattr(args, name)]
+    given = initial_trials.read(args.initial_trials) if args.initial_trials else []
+    names = ('initial_defaults', 'prior_defaults')
+    wants_defaults = [name for name in names if getattr(args, name)]
     if wants_defaults:
         defaults = initial_trials.defaults(Space(tunable), base, f'--{wants_defaults[0]}')
-        if args.seed_defaults:
+        if args.initial_defaults:
             given = [defaults, *given]
         if args.prior_defaults:
             tunable.rebind({'search.prior': {**defaults, **tunable.search.prior}})
     if given:
-        tunable.rebind({'search.seeds': [*tunable.search.seeds, *given]})
+        tunable.rebind({'search.initial_trials': [*tunable.search.initial_trials, *given]})
     return tunable
 
 
@@ -347,7 +360,7 @@ def summary(study: 'Study', exp: str) -> str:
     if len(standing.trials) > 1:
         told = ', '.join(str(trial.id) for trial in standing.trials)
         mean, error = standing.rewards[0], standing.standard_errors[0]
-        lines.append(f'Mean of its repeats (trials {told}): {mean:.6g} ± {error:.2g}')
+        lines.append(f'Mean of its replicates (trials {told}): {mean:.6g} ± {error:.2g}')
     lines += [f'  {path} = {value}' for path, value in best.decisions.items()]
     lines += [rungs] if rungs else []
     return '\n'.join([*lines, 'To train it:', f'  {train_command(study, best, exp)}'])

@@ -21,6 +21,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from paxtune.config.budget import Budget
 from paxtune.reports.tables import FORMATS
 from trainer import command
 from trainer.command import positive_int
@@ -105,7 +106,7 @@ def _run(
 
     (scheduler,) = schedulers.values()
     require_rows(table, scheduler, num_trials)
-    search = Search(table.reward, num_trials, algorithm, scheduler, seed=args.seed or 0)
+    search = Search(table.reward, Budget(num_trials), algorithm, scheduler, seed=args.seed or 0)
     what = RecordedTrials.of(args.table, search, args.metric, args.goal, args.speedup)
     again = shlex.join(['python', '-m', 'paxtune.simulate', *command.given(argv)])
 

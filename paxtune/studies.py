@@ -168,7 +168,11 @@ def _flags(is_in_service: bool) -> argparse.ArgumentParser:
     parser = add('confirm', _confirm, 'adds repeats of the best trials, with other training seeds')
     parser.add_argument('--top', type=positive_int, metavar='N', default=5, help='of how many; 5')
     parser.add_argument(
-        '--repeats', type=positive_int, metavar='N', default=3, help='trials of each, all in all; 3'
+        '--replicates',
+        type=positive_int,
+        metavar='N',
+        default=3,
+        help='trials of each, all in all; 3',
     )
     parser = add('stop', _stop, 'asks the search to stop trials, or to pause')
     parser.add_argument('trials', type=int, nargs='*', metavar='TRIAL')
@@ -370,7 +374,7 @@ def _confirm(args: Args) -> None:
     from paxtune.reports.study_edits import confirmed
 
     with _held(args) as study:
-        print(confirmed(study.confirm(args.top, args.repeats)))
+        print(confirmed(study.confirm(args.top, args.replicates)))
 
 
 def _stop(args: Args) -> None:

@@ -37,7 +37,7 @@ def parameter_sweep(
         paths: the header of a table: a field for each column. Without it, every combination of the
             decisions in the experiment is tried.
         rows: the table: a value for each path.
-        search: fields of `Search` with other values, such as `reward`.
+        search: fields of `Search` with other values, such as `objective`.
 
     Raises:
         UserError: there is nothing to sweep over, or more than can be swept, or the table does
@@ -64,12 +64,14 @@ def parameter_sweep(
 def _searched(experiment: Experiment, search: dict[str, Any]) -> Tunable:
     """The experiment with a search over all of its space."""
     everything = Grid(points_per_range=None)
-    changes = {'algorithm': everything, 'scheduler': None, 'num_trials': None} | search
+    changes = {'algorithm': everything, 'scheduler': None, 'budget.trials': None} | search
     if isinstance(experiment, Tunable):
-        kept = dict(experiment.search.clone(deep=True).sym_init_args)
-        return experiment.clone(deep=True, override={'search': Search(**(kept | changes))})
-    own = dict(experiment.clone(deep=True).sym_init_args)
-    return Tunable(**own, search=Search(**({'reward': None} | changes)))
+        tunable = experiment.clone(deep=True)
+    else:
+        own = dict(experiment.clone(deep=True).sym_init_args)
+        tunable = Tunable(**own, search=Search(None))
+    tunable.search.rebind(changes, raise_on_no_change=False)
+    return tunable
 
 
 def _require_finite(space: Space) -> None:

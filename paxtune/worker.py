@@ -89,7 +89,8 @@ def _work(store: 'RemoteStore', directory: JobPath, log: json_logs.JsonLines) ->
     command.enable_compilation_cache()
     study = join_study(store, directory)
     store.options = WorkerOptions(
-        trial_timeout=study.search.trial_timeout or 0.0, max_attempts=study.search.max_attempts
+        trial_timeout=study.search.faults.trial_timeout or 0.0,
+        max_attempts=study.search.faults.max_attempts,
     )
     heartbeat = Heartbeat(store)
     with Interrupt() as interrupt:

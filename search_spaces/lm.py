@@ -2,6 +2,7 @@
 
 import pyglove as pg
 
+from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.objectives.rewards import MetricReward
@@ -62,7 +63,9 @@ def StdlibTunable() -> Tunable:
             checkpoints=Checkpoints(40, keep=1),
             summary_interval_steps=10,
         ),
-        search=Search(reward=BITS_PER_BYTE, num_trials=16, scheduler=MedianStopping(min_trials=4)),
+        search=Search(
+            objective=BITS_PER_BYTE, budget=Budget(16), scheduler=MedianStopping(min_trials=4)
+        ),
         smoke={
             'task.model.embedding.dims': 16,
             'train_input.batch_size': 4,
@@ -147,8 +150,8 @@ def C4Tunable() -> Tunable:
     return Tunable(
         **dict(base.sym_init_args),
         search=Search(
-            reward=BITS_PER_BYTE,
-            num_trials=64,
+            objective=BITS_PER_BYTE,
+            budget=Budget(64),
             scheduler=MedianStopping(warmup_steps=2000, min_trials=5),
         ),
     )

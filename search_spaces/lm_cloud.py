@@ -4,6 +4,7 @@ import dataclasses
 
 import pyglove as pg
 
+from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.objectives.rewards import MetricReward
@@ -85,8 +86,8 @@ def LmCloudSpmdTestTunable() -> Tunable:
     return Tunable(
         **{**dict(base.sym_init_args), 'smoke': small},
         search=Search(
-            reward=MetricReward(goal='minimize', metric='eval/log_pplx'),
-            num_trials=8,
+            objective=MetricReward(goal='minimize', metric='eval/log_pplx'),
+            budget=Budget(8),
             scheduler=MedianStopping(min_trials=4),
         ),
     )

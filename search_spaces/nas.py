@@ -9,6 +9,7 @@ from typing import Any
 import pyglove as pg
 
 from paxtune.algorithms import NSGA2, RegularizedEvolution
+from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.objectives.limits import Limit
@@ -146,8 +147,8 @@ def ElasticNas() -> Tunable:
     return _stdlib(
         stack=Stack(pg.oneof([blocks(count) for count in (1, 2, 3, 4)])),
         search=Search(
-            reward=Objectives(goals),
-            num_trials=24,
+            objective=Objectives(goals),
+            budget=Budget(24),
             algorithm=NSGA2(population_size=8),
             limits=[Limit('num_params', at_most=2 * BASELINE_PARAMS)],
         ),
@@ -158,8 +159,8 @@ def ElasticNas() -> Tunable:
 def _evolution(num_trials: int, population_size: int, tournament_size: int) -> Search:
     """For bits per byte, with no more parameters than the uniform model."""
     return Search(
-        reward=BITS_PER_BYTE,
-        num_trials=num_trials,
+        objective=BITS_PER_BYTE,
+        budget=Budget(num_trials),
         algorithm=RegularizedEvolution(population_size, tournament_size),
         scheduler=MedianStopping(min_trials=4),
         limits=[Limit('num_params', at_most=BASELINE_PARAMS)],

@@ -5,6 +5,7 @@ from typing import Any
 import pyglove as pg
 
 from paxtune.algorithms import RegularizedEvolution
+from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.objectives.limits import Limit
@@ -155,8 +156,8 @@ def _inverted_bottleneck(channels: int, stride: int) -> InvertedBottleneck:
 def _search() -> Search:
     """Maximizes accuracy in 16 trials and stops unpromising ones early."""
     return Search(
-        reward=MetricReward(goal='maximize', metric='test/accuracy'),
-        num_trials=16,
+        objective=MetricReward(goal='maximize', metric='test/accuracy'),
+        budget=Budget(16),
         scheduler=MedianStopping(min_trials=4),
     )
 

@@ -82,8 +82,8 @@ def test_guide_commands_take_their_flags(
 def write_seeds(flags: argparse.Namespace) -> None:
     """Writes the file of initial trials that a command names."""
     (text,) = re.findall(r'`(\[\{.*\}\])`', ALL)
-    if flags.seed_trials:
-        Path(flags.seed_trials).write_text(json.dumps(json.loads(text)))
+    if flags.initial_trials:
+        Path(flags.initial_trials).write_text(json.dumps(json.loads(text)))
 
 
 @each_guide

@@ -117,4 +117,4 @@ def test_links_exist() -> None:
 
 
 def test_example_is_tunable() -> None:
-    assert Tiny().search.num_trials == 8
+    assert Tiny().search.budget.trials == 8

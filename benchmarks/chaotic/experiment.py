@@ -7,6 +7,7 @@ import numpy as np
 import pyglove as pg
 
 from paxtune.algorithms import RegularizedEvolution
+from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.objectives.rewards import MetricReward
@@ -71,7 +72,7 @@ def Chaotic() -> Tunable:
     base = experiment(num_steps=NUM_STEPS)
     search = Search(
         MetricReward('minimize', 'eval/log_pplx'),
-        num_trials=8,
+        budget=Budget(8),
         algorithm=RegularizedEvolution(population_size=4, tournament_size=2),
     )
     made = Tunable(**dict(base.sym_init_args), search=search)

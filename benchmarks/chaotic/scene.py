@@ -95,7 +95,7 @@ class Scene:
             self._database = self.postgres.new_database()
         self._port = _unused_port()
         self._seeds = folder / 'seeds.json'
-        self._seeds.write_text(json.dumps(_seed_trials(plan)))
+        self._seeds.write_text(json.dumps(_initial_trials(plan)))
         self.service: subprocess.Popen[bytes] | None = None
         stack.callback(self._kill_all)
         if plan.mode != 'embedded':
@@ -125,7 +125,7 @@ class Scene:
             'trial_timeout': plan.timeout,
             'max_attempts': plan.max_attempts,
             'seed': plan.seed,
-            'seed_trials': self._seeds,
+            'initial_trials': self._seeds,
             'job_log_dir': self.job_log_dir,
         }
         if plan.mode != 'embedded':
@@ -216,7 +216,7 @@ class Scene:
         flags = {
             'exp': EXPERIMENT,
             'num_trials': len(decisions),
-            'seed_trials': seeds,
+            'initial_trials': seeds,
             'job_log_dir': directory,
         }
         given = [f'--{name}={value}' for name, value in flags.items()]
@@ -253,7 +253,7 @@ def _flag(process: psutil.Process, name: str) -> list[str]:
     return []
 
 
-def _seed_trials(plan: Plan) -> list[dict[str, int]]:
+def _initial_trials(plan: Plan) -> list[dict[str, int]]:
     """Each fate once and again, those that take longest first, and as many that are well."""
     bad = sorted(FATES, key=lambda fate: FATES[fate] != 'hangs')
     rng = random.Random(plan.seed)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from paxtune.config.budget import Budget
 from paxtune.storage.open_study import join_study, open_study
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -75,7 +76,7 @@ class Paxtune:
     def _search(self) -> Any:
         from paxtune import MetricReward, RandomSearch, Search
 
-        return Search(MetricReward('minimize', 'loss'), BUDGET, algorithm=RandomSearch())
+        return Search(MetricReward('minimize', 'loss'), Budget(BUDGET), algorithm=RandomSearch())
 
     def trials(self) -> int:
         return len(self._study.trials)

@@ -126,7 +126,7 @@ def waits(num_trials: int, seconds: float) -> list[float]:
             space=pg.clone(space, deep=True),
             num_trials=num_trials,
             job_log_dir=folder,
-            reward='minimize',
+            objective='minimize',
             algorithm=algorithm,
         )
 

@@ -82,7 +82,7 @@ def supervise(
         token=service.token,
         tls_flags=service.worker_flags,
         memory_bytes=None if config.memory_gb is None else int(config.memory_gb * 2**30),
-        max_attempts=study.search.max_attempts,
+        max_attempts=study.search.faults.max_attempts,
     )
     for callback in callbacks:
         callback.on_study_start(study)

@@ -13,6 +13,7 @@ from typing import Any
 import pyglove as pg
 
 from paxtune.algorithms import Algorithm, Suggestion, SuggestionContext
+from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import MetricReward, Objectives
@@ -308,7 +309,7 @@ def open_loop(
     value, rewards = value_of(spec), [MetricReward('maximize', name) for name in metrics]
     search = Search(
         rewards[0] if len(rewards) == 1 else Objectives(rewards),
-        num_trials=num_examples or (_ENDLESS if size(spec) is None else None),
+        budget=Budget(num_examples or (_ENDLESS if size(spec) is None else None)),
         algorithm=PyGloveAlgorithm(),
     )
     with contextlib.ExitStack() as held:

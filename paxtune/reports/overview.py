@@ -4,12 +4,12 @@ import dataclasses
 import datetime
 import json
 import os
-import types
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from paxtune.config.budget import Budget
 from paxtune.objectives import pareto
 from paxtune.reports.tables import Document, Table
 from paxtune.search_space.decisions import size, spec_from_json
@@ -83,10 +83,10 @@ class Overview:
         search = json.loads(study.search) if study.search else value['search']
         trials = bare_trials(study, records)
         signs = _signs(study)
-        times = search.get('repeats') or 1  # An older version knew of none.
+        times = search['replicates']
         entries = [each for each in replicates.leaderboard(trials, times) if each.scores]
         best = entries[0] if entries and len(signs) == 1 else None
-        num_trials = search.get('num_trials')
+        num_trials = search['budget']['trials']
         if num_trials is None and (space_size := size(spec_from_json(study.spec))) is not None:
             num_trials = space_size * times
         return cls(
@@ -179,10 +179,9 @@ def _size_of_front(entries: Sequence[replicates.LeaderboardEntry]) -> int:
 def _budget_used(
     search: Mapping[str, Any], trials: Sequence[Trial], signs: Sequence[float]
 ) -> bool:
-    names = ('max_hours', 'max_device_hours', 'target_reward')
-    limits: Any = types.SimpleNamespace(**{name: search.get(name) for name in names})
-    limits.repeats = search.get('repeats') or 1
-    return stopping_criteria.used_up(limits, trials, signs[0] if signs else 1.0) is not None
+    sign = signs[0] if signs else 1.0
+    budget = Budget(**{name: limit for name, limit in search['budget'].items() if name != '_type'})
+    return stopping_criteria.used_up(budget, trials, sign, search['replicates']) is not None
 
 
 def _is_exhausted(study: StudyRecord, records: Sequence[TrialRecord]) -> bool:

@@ -210,7 +210,7 @@ def _repeats(study: Study, trials: Sequence[Trial]) -> list[Row]:
     """Of trials that stand for decisions, what their repeats say; nothing in a study without."""
     standings = {each.trial.id: each for each in study.leaderboard}
     found = [standings[trial.id] for trial in trials]
-    if not replicates.has_replicates(study.trials, study.search.repeats):
+    if not replicates.has_replicates(study.trials, study.search.replicates):
         return [{} for _ in found]
     columns = reward_columns(study.rewards)
     return [
@@ -381,18 +381,18 @@ def _budgets(study: Study, trials: Sequence[Trial]) -> list[dict[str, Any]]:
     failures = sum(trial.is_failed for trial in trials)
     rows = [
         {'budget': 'trials', 'used': len(trials), 'limit': study.num_trials},
-        {'budget': 'hours', 'used': stopping_criteria.hours(trials), 'limit': search.max_hours},
+        {'budget': 'hours', 'used': stopping_criteria.hours(trials), 'limit': search.budget.hours},
         {
             'budget': 'device hours',
             'used': stopping_criteria.device_hours(trials),
-            'limit': search.max_device_hours,
+            'limit': search.budget.device_hours,
         },
-        {'budget': 'failures', 'used': failures, 'limit': search.max_failures},
+        {'budget': 'failures', 'used': failures, 'limit': search.faults.max_failures},
     ]
-    if search.target_reward is not None:
+    if search.budget.target_reward is not None:
         best = study.leaderboard[:1]
         reached = best[0].rewards[0] if best else None
-        rows.append({'budget': 'reward', 'used': reached, 'limit': search.target_reward})
+        rows.append({'budget': 'reward', 'used': reached, 'limit': search.budget.target_reward})
     return rows
 
 

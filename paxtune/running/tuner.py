@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import sqlalchemy
 
-from paxtune.config.search import Search
+from paxtune.config.faults import Faults
 from paxtune.objectives.metrics import split_name
 from paxtune.objectives.rewards import NonFiniteRewardError, Reward
 from paxtune.running.callbacks import Callback
@@ -19,7 +19,7 @@ from paxtune.schedulers import Pause, Stop
 from paxtune.search_space.constraints import Infeasible
 from paxtune.storage.database import DatabaseUnavailableError
 from paxtune.study import stop_requests
-from paxtune.study.checkpoint_retention import Retention, disk_bytes
+from paxtune.study.checkpoint_retention import CheckpointCleaner, disk_bytes
 from paxtune.study.reasons import commonest
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
@@ -108,7 +108,7 @@ class Tuner:
         self._pausing: Pause | None = None  # What the scheduler makes of the trial that runs.
         self._aside = {trial.id for trial in study.trials if trial.is_paused}
         self._is_detached = False
-        self._retention = Retention(study)
+        self._retention = CheckpointCleaner(study)
 
     def run(self) -> None:
         """Runs trials until the study is done.
@@ -300,10 +300,10 @@ class Tuner:
             except OSError as full:
                 if not is_disk_full(full):
                     raise
-        if _stops_study(self.study.search, error):
+        if _stops_study(self.study.search.faults, error):
             raise StudyStoppedError(
                 f'trial {trial.id} raised {_reason(error)}, which stops the study '
-                '(search.errors_to_skip, search.errors_to_stop_study)'
+                '(search.faults.errors_to_skip, search.faults.errors_to_stop_study)'
             ) from error
         trial.fail(_reason(error), is_error=not isinstance(error, _EXPECTED))
 
@@ -312,7 +312,7 @@ class Tuner:
         if self.study.directory is not None and is_local(self.study.directory):
             self._wait_for_room(self.study.directory, trial_directory(self.study.directory, trial))
         loss = WorkerLoss(f'the disk is full: {_reason(error)}', counts=True, is_dead=True)
-        trial.lose(loss, self.study.search.max_attempts)
+        trial.lose(loss, self.study.search.faults.max_attempts)
 
     def _wait_for_room(self, disk: JobPath, directory: JobPath) -> None:
         # Until then all attempts would fail at once, those of other workers too, and be used up.
@@ -325,19 +325,19 @@ class Tuner:
 
     def _refuse_failures(self) -> None:
         failed = [trial.id for trial in self.study.trials if trial.is_failed]
-        most = self.study.search.max_failures
+        most = self.study.search.faults.max_failures
         if most is not None and len(failed) > most:
             raise StudyStoppedError(
                 f'{len(failed)} trials have failed ({", ".join(map(str, failed))}), and '
-                f'search.max_failures is {most}: see error.txt in their directories'
+                f'search.faults.max_failures is {most}: see error.txt in their directories'
             )
-        in_a_row = self.study.search.max_consecutive_failures
+        in_a_row = self.study.search.faults.max_consecutive_failures
         if in_a_row is not None and len(last := self._last_failures()) >= in_a_row:
             reasons = commonest(trial.reason or '' for trial in last)
             told = ''.join(f'\n  {count} × {reason}' for count, reason in reasons)
             raise StudyStoppedError(
                 f'the last {len(last)} trials have all failed '
-                f'(search.max_consecutive_failures={in_a_row}):{told}\n'
+                f'(search.faults.max_consecutive_failures={in_a_row}):{told}\n'
             )
 
     def _last_failures(self) -> list[Trial]:
@@ -358,14 +358,14 @@ class Tuner:
         search = self.study.search
         ended = [each for each in self.study.trials if not each.lineage.is_imported]
         left = []
-        if search.max_hours is not None:
+        if search.budget.hours is not None:
             spent = sum(trial.seconds for trial in ended if trial.is_terminal)
-            left.append(search.max_hours * 3600 - spent)
-        if search.max_device_hours is not None and (devices := self._runner.num_devices):
+            left.append(search.budget.hours * 3600 - spent)
+        if search.budget.device_hours is not None and (devices := self._runner.num_devices):
             spent = sum(
                 trial.seconds * trial.record.devices for trial in ended if trial.is_terminal
             )
-            left.append((search.max_device_hours * 3600 - spent) / devices)
+            left.append((search.budget.device_hours * 3600 - spent) / devices)
         return min(left) - record.seconds_before if left else None
 
     def _is_late(self) -> bool:
@@ -419,12 +419,12 @@ def _conclude(trial: RunningTrial, signal: StopTrial) -> None:
         trial.end_early(signal.reason)
 
 
-def _stops_study(search: Search, error: Exception) -> bool:
-    if any(pattern.matches(error) for pattern in search.errors_to_stop_study):
+def _stops_study(faults: Faults, error: Exception) -> bool:
+    if any(pattern.matches(error) for pattern in faults.errors_to_stop_study):
         return True
-    if search.errors_to_skip is None or isinstance(error, _EXPECTED):
+    if faults.errors_to_skip is None or isinstance(error, _EXPECTED):
         return False
-    return not any(pattern.matches(error) for pattern in search.errors_to_skip)
+    return not any(pattern.matches(error) for pattern in faults.errors_to_skip)
 
 
 def _reason(error: Exception) -> str:

@@ -27,7 +27,7 @@ REMOVED = 'checkpoints.removed'
 _GB = 10**9
 
 
-class Retention:
+class CheckpointCleaner:
     """Removes the checkpoints in a study that nobody needs.
 
     Others may do so at the same time, and any of them may be killed: what one leaves half removed
@@ -43,7 +43,7 @@ class Retention:
         self._is_told = False
 
     def remove_unneeded(self) -> list[int]:
-        """Removes checkpoints, by what the search says of them (`keep_checkpoints`, `max_disk_gb`).
+        """Removes checkpoints, by what the search says of them (`Search.retention`).
 
         Those of a trial that has not ended stay, and those that such a trial is to begin with. An
         earlier attempt's go when a later one has some of its own.
@@ -102,7 +102,7 @@ class Retention:
 
     def _make_room(self, trials: Sequence[Trial]) -> list[int]:
         """Removes checkpoints until the trials hold no more than they may."""
-        limit = self._study.search.max_disk_gb
+        limit = self._study.search.retention.max_disk_gb
         if limit is None or self._held(trials) <= limit * _GB:
             return []
         self._bytes.clear()  # Another process may have removed some.
@@ -121,7 +121,7 @@ class Retention:
         if held > limit * _GB and not self._is_told:
             self._is_told = True
             logging.warning(
-                'search.max_disk_gb is %g, and trials hold %.3g GB that they need',
+                'search.retention.max_disk_gb is %g, and trials hold %.3g GB that they need',
                 limit,
                 held / _GB,
             )
@@ -145,21 +145,22 @@ def check(search: Search, directory: epath.PathLike | None) -> None:
     Raises:
         UserError: it cannot.
     """
-    if search.max_disk_gb is not None and directory is not None and not is_local(directory):
+    limit = search.retention.max_disk_gb
+    if limit is not None and directory is not None and not is_local(directory):
         raise UserError(
-            f'search.max_disk_gb={search.max_disk_gb:g}: what is in {os.fspath(directory)} is not '
+            f'search.retention.max_disk_gb={limit:g}: what is in {os.fspath(directory)} is not '
             'measured: set it to None, and say how many trials keep their checkpoints: '
-            'search.keep_checkpoints'
+            'search.retention.best'
         )
 
 
 def remove_unneeded(study: StudyView) -> list[int]:
-    """Removes the checkpoints that a study does not need: see `Retention`.
+    """Removes the checkpoints that a study does not need: see `CheckpointCleaner`.
 
     Returns:
         The trials that have none left, and had some.
     """
-    return Retention(study).remove_unneeded()
+    return CheckpointCleaner(study).remove_unneeded()
 
 
 def require_weights(
@@ -184,9 +185,8 @@ def require_weights(
         if (part / REMOVED).exists() and not (part / _CHECKPOINTS).exists():
             raise UserError(
                 f'the weights of trial {trial.id} were removed: the search keeps those of the best '
-                f'trials (search.keep_checkpoints={search.keep_checkpoints}, '
-                f'search.max_disk_gb={search.max_disk_gb}). Let it keep more and retry the '
-                'trial, or name one that has its weights'
+                f'trials ({search.retention!r}). Let it keep more and retry the trial, or name '
+                'one that has its weights'
             )
 
 
@@ -215,15 +215,15 @@ def _sources(trials: Sequence[Trial]) -> set[int]:
 def _kept(study: StudyView, trials: Sequence[Trial]) -> set[int]:
     """The trials that have ended, and whose checkpoints stay as long as there is room."""
     search = study.search
-    if search.keep_checkpoints is None:
+    if search.retention.best is None:
         return {trial.id for trial in trials}
     if search.warm_start == 'parent' or not search.rewards:
         # Any of them may become a parent; or nothing says which of them are good.
         return {trial.id for trial in trials if trial.state == 'COMPLETED'} | _sources(trials)
     candidates = (trial for trial in _best_first(study, trials) if _is_candidate(trial))
-    best = list(itertools.islice(candidates, search.keep_checkpoints))
+    best = list(itertools.islice(candidates, search.retention.best))
     # Which of them stands for its decisions is open.
-    best += replicates.pending(trials, search.repeats)
+    best += replicates.pending(trials, search.replicates)
     # A trial can be trained once more only with the weights that it began with.
     origins = {trial.lineage.warm_start for trial in best if trial.lineage.warm_start}
     return {trial.id for trial in best} | origins | _sources(trials)
@@ -243,7 +243,7 @@ def _best_first(study: StudyView, trials: Sequence[Trial]) -> Iterator[Trial]:
     """
     candidates = [trial for trial in trials if _is_candidate(trial)]
     if study.rewards:
-        found = replicates.leaderboard(trials, study.search.repeats)
+        found = replicates.leaderboard(trials, study.search.replicates)
         entries = list(_by_fronts(found)) if len(study.rewards) > 1 else found
         yield from (each.trial for each in entries)
         yield from (t for each in entries for t in each.trials if t is not each.trial)

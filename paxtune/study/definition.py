@@ -12,18 +12,7 @@ from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import from_json_text, to_json_text
 
-BUDGETS = (
-    'num_trials',
-    'max_hours',
-    'max_device_hours',
-    'target_reward',
-    'max_failures',
-    'max_consecutive_failures',
-    'max_attempts',
-    'trial_timeout',
-    'keep_checkpoints',
-    'max_disk_gb',
-)
+MUTABLE = ('budget', 'faults', 'retention')
 """Fields of `Search` that may change while the study goes on."""
 
 
@@ -75,7 +64,7 @@ def validate_unchanged(stored: StudyRecord, now: StudyRecord, directory: JobPath
 
 
 def _differences_between(before: str, after: str, search: str) -> list[str]:
-    """Lists differences between two values in JSON, without the budgets of the search.
+    """Lists differences between two values in JSON, without the `MUTABLE` fields of the search.
 
     Args:
         before: the stored value.
@@ -85,7 +74,7 @@ def _differences_between(before: str, after: str, search: str) -> list[str]:
     if before == after:
         return []
     there, asked = (from_json_text(text, pg.Symbolic, 'the study') for text in (before, after))
-    for path in (f'{search}{name}' for name in BUDGETS):
+    for path in (f'{search}{name}' for name in MUTABLE):
         if asked.sym_has(path) and there.sym_has(path):
             there.rebind({path: asked.sym_get(path)}, raise_on_no_change=False)
     # Compared as text: a study that an older version wrote lacks what has a default now.

@@ -13,25 +13,24 @@ from trainer.symbolic.errors import UserError
 
 
 def read(path: str) -> list[dict[str, Any]]:
-    """Seed trials from a file: a JSON list of {path: value}, or what `studies export` writes.
+    """Reads initial trials: a JSON list of {path: value}, or the output of `studies export`.
 
     Raises:
         UserError: it cannot be read, or is something else.
     """
-    content = read_json(path, f'--seed_trials={path}')
+    flag = f'--initial_trials={path}'
+    content = read_json(path, flag)
     if isinstance(content, dict) and isinstance(content.get('trials'), list):
         trials = content['trials']
         content = [each.get('decisions') if isinstance(each, dict) else None for each in trials]
     if not isinstance(content, list) or not all(isinstance(each, dict) for each in content):
-        raise UserError(
-            f'--seed_trials={path}: expected a JSON list of {{"path": value}}, one for each trial'
-        )
+        raise UserError(f'{flag}: expected a JSON list of {{"path": value}}, one for each trial')
     for each in content:
         for name, value in each.items():
             if not _is_path(name):
-                raise UserError(f'--seed_trials={path}: {name} is no path of a decision')
+                raise UserError(f'{flag}: {name} is not the path of a decision')
             if not isinstance(value, str | int | float | bool | None):
-                raise UserError(f'--seed_trials={path}: {name}: expected a plain value: {value!r}')
+                raise UserError(f'{flag}: {name}: expected a plain value: {value!r}')
     return content
 
 

@@ -1,21 +1,12 @@
 """Stopping criteria of a study: hours, device hours, a target reward."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
+from paxtune.config.budget import Budget
 from paxtune.study.replicates import leaderboard
 from paxtune.study.trial import Trial
 
 _HOUR = 3600.0
-
-
-class Budgets(Protocol):
-    """The part of a `Search` that ends a study early; None where nothing does."""
-
-    max_hours: float | None
-    max_device_hours: float | None
-    target_reward: float | None
-    repeats: int
 
 
 def hours(trials: Sequence[Trial]) -> float:
@@ -29,28 +20,29 @@ def device_hours(trials: Sequence[Trial]) -> float:
     return sum(trial.seconds * max(trial.record.devices, 1) for trial in own) / _HOUR
 
 
-def used_up(budgets: Budgets, trials: Sequence[Trial], sign: float) -> str | None:
-    """Names the budget that is used up; None if none is.
+def used_up(budget: Budget, trials: Sequence[Trial], sign: float, replicates: int) -> str | None:
+    """Names the limit of the budget that is reached; None without one.
 
     Args:
-        budgets: of the study.
+        budget: of the study.
         trials: all of its trials.
-        sign: of its reward: 1.0 where more is better, else -1.0.
+        sign: of its reward: 1.0 if more is better, else -1.0.
+        replicates: the number of trials of each decision.
     """
-    target = budgets.target_reward
+    target = budget.target_reward
     if target is not None:
-        for each in leaderboard(trials, budgets.repeats):
+        for each in leaderboard(trials, replicates):
             if each.is_complete and each.rewards and sign * each.rewards[0] >= sign * target:
                 count = len(each.trials)
                 how = f' in the mean of {count} trials' if count > 1 else ''
                 return f'trial {each.trial.id} has reached the target reward {target}{how}'
-    return hours_used_up(budgets, trials)
+    return hours_used_up(budget, trials)
 
 
-def hours_used_up(budgets: Budgets, trials: Sequence[Trial]) -> str | None:
-    """Names the budget of hours that is used up; None if none is."""
-    if budgets.max_hours is not None and hours(trials) >= budgets.max_hours:
-        return f'its {budgets.max_hours:g} hours are used up'
-    if budgets.max_device_hours is not None and device_hours(trials) >= budgets.max_device_hours:
-        return f'its {budgets.max_device_hours:g} device hours are used up'
+def hours_used_up(budget: Budget, trials: Sequence[Trial]) -> str | None:
+    """Names the limit of hours that is reached; None without one."""
+    if budget.hours is not None and hours(trials) >= budget.hours:
+        return f'its {budget.hours:g} hours are used up'
+    if budget.device_hours is not None and device_hours(trials) >= budget.device_hours:
+        return f'its {budget.device_hours:g} device hours are used up'
     return None

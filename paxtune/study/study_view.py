@@ -137,7 +137,7 @@ class StudyView:
         Configurations with all replicates come first. With replicates the mean counts, shrunk, so
         that a lucky trial is not the best.
         """
-        return replicates.leaderboard(self.trials, self.search.repeats)
+        return replicates.leaderboard(self.trials, self.search.replicates)
 
     @property
     def pareto_front(self) -> list[Trial]:

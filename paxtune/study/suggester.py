@@ -70,15 +70,15 @@ class Suggester:
             UserError: nothing in the space satisfies its constraints.
         """
         ordinal = number
-        if self._search.repeats > 1:
+        if self._search.replicates > 1:
             trials, _ = self._earlier(number)
             if (due := self.replicate_due(trials)) is not None:
                 return Suggestion(due[0].by_id), replicates.lineage_of(*due)
             ordinal = replicates.ordinal(trials, number)
-        if self._search.seeds:
+        if self._search.initial_trials:
             sown = sum(t.lineage.origin == 'seed' for t in self._read_trials() if t.id < number)
-            if sown < len(self._search.seeds):
-                seed = self._search.seeds[sown]
+            if sown < len(self._search.initial_trials):
+                seed = self._search.initial_trials[sown]
                 return Suggestion(self.completed(seed, ordinal)), Lineage(origin='seed')
         try:
             suggestion = self.algorithm.suggest(self.context(number, ordinal))
@@ -188,11 +188,13 @@ class Suggester:
         with gc_paused():
             trials, then = self._earlier(number)
             found = [as_of(t, then[t.id]) if t.id in then else self._remember(t) for t in trials]
-            return [*self._priors, *replicates.merged(trials, found, self._search.repeats)]
+            return [*self._priors, *replicates.merged(trials, found, self._search.replicates)]
 
     def replicate_due(self, trials: Sequence[Trial]) -> tuple[Trial, int] | None:
         """Finds the replicate that comes after some trials, as (first trial, replicate index)."""
-        return replicates.due(trials, self._search.repeats, frozenset(self._pending_then(trials)))
+        return replicates.due(
+            trials, self._search.replicates, frozenset(self._pending_then(trials))
+        )
 
     def _earlier(self, number: int) -> tuple[list[Trial], Snapshot]:
         """Returns the trials below a number, and those that count as pending."""

@@ -56,10 +56,10 @@ class TrialQueue:
     @property
     def num_trials(self) -> int:
         """The number of trials that the study is to have."""
-        wanted = self._search.num_trials
+        wanted = self._search.budget.trials
         if wanted is None:
             assert self._space.size is not None
-            return self._space.size * self._search.repeats
+            return self._space.size * self._search.replicates
         return wanted
 
     def take(self) -> RunningTrial | None:
@@ -97,7 +97,10 @@ class TrialQueue:
             num_trials=self.num_trials,
             is_exhausted=is_exhausted,
             budget_used=stopping_criteria.used_up(
-                self._search, trials, rewards[0].score(1.0) if rewards else 1.0
+                self._search.budget,
+                trials,
+                rewards[0].score(1.0) if rewards else 1.0,
+                self._search.replicates,
             ),
             decide=lambda: self._decide(trials, is_exhausted),
             has_holders=self._store.is_shared,
@@ -161,7 +164,7 @@ class TrialQueue:
 
     def _end_paused(self, trials: Sequence[Trial]) -> None:
         """Ends paused trials, unless only hours are used up: the study may get more."""
-        if self._scheduling is None or stopping_criteria.hours_used_up(self._search, trials):
+        if self._scheduling is None or stopping_criteria.hours_used_up(self._search.budget, trials):
             return
         self._end_replaced(trials)
         for trial in self._read_trials():

@@ -23,10 +23,10 @@ def validate_search(search: Search, space: Space) -> None:
     Raises:
         UserError: it cannot.
     """
-    if search.num_trials is None and space.size is None:
+    if search.budget.trials is None and space.size is None:
         raise UserError(
-            'search.num_trials: a range has countless values, so a number of trials must be given '
-            '(--num_trials)'
+            'search.budget.trials: a range has countless values, so a number of trials must be '
+            'given (--num_trials)'
         )
     algorithm = search.algorithm.resolved(space.spec, len(search.rewards))
     algorithm.check_space(space.spec, len(search.rewards))
@@ -34,18 +34,18 @@ def validate_search(search: Search, space: Space) -> None:
     _validate_scheduler(search, space)
     suggestions = Suggester(space, search, [], list)
     _validate_constraints(search, space, suggestions)
-    for i, seed in enumerate(search.seeds):
+    for i, seed in enumerate(search.initial_trials):
         try:
             suggestions.completed(seed, i + 1)
         except UserError as error:
-            raise UserError(f'search.seeds[{i}]: {error}') from error
+            raise UserError(f'search.initial_trials[{i}]: {error}') from error
 
 
 def _validate_prior(search: Search, space: Space, algorithm: Algorithm) -> None:
     if search.prior and not algorithm.uses_prior:
         raise UserError(
             f'search.prior: {type(algorithm).__name__} has no use for what is believed to be good. '
-            'Use GPBandit, or make it the first trial (search.seeds, --seed_defaults).'
+            'Use GPBandit, or make it the first trial (search.initial_trials, --initial_defaults).'
         )
     try:
         space.parse(dict(search.prior), partial=True)

@@ -37,7 +37,9 @@ EXPERIMENTS = [toy(), toy(widths=derived('rate * 2')), Kinds()]
 @contextlib.contextmanager
 def _studies(directory: Path) -> Iterator[tuple[Any, Study]]:
     """Exports a study with trials of all kinds, and makes another study for them."""
-    how = search(scheduler=MedianStopping(), limits=[Limit('accuracy', at_least=-5.0)], seeds=[{}])
+    how = search(
+        scheduler=MedianStopping(), limits=[Limit('accuracy', at_least=-5.0)], initial_trials=[{}]
+    )
     with open_study(directory, toy(search=how), data={'text': 'abc'}) as study:
         run_all_kinds(study)
         exported = json.loads(json.dumps(export.export(study)))
@@ -86,7 +88,7 @@ def test_search_spaces(share: int) -> None:
 
 
 @FEW_OR_MANY
-def test_seed_trials(share: int, tmp_path: Path) -> None:
+def test_initial_trials(share: int, tmp_path: Path) -> None:
     path = tmp_path / 'seeds.json'
     decisions = [
         {'rate': 0.01, 'layer': 'Dense', 'widths[0]': 4, 'widths[1]': 2},
@@ -100,7 +102,7 @@ def test_seed_trials(share: int, tmp_path: Path) -> None:
             return
         # Everything that `read` accepts must be usable in a study.
         made = toy()
-        made.rebind({'search.seeds': given[0]}, raise_on_no_change=False)
+        made.rebind({'search.initial_trials': given[0]}, raise_on_no_change=False)
         assert to_json_text(made)
         watch.refused_or_taken(lambda: SearchPlan.compile(made))
 
@@ -142,7 +144,10 @@ def test_imported_trials(share: int, tmp_path: Path) -> None:
 
 def _record() -> StudyRecord:
     """A study whose search stands beside its value, and which learns from others."""
-    value, how = pg.Dict(rate=pg.floatv(0.0, 1.0), kind=pg.oneof(['a', 'b'])), search(reward=LOSS)
+    value, how = (
+        pg.Dict(rate=pg.floatv(0.0, 1.0), kind=pg.oneof(['a', 'b'])),
+        search(objective=LOSS),
+    )
     priors = [Prior({'rate': 0.5, 'kind': 1}, (1.0,))]
     return SearchPlan.compile(value, how, {'text': 'abc'}).record(False, priors)
 

@@ -224,7 +224,7 @@ def test_flags(share: int) -> None:
     registry.available(
         Tunable
     )  # The message for a wrong name lists all names, which imports their modules.
-    fixed = st.sampled_from(['--smoke', '--seed_defaults', '--exp=tests.paxtune.tunables.Kinds'])
+    fixed = st.sampled_from(['--smoke', '--initial_defaults', '--exp=tests.paxtune.tunables.Kinds'])
     numbers = st.builds(
         '--{}={}'.format,
         st.sampled_from(['num_trials', 'seed', 'max_hours', 'max_device_hours', 'target_reward']),

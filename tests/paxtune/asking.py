@@ -10,6 +10,7 @@ import pyglove as pg
 
 from paxtune.algorithms import Algorithm, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.sampling import draw_eligible
+from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward
 from paxtune.storage.open_study import open_study
@@ -51,7 +52,7 @@ def Ahead() -> Any:
     # Imported here: it imports JAX.
     from tests.paxtune import tunables
 
-    fields = {'search.num_trials': 5, 'search.algorithm': Digest(), 'search.scheduler': None}
+    fields = {'search.budget.trials': 5, 'search.algorithm': Digest(), 'search.scheduler': None}
     return tunables.Kinds().rebind(fields)
 
 
@@ -73,7 +74,9 @@ def finish(study: Study, trial: RunningTrial) -> None:
 
 def main(directory: str) -> None:
     """Ten trials, in a process of their own."""
-    search = Search(MetricReward('minimize', 'y'), num_trials=10, algorithm=Digest(seconds=0.02))
+    search = Search(
+        MetricReward('minimize', 'y'), budget=Budget(10), algorithm=Digest(seconds=0.02)
+    )
     with open_study(directory, space(), search=search) as study:
         while (trial := study.ask()) is not None:
             finish(study, trial)

@@ -2,6 +2,7 @@
 
 import pyglove as pg
 
+from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.objectives.limits import Limit
@@ -32,7 +33,7 @@ def Everything() -> Tunable:
         **dict(experiment(num_steps=2).sym_init_args),
         search=Search(
             MetricReward('minimize', 'eval/log_pplx'),
-            num_trials=8,
+            budget=Budget(8),
             constraints=[
                 Requires('mesh.data * mesh.fsdp <= train_input.batch_size', 'devices lie idle'),
                 Requires('shared.width >= mesh.tensor * 4', 'too narrow for so many parts'),

@@ -50,7 +50,7 @@ def _with(data: FaultyInput, num_steps: int) -> Tunable:
             'train.num_train_steps': num_steps,
             'train.checkpoints.every': 10,
             'train.evaluation.every': 20,
-            'search.num_trials': 6,
+            'search.budget.trials': 6,
         }
     )
 
@@ -64,5 +64,5 @@ def Faulty() -> Tunable:
     """Each fault, and none."""
     fault = pg.oneof(['none', 'abort', 'hang', 'memory'])
     made = _with(FaultyInput(batch_size=8, is_training=True, fault=fault), 10)
-    made.rebind({'task.learner.learning_rate': 1e-2, 'search.num_trials': 4})
+    made.rebind({'task.learner.learning_rate': 1e-2, 'search.budget.trials': 4})
     return made

@@ -43,8 +43,8 @@ def Search() -> Tunable:
             'train_input': OneHostFails(
                 batch_size=8, is_training=True, is_broken=pg.oneof([False, True])
             ),
-            'search.num_trials': len(trials),
-            'search.seeds': [{_RATE: rate, _BROKEN: broken} for rate, broken in trials],
+            'search.budget.trials': len(trials),
+            'search.initial_trials': [{_RATE: rate, _BROKEN: broken} for rate, broken in trials],
             'search.scheduler': MedianStopping(min_trials=2),
         }
     )
@@ -59,9 +59,11 @@ def Timed() -> Tunable:
         {
             'mesh': Mesh(data=-1),
             hidden: pg.oneof([32, 64, 512]),
-            'search.num_trials': 3,
+            'search.budget.trials': 3,
             'search.algorithm': Grid(),
-            'search.reward': WeightedSum('minimize', ['eval/log_pplx', 'step_seconds'], [1.0, 1.0]),
+            'search.objective': WeightedSum(
+                'minimize', ['eval/log_pplx', 'step_seconds'], [1.0, 1.0]
+            ),
             'search.limits': [Limit('step_seconds', at_most=1000.0)],
         }
     )

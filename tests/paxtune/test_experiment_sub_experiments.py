@@ -9,6 +9,7 @@ import pytest
 
 from paxtune.algorithms import RegularizedEvolution
 from paxtune.api import tune
+from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.objectives.aggregation import BestStep, MeanOfSteps
@@ -28,7 +29,7 @@ def folds(reward: Any = None, **search: Any) -> Tunable:
     mean = MetricReward('minimize', Metric('eval/log_pplx', aggregator='mean'))
     made = Tunable(
         **dict(experiment(num_steps=4).sym_init_args),
-        search=Search(**{'reward': reward or mean, 'num_trials': 2, **search}),
+        search=Search(**{'objective': reward or mean, 'budget': Budget(2), **search}),
         sub_experiments={
             'long': {},
             'short': {'train.num_train_steps': 2, 'train.random_seed': 7},
@@ -55,14 +56,16 @@ def test_each_sub_experiment_has_its_own_directory_and_its_own_metrics(tmp_path:
 
 @pytest.mark.slow
 def test_there_is_no_reward_before_all_of_them_have_measured(tmp_path: Path) -> None:
-    with tune(folds(num_trials=1), job_log_dir=tmp_path) as study:
+    with tune(folds(budget=Budget(1)), job_log_dir=tmp_path) as study:
         (trial,) = study.trials
         assert [len(each.rewards) for each in trial.measurements] == [0, 0, 1]
 
 
 @pytest.mark.slow
 def test_metrics_of_each_are_folded_alone(tmp_path: Path) -> None:
-    with tune(folds(num_trials=1, metric_aggregation=MeanOfSteps()), job_log_dir=tmp_path) as study:
+    with tune(
+        folds(budget=Budget(1), metric_aggregation=MeanOfSteps()), job_log_dir=tmp_path
+    ) as study:
         (trial,) = study.trials
         first, second, third = trial.measurements
         name = 'eval/log_pplx'
@@ -94,7 +97,7 @@ def test_a_wrong_path_in_a_sub_experiment_is_told_before_anything_is_written(
 @pytest.mark.slow
 def test_the_best_step_of_several_needs_a_metric(tmp_path: Path) -> None:
     best = BestStep(metric='eval/log_pplx', mode='min')
-    with tune(folds(num_trials=1, metric_aggregation=best), job_log_dir=tmp_path) as study:
+    with tune(folds(budget=Budget(1), metric_aggregation=best), job_log_dir=tmp_path) as study:
         (trial,) = study.trials
         name = 'eval/log_pplx:long'
         assert trial.metrics[name] == min(each.metrics.get(name, 9) for each in trial.measurements)
@@ -130,7 +133,11 @@ def rates(**search: Any) -> Tunable:
     made = Tunable(
         **dict(experiment(num_steps=2).sym_init_args),
         search=Search(
-            **{'reward': MetricReward('minimize', 'eval/log_pplx'), 'num_trials': 3, **search}
+            **{
+                'objective': MetricReward('minimize', 'eval/log_pplx'),
+                'budget': Budget(3),
+                **search,
+            }
         ),
     )
     made.rebind({'task.learner.learning_rate': pg.floatv(1e-3, 1e-1, 'log')})
@@ -140,7 +147,7 @@ def rates(**search: Any) -> Tunable:
 @pytest.mark.slow
 def test_children_begin_with_their_parents_weights(tmp_path: Path) -> None:
     evolution = RegularizedEvolution(population_size=2, tournament_size=1)
-    made = rates(algorithm=evolution, warm_start='parent', num_trials=5)
+    made = rates(algorithm=evolution, warm_start='parent', budget=Budget(5))
     with tune(made, job_log_dir=tmp_path) as study:
         trials = study.trials
         children = [trial for trial in trials if trial.lineage.parent is not None]
@@ -155,7 +162,7 @@ def test_children_begin_with_their_parents_weights(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_weights_that_do_not_fit_are_left_and_the_trial_begins_afresh(tmp_path: Path) -> None:
     evolution = RegularizedEvolution(population_size=1, tournament_size=1)
-    made = rates(algorithm=evolution, warm_start='parent', num_trials=3)
+    made = rates(algorithm=evolution, warm_start='parent', budget=Budget(3))
     made.rebind(
         {
             'task.learner.learning_rate': 0.01,
@@ -170,10 +177,10 @@ def test_weights_that_do_not_fit_are_left_and_the_trial_begins_afresh(tmp_path: 
 
 @pytest.mark.slow
 def test_an_added_trial_may_begin_with_anothers_weights(tmp_path: Path) -> None:
-    with tune(rates(num_trials=1), job_log_dir=tmp_path) as study:
+    with tune(rates(budget=Budget(1)), job_log_dir=tmp_path) as study:
         (first,) = study.trials
         study.add(first.decisions, warm_start=1)
-    with tune(rates(num_trials=2), job_log_dir=tmp_path) as study:
+    with tune(rates(budget=Budget(2)), job_log_dir=tmp_path) as study:
         first, second = study.trials
         assert (second.lineage.origin, second.lineage.warm_start) == ('added', 1)
         assert second.decisions == first.decisions
@@ -190,7 +197,7 @@ def test_a_study_with_several_objectives_keeps_a_front(tmp_path: Path) -> None:
     objectives = Objectives(
         [MetricReward('minimize', 'eval/log_pplx'), MetricReward('maximize', 'eval/accuracy')]
     )
-    with tune(rates(reward=objectives, num_trials=4), job_log_dir=tmp_path) as study:
+    with tune(rates(objective=objectives, budget=Budget(4)), job_log_dir=tmp_path) as study:
         for trial in study.trials:
             metrics = trial.metrics
             assert trial.rewards == (metrics['eval/log_pplx'], metrics['eval/accuracy'])
@@ -211,7 +218,7 @@ def test_a_study_with_several_objectives_keeps_a_front(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_without_a_reward_trials_are_only_measured(tmp_path: Path) -> None:
     made = rates()
-    made.rebind({'search': Search(reward=None, num_trials=2)})
+    made.rebind({'search': Search(objective=None, budget=Budget(2))})
     with tune(made, job_log_dir=tmp_path) as study:
         assert [trial.state for trial in study.trials] == ['COMPLETED'] * 2
         assert study.best is None

@@ -21,6 +21,7 @@ import pytest
 
 from paxtune.algorithms import Grid, RandomSearch, RegularizedEvolution
 from paxtune.api import prepared_data, tune
+from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.objectives.aggregation import MeanOfSteps
@@ -55,7 +56,7 @@ def rates(num_trials: int = 2, **changes: Any) -> Tunable:
     """A tiny experiment whose learning rate is searched; dots in paths are written as `__`."""
     made = tunables.Rates()
     paths = {path.replace('__', '.'): value for path, value in changes.items()}
-    return made.rebind({'search.num_trials': num_trials, **paths}, raise_on_no_change=False)
+    return made.rebind({'search.budget.trials': num_trials, **paths}, raise_on_no_change=False)
 
 
 def states(study: Study) -> list[str]:
@@ -91,7 +92,7 @@ def test_a_trial_that_measures_nothing_ends_and_is_not_handed_out_again() -> Non
     # 1, 13: nothing was measured that final metrics could be made of.
     calls: list[int] = []
     space = {'x': pg.oneof([0, 1, 2, 3])}
-    with tune(lambda values: calls.append(values.x), space=space, reward='minimize') as study:
+    with tune(lambda values: calls.append(values.x), space=space, objective='minimize') as study:
         assert states(study) == ['INFEASIBLE'] * 4
         assert sorted(calls) == [0, 1, 2, 3]
         assert 'nothing was measured' in str(study.trials[0].infeasible_reason)
@@ -111,7 +112,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_study_whose_process_died_while_writing_can_be_read(tmp_path: Path) -> None:
     # 2
     space = {'x': pg.oneof([0, 1, 2])}
-    with tune(lambda v: v.x, space=space, reward='minimize', job_log_dir=tmp_path) as study:
+    with tune(lambda v: v.x, space=space, objective='minimize', job_log_dir=tmp_path) as study:
         wanted = [trial.reward for trial in study.trials]
     command = [sys.executable, '-c', _KILLED_WHILE_WRITING, str(tmp_path / 'study.db')]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
@@ -139,7 +140,7 @@ def test_processes_that_cannot_talk_are_refused_before_the_first_trial(
 def test_a_sum_over_sub_experiments_of_unequal_length_counts_each(order: list[str]) -> None:
     # 4
     total = MetricReward('minimize', Metric('loss', aggregator='sum'))
-    made = rates(1, search__reward=total, sub_experiments={name: {} for name in order})
+    made = rates(1, search__objective=total, sub_experiments={name: {} for name in order})
     with open_study(None, made) as study:
         trial, losses = ask(study), {'short': [5.0], 'long': [4.0, 3.0]}
         for name in order:
@@ -182,7 +183,7 @@ class Checked(Component):
 def test_what_a_check_raises_ends_no_study(algorithm: Any) -> None:
     # 5: a bug is an error of its trial; what is refused with a reason is not suggested at all.
     space = {'part': Checked(pg.oneof(['bug', 'skip', 'good']))}
-    with tune(lambda values: 1.0, space=space, algorithm=algorithm, reward='minimize') as study:
+    with tune(lambda values: 1.0, space=space, algorithm=algorithm, objective='minimize') as study:
         ended = {trial.decisions['part.how']: trial for trial in study.trials}
         assert ended.keys() == {'bug', 'good'}
         assert ended['good'].state == 'COMPLETED'
@@ -357,8 +358,10 @@ def test_a_range_is_searched_by_default() -> None:
     # 7
     reward = MetricReward('minimize', 'objective')
     space = pg.Dict(x=pg.floatv(0.0, 1.0), y=pg.floatv(1e-6, 1.0, 'log'))
-    Search(reward, 3).algorithm.resolved(pg.dna_spec(space), 1).check_space(pg.dna_spec(space), 1)
-    with tune(lambda v: v.x + v.y, space=space, num_trials=3, reward='minimize') as study:
+    Search(reward, Budget(3)).algorithm.resolved(pg.dna_spec(space), 1).check_space(
+        pg.dna_spec(space), 1
+    )
+    with tune(lambda v: v.x + v.y, space=space, num_trials=3, objective='minimize') as study:
         assert states(study) == ['COMPLETED'] * 3
 
 
@@ -366,7 +369,7 @@ def test_any_value_makes_a_directory(tmp_path: Path) -> None:
     # 8
     texts = ['x' * 300, 'a|b/c\\d\n"e"', '../..', 'naïve ✓', '']
     space = {'a_long_name_' * 10: pg.oneof(['y' * 300]), 'text': pg.oneof(texts)}
-    with tune(lambda v: 1.0, space=space, reward='minimize', job_log_dir=tmp_path) as study:
+    with tune(lambda v: 1.0, space=space, objective='minimize', job_log_dir=tmp_path) as study:
         assert states(study) == ['COMPLETED'] * len(texts)
         directories = [trial_directory(study.directory, trial) for trial in study.trials]
         assert sorted(directories) == sorted((tmp_path / 'trials').iterdir())
@@ -390,7 +393,7 @@ def test_names_are_not_regular_expressions(metric: Any) -> None:
         return dict.fromkeys(others, -1.0) | {'a+b/f1(@5).x': float(values.x)}
 
     reward = MetricReward('maximize', metric)
-    with tune(measured, space={'x': pg.oneof([1, 2])}, reward=reward) as study:
+    with tune(measured, space={'x': pg.oneof([1, 2])}, objective=reward) as study:
         assert sorted(trial.reward or 0.0 for trial in study.trials) == [1.0, 2.0]
 
 
@@ -398,7 +401,7 @@ def test_names_are_not_regular_expressions(metric: Any) -> None:
 def test_a_reward_of_training_metrics_needs_no_evaluation(tmp_path: Path) -> None:
     # 10
     reward = MetricReward('minimize', Metric.train('loss'))
-    made = rates(eval_inputs={}, search__reward=reward)
+    made = rates(eval_inputs={}, search__objective=reward)
     with tune(made, job_log_dir=tmp_path) as study:
         for trial in study.trials:
             assert trial.reward == trial.metrics['train/loss']
@@ -409,7 +412,7 @@ def test_a_metric_may_have_any_name() -> None:
     # 10: in Pax, what is called `training_…` counts as a training metric.
     reward = MetricReward('minimize', 'training_cost')
     space = {'x': pg.oneof([1, 2])}
-    with tune(lambda v: {'training_cost': v.x}, space=space, reward=reward) as study:
+    with tune(lambda v: {'training_cost': v.x}, space=space, objective=reward) as study:
         assert study.best is not None
         assert study.best.reward == 1.0
 
@@ -441,7 +444,7 @@ def test_the_final_reward_is_checked_as_any_other() -> None:
     with open_study(
         None,
         pg.Dict(y=pg.oneof([1, 2])),
-        search=Search(Inverse('maximize'), 2, metric_aggregation=MeanOfSteps()),
+        search=Search(Inverse('maximize'), Budget(2), metric_aggregation=MeanOfSteps()),
     ) as study:
         for steps in ([1.0, -1.0], [2.0, 2.0]):
             trial = ask(study)
@@ -465,7 +468,7 @@ def test_what_is_not_finite_is_infeasible_and_never_the_best(value: float, goal:
         return value if values.x == 1 else float(values.x)
 
     space, reward = {'x': pg.oneof([0, 1, 2])}, MetricReward(goal, 'objective')
-    with tune(measured, space=space, reward=reward) as study:
+    with tune(measured, space=space, objective=reward) as study:
         infeasible = [trial for trial in study.trials if trial.state == 'INFEASIBLE']
         assert [trial.decisions['x'] for trial in infeasible] == [1]
         assert study.best is not None
@@ -492,7 +495,7 @@ def test_a_scheduler_stops_trials_at_its_milestone(scheduler: Scheduler) -> None
     with tune(
         measured,
         space={'x': pg.oneof([0, 1, 2])},
-        reward='minimize',
+        objective='minimize',
         algorithm=Grid(),
         scheduler=scheduler,
     ) as study:
@@ -502,7 +505,9 @@ def test_a_scheduler_stops_trials_at_its_milestone(scheduler: Scheduler) -> None
 
 
 def test_stopped_trials_tell_the_algorithm_what_they_were_worth() -> None:
-    search = Search(MetricReward('minimize', 'loss'), 3, RegularizedEvolution(2, tournament_size=2))
+    search = Search(
+        MetricReward('minimize', 'loss'), Budget(3), RegularizedEvolution(2, tournament_size=2)
+    )
     with open_study(None, pg.Dict(x=pg.floatv(0.0, 1.0)), search=search) as study:
         for loss in (2.0, 1.0):
             trial = ask(study)
@@ -520,7 +525,7 @@ SPEED = MetricReward('maximize', Metric.train_steps_per_second())
 @pytest.mark.slow
 def test_a_reward_of_speed_needs_no_interval_to_fit(tmp_path: Path) -> None:
     # 15, 20
-    made = rates(search__reward=SPEED, train__num_train_steps=5, train__summary_interval_steps=4)
+    made = rates(search__objective=SPEED, train__num_train_steps=5, train__summary_interval_steps=4)
     with tune(made, job_log_dir=tmp_path) as study:
         for trial in study.trials:
             assert [each.step for each in trial.measurements] == [2, 4, 5]
@@ -530,7 +535,7 @@ def test_a_reward_of_speed_needs_no_interval_to_fit(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_trial_that_cannot_be_timed_any_more_ends_no_study(tmp_path: Path) -> None:
     # 15: killed between its last checkpoint and its report, it has no step left to time.
-    made = rates(search__reward=SPEED, train__evaluation__every=6)
+    made = rates(search__objective=SPEED, train__evaluation__every=6)
     with open_study(tmp_path, made, prepared_data(Space(made))) as study:
         trial = ask(study)
         (alone,) = experiments(study, trial).values()

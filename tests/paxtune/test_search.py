@@ -76,7 +76,7 @@ def test_what_a_trial_writes_can_be_its_reward(tmp_path: Path) -> None:
 
 
 def test_a_reward_of_texts_that_are_not_written_is_refused(tmp_path: Path) -> None:
-    flags = ['search.reward.metric=decode_test/log_prob', 'train.decoding=null']
+    flags = ['search.objective.metric=decode_test/log_prob', 'train.decoding=null']
     with pytest.raises(UserError, match=r"'decode_test/log_prob' is not measured.*train/, eval/"):
         run(tmp_path, 'Writing', '--set', *flags)
 
@@ -321,8 +321,8 @@ def test_a_search_may_begin_with_what_is_known(tmp_path: Path) -> None:
     first = run(tmp_path / 'first', 'Rates', '--num_trials=2')
     seeds = tmp_path / 'seeds.json'
     seeds.write_text(json.dumps([{rate: 0.05}]))
-    flags = ['--tune', 'train.random_seed=intv(0, 100)', '--num_trials=5', '--seed_defaults']
-    flags += [f'--seed_trials={seeds}', f'--fork_study={tmp_path / "first"}']
+    flags = ['--tune', 'train.random_seed=intv(0, 100)', '--num_trials=5', '--initial_defaults']
+    flags += [f'--initial_trials={seeds}', f'--fork_study={tmp_path / "first"}']
     flags += [f'--prior_studies={tmp_path / "first"}']
     trials = run(tmp_path / 'second', 'Rates', *flags)
     origins = [trial.lineage.origin.split('#')[0] for trial in trials]
@@ -343,7 +343,7 @@ def test_a_search_may_believe_in_the_defaults() -> None:
     args = search._flags().parse_args([*flags, '--prior_defaults', '--algorithm=gp_bandit'])
     tunable = search.tunable_for(args)
     assert tunable.search.prior['train.random_seed'] == 0
-    assert not tunable.search.seeds
+    assert not tunable.search.initial_trials
 
 
 @pytest.mark.slow
@@ -403,11 +403,11 @@ def test_a_signal_pauses_the_study(
             r"--scheduler=threshold_stopping: write 'ThresholdStopping\(milestones=…\)'",
         ),
         (['--scheduler=Asha(min_resource=0)'], 'min_resource must be greater than 0'),
-        (['--num_trials=0'], 'num_trials must be at least 1'),
+        (['--num_trials=0'], 'search.budget: trials must be at least 1'),
         (['--set', 'task.learner.learning_rate=0.1'], 'nothing to search|no decision'),
-        (['--set', 'search.reward.metric=evl/loss'], 'begin with train/, eval/'),
-        (['--max_hours=0'], 'max_hours must be above 0'),
-        (['--seed_trials=/nowhere.json'], '--seed_trials=/nowhere.json: cannot be read'),
+        (['--set', 'search.objective.metric=evl/loss'], 'begin with train/, eval/'),
+        (['--max_hours=0'], 'search.budget: hours must be above 0'),
+        (['--initial_trials=/nowhere.json'], '--initial_trials=/nowhere.json: cannot be read'),
         (['--job_log_dir=gs://bucket/study'], 'local disk.*--vizier_endpoint=HOST:PORT'),
     ],
 )
@@ -443,7 +443,7 @@ def test_an_experiment_keeps_its_own_scheduler_of_the_class_that_is_named() -> N
 @pytest.mark.slow
 def test_a_metric_that_is_not_measured_ends_the_study(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="'eval/perplexity' was not measured"):
-        run(tmp_path, 'Rates', '--set', 'search.reward.metric=eval/perplexity')
+        run(tmp_path, 'Rates', '--set', 'search.objective.metric=eval/perplexity')
 
 
 def test_missing_data_is_told_before_anything_is_written(tmp_path: Path) -> None:

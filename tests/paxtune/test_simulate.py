@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from paxtune import simulate, studies
+from paxtune.config.budget import Budget
 from paxtune.storage.open_study import open_study
 from tests.paxtune import toys
 from tests.paxtune.studies import run
@@ -15,7 +16,7 @@ from trainer.symbolic.errors import UserError
 @pytest.fixture
 def table(tmp_path: Path) -> str:
     """The curves of a small study, as a person exports them."""
-    with open_study(tmp_path / 'study', toys.toy(search=toys.search(num_trials=12))) as study:
+    with open_study(tmp_path / 'study', toys.toy(search=toys.search(budget=Budget(12)))) as study:
         run(study)
     path = str(tmp_path / 'curves.json')
     assert studies.main(['curves', str(tmp_path / 'study'), f'--out={path}']) == 0

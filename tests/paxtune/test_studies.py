@@ -13,7 +13,7 @@ from typing import Any
 import pyglove as pg
 import pytest
 
-from paxtune import studies
+from paxtune import Budget, studies
 from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.reports.overview import Overview
@@ -36,7 +36,7 @@ EXP = '--exp=tests.paxtune.toys.toy'
 
 def mixed(directory: Path) -> None:
     """Seven trials, one of each outcome at least; 3 is the best."""
-    with open_study(directory, toy(search=search(num_trials=9))) as study:
+    with open_study(directory, toy(search=search(budget=Budget(9)))) as study:
         for loss in (0.5, 0.75, 0.1):
             trial = ask(study)
             trial.report(10, {'loss': loss, 'accuracy': 1 - loss})
@@ -57,12 +57,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     mixed(root / 'mixed')
     with open_study(root / 'deep' / 'er' / 'done', toy()) as study:
         run(study)
-    with open_study(root / 'front', toy(search=search(reward=OBJECTIVES))) as study:
+    with open_study(root / 'front', toy(search=search(objective=OBJECTIVES))) as study:
         for loss, accuracy in ((0.5, 0.5), (0.25, 0.25), (0.75, 0.25), (0.125, 0.5), (1, 0.75)):
             trial = ask(study)
             trial.report(1, {'loss': loss, 'accuracy': accuracy})
             trial.complete()
-    with open_study(root / 'measured', toy(search=search(reward=None))) as study:
+    with open_study(root / 'measured', toy(search=search(objective=None))) as study:
         run(study)
     return root
 
@@ -145,15 +145,15 @@ def _exhaust(study: Study) -> None:
     ('fields', 'act', 'is_done'),
     [
         ({}, run, True),
-        ({'num_trials': 2}, lambda study: finish(ask(study)), False),
-        ({'num_trials': 1}, ask, False),
-        ({'target_reward': 0.5}, lambda study: finish(ask(study)), True),
-        ({'target_reward': 1e-9}, lambda study: finish(ask(study)), False),
-        ({'max_hours': 1.0}, _add_hours, True),
-        ({'max_hours': 1.5}, _add_hours, False),
-        ({'max_device_hours': 1.5}, _add_hours, True),
-        ({'num_trials': 20, 'reward': OBJECTIVES}, run, True),
-        ({'reward': None}, run, True),
+        ({'budget': Budget(2)}, lambda study: finish(ask(study)), False),
+        ({'budget': Budget(1)}, ask, False),
+        ({'budget': Budget(5, target_reward=0.5)}, lambda study: finish(ask(study)), True),
+        ({'budget': Budget(5, target_reward=1e-9)}, lambda study: finish(ask(study)), False),
+        ({'budget': Budget(5, hours=1.0)}, _add_hours, True),
+        ({'budget': Budget(5, hours=1.5)}, _add_hours, False),
+        ({'budget': Budget(5, device_hours=1.5)}, _add_hours, True),
+        ({'budget': Budget(20), 'objective': OBJECTIVES}, run, True),
+        ({'objective': None}, run, True),
     ],
 )
 @pytest.mark.parametrize('is_finite', [False, True])
@@ -535,7 +535,7 @@ def test_a_sweep_without_rewards_is_shown(made: Path, shown: Callable[..., str])
 
 def test_a_study_of_a_function_needs_no_exp(tmp_path: Path, shown: Callable[..., str]) -> None:
     space = pg.Dict(x=pg.oneof([1, 2, 3]))
-    with open_study(tmp_path, space, search=Search(LOSS, 3)) as study:
+    with open_study(tmp_path, space, search=Search(LOSS, Budget(3))) as study:
         while (trial := study.ask()) is not None:
             study.tell(trial, {'loss': trial.materialize().x})
     assert json.loads(shown('show', tmp_path, '--format=json'))['experiment'].endswith('Dict')

@@ -9,6 +9,7 @@ import pyglove as pg
 import pytest
 
 from paxtune.algorithms import RandomSearch
+from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.schedulers import MedianStopping, Pause, PromotingAsha, Scheduler
@@ -37,7 +38,7 @@ def train(
     directory: Path, scheduler: Scheduler | None, loss: Loss = steady, num_trials: int = 15
 ) -> None:
     """A study of trials of nine steps, from its begin to its end."""
-    made = Search(LOSS, num_trials=num_trials, algorithm=RandomSearch(), scheduler=scheduler)
+    made = Search(LOSS, budget=Budget(num_trials), algorithm=RandomSearch(), scheduler=scheduler)
     with open_study(directory, SPACE, search=made) as study:
         while (trial := study.ask()) is not None:
             x = trial.materialize().x
@@ -120,7 +121,7 @@ def test_several_objectives_have_no_rungs(tmp_path: Path, shown: Callable[..., s
 
     scheduler = ThresholdStopping(milestones=[[10, 0.5]], metric='loss', goal='minimize')
     reward = Objectives([LOSS, MetricReward('maximize', 'accuracy')])
-    with open_study(tmp_path, toy(search=search(reward=reward, scheduler=scheduler))) as study:
+    with open_study(tmp_path, toy(search=search(objective=reward, scheduler=scheduler))) as study:
         run(study)
     assert json.loads(shown('show', tmp_path, '--format=json'))['rungs'] == []
     assert 'rung' not in shown('trials', tmp_path, '--format=csv').splitlines()[0]
@@ -173,7 +174,7 @@ def test_forks_hang_below_their_parents(made: Path, shown: Callable[..., str]) -
 
 
 def test_warm_starts_are_lineage_too(tmp_path: Path, shown: Callable[..., str]) -> None:
-    with open_study(tmp_path, toy(search=search(num_trials=4))) as study:
+    with open_study(tmp_path, toy(search=search(budget=Budget(4)))) as study:
         finish(ask(study))
         trial = ask(study)
         trial.set_warm_start(1, 20)
@@ -217,7 +218,7 @@ def test_what_cannot_be_is_no_loop(tmp_path: Path, shown: Callable[..., str]) ->
 
 
 def test_a_long_line_of_descent(tmp_path: Path, shown: Callable[..., str]) -> None:
-    with open_study(tmp_path, toy(search=search(num_trials=9))) as study:
+    with open_study(tmp_path, toy(search=search(budget=Budget(9)))) as study:
         finish(ask(study))
         for number in range(2, 10):
             trial = ask(study)

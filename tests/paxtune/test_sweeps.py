@@ -3,6 +3,7 @@ import pytest
 
 from paxtune.algorithms import Grid
 from paxtune.algorithms.encoding.enumeration import enumerate_decisions
+from paxtune.config.budget import Budget
 from paxtune.experiment import Tunable
 from paxtune.schedulers import MedianStopping
 from paxtune.search_space.space import Space
@@ -42,15 +43,15 @@ def test_the_search_is_a_sweep_and_keeps_the_rest():
     sweep = parameter_sweep(Kinds(), [RATE, LAYER], [[0.1, FeedForward(8)]], seed=3)
     assert sweep.search.algorithm == Grid(points_per_range=None)
     assert sweep.search.scheduler is None
-    assert sweep.search.num_trials is None
-    assert (sweep.search.reward, sweep.search.seed) == (REWARD, 3)
+    assert sweep.search.budget.trials is None
+    assert (sweep.search.objective, sweep.search.seed) == (REWARD, 3)
 
 
 def test_fields_of_the_search_can_be_given():
     sweep = parameter_sweep(
-        experiment(), HEADER, ROWS, reward=REWARD, num_trials=2, scheduler=MedianStopping()
+        experiment(), HEADER, ROWS, objective=REWARD, budget=Budget(2), scheduler=MedianStopping()
     )
-    assert (sweep.search.reward, sweep.search.num_trials) == (REWARD, 2)
+    assert (sweep.search.objective, sweep.search.budget.trials) == (REWARD, 2)
     assert sweep.search.scheduler == MedianStopping()
 
 
@@ -58,7 +59,7 @@ def test_a_plain_experiment_gets_a_search_without_a_reward():
     plain = experiment(num_steps=3)
     sweep = parameter_sweep(plain, HEADER, ROWS)
     assert isinstance(sweep, Tunable)
-    assert sweep.search.reward is None
+    assert sweep.search.objective is None
     assert sweep.train == plain.train
     assert trials(sweep) == [tuple(row) for row in ROWS]
 

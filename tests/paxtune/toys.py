@@ -5,6 +5,7 @@ from typing import Any
 import pyglove as pg
 
 from paxtune.algorithms import RandomSearch
+from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward
 from trainer.symbolic.component import Component
@@ -37,7 +38,9 @@ LOSS = MetricReward(metric='loss', goal='minimize')
 
 def search(**fields: Any) -> Search:
     """A search over the toy's loss."""
-    return Search(**({'reward': LOSS, 'num_trials': 5, 'algorithm': RandomSearch()} | fields))
+    return Search(
+        **({'objective': LOSS, 'budget': Budget(5), 'algorithm': RandomSearch()} | fields)
+    )
 
 
 def toy(**fields: Any) -> Toy:

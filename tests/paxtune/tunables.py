@@ -5,6 +5,7 @@ from typing import Any
 import pyglove as pg
 
 from paxtune.algorithms import GPBandit, RandomSearch, RegularizedEvolution
+from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.objectives.metrics import Metric
@@ -31,7 +32,7 @@ REWARD = MetricReward(goal='minimize', metric='eval/log_pplx')
 
 def _tunable(**search: Any) -> Tunable:
     base = experiment(num_steps=6)
-    fields = {'reward': REWARD, 'num_trials': 4, 'algorithm': RandomSearch()} | search
+    fields = {'objective': REWARD, 'budget': Budget(4), 'algorithm': RandomSearch()} | search
     return Tunable(**dict(base.sym_init_args), search=Search(**fields))
 
 
@@ -45,7 +46,7 @@ def Rates() -> Tunable:
 
 def Writing() -> Tunable:
     """Judged by what it writes."""
-    made = _tunable(reward=MetricReward('maximize', Metric.decode('log_prob')), num_trials=2)
+    made = _tunable(objective=MetricReward('maximize', Metric.decode('log_prob')), budget=Budget(2))
     made.rebind(
         {
             'task.learner.learning_rate': pg.floatv(1e-4, 1e-1, 'log'),
@@ -60,7 +61,7 @@ def Writing() -> Tunable:
 def Kinds() -> Tunable:
     """Conditional choices, evolved; 16 trials."""
     made = _tunable(
-        num_trials=16,
+        budget=Budget(16),
         algorithm=RegularizedEvolution(population_size=4, tournament_size=2),
         scheduler=MedianStopping(min_trials=4),
     )
@@ -83,7 +84,7 @@ def Modelled() -> Tunable:
             'task.model.stack.layers[0].attention.num_heads': pg.oneof([1, 2, 4]),
             'search.algorithm': GPBandit(num_initial=3),
             'search.scheduler': None,
-            'search.num_trials': 9,
+            'search.budget.trials': 9,
             'search.constraints': [
                 Requires('task.learner.learning_rate < 0.05', 'the learning rate is too large')
             ],
@@ -109,7 +110,7 @@ class Failing(FeedForward):
 
 def Failures() -> Tunable:
     """Each way for a trial to fail, and one that does not."""
-    made = _tunable(num_trials=8)
+    made = _tunable(budget=Budget(8))
     how = pg.oneof(['raise', 'nan', 'huge', 'none'])
     heads = pg.oneof([2, 3])
     block = TransformerBlock(Attention(heads), Failing(how=how))

@@ -60,7 +60,7 @@ def test_every_algorithm_searches_each_space_within_its_limit(
     at_most = statistics.median(map(num_params, drawn(experiment, 6)))
     changes: dict[str, Any] = {'limits': [Limit('num_params', at_most=at_most)], 'scheduler': None}
     if isinstance(algorithm, GPBandit):  # It models one reward.
-        changes['reward'] = experiment.search.rewards[0]
+        changes['objective'] = experiment.search.rewards[0]
     with tune(
         experiment, num_trials=3, algorithm=algorithm, job_log_dir=tmp_path, **changes
     ) as study:

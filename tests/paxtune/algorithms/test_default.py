@@ -5,7 +5,7 @@ import pyglove as pg
 import pytest
 from rich.console import Console
 
-from paxtune import MetricReward, Objectives, Search
+from paxtune import Budget, MetricReward, Objectives, Search
 from paxtune.algorithms import (
     NSGA2,
     Algorithm,
@@ -71,8 +71,8 @@ def test_other_algorithms_stand_for_themselves() -> None:
 @pytest.mark.parametrize(
     ('search', 'expected'),
     [
-        (Search(LOSS, 5), 'algorithm: GPBandit (default for one reward, 1 decision)'),
-        (Search(LOSS, 5, RandomSearch()), None),
+        (Search(LOSS, Budget(5)), 'algorithm: GPBandit (default for one reward, 1 decision)'),
+        (Search(LOSS, Budget(5), RandomSearch()), None),
     ],
 )
 def test_a_search_says_what_was_chosen(search: Search, expected: str | None) -> None:
@@ -98,14 +98,14 @@ def _two() -> list[Reward]:
 
 def test_a_belief_needs_an_algorithm_that_makes_use_of_it() -> None:
     believed = {'rate': 0.01}
-    with open_study(None, RATE, search=Search(LOSS, 5, prior=believed)) as study:
+    with open_study(None, RATE, search=Search(LOSS, Budget(5), prior=believed)) as study:
         assert study.suggestions.request(1).prior == {'rate': 0.01}
     for search in (
-        Search(LOSS, 5, RandomSearch(), prior=believed),
-        Search(Objectives(_two()), 5, prior=believed),
+        Search(LOSS, Budget(5), RandomSearch(), prior=believed),
+        Search(Objectives(_two()), Budget(5), prior=believed),
     ):
         with pytest.raises(UserError, match=r'^search\.prior: .* has no use for .*GPBandit'):
             open_study(None, RATE, search=search)
     for wrong in ({'rte': 0.01}, {'rate': 7.0}):
         with pytest.raises(UserError, match=r'^search\.prior: r'):
-            open_study(None, RATE, search=Search(LOSS, 5, prior=wrong))
+            open_study(None, RATE, search=Search(LOSS, Budget(5), prior=wrong))

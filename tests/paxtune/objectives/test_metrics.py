@@ -157,8 +157,10 @@ def test_a_missing_metric_is_reported_with_what_there_is(metric, message):
 
 def test_a_message_begins_with_the_path():
     with pytest.raises(MissingMetricError) as error:
-        Metric('loss').value({}, 'search.reward.metric')
-    assert str(error.value) == ("search.reward.metric: 'loss' was not measured. Measured: nothing.")
+        Metric('loss').value({}, 'search.objective.metric')
+    assert str(error.value) == (
+        "search.objective.metric: 'loss' was not measured. Measured: nothing."
+    )
 
 
 @pytest.mark.parametrize(

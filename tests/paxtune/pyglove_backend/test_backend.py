@@ -33,7 +33,7 @@ def test_it_is_a_study_that_paxtune_reads(tmp_path):
         assert list(study.to_pandas()['state']) == ['COMPLETED'] * 6
         assert study.done_reason == 'it has all of its 6 trials'
     with load_study(tmp_path, read_only=False) as study:
-        study.search.rebind(num_trials=7)
+        study.search.rebind({'budget.trials': 7})
         with pytest.raises(UserError, match='a PyGlove algorithm proposes the trials'):
             study.suggest()
 

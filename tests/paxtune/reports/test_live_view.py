@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from paxtune.config.budget import Budget
 from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.reports import live_view
 from paxtune.reports.live_view import Watch, watch
@@ -131,7 +132,7 @@ def test_a_trial_without_a_history_has_no_last_event(tmp_path: Path) -> None:
 
 
 def test_lines_where_something_has_changed(tmp_path: Path, watched: Callable[..., str]) -> None:
-    with open_study(tmp_path, toy(search=search(num_trials=2))) as study:
+    with open_study(tmp_path, toy(search=search(budget=Budget(2)))) as study:
         worker = study.store.worker
         acts: Acts = [
             lambda: finish(ask(study)),
@@ -154,7 +155,7 @@ def test_lines_where_something_has_changed(tmp_path: Path, watched: Callable[...
 def test_a_table_in_a_terminal(tmp_path: Path, watched: Callable[..., str]) -> None:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=120, highlight=False)
-    with open_study(tmp_path, toy(search=search(num_trials=1))) as study:
+    with open_study(tmp_path, toy(search=search(budget=Budget(1)))) as study:
         acts: Acts = [lambda: ask(study).report(10, {'loss': 0.5}), lambda: None,
                       lambda: study.open_trial(1).complete()]  # fmt: skip
         assert watched(acts, console) == ''
@@ -166,7 +167,7 @@ def test_a_table_in_a_terminal(tmp_path: Path, watched: Callable[..., str]) -> N
 
 def test_a_pause_and_a_front_are_told(tmp_path: Path, watched: Callable[..., str]) -> None:
     both = Objectives([LOSS, MetricReward('maximize', 'accuracy')])
-    with open_study(tmp_path, toy(search=search(num_trials=2, reward=both))) as study:
+    with open_study(tmp_path, toy(search=search(budget=Budget(2), objective=both))) as study:
         finish(ask(study))
         acts: Acts = [
             lambda: stop_requests.request_pause(study.store),

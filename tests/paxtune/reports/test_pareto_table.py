@@ -14,6 +14,7 @@ import pyglove as pg
 import pytest
 
 from paxtune import studies
+from paxtune.config.budget import Budget
 from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.reports.pareto_plot import title, to_html, to_png
 from paxtune.reports.pareto_table import Axis, Front, Point, front_of
@@ -49,7 +50,7 @@ def fill(study: Study, measured: list[dict[str, float]]) -> Study:
 
 
 def study_of(measured: list[dict[str, float]], **fields: Any) -> Study:
-    fields = {'num_trials': len(measured) + 3} | fields
+    fields = {'budget': Budget(len(measured) + 3)} | fields
     return fill(open_study(None, toy(search=search(**fields))), measured)
 
 
@@ -58,7 +59,7 @@ def searched() -> Iterator[dict[Any, Study]]:
     """A study for each reward, of the same trials."""
     with contextlib.ExitStack() as stack:
         yield {
-            name: stack.enter_context(study_of(MEASURED, reward=reward))
+            name: stack.enter_context(study_of(MEASURED, objective=reward))
             for name, reward in REWARDS.items()
         }
 
@@ -122,7 +123,7 @@ def test_only_completed_trials_with_both_numbers_are_there() -> None:
 def test_repeats_are_one_trial_with_what_is_to_be_expected() -> None:
     losses = (0.1, 0.3, 0.25, 0.26)
     measured = [{'loss': loss, 'num_params': 1.0 + i} for i, loss in enumerate(losses)]
-    with study_of(measured, repeats=2, num_trials=4) as study:
+    with study_of(measured, replicates=2, budget=Budget(4)) as study:
         found = front_of(study)
         assert [point.x for point in found.points] == [1.5, 3.5]
         assert [point.y for point in found.points] == [
@@ -157,7 +158,7 @@ def test_axes_that_say_too_little_are_refused(
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp('fronts')
     open_study(directory / 'empty', toy()).close()
-    fill(open_study(directory / 'one', toy(search=search(num_trials=12))), MEASURED).close()
+    fill(open_study(directory / 'one', toy(search=search(budget=Budget(12)))), MEASURED).close()
     return directory
 
 
@@ -302,7 +303,7 @@ def test_a_plot_is_a_page_or_a_picture(made: Path) -> None:
 
 def test_a_study_of_a_function_has_a_front(tmp_path: Path, shown: Callable[..., str]) -> None:
     space = pg.Dict(x=pg.oneof([1, 2, 3]))
-    with open_study(tmp_path, space, search=search(num_trials=3)) as study:
+    with open_study(tmp_path, space, search=search(budget=Budget(3))) as study:
         while (trial := study.ask()) is not None:
             x = trial.materialize().x
             study.tell(trial, {'loss': 1 / x, 'cost': float(x)})

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from paxtune import studies
+from paxtune.config.budget import Budget
 from paxtune.running.callbacks import Callback
 from paxtune.running.runners import FunctionRunner
 from paxtune.running.tuner import Paused, Tuner
@@ -32,7 +33,7 @@ EXP = '--exp=tests.paxtune.toys.toy'
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """A study with three completed trials, an infeasible one and an active one."""
-    with open_study(tmp_path / 'study', toy(search=search(num_trials=9))) as study:
+    with open_study(tmp_path / 'study', toy(search=search(budget=Budget(9)))) as study:
         for _ in range(3):
             trial = ask(study)
             trial_directory(study.directory, trial).mkdir(parents=True)
@@ -100,7 +101,7 @@ def test_an_export_is_imported_to_the_last_bit(
     exported = json.loads(file.read_text())
     assert {*exported} == {'format', 'experiment', 'search', 'data', 'trials'}
     assert exported['experiment']['_type'] == 'tests.paxtune.toys.Toy'
-    assert exported['search']['num_trials'] == 9
+    assert exported['search']['budget']['trials'] == 9
     assert json.loads(shown('export', directory)) == exported
     open_study(tmp_path / 'new', toy()).close()
     out = shown('import', tmp_path / 'new', file)
@@ -220,7 +221,7 @@ def losses(value: Toy) -> Iterator[dict[str, float]]:
 
 def test_a_trial_is_stopped_while_the_study_runs(tmp_path: Path, shown: Callable[..., str]) -> None:
     asking = Asking(shown, 2, 'stop', tmp_path, 2)
-    with locked(tmp_path), open_study(tmp_path, toy(search=search(num_trials=3))) as study:
+    with locked(tmp_path), open_study(tmp_path, toy(search=search(budget=Budget(3)))) as study:
         Tuner(study, FunctionRunner(losses), [asking]).run()
         assert [trial.status for trial in study.trials] == ['completed', 'stopped', 'completed']
         assert len(study.trials[1].measurements) == 1
@@ -229,7 +230,7 @@ def test_a_trial_is_stopped_while_the_study_runs(tmp_path: Path, shown: Callable
 
 def test_a_study_pauses_and_goes_on(tmp_path: Path, shown: Callable[..., str]) -> None:
     asking = Asking(shown, 2, 'stop', tmp_path)
-    with locked(tmp_path), open_study(tmp_path, toy(search=search(num_trials=3))) as study:
+    with locked(tmp_path), open_study(tmp_path, toy(search=search(budget=Budget(3)))) as study:
         with pytest.raises(Paused, match='studies stop'):
             Tuner(study, FunctionRunner(losses), [asking]).run()
         assert [trial.status for trial in study.trials] == ['completed', 'active']

@@ -193,7 +193,7 @@ def test_a_study_that_only_fails_ends(tmp_path: Path) -> None:
     flags = ['--workers=1', '--max_attempts=1', '--max_consecutive_failures=2', '--num_trials=9']
     fault = ['--set', 'train_input.fault=abort', '--tune', 'train_input.seconds=floatv(0.0,0.1)']
     out = ended(search(tmp_path, *flags, *fault, exp='Faulty'), 1)
-    assert 'the last 2 trials have all failed (search.max_consecutive_failures=2)' in out
+    assert 'the last 2 trials have all failed (search.faults.max_consecutive_failures=2)' in out
     assert '2 × its worker was ended by SIGABRT' in out
     with load_study(tmp_path) as study:
         assert len(study.trials) == 2
@@ -235,7 +235,7 @@ def test_trials_move_between_machines_through_a_store(
 ) -> None:
     _, port = serve(tmp_path)
     flags = [f'--vizier_endpoint=127.0.0.1:{port}', '--study=slow', '--num_trials=2']
-    flags += ['--set', 'search.keep_checkpoints=1']
+    flags += ['--set', 'search.retention.best=1']
     machines = [tmp_path / 'one', tmp_path / 'two']
     for machine in machines:
         machine.mkdir()
@@ -304,7 +304,7 @@ def test_what_workers_cannot_do_is_refused() -> None:
     with pytest.raises(UserError, match='more than 0'):
         Workers(1, memory_gb=-1.0)
     with pytest.raises(UserError, match='a function runs in this process'):
-        tune(lambda values: 0.0, space={'x': True}, reward='minimize', engine=Workers(1))
+        tune(lambda values: 0.0, space={'x': True}, objective='minimize', engine=Workers(1))
 
 
 def test_workers_import_what_the_experiment_is_built_of(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ def measured(step: int, loss: float = 1.0, resumed_from: int = 0) -> Report:
 @pytest.fixture
 def study(tmp_path: Path) -> Generator[Study, None, None]:
     tunable = tunables.Rates()
-    tunable.rebind({'search.num_trials': 2})
+    tunable.rebind({'search.budget.trials': 2})
     with open_study(tmp_path, tunable, {'train_input': 'counting'}) as study:
         yield study
 

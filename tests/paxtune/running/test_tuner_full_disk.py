@@ -6,6 +6,7 @@ import pyglove as pg
 import pytest
 
 from paxtune import tune
+from paxtune.config.faults import Faults
 from tests.disks import SmallDisk, small_disk
 
 
@@ -33,9 +34,9 @@ def test_a_trial_is_tried_again_once_there_is_room(tmp_path: Path) -> None:
             function,
             space={'x': pg.floatv(0.0, 1.0)},
             num_trials=1,
-            reward='minimize',
+            objective='minimize',
             job_log_dir=disk.path / 'job',
-            max_attempts=2,
+            faults=Faults(max_attempts=2),
         ) as study:
             (trial,) = study.trials
             assert (trial.state, trial.attempt, function.calls) == ('COMPLETED', 2, 2)

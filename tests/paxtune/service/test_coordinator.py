@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from paxtune.config.faults import Faults
 from paxtune.search_space.parameters import to_parameters
 from paxtune.service import schema
 from paxtune.service.client import Client
@@ -138,7 +139,7 @@ def test_a_worker_without_heartbeat_loses_its_trial(service: Service) -> None:
 
 
 def test_a_worker_without_progress_loses_its_trial_and_that_counts(service: Service) -> None:
-    study = service.study('a', max_attempts=2)
+    study = service.study('a', faults=Faults(max_attempts=2))
     assert isinstance(study.store, RemoteStore)
     study.store.options = WorkerOptions(trial_timeout=25.0, max_attempts=2)
     ask(study)
@@ -175,7 +176,7 @@ def test_a_worker_without_progress_loses_its_trial_and_that_counts(service: Serv
 def test_an_attempt_that_may_come_back_or_counts_gets_a_new_number(
     loss: WorkerLoss, attempt: int, service: Service
 ) -> None:
-    study = service.study('a', max_attempts=2)
+    study = service.study('a', faults=Faults(max_attempts=2))
     trial = ask(study)
     trial.lose(loss, 2)
     assert (trial.state, trial.attempt, trial.record.holder) == ('ACTIVE', attempt, '')
@@ -188,7 +189,7 @@ def test_an_attempt_that_may_come_back_or_counts_gets_a_new_number(
 
 
 def test_a_trial_that_kills_its_workers_without_a_trace_is_given_up(service: Service) -> None:
-    study = service.study('a', max_attempts=1)
+    study = service.study('a', faults=Faults(max_attempts=1))
     for steps in [0] * (MAX_LOSSES - 1) + [3] + [0] * (MAX_LOSSES - 1):
         trial = ask(study)
         assert trial.id == 1
@@ -198,7 +199,7 @@ def test_a_trial_that_kills_its_workers_without_a_trace_is_given_up(service: Ser
 
 
 def test_a_loss_that_does_not_count_never_ends_a_trial(service: Service) -> None:
-    study = service.study('a', max_attempts=3)
+    study = service.study('a', faults=Faults(max_attempts=3))
     ask(study).lose(WorkerLoss('it crashed', counts=True, is_dead=True), 3)
     ask(study)
     # Fewer attempts are allowed now than there were: that is for the next one that counts.
@@ -307,12 +308,12 @@ def test_a_search_that_starts_again_has_no_workers_yet(service: Service) -> None
 def test_a_loss_that_does_not_count_ends_no_trial_that_had_a_fault(
     service: Service, workers_may_live: bool
 ) -> None:
-    first = service.study('a', max_attempts=2)
+    first = service.study('a', faults=Faults(max_attempts=2))
     ask(first).lose(WorkerLoss('it crashed', counts=True), 2)
     assert ask(first).attempt == 2
     service.restart(workers_may_live)
     service.now += 20  # Longer than its lease, before its worker has sent its options again.
-    trial = ask(service.study('b', max_attempts=2))
+    trial = ask(service.study('b', faults=Faults(max_attempts=2)))
     assert (trial.id, trial.state, trial.attempt) == (1, 'ACTIVE', 2 + workers_may_live)
 
 

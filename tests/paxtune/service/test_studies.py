@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from paxtune import studies
+from paxtune.config.budget import Budget
 from paxtune.service.auth import TOKEN_VARIABLE
 from paxtune.service.coordinator import StudyCoordinator
 from paxtune.service.remote_store import RemoteStore
@@ -27,7 +28,7 @@ from trainer.symbolic.errors import UserError
 def worker(server: Server) -> Iterator[Study]:
     """A worker's study, with a completed trial and one that is its worker's."""
     store = RemoteStore(client_of(server), 'w-1')
-    with open_study('anywhere', toy(search=search(num_trials=4)), store=store) as study:
+    with open_study('anywhere', toy(search=search(budget=Budget(4))), store=store) as study:
         finish(ask(study))
         ask(study).report(10, {'loss': 0.5})
         yield study

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paxtune import MetricReward, Search
+from paxtune import Budget, MetricReward, Search
 from paxtune.algorithms import RandomSearch
 from paxtune.simulation.export import curves
 from paxtune.simulation.files import read
@@ -100,7 +100,7 @@ def test_what_was_spent_is_exported_where_it_was_measured(tmp_path: Path) -> Non
 
 
 def test_a_study_of_several_objectives_has_no_curves() -> None:
-    search = Search(None, num_trials=2, algorithm=RandomSearch())
+    search = Search(None, budget=Budget(2), algorithm=RandomSearch())
     study = open_study(None, toys.toy(search=search))
     with study, pytest.raises(UserError, match='one reward'):
         curves(study)
@@ -200,7 +200,7 @@ def test_flags_must_suit_the_file(tmp_path: Path) -> None:
 
 
 def test_rewards_keep_their_goal() -> None:
-    search = Search(MetricReward('maximize', 'accuracy'), 4, RandomSearch())
+    search = Search(MetricReward('maximize', 'accuracy'), Budget(4), RandomSearch())
     with open_study(None, toys.toy(search=search)) as study:
         run_all_kinds(study)
         assert json.loads(curves(study))['goal'] == 'maximize'

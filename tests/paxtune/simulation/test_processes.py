@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from etils import epath
 
-from paxtune import simulate, studies, tune
+from paxtune import Budget, simulate, studies, tune
 from paxtune.algorithms import RandomSearch
 from paxtune.config.search import Search
 from paxtune.running.tuner import Paused
@@ -40,7 +40,7 @@ def flags(
 
 def recorded(table: Path, scheduler: Any, num_trials: int = 6, **fields: Any) -> RecordedTrials:
     reward = read(str(table)).reward
-    search = Search(reward, num_trials, RandomSearch(), scheduler, **fields)
+    search = Search(reward, Budget(num_trials), RandomSearch(), scheduler, **fields)
     return RecordedTrials.of(str(table), search)
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paxtune.algorithms import Algorithm, QuasiRandom, RandomSearch, RegularizedEvolution
+from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.schedulers import (
     Asha,
@@ -68,7 +69,7 @@ def driven(
 ) -> Study:
     """A real study, its trials run one after another, with the curves of a table."""
     space = pg.Dict(rate=_range(made, 0), momentum=_range(made, 1))
-    search = Search(made.reward, count, algorithm, scheduler)
+    search = Search(made.reward, Budget(count), algorithm, scheduler)
     study = open_study(None, space, search=search)
     answers, rows = made.start(), dict[int, int]()
     while (trial := study.ask()) is not None:

@@ -13,6 +13,8 @@ from etils import epath
 
 from paxtune.algorithms import RandomSearch, RegularizedEvolution
 from paxtune.api import tune
+from paxtune.config.budget import Budget
+from paxtune.config.retention import Retention
 from paxtune.config.search import Search
 from paxtune.engines.remote import Remote
 from paxtune.objectives.rewards import MetricReward, Objectives
@@ -22,7 +24,7 @@ from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.checkpoint_retention import (
     REMOVED,
-    Retention,
+    CheckpointCleaner,
     disk_bytes,
     remove_unneeded,
     require_weights,
@@ -44,7 +46,12 @@ SIZE = 1000
 def opened(directory: Path | None, **fields: Any) -> Study:
     """A study that minimizes x, among whole numbers."""
     search = Search(
-        **{'reward': LOSS, 'num_trials': 99, 'keep_checkpoints': 2, 'algorithm': RandomSearch()}
+        **{
+            'objective': LOSS,
+            'budget': Budget(99),
+            'retention': Retention(best=2),
+            'algorithm': RandomSearch(),
+        }
         | fields
     )
     return open_study(directory, pg.Dict(x=pg.floatv(0.0, 100.0)), search=search)
@@ -102,7 +109,7 @@ def test_the_best_ones_stay(tmp_path: Path) -> None:
 
 def test_one_that_looks_after_a_study_goes_on_as_it_does(tmp_path: Path) -> None:
     with opened(tmp_path) as study:
-        kept = Retention(study)
+        kept = CheckpointCleaner(study)
         assert kept.remove_unneeded() == []
         removed = []
         for loss in (5.0, 4.0, 3.0, 4.5):
@@ -114,7 +121,7 @@ def test_one_that_looks_after_a_study_goes_on_as_it_does(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(('keep', 'left'), [(None, [1, 2, 3]), (0, []), (1, [2]), (99, [1, 2])])
 def test_as_many_stay_as_the_search_says(keep: int | None, left: list[int], tmp_path: Path) -> None:
-    with opened(tmp_path, keep_checkpoints=keep) as study:
+    with opened(tmp_path, retention=Retention(best=keep)) as study:
         for loss, end in ((5.0, 'complete'), (1.0, 'complete'), (0.0, 'fail')):
             add(study, loss, end=end)
         remove_unneeded(study)
@@ -124,20 +131,20 @@ def test_as_many_stay_as_the_search_says(keep: int | None, left: list[int], tmp_
 def test_how_many_stay_may_change_while_a_study_goes_on(tmp_path: Path) -> None:
     with opened(tmp_path) as study:
         add(study, 1.0)
-    with opened(tmp_path, keep_checkpoints=0, max_disk_gb=2.0) as study:
+    with opened(tmp_path, retention=Retention(best=0, max_disk_gb=2.0)) as study:
         assert remove_unneeded(study) == [1]
 
 
 @pytest.mark.parametrize(
-    ('field', 'value'), [('keep_checkpoints', -1), ('max_disk_gb', 0.0), ('max_disk_gb', -2.0)]
+    ('field', 'value'), [('best', -1), ('max_disk_gb', 0.0), ('max_disk_gb', -2.0)]
 )
 def test_bounds_that_are_none_are_refused(field: str, value: float) -> None:
     with pytest.raises(ValueError, match=field):
-        Search(**{'reward': LOSS, field: value})
+        Retention(**{field: value})
 
 
 def test_what_has_not_ended_keeps_all_and_so_does_what_it_begins_with(tmp_path: Path) -> None:
-    with opened(tmp_path, keep_checkpoints=0, max_disk_gb=1e-9) as study:
+    with opened(tmp_path, retention=Retention(best=0, max_disk_gb=1e-9)) as study:
         add(study, 5.0)
         add(study, 6.0)
         running = add(study, 0.0, end='', warm_start=1)
@@ -151,7 +158,7 @@ def test_what_has_not_ended_keeps_all_and_so_does_what_it_begins_with(tmp_path: 
 
 
 def test_what_the_best_began_with_stays_so_that_they_can_be_trained_again(tmp_path: Path) -> None:
-    with opened(tmp_path, keep_checkpoints=1) as study:
+    with opened(tmp_path, retention=Retention(best=1)) as study:
         add(study, 9.0)
         add(study, 5.0, warm_start=1)
         add(study, 1.0, warm_start=2)
@@ -167,21 +174,21 @@ def test_all_that_may_become_parents_stay_unless_there_is_no_room(tmp_path: Path
         add(study, 0.0, end='stop')
         add(study, 0.0, end='fail')
         assert remove_unneeded(study) == [5]
-        study.search.rebind(max_disk_gb=(2 * SIZE + 500) / 1e9)
+        study.search.rebind({'retention.max_disk_gb': (2 * SIZE + 500) / 1e9})
         assert remove_unneeded(study) == [4, 1]
         assert with_weights(study) == [2, 3]
 
 
 def test_the_worst_go_first_where_there_is_no_room(tmp_path: Path) -> None:
-    with opened(tmp_path, keep_checkpoints=None) as study:
+    with opened(tmp_path, retention=Retention(best=None)) as study:
         for loss in (5.0, 1.0, 3.0):
             add(study, loss)
         add(study, 0.0, end='stop')
         add(study, 0.0, end='fail')
-        looking = Retention(study)
+        looking = CheckpointCleaner(study)
         gone = []
         for room in (5, 4, 3, 2, 1, 0.5):
-            study.search.rebind(max_disk_gb=(room * SIZE) / 1e9)
+            study.search.rebind({'retention.max_disk_gb': (room * SIZE) / 1e9})
             gone += looking.remove_unneeded()
             assert disk_bytes(tmp_path / 'trials') <= room * SIZE
         assert gone == [5, 4, 1, 3, 2]
@@ -190,36 +197,36 @@ def test_the_worst_go_first_where_there_is_no_room(tmp_path: Path) -> None:
 def test_what_cannot_be_made_room_for_is_said_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with opened(tmp_path, max_disk_gb=1e-9) as study:
+    with opened(tmp_path, retention=Retention(best=2, max_disk_gb=1e-9)) as study:
         add(study, 1.0, end='')
-        looking = Retention(study)
+        looking = CheckpointCleaner(study)
         assert [looking.remove_unneeded(), looking.remove_unneeded()] == [[], []]
         assert with_weights(study) == [1]
-    assert caplog.text.count('search.max_disk_gb is 1e-09') == 1
+    assert caplog.text.count('search.retention.max_disk_gb is 1e-09') == 1
 
 
 def test_with_several_objectives_the_front_stays(tmp_path: Path) -> None:
     both = Objectives([LOSS, MetricReward('minimize', 'size')])
-    with opened(tmp_path, reward=both, keep_checkpoints=4) as study:
+    with opened(tmp_path, objective=both, retention=Retention(best=4)) as study:
         # All of them are on the front, but for those that come last.
         for loss in (10.0, 50.0, 20.0, 90.0, 52.0):
             add(study, loss)
         remove_unneeded(study)
         assert with_weights(study) == [1, 3, 4, 5], 'the one that has the closest neighbours goes'
     other = Objectives([LOSS, MetricReward('maximize', 'other')])
-    with opened(tmp_path / 'other', reward=other, keep_checkpoints=2) as study:
+    with opened(tmp_path / 'other', objective=other, retention=Retention(best=2)) as study:
         for loss in (10.0, 50.0, 20.0):
             add(study, loss)
         assert remove_unneeded(study) == [2]
 
 
 def test_where_nothing_is_better_than_another_all_stay_that_were_completed(tmp_path: Path) -> None:
-    with opened(tmp_path, reward=None, keep_checkpoints=1) as study:
+    with opened(tmp_path, objective=None, retention=Retention(best=1)) as study:
         for _ in range(2):
             add(study, 1.0)
         add(study, 1.0, end='fail')
         assert remove_unneeded(study) == [3]
-        study.search.rebind(max_disk_gb=SIZE / 1e9)
+        study.search.rebind({'retention.max_disk_gb': SIZE / 1e9})
         assert remove_unneeded(study) == [1]
 
 
@@ -255,7 +262,7 @@ def test_an_earlier_attempt_keeps_its_checkpoints_until_a_later_one_has_some(
 
 
 def test_all_attempts_at_a_trial_go(tmp_path: Path) -> None:
-    with opened(tmp_path, keep_checkpoints=0) as study:
+    with opened(tmp_path, retention=Retention(best=0)) as study:
         trial = lost(study, 1.0)
         save(study, trial, 2, attempt=2)
         trial.fail('no')
@@ -267,7 +274,7 @@ def test_each_sub_experiment_is_looked_at_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Study, 'sub_experiments', ['long', 'short'])
-    with opened(tmp_path, keep_checkpoints=1) as study:
+    with opened(tmp_path, retention=Retention(best=1)) as study:
         trial = lost(study, 1.0)
         first = [save(study, trial, part=part) for part in ('long', 'short')]
         save(study, trial, part='long', attempt=2)
@@ -282,7 +289,7 @@ def test_a_study_in_memory_and_trials_from_elsewhere_have_nothing_to_remove(tmp_
     with opened(None) as study:
         assert remove_unneeded(study) == []
         require_weights(study.directory, study.add({'x': 1.0}), study.sub_experiments, study.search)
-    with opened(tmp_path, keep_checkpoints=0, max_disk_gb=1.0) as study:
+    with opened(tmp_path, retention=Retention(best=0, max_disk_gb=1.0)) as study:
         study.add({'x': 1.0})
         ask(study).fail('no')
         assert remove_unneeded(study) == []
@@ -297,7 +304,7 @@ def test_a_kill_leaves_nothing_that_counts_and_the_rest_is_removed_next_time(
     def die(*_: Any) -> None:
         raise Killed
 
-    with opened(tmp_path, keep_checkpoints=0) as study:
+    with opened(tmp_path, retention=Retention(best=0)) as study:
         directory = trial_directory(study.directory, add(study, 1.0))
         with monkeypatch.context() as patch:
             patch.setattr(shutil, 'rmtree', die)
@@ -323,7 +330,7 @@ def test_those_in_a_store_go_too_and_a_kill_leaves_nothing_that_counts(
     kept = LocalStore(Database(None))
     value, how = (
         pg.Dict(x=pg.floatv(0.0, 100.0)),
-        Search(LOSS, 99, RandomSearch(), keep_checkpoints=1),
+        Search(LOSS, Budget(99), RandomSearch(), retention=Retention(best=1)),
     )
     with open_study(store, value, search=how, store=kept) as study:
         for loss in (2.0, 1.0):
@@ -349,7 +356,9 @@ def test_those_in_a_store_go_too_and_a_kill_leaves_nothing_that_counts(
 def test_what_is_in_a_store_is_not_measured(store: epath.Path) -> None:
     service = Service('127.0.0.1:1', 'mine')
     with pytest.raises(UserError, match=rf'max_disk_gb=1: what is in {store} is not measured'):
-        tune(Rates(), job_log_dir=store, max_disk_gb=1.0, engine=Remote(service))
+        tune(
+            Rates(), job_log_dir=store, retention=Retention(max_disk_gb=1.0), engine=Remote(service)
+        )
 
 
 def test_what_cannot_be_removed_is_logged_and_tried_again(
@@ -358,9 +367,9 @@ def test_what_cannot_be_removed_is_logged_and_tried_again(
     def refuse(*_: Any) -> None:
         raise PermissionError(13, 'Permission denied')
 
-    with opened(tmp_path, keep_checkpoints=0) as study:
+    with opened(tmp_path, retention=Retention(best=0)) as study:
         add(study, 1.0)
-        looking = Retention(study)
+        looking = CheckpointCleaner(study)
         with monkeypatch.context() as patch:
             patch.setattr(Path, 'rename', refuse)
             assert looking.remove_unneeded() == []
@@ -369,7 +378,7 @@ def test_what_cannot_be_removed_is_logged_and_tried_again(
 
 
 def test_several_workers_do_it_at_once(tmp_path: Path) -> None:
-    with opened(tmp_path, keep_checkpoints=3) as study:
+    with opened(tmp_path, retention=Retention(best=3)) as study:
         for loss in range(20):
             save(study, add(study, float(loss)), *range(3, 8))
     removed: list[Sequence[int]] = []
@@ -393,12 +402,12 @@ def test_several_workers_do_it_at_once(tmp_path: Path) -> None:
 
 
 def test_weights_that_were_removed_are_missed_by_name(tmp_path: Path) -> None:
-    with opened(tmp_path, keep_checkpoints=1) as study:
+    with opened(tmp_path, retention=Retention(best=1)) as study:
         add(study, 1.0)
         add(study, 2.0)
         remove_unneeded(study)
         require_weights(study.directory, study.trial(1), study.sub_experiments, study.search)
-        with pytest.raises(UserError, match=r'of trial 2 were removed.*keep_checkpoints=1'):
+        with pytest.raises(UserError, match=r'of trial 2 were removed.*best=1'):
             require_weights(study.directory, study.trial(2), study.sub_experiments, study.search)
 
 
@@ -414,7 +423,7 @@ def test_bytes_that_have_two_names_count_once(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_best_of_a_real_study_can_still_be_read(tmp_path: Path) -> None:
     made = Rates()
-    made.rebind({'search.keep_checkpoints': 1, 'search.num_trials': 3})
+    made.rebind({'search.retention.best': 1, 'search.budget.trials': 3})
     with tune(made, job_log_dir=tmp_path) as study:
         remove_unneeded(study)
         (best,) = study.top(1)

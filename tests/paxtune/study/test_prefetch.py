@@ -12,6 +12,7 @@ import pyglove as pg
 import pytest
 
 from paxtune.algorithms import RandomSearch
+from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward
 from paxtune.search_space.parameters import to_parameters
@@ -39,7 +40,7 @@ REWARD = MetricReward('minimize', 'y')
 def opened(
     directory: Path | None = None, value: Any = None, store: Any = None, **fields: Any
 ) -> Study:
-    search = Search(REWARD, **({'num_trials': 8, 'algorithm': Digest()} | fields))
+    search = Search(REWARD, **({'budget': Budget(8), 'algorithm': Digest()} | fields))
     return open_study(directory, value or space(), search=search, store=store)
 
 
@@ -83,7 +84,7 @@ def told(trials: list[Trial]) -> list[Any]:
 
 
 def test_the_trial_before_is_pending_even_where_it_has_ended() -> None:
-    with opened(num_trials=3) as study:
+    with opened(budget=Budget(3)) as study:
         trials = run(study)
     assert [seen(trial) for trial in trials] == ['', '1:pending', '1:completed 2:pending']
     assert [was_ahead(trial) for trial in trials] == [False, True, True]
@@ -92,7 +93,7 @@ def test_the_trial_before_is_pending_even_where_it_has_ended() -> None:
 
 def test_others_see_all_trials_as_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Digest, 'prefetches', False)
-    with opened(num_trials=3) as study:
+    with opened(budget=Budget(3)) as study:
         trials = run(study)
     assert [seen(trial) for trial in trials] == ['', '1:completed', '1:completed 2:completed']
     assert not any(was_ahead(trial) for trial in trials)
@@ -100,7 +101,7 @@ def test_others_see_all_trials_as_they_stand(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_each_suggestion_can_be_made_again_from_what_is_recorded(tmp_path: Path) -> None:
     seeds = [{'x': 0.5}, {'x': -0.5}]
-    with opened(tmp_path, seeds=seeds) as study:
+    with opened(tmp_path, initial_trials=seeds) as study:
         trials = run(study)
         assert [trial.lineage.origin for trial in trials] == ['seed'] * 2 + ['algorithm'] * 6
     with load_study(tmp_path) as study:
@@ -109,9 +110,9 @@ def test_each_suggestion_can_be_made_again_from_what_is_recorded(tmp_path: Path)
 
 
 def test_prior_studies_are_always_there() -> None:
-    with opened(num_trials=2) as prior:
+    with opened(budget=Budget(2)) as prior:
         run(prior)
-        search = Search(REWARD, num_trials=2, algorithm=Digest())
+        search = Search(REWARD, budget=Budget(2), algorithm=Digest())
         with open_study(None, space(), search=search, priors=[prior]) as study:
             trials = run(study)
     assert seen(trials[1]) == '-1:completed 0:completed 1:pending'
@@ -243,7 +244,7 @@ def test_kills_change_nothing_that_is_suggested(tmp_path: Path) -> None:
 @pytest.mark.parametrize('drops', [False, True])
 def test_a_repeat_is_due_whatever_has_become_of_the_trial_before_it(drops: bool) -> None:
     """What is not known when the trial before it begins does not count at the end either."""
-    with opened(value=pg.Dict(x=pg.oneof([0.1, 0.9])), num_trials=8, repeats=2) as study:
+    with opened(value=pg.Dict(x=pg.oneof([0.1, 0.9])), budget=Budget(8), replicates=2) as study:
         while (trial := study.ask()) is not None:
             if drops:
                 _drop(study)
@@ -265,7 +266,7 @@ def test_a_later_attempt_leaves_what_was_noted() -> None:
 
 
 def test_what_is_being_made_is_waited_for_and_not_made_twice() -> None:
-    with opened(num_trials=4, algorithm=Digest(seconds=0.1)) as study:
+    with opened(budget=Budget(4), algorithm=Digest(seconds=0.1)) as study:
         numbers = []
         original = study.suggester.next
         study.suggester.next = lambda number: (
@@ -276,7 +277,7 @@ def test_what_is_being_made_is_waited_for_and_not_made_twice() -> None:
 
 
 def test_the_next_suggestion_is_there_before_the_trial_has_ended() -> None:
-    with opened(num_trials=4, algorithm=Digest(seconds=0.05)) as study:
+    with opened(budget=Budget(4), algorithm=Digest(seconds=0.05)) as study:
         for number in range(1, 4):
             trial = ask(study)
             assert trial.id == number
@@ -304,7 +305,7 @@ def settle_quietly(study: Study) -> None:
 
 
 def test_a_done_study_does_not_raise_what_it_did_not_need() -> None:
-    with opened(algorithm=Digest(breaks_at=2), target_reward=10.0) as study:
+    with opened(algorithm=Digest(breaks_at=2), budget=Budget(8, target_reward=10.0)) as study:
         trial = ask(study)
         settle_quietly(study)
         study.tell(trial, {'y': 1.0})
@@ -312,13 +313,13 @@ def test_a_done_study_does_not_raise_what_it_did_not_need() -> None:
 
 
 def test_a_small_space_is_exhausted() -> None:
-    with opened(value=pg.Dict(x=pg.oneof([0.1, 0.2, 0.3])), num_trials=9) as study:
+    with opened(value=pg.Dict(x=pg.oneof([0.1, 0.2, 0.3])), budget=Budget(9)) as study:
         assert sorted(trial.decisions['x'] for trial in run(study)) == [0.1, 0.2, 0.3]
         assert study.exhausted and study.is_done
 
 
 def test_nothing_is_asked_ahead_of_a_pause_or_beyond_the_last_trial() -> None:
-    with opened(num_trials=2) as study:
+    with opened(budget=Budget(2)) as study:
         stop_requests.request_pause(study.store)
         first = ask(study)
         settle(study)
@@ -355,7 +356,7 @@ def test_closing_waits_for_what_is_being_made(tmp_path: Path) -> None:
 
 
 def test_a_study_that_ends_early_leaves_a_suggestion_for_later(tmp_path: Path) -> None:
-    with opened(tmp_path, target_reward=2.0) as study:
+    with opened(tmp_path, budget=Budget(8, target_reward=2.0)) as study:
         first = ask(study)
         settle(study)
         finish(study, first)
@@ -372,10 +373,10 @@ def test_a_shorter_study_leaves_it_alone(tmp_path: Path) -> None:
         run_to(study, 3)
         settle(study)
         assert len(study.trials) == 4
-    with opened(tmp_path, num_trials=3) as study:
+    with opened(tmp_path, budget=Budget(3)) as study:
         assert study.done_reason == 'it has all of its 3 trials'
         assert study.ask() is None
-    with opened(tmp_path, num_trials=4) as study:
+    with opened(tmp_path, budget=Budget(4)) as study:
         assert not study.is_done
         assert ask(study).id == 4
 
@@ -440,7 +441,7 @@ def test_a_service_notes_what_was_open_when_a_trial_began() -> None:
 def test_workers_do_not_wait_for_suggestions() -> None:
     """Trials last longer than suggestions, and end one after the other."""
     count, workers = 12, 3
-    with contextlib.closing(Service(num_trials=count, algorithm=Digest(seconds=0.05))) as made:
+    with contextlib.closing(Service(budget=Budget(count), algorithm=Digest(seconds=0.05))) as made:
         ending = threading.Lock()
 
         def work(study: Study) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from paxtune.algorithms.encoding.sampling import draw
+from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.objectives.limits import Limit
 from paxtune.objectives.rewards import MetricReward
@@ -78,9 +79,8 @@ def test_nothing_is_written_after_a_search(tmp_path: Path) -> None:
     before = threading.active_count()
     how = Search(
         MetricReward('minimize', 'y'),
-        num_trials=8,
+        budget=Budget(8, target_reward=2.0),
         algorithm=asking.Digest(seconds=0.2),
-        target_reward=2.0,
     )
     with open_study(tmp_path, asking.space(), search=how) as study:
         Tuner(study, FunctionRunner(lambda value: {'y': value.x**2})).run()

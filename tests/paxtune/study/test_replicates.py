@@ -18,6 +18,8 @@ from paxtune.algorithms import (
     SuggestionContext,
 )
 from paxtune.api import tune
+from paxtune.config.budget import Budget
+from paxtune.config.retention import Retention
 from paxtune.config.search import Search
 from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.reports.overview import Overview
@@ -47,7 +49,7 @@ LOSS = MetricReward('minimize', 'loss')
 
 
 def opened(directory: Path | None = None, space: Any = None, **fields: Any) -> Study:
-    given = {'reward': LOSS, 'num_trials': 99, 'algorithm': RandomSearch()} | fields
+    given = {'objective': LOSS, 'budget': Budget(99), 'algorithm': RandomSearch()} | fields
     search = Search(**given)
     return open_study(directory, space or pg.Dict(x=pg.floatv(0.0, 100.0)), search=search)
 
@@ -85,7 +87,7 @@ def tried(study: Study) -> list[tuple[int, int | None, int]]:
 @pytest.fixture
 def study() -> Iterator[Study]:
     """Two decisions, each tried three times: the first is luckier, the second better."""
-    with opened(repeats=3) as made:
+    with opened(replicates=3) as made:
         yield ran(made, 1.0, 9.0, 8.0, 4.0, 5.0, 3.0)
 
 
@@ -103,7 +105,7 @@ def test_repeats_come_right_after_the_first(study: Study) -> None:
 
 
 def test_they_come_in_the_same_order_where_several_run_at_once(tmp_path: Path) -> None:
-    with opened(tmp_path, repeats=3, num_trials=7) as study:
+    with opened(tmp_path, replicates=3, budget=Budget(7)) as study:
         running = [_start_next(study) for _ in range(4)]
         assert tried(study) == [(1, None, 1), (2, 1, 2), (3, 1, 3), (4, None, 1)]
         for trial in reversed(running):
@@ -122,7 +124,7 @@ def _start_next(study: Study) -> RunningTrial:
 
 
 def test_decisions_are_those_of_a_study_without_repeats() -> None:
-    with opened(repeats=3) as often, opened() as once:
+    with opened(replicates=3) as often, opened() as once:
         ran(often, *[1.0] * 12)
         ran(once, *[1.0] * 4)
         assert [trial.decisions for trial in often.trials[::3]] == [
@@ -132,7 +134,7 @@ def test_decisions_are_those_of_a_study_without_repeats() -> None:
 
 @pytest.mark.parametrize('end', ['stop', 'fail'])
 def test_what_was_stopped_or_is_infeasible_is_not_tried_again(end: str) -> None:
-    with opened(repeats=2) as study:
+    with opened(replicates=2) as study:
         trial = ask(study)
         trial.report(1, {'loss': 1.0})
         getattr(trial, end)('no good')
@@ -142,7 +144,7 @@ def test_what_was_stopped_or_is_infeasible_is_not_tried_again(end: str) -> None:
 
 def test_a_finite_space_is_tried_so_often_and_the_study_is_done_then(tmp_path: Path) -> None:
     space = pg.Dict(x=pg.oneof([1, 2, 3]))
-    with opened(tmp_path, space, repeats=2, num_trials=None) as study:
+    with opened(tmp_path, space, replicates=2, budget=Budget(None)) as study:
         assert study.num_trials == 6
         for done in range(6):
             assert not study.is_done
@@ -155,7 +157,7 @@ def test_a_finite_space_is_tried_so_often_and_the_study_is_done_then(tmp_path: P
 
 def test_what_is_left_of_an_exhausted_space_are_repeats() -> None:
     space = pg.Dict(x=pg.oneof([1, 2]))
-    with opened(space=space, repeats=3) as study:
+    with opened(space=space, replicates=3) as study:
         ask(study).fail('no memory')
         ran(study, 1.0, 1.0)
         assert not is_exhausted(study)
@@ -166,7 +168,7 @@ def test_what_is_left_of_an_exhausted_space_are_repeats() -> None:
 
 
 def test_seeds_and_added_trials_have_repeats_too() -> None:
-    with opened(repeats=2, seeds=[{'x': 1.0}, {'x': 2.0}]) as study:
+    with opened(replicates=2, initial_trials=[{'x': 1.0}, {'x': 2.0}]) as study:
         ran(study, 1.0, 1.0)
         study.add({'x': 3.0})
         ran(study, 1.0, 1.0, 1.0, 1.0)
@@ -176,13 +178,13 @@ def test_seeds_and_added_trials_have_repeats_too() -> None:
 def test_a_restart_goes_on_in_the_same_way(tmp_path: Path) -> None:
     losses = [float(i * 7 % 5) for i in range(12)]
     algorithm = RegularizedEvolution(2, 2)
-    with opened(tmp_path / 'one', repeats=3, algorithm=algorithm) as straight:
+    with opened(tmp_path / 'one', replicates=3, algorithm=algorithm) as straight:
         ran(straight, *losses)
         expected = [(trial.decisions, trial.lineage.parent) for trial in straight.trials]
     for loss in losses:
-        with opened(tmp_path / 'other', repeats=3, algorithm=algorithm) as study:
+        with opened(tmp_path / 'other', replicates=3, algorithm=algorithm) as study:
             ask(study)  # Of a process that is killed now.
-        with opened(tmp_path / 'other', repeats=3, algorithm=algorithm) as study:
+        with opened(tmp_path / 'other', replicates=3, algorithm=algorithm) as study:
             ran(study, loss)
     with load_study(tmp_path / 'other') as study:
         assert [(trial.decisions, trial.lineage.parent) for trial in study.trials] == expected
@@ -191,11 +193,11 @@ def test_a_restart_goes_on_in_the_same_way(tmp_path: Path) -> None:
 
 
 def test_repeats_cannot_change_while_a_study_goes_on(tmp_path: Path) -> None:
-    opened(tmp_path, repeats=2).close()
-    with pytest.raises(UserError, match='repeats'):
-        opened(tmp_path, repeats=3)
-    with pytest.raises(ValueError, match='repeats must be at least 1: 0'):
-        Search(LOSS, repeats=0)
+    opened(tmp_path, replicates=2).close()
+    with pytest.raises(UserError, match='replicates'):
+        opened(tmp_path, replicates=3)
+    with pytest.raises(ValueError, match='replicates must be at least 1: 0'):
+        Search(LOSS, replicates=0)
 
 
 # --- What the algorithm sees ---
@@ -214,7 +216,7 @@ seen: list[Any] = []
 
 
 def test_algorithms_see_a_decision_once() -> None:
-    with opened(repeats=3, algorithm=Looking()) as study:
+    with opened(replicates=3, algorithm=Looking()) as study:
         ran(study, 1.0, 2.0, 6.0)
         trial = ask(study)
         assert [(each.id, each.state, each.score) for each in seen] == [(1, 'completed', -3.0)]
@@ -236,7 +238,7 @@ def test_algorithms_see_a_decision_once() -> None:
 
 
 def test_a_decision_is_pending_until_a_trial_of_it_was_completed() -> None:
-    with opened(repeats=2) as study:
+    with opened(replicates=2) as study:
         one = _start_next(study)
         two = _start_next(study)
         two.fail('no memory')
@@ -264,12 +266,12 @@ def test_the_best_is_the_best_in_the_mean(study: Study) -> None:
 
 
 def test_of_two_the_worse_one_stands_for_both() -> None:
-    with opened(repeats=2) as study:
+    with opened(replicates=2) as study:
         assert best(ran(study, 1.0, 3.0)).id == 2
 
 
 def test_who_has_all_repeats_comes_first() -> None:
-    with opened(repeats=3) as study:
+    with opened(replicates=3) as study:
         ran(study, 5.0, 5.0, 5.0, 1.0)
         assert best(study).id == 1
         ran(study, 1.5)
@@ -283,7 +285,7 @@ def test_who_has_all_repeats_comes_first() -> None:
 
 
 def test_a_decision_without_all_repeats_is_better_than_none() -> None:
-    with opened(repeats=3) as study:
+    with opened(replicates=3) as study:
         assert best(ran(study, 5.0)).id == 1
 
 
@@ -298,7 +300,7 @@ def test_a_study_without_repeats_has_the_plain_order() -> None:
 
 
 def test_a_target_must_be_reached_in_the_mean(tmp_path: Path) -> None:
-    with opened(tmp_path, repeats=2, target_reward=2.0) as study:
+    with opened(tmp_path, replicates=2, budget=Budget(99, target_reward=2.0)) as study:
         ran(study, 1.0, 5.0, 1.0)
         assert not study.is_done
         ran(study, 2.0)
@@ -310,7 +312,7 @@ def test_a_target_must_be_reached_in_the_mean(tmp_path: Path) -> None:
 
 def test_of_several_objectives_the_front_is_of_means() -> None:
     objectives = Objectives([LOSS, MetricReward('maximize', 'size')])
-    with opened(reward=objectives, repeats=2) as study:
+    with opened(objective=objectives, replicates=2) as study:
         ran(study, 1.0, 9.0, 4.0, 4.0, 6.0, 6.0)
         # Of means (5, 41), (4, 16) and (6, 36).
         assert [trial.id for trial in study.pareto_front] == [2, 3]
@@ -327,7 +329,7 @@ def test_of_several_objectives_the_front_is_of_means() -> None:
 
 def confirmable(directory: Path | None = None, **fields: Any) -> Study:
     """A done study: trial 3 is the luckiest."""
-    fields = {'num_trials': 6} | fields
+    fields = {'budget': Budget(6)} | fields
     return ran(opened(directory, **fields), 5.0, 3.0, 2.0, 2.5, 6.0, 4.0)
 
 
@@ -355,7 +357,7 @@ def test_the_best_can_be_confirmed() -> None:
 
 
 def test_a_lucky_draw_does_not_beat_what_was_confirmed() -> None:
-    with confirmable(num_trials=13) as study:
+    with confirmable(budget=Budget(13)) as study:
         study.confirm(2, 4)
         ran(study, 5.0, 1.2, 3.5, 3.1, 0.9, 1.4)
         ran(study, 1.9)
@@ -369,7 +371,7 @@ def test_a_lucky_draw_does_not_beat_what_was_confirmed() -> None:
 def test_confirming_needs_something_to_confirm() -> None:
     with opened() as study, pytest.raises(UserError, match='no trial of the study was completed'):
         study.confirm()
-    with opened(reward=None) as study, pytest.raises(UserError, match='no reward'):
+    with opened(objective=None) as study, pytest.raises(UserError, match='no reward'):
         study.confirm()
 
 
@@ -377,7 +379,7 @@ def test_confirming_needs_something_to_confirm() -> None:
 
 
 def test_a_retry_takes_the_place_of_what_it_retries() -> None:
-    with opened(repeats=2) as study:
+    with opened(replicates=2) as study:
         ran(study, 5.0)
         ask(study).fail('a crash')
         study.retry(2)
@@ -393,7 +395,7 @@ def test_a_retry_takes_the_place_of_what_it_retries() -> None:
 
 
 def test_a_first_that_was_retried_gets_its_repeats() -> None:
-    with opened(repeats=2) as study:
+    with opened(replicates=2) as study:
         ask(study).fail('a crash')
         study.retry(1)
         ran(study, 5.0, 7.0)
@@ -418,7 +420,7 @@ def test_repeats_stay_together_in_forks(study: Study, tmp_path: Path) -> None:
         (2, 1),
         (3, 1),
     ]
-    with opened(repeats=2) as other:
+    with opened(replicates=2) as other:
         ran(other, 7.0, 7.0)
         assert import_trials(other, trials, '/there') == 6
         assert [each.rewards for each in other.leaderboard] == [(4.0,), (6.0,), (7.0,)]
@@ -443,7 +445,7 @@ def test_tables_tell_of_repeats(study: Study) -> None:
 
 def test_early_stopping_compares_all_trials() -> None:
     scheduler = MedianStopping(min_trials=2)
-    with opened(repeats=2, scheduler=scheduler) as study:
+    with opened(replicates=2, scheduler=scheduler) as study:
         ran(study, 1.0, 1.2)
         trial = ask(study)
         trial.report(1, {'loss': 5.0})
@@ -458,7 +460,7 @@ def test_checkpoints_stay_until_it_is_clear_which_trial_stands_for_a_decision(
         (1.5, [3, 4]), (2.5, [3, 4, 5]), (3.5, [5]),
         (0.0, [5, 7]), (0.0, [5, 7, 8]), (0.0, [7]),
     ]  # fmt: skip
-    with opened(tmp_path, repeats=3, keep_checkpoints=1) as study:
+    with opened(tmp_path, replicates=3, retention=Retention(best=1)) as study:
         for loss, kept in after:
             trial = ask(study)
             (trial_directory(study.directory, trial) / 'checkpoints' / '2').mkdir(parents=True)
@@ -482,9 +484,9 @@ def told(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def test_commands_show_means_and_how_sure_they_are(tmp_path: Path, told: Any) -> None:
-    with opened(tmp_path, repeats=3, num_trials=6) as study:
+    with opened(tmp_path, replicates=3, budget=Budget(6)) as study:
         ran(study, 1.0, 9.0, 8.0, 4.0, 5.0, 3.0)
-        assert 'Mean of its repeats (trials 4, 5, 6): 4 ± 0.58' in summary(study, 'x')
+        assert 'Mean of its replicates (trials 4, 5, 6): 4 ± 0.58' in summary(study, 'x')
     shown = told('show', tmp_path)
     assert 'mean loss' in shown
     assert '0.577' in shown
@@ -509,8 +511,8 @@ def test_progress_tells_of_repeats(capsys: pytest.CaptureFixture[str]) -> None:
     tune(
         lambda values: float(values.x),
         space={'x': pg.oneof([4, 2])},
-        reward='minimize',
-        repeats=2,
+        objective='minimize',
+        replicates=2,
         callbacks=[Progress()],
     )
     out = capsys.readouterr().out
@@ -523,7 +525,9 @@ def test_a_function_can_ask_which_repeat_it_is() -> None:
     def noisy(values: Any, trial: RunningTrial) -> float:
         return values.x + random.Random(trial.lineage.replicate).random()
 
-    study = tune(noisy, space={'x': pg.oneof([0, 5])}, num_trials=6, reward='minimize', repeats=3)
+    study = tune(
+        noisy, space={'x': pg.oneof([0, 5])}, num_trials=6, objective='minimize', replicates=3
+    )
     by_decision: dict[int, list[float]] = {}
     for trial in study.trials:
         x = trial.decisions['x']
@@ -533,8 +537,8 @@ def test_a_function_can_ask_which_repeat_it_is() -> None:
 
 
 def test_the_flag() -> None:
-    args = _flags().parse_args(['--exp=tests.paxtune.tunables.Rates', '--repeats=3'])
-    assert tunable_for(args).search.repeats == 3
+    args = _flags().parse_args(['--exp=tests.paxtune.tunables.Rates', '--replicates=3'])
+    assert tunable_for(args).search.replicates == 3
 
 
 # --- Trained ---
@@ -566,7 +570,7 @@ def test_all_seeds_of_training_grow_from_repeat_to_repeat() -> None:
 def test_a_repeat_trains_with_its_own_seed_and_again_to_the_last_bit(
     tmp_path: Path, capsys: Any
 ) -> None:
-    study = tune(Rates(), job_log_dir=tmp_path / 'study', num_trials=2, repeats=2)
+    study = tune(Rates(), job_log_dir=tmp_path / 'study', num_trials=2, replicates=2)
     with study:
         first, second = study.trials
         assert first.decisions == second.decisions
@@ -582,7 +586,7 @@ def test_a_repeat_trains_with_its_own_seed_and_again_to_the_last_bit(
 
 
 def test_a_repeat_begins_with_the_weights_that_the_first_begins_with() -> None:
-    with opened(repeats=2, warm_start='parent', algorithm=RegularizedEvolution(1, 1)) as study:
+    with opened(replicates=2, warm_start='parent', algorithm=RegularizedEvolution(1, 1)) as study:
         ran(study, 1.0, 1.0)
         first, second = ask(study), None
         finish(first, 2.0)

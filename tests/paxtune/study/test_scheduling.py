@@ -7,7 +7,7 @@ from typing import Any
 import pyglove as pg
 import pytest
 
-from paxtune import MetricReward, Search, tune
+from paxtune import Budget, MetricReward, Search, tune
 from paxtune.algorithms import RandomSearch
 from paxtune.schedulers import Pause, PopulationBasedTraining, PromotingAsha
 from paxtune.storage.open_study import open_study
@@ -21,8 +21,8 @@ SPACE = pg.Dict(x=pg.floatv(0.0, 1.0))
 
 def search(**fields: Any) -> Search:
     given = {
-        'reward': LOSS,
-        'num_trials': 9,
+        'objective': LOSS,
+        'budget': Budget(9),
         'algorithm': RandomSearch(),
         'scheduler': PromotingAsha(min_resource=1, max_resource=9, reduction_factor=3),
     }
@@ -122,10 +122,10 @@ def told(study: Study) -> list[Any]:
 
 
 def test_a_search_that_gets_more_trials_later_goes_on(tmp_path: Path) -> None:
-    with open_study(tmp_path, SPACE, search=search(num_trials=3)) as study:
+    with open_study(tmp_path, SPACE, search=search(budget=Budget(3))) as study:
         run_to_the_end(study)
         assert any(trial.status == 'completed' for trial in study.trials)
-    with open_study(tmp_path, SPACE, search=search(num_trials=6)) as study:
+    with open_study(tmp_path, SPACE, search=search(budget=Budget(6))) as study:
         run_to_the_end(study)
         assert len(study.trials) == 6
         assert all(trial.is_terminal for trial in study.trials)
@@ -150,7 +150,7 @@ POPULATION = PopulationBasedTraining(population_size=4, interval=3)
 
 
 def test_forks_take_the_place_of_the_worst(where: Path | None) -> None:
-    with open_study(where, SPACE, search=search(scheduler=POPULATION, num_trials=6)) as study:
+    with open_study(where, SPACE, search=search(scheduler=POPULATION, budget=Budget(6))) as study:
         run_to_the_end(study)
         trials = study.trials
         assert [trial.lineage.origin for trial in trials] == ['algorithm'] * 4 + ['scheduler'] * 2
@@ -169,7 +169,7 @@ def test_forks_take_the_place_of_the_worst(where: Path | None) -> None:
 def test_a_kill_between_a_fork_and_the_end_of_what_it_replaces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    how = search(scheduler=POPULATION, num_trials=6)
+    how = search(scheduler=POPULATION, budget=Budget(6))
     with open_study(tmp_path / 'whole', SPACE, search=how) as study:
         run_to_the_end(study)
         whole = told(study)
@@ -193,8 +193,8 @@ def test_a_kill_between_a_fork_and_the_end_of_what_it_replaces(
 
 
 def test_pauses_and_repeats_do_not_go_together() -> None:
-    with pytest.raises(ValueError, match='repeats'):
-        search(repeats=2)
+    with pytest.raises(ValueError, match='replicates'):
+        search(replicates=2)
 
 
 def test_a_space_without_numbers_has_nothing_to_perturb(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def population(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Study
         space=SPACE,
         num_trials=30,
         job_log_dir=tmp_path_factory.mktemp('population'),
-        reward=LOSS,
+        objective=LOSS,
         algorithm=QuasiRandom(),
         scheduler=scheduler,
     ) as study:
@@ -124,7 +124,7 @@ def test_its_lineage_is_drawn(
 def test_a_promoted_function_goes_on_where_it_was_paused() -> None:
     training = Training()
     scheduler = PromotingAsha(min_resource=10, max_resource=STEPS, reduction_factor=2)
-    with tune(training, space=SPACE, num_trials=6, reward=LOSS, scheduler=scheduler) as study:
+    with tune(training, space=SPACE, num_trials=6, objective=LOSS, scheduler=scheduler) as study:
         assert any(len(trial.record.pauses) > 1 for trial in study.trials)
         assert training.steps_done == sum(len(trial.measurements) for trial in study.trials)
         assert study.best is not None and study.best.final is not None
@@ -142,7 +142,7 @@ def test_a_promoted_function_goes_on_where_it_was_paused() -> None:
     ],
 )
 def test_steps_only_grow(yielded: list[Any], reason: str) -> None:
-    with tune(lambda _: iter(yielded), space=SPACE, num_trials=1, reward='minimize') as study:
+    with tune(lambda _: iter(yielded), space=SPACE, num_trials=1, objective='minimize') as study:
         (trial,) = study.trials
         assert trial.is_failed and trial.reason is not None
         assert re.search(reason, trial.reason)
@@ -152,7 +152,7 @@ def test_plain_metrics_go_on_after_a_step() -> None:
     def function(values: Any) -> Iterator[Any]:
         yield from [(10, 3.0), 2.0, {'objective': 1.0}, (20, 0.5)]
 
-    with tune(function, space=SPACE, num_trials=1, reward='minimize') as study:
+    with tune(function, space=SPACE, num_trials=1, objective='minimize') as study:
         measured = [(each.step, each.reward) for each in study.trials[0].measurements]
         assert measured == [(10, 3.0), (11, 2.0), (12, 1.0), (20, 0.5)]
 
@@ -171,7 +171,7 @@ def test_what_a_trial_goes_on_from(tmp_path: Path) -> None:
         function,
         space=SPACE,
         num_trials=3,
-        reward='minimize',
+        objective='minimize',
         scheduler=scheduler,
         job_log_dir=tmp_path,
     ) as study:

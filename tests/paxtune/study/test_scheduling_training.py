@@ -35,7 +35,7 @@ def Population() -> Any:
     made.rebind(
         {
             'search.scheduler': PopulationBasedTraining(population_size=3, interval=2),
-            'search.num_trials': 5,
+            'search.budget.trials': 5,
         }
     )
     return made
@@ -130,7 +130,7 @@ def test_seconds_are_a_resource(tmp_path: Path) -> None:
     scheduler = PromotingAsha(
         min_resource=1e-9, max_resource=1e9, unit='seconds', reduction_factor=10**6
     )
-    made.rebind({'search.scheduler': scheduler, 'search.num_trials': 2})
+    made.rebind({'search.scheduler': scheduler, 'search.budget.trials': 2})
     with tune(made, job_log_dir=tmp_path) as study:
         assert all(trial.record.pauses for trial in study.trials)
         assert any(trial.status == 'completed' for trial in study.trials)

@@ -15,6 +15,7 @@ from paxtune.algorithms import (
     RegularizedEvolution,
     UniformCrossover,
 )
+from paxtune.config.budget import Budget
 from paxtune.objectives.rewards import MetricReward, NonFiniteRewardError
 from paxtune.schedulers import MedianStopping, Stop
 from paxtune.storage.open_study import load_study, open_study
@@ -36,11 +37,11 @@ def test_a_study_runs_to_its_number_of_trials(study):
 
 
 def test_an_open_study_sees_a_larger_number_of_trials(tmp_path):
-    with open_study(tmp_path, toy(search=search(num_trials=2))) as study:
+    with open_study(tmp_path, toy(search=search(budget=Budget(2)))) as study:
         run(study)
-    with open_study(tmp_path, toy(search=search(num_trials=5))) as study:
+    with open_study(tmp_path, toy(search=search(budget=Budget(5)))) as study:
         assert len(run(study)) == 5
-    with open_study(tmp_path, toy(search=search(num_trials=3))) as study:
+    with open_study(tmp_path, toy(search=search(budget=Budget(3)))) as study:
         assert study.suggest() is None
 
 
@@ -61,7 +62,7 @@ def test_an_open_study_sees_a_larger_number_of_trials(tmp_path):
 @pytest.mark.fast(4)
 @pytest.mark.contract
 def test_the_same_seed_gives_the_same_trials_in_one_go_or_in_several(tmp_path, algorithm):
-    tunable = toy(search=search(algorithm=algorithm, num_trials=5, seed=7))
+    tunable = toy(search=search(algorithm=algorithm, budget=Budget(5), seed=7))
     with open_study(tmp_path / 'whole', tunable) as whole:
         run(whole)
         expected = decisions(whole)
@@ -71,7 +72,7 @@ def test_the_same_seed_gives_the_same_trials_in_one_go_or_in_several(tmp_path, a
             finish(ask(part))
     with load_study(tmp_path / 'parts') as part:
         assert decisions(part) == expected
-    other = toy(search=search(algorithm=algorithm, num_trials=5, seed=8))
+    other = toy(search=search(algorithm=algorithm, budget=Budget(5), seed=8))
     with open_study(tmp_path / 'other', other) as study:
         assert ask(study).decisions != expected[0]
 
@@ -85,7 +86,7 @@ def test_studies_in_one_process_do_not_touch_each_other(tmp_path):
 
 def test_a_small_space_is_exhausted(tmp_path):
     tunable = toy(
-        search=search(num_trials=50),
+        search=search(budget=Budget(50)),
         rate=0.1,
         layer=pg.oneof([1, 2, 3]),
         widths=pg.permutate([1, 2]),
@@ -100,7 +101,7 @@ def test_a_small_space_is_exhausted(tmp_path):
 
 
 def test_evolution_records_parents(tmp_path):
-    tunable = toy(search=search(algorithm=RegularizedEvolution(4, 2), num_trials=8))
+    tunable = toy(search=search(algorithm=RegularizedEvolution(4, 2), budget=Budget(8)))
     with open_study(tmp_path, tunable) as study:
         parents = [trial.lineage.parent for trial in run(study)]
     assert parents[:4] == [None] * 4
@@ -110,7 +111,7 @@ def test_evolution_records_parents(tmp_path):
 def test_a_maximizing_evolution_sees_better_as_more(tmp_path):
     reward = MetricReward(metric='accuracy', goal='maximize')
     algorithm = RegularizedEvolution(4, 4)
-    tunable = toy(search=search(algorithm=algorithm, num_trials=5, reward=reward))
+    tunable = toy(search=search(algorithm=algorithm, budget=Budget(5), objective=reward))
     with open_study(tmp_path, tunable) as study:
         trials = run(study)
         first = max(trials[:4], key=lambda trial: trial.reward or 0.0)
@@ -161,7 +162,7 @@ def test_an_interrupted_trial_is_finished_even_when_fewer_are_wanted(tmp_path):
     with open_study(tmp_path, toy()) as study:
         finish(ask(study))
         ask(study)
-    with open_study(tmp_path, toy(search=search(num_trials=1))) as study:
+    with open_study(tmp_path, toy(search=search(budget=Budget(1)))) as study:
         trial = ask(study)
         assert (trial.id, trial.resumed) == (2, True)
         finish(trial)
@@ -354,14 +355,14 @@ def test_no_early_stopping_stops_nothing(study):
 
 
 def test_a_study_has_at_least_one_trial():
-    with pytest.raises(ValueError, match='num_trials must be at least 1'):
-        search(num_trials=0)
+    with pytest.raises(ValueError, match='trials must be at least 1'):
+        search(budget=Budget(0))
 
 
 def test_another_experiment_is_refused_with_the_difference(tmp_path):
     open_study(tmp_path, toy()).close()
     changed = toy(
-        search=search(num_trials=9, seed=1), layer=pg.oneof([Dense(), Dense(16), Dense(17)])
+        search=search(budget=Budget(9), seed=1), layer=pg.oneof([Dense(), Dense(16), Dense(17)])
     )
     with pytest.raises(UserError) as error:
         open_study(tmp_path, changed)

@@ -9,6 +9,7 @@ import pytest
 
 from paxtune.algorithms import RegularizedEvolution
 from paxtune.api import tune
+from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.objectives.limits import Limit
 from paxtune.objectives.rewards import MetricReward
@@ -27,7 +28,7 @@ from trainer.symbolic.errors import UserError
 
 def test_seeds_come_first_and_what_they_leave_out_is_drawn(tmp_path: Path) -> None:
     given = [{'rate': 0.01, 'layer': 'Dense', 'widths[0]': 1, 'widths[1]': 3}, {'rate': 0.02}]
-    with open_study(tmp_path, toy(search=search(seeds=given))) as study:
+    with open_study(tmp_path, toy(search=search(initial_trials=given))) as study:
         run(study)
         first, second, *rest = study.trials
         assert first.decisions == given[0]
@@ -36,7 +37,7 @@ def test_seeds_come_first_and_what_they_leave_out_is_drawn(tmp_path: Path) -> No
         assert [each.lineage.origin for each in (first, second)] == ['seed'] * 2
         assert {each.lineage.origin for each in rest} == {'algorithm'}
         expected = decisions(study)
-    with open_study(None, toy(search=search(seeds=given))) as again:
+    with open_study(None, toy(search=search(initial_trials=given))) as again:
         run(again)
         assert decisions(again) == expected
 
@@ -44,20 +45,23 @@ def test_seeds_come_first_and_what_they_leave_out_is_drawn(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ('seed', 'message'),
     [
-        ({'rat': 0.1}, r'search\.seeds\[0\]: rat is no decision'),
-        ({'rate': 7.0}, r'search\.seeds\[0\]: rate must be a number from'),
-        ({'layer': 'Dense', 'layer.heads': 2}, r'search\.seeds\[0\]: layer.heads is inactive'),
+        ({'rat': 0.1}, r'search\.initial_trials\[0\]: rat is no decision'),
+        ({'rate': 7.0}, r'search\.initial_trials\[0\]: rate must be a number from'),
+        (
+            {'layer': 'Dense', 'layer.heads': 2},
+            r'search\.initial_trials\[0\]: layer.heads is inactive',
+        ),
     ],
 )
 def test_a_seed_that_is_not_legal_is_refused_before_anything_is_written(
     tmp_path: Path, seed: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        open_study(tmp_path / 'study', toy(search=search(seeds=[seed])))
+        open_study(tmp_path / 'study', toy(search=search(initial_trials=[seed])))
     assert not (tmp_path / 'study').exists()
 
 
-def test_seed_trials_are_read_from_a_file_or_an_export(tmp_path: Path) -> None:
+def test_initial_trials_are_read_from_a_file_or_an_export(tmp_path: Path) -> None:
     path = tmp_path / 'seeds.json'
     path.write_text(json.dumps([{'rate': 0.01}]))
     assert initial_trials.read(str(path)) == [{'rate': 0.01}]
@@ -84,7 +88,7 @@ def test_seed_trials_are_read_from_a_file_or_an_export(tmp_path: Path) -> None:
 def test_a_file_that_holds_no_seeds_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / 'seeds.json'
     path.write_text(text)
-    with pytest.raises(UserError, match='--seed_trials='):
+    with pytest.raises(UserError, match='--initial_trials='):
         initial_trials.read(str(path))
 
 
@@ -101,14 +105,14 @@ def test_defaults_are_those_of_the_experiment_before_its_decisions_and_of_its_cl
         layer=pg.oneof([Dense(8), Dense(16)]),
         widths=pg.oneof([Block(pg.oneof([1, 2])), None]),
     )
-    assert initial_trials.defaults(Space(made), Default(), '--seed_defaults') == {
+    assert initial_trials.defaults(Space(made), Default(), '--initial_defaults') == {
         'rate': 0.1,
         'layer': 'Dense(width=16)',
         'widths': None,
     }
     no_default = Default(rate=pg.floatv(10.0, 20.0))
     with pytest.raises(UserError, match='no decision has a default'):
-        initial_trials.defaults(Space(no_default), no_default, '--seed_defaults')
+        initial_trials.defaults(Space(no_default), no_default, '--initial_defaults')
 
 
 class NotDense(Constraint):
@@ -122,9 +126,9 @@ class NotDense(Constraint):
 def test_seeds_satisfy_the_constraints_or_are_refused() -> None:
     bound = search(constraints=[NotDense()])
     whole = [{'rate': 0.01, 'layer': 'Dense', 'widths[0]': 1, 'widths[1]': 3}]
-    with pytest.raises(UserError, match=r'search\.seeds\[0\]: .* no dense layers'):
-        open_study(None, toy(search=bound.clone(override={'seeds': whole})))
-    part = bound.clone(override={'seeds': [{'rate': 0.01}] * 4})
+    with pytest.raises(UserError, match=r'search\.initial_trials\[0\]: .* no dense layers'):
+        open_study(None, toy(search=bound.clone(override={'initial_trials': whole})))
+    part = bound.clone(override={'initial_trials': [{'rate': 0.01}] * 4})
     with open_study(None, toy(search=part)) as study:
         run(study)
         assert [trial.decisions['rate'] for trial in study.trials[:4]] == [0.01] * 4
@@ -199,7 +203,10 @@ def test_attempts_and_history_are_exported_and_need_not_be_there(tmp_path: Path)
 
 
 def test_the_hours_of_imported_trials_are_not_this_studys(tmp_path: Path) -> None:
-    with whole(tmp_path) as source, open_study(None, toy(search=search(max_hours=1))) as target:
+    with (
+        whole(tmp_path) as source,
+        open_study(None, toy(search=search(budget=Budget(5, hours=1)))) as target,
+    ):
         data = [export.content(trial) | {'seconds': 7200.0} for trial in source.trials]
         trial_import.import_trials(target, data, 'a file')
         assert target.trials[0].seconds == 7200
@@ -262,7 +269,7 @@ def test_a_file_that_holds_no_study_is_refused(tmp_path: Path, text: str) -> Non
 
 
 def test_rewards_of_imported_trials_are_made_anew(tmp_path: Path) -> None:
-    accuracy = search(reward=MetricReward('maximize', 'accuracy'))
+    accuracy = search(objective=MetricReward('maximize', 'accuracy'))
     with whole(tmp_path / 'from') as source, open_study(None, toy(search=accuracy)) as target:
         data = [export.content(trial) for trial in source.trials]
         assert trial_import.import_trials(target, data, 'a file') == 3
@@ -339,7 +346,7 @@ def test_an_algorithm_learns_from_prior_studies(tmp_path: Path) -> None:
 
 def test_prior_trials_keep_their_order(tmp_path: Path) -> None:
     """The population of an evolution is of the youngest trials, also of another study's."""
-    with open_study(tmp_path, toy(search=search(num_trials=4))) as source:
+    with open_study(tmp_path, toy(search=search(budget=Budget(4)))) as source:
         run(source)
         youngest = source.trials[-1].decisions
         evolution = RegularizedEvolution(population_size=1, tournament_size=1)
@@ -353,7 +360,7 @@ def test_prior_trials_keep_their_order(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_a_study_begins_with_is_taken_once(tmp_path: Path) -> None:
     space, old = {'x': pg.floatv(0.0, 1.0)}, tmp_path / 'old'
-    common: dict[str, Any] = {'space': space, 'reward': 'minimize'}
+    common: dict[str, Any] = {'space': space, 'objective': 'minimize'}
 
     def goes_on(count: int) -> list[dict[str, Any]]:
         with tune(
@@ -386,7 +393,7 @@ def test_tune_takes_both(tmp_path: Path) -> None:
     def square(values: Any) -> float:
         return float((values.x - 3) ** 2)
 
-    common: dict[str, Any] = {'space': space, 'reward': 'minimize'}
+    common: dict[str, Any] = {'space': space, 'objective': 'minimize'}
     tune(square, **common, num_trials=6, job_log_dir=tmp_path / 'old').close()
     evolution = RegularizedEvolution(population_size=4, tournament_size=4)
     with tune(
@@ -452,13 +459,13 @@ def test_a_fork_that_takes_nothing_is_refused(tmp_path: Path) -> None:
         return float(values.x)
 
     tune(
-        loss, space={'x': pg.oneof([1, 2])}, reward='minimize', job_log_dir=tmp_path / 'old'
+        loss, space={'x': pg.oneof([1, 2])}, objective='minimize', job_log_dir=tmp_path / 'old'
     ).close()
     with pytest.raises(UserError, match='--fork_study: none of the 2 trials'):
         tune(
             loss,
             space={'x': pg.oneof([3, 4])},
-            reward='minimize',
+            objective='minimize',
             fork_study=tmp_path / 'old',
             job_log_dir=tmp_path / 'new',
         )

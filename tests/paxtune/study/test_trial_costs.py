@@ -17,6 +17,7 @@ from paxtune.algorithms import (
 )
 from paxtune.algorithms.encoding.sampling import draw
 from paxtune.api import tune
+from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.objectives.limits import Limit
@@ -38,7 +39,7 @@ def widths(**search: Any) -> Tunable:
     """Two widths; the wider one has more parameters and needs more memory."""
     made = Tunable(
         **dict(experiment(num_steps=2).sym_init_args),
-        search=Search(MetricReward('minimize', 'eval/log_pplx'), num_trials=2, **search),
+        search=Search(MetricReward('minimize', 'eval/log_pplx'), budget=Budget(2), **search),
     )
     made.rebind({HIDDEN: pg.oneof([32, 512])})
     return made
@@ -91,7 +92,7 @@ def test_what_the_device_cannot_hold_is_infeasible_without_a_step(
 @pytest.mark.slow
 def test_costs_can_be_the_reward(tmp_path: Path) -> None:
     made = widths()
-    made.rebind({'search.reward': MetricReward('minimize', 'flops_per_token')})
+    made.rebind({'search.objective': MetricReward('minimize', 'flops_per_token')})
     with tune(made, job_log_dir=tmp_path) as study:
         assert study.best is not None
         assert study.best.decisions[HIDDEN] == 32
@@ -148,8 +149,8 @@ def test_no_trial_over_the_limit_trains_a_step(
         {
             HIDDEN: pg.oneof(WIDTHS),
             'task.learner.learning_rate': pg.floatv(1e-3, 1e-1, 'log'),
-            'search.reward': reward,
-            'search.num_trials': 10,
+            'search.objective': reward,
+            'search.budget.trials': 10,
         }
     )
     with tune(made, job_log_dir=tmp_path) as study:
@@ -246,7 +247,7 @@ def test_nothing_is_timed_that_nobody_asks_for(
 def test_the_step_time_can_be_part_of_a_reward(tmp_path: Path) -> None:
     made = widths()
     reward = TunasAbsolute('eval/accuracy', 'step_seconds', cost_target=0.01, exponent=-0.1)
-    made.rebind({'search.reward': reward})
+    made.rebind({'search.objective': reward})
     with tune(made, job_log_dir=tmp_path) as study:
         assert [trial.state for trial in study.trials] == ['COMPLETED'] * 2
         for trial in study.trials:
@@ -259,7 +260,7 @@ def test_the_step_time_can_be_an_objective(tmp_path: Path, monkeypatch: pytest.M
     Clock(monkeypatch)
     made = widths()
     seconds = MetricReward('minimize', Metric.step_seconds())
-    made.rebind({'search.reward': Objectives([MetricReward('maximize', 'num_params'), seconds])})
+    made.rebind({'search.objective': Objectives([MetricReward('maximize', 'num_params'), seconds])})
     with tune(made, job_log_dir=tmp_path) as study:
         assert len(study.pareto_front) == 2
 
@@ -295,7 +296,9 @@ def test_each_sub_experiment_is_timed(tmp_path: Path, monkeypatch: pytest.Monkey
     made.rebind(
         {
             'sub_experiments': {'one': {}, 'other': {'train.random_seed': 7}},
-            'search.reward': MetricReward('minimize', Metric('eval/log_pplx', aggregator='mean')),
+            'search.objective': MetricReward(
+                'minimize', Metric('eval/log_pplx', aggregator='mean')
+            ),
         }
     )
     with tune(made, job_log_dir=tmp_path) as study:

@@ -8,7 +8,9 @@ import pyglove as pg
 import pytest
 
 from paxtune.api import tune
+from paxtune.config.budget import Budget
 from paxtune.config.error_patterns import ErrorPattern
+from paxtune.config.faults import Faults
 from paxtune.config.search import Search
 from paxtune.objectives.limits import Limit
 from paxtune.objectives.metrics import Metric
@@ -31,7 +33,7 @@ SPACE = pg.Dict(x=pg.oneof([0, 1, 2, 3, 4, 5]))
 
 
 def search(**fields: Any) -> Search:
-    return Search(**({'reward': LOSS, 'num_trials': 4} | fields))
+    return Search(**({'objective': LOSS, 'budget': Budget(4)} | fields))
 
 
 def run(function: Callable[..., Any], callbacks: Any = (), **fields: Any) -> Study:
@@ -102,7 +104,7 @@ class RaisingReward(MetricReward):
 
 
 def test_signals_may_come_from_the_reward() -> None:
-    study = run(lambda values: {'loss': 1.0}, reward=RaisingReward('minimize', 'loss'))
+    study = run(lambda values: {'loss': 1.0}, objective=RaisingReward('minimize', 'loss'))
     assert [trial.reward for trial in study.trials] == [1.5] * 4
 
 
@@ -124,7 +126,7 @@ OBJECTIVE = MetricReward('minimize', 'objective')
 
 
 def test_by_default_every_error_is_its_trials_own() -> None:
-    study = run(failing, reward=OBJECTIVE, num_trials=6)
+    study = run(failing, objective=OBJECTIVE, budget=Budget(6))
     assert sorted(states(study)) == ['COMPLETED'] * 3 + ['INFEASIBLE'] * 3
     failed = [trial for trial in study.trials if trial.is_failed]
     assert len(failed) == 3
@@ -133,7 +135,11 @@ def test_by_default_every_error_is_its_trials_own() -> None:
 
 def test_an_error_that_stops_the_study_leaves_its_trial_to_be_resumed(tmp_path: Path) -> None:
     stop = [ErrorPattern(type='LookupError', message='odd')]
-    fields = {'reward': OBJECTIVE, 'num_trials': 6, 'errors_to_stop_study': stop}
+    fields = {
+        'objective': OBJECTIVE,
+        'budget': Budget(6),
+        'faults': Faults(errors_to_stop_study=stop),
+    }
     with open_study(tmp_path, SPACE, search=search(**fields)) as study:
         with pytest.raises(StudyStoppedError, match=r"trial \d raised KeyError: 'odd"):
             Tuner(study, FunctionRunner(failing)).run()
@@ -144,26 +150,30 @@ def test_an_error_that_stops_the_study_leaves_its_trial_to_be_resumed(tmp_path: 
 
 def test_only_errors_to_skip_are_skipped() -> None:
     skip = [ErrorPattern(type='KeyError')]
-    study = run(failing, reward=OBJECTIVE, num_trials=6, errors_to_skip=skip)
+    study = run(failing, objective=OBJECTIVE, budget=Budget(6), faults=Faults(errors_to_skip=skip))
     assert states(study).count('INFEASIBLE') == 3
     with pytest.raises(StudyStoppedError):
-        run(failing, reward=OBJECTIVE, num_trials=6, errors_to_skip=[])
+        run(failing, objective=OBJECTIVE, budget=Budget(6), faults=Faults(errors_to_skip=[]))
 
 
 def test_signals_and_rewards_that_are_not_finite_are_no_errors() -> None:
-    study = run(measuring(lambda: SkipTrial('no')), errors_to_skip=[], max_failures=0)
+    study = run(
+        measuring(lambda: SkipTrial('no')), faults=Faults(errors_to_skip=[], max_failures=0)
+    )
     assert states(study) == ['INFEASIBLE'] * 4
-    study = run(lambda values: {'loss': float('inf')}, errors_to_skip=[], max_failures=0)
+    study = run(
+        lambda values: {'loss': float('inf')}, faults=Faults(errors_to_skip=[], max_failures=0)
+    )
     assert states(study) == ['INFEASIBLE'] * 4
 
 
 def test_too_many_failures_stop_the_study() -> None:
     with pytest.raises(StudyStoppedError, match='2 trials have failed'):
-        run(failing, reward=OBJECTIVE, num_trials=6, max_failures=1)
+        run(failing, objective=OBJECTIVE, budget=Budget(6), faults=Faults(max_failures=1))
 
 
 def test_a_metric_that_is_never_measured_is_the_users_error() -> None:
-    with pytest.raises(BadRewardError, match=r"search\.reward\.metric: 'loss' was not measured"):
+    with pytest.raises(BadRewardError, match=r"search\.objective\.metric: 'loss' was not measured"):
         run(lambda values: {'accuracy': 1.0})
 
 
@@ -172,7 +182,7 @@ def test_a_metric_that_is_never_measured_is_the_users_error() -> None:
 
 def test_a_trial_beyond_a_limit_is_infeasible_and_no_bad_reward() -> None:
     limits = [Limit(metric='latency', at_most=3.0)]
-    study = run(lambda v: {'loss': 1.0, 'latency': v.x}, limits=limits, num_trials=6)
+    study = run(lambda v: {'loss': 1.0, 'latency': v.x}, limits=limits, budget=Budget(6))
     beyond = [trial for trial in study.trials if trial.state == 'INFEASIBLE']
     assert sorted(trial.materialize().x for trial in beyond) == [4, 5]
     assert all('latency is' in str(trial.infeasible_reason) for trial in beyond)
@@ -183,8 +193,8 @@ def test_a_trial_beyond_a_limit_is_infeasible_and_no_bad_reward() -> None:
 
 
 def test_hours_of_all_trials_together_end_a_study(tmp_path: Path) -> None:
-    fields = {'reward': OBJECTIVE, 'num_trials': 6}
-    short = search(**fields, max_hours=1e-9)
+    fields = {'objective': OBJECTIVE, 'budget': Budget(6)}
+    short = search(objective=OBJECTIVE, budget=Budget(6, hours=1e-9))
     with open_study(tmp_path, SPACE, search=short) as study:
         Tuner(study, FunctionRunner(lambda values: 1.0)).run()
         assert states(study) == ['COMPLETED']
@@ -202,7 +212,7 @@ def test_a_trial_that_is_running_when_the_hours_end_is_not_lost(tmp_path: Path) 
         yield {'loss': 1.0}
         yield {'loss': 0.5}
 
-    with open_study(tmp_path, SPACE, search=search(max_hours=1e-9)) as study:
+    with open_study(tmp_path, SPACE, search=search(budget=Budget(4, hours=1e-9))) as study:
         Tuner(study, FunctionRunner(slow)).run()
         assert states(study) == ['ACTIVE']
         assert study.is_done
@@ -214,7 +224,7 @@ def test_a_trial_that_is_running_when_the_hours_end_is_not_lost(tmp_path: Path) 
 @pytest.mark.parametrize(('goal', 'target'), [('minimize', 2.0), ('maximize', 3.0)])
 def test_a_target_reward_ends_a_study(goal: str, target: float) -> None:
     reward = MetricReward(goal, 'objective')
-    study = run(lambda v: float(v.x), reward=reward, num_trials=6, target_reward=target)
+    study = run(lambda v: float(v.x), objective=reward, budget=Budget(6, target_reward=target))
     rewards = [trial.reward or 0.0 for trial in study.trials]
     reached = [r <= target if goal == 'minimize' else r >= target for r in rewards]
     assert reached == [False] * (len(rewards) - 1) + [True]
@@ -225,18 +235,18 @@ def test_device_hours_count_devices() -> None:
     class Eight(FunctionRunner):
         num_devices = 8
 
-    study = open_study(None, SPACE, search=search(max_device_hours=1e9))
+    study = open_study(None, SPACE, search=search(budget=Budget(4, device_hours=1e9)))
     Tuner(study, Eight(lambda values: {'loss': 1.0})).run()
     assert [trial.record.devices for trial in study.trials] == [8] * 4
     spent = sum(trial.seconds * 8 for trial in study.trials) / 3600 * 0.999
-    study.search.rebind(max_device_hours=spent)
-    study.search.rebind(num_trials=5)
+    study.search.rebind({'budget.device_hours': spent})
+    study.search.rebind({'budget.trials': 5})
     assert study.done_reason is not None
     assert 'device hours are used up' in study.done_reason
 
 
 def test_a_space_that_is_searched_whole_needs_no_number() -> None:
-    study = run(lambda values: {'loss': 1.0}, num_trials=None)
+    study = run(lambda values: {'loss': 1.0}, budget=Budget(None))
     assert len(study.trials) == 6
 
 
@@ -305,7 +315,7 @@ class Heard(Callback):
 
 def test_callbacks_hear_of_everything_in_order() -> None:
     heard = Heard()
-    run(two, [heard], num_trials=1)
+    run(two, [heard], budget=Budget(1))
     assert heard.events == ['study', 'start 1', '1: 2.0', '2: 1.0', 'COMPLETED', 'end']
 
 
@@ -342,7 +352,7 @@ def test_a_function_is_tuned(tmp_path: Path) -> None:
     study = tune(
         lambda values: abs(values.x - 3),
         space={'x': pg.oneof([1, 2, 3, 4])},
-        reward='minimize',
+        objective='minimize',
         job_log_dir=tmp_path,
     )
     with study:
@@ -363,7 +373,7 @@ def test_a_function_may_take_the_trial_and_be_stopped_early() -> None:
         function,
         space=SPACE,
         num_trials=6,
-        reward=LOSS,
+        objective=LOSS,
         scheduler=MedianStopping(min_trials=2),
     ) as study:
         stopped = [trial for trial in study.trials if trial.stop_reason is not None]
@@ -399,12 +409,12 @@ def test_a_limit_holds_however_a_trial_ends(way: str) -> None:
 
 def test_a_metric_with_a_limit_that_is_not_finite_is_beyond_it() -> None:
     limits = [Limit(metric='cost', at_most=1.0)]
-    study = run(lambda values: {'loss': 1.0, 'cost': float('nan')}, limits=limits, num_trials=1)
+    study = run(lambda values: {'loss': 1.0, 'cost': float('nan')}, limits=limits, budget=Budget(1))
     assert states(study) == ['INFEASIBLE']
 
 
 def test_a_reward_that_cannot_be_made_is_the_users_error_and_no_trial_is_lost() -> None:
-    study = open_study(None, SPACE, search=search(reward=AMBIGUOUS))
+    study = open_study(None, SPACE, search=search(objective=AMBIGUOUS))
     with pytest.raises(BadRewardError, match='may be a/loss, b/loss'):
         Tuner(study, FunctionRunner(lambda v: {'a/loss': 1.0, 'b/loss': 2.0})).run()
     assert states(study) == ['ACTIVE']
@@ -420,7 +430,7 @@ def test_a_constraint_without_a_value_is_told_at_once_or_forbids_where_it_has_no
     with pytest.raises(UserError, match='no y'):
         run(two, constraints=[Requires('y > 9', 'never')])
     space = pg.Dict(a=pg.oneof([pg.Dict(k=1), pg.Dict(k=2), pg.Dict(z=1)]))
-    bound = search(constraints=[Requires('a.k < 2', 'k is too large')], num_trials=None)
+    bound = search(constraints=[Requires('a.k < 2', 'k is too large')], budget=Budget(None))
     with open_study(None, space, search=bound) as study:
         Tuner(study, FunctionRunner(two)).run()
         assert [trial.materialize().a for trial in study.trials] == [{'k': 1}]
@@ -445,19 +455,19 @@ class Anything(pg.Object):
 
 def test_a_study_in_memory_takes_values_of_any_symbolic_class(tmp_path: Path) -> None:
     space = {'f': pg.oneof([Anything(1), Anything(2)])}
-    with tune(lambda v: v.f.x, space=space, reward='minimize') as study:
+    with tune(lambda v: v.f.x, space=space, objective='minimize') as study:
         assert study.best is not None
         assert study.best.reward == 1
     with pytest.raises(UserError, match=r'must derive from trainer\.Component'):
-        tune(lambda v: v.f.x, space=space, reward='minimize', job_log_dir=tmp_path / 'study')
+        tune(lambda v: v.f.x, space=space, objective='minimize', job_log_dir=tmp_path / 'study')
 
 
 @pytest.mark.parametrize(
     ('given', 'message'),
     [
-        ({'reward': 'min'}, "expected 'minimize', 'maximize' or a reward"),
+        ({'objective': 'min'}, "expected 'minimize', 'maximize' or a reward"),
         ({'space': [pg.oneof([1, 2])]}, 'expected a dict or a symbolic object'),
-        ({'max_hour': 1}, 'Did you mean max_hours'),
+        ({'budge': 1}, 'Did you mean budget'),
         ({'space': {'x': pg.floatv(0.0, 1.0)}}, 'num_trials'),
         ({'space': None}, 'a function needs one'),
     ],
@@ -465,13 +475,13 @@ def test_a_study_in_memory_takes_values_of_any_symbolic_class(tmp_path: Path) ->
 def test_what_a_function_cannot_be_tuned_with_is_told(
     tmp_path: Path, given: dict[str, Any], message: str
 ) -> None:
-    fields: dict[str, Any] = {'space': {'x': pg.oneof([1, 2])}, 'reward': 'minimize'} | given
+    fields: dict[str, Any] = {'space': {'x': pg.oneof([1, 2])}, 'objective': 'minimize'} | given
     with pytest.raises(UserError, match=message):
         tune(lambda values: values.x, job_log_dir=tmp_path / 'study', **fields)
     assert not (tmp_path / 'study').exists()
 
 
 def test_a_study_that_is_read_cannot_be_written(tmp_path: Path) -> None:
-    tune(two, space=SPACE, reward=LOSS, num_trials=1, job_log_dir=tmp_path).close()
+    tune(two, space=SPACE, objective=LOSS, num_trials=1, job_log_dir=tmp_path).close()
     with load_study(tmp_path) as study, pytest.raises(UserError, match='read_only=False'):
         study.add({'x': 1})

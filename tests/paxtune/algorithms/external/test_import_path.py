@@ -8,7 +8,7 @@ import pyglove as pg
 import pytest
 
 import paxtune
-from paxtune import search
+from paxtune import Budget, search
 from paxtune.algorithms import DnaGenerator, SuggestionContext
 from paxtune.algorithms.external import import_path
 from paxtune.config.search import Search
@@ -44,7 +44,7 @@ def alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_a_study_is_shown_without_an_import(tmp_path, alarm, path):
     value = pg.Dict(x=pg.floatv(0.0, 1.0))
     folder = tmp_path / 'study'
-    plain = Search(paxtune.MetricReward('maximize', 'reward'), num_trials=2)
+    plain = Search(paxtune.MetricReward('maximize', 'reward'), budget=Budget(2))
     named = plain.clone(override={'algorithm': DnaGenerator(path, {'command': 'touch x'})})
     before = set(sys.modules)
     with pytest.raises(UserError, match=r'is no DNAGenerator|not imported'):

@@ -1,0 +1,37 @@
+"""The handling of failures in a study."""
+
+from paxtune.config.error_patterns import ErrorPattern
+from trainer.symbolic.component import (
+    Component,
+    require_above_zero,
+    require_not_negative,
+    require_positive,
+)
+
+
+class Faults(Component):
+    """The tolerance of a study for crashes and errors. It may change later.
+
+    Attributes:
+        max_attempts: the number of attempts at a trial whose worker crashes, stands still, or runs
+            out of memory or disk, each from its last checkpoint. Attempts that end for other
+            reasons do not count.
+        trial_timeout: a worker stands still if it makes no step for so many seconds. Compilation
+            and evaluation count as part of a step.
+        max_failures: the study stops when more trials than this have failed with an error.
+        max_consecutive_failures: the study stops when so many trials in a row have.
+        errors_to_skip: errors that make a trial infeasible; None for all. Others stop the study.
+        errors_to_stop_study: errors that stop the study, in spite of `errors_to_skip`.
+    """
+
+    max_attempts: int = 3
+    trial_timeout: float | None = None
+    max_failures: int | None = None
+    max_consecutive_failures: int | None = None
+    errors_to_skip: list[ErrorPattern] | None = None
+    errors_to_stop_study: list[ErrorPattern] = []
+
+    def check(self) -> None:
+        require_positive(self, 'max_attempts', 'max_consecutive_failures')
+        require_not_negative(self, 'max_failures')
+        require_above_zero(self, 'trial_timeout')
