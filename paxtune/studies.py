@@ -116,7 +116,7 @@ def _flags(is_in_service: bool) -> argparse.ArgumentParser:
         metavar='TRIAL',
         help='a number, or best: what happened to this trial, and what its model is, by layers',
     )
-    parser.add_argument('--watch', action='store_true', help='go on looking, until it is done')
+    parser.add_argument('--watch', action='store_true', help='continue until the study is done')
     parser.add_argument(
         '--interval', type=_seconds, metavar='SECONDS', help='how often; every 2 s by default'
     )
@@ -265,7 +265,7 @@ def _pareto(args: Args) -> None:
     shown = pareto_table.document(front)
     if args.out is not None and front.points:
         with _writing(args.out):
-            write_bytes(args.out, pareto_plot.drawn(front, args.out))
+            write_bytes(args.out, pareto_plot.rendered(front, args.out))
         shown = dataclasses.replace(shown, remark=f'{shown.remark} Plotted in {args.out}.')
     write(shown, args.format)
 

@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from paxtune.study.trial import Trial
 
 Models: TypeAlias = dict[str, list[Line] | str]
-"""The layers of each experiment of a trial by its name, or why they cannot be told."""
+"""The layers of each experiment of a trial by its name, or the reason why there are none."""
 
 
-class Shown(NamedTuple):
-    """What is shown of models.
+class ModelReport(NamedTuple):
+    """Data and tables of models.
 
     Attributes:
         data: for programs, one for each experiment of a trial.
         tables: for people.
-        problems: why models cannot be shown.
+        problems: models without layers, with the reason.
     """
 
     data: list[dict[str, Any]]
@@ -29,30 +29,30 @@ class Shown(NamedTuple):
     problems: list[str]
 
 
-def architecture(study: 'Study', trial: 'Trial') -> Shown:
-    """The layers of a trial's models, and what they cost."""
-    shown = Shown([], [], [])
+def architecture(study: 'Study', trial: 'Trial') -> ModelReport:
+    """Reports the layers of a trial's models, and their costs."""
+    report = ModelReport([], [], [])
     for name, model in _models(study, trial).items():
         title = f'Architecture of {name}' if name else 'Architecture'
         if isinstance(model, str):
-            shown.problems.append(f'{title}: {model}')
-            shown.data.append({'sub_experiment': name, 'problem': model})
+            report.problems.append(f'{title}: {model}')
+            report.data.append({'sub_experiment': name, 'problem': model})
             continue
         costs = totals(model)
         whole = costs['flops_per_token'] or 1.0
         rows = [
             {**row, 'share': row['flops_per_token'] / whole} for row in map(_row, grouped(model))
         ]
-        shown.data.append({'sub_experiment': name, 'layers': rows, **costs})
-        told = [_for_people(row) for row in [*rows, {'layer': 'all', **costs, 'share': 1.0}]]
+        report.data.append({'sub_experiment': name, 'layers': rows, **costs})
+        formatted = [_for_people(row) for row in [*rows, {'layer': 'all', **costs, 'share': 1.0}]]
         columns = ['layer', 'times', 'what', *COSTS, 'share']
-        shown.tables.append(Table(told, columns, f'{title}, with the share of the FLOPs'))
-    return shown
+        report.tables.append(Table(formatted, columns, f'{title}, with the share of the FLOPs'))
+    return report
 
 
-def compared(study: 'Study', left: 'Trial', right: 'Trial') -> Shown:
-    """The layers in which the models of two trials differ, and what both models cost."""
-    shown = Shown([], [], [])
+def compared(study: 'Study', left: 'Trial', right: 'Trial') -> ModelReport:
+    """Reports the layers in which the models of two trials differ, and both costs."""
+    report = ModelReport([], [], [])
     models = [_models(study, trial) for trial in (left, right)]
     for name in dict.fromkeys([*models[0], *models[1]]):
         of = f' of {name}' if name else ''
@@ -60,19 +60,19 @@ def compared(study: 'Study', left: 'Trial', right: 'Trial') -> Shown:
         if isinstance(first, str) or isinstance(second, str):
             for trial, model in ((left, first), (right, second)):
                 if isinstance(model, str):
-                    shown.problems.append(f'Architecture{of} in trial {trial.id}: {model}')
-            shown.data.append({'sub_experiment': name, 'problem': shown.problems[-1]})
+                    report.problems.append(f'Architecture{of} in trial {trial.id}: {model}')
+            report.data.append({'sub_experiment': name, 'problem': report.problems[-1]})
             continue
         rows = [{'change': each.sign, **_row(each.line)} for each in changes(first, second)]
         before, after = totals(first), totals(second)
         costs = [{'cost': cost, 'left': before[cost], 'right': after[cost]} for cost in COSTS]
-        shown.data.append({'sub_experiment': name, 'layers': rows, 'costs': costs})
-        told = [_for_people(row) for row in rows]
+        report.data.append({'sub_experiment': name, 'layers': rows, 'costs': costs})
+        formatted = [_for_people(row) for row in rows]
         title = f'Layers{of} that differ: − in trial {left.id}, + in trial {right.id}'
-        shown.tables.append(Table(told, ['change', 'layer', 'times', 'what', *COSTS], title))
-        told = [{'cost': cost, **_both(before[cost], after[cost])} for cost in COSTS]
-        shown.tables.append(Table(told, ['cost', 'left', 'right', 'change'], f'Costs{of}'))
-    return shown
+        report.tables.append(Table(formatted, ['change', 'layer', 'times', 'what', *COSTS], title))
+        formatted = [{'cost': cost, **_both(before[cost], after[cost])} for cost in COSTS]
+        report.tables.append(Table(formatted, ['cost', 'left', 'right', 'change'], f'Costs{of}'))
+    return report
 
 
 def _models(study: 'Study', trial: 'Trial') -> Models:

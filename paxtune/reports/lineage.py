@@ -1,4 +1,4 @@
-"""Which trial's weights came from which trial: what `paxtune.studies lineage` shows."""
+"""Lineage of trials: the sources of their weights, for `paxtune.studies lineage`."""
 
 import collections
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,13 +34,13 @@ def lineage(study: 'Study') -> Document:
     nodes: dict[int, Node] = {}
     for number in sorted(rows, reverse=True):  # Those below a trial have higher numbers.
         hanging = [nodes[each] for each in below[number]]
-        nodes[number] = Node(_told(rows[number], rewards, names), hanging)
+        nodes[number] = Node(_line(rows[number], rewards, names), hanging)
     drawn = [each for each in roots if below[each] or rows[each]['parent'] is not None]
     alone = len(roots) - len(drawn)
     remarks = [branches([nodes[number] for number in drawn])] if drawn else []
     if alone:
         others = ('other ' if drawn else '') + ('trial' if alone == 1 else 'trials')
-        remarks.append(f'Began afresh, and gave no trial their weights: {alone} {others}.')
+        remarks.append(f'Started from scratch, and are no parents: {alone} {others}.')
     columns = ['trial', 'state', *rewards, 'parent', 'from_step', 'replaces', 'changes']
     data = list(rows.values())
     return Document(data, data, columns, [], '\n\n'.join(remarks or ['There are no trials yet.']))
@@ -71,20 +71,20 @@ def _changes(parent: 'Trial', trial: 'Trial') -> Iterator[tuple[str, list[Any]]]
             yield path, both
 
 
-def _told(row: Row, rewards: Sequence[str], names: Mapping[str, str]) -> str:
-    """A trial in a line."""
-    told = [f'{row["trial"]} {row["state"]}']
-    told += [f'{name}={row[name]:.6g}' for name in rewards if row[name] is not None]
+def _line(row: Row, rewards: Sequence[str], names: Mapping[str, str]) -> str:
+    """Formats a trial as one line."""
+    parts = [f'{row["trial"]} {row["state"]}']
+    parts += [f'{name}={row[name]:.6g}' for name in rewards if row[name] is not None]
     if row['parent'] is not None:
         step = '' if row['from_step'] is None else f'step {row["from_step"]} of '
-        told.append(f'from {step}trial {row["parent"]}')
+        parts.append(f'from {step}trial {row["parent"]}')
     if row['replaces'] is not None:
-        told.append(f'replaces trial {row["replaces"]}')
-    told += [
+        parts.append(f'replaces trial {row["replaces"]}')
+    parts += [
         f'{names.get(path, path)} {_short(before)} → {_short(after)}'
         for path, (before, after) in row['changes'].items()
     ]
-    return ', '.join(told)
+    return ', '.join(parts)
 
 
 def _short(value: Any) -> str:

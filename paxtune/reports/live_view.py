@@ -19,7 +19,7 @@ from trainer.symbolic.errors import UserError
 
 _COLUMNS = ('trial', 'worker', 'attempt', 'step', 'reward', 'last event', 'seconds ago')
 
-# To look takes longer the more trials there are, on a machine that has better things to do.
+# A read takes longer with more trials, on a machine that is busy with training.
 _MOST_OF_THE_TIME = 0.1
 
 
@@ -29,12 +29,12 @@ class Running:
 
     Attributes:
         number: of the trial.
-        worker: who has it; '' while it waits for one.
-        attempt: which one it is.
-        step: how far it is, as far as it has told.
-        rewards: those of its last measurement.
-        event: what happened to it last.
-        since: when that was, or when it was seen to measure; None where nobody can say.
+        worker: its owner; '' while it waits for one.
+        attempt: the number of the attempt.
+        step: the last reported step.
+        rewards: of its last measurement.
+        event: the last event.
+        since: the time of that event, or of the last observed step; None if unknown.
     """
 
     number: int
@@ -47,13 +47,13 @@ class Running:
 
 
 @dataclasses.dataclass(frozen=True)
-class Picture:
-    """A study at one moment.
+class StudySnapshot:
+    """The state of a study at one moment.
 
     Attributes:
         overview: the study on one line.
         running: the trials that have begun and not ended.
-        is_to_pause: whether a pause was asked for.
+        is_to_pause: True if a pause was requested.
     """
 
     overview: Overview
@@ -61,11 +61,11 @@ class Picture:
     is_to_pause: bool
 
 
-class Watch:
-    """Looks at a study again and again. What has ended is read once."""
+class LiveView:
+    """Reads a study repeatedly. Ended trials are read once."""
 
     def __init__(self, store: StudyStore, where: str) -> None:
-        """Has not looked yet.
+        """Prepares a view.
 
         Args:
             store: where the study is kept; it is only read.
@@ -75,8 +75,8 @@ class Watch:
         self._ended: dict[int, TrialRecord] = {}
         self._seen: dict[int, tuple[int, datetime.datetime | None]] = {}
 
-    def look(self) -> Picture:
-        """The study as it stands now.
+    def refresh(self) -> StudySnapshot:
+        """Reads the current state.
 
         Raises:
             UserError: there is no study of this version.
@@ -91,12 +91,12 @@ class Watch:
         overview = Overview.of(study, records, self._store.created())
         active = [record for record in read if record.status.is_open]
         running = [self._running(trial) for trial in bare_trials(study, active)]
-        return Picture(overview, running, study.pause_requested)
+        return StudySnapshot(overview, running, study.pause_requested)
 
     def _running(self, trial: Trial) -> Running:
         last = trial.measurements[-1] if trial.measurements else None
         history = trial.record.history
-        # Of those that went on from a checkpoint.
+        # Steps of attempts that resumed from a checkpoint.
         resumed = [event.step for event in history if event.step is not None]
         step = max([0 if last is None else last.step, *resumed[-1:]])
         event = history[-1] if history else None
@@ -125,68 +125,67 @@ def watch(
     ended: threading.Event,
     console: Console | None = None,
 ) -> None:
-    """Shows a study until it is done, nobody reads what is written, or it is to end.
+    """Shows a study until it is done, the output is closed, or `ended` is set.
 
-    In a terminal that is a table, drawn again and again; elsewhere, lines whenever something has
-    changed.
+    In a terminal this is a live table; elsewhere, lines after each change.
 
     Args:
         store: where the study is kept; it is only read.
         where: that, for people.
-        interval: how many seconds lie between two looks, at least.
-        ended: set when it is to end.
-        console: what is drawn on.
+        interval: the least number of seconds between two reads.
+        ended: ends the view when it is set.
+        console: the output.
 
     Raises:
         UserError: there is no study of this version.
     """
     console = console or Console(highlight=False)
     live = Live(console=console, auto_refresh=False) if console.is_terminal else None
-    looking, shown = Watch(store, where), None
+    view, printed = LiveView(store, where), None
     with live or contextlib.nullcontext():
         while not ended.is_set():
             began = time.monotonic()
-            picture = looking.look()
+            snapshot = view.refresh()
             if live is not None:
-                table = drawn(_table(picture))
-                live.update(Group(Text(_headline(picture, where)), table), refresh=True)
-            elif picture != shown and not say(_lines(picture, where)):
+                table = drawn(_table(snapshot))
+                live.update(Group(Text(_headline(snapshot, where)), table), refresh=True)
+            elif snapshot != printed and not say(_lines(snapshot, where)):
                 return
-            if picture.overview.is_done:
+            if snapshot.overview.is_done:
                 return
-            shown = picture
+            printed = snapshot
             took = time.monotonic() - began
             ended.wait(max(interval, took / _MOST_OF_THE_TIME))
 
 
-def _lines(picture: Picture, where: str) -> str:
+def _lines(snapshot: StudySnapshot, where: str) -> str:
     now = f'{datetime.datetime.now():%H:%M:%S}'
-    lines = [f'{now} {_headline(picture, where)}']
-    if picture.running:
-        lines += [f'  {line}' for line in to_text(_table(picture)).splitlines()]
+    lines = [f'{now} {_headline(snapshot, where)}']
+    if snapshot.running:
+        lines += [f'  {line}' for line in to_text(_table(snapshot)).splitlines()]
     return '\n'.join(lines)
 
 
-def _headline(picture: Picture, where: str) -> str:
-    seen = picture.overview
+def _headline(snapshot: StudySnapshot, where: str) -> str:
+    seen = snapshot.overview
     counts = seen.counts
     total = sum(counts.values())
-    told = [f'{total} of {seen.num_trials or "?"} trials']
-    told += [f'{counts[how]} {how}' for how in Status if counts.get(how)]
+    parts = [f'{total} of {seen.num_trials or "?"} trials']
+    parts += [f'{counts[how]} {how}' for how in Status if counts.get(how)]
     if seen.best is not None:
-        told.append(f'best: trial {seen.best_trial} with {seen.best:.6g}')
+        parts.append(f'best: trial {seen.best_trial} with {seen.best:.6g}')
     if seen.front:
-        told.append(f'{seen.front} that no other is better than')
+        parts.append(f'{seen.front} that no other is better than')
     if seen.is_done:
-        told.append('the study is done')
-    elif picture.is_to_pause:
-        told.append('a pause was asked for')
-    elif not any(each.worker for each in picture.running):
-        told.append('no worker has a trial')
-    return f'{where}: {", ".join(told)}'
+        parts.append('the study is done')
+    elif snapshot.is_to_pause:
+        parts.append('a pause was asked for')
+    elif not any(each.worker for each in snapshot.running):
+        parts.append('no worker has a trial')
+    return f'{where}: {", ".join(parts)}'
 
 
-def _table(picture: Picture) -> Table:
+def _table(snapshot: StudySnapshot) -> Table:
     now = datetime.datetime.now(datetime.UTC)
     rows = [
         {
@@ -199,6 +198,6 @@ def _table(picture: Picture) -> Table:
             # Clocks of two machines may differ.
             'seconds ago': each.since and max(0, round((now - each.since).total_seconds())),
         }
-        for each in picture.running
+        for each in snapshot.running
     ]
     return Table(rows, _COLUMNS)

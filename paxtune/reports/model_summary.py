@@ -58,11 +58,11 @@ class Line:
 
     @property
     def kind(self) -> tuple[str, str]:
-        """What makes it the same layer as one in another model: where it stands, what it is."""
+        """The place and the layer, which align it with lines of another model."""
         return self.place, self.layer
 
     def goes_on(self, other: 'Line') -> bool:
-        """Whether another one is the next layer of the same stack, and equal."""
+        """Returns True if `other` is the next layer of the same stack, and equal."""
         if self.index is None or other.index != self.index + self.times:
             return False
         same = dataclasses.replace(other, index=self.index, times=self.times)
@@ -128,10 +128,10 @@ def grouped(single: Iterable[Line]) -> list[Line]:
 
 
 def changes(left: Sequence[Line], right: Sequence[Line]) -> list[Change]:
-    """What differs between two models, in order.
+    """Lists the lines that differ between two models, in order.
 
-    Layers are aligned by what they are, so that one that was put between others is one change. A
-    layer that is the same but costs something else, as in a wider model, differs.
+    Layers are aligned by place and kind, so an inserted layer is one change. A layer with other
+    costs, as in a wider model, differs.
     """
     matcher = difflib.SequenceMatcher(
         None, [each.kind for each in left], [each.kind for each in right], autojunk=False

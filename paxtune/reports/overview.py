@@ -1,4 +1,4 @@
-"""What the database of a study says, without the classes of its experiment."""
+"""Overview of studies from their databases, without the classes of their experiments."""
 
 import dataclasses
 import datetime
@@ -127,9 +127,9 @@ def listing(root: Path) -> Document:
     if not root.is_dir():
         raise UserError(f'{root}: there is no such directory: name the one that holds the studies')
     rows = [_row(path) for path in databases(root)]
-    shown = [row | {how: row.get(how) or None for how in Status} | _ratio(row) for row in rows]
+    cells = [row | {how: row.get(how) or None for how in Status} | _ratio(row) for row in rows]
     columns = ['study', 'experiment', 'trials', *Status, 'best', 'front', 'changed', 'done']
-    table = Table(shown, [*columns, 'problem'])
+    table = Table(cells, [*columns, 'problem'])
     remark = '' if rows else f'There are no studies in {root} and below.'
     return Document(rows, rows, _COLUMNS, [table], remark)
 

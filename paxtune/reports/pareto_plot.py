@@ -21,14 +21,14 @@ _UNITS = {'_bytes': 'B', '_seconds': 's'}
 """Of metrics, by how their names end."""
 
 _FRONT, _OTHERS = '#1f77b4', '#9a9a9a'
-_SPAN = 20.0  # Values that differ more than so many times are drawn on a logarithmic scale.
+_SPAN = 20.0  # Values that differ more than so many times are rendered on a logarithmic scale.
 _MOST_DECISIONS, _LONGEST = 25, 80  # Of what is shown of a trial under the pointer.
 _PLACES = ((6, 5), (6, -13), (-6, 5), (-6, -13), (0, 9), (0, -17))
 """Where the number of a trial may stand beside its point, in typographic points."""
 
 
 def require(out: str) -> None:
-    """Raises UserError where a plot cannot be drawn into a file of this name."""
+    """Raises UserError where a plot cannot be rendered into a file of this name."""
     form = os.path.splitext(out)[1].lower()
     if form not in FORMS:
         raise UserError(f'--out={out}: a plot is FILE.html or FILE.png')
@@ -41,8 +41,8 @@ def require(out: str) -> None:
         ) from error
 
 
-def drawn(front: Front, out: str) -> bytes:
-    """What is to be written to a file of this name, which `require` has accepted."""
+def rendered(front: Front, out: str) -> bytes:
+    """Renders the front for a file name that `require` has accepted."""
     return to_html(front).encode() if out.lower().endswith('.html') else to_png(front)
 
 
@@ -124,7 +124,7 @@ def to_png(front: Front) -> bytes:
 
 
 def title(axis: Axis) -> str:
-    """What stands beside an axis."""
+    """Returns the label of an axis."""
     good = 'more' if axis.is_maximized else 'less'
     return f'{shortened(axis.name, most=_LONGEST)} ({good} is better)'
 
@@ -138,7 +138,7 @@ def _heading(front: Front) -> str:
 
 
 def _groups(front: Front) -> Iterator[tuple[str, str, list[Point]]]:
-    """What is drawn in a color of its own: name, color, trials."""
+    """Yields the groups of points: name, color, trials."""
     if front.others:
         yield 'other trials', _OTHERS, front.others
     yield 'front', _FRONT, front.best
@@ -149,7 +149,7 @@ def _is_log(axis: Axis, values: Sequence[float]) -> bool:
 
 
 def _has_prefixes(axis: Axis, values: Sequence[float]) -> bool:
-    """Whether 1000 is written as 1 k."""
+    """Returns True if 1000 is written as 1 k."""
     return bool(_unit(axis)) or max(map(abs, values)) >= 1000
 
 
@@ -161,8 +161,8 @@ def _hover(front: Front, point: Point) -> str:
     more = len(decisions) - _MOST_DECISIONS
     if more > 0:
         decisions[_MOST_DECISIONS:] = [f'and {more} more']
-    told = [f'{front.x.name}: {point.x:.6g}', f'{front.y.name}: {point.y:.6g}', *decisions]
-    return '<br>'.join([f'<b>trial {point.trial}</b>', *map(html.escape, told)])
+    lines = [f'{front.x.name}: {point.x:.6g}', f'{front.y.name}: {point.y:.6g}', *decisions]
+    return '<br>'.join([f'<b>trial {point.trial}</b>', *map(html.escape, lines)])
 
 
 def _scale(axes: 'Axes', front: Front) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from paxtune.study.study import Study
 
 COST = 'num_params'
-"""What a study with one reward is plotted over."""
+"""The second axis of a study with one reward."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,20 +41,20 @@ class Axis:
 
     @property
     def sign(self) -> float:
-        """What makes a score of a value: more is better."""
+        """The factor that turns a value into a score, where more is better."""
         return 1.0 if self.is_maximized else -1.0
 
-    def value(self, standing: 'LeaderboardEntry') -> float:
-        """Of a trial; of all of its repeats what is to be expected, as for the best of a study.
+    def value(self, entry: 'LeaderboardEntry') -> float:
+        """Returns the value of a configuration: its expected score, or the mean of its trials.
 
         Raises:
             MissingMetricError: the metric was not measured.
             UserError: several metrics have the name.
         """
         if self.reward is not None:
-            return self.sign * standing.scores[self.reward]
+            return self.sign * entry.scores[self.reward]
         metric = as_metric(self.name)
-        return mean([metric.value(trial.metrics) for trial in standing.trials])
+        return mean([metric.value(trial.metrics) for trial in entry.trials])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,10 +120,10 @@ def front_of(study: 'Study', x: str | None = None, y: str | None = None) -> Fron
     # As for the front of a study: one that lacks repeats may only have been lucky.
     found = [each for each in found if each.is_complete] or found
     points = []
-    for standing in found:
-        values = _values(axes, standing)
+    for entry in found:
+        values = _values(axes, entry)
         if all(map(math.isfinite, values)):
-            points.append((standing.trial, values))
+            points.append((entry.trial, values))
     if found and not points:
         _refuse(axes, found[0])
     scores = [[axis.sign * v for axis, v in zip(axes, each, strict=True)] for _, each in points]
@@ -152,14 +152,14 @@ def document(front: Front) -> Document:
     ]
     columns = ['trial', 'front', *names, *(f'decisions.{path}' for path in front.names)]
     taken = {'trial', *names}
-    shown = {
+    columns_of = {
         path: f'decisions.{path}' if name in taken else name for path, name in front.names.items()
     }
-    told: list[Row] = [
+    best: list[Row] = [
         {
             'trial': point.trial,
             **dict(zip(names, (point.x, point.y), strict=True)),
-            **{shown[path]: value for path, value in point.decisions.items()},
+            **{columns_of[path]: value for path, value in point.decisions.items()},
         }
         for point in front.best
     ]
@@ -170,8 +170,8 @@ def document(front: Front) -> Document:
     remark = 'No trial was completed yet.'
     if rows:
         goals = ', '.join(f'{axis["name"]} ({axis["goal"]})' for axis in axes)
-        remark = f'{len(told)} of {len(rows)} completed trials are on the front of {goals}.'
-    tables = [Table(told, ['trial', *names, *shown.values()])]
+        remark = f'{len(best)} of {len(rows)} completed trials are on the front of {goals}.'
+    tables = [Table(best, ['trial', *names, *columns_of.values()])]
     return Document({'x': axes[0], 'y': axes[1], 'trials': rows}, rows, columns, tables, remark)
 
 
@@ -211,18 +211,18 @@ def _axis(study: 'Study', name: str) -> Axis:
     return Axis(plain, name.startswith('+'))
 
 
-def _values(axes: Sequence[Axis], standing: 'LeaderboardEntry') -> list[float]:
+def _values(axes: Sequence[Axis], entry: 'LeaderboardEntry') -> list[float]:
     try:
-        return [axis.value(standing) for axis in axes]
+        return [axis.value(entry) for axis in axes]
     except MissingMetricError:
         return [math.nan]
 
 
-def _refuse(axes: Sequence[Axis], standing: 'LeaderboardEntry') -> None:
+def _refuse(axes: Sequence[Axis], entry: 'LeaderboardEntry') -> None:
     """Says what is wrong with axes that no trial has."""
     for flag, axis in zip(('--x', '--y'), axes, strict=True):
         try:
-            axis.value(standing)
+            axis.value(entry)
         except MissingMetricError as error:
             raise UserError(f'{flag}={axis.name}: {error}') from error
     raise UserError(f'no trial has both {axes[0].name} and {axes[1].name}')

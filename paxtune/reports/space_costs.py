@@ -1,4 +1,4 @@
-"""What random samples of a space cost, for `python -m paxtune.space`."""
+"""Costs of random samples of a space, for `python -m paxtune.space`."""
 
 import dataclasses
 import math
@@ -31,12 +31,12 @@ _WIDE = 10.0  # From the least to the most; beyond it a linear scale shows the l
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-    """How many samples keep to a limit.
+    """The number of samples within a limit.
 
     Attributes:
-        limit: in words.
-        kept: those that do.
-        known: those of which it is known.
+        limit: its label.
+        kept: samples within it.
+        known: samples with a known value.
     """
 
     limit: str
@@ -46,15 +46,14 @@ class Kept:
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """What random samples of a space cost.
+    """Costs of random samples of a space.
 
     Attributes:
-        values: of each cost, by name, those of the feasible samples.
-        num_samples: how many samples were looked at.
-        reasons: why the infeasible samples are.
-        limits: of those samples that fit together, how many keep to each limit of the search that
-            is on a cost; to all of them in the last row.
-        unit: what the tasks count: tokens, or examples.
+        values: of the feasible samples, by the name of the cost.
+        num_samples: the number of samples.
+        reasons: of the infeasible samples.
+        limits: the number of samples within each limit on a cost; the last row is for all limits.
+        unit: the unit of the tasks: tokens or examples.
     """
 
     values: dict[str, list[float]]
@@ -65,12 +64,12 @@ class Costs:
 
 
 def costs(space: 'Space', decided: Sequence['Decisions'], is_measured: bool = False) -> Costs:
-    """What the experiments cost that come of decisions.
+    """Computes the costs of experiments by their decisions.
 
     Args:
-        space: what is searched.
-        decided: the decisions of each.
-        is_measured: whether they are compiled, and some steps run, for the costs that take that.
+        space: the search space.
+        decided: the decisions of each experiment.
+        is_measured: also compile them and run some steps, for the costs that need it.
     """
     from paxtune.objectives.metrics import split_name
 
@@ -82,8 +81,8 @@ def costs(space: 'Space', decided: Sequence['Decisions'], is_measured: bool = Fa
     for decisions in decided:
         try:
             experiment = space.materialize(decisions)
-            metrics, refusal, counted = _appraised(experiment, limits, is_measured)
-        # Whatever tracing an impossible model raises is a reason, as it is in a trial.
+            metrics, refusal, counted = _costs_of(experiment, limits, is_measured)
+        # Any error while tracing an impossible model is a reason, as in a trial.
         except Exception as error:
             reasons.append(str(error).strip().split('\n')[0] or type(error).__name__)
             continue
@@ -99,17 +98,17 @@ def costs(space: 'Space', decided: Sequence['Decisions'], is_measured: bool = Fa
 
 
 def _limits(space: 'Space', is_measured: bool) -> list['Limit']:
-    """Those of the search that samples can be held against."""
+    """Returns the limits of the search that samples can be checked against."""
     from paxtune.experiment import Tunable
 
     limits = list(space.value.search.limits) if isinstance(space.value, Tunable) else []
     return [limit for limit in limits if is_measured or limit.is_static]
 
 
-def _appraised(
+def _costs_of(
     experiment: Any, limits: list['Limit'], is_measured: bool
 ) -> tuple[Mapping[str, float], str | None, set[str]]:
-    """The costs of what one trial trains, why it is infeasible by them, and what its tasks count.
+    """Computes the costs of one trial, the reason why it is infeasible, and the units of its tasks.
 
     Raises:
         ValueError: it is infeasible by a constraint.
@@ -132,16 +131,16 @@ def _appraised(
 
 
 def _kept(limits: Sequence['Limit'], known: Sequence[Mapping[str, float]]) -> list[Kept]:
-    """How many samples of known costs keep to each limit, and to all of those on costs."""
+    """Counts the samples within each limit, and within all limits on costs."""
     from paxtune.objectives.limits import violation
 
     found, on_costs = [], []
     for limit in limits:
-        told = [metrics for metrics in known if limit.selector.matches(metrics)]
-        if told:
+        known_to_limit = [metrics for metrics in known if limit.selector.matches(metrics)]
+        if known_to_limit:
             on_costs.append(limit)
-            kept = sum(limit.violation(metrics) is None for metrics in told)
-            found.append(Kept(limit.label, kept, len(told)))
+            kept = sum(limit.violation(metrics) is None for metrics in known_to_limit)
+            found.append(Kept(limit.label, kept, len(known_to_limit)))
     if on_costs:
         kept = sum(violation(on_costs, metrics) is None for metrics in known)
         found.append(Kept('all of them', kept, len(known)))
@@ -149,7 +148,7 @@ def _kept(limits: Sequence['Limit'], known: Sequence[Mapping[str, float]]) -> li
 
 
 def show_costs(found: Costs, console: 'Console') -> None:
-    """Prints how the costs of samples are distributed, and why others are infeasible."""
+    """Prints the distribution of costs, and the reasons of infeasible samples."""
     num_infeasible = len(found.reasons)
     if num_infeasible < found.num_samples:
         headings = ['cost', 'least', '10 %', 'median', '90 %', 'most', 'least to most', 'scale']
@@ -185,9 +184,7 @@ def _row(values: Sequence[float]) -> list[str]:
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float, float, float]:
-    """The least, what 10 % are below, the median, what 90 % are below, and the most.
-
-    Between two values lie those on a straight line.
+    """Computes the minimum, the deciles 1, 5 and 9 with linear interpolation, and the maximum.
 
     Example:
         >>> spread([float(n) for n in range(21)])
@@ -200,14 +197,12 @@ def spread(values: Sequence[float]) -> tuple[float, float, float, float, float]:
 
 
 def is_wide(values: Collection[float]) -> bool:
-    """Whether values lie so far apart that a log scale shows them better."""
+    """Returns True if a log scale shows the values better."""
     return min(values) > 0 and max(values) / min(values) > _WIDE
 
 
 def histogram(values: Sequence[float], bins: int, is_log: bool = False) -> str:
-    """How values are distributed from the least to the most, a character for each bin.
-
-    What is not empty is at least as high as the lowest block.
+    """Draws a histogram, one character for each bin. Bins with a value are never blank.
 
     Example:
         >>> histogram([1, 1, 1, 1, 2, 5], 5)

@@ -61,12 +61,12 @@ def _legal(space: 'Space', point: 'DecisionPoint') -> str:
 
     if isinstance(point, pg.geno.Float):
         return space.legal_values(point)
-    shown = ', '.join(map(str, space.candidate_names(point.subchoice(0))))
+    names = ', '.join(map(str, space.candidate_names(point.subchoice(0))))
     if point.num_choices == 1:
-        return f'one of {shown}'
+        return f'one of {names}'
     differ = ', all different' if point.distinct else ''
     order = ', in this order' if point.sorted else ''
-    return f'{point.num_choices} of {shown}{differ}{order}'
+    return f'{point.num_choices} of {names}{differ}{order}'
 
 
 def followers(space: 'Space') -> dict[str, str]:
@@ -89,7 +89,7 @@ def samples(space: 'Space', number: int, seed: int) -> list['Decisions']:
     return [draw(space.spec, rng) for _ in range(number)]
 
 
-def show(space: 'Space', console: 'Console', shown: Sequence['Decisions']) -> None:
+def show(space: 'Space', console: 'Console', drawn: Sequence['Decisions']) -> None:
     """Prints the decisions of a space, its size, and some samples."""
     print_table(
         console,
@@ -106,13 +106,13 @@ def show(space: 'Space', console: 'Console', shown: Sequence['Decisions']) -> No
         )
     size = 'countless' if space.size is None else f'{space.size:,}'
     print_line(console, f'Size: {size} different experiments')
-    if shown:
-        readable = [space.readable(decisions) for decisions in shown]
+    if drawn:
+        readable = [space.readable(decisions) for decisions in drawn]
         paths = [path for path in space.paths if any(path in decisions for decisions in readable)]
         print_table(
             console,
             'Samples',
-            ['decision', *map(str, range(1, len(shown) + 1))],
+            ['decision', *map(str, range(1, len(drawn) + 1))],
             [
                 [path, *(_value(decisions.get(path, '')) for decisions in readable)]
                 for path in paths

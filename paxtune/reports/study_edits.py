@@ -1,4 +1,4 @@
-"""What `python -m paxtune.studies` changes, and what it says of that."""
+"""Edits of studies by `python -m paxtune.studies`, with their messages."""
 
 import contextlib
 import sys
@@ -17,22 +17,22 @@ from trainer.symbolic.errors import UserError
 
 
 def added(trial: Trial) -> str:
-    """What there is to say of a trial that was added."""
+    """Formats the message for an added trial."""
     decisions = [f'  {path} = {value}' for path, value in trial.decisions.items()]
-    told = f'Trial {trial.id} will run when the search goes on, before new suggestions:'
-    return '\n'.join([told, *decisions])
+    heading = f'Trial {trial.id} will run when the search goes on, before new suggestions:'
+    return '\n'.join([heading, *decisions])
 
 
 def confirmed(trials: Sequence[Trial]) -> str:
-    """What there is to say of repeats that were added."""
+    """Formats the message for added replicates."""
     if not trials:
         return 'Nothing was added: the best decisions have been tried so often.'
-    told = [
+    lines = [
         f'  trial {each.id}: replicate {each.lineage.replicate} of '
         f'trial {each.lineage.replicate_of}'
         for each in trials
     ]
-    return '\n'.join(['To run when the search goes on, before new suggestions:', *told])
+    return '\n'.join(['To run when the search goes on, before new suggestions:', *lines])
 
 
 def import_file(study: Study, path: str) -> str:
@@ -46,16 +46,16 @@ def import_file(study: Study, path: str) -> str:
         print(f'warning: {path}: {line}', file=sys.stderr)
     count = len(exported['trials'])
     added = trial_import.import_trials(study, exported['trials'], str(Path(path).resolve()))
-    told = f'{added} of {count} trials were added to {study.directory or "the study"}.'
+    message = f'{added} of {count} trials were added to {study.directory or "the study"}.'
     others = 'The others had not ended, do not fit, lack a metric, or are there already.'
-    return told if added == count else f'{told} {others}'
+    return message if added == count else f'{message} {others}'
 
 
 def stop(where: StudyLocation, trials: Sequence[int]) -> str:
-    """Asks whoever works on a study to stop trials, or to pause.
+    """Requests that the running search stops trials, or pauses.
 
     Args:
-        where: where the study is; what it searches need not be known.
+        where: the location of the study; the classes of its experiment may be unknown.
         trials: their numbers; none to pause.
 
     Raises:
@@ -96,10 +96,10 @@ def delete_trials(study: Study, numbers: Sequence[int], yes: bool) -> str:
                 'weights'
             )
     if not yes:
-        told = [f'  trial {n}: {directory}' for n, directory in directories.items()]
-        raise UserError('\n'.join(['nothing was deleted. With --yes, these would be:', *told]))
+        lines = [f'  trial {n}: {directory}' for n, directory in directories.items()]
+        raise UserError('\n'.join(['nothing was deleted. With --yes, these would be:', *lines]))
     for number, directory in directories.items():
-        # Before the trial itself: what a kill leaves behind can be named, and deleted, again.
+        # Before the trial itself: after a kill, the rest can still be named and deleted.
         if directory.exists():
             _remove(directory)
         study.delete_trial(number)
@@ -118,9 +118,9 @@ def delete_study(directory: Path, yes: bool) -> str:
     if Path.cwd().is_relative_to(directory.resolve()):
         raise UserError(f'{directory} is, or holds, the directory that you are in')
     if not yes:
-        told = [f'  {path}' for path in sorted(directory.iterdir())]
+        lines = [f'  {path}' for path in sorted(directory.iterdir())]
         raise UserError(
-            '\n'.join(['nothing was deleted. With --yes, all of this would be:', *told])
+            '\n'.join(['nothing was deleted. With --yes, all of this would be:', *lines])
         )
     _remove(directory)
     return f'Deleted: {directory}.'

@@ -1,4 +1,4 @@
-"""What `python -m paxtune.studies` shows of one study."""
+"""Tables of one study for `python -m paxtune.studies`."""
 
 import collections
 import dataclasses
@@ -28,7 +28,7 @@ _RUNGS = 'Rungs, and the rank correlation of rewards there with later ones'
 
 
 def summary(study: Study) -> Document:
-    """What a study searches and how, how far it is, and what came of it."""
+    """Summarizes a study: its search, its progress and its results."""
     trials = study.trials
     counts = collections.Counter(trial.status for trial in trials)
     decisions = [dataclasses.asdict(row) for row in decision_rows(study.space)]
@@ -57,14 +57,14 @@ def summary(study: Study) -> Document:
     passed, remark = rungs_of(study)
     if study.search.scheduler is not None:
         data['rungs'] = passed
-    told = facts | {
+    cells = facts | {
         'done': facts['done'] or 'no',
         'rewards': ', '.join(f'{each.label} ({each.goal})' for each in study.rewards),
         'size': 'countless' if study.space.size is None else f'{study.space.size:,}',
         'trials': ', '.join(f'{counts[how]} {how}' for how in Status if counts[how]),
     }
     tables = [
-        _upright(told, 'study', 'value'),
+        _vertical(cells, 'study', 'value'),
         Table(limits, ['budget', 'used', 'limit']),
         Table(decisions, ['path', 'legal', 'scale', 'condition'], 'Decisions'),
         *_best_tables(study, front),
@@ -135,7 +135,7 @@ def _rungs_reached(study: Study) -> dict[int, float] | None:
 
 
 def history_of(study: Study, number: int) -> Document:
-    """What became of a trial: how it stands, what happened to it, oldest first, and what it is.
+    """Reports the state, the history (oldest first) and the model of a trial.
 
     Raises:
         UserError: there is no such trial.
@@ -144,7 +144,7 @@ def history_of(study: Study, number: int) -> Document:
     columns = reward_columns(study.rewards)
     row = trial_row(trial, columns)
     last = trial.measurements[-1].step if trial.measurements else None
-    told = {
+    cells = {
         'state': trial.status,
         **{name: row[name] for name in (*columns, 'reason')},
         'attempt': trial.attempt,
@@ -157,7 +157,7 @@ def history_of(study: Study, number: int) -> Document:
     events = [{**event, 'time': _moment(event.get('time'))} for event in trial.history]
     names = ['time', 'event', 'attempt', 'worker', 'step', 'detail']
     remarks = [] if events else [f'Nothing has happened to trial {number} yet.']
-    tables = [_upright(told, f'trial {number}', 'value'), Table(events, names, 'History')]
+    tables = [_vertical(cells, f'trial {number}', 'value'), Table(events, names, 'History')]
     data = export.content(trial)
     if study.space.is_tunable:
         # Imported here, and below: a study of a function has no use for JAX.
@@ -266,7 +266,7 @@ def parent_of(study: Study, number: int) -> int:
 
 
 def difference(study: Study, left: int, right: int) -> Document:
-    """What differs between the experiments of two trials, their layers, their costs and rewards.
+    """Compares the experiments of two trials, their layers, costs and rewards.
 
     Raises:
         UserError: there is no such trial, or its decisions make no experiment.
@@ -354,7 +354,7 @@ def _best_tables(study: Study, best: Sequence[Trial]) -> list[Table]:
     if len(study.rewards) > 1:
         return [_compact(study, best, 'Trials that no other is better than in all objectives')]
     return [
-        _upright(
+        _vertical(
             {
                 study.rewards[0].label: repr(trial.reward),
                 **{name: _exact(value) for name, value in repeated.items()},
@@ -371,7 +371,7 @@ def _exact(value: Any) -> Any:
     return repr(value) if isinstance(value, float) else value
 
 
-def _upright(values: Mapping[str, Any], first: str, second: str) -> Table:
+def _vertical(values: Mapping[str, Any], first: str, second: str) -> Table:
     rows = [{first: name, second: value} for name, value in values.items() if value is not None]
     return Table(rows, [first, second])
 

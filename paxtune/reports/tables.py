@@ -26,7 +26,7 @@ class Table:
     """Rows for people.
 
     Attributes:
-        rows: what is shown; a column that is empty in all of them is left out.
+        rows: what is aligned; a column that is empty in all of them is left out.
         columns: their keys, in order.
         title: of the table.
     """
@@ -38,7 +38,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """What a command has to say, in every form.
+    """The output of a command, in every format.
 
     Attributes:
         data: as JSON.
@@ -57,14 +57,14 @@ class Document:
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """A line of a tree, and what hangs below it."""
+    """A line of a tree, and its children."""
 
     text: str
     children: 'Sequence[Node]' = ()
 
 
 def plain(rows: Sequence[Row], columns: Sequence[str], title: str = '') -> Document:
-    """Rows that are the same in every form."""
+    """Makes a document with the same rows in every format."""
     return Document(list(rows), rows, columns, [Table(rows, columns, title)])
 
 
@@ -72,7 +72,7 @@ def write(document: Document, format_: str) -> None:
     """Writes a document to standard output.
 
     Args:
-        document: what is written.
+        document: the output.
         format_: one of `FORMATS`.
     """
     if format_ == 'json':
@@ -84,11 +84,11 @@ def write(document: Document, format_: str) -> None:
 
 
 def say(text: str) -> bool:
-    """Writes to standard output. Returns whether anybody reads it still."""
+    """Writes to standard output. Returns False if it is closed."""
     try:
         print(text.rstrip('\n'), flush=True)
     except BrokenPipeError:
-        # Who reads has seen enough: `… | head`. Nothing more can be written, at exit neither.
+        # The reader has left: `… | head`. Nothing more can be written, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return False
     return True
@@ -122,13 +122,13 @@ def to_text(table: Table) -> str:
     columns = _columns(table)
     lines = [columns, *([_cell(row.get(column)) for column in columns] for row in table.rows)]
     widths = [max(map(cell_len, cells)) for cells in zip(*lines, strict=True)]
-    shown = [
+    aligned = [
         '  '.join(
             cell + ' ' * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True)
         )
         for line in lines
     ]
-    return '\n'.join([*filter(None, [table.title]), *(line.rstrip() for line in shown)])
+    return '\n'.join([*filter(None, [table.title]), *(line.rstrip() for line in aligned)])
 
 
 def _tables(document: Document) -> str:

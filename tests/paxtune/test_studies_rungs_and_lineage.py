@@ -186,7 +186,7 @@ def test_warm_starts_are_lineage_too(tmp_path: Path, shown: Callable[..., str]) 
     assert first.startswith('1 completed, loss=')
     assert second.startswith('└── 2 stopped, loss=0.25, from step 20 of trial 1, rate ')
     assert third.startswith('    └── 3 active, from trial 2, rate ')
-    assert 'Began afresh, and gave no trial their weights: 1 other trial.' in shown(
+    assert 'Started from scratch, and are no parents: 1 other trial.' in shown(
         'lineage', tmp_path
     )
     row: dict[str, Any] = json.loads(shown('lineage', tmp_path, '--format=json'))[2]
@@ -202,7 +202,7 @@ def test_warm_starts_are_lineage_too(tmp_path: Path, shown: Callable[..., str]) 
 
 def test_a_study_without_lineage(made: Path, tmp_path: Path, shown: Callable[..., str]) -> None:
     assert shown('lineage', made / 'plain') == (
-        'Began afresh, and gave no trial their weights: 2 trials.\n'
+        'Started from scratch, and are no parents: 2 trials.\n'
     )
     with open_study(tmp_path, toy()):
         pass

@@ -18,7 +18,7 @@ from rich.console import Console
 from paxtune.config.budget import Budget
 from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.reports import live_view
-from paxtune.reports.live_view import Watch, watch
+from paxtune.reports.live_view import LiveView, watch
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import open_study
@@ -33,10 +33,10 @@ Acts = list[Callable[[], Any]]
 
 
 @contextlib.contextmanager
-def looking(directory: Path) -> Iterator[Watch]:
+def looking(directory: Path) -> Iterator[LiveView]:
     """A look at a study from outside, which cannot write."""
     with contextlib.closing(LocalStore(Database(directory / 'study.db', read_only=True))) as store:
-        yield Watch(store, str(directory))
+        yield LiveView(store, str(directory))
 
 
 @pytest.fixture
@@ -66,41 +66,41 @@ def test_what_runs_is_told_with_its_worker_and_its_attempt(tmp_path: Path) -> No
     with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
         finish(ask(study))
         trial = ask(study)
-        (row,) = looker.look().running
+        (row,) = looker.refresh().running
         worker = study.store.worker
         assert (row.number, row.worker, row.attempt) == (2, worker, 1)
         assert (row.step, row.rewards, row.event) == (0, (), 'claimed')
         claimed = row.since
         trial.report(10, {'loss': 0.5})
-        (row,) = looker.look().running
+        (row,) = looker.refresh().running
         assert (row.step, row.rewards, row.event) == (10, (0.5,), 'claimed')
         assert claimed is not None and row.since is not None and row.since > claimed
-        assert looker.look().running == [row]
+        assert looker.refresh().running == [row]
         trial.lose(WorkerLoss('it crashed', counts=True, is_dead=True), 3)
-        (row,) = looker.look().running
+        (row,) = looker.refresh().running
         assert (row.worker, row.attempt, row.event) == ('', 2, 'failed')
         again = ask(study)
         again.add_event('resumed', 20)
-        (row,) = looker.look().running
+        (row,) = looker.refresh().running
         assert (row.number, row.worker, row.attempt, row.step) == (2, worker, 2, 20)
         again.report(30, {'loss': 0.25})
         again.complete()
-        assert looker.look().running == []
+        assert looker.refresh().running == []
 
 
 def test_the_overview_follows_the_study(tmp_path: Path) -> None:
     with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
-        assert not looker.look().overview.counts
+        assert not looker.refresh().overview.counts
         for number in range(1, 6):
-            assert not looker.look().overview.is_done
+            assert not looker.refresh().overview.is_done
             finish(ask(study))
-            seen = looker.look().overview
+            seen = looker.refresh().overview
             assert seen.counts == {'completed': number}
             assert study.best is not None
             assert (seen.best_trial, seen.best) == (study.best.id, study.best.reward)
-        assert looker.look().overview.is_done
+        assert looker.refresh().overview.is_done
         study.delete_trial(5)
-        seen = looker.look().overview
+        seen = looker.refresh().overview
         assert (seen.counts, seen.is_done) == ({'completed': 4}, False)
 
 
@@ -108,7 +108,7 @@ def test_what_has_ended_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
         finish(ask(study))
         ask(study)
-        looker.look()
+        looker.refresh()
         asked: list[list[int]] = []
         read = LocalStore.trials
 
@@ -117,14 +117,14 @@ def test_what_has_ended_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
             return read(self, ids)
 
         monkeypatch.setattr(LocalStore, 'trials', trials)
-        looker.look()
+        looker.refresh()
         assert asked == [[2]]
 
 
 def test_a_trial_without_a_history_has_no_last_event(tmp_path: Path) -> None:
     with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
         rewrite(study, ask(study).id, history=())
-        (row,) = looker.look().running
+        (row,) = looker.refresh().running
         assert row.since is None and row.event == ''
 
 
@@ -181,7 +181,7 @@ def test_a_pause_and_a_front_are_told(tmp_path: Path, watched: Callable[..., str
 def test_a_study_that_was_not_written_yet(tmp_path: Path) -> None:
     Database(tmp_path / 'study.db').close()
     with looking(tmp_path) as looker, pytest.raises(UserError, match='nothing was written yet'):
-        looker.look()
+        looker.refresh()
 
 
 # --- As a person runs it ---
