@@ -186,9 +186,7 @@ def test_warm_starts_are_lineage_too(tmp_path: Path, shown: Callable[..., str]) 
     assert first.startswith('1 completed, loss=')
     assert second.startswith('└── 2 stopped, loss=0.25, from step 20 of trial 1, rate ')
     assert third.startswith('    └── 3 active, from trial 2, rate ')
-    assert 'Started from scratch, and are no parents: 1 other trial.' in shown(
-        'lineage', tmp_path
-    )
+    assert 'Started from scratch, and are no parents: 1 other trial.' in shown('lineage', tmp_path)
     row: dict[str, Any] = json.loads(shown('lineage', tmp_path, '--format=json'))[2]
     assert (row['parent'], row['from_step'], row['replaces']) == (2, None, None)
     with load_study(tmp_path, read_only=False) as study:
