@@ -84,7 +84,7 @@ def test_a_limit_holds_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
-def test_a_wrong_path_in_a_sub_experiment_is_told_before_anything_is_written(
+def test_a_wrong_path_in_a_sub_experiment_is_reported_before_any_write(
     tmp_path: Path,
 ) -> None:
     made = folds()
@@ -121,7 +121,7 @@ def test_a_part_of_them_never_makes_a_reward(tmp_path: Path) -> None:
         assert [each.rewards for each in other.trials[1].measurements] == [(), (6.0,)]
 
 
-def test_the_best_step_cannot_be_told_by_the_reward_of_all() -> None:
+def test_the_best_step_needs_a_metric_with_sub_experiments() -> None:
     with pytest.raises(ValueError, match=r'metric_aggregation: .* name a metric'):
         folds(metric_aggregation=BestStep())
 

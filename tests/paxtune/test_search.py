@@ -66,7 +66,7 @@ def test_a_search_ends_with_all_its_trials(tmp_path: Path, capsys: Any) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_trial_writes_can_be_its_reward(tmp_path: Path) -> None:
+def test_written_metrics_can_be_the_reward(tmp_path: Path) -> None:
     for trial in run(tmp_path, 'Writing'):
         steps = {m.step: m.metrics['decode_test/log_prob'] for m in trial.measurements}
         assert list(steps) == [2, 4, 6]
@@ -228,7 +228,7 @@ def test_data_that_a_trial_chose_are_its_own(
 
 
 @pytest.mark.slow
-def test_other_threads_are_told(
+def test_another_number_of_threads_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     run(tmp_path / 'study', 'Rates', '--num_trials=1')
@@ -446,7 +446,7 @@ def test_a_metric_that_is_not_measured_ends_the_study(tmp_path: Path) -> None:
         run(tmp_path, 'Rates', '--set', 'search.objective.metric=eval/perplexity')
 
 
-def test_missing_data_is_told_before_anything_is_written(tmp_path: Path) -> None:
+def test_missing_data_is_reported_before_any_write(tmp_path: Path) -> None:
     with pytest.raises(UserError, match='/nowhere') as caught:
         run(tmp_path / 'study', 'WithoutData')
     assert f'--exp={MODULE}.WithoutData --num_trials=4 --smoke' in str(caught.value)

@@ -149,7 +149,7 @@ def num_params(hidden: int) -> int:
     return 32 * 16 + 3 * 16 + 4 * 16**2 + 2 * 16 * hidden
 
 
-def test_how_many_samples_keep_to_the_limits():
+def test_the_share_of_samples_within_the_limits():
     space = Space(Widths())
     found = costs(space, samples(space, 4, 0))
     assert num_params(64) < 4000 < num_params(128)
@@ -176,7 +176,7 @@ def test_costs_of_sub_experiments_are_held_against_limits_as_in_a_trial():
 
 
 @pytest.mark.slow
-def test_what_takes_a_compilation_is_measured_where_that_is_asked_for():
+def test_compiled_costs_are_measured_on_request():
     made = Widths()
     made.rebind({'search.limits': [*made.search.limits[:1], Limit('step_seconds', at_most=1e-9)]})
     space = Space(made)
@@ -257,7 +257,7 @@ def test_a_sweep_is_shown_with_its_rows(capsys):
     assert 'Costs' not in out
 
 
-def test_what_has_no_data_and_no_search_can_be_shown(capsys):
+def test_experiments_without_data_and_search_can_be_shown(capsys):
     out = shown(capsys, '--exp=tests.paxtune.tunables.WithoutData', '--num_costed=2', '--samples=0')
     assert WithoutData().train_input.__class__.__name__ == 'NoData'
     assert 'Costs of 2 samples' in out

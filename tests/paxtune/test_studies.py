@@ -70,7 +70,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- list ---
 
 
-def test_list_tells_of_every_study_below(made: Path, shown: Callable[..., str]) -> None:
+def test_list_prints_every_study_below(made: Path, shown: Callable[..., str]) -> None:
     rows = json.loads(shown('list', made, '--format=json'))
     assert [Path(row['study']).relative_to(made) for row in rows] == [
         Path('deep/er/done'), Path('front'), Path('measured'), Path('mixed'),
@@ -182,9 +182,7 @@ def test_the_overview_says_what_the_study_says(
 # --- show ---
 
 
-def test_show_tells_what_is_searched_and_what_came_of_it(
-    made: Path, shown: Callable[..., str]
-) -> None:
+def test_show_prints_the_search_and_its_results(made: Path, shown: Callable[..., str]) -> None:
     content = json.loads(shown('show', made / 'mixed', '--format=json'))
     assert content['experiment'] == 'tests.paxtune.toys.Toy'
     assert content['algorithm'] == 'RandomSearch'
@@ -338,9 +336,7 @@ def test_the_history_of_a_trial_for_people(lost: Path, shown: Callable[..., str]
         shown('show', lost, '--trial=4')
 
 
-def test_attempts_are_told_where_there_are_several(
-    made: Path, lost: Path, shown: Callable[..., str]
-) -> None:
+def test_several_attempts_are_shown(made: Path, lost: Path, shown: Callable[..., str]) -> None:
     heading, first, second = (line.split() for line in shown('trials', lost).splitlines())
     assert heading[:3] == ['trial', 'state', 'attempt']
     assert (first[2], second[2]) == ('2', '1')
@@ -510,7 +506,7 @@ def test_bad_flags_are_refused(flags: list[str], capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize('name', ['garbage', 'torn', 'missing', 'none'])
 @pytest.mark.parametrize('what', ['show', 'stop', 'export'])
-def test_what_is_no_study_is_refused(
+def test_a_directory_without_a_study_is_refused(
     made: Path, tmp_path: Path, shown: Callable[..., str], name: str, what: str
 ) -> None:
     directory = tmp_path / name

@@ -208,7 +208,7 @@ def test_a_study_without_lineage(made: Path, tmp_path: Path, shown: Callable[...
     assert json.loads(shown('lineage', tmp_path, '--format=json')) == []
 
 
-def test_what_cannot_be_is_no_loop(tmp_path: Path, shown: Callable[..., str]) -> None:
+def test_impossible_lineages_are_no_loop(tmp_path: Path, shown: Callable[..., str]) -> None:
     with open_study(tmp_path, toy()) as study:
         ask(study).set_warm_start(1)
     (line,) = shown('lineage', tmp_path).splitlines()

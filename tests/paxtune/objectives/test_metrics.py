@@ -125,7 +125,7 @@ def test_a_metric_is_checked(fields, message):
         Metric(**fields)
 
 
-def test_what_is_no_pattern_need_not_be_one():
+def test_exact_names_need_not_be_valid_patterns():
     assert Metric('eval/acc(@1').value({'eval/acc(@1': 1.0}) == 1.0
 
 

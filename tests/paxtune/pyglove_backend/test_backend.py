@@ -244,7 +244,7 @@ def test_a_study_can_be_stopped_from_outside(tmp_path):
     assert len(run(pg.geno.Random(), 2, job_log_dir=tmp_path)) == 1
 
 
-def test_added_trials_run_and_the_algorithm_is_not_told(tmp_path):
+def test_added_trials_run_without_feedback_to_the_algorithm(tmp_path):
     _, feedback = next(sample(evolution(), job_log_dir=tmp_path))
     feedback(0.5, checkpoint_path='/first', step=3)
     del feedback

@@ -288,7 +288,7 @@ def test_plots_are_written(
         ('front.html', 'plotly', 'pip install plotly'),
     ],
 )
-def test_what_draws_must_be_installed(
+def test_missing_matplotlib_is_reported(
     made: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: str, install: str
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)

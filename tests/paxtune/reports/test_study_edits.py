@@ -71,7 +71,7 @@ def test_an_added_trial_runs_next(directory: Path, shown: Callable[..., str]) ->
         (['rate=0.01', '--warm_start=77'], 'has no trial 77'),
     ],
 )
-def test_what_cannot_be_added_is_refused(
+def test_invalid_edits_are_refused(
     directory: Path, shown: Callable[..., str], flags: list[str], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):

@@ -133,7 +133,7 @@ def test_without_decisions_completion_is_a_draw():
     assert complete(spec, {}, random.Random(3)) == draw(spec, random.Random(3))
 
 
-def test_what_stands_inside_a_choice_decides_it():
+def test_a_conditional_decision_implies_its_choice():
     inside = pg.Dict(heads=pg.oneof([1, 2]), rate=pg.floatv(0.0, 1.0))
     spec = pg.dna_spec(pg.Dict(layers=pg.manyof(2, ['none', inside, 'other'], sorted=True)))
     for seed in range(20):

@@ -191,7 +191,7 @@ class _NoRoom(Component):
         (pg.Dict(x=width(), y=width(), shared=3), 'are shared in a field `shared`'),
     ],
 )
-def test_what_cannot_be_one_decision_is_refused(value, message):
+def test_incompatible_shared_decisions_are_refused(value, message):
     with pytest.raises(UserError, match=message):
         Space(value)
 

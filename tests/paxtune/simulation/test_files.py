@@ -80,7 +80,7 @@ def test_the_curves_of_a_study_are_read_back(tmp_path: Path) -> None:
     assert infeasible.end is None and not infeasible.measurements
 
 
-def test_what_was_spent_is_exported_where_it_was_measured(tmp_path: Path) -> None:
+def test_spent_resources_are_exported_where_measured(tmp_path: Path) -> None:
     with open_study(None, toys.toy()) as study:
         for number in range(3):
             trial = study.ask()

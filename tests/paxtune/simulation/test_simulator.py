@@ -111,7 +111,7 @@ def _train(
     trial.complete()
 
 
-def as_told(study: Study) -> list[tuple[Any, ...]]:
+def as_observed(study: Study) -> list[tuple[Any, ...]]:
     return [
         (
             trial.by_id,
@@ -134,12 +134,12 @@ def test_one_worker_decides_as_a_study_does(scheduler: Scheduler | None, seed: i
     made, algorithm = table(seed=seed), RandomSearch()
     run = simulate(made, scheduler, algorithm, num_trials=16)
     with driven(made, scheduler, algorithm, 16) as study:
-        expected = as_told(study)
+        expected = as_observed(study)
     found = [(*each[:6], each[6] if each[1] == 'stopped' else None, each[7]) for each in told(run)]
     assert found == expected
 
 
-def test_algorithms_that_learn_are_told_what_a_study_tells_them() -> None:
+def test_learning_algorithms_observe_the_same_as_in_a_study() -> None:
     algorithm = RegularizedEvolution(population_size=4, tournament_size=2)
     scheduler = PromotingAsha(min_resource=1, max_resource=STEPS)
     run = simulate(TABLE, scheduler, algorithm, num_trials=16)
@@ -172,7 +172,7 @@ def test_the_same_arguments_give_the_same_run(scheduler: Scheduler | None, worke
     num_trials=st.integers(1, 30),
     seed=st.integers(0, 100),
 )
-def test_every_trial_ends_once_whoever_runs_it(
+def test_every_trial_ends_once_with_any_number_of_workers(
     index: int, workers: int, num_trials: int, seed: int
 ) -> None:
     run = simulate(
@@ -202,7 +202,7 @@ def test_full_runs_cost_what_was_recorded() -> None:
     assert run.best == TABLE.best and run.regret == 0.0
 
 
-def test_what_diverges_is_paid_for_until_it_does_and_never_stopped() -> None:
+def test_a_diverging_trial_costs_until_it_diverges_and_is_not_stopped() -> None:
     run = simulate(TABLE, MedianStopping(min_trials=2), RandomSearch(), num_trials=40)
     diverged = [trial for trial in run.trials if trial.state == 'infeasible']
     assert diverged and all(trial.reward is None for trial in diverged)
@@ -267,7 +267,7 @@ def test_rungs_tell_how_the_ends_were_known_there() -> None:
     assert rungs[0].correlation is not None and rungs[0].correlation > 0.9
 
 
-def test_what_the_table_cannot_tell_is_refused() -> None:
+def test_questions_beyond_the_table_are_refused() -> None:
     with pytest.raises(UserError, match='in tokens'):
         simulate(TABLE, Asha(min_resource=1, unit='tokens'), RandomSearch(), num_trials=4)
     with pytest.raises(UserError, match='41 trials'):

@@ -128,7 +128,7 @@ def test_as_many_stay_as_the_search_says(keep: int | None, left: list[int], tmp_
         assert with_weights(study) == left
 
 
-def test_how_many_stay_may_change_while_a_study_goes_on(tmp_path: Path) -> None:
+def test_the_number_of_kept_checkpoints_may_change(tmp_path: Path) -> None:
     with opened(tmp_path) as study:
         add(study, 1.0)
     with opened(tmp_path, retention=Retention(best=0, max_disk_gb=2.0)) as study:
@@ -143,7 +143,7 @@ def test_bounds_that_are_none_are_refused(field: str, value: float) -> None:
         Retention(**{field: value})
 
 
-def test_what_has_not_ended_keeps_all_and_so_does_what_it_begins_with(tmp_path: Path) -> None:
+def test_active_trials_and_their_parents_keep_all_checkpoints(tmp_path: Path) -> None:
     with opened(tmp_path, retention=Retention(best=0, max_disk_gb=1e-9)) as study:
         add(study, 5.0)
         add(study, 6.0)
@@ -157,7 +157,7 @@ def test_what_has_not_ended_keeps_all_and_so_does_what_it_begins_with(tmp_path: 
         assert remove_unneeded(study) == [2]
 
 
-def test_what_the_best_began_with_stays_so_that_they_can_be_trained_again(tmp_path: Path) -> None:
+def test_parents_of_the_best_trials_keep_their_checkpoints(tmp_path: Path) -> None:
     with opened(tmp_path, retention=Retention(best=1)) as study:
         add(study, 9.0)
         add(study, 5.0, warm_start=1)
@@ -194,7 +194,7 @@ def test_the_worst_go_first_where_there_is_no_room(tmp_path: Path) -> None:
         assert gone == [5, 4, 1, 3, 2]
 
 
-def test_what_cannot_be_made_room_for_is_said_once(
+def test_an_exceeded_disk_limit_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with opened(tmp_path, retention=Retention(best=2, max_disk_gb=1e-9)) as study:
@@ -353,7 +353,7 @@ def test_those_in_a_store_go_too_and_a_kill_leaves_nothing_that_counts(
             require_weights(study.directory, study.trial(1), study.sub_experiments, study.search)
 
 
-def test_what_is_in_a_store_is_not_measured(store: epath.Path) -> None:
+def test_buckets_are_not_measured(store: epath.Path) -> None:
     service = Service('127.0.0.1:1', 'mine')
     with pytest.raises(UserError, match=rf'max_disk_gb=1: what is in {store} is not measured'):
         tune(
@@ -361,7 +361,7 @@ def test_what_is_in_a_store_is_not_measured(store: epath.Path) -> None:
         )
 
 
-def test_what_cannot_be_removed_is_logged_and_tried_again(
+def test_a_failed_removal_is_logged_and_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*_: Any) -> None:

@@ -265,7 +265,7 @@ def test_a_later_attempt_leaves_what_was_noted() -> None:
 # --- The thread ---
 
 
-def test_what_is_being_made_is_waited_for_and_not_made_twice() -> None:
+def test_a_suggestion_in_progress_is_awaited() -> None:
     with opened(budget=Budget(4), algorithm=Digest(seconds=0.1)) as study:
         numbers = []
         original = study.suggester.next
@@ -286,7 +286,7 @@ def test_the_next_suggestion_is_there_before_the_trial_has_ended() -> None:
         assert not study.is_done
 
 
-def test_what_the_algorithm_raises_is_raised_when_it_is_asked_again() -> None:
+def test_an_error_of_the_algorithm_is_raised_at_the_next_request() -> None:
     with opened(algorithm=Digest(breaks_at=3)) as study:
         finish(study, ask(study))
         trial = ask(study)

@@ -104,7 +104,7 @@ def test_repeats_come_right_after_the_first(study: Study) -> None:
     ]
 
 
-def test_they_come_in_the_same_order_where_several_run_at_once(tmp_path: Path) -> None:
+def test_replicates_keep_their_order_with_several_workers(tmp_path: Path) -> None:
     with opened(tmp_path, replicates=3, budget=Budget(7)) as study:
         running = [_start_next(study) for _ in range(4)]
         assert tried(study) == [(1, None, 1), (2, 1, 2), (3, 1, 3), (4, None, 1)]
@@ -133,7 +133,7 @@ def test_decisions_are_those_of_a_study_without_repeats() -> None:
 
 
 @pytest.mark.parametrize('end', ['stop', 'fail'])
-def test_what_was_stopped_or_is_infeasible_is_not_tried_again(end: str) -> None:
+def test_stopped_and_infeasible_trials_have_no_further_replicates(end: str) -> None:
     with opened(replicates=2) as study:
         trial = ask(study)
         trial.report(1, {'loss': 1.0})
@@ -155,7 +155,7 @@ def test_a_finite_space_is_tried_so_often_and_the_study_is_done_then(tmp_path: P
         assert study.ask() is None
 
 
-def test_what_is_left_of_an_exhausted_space_are_repeats() -> None:
+def test_an_exhausted_space_still_has_replicates() -> None:
     space = pg.Dict(x=pg.oneof([1, 2]))
     with opened(space=space, replicates=3) as study:
         ask(study).fail('no memory')
@@ -270,7 +270,7 @@ def test_of_two_the_worse_one_stands_for_both() -> None:
         assert best(ran(study, 1.0, 3.0)).id == 2
 
 
-def test_who_has_all_repeats_comes_first() -> None:
+def test_configurations_with_all_replicates_come_first() -> None:
     with opened(replicates=3) as study:
         ran(study, 5.0, 5.0, 5.0, 1.0)
         assert best(study).id == 1
@@ -507,7 +507,7 @@ def test_a_command_confirms(tmp_path: Path, told: Any) -> None:
     assert 'Nothing was added' in told('confirm', tmp_path, '--top=1', '--repeats=2')
 
 
-def test_progress_tells_of_repeats(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_prints_replicates(capsys: pytest.CaptureFixture[str]) -> None:
     tune(
         lambda values: float(values.x),
         space={'x': pg.oneof([4, 2])},

@@ -157,7 +157,7 @@ def test_plain_metrics_go_on_after_a_step() -> None:
         assert measured == [(10, 3.0), (11, 2.0), (12, 1.0), (20, 0.5)]
 
 
-def test_what_a_trial_goes_on_from(tmp_path: Path) -> None:
+def test_a_trial_continues_from_a_state(tmp_path: Path) -> None:
     seen: dict[int, list[Any]] = {}
 
     def function(values: Any, trial: Trial) -> Iterator[Any]:

@@ -171,7 +171,7 @@ def whole(directory: Path) -> Study:
     return study
 
 
-def test_what_is_exported_comes_back(tmp_path: Path) -> None:
+def test_an_export_can_be_imported(tmp_path: Path) -> None:
     with whole(tmp_path / 'from') as source, open_study(tmp_path / 'to', toy()) as target:
         data = json.loads(json.dumps([export.content(trial) for trial in source.trials]))
         assert trial_import.import_trials(target, data, 'a file') == 3
@@ -238,7 +238,7 @@ def _deep() -> list[Any]:
     ],
 )
 @pytest.mark.fast(4)
-def test_what_no_study_has_exported_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+def test_an_invalid_export_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
     with whole(tmp_path) as source, open_study(None, toy()) as target:
         trial = json.loads(json.dumps(export.content(source.trials[0])))
         changed = trial | change | {'decisions': trial['decisions'] | change.get('decisions', {})}
@@ -358,7 +358,7 @@ def test_prior_trials_keep_their_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_study_begins_with_is_taken_once(tmp_path: Path) -> None:
+def test_trials_of_other_studies_are_copied_once(tmp_path: Path) -> None:
     space, old = {'x': pg.floatv(0.0, 1.0)}, tmp_path / 'old'
     common: dict[str, Any] = {'space': space, 'objective': 'minimize'}
 

@@ -74,7 +74,7 @@ def test_a_limit_on_memory_makes_a_trial_infeasible_without_a_step(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_what_the_device_cannot_hold_is_infeasible_without_a_step(
+def test_a_trial_beyond_the_device_memory_is_infeasible_without_a_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = 'device_memory_bytes'
@@ -99,7 +99,7 @@ def test_costs_can_be_the_reward(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_where_every_experiment_is_too_large_the_user_is_told(
+def test_a_space_of_too_large_experiments_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -211,7 +211,7 @@ def test_a_limit_on_the_step_makes_a_trial_infeasible_without_a_step(
 
 
 @pytest.mark.slow
-def test_what_is_measured_of_a_real_step_ends_trials_too(tmp_path: Path) -> None:
+def test_a_measured_step_time_beyond_its_limit_ends_a_trial(tmp_path: Path) -> None:
     made = widths(limits=[Limit(Metric.step_seconds(), at_most=1e-9)])
     with tune(made, job_log_dir=tmp_path) as study:
         assert len(study.trials) == 2
@@ -221,9 +221,7 @@ def test_what_is_measured_of_a_real_step_ends_trials_too(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_what_other_limits_refuse_is_not_timed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_infeasible_trials_are_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     name = 'device_memory_bytes'
     between = (costs_of(32, name) + costs_of(512, name)) / 2
@@ -234,9 +232,7 @@ def test_what_other_limits_refuse_is_not_timed(
 
 
 @pytest.mark.slow
-def test_nothing_is_timed_that_nobody_asks_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_are_timed_only_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     with tune(widths(), job_log_dir=tmp_path) as study:
         assert all('step_seconds' not in trial.metrics for trial in study.trials)

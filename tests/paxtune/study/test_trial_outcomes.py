@@ -319,7 +319,7 @@ def test_callbacks_hear_of_everything_in_order() -> None:
     assert heard.events == ['study', 'start 1', '1: 2.0', '2: 1.0', 'COMPLETED', 'end']
 
 
-def test_what_a_callback_raises_ends_the_search_and_loses_nothing() -> None:
+def test_an_error_of_a_callback_ends_the_search_and_loses_nothing() -> None:
     class Raising(Heard):
         def on_trial_end(self, study: Study, trial: Trial) -> None:
             raise RuntimeError('no network')
@@ -381,7 +381,7 @@ def test_a_function_may_take_the_trial_and_be_stopped_early() -> None:
         assert all(trial.metrics['trial'] == trial.id for trial in study.trials)
 
 
-def test_what_a_function_returns_must_be_numbers() -> None:
+def test_a_function_must_return_numbers() -> None:
     study = run(lambda values: 'good')
     assert 'the function must return a number or metrics by name' in str(
         study.trials[0].infeasible_reason
@@ -426,7 +426,7 @@ def test_a_finite_space_in_which_nothing_is_feasible_is_an_error() -> None:
         run(two, constraints=never)
 
 
-def test_a_constraint_without_a_value_is_told_at_once_or_forbids_where_it_has_none() -> None:
+def test_a_constraint_without_a_value_is_reported_or_forbids() -> None:
     with pytest.raises(UserError, match='no y'):
         run(two, constraints=[Requires('y > 9', 'never')])
     space = pg.Dict(a=pg.oneof([pg.Dict(k=1), pg.Dict(k=2), pg.Dict(z=1)]))
@@ -472,7 +472,7 @@ def test_a_study_in_memory_takes_values_of_any_symbolic_class(tmp_path: Path) ->
         ({'space': None}, 'a function needs one'),
     ],
 )
-def test_what_a_function_cannot_be_tuned_with_is_told(
+def test_options_that_a_function_cannot_use_are_refused(
     tmp_path: Path, given: dict[str, Any], message: str
 ) -> None:
     fields: dict[str, Any] = {'space': {'x': pg.oneof([1, 2])}, 'objective': 'minimize'} | given

@@ -27,7 +27,7 @@ def _generations(history: list[Observation]) -> list[str]:
     return [trial.algorithm_state['cma_generation'] for trial in history]
 
 
-def test_a_generation_is_told_when_as_many_have_ended_as_the_population_holds():
+def test_a_generation_is_observed_once_its_population_has_ended():
     algorithm = CMAES(population_size=4)
     history = run(algorithm, BOX, 9)
     assert _generations(history) == ['0.0'] * 4 + ['0.1'] * 4 + ['0.2']

@@ -187,7 +187,7 @@ def test_a_generator_of_ones_own_with_state_goes_on():
     )
 
 
-def test_what_cannot_be_repeated_is_recovered():
+def test_generators_that_cannot_replay_are_recovered():
     spec = pg.dna_spec(log_range())
     algorithm = DnaGenerator(f'{__name__}.Moody')
     trials = run(algorithm, spec, 3, infeasible=0.0)
@@ -260,7 +260,7 @@ def test_several_rewards_need_a_generator_for_several():
         (f'{__name__}.Halving', {}, 'Halving cannot search this space'),
     ],
 )
-def test_what_is_no_generator_is_refused_before_the_first_trial(generator, kwargs, message):
+def test_a_wrong_generator_is_refused_before_the_first_trial(generator, kwargs, message):
     with pytest.raises(UserError, match=message):
         DnaGenerator(generator, kwargs).check_space(pg.dna_spec(log_range()), 1)
 
@@ -301,7 +301,7 @@ def test_all_parts_are_seeded():
     assert uniform.seed is not None
 
 
-def test_merit_is_told():
+def test_scores_reach_the_generator():
     # What the other tests rely on: rewards reach the generator.
     spec = pg.dna_spec(pg.floatv(0.0, 1.0))
     trials = run(DnaGenerator(f'{__name__}.Halving'), spec, 2, infeasible=0.0)
