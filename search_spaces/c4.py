@@ -5,9 +5,9 @@
         --set train_input.data_dir=DIR eval_inputs.eval.data_dir=DIR \\
         train_input.vocabulary=MODEL eval_inputs.eval.vocabulary=MODEL
 
-MODEL is a SentencePiece model of at most 32,000 pieces: Pax's own, of 50,257, has more of them
-than these models have token ids. The batch sizes are those of all devices together; several
-processes feed an equal share each (`--set train_input.batch_size=…`).
+MODEL is a SentencePiece model of at most 32,000 pieces, the number of token ids of these models;
+Pax's own model has 50,257. The batch sizes are global; each of several processes feeds an equal
+share (`--set train_input.batch_size=…`).
 """
 
 import dataclasses
@@ -18,15 +18,15 @@ from trainer.experiment import Experiment
 from trainer.inputs.text.c4 import C4Input
 
 VOCABULARY = 'c4_en_32000.model'
-"""Stands for a SentencePiece model: `--set train_input.vocabulary` says where it is."""
+"""Placeholder for the path of a SentencePiece model: `--set train_input.vocabulary=MODEL`."""
 
 _EVAL_DOCUMENTS = 24_567
-"""As many as Pax evaluates on, of 364,868."""
+"""Pax's number of evaluation documents, of 364,868."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class C4SpmdAdam(SpmdLm):
-    """A model on C4: rows are packed in training; in evaluation each document has its own."""
+    """A model on C4: rows are packed in training; evaluation has one document per row."""
 
     checkpoint_every_n_steps: int = 1000
     summary_interval_steps: int = 10
@@ -73,7 +73,7 @@ _LIMIT_STEPS = 15_000
 
 
 def C4Spmd1BAdam4Replicas() -> Experiment:
-    """1.1 billion parameters on 4 devices, 128 rows a step.
+    """1.1 billion parameters on 4 devices, 128 rows per step.
 
     python -m trainer.inspect --exp=c4.C4Spmd1BAdam4Replicas
     """
@@ -89,7 +89,7 @@ def C4Spmd1BAdam4ReplicasLimitSteps() -> Experiment:
 
 
 def C4Spmd2BAdam4Replicas() -> Experiment:
-    """2.1 billion parameters on 4 devices, 128 rows a step.
+    """2.1 billion parameters on 4 devices, 128 rows per step.
 
     python -m trainer.inspect --exp=c4.C4Spmd2BAdam4Replicas
     """
@@ -105,7 +105,7 @@ def C4Spmd2BAdam4ReplicasLimitSteps() -> Experiment:
 
 
 def C4Spmd16BAdam32Replicas() -> Experiment:
-    """16 billion parameters on 16 × 2 devices, 512 rows a step.
+    """16 billion parameters on 16 × 2 devices, 512 rows per step.
 
     python -m trainer.inspect --exp=c4.C4Spmd16BAdam32Replicas
     """
@@ -113,7 +113,7 @@ def C4Spmd16BAdam32Replicas() -> Experiment:
 
 
 def C4Spmd32BAdam64Replicas() -> Experiment:
-    """32 billion parameters on 16 × 4 devices, 512 rows a step.
+    """32 billion parameters on 16 × 4 devices, 512 rows per step.
 
     python -m trainer.inspect --exp=c4.C4Spmd32BAdam64Replicas
     """

@@ -17,7 +17,7 @@ MaxText's names and values for 2xv4-128 (its `scale` of 3 is applied to the firs
     ICI_MESH_SHAPE          ici_fsdp_parallelism           [1, 64, 1]
     DCN_MESH_SHAPE          dcn_data_parallelism            [2, 1, 1]
 
-Here they are the fields of `search_spaces.spmd.SpmdLm` of those names.
+They are the fields of `search_spaces.spmd.SpmdLm` with these names.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ _V4_384 = dataclasses.replace(
 
 
 def C4Spmd22BAdamMaxText() -> Experiment:
-    """22 billion parameters on 4 × 2 devices, 128 rows a step: what those on slices start from.
+    """22 billion parameters on 4 × 2 devices, 128 rows per step; the base of the others.
 
     python -m trainer.inspect --exp=c4_multislice.C4Spmd22BAdamMaxText
     """
@@ -56,7 +56,7 @@ def C4Spmd22BAdamMaxText() -> Experiment:
 
 
 def C4Spmd22BAdam1xv4_128() -> Experiment:
-    """The same model on one slice of 64 chips, 1,024 rows a step.
+    """The same model on one slice of 64 chips, 1,024 rows per step.
 
     python -m trainer.inspect --exp=c4_multislice.C4Spmd22BAdam1xv4_128
     """
@@ -64,7 +64,7 @@ def C4Spmd22BAdam1xv4_128() -> Experiment:
 
 
 def C4Spmd22BAdam2xv4_128() -> Experiment:
-    """The same on two slices, each with all of the parameters: 2,048 rows a step.
+    """The same on two slices, each with all parameters: 2,048 rows per step.
 
     python -m trainer.inspect --exp=c4_multislice.C4Spmd22BAdam2xv4_128
     """
@@ -72,7 +72,7 @@ def C4Spmd22BAdam2xv4_128() -> Experiment:
 
 
 def C4Spmd22BAdam4xv4_128() -> Experiment:
-    """The same on four slices: 4,096 rows a step.
+    """The same on four slices: 4,096 rows per step.
 
     python -m trainer.inspect --exp=c4_multislice.C4Spmd22BAdam4xv4_128
     """
@@ -80,7 +80,7 @@ def C4Spmd22BAdam4xv4_128() -> Experiment:
 
 
 def C4Spmd22BAdam1xv4_384() -> Experiment:
-    """Wider and less deep, on one slice of 192 chips: 1,920 rows a step.
+    """A wider and shallower model, on one slice of 192 chips: 1,920 rows per step.
 
     python -m trainer.inspect --exp=c4_multislice.C4Spmd22BAdam1xv4_384
     """
@@ -88,7 +88,7 @@ def C4Spmd22BAdam1xv4_384() -> Experiment:
 
 
 def C4Spmd22BAdam2xv4_384() -> Experiment:
-    """The same on two slices: 3,840 rows a step.
+    """The same on two slices: 3,840 rows per step.
 
     python -m trainer.inspect --exp=c4_multislice.C4Spmd22BAdam2xv4_384
     """

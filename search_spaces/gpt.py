@@ -1,4 +1,4 @@
-"""GPT at the size that speeds on GPUs are compared at."""
+"""GPT at the size of common speed comparisons on GPUs."""
 
 from search_spaces.spmd import SyntheticLm
 from trainer.experiment import Experiment
@@ -6,13 +6,13 @@ from trainer.learner import AdamW, Cosine, GlobalNorm, Learner
 
 
 def GPT126M() -> Experiment:
-    """Pax's GPT126M: 125 million parameters on 64 GPUs, 256 rows of 2,048 tokens a step.
+    """Pax's GPT126M: 125 million parameters on 64 GPUs, 256 rows of 2,048 tokens per step.
 
         python -m trainer.main --exp=gpt.GPT126M --job_log_dir=runs/gpt --set mesh.data=-1 \\
             train_input.batch_size=4 eval_inputs.eval.batch_size=4 train.num_train_steps=100
 
-    On random tokens, for its speed: Pax has it without data, and its child on the Pile. All
-    devices have all parameters.
+    It trains on random tokens, to measure its speed: Pax defines it without data. All devices have
+    all parameters.
     """
     lm = SyntheticLm(
         num_layers=12,

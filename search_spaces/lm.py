@@ -1,4 +1,4 @@
-"""Language models, and what is uncertain about them."""
+"""Language models and their search spaces."""
 
 import pyglove as pg
 
@@ -32,8 +32,8 @@ def StdlibTunable() -> Tunable:
 
         python -m paxtune.search --exp=lm.StdlibTunable --num_trials=16
 
-    16 trials take about 5 minutes on two cores; the best reaches about 2.4 bits per byte, where a
-    byte bigram model has 3.57.
+    16 trials take about 5 minutes on two cores. The best reaches about 2.4 bits per byte; a byte
+    bigram model has 3.57.
     """
     steps, length = 160, 64
     block = TransformerBlock(
@@ -79,7 +79,7 @@ def StdlibTunable() -> Tunable:
 
 
 def C4Small() -> Experiment:
-    """A byte-level model of 127M parameters on C4: 18 layers, width 768, 1,024 bytes a row.
+    """A byte-level model of 127M parameters on C4: 18 layers, width 768, 1,024 bytes per row.
 
     python -m trainer.main --exp=lm.C4Small --job_log_dir=runs/c4_small
     """
@@ -127,12 +127,12 @@ def C4Small() -> Experiment:
 
 
 def C4Tunable() -> Tunable:
-    """`C4Small`, and what one would want to know about it: 100M to 142M parameters.
+    """The search space of `C4Small`: 100M to 142M parameters.
 
         python -m paxtune.search --exp=lm.C4Tunable --num_trials=64
 
-    Searches the learning rate, its warm-up, weight decay, the depth, the number of heads and the
-    kind of feed-forward layer.
+    Searches the learning rate, the warm-up, weight decay, depth, the number of heads and the kind
+    of feed-forward layer.
     """
     base = C4Small()
     base.rebind(

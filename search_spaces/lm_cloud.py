@@ -1,4 +1,4 @@
-"""Pax's language models on random tokens: to try an installation, and for speed."""
+"""Pax's language models on random tokens, to test an installation and its speed."""
 
 import dataclasses
 
@@ -33,7 +33,7 @@ _2B = dataclasses.replace(
 
 
 def LmCloudSpmdTest() -> Experiment:
-    """2.1 million parameters, nearly all of them of the vocabulary, on one device.
+    """2.1 million parameters, nearly all of them in the embedding, on one device.
 
     python -m trainer.main --exp=lm_cloud.LmCloudSpmdTest --job_log_dir=runs/test
     """
@@ -41,7 +41,7 @@ def LmCloudSpmdTest() -> Experiment:
 
 
 def LmCloudSpmd2B() -> Experiment:
-    """2.1 billion parameters on 4 devices, 32 rows a step.
+    """2.1 billion parameters on 4 devices, 32 rows per step.
 
     python -m trainer.inspect --exp=lm_cloud.LmCloudSpmd2B
     """
@@ -57,11 +57,11 @@ def LmCloudSpmd2BLimitSteps() -> Experiment:
 
 
 def LmCloudSpmdTestTunable() -> Tunable:
-    """`LmCloudSpmdTest` for 100 steps: its rate, its heads, its feed-forward layers.
+    """A search space of `LmCloudSpmdTest`: learning rate, heads and feed-forward layers, 100 steps.
 
         python -m paxtune.search --exp=lm_cloud.LmCloudSpmdTestTunable --num_trials=8
 
-    Random tokens teach nothing but how often each occurs: it tries out a search, no more.
+    It only tests the search: random tokens have nothing to learn but their frequencies.
     """
     base = LmCloudSpmdTest()
     steps = 100
@@ -80,7 +80,7 @@ def LmCloudSpmdTestTunable() -> Tunable:
             'train.summary_interval_steps': 10,
         }
     )
-    # The sizes of a smoke run are single values, which a decision has no place for.
+    # The single values of a smoke run cannot replace decisions.
     decided = ('num_heads', 'hidden_dims')
     small = {path: value for path, value in base.smoke.items() if not path.endswith(decided)}
     return Tunable(

@@ -1,4 +1,4 @@
-"""Architecture search: every layer chooses what it is.
+"""Architecture search: a choice of the kind and the sizes of every layer.
 
 A new kind of layer is a line in `layer_kinds`; see docs/architecture-search.md.
 """
@@ -30,7 +30,7 @@ from trainer.layers import (
 )
 
 BASELINE_PARAMS = 98_624
-"""Of `lm.StdlibTunable` with two blocks: no architecture may have more, so that none wins by it."""
+"""Parameters of `lm.StdlibTunable` with two blocks: the limit of all architectures."""
 
 _HEAD_DIM = 16
 _ACTIVATIONS = ['gelu', 'silu', 'squared_relu']
@@ -57,11 +57,11 @@ def layer_kinds() -> list[Layer]:
 
 
 def decoder(num_layers: int, kinds: Sequence[Layer] | None = None) -> Stack:
-    """A stack in which each layer is of any of the kinds; the first cannot share with another.
+    """A stack with a choice of the kind of each layer.
 
     Args:
-        num_layers: at most; fewer where `Identity` is among the kinds.
-        kinds: what a layer can be; `layer_kinds()` by default.
+        num_layers: largest number of layers; `Identity` leaves a layer out.
+        kinds: kinds of layers; `layer_kinds()` by default. The first layer cannot be shared.
     """
     kinds = layer_kinds() if kinds is None else kinds
     first = [kind for kind in kinds if not isinstance(kind, SharedWithPrevious)]
@@ -69,7 +69,7 @@ def decoder(num_layers: int, kinds: Sequence[Layer] | None = None) -> Stack:
 
 
 def StdlibNas() -> Tunable:
-    """Six layers, each of a kind, a width, heads, a window and a norm place of its own.
+    """Six layers, each with its own kind, width, heads, window and norm policy.
 
         python -m paxtune.search --exp=nas.StdlibNas --num_trials=12
 
@@ -82,14 +82,14 @@ def StdlibNas() -> Tunable:
 
 
 def primer_block(ratios: Sequence[float] = (2.0, 2.5, 3.0, 3.5)) -> TransformerBlock:
-    """A block of which the primitives are open: activation, gate, squaring, convolutions, norms.
+    """A block with a choice of primitives: activation, gate, convolutions, normalization.
 
-    Primer (So et al. 2021) is one of them: squared ReLU, and convolutions of width 3 behind
-    queries, keys and values.
+    Primer (So et al. 2021) is one of them: squared ReLU, and convolutions of width 3 after queries,
+    keys and values.
 
     Args:
-        ratios: how wide the feed-forward layer may be, as a multiple of the model's width; a gated
-            one has two thirds of it, and so as many parameters.
+        ratios: widths of the feed-forward layer, as multiples of the model's width. A gated layer
+            has two thirds of it, and so as many parameters.
     """
 
     def convolution() -> Any:
@@ -115,7 +115,7 @@ def primer_block(ratios: Sequence[float] = (2.0, 2.5, 3.0, 3.5)) -> TransformerB
 
 
 def PrimerNas() -> Tunable:
-    """Two blocks, each with primitives of its own, as in the search that found Primer.
+    """Two blocks, each with its own primitives, as in the search that found Primer.
 
     python -m paxtune.search --exp=nas.PrimerNas --num_trials=16
     """
@@ -126,12 +126,12 @@ def PrimerNas() -> Tunable:
 
 
 def ElasticNas() -> Tunable:
-    """Quality against cost: width and depth of a model, and heads and width of each layer.
+    """Quality against cost: width and depth of a model, heads and width of each layer.
 
         python -m paxtune.search --exp=nas.ElasticNas --num_trials=24
 
-    The dimensions of HW-GPT-Bench (Sukthanker et al. 2024), made small. What comes of it is a
-    Pareto front: `python -m paxtune.studies pareto DIR --out=front.html`.
+    The dimensions of HW-GPT-Bench (Sukthanker et al. 2024) at a small scale. To print the Pareto
+    front: `python -m paxtune.studies pareto DIR --out=front.html`.
     """
 
     def blocks(count: int) -> list[TransformerBlock]:
@@ -157,7 +157,7 @@ def ElasticNas() -> Tunable:
 
 
 def _evolution(num_trials: int, population_size: int, tournament_size: int) -> Search:
-    """For bits per byte, with no more parameters than the uniform model."""
+    """Evolution for bits per byte, with at most the parameters of the uniform model."""
     return Search(
         objective=BITS_PER_BYTE,
         budget=Budget(num_trials),
@@ -168,7 +168,7 @@ def _evolution(num_trials: int, population_size: int, tournament_size: int) -> S
 
 
 def _stdlib(stack: Stack, search: Search, dims: Any = 64) -> Tunable:
-    """`lm.StdlibTunable` with a model of its own; of the rest only the learning rate is open."""
+    """`lm.StdlibTunable` with another model; besides it, only the learning rate is searched."""
     experiment = StdlibTunable()
     experiment.rebind(
         {

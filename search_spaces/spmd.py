@@ -28,7 +28,7 @@ from trainer.mesh import Mesh
 from trainer.tasks import LanguageModelTask
 
 _NEVER = 10_000_000
-"""Pax's number of steps where an experiment names none."""
+"""Pax's default number of steps."""
 
 
 def adam(learning_rate: float = 1e-3, decay_end: int = 300_000) -> Learner:
@@ -45,35 +45,34 @@ def adam(learning_rate: float = 1e-3, decay_end: int = 300_000) -> Learner:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpmdLm:
-    """A pre-norm transformer without biases, its logits capped, on a mesh of devices.
+    """A pre-norm transformer without biases and with capped logits, on a mesh of devices.
 
     Attributes:
-        num_layers: blocks, all alike; one is compiled and scanned.
+        num_layers: equal blocks; one is compiled and scanned.
         model_dims: width of the model.
         num_heads: heads of the attention.
-        dims_per_head: size of each.
+        dims_per_head: size of each head.
         hidden_dims: width of the feed-forward layers; None for four times that of the model.
-        vocab_size: token ids; the embedding is the output projection, too.
+        vocab_size: token ids; the embedding is also the output projection.
         max_seq_len: tokens in a row.
-        percore_batch_size: rows a device.
-        ici_mesh_shape: devices within a slice, as (replica, data, mdl). Parameters are divided
-            over data and mdl: they are the axes `data`, `fsdp` and `tensor` here.
-        num_slices: slices, each of which has all parameters, connected by a slower network.
-        fprop_dtype: what layers compute in.
-        use_repeated_layer: whether the blocks are scanned, and nothing of them is stored for the
-            backward pass but their inputs.
+        percore_batch_size: rows per device.
+        ici_mesh_shape: devices within a slice, as (replica, data, mdl): the axes `data`, `fsdp` and
+            `tensor` here. Parameters are sharded over data and mdl.
+        num_slices: slices, connected by a slower network; each has all parameters.
+        fprop_dtype: dtype of computations.
+        use_repeated_layer: scans the blocks, and stores only their inputs for the backward pass.
         use_bias: biases in attention and feed-forward layers.
-        trainable_position_emb: positions are learned; otherwise they are sinusoidal.
+        trainable_position_emb: learned positions; otherwise they are sinusoidal.
         per_dim_scale: learned scales of the features of queries.
-        atten_logit_cap: in attention; None for none.
-        softmax_cap_logits: of the model's logits; None for none.
-        layernorm_epsilon: of all normalizations.
-        init_std: of all kernels and tables; None for what suits their inputs.
-        scale_sqrt_depth: whether embedded tokens are multiplied by the root of the width.
-        learner: Adam, its learning rate and its schedule.
+        atten_logit_cap: cap of the logits of attention; None for no cap.
+        softmax_cap_logits: cap of the model's logits; None for no cap.
+        layernorm_epsilon: epsilon of all normalizations.
+        init_std: standard deviation of new kernels and tables; None for 1 / sqrt(inputs).
+        scale_sqrt_depth: multiplies embedded tokens by the root of the width.
+        learner: Adam, with its learning rate and its schedule.
         num_train_steps: steps of the run.
-        checkpoint_every_n_steps: between checkpoints.
-        summary_interval_steps: between summaries.
+        checkpoint_every_n_steps: steps between checkpoints.
+        summary_interval_steps: steps between summaries.
     """
 
     num_layers: int
@@ -143,9 +142,9 @@ class SpmdLm:
         return LanguageModelTask(model=model, learner=self.learner, fprop_dtype=self.fprop_dtype)
 
     def mesh(self) -> Mesh:
-        """The devices of all slices: parameters are divided within a slice only."""
+        """The devices of all slices; parameters are sharded only within a slice."""
         replica, data, mdl = self.ici_mesh_shape
-        # Gradients alone cross the network of the data center.
+        # Only gradients cross the network of the data center.
         return Mesh(data=replica, fsdp=data, tensor=mdl, dcn_data=self.num_slices)
 
     def _block(self) -> TransformerBlock:
@@ -195,7 +194,7 @@ class SyntheticLm(SpmdLm):
 
 
 def smoke() -> dict[str, object]:
-    """The tiny size of any of these models: they differ in numbers alone then, mostly."""
+    """Overrides for a tiny version of any of these models."""
     rows = {'sequence_length': 8, 'vocab_size': 16, 'num_rows': 8}
     return {
         'task.model.embedding.vocab_size': 16,

@@ -1,4 +1,4 @@
-"""Models of images, and what is uncertain about them."""
+"""Image models and their search spaces."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def DigitsResNet() -> Experiment:
 
         python -m trainer.main --exp=vision.DigitsResNet --job_log_dir=runs/digits
 
-    440 steps take about 30 seconds on two cores, and get 98 % of the test images right.
+    440 steps take about 30 seconds on two cores, and classify 98 % of the test images correctly.
     """
     steps = 440
     return Experiment(
@@ -72,53 +72,43 @@ def DigitsResNet() -> Experiment:
 
 
 def DigitsTunable() -> Tunable:
-    """`DigitsResNet`, and how deep and wide it is, how it is normalized, and how fast it learns.
+    """The search space of `DigitsResNet`: depth, width, normalization and learning rate.
 
         python -m paxtune.search --exp=vision.DigitsTunable --num_trials=16
 
     16 trials take about 6 minutes on two cores.
     """
     base = DigitsResNet()
-    steps = 220
-    stages = pg.oneof([[1, 1], [1, 1, 1], [2, 2]])
-    norm = pg.oneof([BatchNorm(), GroupNorm(num_groups=4)])
     base.rebind(
-        {
-            'task.model.stage_sizes': stages,
+        _short_run(steps=220)
+        | {
+            'task.model.stage_sizes': pg.oneof([[1, 1], [1, 1, 1], [2, 2]]),
             'task.model.width': pg.oneof([8, 16]),
-            'task.model.block.norm': norm,
+            'task.model.block.norm': pg.oneof([BatchNorm(), GroupNorm(num_groups=4)]),
             'task.learner.learning_rate': pg.floatv(3e-4, 3e-2, 'log'),
             'task.learner.optimizer.weight_decay': pg.floatv(1e-3, 1.0, 'log'),
-            'task.learner.schedule.decay_steps': steps,
-            'train.num_train_steps': steps,
-            'train.evaluation.every': steps // 4,
-            'train.checkpoints.every': steps // 4,
-            'train.checkpoints.keep': 1,
         }
     )
-    return Tunable(
-        **dict(base.sym_init_args),
-        search=_search(),
-    )
+    return Tunable(**dict(base.sym_init_args), search=_search())
 
 
 def DigitsNas() -> Tunable:
-    """Six inverted bottlenecks, each with a kernel, an expansion and a skip of its own.
+    """Six inverted bottlenecks, each with its own kernel, expansion and skip.
 
         python -m paxtune.search --exp=vision.DigitsNas --num_trials=16
 
-    The space of MnasNet (Tan et al. 2019), made small; a network has half the parameters of
-    `DigitsResNet` at most.
+    The space of MnasNet (Tan et al. 2019) at a small scale. A network has at most half the
+    parameters of `DigitsResNet`.
     """
     base = DigitsResNet()
-    steps = 220
     blocks = [
         _inverted_bottleneck(channels, stride)
         for channels in (16, 32, 64)
         for stride in ((1 if channels == 16 else 2), 1)
     ]
     base.rebind(
-        {
+        _short_run(steps=220)
+        | {
             'task.model': Chain(
                 [
                     Conv2D(16, bias='zeros'),
@@ -128,11 +118,6 @@ def DigitsNas() -> Tunable:
                 ]
             ),
             'task.learner.learning_rate': pg.floatv(1e-3, 3e-2, 'log'),
-            'task.learner.schedule.decay_steps': steps,
-            'train.num_train_steps': steps,
-            'train.evaluation.every': steps // 4,
-            'train.checkpoints.every': steps // 4,
-            'train.checkpoints.keep': 1,
         }
     )
     search = _search()
@@ -141,6 +126,16 @@ def DigitsNas() -> Tunable:
         limits=[Limit('num_params', at_most=39_000)],
     )
     return Tunable(**dict(base.sym_init_args), search=search)
+
+
+def _short_run(steps: int) -> dict[str, Any]:
+    return {
+        'task.learner.schedule.decay_steps': steps,
+        'train.num_train_steps': steps,
+        'train.evaluation.every': steps // 4,
+        'train.checkpoints.every': steps // 4,
+        'train.checkpoints.keep': 1,
+    }
 
 
 def _inverted_bottleneck(channels: int, stride: int) -> InvertedBottleneck:
@@ -163,12 +158,12 @@ def _search() -> Search:
 
 
 def MnistExperiment() -> Experiment:
-    """Pax's MnistExperiment: a convolutional network of 0.8 million parameters, for 1,000 steps.
+    """Pax's MnistExperiment: a convolutional network of 0.8 million parameters, 1,000 steps.
 
         python -m trainer.main --exp=vision.MnistExperiment --job_log_dir=runs/mnist \\
             --set train_input.data_dir=DIR eval_inputs.test.data_dir=DIR
 
-    DIR holds MNIST as `trainer.inputs.ImagesInput` reads it: train_images.npy and so on.
+    DIR has MNIST in the format of `trainer.inputs.ImagesInput`: train_images.npy and so on.
     """
     layers = [
         *_convolution(32),
@@ -196,7 +191,7 @@ def MnistExperiment() -> Experiment:
 
 
 def MnistTunable() -> Tunable:
-    """`MnistExperiment`, and how fast it learns, how wide it is, and what bends its features.
+    """The search space of `MnistExperiment`: learning rate, momentum, widths and activation.
 
     python -m paxtune.search --exp=vision.MnistTunable --num_trials=16
     """
@@ -211,10 +206,7 @@ def MnistTunable() -> Tunable:
             'train.checkpoints.keep': 1,
         }
     )
-    return Tunable(
-        **{**dict(base.sym_init_args), 'smoke': _smoke()},
-        search=_search(),
-    )
+    return Tunable(**{**dict(base.sym_init_args), 'smoke': _smoke()}, search=_search())
 
 
 def ResNet50Pjit() -> Experiment:
@@ -223,8 +215,8 @@ def ResNet50Pjit() -> Experiment:
         python -m trainer.main --exp=vision.ResNet50Pjit --job_log_dir=runs/resnet50 \\
             --set train_input.data_dir=DIR eval_inputs.test.data_dir=DIR
 
-    "ImageNet in 1 hour" (Goyal et al. 2017). DIR holds images of 256 × 256 pixels, say, as
-    `trainer.inputs.ImagesInput` reads them; crops of 224 × 224 are taken out of them.
+    "ImageNet in 1 hour" (Goyal et al. 2017). DIR has images in the format of
+    `trainer.inputs.ImagesInput`, such as 256 × 256 pixels, which takes crops of 224 × 224.
     """
     batch_size = 512
     epoch = 1_281_167 // batch_size
@@ -269,14 +261,14 @@ def ResNet50Pjit() -> Experiment:
 
 
 def _convolution(channels: int) -> list[Layer]:
-    """3×3 pixels with a bias, then the mean of each 2×2."""
+    """A 3×3 convolution with a bias, and 2×2 average pooling."""
     return [Conv2D(channels, bias='zeros'), Activate(), Pool2D('average')]
 
 
 def _images(
     split: str, name: str, image_shape: list[int], batch_size: int, flip: bool = False
 ) -> ImagesInput:
-    """Images out of `data/<name>`, where no other place is set."""
+    """Images from `data/<name>`, the default directory."""
     return ImagesInput(
         data_dir=f'data/{name}',
         split=split,
