@@ -7,7 +7,13 @@ regression it is the value itself.
 import jax
 import jax.numpy as jnp
 
-from trainer.symbolic.component import Component, Number, Numbers
+from trainer.symbolic.component import (
+    Component,
+    Number,
+    Numbers,
+    require_fraction,
+    require_not_negative,
+)
 
 
 class Loss(Component):
@@ -44,10 +50,8 @@ class SoftmaxCrossEntropy(Loss):
     z_loss_weight: Number = 0.0
 
     def check(self) -> None:
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f'label_smoothing must lie in [0, 1): {self.label_smoothing}')
-        if self.z_loss_weight < 0:
-            raise ValueError(f'z_loss_weight must not be negative: {self.z_loss_weight}')
+        require_fraction(self, 'label_smoothing')
+        require_not_negative(self, 'z_loss_weight')
 
     def of(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
         log_z = jax.nn.logsumexp(outputs, axis=-1)
@@ -67,8 +71,7 @@ class SigmoidCrossEntropy(Loss):
     label_smoothing: Number = 0.0
 
     def check(self) -> None:
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f'label_smoothing must lie in [0, 1): {self.label_smoothing}')
+        require_fraction(self, 'label_smoothing')
 
     @property
     def is_multi_label(self) -> bool:

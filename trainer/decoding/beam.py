@@ -14,7 +14,7 @@ from trainer.decoding.base import (
     gather_cache,
     prefill,
 )
-from trainer.symbolic.component import Number, require_positive
+from trainer.symbolic.component import Number, require_not_negative, require_positive
 
 
 class _Texts(NamedTuple):
@@ -53,8 +53,7 @@ class BeamSearch(Decoder):
     def check(self) -> None:
         super().check()
         require_positive(self, 'beam_size')
-        if self.length_norm_alpha < 0:
-            raise ValueError(f'length_norm_alpha must not be negative: {self.length_norm_alpha}')
+        require_not_negative(self, 'length_norm_alpha')
 
     @property
     def num_results(self) -> int:

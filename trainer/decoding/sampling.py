@@ -14,7 +14,7 @@ from trainer.decoding.base import (
     gather_cache,
     prefill,
 )
-from trainer.symbolic.component import Number, require_positive
+from trainer.symbolic.component import Number, require_not_negative, require_positive
 
 
 class _State(NamedTuple):
@@ -101,10 +101,7 @@ class Sample(Greedy):
     def check(self) -> None:
         super().check()
         require_positive(self, 'num_samples')
-        if self.temperature < 0:
-            raise ValueError(f'temperature must not be negative: {self.temperature}')
-        if self.k < 0:
-            raise ValueError(f'k must not be negative: {self.k}')
+        require_not_negative(self, 'temperature', 'k')
         if not 0 < self.p <= 1:
             raise ValueError(f'p must lie in (0, 1]: {self.p}')
 

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pyglove as pg
 
-from trainer.symbolic.component import Component, components
+from trainer.symbolic.component import Component, components, require_not_negative, require_positive
 from trainer.symbolic.errors import UserError
 
 Batch = dict[str, np.ndarray]
@@ -51,10 +51,8 @@ class Input(Component):
     batch_padding_size: int = 0
 
     def check(self) -> None:
-        if self.batch_size < 1:
-            raise ValueError(f'batch_size must be at least 1: {self.batch_size}')
-        if self.batch_padding_size < 0:
-            raise ValueError(f'batch_padding_size must not be negative: {self.batch_padding_size}')
+        require_positive(self, 'batch_size')
+        require_not_negative(self, 'batch_padding_size')
         hosts = max(self.num_infeed_hosts, 1)
         if not 0 <= self.infeed_host_index < hosts:
             raise ValueError(

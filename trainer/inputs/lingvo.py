@@ -25,6 +25,7 @@ import jax
 import numpy as np
 
 from trainer.inputs.base import Batch, EndOfData, Input, pad_batch
+from trainer.symbolic.component import require_not_negative
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.names import nearest
 
@@ -75,8 +76,7 @@ class LingvoInputAdaptor(Input):
 
     def check(self) -> None:
         super().check()
-        if self.num_samples < 0:
-            raise ValueError(f'num_samples must not be negative: {self.num_samples}')
+        require_not_negative(self, 'num_samples')
         if self.num_samples and self.is_training:
             raise ValueError('num_samples is only for evaluation; training data are infinite')
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax.linen import initializers
 
 from trainer.layers.normalization import Normalization
-from trainer.symbolic.component import Number
+from trainer.symbolic.component import Number, require_fraction
 
 
 class BatchNorm(Normalization):
@@ -27,8 +27,7 @@ class BatchNorm(Normalization):
 
     def check(self) -> None:
         super().check()
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f'momentum must lie in [0, 1): {self.momentum}')
+        require_fraction(self, 'momentum')
 
     def forward(self, x: jax.Array) -> jax.Array:
         shape = x.shape[-1:]

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from trainer.layers.base import Layer
-from trainer.symbolic.component import Number
+from trainer.symbolic.component import Number, require_fraction
 
 
 class Dropout(Layer):
@@ -17,8 +17,7 @@ class Dropout(Layer):
     rate: Number = 0.1
 
     def check(self) -> None:
-        if not 0 <= self.rate < 1:
-            raise ValueError(f'rate must lie in [0, 1): {self.rate}')
+        require_fraction(self, 'rate')
 
     def forward(self, x: jax.Array) -> jax.Array:
         if not self.training:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from flax.linen import initializers
 
 from trainer.layers.base import Layer
-from trainer.symbolic.component import Number
+from trainer.symbolic.component import Number, require_above_zero
 
 
 class Normalization(Layer):
@@ -18,8 +18,7 @@ class Normalization(Layer):
     epsilon: Number = 1e-6
 
     def check(self) -> None:
-        if self.epsilon <= 0:
-            raise ValueError(f'epsilon must be positive: {self.epsilon}')
+        require_above_zero(self, 'epsilon')
 
 
 class RMSNorm(Normalization):

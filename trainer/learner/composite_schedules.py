@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from trainer.learner.schedules import Schedule
-from trainer.symbolic.component import CountList, Number, NumberList
+from trainer.symbolic.component import CountList, Number, NumberList, require_not_negative
 
 
 class PiecewiseConstant(Schedule):
@@ -108,8 +108,7 @@ class Scaled(Schedule):
 
     def check(self) -> None:
         super().check()
-        if self.scale < 0:
-            raise ValueError(f'scale must not be negative: {self.scale}')
+        require_not_negative(self, 'scale')
 
     def after_warmup(self, step: jax.Array) -> jax.Array:
         return self.scale * self.schedule.factor(step)

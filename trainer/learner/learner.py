@@ -25,7 +25,14 @@ from trainer.learner.schedules import Constant, Schedule
 from trainer.learner.skipping import SkipNonFinite
 from trainer.metrics import Count, Metrics, WeightedScalar
 from trainer.state import TrainState
-from trainer.symbolic.component import Component, Number, OptionalNumber, require_positive
+from trainer.symbolic.component import (
+    Component,
+    Number,
+    OptionalNumber,
+    require_fraction,
+    require_not_negative,
+    require_positive,
+)
 from trainer.symbolic.errors import UserError
 
 _MAIN = 'main'
@@ -78,7 +85,7 @@ class AuxiliaryOptimizer(Component):
     optimizer: Optimizer = AdamW()
 
     def check(self) -> None:
-        _check_learning_rate(self.learning_rate)
+        require_not_negative(self, 'learning_rate')
         if not self.patterns:
             raise ValueError('patterns must not be empty')
         check_patterns(self.patterns, 'patterns')
@@ -115,10 +122,9 @@ class Learner(Component):
     norm_metrics: NormMetrics | None = None
 
     def check(self) -> None:
-        _check_learning_rate(self.learning_rate)
+        require_not_negative(self, 'learning_rate')
         require_positive(self, 'microbatches')
-        if self.ema_decay is not None and not 0 <= self.ema_decay < 1:
-            raise ValueError(f'ema_decay must lie in [0, 1): {self.ema_decay}')
+        require_fraction(self, 'ema_decay')
         if _MAIN in self.auxiliary_optimizers:
             raise ValueError(f'auxiliary_optimizers must not be called {_MAIN!r}: `optimizer` is')
 
@@ -216,8 +222,3 @@ class Learner(Component):
         before = subtree(state.ema_params, trained)
         # The average of a frozen parameter is the parameter, to the last bit.
         return replaced(state.ema_params, optax.incremental_update(trained, before, 1 - decay))
-
-
-def _check_learning_rate(learning_rate: float) -> None:
-    if learning_rate < 0:
-        raise ValueError(f'learning_rate must not be negative: {learning_rate}')

@@ -18,6 +18,7 @@ from trainer.symbolic.component import (
     Numbers,
     OptionalNumber,
     require_above_zero,
+    require_fraction,
 )
 
 Mask = Any
@@ -117,14 +118,6 @@ def _decayed(updates: Any, params: Any, mask: Mask, factor: jax.Array) -> Any:
     )
 
 
-def _check_decays(optimizer: Optimizer, *names: str) -> None:
-    """Raises ValueError unless the named fields lie in [0, 1), or are None."""
-    for name in names:
-        value = optimizer.sym_getattr(name)
-        if value is not None and not 0 <= value < 1:
-            raise ValueError(f'{name} must lie in [0, 1): {value}')
-
-
 class AdamW(Optimizer):
     """Adam (Kingma & Ba 2015) with decoupled weight decay (Loshchilov & Hutter 2019).
 
@@ -148,7 +141,7 @@ class AdamW(Optimizer):
 
     def check(self) -> None:
         super().check()
-        _check_decays(self, 'b1', 'b2')
+        require_fraction(self, 'b1', 'b2')
         require_above_zero(self, 'epsilon', 'epsilon_root', 'clip_threshold')
 
     def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
@@ -175,7 +168,7 @@ class SGD(Optimizer):
 
     def check(self) -> None:
         super().check()
-        _check_decays(self, 'momentum')
+        require_fraction(self, 'momentum')
         if self.nesterov and self.momentum is None:
             raise ValueError('momentum must be given for nesterov')
 
@@ -203,7 +196,7 @@ class Lion(Optimizer):
 
     def check(self) -> None:
         super().check()
-        _check_decays(self, 'b1', 'b2')
+        require_fraction(self, 'b1', 'b2')
 
     def direction(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
         lion = optax.scale_by_lion(self.b1, self.b2, mu_dtype=self.mu_dtype)
@@ -237,7 +230,7 @@ class Adafactor(Optimizer):
 
     def check(self) -> None:
         super().check()
-        _check_decays(self, 'momentum')
+        require_fraction(self, 'momentum')
         require_above_zero(
             self, 'decay_rate', 'epsilon', 'clipping_threshold', 'min_dim_size_to_factor'
         )

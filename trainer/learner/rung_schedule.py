@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from trainer.learner.schedules import Schedule
-from trainer.symbolic.component import Count, CountList, Number
+from trainer.symbolic.component import Count, CountList, Number, require_not_negative
 
 
 class DecayAtRungs(Schedule):
@@ -44,8 +44,7 @@ class DecayAtRungs(Schedule):
         super().check()
         if not self.ends:
             raise ValueError('ends must have at least one step, the end of training')
-        if self.rewarm_steps < 0:
-            raise ValueError(f'rewarm_steps must not be negative: {self.rewarm_steps}')
+        require_not_negative(self, 'rewarm_steps')
         if self.ends[0] <= self.warmup_steps:
             raise ValueError(
                 f'ends ({list(self.ends)}) must be above warmup_steps ({self.warmup_steps})'

@@ -9,7 +9,13 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from trainer.symbolic.component import Component, Count, Number
+from trainer.symbolic.component import (
+    Component,
+    Count,
+    Number,
+    require_above_zero,
+    require_not_negative,
+)
 
 
 class Schedule(Component):
@@ -23,8 +29,7 @@ class Schedule(Component):
     warmup_steps: Count = 0
 
     def check(self) -> None:
-        if self.warmup_steps < 0:
-            raise ValueError(f'warmup_steps must not be negative: {self.warmup_steps}')
+        require_not_negative(self, 'warmup_steps')
 
     def factor(self, step: jax.Array) -> jax.Array:
         """The factor at `step` (int32, from 0), float32."""
@@ -71,8 +76,7 @@ class Decay(Schedule):
 
     def check(self) -> None:
         super().check()
-        if self.hold_steps < 0:
-            raise ValueError(f'hold_steps must not be negative: {self.hold_steps}')
+        require_not_negative(self, 'hold_steps')
         start = self.warmup_steps + self.hold_steps
         if self.decay_steps <= start:
             held = f' + hold_steps ({self.hold_steps})' if self.hold_steps else ''
@@ -137,8 +141,7 @@ class Polynomial(Decay):
 
     def check(self) -> None:
         super().check()
-        if self.power <= 0:
-            raise ValueError(f'power must be positive: {self.power}')
+        require_above_zero(self, 'power')
 
     def remaining(self, done: jax.Array) -> jax.Array:
         return (1 - done) ** self.power if self.origin == 'limit' else 1 - done**self.power
@@ -157,8 +160,7 @@ class Exponential(Decay):
 
     def check(self) -> None:
         super().check()
-        if self.final_factor <= 0:
-            raise ValueError(f'final_factor must be positive: {self.final_factor}')
+        require_above_zero(self, 'final_factor')
 
     def decayed(self, done: jax.Array) -> jax.Array:
         return jnp.exp(done * jnp.log(jnp.asarray(self.final_factor, jnp.float32)))
@@ -180,8 +182,7 @@ class SqrtDecay(Schedule):
 
     def check(self) -> None:
         super().check()
-        if self.decay_start < 0:
-            raise ValueError(f'decay_start must not be negative: {self.decay_start}')
+        require_not_negative(self, 'decay_start')
 
     def after_warmup(self, step: jax.Array) -> jax.Array:
         start = jnp.maximum(jnp.maximum(self.decay_start, self.warmup_steps), 1)

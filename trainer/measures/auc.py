@@ -9,7 +9,7 @@ import numpy as np
 from trainer.losses import class_weights
 from trainer.measures.base import Measure, Outcome
 from trainer.metrics import Metric
-from trainer.symbolic.component import require_positive
+from trainer.symbolic.component import require_not_negative, require_positive
 
 
 class AucCounts(Metric):
@@ -53,8 +53,7 @@ class Auc(Measure):
 
     def check(self) -> None:
         require_positive(self, 'num_bins')
-        if self.positive_class < 0:
-            raise ValueError(f'positive_class must not be negative: {self.positive_class}')
+        require_not_negative(self, 'positive_class')
 
     def metric_name(self) -> str:
         return 'auc'

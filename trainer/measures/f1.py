@@ -9,6 +9,7 @@ import numpy as np
 from trainer.losses import class_weights
 from trainer.measures.base import Measure, Outcome
 from trainer.metrics import Metric
+from trainer.symbolic.component import require_not_negative
 
 
 class F1Counts(Metric):
@@ -61,8 +62,7 @@ class F1(Measure):
     threshold: float = 0.5
 
     def check(self) -> None:
-        if self.positive_class < 0:
-            raise ValueError(f'positive_class must not be negative: {self.positive_class}')
+        require_not_negative(self, 'positive_class')
         if not 0 < self.threshold < 1:
             raise ValueError(f'threshold must lie in (0, 1): {self.threshold}')
 

@@ -169,6 +169,14 @@ def require_above_zero(component: Component, *names: str) -> None:
             raise ValueError(f'{name} must be above 0: {value}')
 
 
+def require_fraction(component: Component, *names: str) -> None:
+    """Raises ValueError unless the named fields lie in [0, 1), or are None."""
+    for name in names:
+        value = component.sym_getattr(name)
+        if value is not None and not 0 <= value < 1:
+            raise ValueError(f'{name} must lie in [0, 1): {value}')
+
+
 def components(value: Any) -> Iterator[Component]:
     """All components in a symbolic tree, owners before what they own."""
     if isinstance(value, Component):

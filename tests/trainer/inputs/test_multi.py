@@ -105,7 +105,7 @@ def test_messages_name_the_inputs():
         ({'is_training': False}, 'inputs.text.is_training must be False, as here: True'),
         (
             {'inputs': {'a.b': DigitsInput(batch_size=2, split='train', is_training=True)}},
-            "a name must not contain '.' in it",
+            "a name must not contain '.'",
         ),
     ],
 )

@@ -16,6 +16,7 @@ from trainer.inputs.strides import check_weights
 from trainer.inputs.tokens.document_input import DocumentInput
 from trainer.inputs.tokens.rows import Document, RowPacker
 from trainer.inputs.tokens.vocabulary import vocabulary_at
+from trainer.symbolic.component import require_not_negative
 from trainer.symbolic.errors import UserError
 
 _THREADS = 4
@@ -73,9 +74,7 @@ class GrainInput(DocumentInput):
         super().check()
         if not self.sources:
             raise ValueError('sources must name at least one source')
-        for name in ('shuffle_window', 'num_workers'):
-            if self.sym_getattr(name) < 0:
-                raise ValueError(f'{name} must not be negative: {self.sym_getattr(name)}')
+        require_not_negative(self, 'shuffle_window', 'num_workers')
         if not self.weights:
             return
         if not self.is_training:

@@ -16,7 +16,7 @@ from trainer.inputs.seqio.iterator import DatasetIterator
 from trainer.inputs.seqio.metrics import Prediction, TaskMetrics
 from trainer.inputs.seqio.seqio_vocabulary import bytes_per_id, name_of, text
 from trainer.inputs.tokens.vocabulary import ByteVocabulary, vocabulary_at
-from trainer.symbolic.component import key
+from trainer.symbolic.component import key, require_positive
 from trainer.symbolic.errors import UserError
 
 
@@ -88,8 +88,7 @@ class SeqIOInput(Input):
                 raise ValueError(f'task_feature_lengths[{name!r}] must be at least 1: {length}')
         if self.is_training and (self.eval_num_examples is not None or self.example_ids):
             raise ValueError('eval_num_examples and example_ids are only for evaluation')
-        if self.eval_num_examples is not None and self.eval_num_examples < 1:
-            raise ValueError(f'eval_num_examples must be at least 1: {self.eval_num_examples}')
+        require_positive(self, 'eval_num_examples')
         if self.example_ids and self.packing:
             raise ValueError('example_ids cannot name the examples of packed rows')
         if self.shuffle and not self.is_training:
