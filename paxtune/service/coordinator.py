@@ -271,10 +271,6 @@ class StudyCoordinator:
             self._require_lease(current, update.worker, update.attempt)
             if digest(content) != update.expected:
                 return None
-            if update.trial.parameters != current.parameters:
-                raise RequestRejectedError(
-                    'invalid', f'trial {update.id}: its decisions cannot be changed'
-                )
             merged = transitions.merge(current, update.trial, update.request_id)
         except RequestRejectedError as refusal:
             update.error = refusal

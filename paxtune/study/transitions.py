@@ -89,6 +89,7 @@ def claim(
 
 def release(record: TrialRecord, why: str, now: datetime.datetime) -> TrialRecord:
     """Gives the trial back, to go on later."""
+    _require_active(record)
     return dataclasses.replace(add_event(record, 'released', now, detail=why), holder='')
 
 
@@ -210,8 +211,12 @@ def merge(current: TrialRecord, proposed: TrialRecord, request: str) -> TrialRec
         proposed: the trial as the worker changed it.
         request: the idempotency key of the write.
     """
-    if current.status.has_ended and proposed.status is not current.status:
-        raise IllegalTransition(f'trial {current.id} is {current.status.upper()} already')
+    fixed = (current.id, current.parameters, current.created)
+    if (proposed.id, proposed.parameters, proposed.created) != fixed:
+        raise IllegalTransition(f'trial {current.id}: its decisions cannot be changed')
+    before, after = current.status, proposed.status
+    if before is not after and (before.has_ended or after.has_ended):
+        _require_open(current)
     is_held = proposed.status is Status.ACTIVE and bool(proposed.holder)
     return dataclasses.replace(
         proposed,
