@@ -1,4 +1,4 @@
-"""What tests do with `pg.sample` on a paxtune study."""
+"""Loops over `pg.sample` on a paxtune study, for tests."""
 
 import gc
 

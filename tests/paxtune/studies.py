@@ -1,4 +1,4 @@
-"""What tests do with studies."""
+"""Helpers of tests of studies."""
 
 import csv
 import dataclasses
@@ -64,7 +64,7 @@ def beyond(study: Study, cost: Callable[[Any], float], at_most: float) -> list[T
 
 
 def never_trained(study: Study, trial: Trial) -> bool:
-    """Whether nothing is there of a trial but that it was: no measurement, and no file of a run."""
+    """Returns True if a trial has neither a measurement nor a file of a run."""
     # Imported here: it imports JAX, and most studies of tests have no use for it.
     from paxtune.study.trial_paths import trial_directory
 

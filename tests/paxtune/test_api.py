@@ -1,4 +1,4 @@
-"""What `paxtune.tune` checks before anything is written."""
+"""Checks of `paxtune.tune` before any write."""
 
 from pathlib import Path
 

@@ -47,7 +47,7 @@ def directory_of(study_directory: Path, trial: Trial) -> Path:
 
 
 def printed_command(out: str) -> list[str]:
-    """What a finished study says to type, without `python -m paxtune.train`."""
+    """Returns the flags of the command that a finished study prints."""
     python, m, module, *flags = shlex.split(out[out.index('To train it:') :].splitlines()[1])
     assert [python, m, module] == ['python', '-m', 'paxtune.train']
     return flags

@@ -30,7 +30,7 @@ def steady(x: float, step: int) -> float:
 
 
 def crossing(x: float, step: int) -> float:
-    """What is good at step 1 is bad from step 2 on, and the other way round."""
+    """Curves that cross: good at step 1, bad from step 2 on, and the reverse."""
     return x if step == 1 else 1.0 - x
 
 

@@ -37,7 +37,7 @@ class Shorter(TextInput):
 
 
 class Own(TextInput):
-    """A text whose positions hold for the share of their host alone, as far as anyone knows."""
+    """A text whose positions are valid for the share of their host only."""
 
     @property
     def positions_are_global(self) -> bool:

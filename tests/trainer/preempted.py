@@ -15,7 +15,7 @@ _AT = 4
 
 
 def main() -> None:
-    """Trains; a scheduler tells process 1 before its fourth step that it is about to end."""
+    """Trains; a cluster scheduler announces the end to process 1 before its fourth step."""
     flags: argparse.ArgumentParser = command.parser(__doc__)
     command.add_process_flags(flags)
     flags.add_argument('--job_log_dir')

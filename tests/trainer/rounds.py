@@ -1,4 +1,4 @@
-"""What two processes say to each other, outside of training. Run by `tests.jobs`."""
+"""Messages of two processes outside of training. Run by `tests.jobs`."""
 
 import argparse
 import os
@@ -23,7 +23,7 @@ def _flags() -> argparse.Namespace:
 
 
 def _raised(error: Exception | None) -> Exception | None:
-    """What comes out of a block in which one process may fail."""
+    """Runs a block in which one process may fail."""
     try:
         with processes.together():
             if error is not None:
@@ -60,7 +60,7 @@ def _failures() -> None:
     assert isinstance(_raised(SkipTrial('odd') if first else None), SkipTrial)
     # Both fail at once, each in its own way.
     assert isinstance(_raised(KeyError('k') if first else UserError('u')), KeyError | UserError)
-    # What all know, and what follows from it, is not told again.
+    # Common knowledge, and what follows from it, is not sent again.
     try:
         with processes.together():
             try:

@@ -20,7 +20,7 @@ from trainer.experiment import Checkpoints, Decoding, Evaluation, Experiment, Tr
     ids=lambda each: each if isinstance(each, str) else '',
 )
 def test_a_field_that_is_not_there_is_refused(misspelt: Any, name: str) -> None:
-    # In Pax a misspelt class attribute is a new one, which nobody reads.
+    # In Pax a misspelt class attribute is a new one, which is ignored.
     with pytest.raises((KeyError, TypeError, AttributeError), match=name):
         misspelt()
 

@@ -48,7 +48,7 @@ class CornersInput(Input):
             down, right = (SIZE // 2 * part for part in divmod(int(corner), 2))
             image[i, down : down + SIZE // 2, right : right + SIZE // 2] += 1
         there = self.is_training | (first + np.arange(self.batch_size) < EXAMPLES)
-        image[~there] = 1e3  # Whoever looks at padding sees it.
+        image[~there] = 1e3  # Any use of padding shows.
         return {'image': image, 'label': label, 'weights': there.astype(np.float32)}
 
     def reset(self) -> None:

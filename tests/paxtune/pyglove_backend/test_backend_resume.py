@@ -82,7 +82,7 @@ def test_groups_get_their_own_trials_back(tmp_path):
 
 
 class Process:
-    """What a process works with: an algorithm, and a loop for each of its workers."""
+    """The state of a process: an algorithm, and a loop for each of its workers."""
 
     def __init__(self, place):
         self.algorithm, self.place = evolution(), place

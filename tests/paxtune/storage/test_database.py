@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    """Nobody waits long for a database that another holds."""
+    """Shortens the wait for a database that another process holds."""
     monkeypatch.setattr(backends, 'PATIENCE', 0.3)
 
 

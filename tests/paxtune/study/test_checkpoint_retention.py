@@ -1,4 +1,4 @@
-"""Which checkpoints of a study stay, and which are removed."""
+"""Retention of the checkpoints of a study."""
 
 import os
 import shutil

@@ -183,7 +183,7 @@ def test_a_suggestion_that_was_overtaken_is_not_made_again(
 
 
 def _drop(study: Study) -> None:
-    """What a kill before the suggestion is written leaves."""
+    """Leaves the state of a kill before the suggestion is written."""
     settle(study)
     waiting = study.trials[-1]
     if waiting.record.is_prefetched:
@@ -243,7 +243,7 @@ def test_kills_change_nothing_that_is_suggested(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize('drops', [False, True])
 def test_a_repeat_is_due_whatever_has_become_of_the_trial_before_it(drops: bool) -> None:
-    """What is not known when the trial before it begins does not count at the end either."""
+    """Results that are unknown when the previous trial begins do not count later."""
     with opened(value=pg.Dict(x=pg.oneof([0.1, 0.9])), budget=Budget(8), replicates=2) as study:
         while (trial := study.ask()) is not None:
             if drops:
@@ -431,7 +431,7 @@ def test_a_service_notes_what_was_open_when_a_trial_began() -> None:
         assert notes == [[], [1], [2], [2]]
         assert seen(three) == '1:pending 2:pending'
         assert seen(four) == '1:completed 2:pending 3:pending'
-        # Nobody but the service says so.
+        # Only the service says so.
         rewrite(a, 4, snapshot={1: None, 3: None})
         assert a.trial(4).snapshot == {2: None}
 

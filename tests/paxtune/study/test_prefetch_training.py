@@ -31,7 +31,7 @@ def search(directory: Path, kill: str | None = None) -> Any:
 
 
 def told(directory: Path) -> list[Any]:
-    """What a kill must not change, once it is known that each suggestion is what it has to be."""
+    """Results that a kill must not change, given correct suggestions."""
     with load_study(directory) as study:
         for trial in study.trials:
             assert study.suggester.next(trial.id)[0].decisions == trial.by_id
@@ -56,7 +56,7 @@ def test_models_are_traced_beside_training_which_is_killed(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_several_threads_look_at_the_costs_of_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What PyGlove, the trainer and JAX keep while they trace is each thread's own."""
+    """State of PyGlove, the trainer and JAX during tracing is thread-local."""
     made = asking.Ahead()
     space = Space(made)
     wanted = [draw(space.spec, random.Random(seed)) for seed in range(6)]

@@ -35,7 +35,7 @@ def test_an_algorithm_that_raises_is_an_error_and_no_hang(tmp_path):
 
 
 class Illegal(Algorithm):
-    """Makes decisions that are none of the space's."""
+    """Suggests decisions outside the space."""
 
     def suggest(self, request):
         return Suggestion({'rate': 0.1})

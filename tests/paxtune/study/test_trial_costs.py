@@ -1,4 +1,4 @@
-"""What is known of a trial before its first step, and what becomes of those that cost too much."""
+"""Costs of trials before their first step, and trials that cost too much."""
 
 from pathlib import Path
 from typing import Any

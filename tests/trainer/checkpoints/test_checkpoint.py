@@ -1,4 +1,4 @@
-"""Checkpoints that somebody, or a disk, has changed."""
+"""Checkpoints that a user or a disk has changed."""
 
 import contextlib
 import datetime
@@ -30,7 +30,7 @@ from trainer.symbolic.errors import UserError
 pytestmark = pytest.mark.contract
 
 Right = tuple[TrainState, dict[str, Any]]
-"""What a checkpoint is to give: the state, and the progress."""
+"""Targets of a restore: the state, and the progress."""
 
 
 @pytest.fixture(scope='module')
@@ -51,7 +51,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def whole(
     saved: Path, abstract: TrainState, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[int, Right]:
-    """What is in them."""
+    """Reads their content."""
     found: dict[int, Right] = {}
     for step in (2, 4):
         alone = tmp_path_factory.mktemp('alone')
@@ -134,7 +134,7 @@ def test_no_damage_to_a_file_ends_in_silent_garbage(
 
 
 def outcome(directory: Path, whole: dict[int, Right], abstract: TrainState) -> str:
-    """What becomes of a run that would go on from there."""
+    """Resumes a run from there."""
     try:
         with contextlib.closing(CheckpointStore(directory)) as reader:
             restored = reader.restore(abstract)

@@ -98,7 +98,7 @@ def test_a_run_deletes_nothing_that_a_living_job_needs(
 
 @contextlib.contextmanager
 def waiting(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], Any]) -> Iterator[None]:
-    """What happens while the job waits."""
+    """Runs events while the job waits."""
 
     class Time:
         time = staticmethod(time.time)

@@ -54,7 +54,7 @@ def begin(made: Experiment, directory: JobPath, measurements: int = 1) -> None:
 
 
 def assert_same(made: Experiment, directory: JobPath, undisturbed: JobPath) -> None:
-    """Checks that a run has ended as another one, and tells all of its history."""
+    """Checks that a run has ended as another one, with its whole history."""
     state, wanted = (final_state(made, each) for each in (directory, undisturbed))
     jax.tree.map(np.testing.assert_array_equal, state, wanted)
     told, whole = (
@@ -69,7 +69,7 @@ def assert_same(made: Experiment, directory: JobPath, undisturbed: JobPath) -> N
 
 
 def digests(directory: epath.PathLike) -> dict[str, str]:
-    """What is in the files of a directory."""
+    """Reads the files of a directory."""
     path = epath.Path(directory)
     return {
         name: hashlib.sha256((path / name).read_bytes()).hexdigest()
@@ -85,7 +85,7 @@ def steps(run_dir: JobPath) -> list[int]:
 
 @pytest.fixture(params=['linked', 'copied', 'in a store'])
 def how(request: pytest.FixtureRequest) -> str:
-    """How a checkpoint gets into another directory."""
+    """Copies of checkpoints between directories."""
     return str(request.param)
 
 

@@ -13,7 +13,7 @@ SET = 3
 
 
 def numbers(data):
-    """Which batches of the set an evaluation reads: their first rows weigh differently."""
+    """Returns the batches that an evaluation reads: their first rows weigh differently."""
     return [int((batch['weights'][0] == 0).sum()) for batch in eval_batches(data)]
 
 

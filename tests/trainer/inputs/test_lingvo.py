@@ -25,7 +25,7 @@ class NestedMap(dict[str, Any]):
 
 
 class Generator:
-    """What Lingvo's generators look like from outside."""
+    """The interface of Lingvo's generators."""
 
     def __init__(self, first=0, stride=1, end=None, size=INNER):
         self._next, self._stride, self._end, self._size = first, stride, end, size

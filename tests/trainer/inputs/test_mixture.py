@@ -49,7 +49,7 @@ def test_training(check, folder):
 
 
 def names_of(folder, batches):
-    """Which input each example comes from."""
+    """Returns the input that each example comes from."""
     texts = {name: (folder / name).read_bytes() for name in SIZES}
     rows = [bytes(row.tolist()) for batch in batches for row in batch['ids']]
     return [next(name for name, text in texts.items() if row in text) for row in rows]

@@ -22,7 +22,7 @@ def apply(layer: Layer, variables: Any, *args: Any) -> Any:
 
 
 def token_by_token(layer: Layer, variables: Any, x_BTD: jax.Array, lengths: list[int]) -> Any:
-    """What a layer makes of sequences as in decoding: prompts at once, then one position a call.
+    """Applies a layer as in decoding: prompts at once, then one position a call.
 
     Args:
         layer: any that takes positions and keeps the shape.

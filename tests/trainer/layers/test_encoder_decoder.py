@@ -1,4 +1,4 @@
-"""What may look at what: prefixes, and a decoder at its encoder."""
+"""Attention masks of prefixes, and of a decoder and its encoder."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ LENGTH = X_BTD.shape[1]
 
 
 def sees(layer: Any, x_BTD: Any, *args: Any) -> np.ndarray:
-    """Whether the result at t depends on the input at s, of the first row: [T, S]."""
+    """Dependence of the result at t on the input at s, of the first row: [T, S]."""
     variables = init(layer, x_BTD, *args)
     out = jax.jacobian(lambda x: apply(layer, variables, x, *args)[0])(x_BTD)
     return np.any(np.asarray(out)[:, :, 0] != 0, axis=(1, 3))

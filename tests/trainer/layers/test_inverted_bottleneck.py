@@ -49,7 +49,7 @@ def depthwise(x: Any, kernel: Any, stride: int) -> Any:
 
 
 def reference(x: Any, variables: Any, stride: int) -> Any:
-    """What is added to the input, or not."""
+    """Residual connections."""
     params, state = variables['params'], variables['non_trainable']
 
     def normalized(x: Any, name: str) -> Any:

@@ -29,7 +29,7 @@ from trainer.symbolic.errors import UserError
 
 
 def alone(learner: Learner, name: str) -> Any:
-    """What a learner makes of a part of the parameters."""
+    """Trains a part of the parameters."""
     parts = ({name: tree[name]} for tree in (PARAMS, GRADIENTS, MASK))
     return stepped(learner, 3, *parts)[0].params[name]
 

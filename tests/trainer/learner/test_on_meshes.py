@@ -1,4 +1,4 @@
-"""What optimizers keep, on meshes of 8 simulated devices, in a process of their own."""
+"""Optimizer state on meshes of 8 simulated devices, in a process of its own."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a run has spent: the same however often it was interrupted."""
+"""Spent resources of a run do not depend on interruptions."""
 
 from pathlib import Path
 from typing import Any

@@ -15,7 +15,7 @@ from trainer.symbolic.errors import UserError
 
 
 def rolling(**overrides: object) -> Experiment:
-    """Nothing is learned, so that losses tell which batches were read."""
+    """A learner without updates: losses identify the batches."""
     data = CountingInput(
         batch_size=8, num_eval_batches=5, reset_for_eval=False, eval_loop_num_batches=2
     )

@@ -39,7 +39,7 @@ SCORES = 2 * LENGTH * D
 
 @contextlib.contextmanager
 def compilations() -> Iterator[list[str]]:
-    """What is compiled inside the `with` block."""
+    """Records compilations inside the `with` block."""
     events: list[str] = []
 
     def listen(event: str, duration_secs: float, **_: Any) -> None:
@@ -230,7 +230,7 @@ def test_a_step_is_timed_with_the_program_that_trains(tmp_path: Path) -> None:
     (measurement,) = run(made, tmp_path)
     assert program.train_step is step
     assert measurement.metrics['device_memory_bytes'] == program.device_memory_bytes()
-    assert 'step_seconds' not in measurement.metrics  # Whoever asks for it measures it.
+    assert 'step_seconds' not in measurement.metrics  # It is measured on request.
 
 
 @pytest.mark.contract

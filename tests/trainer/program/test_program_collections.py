@@ -1,4 +1,4 @@
-"""What layers have besides parameters, and what a step does with it: state, losses, summaries."""
+"""Variables of layers besides parameters, in a step: state, losses, summaries."""
 
 from pathlib import Path
 from typing import Any

@@ -82,7 +82,7 @@ def train(name: str, directory: Path, *flags: str, **how: Any) -> list[Ended]:
 
 
 def metrics(directory: Path) -> list[dict[str, float]]:
-    """What was measured, by step, without what no two runs have in common."""
+    """Reads the measurements by step, without values that differ between runs."""
     left_out = ('time', 'eval_steps_per_second', *THROUGHPUT_METRICS)
     records = read_metrics(directory / 'metrics.jsonl')
     return [{k: v for k, v in record.items() if k not in left_out} for record in records]

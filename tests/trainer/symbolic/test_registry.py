@@ -1,4 +1,4 @@
-"""What `--exp` means."""
+"""Names of `--exp`."""
 
 import textwrap
 from collections.abc import Iterator

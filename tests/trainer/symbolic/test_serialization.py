@@ -1,4 +1,4 @@
-"""What a file says must never run: the payloads here do run when PyGlove reads them itself."""
+"""Files never run code: the payloads here do run when PyGlove reads them itself."""
 
 import base64
 import contextlib

@@ -46,13 +46,13 @@ def strings(split: str, shuffle_files: bool, seed: int | None = None) -> Any:
 
 
 def exact(targets: list[str], predictions: list[str]) -> dict[str, float]:
-    """How many texts are right, in percent."""
+    """Percentage of correct texts."""
     right = [target == text for target, text in zip(targets, predictions, strict=True)]
     return {'exact': 100 * float(np.mean(right))}
 
 
 def likelihood(targets: list[str], scores: list[float]) -> dict[str, float]:
-    """How likely the targets are, in nats."""
+    """Log likelihood of the targets, in nats."""
     return {'target_log_prob': float(np.mean(scores))}
 
 

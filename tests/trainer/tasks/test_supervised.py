@@ -124,7 +124,7 @@ def test_a_residual_network_learns_and_padding_does_not_count(tmp_path: Path) ->
     made.rebind({'train.evaluation.every': 30, 'train.checkpoints.every': 30})
     (last,) = run(made, tmp_path)
     assert last.metrics['eval/accuracy'] > 0.8
-    # Twenty examples, whose sizes as fractions tell what they were divided by.
+    # Twenty examples, whose sizes as fractions show the divisor.
     right = last.metrics['eval/accuracy'] * EXAMPLES
     assert right == pytest.approx(round(right), abs=1e-4)
 

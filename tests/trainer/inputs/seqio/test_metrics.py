@@ -12,7 +12,7 @@ SIZE = 40
 
 
 def outputs(data, decode):
-    """What `decode` makes of the labels, by the number of the example; padding under 0."""
+    """Decodes the labels, by the number of the example; padding under 0."""
     found: dict[int, Any] = {}
     for batch in eval_batches(data):
         made = [decode(row) for row in batch['labels']]
