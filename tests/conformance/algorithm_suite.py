@@ -1,4 +1,4 @@
-"""The contract of algorithms. Use `check_algorithm(algorithm)` in a test of the algorithm."""
+"""Conformance suite of algorithms: call `check_algorithm(algorithm)` in a test of the algorithm."""
 
 import dataclasses
 import functools
@@ -64,24 +64,31 @@ def small_integers() -> Any:
     return pg.Dict(depth=pg.oneof([intv(1, 3), 'none']), width=intv(1, 2, 'log'))
 
 
-def program() -> Any:
+def layer_stack() -> Any:
     layers = [pg.oneof([pg.Dict(width=pg.oneof([1, 2])), 'attention', 'none']) for _ in range(3)]
     return pg.Dict(layers=['fixed', *layers])
 
 
-SPACES: Sequence[Callable[[], Any]] = (log_range, conditional, several, small, integers, program)
-PROGRAMS = (several, integers, program)  # With lists of which several elements are decided.
+SPACES: Sequence[Callable[[], Any]] = (
+    log_range,
+    conditional,
+    several,
+    small,
+    integers,
+    layer_stack,
+)
+LAYER_SPACES = (several, integers, layer_stack)  # With layer lists.
 
 
 def merit(decisions: Decisions) -> float:
-    """Some reward for any decisions. It is below zero."""
+    """Negative reward of any decisions."""
     return math.fsum(math.sin(7 * value + len(id_)) for id_, value in decisions.items()) - 100
 
 
 def past(
     number: int, suggestion: Suggestion, infeasible: bool = False, num_objectives: int = 1
 ) -> Observation:
-    """A trial that has ended."""
+    """Ended trial."""
     decisions = suggestion.decisions
     if infeasible:
         return Observation(
@@ -92,7 +99,7 @@ def past(
 
 
 def forbidden(decisions: Decisions) -> str | None:
-    """A constraint that a third of any space violates."""
+    """Constraint that a third of any space violates."""
     number = zlib.crc32(repr(list(decisions.items())).encode())
     return None if number % 3 else 'forbidden'
 
@@ -111,7 +118,7 @@ def ask(
     seed: int = 0,
     infeasible: Why = _all_feasible,
 ) -> Suggestion:
-    """The trial after those of `observations`."""
+    """Suggestion for the trial after `observations`."""
     number = max([trial.id for trial in history if trial.id > 0], default=0) + 1
     return algorithm.suggest(
         SuggestionContext(spec, seed, number, lambda: list(history), infeasible)
@@ -127,7 +134,7 @@ def run(
     constraint: Why = _all_feasible,
     num_objectives: int = 1,
 ) -> list[Observation]:
-    """A study of `count` trials, of which a share turns out `infeasible`.
+    """Runs a study of `count` trials, of which a fraction turns out `infeasible`.
 
     It ends when the space is exhausted.
     """
@@ -163,11 +170,11 @@ def _searches(algorithm: Algorithm, spec: pg.DNASpec, num_objectives: int = 1) -
 
 
 def check_algorithm(algorithm: Algorithm, spaces: Sequence[Callable[[], Any]] = SPACES) -> None:
-    """Everything below.
+    """Runs all checks.
 
     Args:
-        algorithm: what is checked.
-        spaces: all of those that it might search.
+        algorithm: the algorithm.
+        spaces: spaces that it may search.
     """
     check_json(algorithm)
     for make in (small, small_integers):
@@ -178,7 +185,7 @@ def check_algorithm(algorithm: Algorithm, spaces: Sequence[Callable[[], Any]] = 
     for make in searched:
         spec = pg.dna_spec(make())
         check_suggestions_are_legal(algorithm, spec)
-        check_suggestions_are_functions_of_the_request(algorithm, spec)
+        check_suggestions_are_functions_of_the_context(algorithm, spec)
         check_copes_with_any_history(algorithm, spec)
         check_earlier_studies(algorithm, spec)
 
@@ -200,7 +207,7 @@ def check_suggestions_are_legal(algorithm: Algorithm, spec: pg.DNASpec) -> None:
 
 
 def _check_legal(spec: pg.DNASpec, decisions: Decisions) -> None:
-    to_dna(spec, decisions)  # Raises where a decision is not legal.
+    to_dna(spec, decisions)  # Raises for an illegal decision.
     walked = decide(spec, functools.partial(_given, decisions))
     assert list(walked.items()) == list(decisions.items()), 'too many, or out of order'
 
@@ -213,8 +220,8 @@ def _given(decisions: Decisions, point: Any) -> Any:
     return [decisions[point.subchoice(i).id.path] for i in range(point.num_choices)]
 
 
-def check_suggestions_are_functions_of_the_request(algorithm: Algorithm, spec: pg.DNASpec) -> None:
-    """After a kill, another process asks again: the same comes, whatever was asked in between."""
+def check_suggestions_are_functions_of_the_context(algorithm: Algorithm, spec: pg.DNASpec) -> None:
+    """Another process, after a kill, makes the same suggestion, whatever happened in between."""
     history = run(algorithm, spec, 2, constraint=forbidden)
     first = ask(algorithm, spec, history, infeasible=forbidden)
     ask(algorithm, spec, history, seed=1)
@@ -247,7 +254,7 @@ def check_earlier_studies(algorithm: Algorithm, spec: pg.DNASpec) -> None:
 
 
 def check_covers_a_finite_space(algorithm: Algorithm, spec: pg.DNASpec) -> None:
-    """All that is feasible is tried, whatever becomes of it; then the algorithm says so."""
+    """Every feasible element is tried once; then the algorithm raises `Exhausted`."""
     everything = [tuple(each.items()) for each in enumerate_decisions(spec)]
     assert len(everything) == size(spec)
     for constraint in (_all_feasible, forbidden):
@@ -268,10 +275,10 @@ def check_scales(algorithm: Algorithm) -> None:
     if not _searches(algorithm, spec):
         return
     drawn = [ask(algorithm, spec, [], seed).decisions for seed in range(64)]
-    if all(decisions == drawn[0] for decisions in drawn):  # It begins in the middle.
+    if all(decisions == drawn[0] for decisions in drawn):  # It starts in the middle.
         first = Observation(1, drawn[0], 'pending')
         drawn = [ask(algorithm, spec, [first], seed).decisions for seed in range(64)]
-    if all(decisions == drawn[0] for decisions in drawn):  # It draws nothing, as a grid.
+    if all(decisions == drawn[0] for decisions in drawn):  # It is deterministic, as a grid.
         drawn = [trial.decisions for trial in run(algorithm, spec, 64)]
     for id_, middle in (('rate', 1e-3), ('width', 64)):
         below = sum(decisions[id_] < middle for decisions in drawn)

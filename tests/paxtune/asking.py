@@ -1,4 +1,4 @@
-"""An algorithm that asks ahead, and shows in what it suggests all that it knew."""
+"""An algorithm with prefetched suggestions that record the observations it saw."""
 
 import random
 import sys
@@ -19,11 +19,11 @@ from paxtune.study.study import Study
 
 
 class Digest(Algorithm):
-    """Draws with all that it is told of earlier trials as the seed of its random numbers.
+    """Draws with all observations as the seed of its random numbers.
 
     Attributes:
-        seconds: how long that takes.
-        breaks_at: the number of the trial at which it raises.
+        seconds: duration of a suggestion.
+        breaks_at: number of the trial at which it raises.
     """
 
     seconds: float = 0.0
@@ -37,9 +37,9 @@ class Digest(Algorithm):
         time.sleep(self.seconds)
         if context.number == self.breaks_at:
             raise RuntimeError('this algorithm breaks')
-        told = [(t.id, dict(t.decisions), t.state, t.scores) for t in context.observations]
+        seen_trials = [(t.id, dict(t.decisions), t.state, t.scores) for t in context.observations]
         decisions = draw_eligible(
-            context, random.Random(repr((context.seed, context.number, told)))
+            context, random.Random(repr((context.seed, context.number, seen_trials)))
         )
         seen = ' '.join(f'{trial.id}:{trial.state}' for trial in context.observations)
         return Suggestion(

@@ -1,4 +1,4 @@
-"""A function that an algorithm should maximize sooner than chance does."""
+"""A function that an algorithm should maximize faster than random search."""
 
 import math
 from collections.abc import Callable

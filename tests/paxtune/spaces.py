@@ -5,6 +5,7 @@ from typing import Any
 import pyglove as pg
 from hypothesis import strategies as st
 
+from paxtune.search_space.decisions import Decisions, active_decision_points, slot_ids
 from tests.paxtune.toys import Block, Dense
 from trainer.symbolic.ranges import intv
 
@@ -77,9 +78,25 @@ def values(draw: st.DrawFn) -> Any:
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> Any:
+def layer_spaces(draw: st.DrawFn) -> Any:
     """A symbolic value with a list of layers in it, most of which are alike."""
     alike, other = draw(DECISIONS), draw(DECISIONS | _SCALARS)
     others = draw(st.lists(st.booleans(), min_size=3, max_size=5))
     layers = [pg.clone(other if each else alike, deep=True) for each in others]
     return pg.Dict(layers=[*layers, pg.clone(alike, deep=True)], rate=draw(RANGES))
+
+
+def changed_points(spec: pg.DNASpec, parent: Decisions, child: Decisions) -> list[str]:
+    """First ids of the decision points that differ, without those inside another one."""
+    changed: list[tuple[str, ...]] = []
+    for point in active_decision_points(spec, parent):
+        names = slot_ids(point)
+        if any(
+            name.startswith(tuple(f'{id_}[=' for id_ in above))
+            for above in changed
+            for name in names
+        ):
+            continue
+        if [parent[name] for name in names] != [child.get(name) for name in names]:
+            changed.append(tuple(names))
+    return [names[0] for names in changed]

@@ -55,7 +55,9 @@ def _many(count: int) -> Any:
         (_many(51), 1, RegularizedEvolution, '51 decisions'),
     ],
 )
-def test_the_choice(space: Any, rewards: int, expected: type[Algorithm], why: str) -> None:
+def test_the_algorithm_depends_on_the_space(
+    space: Any, rewards: int, expected: type[Algorithm], why: str
+) -> None:
     spec = pg.dna_spec(space)
     chosen = Default().resolved(spec, rewards)
     assert type(chosen) is expected
@@ -63,7 +65,7 @@ def test_the_choice(space: Any, rewards: int, expected: type[Algorithm], why: st
     assert Default().why(spec, rewards) == why
 
 
-def test_other_algorithms_stand_for_themselves() -> None:
+def test_other_algorithms_resolve_to_themselves() -> None:
     algorithm = RandomSearch()
     assert algorithm.resolved(pg.dna_spec(RATE), 1) is algorithm
 
@@ -75,14 +77,14 @@ def test_other_algorithms_stand_for_themselves() -> None:
         (Search(LOSS, Budget(5), RandomSearch()), None),
     ],
 )
-def test_a_search_says_what_was_chosen(search: Search, expected: str | None) -> None:
+def test_the_command_prints_the_chosen_algorithm(search: Search, expected: str | None) -> None:
     out = io.StringIO()
     with open_study(None, RATE, search=search) as study:
         Progress(Console(file=out, width=100)).on_study_start(study)
     assert out.getvalue().splitlines() == ([expected] if expected else [])
 
 
-def test_a_study_is_searched_by_what_was_chosen() -> None:
+def test_a_study_uses_the_chosen_algorithm() -> None:
     with open_study(None, small(), search=Search(LOSS)) as study:
         found = []
         while (trial := study.ask()) is not None:
@@ -96,7 +98,7 @@ def _two() -> list[Reward]:
     return [LOSS, MetricReward('maximize', 'quality')]
 
 
-def test_a_belief_needs_an_algorithm_that_makes_use_of_it() -> None:
+def test_a_user_prior_requires_an_algorithm_that_uses_it() -> None:
     believed = {'rate': 0.01}
     with open_study(None, RATE, search=Search(LOSS, Budget(5), prior=believed)) as study:
         assert study.suggestions.request(1).prior == {'rate': 0.01}

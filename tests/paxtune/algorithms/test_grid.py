@@ -25,7 +25,7 @@ def test_conforms(algorithm):
     check_algorithm(algorithm)
 
 
-def test_goes_in_order_and_leaves_out_what_is_infeasible_or_was_tried():
+def test_infeasible_and_tried_experiments_are_skipped_in_order():
     spec = pg.dna_spec(pg.Dict(x=pg.oneof(['a', 'b', 'c']), y=intv(1, 2)))
     history = [Observation(1, {'x': 1, 'y': 1}, 'completed', (0.0,))]
 
@@ -40,7 +40,7 @@ def test_goes_in_order_and_leaves_out_what_is_infeasible_or_was_tried():
     assert found == [(1, 1), (0, 1), (0, 2), (2, 1), (2, 2)]
 
 
-def test_ranges_are_cut_evenly_on_their_scale():
+def test_points_of_ranges_are_even_on_their_scale():
     value = pg.Dict(rate=pg.floatv(1e-4, 1.0, 'log'), width=intv(1, 1000, 'log'), depth=intv(1, 3))
     spec = pg.dna_spec(value)
     trials = run(Grid(points_per_range=3), spec, 99, infeasible=0.0)
@@ -53,13 +53,13 @@ def test_ranges_are_cut_evenly_on_their_scale():
     }
 
 
-def test_every_integer_of_a_range_where_ranges_are_whole():
+def test_complete_ranges_try_every_integer():
     spec = pg.dna_spec(pg.Dict(x=intv(1, 9)))
     trials = run(Grid(points_per_range=None), spec, 99)
     assert [trial.decisions['x'] for trial in trials] == list(range(1, 10))
 
 
-def test_a_range_of_floats_is_refused_before_the_first_trial_where_ranges_are_whole():
+def test_complete_grids_reject_ranges_of_floats():
     block = pg.oneof([pg.Dict(rate=pg.floatv(0.0, 0.5)), None])
     spec = pg.dna_spec(pg.Dict(width=intv(1, 8), block=block))
     with pytest.raises(
@@ -70,7 +70,7 @@ def test_a_range_of_floats_is_refused_before_the_first_trial_where_ranges_are_wh
     Grid().check_space(spec, 0)
 
 
-def test_shuffled_it_is_the_same_grid_in_another_order_of_each_seed():
+def test_shuffling_permutes_the_grid_by_seed():
     spec = pg.dna_spec(conditional())
     grid = [trial.decisions for trial in run(Grid(), spec, 999, infeasible=0.3)]
     orders = [
@@ -91,7 +91,7 @@ def test_a_shuffle_is_a_permutation(count):
     assert count < 17 or found != sorted(found)
 
 
-def test_a_grid_beyond_any_memory_is_shuffled():
+def test_huge_grids_are_shuffled():
     spec = pg.dna_spec(pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(40)}))
     trials = run(Grid(shuffle=True), spec, 30)
     assert enumeration(spec, 5).size == 5**40
@@ -99,7 +99,7 @@ def test_a_grid_beyond_any_memory_is_shuffled():
     assert set(firsts) == {0.0, 0.25, 0.5, 0.75, 1.0}
 
 
-def test_it_goes_on_where_it_was_and_not_from_the_beginning():
+def test_the_grid_continues_after_the_last_position():
     spec = pg.dna_spec(pg.Dict(x=pg.oneof(list(range(50)))))
     history = run(Grid(), spec, 40, infeasible=0.0)
     asked: list[Decisions] = []
@@ -113,7 +113,7 @@ def test_it_goes_on_where_it_was_and_not_from_the_beginning():
     assert asked == [{'x': 40}, {'x': 41}]
 
 
-def test_another_number_of_points_begins_anew():
+def test_a_grid_of_another_size_starts_again():
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0)))
     history = run(Grid(3), spec, 2, infeasible=0.0)
     assert [trial.decisions['x'] for trial in history] == [0.0, 0.5]

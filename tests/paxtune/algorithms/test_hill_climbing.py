@@ -31,7 +31,7 @@ def _climbed(scores: list[float | None], algorithm: HillClimbing) -> list[Observ
 SPEC = pg.dna_spec(conditional())
 
 
-def test_children_are_those_of_the_best_and_differ_in_one_step():
+def test_children_of_the_best_trial_differ_by_one_step():
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-4, 1.0, 'log'), y=pg.floatv(0.0, 1.0)))
     trial = Observation(1, {'x': 0.01, 'y': 0.5}, 'completed', (1.0,))
     worse = Observation(2, {'x': 0.9, 'y': 0.9}, 'completed', (0.0,))
@@ -45,7 +45,7 @@ def test_children_are_those_of_the_best_and_differ_in_one_step():
         assert 0.4 < child['y'] < 0.6
 
 
-def test_trials_that_run_at_the_same_time_have_one_parent_and_differ():
+def test_concurrent_trials_share_a_parent_and_differ():
     history = _climbed([1.0, 3.0, 2.0], HillClimbing(starts=3))
     for number in range(4, 12):
         suggestion = ask(HillClimbing(starts=3), SPEC, history)
@@ -56,11 +56,11 @@ def test_trials_that_run_at_the_same_time_have_one_parent_and_differ():
         )
 
 
-def test_after_enough_children_that_are_no_better_it_climbs_elsewhere():
+def test_exhausted_patience_causes_a_restart():
     algorithm = HillClimbing(starts=1, patience=3)
     history = _climbed([5.0, 1.0, None, 2.0, 0.0, 1.0, 0.5], algorithm)
     assert [trial.algorithm_state['climb'] for trial in history] == list('0000111')
-    # Trial 5 is where the second climb begins, and trial 6 is better.
+    # The second climb begins with trial 5; trial 6 is better.
     assert [trial.algorithm_state.get('from') for trial in history] == [
         None,
         *'111',
@@ -69,13 +69,13 @@ def test_after_enough_children_that_are_no_better_it_climbs_elsewhere():
     ]
 
 
-def test_a_better_child_has_all_the_patience_again():
+def test_an_improvement_resets_the_patience():
     history = _climbed([5.0, 1.0, 2.0, 6.0, 1.0, 1.0, 1.0], HillClimbing(starts=1, patience=3))
     assert [trial.algorithm_state.get('from') for trial in history] == [None, *'111444']
     assert ask(HillClimbing(starts=1, patience=3), SPEC, history).parent is None
 
 
-def test_it_begins_at_the_best_trial_of_an_earlier_study():
+def test_the_first_climb_starts_at_the_best_earlier_trial():
     drawn = run(RandomSearch(), SPEC, 6, infeasible=0.0)
     earlier = [dataclasses.replace(trial, id=trial.id - 6) for trial in drawn]
     suggestion = ask(HillClimbing(), SPEC, earlier)
@@ -85,7 +85,7 @@ def test_it_begins_at_the_best_trial_of_an_earlier_study():
 
 
 @pytest.mark.parametrize('num_objectives', [0, 2])
-def test_it_needs_one_reward(num_objectives):
+def test_exactly_one_reward_is_required(num_objectives):
     with pytest.raises(UserError, match=r'HillClimbing needs one reward.*Use '):
         HillClimbing().check_space(SPEC, num_objectives)
     HillClimbing().check_space(SPEC, 1)
@@ -97,7 +97,7 @@ def test_fields_are_checked(field):
         HillClimbing(**{field: 0})
 
 
-def test_it_is_better_than_random_search():
+def test_results_beat_random_search():
     ours, random = (
         [best_of(algorithm, bowl_spec(), bowl, 50, seed) for seed in range(3)]
         for algorithm in (HillClimbing(), RandomSearch())
@@ -105,7 +105,7 @@ def test_it_is_better_than_random_search():
     assert sum(ours) > 0.5 * sum(random)
 
 
-def test_a_reward_that_is_the_same_everywhere_ends_no_study():
+def test_constant_rewards_do_not_end_the_search():
     def flat(decisions: Decisions) -> float:
         return 1.0
 

@@ -23,7 +23,7 @@ def _first(algorithm: Algorithm, spec: pg.DNASpec, count: int, seed: int = 0) ->
 
 
 @pytest.mark.parametrize('seed', range(4))
-def test_points_fill_a_logarithmic_space_more_evenly_than_chance(seed):
+def test_points_have_lower_discrepancy_than_random_ones(seed):
     numbers = {f'x{i}': pg.floatv(1e-6, 1.0, 'log') for i in range(3)}
     spec = pg.dna_spec(pg.Dict(numbers, width=pg.floatv(1.0, 9.0, 'rlog')))
     space = FlatSpace(spec)
@@ -36,7 +36,7 @@ def test_points_fill_a_logarithmic_space_more_evenly_than_chance(seed):
     assert found[0] < 0.5 * found[1]
 
 
-def test_candidates_and_whole_numbers_come_equally_often():
+def test_candidates_and_integers_are_equally_frequent():
     spec = pg.dna_spec(
         pg.Dict(
             rate=pg.floatv(0.0, 1.0),
@@ -53,7 +53,7 @@ def test_candidates_and_whole_numbers_come_equally_often():
     assert max(orders.values()) <= 16
 
 
-def test_conditional_decisions_are_spread_too():
+def test_conditional_decisions_are_evenly_spread():
     spec = pg.dna_spec(conditional())
     rates = [each.get('layer[=0/3].rate') for each in _first(QuasiRandom(), spec, 96)]
     quarters = Counter(int(rate * 4) for rate in rates if rate is not None)
@@ -61,7 +61,7 @@ def test_conditional_decisions_are_spread_too():
     assert min(quarters[quarter] for quarter in range(4)) >= 6
 
 
-def test_the_point_of_a_late_trial_takes_no_time():
+def test_late_points_are_fast():
     spec = pg.dna_spec(pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(20)}))
     QuasiRandom().suggest(SuggestionContext(spec, 0, 1, list))  # Imports.
     took = []
@@ -72,7 +72,7 @@ def test_the_point_of_a_late_trial_takes_no_time():
     assert min(took) < 0.01
 
 
-def test_goes_on_with_another_sequence_where_a_point_is_infeasible_or_was_tried():
+def test_ineligible_points_are_replaced_from_another_sequence():
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0), y=pg.oneof([1, 2, 3])))
     first = ask(QuasiRandom(), spec, []).decisions
 

@@ -49,7 +49,7 @@ measured = st.lists(
 
 
 def test_last_step_takes_the_last_of_each_metric():
-    # Pax's 4th defect: what the last step lacks was dropped.
+    # Pax's 4th defect: metrics that the last step lacks were dropped.
     measurements = steps({'a': 1.0, 'b': 2.0}, {'a': 3.0}, {'a': math.nan, 'c': 4.0})
     assert LastStep().final(measurements) == {'a': 3.0, 'b': 2.0, 'c': 4.0}
 
@@ -67,7 +67,7 @@ def test_mean_of_steps_checks_its_field():
 
 
 @pytest.mark.parametrize(('mode', 'step'), [('min', 3), ('max', 4)])
-def test_best_step_has_the_metrics_of_one_step_the_last_of_equals(mode, step):
+def test_best_step_takes_one_step_and_the_last_of_ties(mode, step):
     measurements = steps(
         {'loss': 5.0, 'n': 1},
         {'loss': 1.0, 'n': 2},
@@ -92,14 +92,14 @@ def test_best_step_by_the_reward(goal, loss):
     assert final_metrics(BestStep(), measurements, reward.score) == {'loss': loss}
 
 
-def test_best_step_by_the_reward_needs_one():
+def test_best_step_without_a_metric_requires_a_reward():
     one, two = [Measurement(1, {'a': 1.0}, (1.0,))], [Measurement(1, {'a': 1.0}, (1.0, 2.0))]
     parts = [Measurement(1, {'a:x': 1.0, 'a:y': 1.0}, (1.0,))]
     assert final_metrics(BestStep(), one, LOSS.score) == {'a': 1.0}
     for measurements, score in ((one, None), (two, None), (two, LOSS.score), (parts, LOSS.score)):
         with pytest.raises(UserError, match='BestStep needs a metric and a mode'):
             final_metrics(BestStep(), measurements, score)
-    # All of one sub-experiment is all of the trial.
+    # The only sub-experiment is the whole trial.
     parts = [Measurement(1, {'a:x': 1.0, 'num_params': 3}, (1.0,))]
     assert final_metrics(BestStep(), parts, LOSS.score) == {'a:x': 1.0, 'num_params': 3}
 
@@ -127,7 +127,7 @@ def test_only_best_step_needs_a_reward():
     assert not any(each.needs_reward for each in ALL)
 
 
-def test_a_metric_that_was_never_measured_is_reported_at_its_path():
+def test_unmeasured_metrics_are_reported_with_their_path():
     class Holder(Component):
         metric_aggregation: BestStep
 
@@ -142,7 +142,7 @@ def test_a_metric_that_was_never_measured_is_reported_at_its_path():
 
 
 @every
-def test_nothing_measured_is_an_error_of_its_own(metric_aggregation):
+def test_no_measurement_raises_its_own_error(metric_aggregation):
     # Pax's 13th defect: a TypeError.
     for nothing in ([], [Measurement(10, {})], curve('loss', math.nan, math.inf)):
         with pytest.raises(NothingMeasuredError):
@@ -151,7 +151,7 @@ def test_nothing_measured_is_an_error_of_its_own(metric_aggregation):
 
 @every
 @given(measured)
-def test_finite_measurements_make_finite_metrics(metric_aggregation, rows):
+def test_finite_measurements_have_finite_final_metrics(metric_aggregation, rows):
     final = final_metrics(metric_aggregation, steps(*rows))
     assert final.keys() <= {name for row in rows for name in row}
     assert all(map(math.isfinite, final.values()))
@@ -169,7 +169,7 @@ def test_best_step_is_never_worse_than_any_step(rows, mode):
 
 @every
 @given(measured)
-def test_not_finite_values_are_as_if_never_measured(metric_aggregation, rows):
+def test_non_finite_values_are_ignored(metric_aggregation, rows):
     clean = [{n: v for n, v in row.items() if math.isfinite(v)} for row in rows]
     assert final_metrics(metric_aggregation, steps(*rows)) == final_metrics(
         metric_aggregation, steps(*clean)
@@ -178,7 +178,7 @@ def test_not_finite_values_are_as_if_never_measured(metric_aggregation, rows):
 
 @every
 @given(st.dictionaries(st.sampled_from('pqr'), measured, min_size=1), st.randoms())
-def test_sub_experiments_are_taken_alone_in_any_order(metric_aggregation, parts, random):
+def test_sub_experiments_are_aggregated_separately(metric_aggregation, parts, random):
     rows = [
         Measurement(step, {f'{name}:{part}': value for name, value in row.items()})
         for part, own in parts.items()
@@ -194,7 +194,7 @@ def test_sub_experiments_are_taken_alone_in_any_order(metric_aggregation, parts,
 
 
 def test_sub_experiments_of_unequal_length_all_count():
-    # Pax's 4th defect: the shorter one's metrics were dropped, and the sum was wrong in silence.
+    # Pax's 4th defect: the shorter one's metrics were dropped, and the sum was silently wrong.
     rows = [
         Measurement(1, {'loss:short': 4.0, 'loss:long': 9.0}),
         Measurement(2, {'loss:short': 3.0, 'loss:long': 8.0}),
@@ -206,7 +206,7 @@ def test_sub_experiments_of_unequal_length_all_count():
     assert total.value(final_metrics(BestStep('loss', 'min'), rows)) == 10.0
 
 
-def test_metrics_of_the_whole_trial_stand_beside_sub_experiments():
+def test_metrics_of_the_whole_trial_are_kept_beside_sub_experiments():
     rows = [
         Measurement(1, {'loss:a': 1.0, 'hours': 1.0}),
         Measurement(2, {'loss:a': 2.0, 'hours': 2.0}),
@@ -215,7 +215,7 @@ def test_metrics_of_the_whole_trial_stand_beside_sub_experiments():
     assert final_metrics(MeanOfSteps(), rows) == {'loss:a': 1.5, 'hours': 1.5}
 
 
-def test_a_sub_experiment_without_the_metric_is_named():
+def test_the_error_names_the_sub_experiment_without_the_metric():
     rows = [Measurement(1, {'loss:a': 1.0, 'bleu:b': 2.0})]
     with pytest.raises(MissingMetricError, match=r"'loss' was not measured.*\(sub-experiment b\)"):
         final_metrics(BestStep('loss', 'min'), rows)

@@ -11,7 +11,7 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
 @given(st.floats(allow_nan=False), finite, finite)
-def test_a_limit_holds_between_its_bounds(value, one, another):
+def test_values_within_bounds_satisfy_a_limit(value, one, another):
     low, high = sorted([one, another])
     limit = Limit('m', at_most=high, at_least=low)
     assert (limit.violation({'m': value}) is None) == (low <= value <= high)
@@ -70,7 +70,7 @@ def test_violations(limit, metrics, violation):
         ({'at_least': -math.inf}, 'finite'),
     ],
 )
-def test_a_limit_is_checked(fields, message):
+def test_invalid_limits_are_rejected(fields, message):
     with pytest.raises(ValueError, match=message):
         Limit('m', **fields)
 

@@ -27,14 +27,14 @@ names = st.text(st.characters(exclude_characters=':', exclude_categories=['Cs'])
 
 
 @given(names, st.lists(names))
-def test_a_name_is_exact(name, others):
+def test_names_match_exactly(name, others):
     assert Metric(name).matches([*others, name]) == sorted(
         [*(o for o in others if o == name), name]
     )
 
 
 @given(names, names, st.sampled_from(['train', 'eval']))
-def test_class_functions_escape_what_they_are_given(name, dataset, kind):
+def test_factories_escape_names(name, dataset, kind):
     # Pax's 9th defect: acc(@1) and a+b never matched, and a dot was any character.
     metric = Metric.train(name) if kind == 'train' else Metric.eval(name, dataset)
     full = f'{"train" if kind == "train" else dataset}/{name}'
@@ -45,14 +45,14 @@ def test_class_functions_escape_what_they_are_given(name, dataset, kind):
 
 
 @given(names, names.filter(lambda name: '/' not in name and name not in _OTHERS))
-def test_any_evaluation_set_is_any_but_train(name, dataset):
+def test_any_evaluation_set_excludes_training(name, dataset):
     metric = Metric.eval(name)
     measured = [f'{group}/{name}' for group in (dataset, 'train', 'eval_train')]
     assert metric.matches(measured) == [f'{dataset}/{name}']
     assert not metric.matches([f'{dataset}/more/{name}', f'{dataset}/{name}x', name])
 
 
-def test_class_functions_name_what_is_measured():
+def test_factories_name_measured_metrics():
     made = {
         Metric.train('loss'): 'train/loss',
         Metric.eval_train('loss'): 'eval_train/loss',
@@ -88,12 +88,12 @@ def test_class_functions_name_what_is_measured():
         Metric.decode_steps_per_second,
     ],
 )
-def test_class_functions_take_sub_experiment_and_aggregator(make):
+def test_factories_accept_sub_experiment_and_aggregator(make):
     metric = make(sub_experiment='fold1', aggregator='max')
     assert (metric.sub_experiment, metric.aggregator) == ('fold1', 'max')
 
 
-def test_sub_experiments():
+def test_metrics_select_sub_experiments():
     assert Metric('eval/loss', sub_experiment='fold1').value(FOLDS) == 3.0
     assert Metric('eval/loss:fold1').value(FOLDS) == 3.0
     assert Metric('eval/loss', aggregator='sum').value(FOLDS) == 4.0
@@ -102,7 +102,7 @@ def test_sub_experiments():
     assert Metric('eval/loss:fold1', sub_experiment='fold1').matches(FOLDS) == []
 
 
-def test_a_pattern_matches_whole_names_in_their_case():
+def test_patterns_match_whole_names_case_sensitively():
     assert Metric('e.*/loss', pattern=True).matches(PLAIN) == ['eval/loss']
     assert Metric('E.*/loss', pattern=True).matches(PLAIN) == []
     assert Metric('.*/loss(_2)?', aggregator='max', pattern=True).value(PLAIN) == 4.0
@@ -120,12 +120,12 @@ def test_a_pattern_matches_whole_names_in_their_case():
         ({'name': 'loss', 'aggregator': 'average'}, 'average'),
     ],
 )
-def test_a_metric_is_checked(fields, message):
+def test_invalid_metrics_are_rejected(fields, message):
     with pytest.raises(ValueError, match=message):
         Metric(**fields)
 
 
-def test_exact_names_need_not_be_valid_patterns():
+def test_plain_names_need_not_be_regular_expressions():
     assert Metric('eval/acc(@1').value({'eval/acc(@1': 1.0}) == 1.0
 
 
@@ -149,13 +149,13 @@ def test_exact_names_need_not_be_valid_patterns():
         ),
     ],
 )
-def test_a_missing_metric_is_reported_with_what_there_is(metric, message):
+def test_missing_metrics_are_reported_with_the_measured_ones(metric, message):
     with pytest.raises(MissingMetricError) as error:
         metric.value(PLAIN)
     assert str(error.value) == message
 
 
-def test_a_message_begins_with_the_path():
+def test_messages_begin_with_the_path():
     with pytest.raises(MissingMetricError) as error:
         Metric('loss').value({}, 'search.objective.metric')
     assert str(error.value) == (
@@ -181,7 +181,7 @@ def test_a_message_begins_with_the_path():
         ),
     ],
 )
-def test_several_metrics_need_an_aggregator(metric, metrics, ways):
+def test_several_matches_require_an_aggregator(metric, metrics, ways):
     with pytest.raises(UserError) as error:
         metric.value(metrics)
     assert not isinstance(error.value, MissingMetricError)
@@ -202,7 +202,7 @@ def test_labels(metric, label):
 
 
 @given(st.lists(finite, min_size=1), st.sampled_from(AGGREGATORS), st.randoms())
-def test_finite_values_make_no_nan_in_any_order(values, aggregator, random):
+def test_aggregates_of_finite_values_are_not_nan_in_any_order(values, aggregator, random):
     made = aggregate(aggregator, values)
     assert not math.isnan(made)
     assert aggregate(aggregator, random.sample(values, len(values))) == made
@@ -211,7 +211,7 @@ def test_finite_values_make_no_nan_in_any_order(values, aggregator, random):
 
 
 @given(st.lists(st.floats(), min_size=1), st.sampled_from(AGGREGATORS))
-def test_nan_stays_nan_and_nothing_raises(values, aggregator):
+def test_aggregates_of_nan_are_nan(values, aggregator):
     made = aggregate(aggregator, values)
     assert math.isnan(made) or not any(map(math.isnan, values))
 
@@ -226,11 +226,11 @@ def test_aggregators(aggregator, value):
 
 
 @given(st.lists(st.integers(-1000, 1000).map(float), min_size=1))
-def test_the_median_is_that_of_statistics(values):
+def test_the_median_equals_that_of_statistics(values):
     assert aggregate('median', values) == statistics.median(values)
 
 
-def test_sums_that_have_no_float_are_infinite():
+def test_overflowing_sums_are_infinite():
     assert aggregate('sum', [1.7e308, 1.7e308]) == math.inf
     assert aggregate('sum', [-1.7e308, -1.7e308]) == -math.inf
     assert aggregate('sum', [1.7e308, 1.7e308, -1.7e308]) == 1.7e308
@@ -238,17 +238,17 @@ def test_sums_that_have_no_float_are_infinite():
 
 
 @given(st.text())
-def test_names_are_put_together_as_they_were_taken_apart(name):
+def test_joining_inverts_splitting(name):
     assert join_name(*split_name(name)) == name
 
 
 @given(st.text(), names)
-def test_names_are_taken_apart_as_they_were_put_together(name, sub_experiment):
+def test_splitting_inverts_joining(name, sub_experiment):
     if name:
         assert split_name(join_name(name, sub_experiment)) == (name, sub_experiment)
 
 
-def test_a_string_is_a_metric():
+def test_strings_convert_to_metrics():
     assert as_metric('eval/loss').label == 'eval/loss'
     metric = Metric('x')
     assert as_metric(metric) is metric

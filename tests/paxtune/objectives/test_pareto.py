@@ -14,7 +14,7 @@ POINTS = st.integers(1, 4).flatmap(
 )
 
 
-def test_dominating_is_better_somewhere_and_worse_nowhere():
+def test_dominance_is_better_somewhere_and_worse_nowhere():
     assert dominates((1, 2), (1, 1))
     assert not dominates((1, 1), (1, 1))
     assert not dominates((2, 0), (1, 1))
@@ -24,7 +24,7 @@ def test_dominating_is_better_somewhere_and_worse_nowhere():
 
 
 @given(POINTS)
-def test_the_front_is_what_nothing_dominates(points):
+def test_the_front_holds_all_undominated_points(points):
     assert front(points) == [
         index
         for index, point in enumerate(points)
@@ -33,7 +33,7 @@ def test_the_front_is_what_nothing_dominates(points):
 
 
 @given(POINTS)
-def test_ranks_are_fronts_taken_away_one_by_one(points):
+def test_ranks_peel_fronts(points):
     expected: dict[int, int] = {}
     rank = 0
     while len(expected) < len(points):
@@ -50,25 +50,25 @@ def test_equal_points_share_their_rank():
     assert ranks(points) == [0, 1, 0, 1]
 
 
-def test_crowding_is_that_of_the_paper():
+def test_crowding_distances_equal_the_definition():
     # Half the perimeter of the box between the neighbours, where the front spans 1 by 1.
     points = [(0.0, 10.0), (4.0, 0.0), (1.0, 6.0), (2.0, 5.0)]
     assert crowding_distances(points) == [math.inf, math.inf, 2 / 4 + 5 / 10, 3 / 4 + 6 / 10]
 
 
-def test_objectives_in_which_all_are_equal_do_not_count():
+def test_constant_objectives_are_ignored():
     assert crowding_distances([(0, 5), (1, 5), (4, 5)]) == [math.inf, 1.0, math.inf]
     assert crowding_distances([(3, 3), (3, 3)]) == [0.0, 0.0]
     assert crowding_distances([]) == []
 
 
 @given(POINTS)
-def test_crowding_does_not_depend_on_the_unit(points):
+def test_crowding_distances_are_scale_free(points):
     scaled = [tuple(4 * score for score in point) for point in points]
     assert crowding_distances(scaled) == crowding_distances(points)
 
 
-def test_the_front_of_many_points():
+def test_fronts_of_many_points_are_fast():
     points = [(math.cos(i), math.sin(i), i % 7) for i in range(3000)]
     found = front(points)
     assert all(not dominates(points[j], points[i]) for i in found[:20] for j in range(3000))

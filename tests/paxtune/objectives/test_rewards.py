@@ -27,12 +27,12 @@ class Holder(Component):
     reward: Reward | Objectives
 
 
-def test_reward_is_the_metric_of_exactly_that_name():
+def test_metric_rewards_match_names_exactly():
     reward = MetricReward('minimize', 'eval/loss')
     assert reward.value({'eval/loss': 2.0, 'eval/loss_2': 1.0, 'xeval/loss': 0.0}) == 2.0
 
 
-def test_a_metric_may_be_more_than_a_name():
+def test_rewards_accept_metric_objects():
     reward = MetricReward('minimize', Metric('eval/loss', aggregator='max'))
     assert reward.value({'eval/loss:a': 2.0, 'eval/loss:b': 3.0}) == 3.0
     assert reward.label == 'max of eval/loss'
@@ -49,7 +49,7 @@ def test_a_metric_may_be_more_than_a_name():
         (Objectives([LOSS, MetricReward('minimize', 'a')]), 'reward.rewards[1].metric'),
     ],
 )
-def test_a_missing_metric_is_reported_at_its_path(reward, path):
+def test_missing_metrics_are_reported_with_their_path(reward, path):
     held = Holder(reward)
     with pytest.raises(MissingMetricError) as error:
         search_rewards(held.reward)[-1].value({'loss': 2.0})
@@ -64,7 +64,7 @@ def test_a_missing_metric_is_reported_at_its_path(reward, path):
         *(each('loss', 'cost', 2.0) for each in AT_COST),
     ],
 )
-def test_a_reward_that_is_not_finite_raises(reward):
+def test_non_finite_rewards_raise(reward):
     instead = reward.clone(override={'reward_for_nan': 7})
     metrics = {'loss': 1.0, 'cost': 1.0}
     assert instead.value(metrics) == reward.value(metrics)
@@ -78,7 +78,7 @@ def test_a_reward_that_is_not_finite_raises(reward):
                     each.value({**metrics, metric.name: value})
 
 
-def test_reward_for_nan_is_finite():
+def test_reward_for_nan_must_be_finite():
     with pytest.raises(ValueError, match='reward_for_nan must be finite: inf'):
         MetricReward('minimize', 'loss', reward_for_nan=math.inf)
 
@@ -88,7 +88,7 @@ def test_score_follows_the_goal(goal, better):
     assert max([1.0, 2.0], key=MetricReward(goal, 'x').score) == better
 
 
-def test_a_goal_has_to_be_given():
+def test_a_goal_is_required():
     with pytest.raises(TypeError):
         MetricReward(metric='x')
     with pytest.raises(ValueError, match='minimise'):
@@ -103,7 +103,7 @@ def test_a_goal_has_to_be_given():
         (MnasSoft('a', Metric('b'), 1.0), ['a', 'b']),
     ],
 )
-def test_a_reward_says_what_it_is_made_of(reward, metrics):
+def test_rewards_list_their_metrics(reward, metrics):
     assert all(isinstance(metric, Metric) for metric in reward.metrics)
     assert [metric.label for metric in reward.metrics] == metrics
 
@@ -112,7 +112,7 @@ numbers = st.floats(-1e6, 1e6)
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=4))
-def test_weighted_sum_is_paxs(rows):
+def test_weighted_sum_equals_pax(rows):
     weights, values = zip(*rows, strict=True)
     names = [f'm{i}' for i in range(len(rows))]
     if not any(weights):
@@ -161,7 +161,7 @@ def test_qualities_at_a_cost(reward, expected):
 
 @pytest.mark.parametrize('kind', AT_COST)
 @pytest.mark.parametrize('cost', [0.0, -0.0, -3.0, math.inf, -math.inf])
-def test_a_cost_that_is_none_is_the_trials_error(kind, cost):
+def test_invalid_costs_make_the_reward_undefined(kind, cost):
     # Pax's 13th defect: a complex number, or a ZeroDivisionError.
     with pytest.raises(
         NonFiniteRewardError, match=r'^c is .*: a cost must be above 0, and finite$'
@@ -170,7 +170,7 @@ def test_a_cost_that_is_none_is_the_trials_error(kind, cost):
 
 
 @pytest.mark.parametrize('kind', [MnasHard, MnasSoft])
-def test_a_quality_below_zero_has_no_factor(kind):
+def test_negative_qualities_make_the_reward_undefined(kind):
     with pytest.raises(
         NonFiniteRewardError, match=r'^q is -0.5: Mnas.* requires a metric of at least 0$'
     ):
@@ -184,7 +184,7 @@ def test_a_quality_below_zero_has_no_factor(kind):
     st.floats(min_value=0, exclude_min=True, allow_infinity=False),
     st.floats(-400, 0),
 )
-def test_any_cost_makes_a_number_or_the_trials_error(kind, quality, cost, target, exponent):
+def test_every_cost_has_a_reward_or_an_error(kind, quality, cost, target, exponent):
     reward = kind('q', 'c', target, exponent)
     try:
         made = reward.value({'q': quality, 'c': cost})
@@ -196,7 +196,7 @@ def test_any_cost_makes_a_number_or_the_trials_error(kind, quality, cost, target
 @given(
     st.sampled_from(AT_COST), st.floats(0, 1), st.lists(st.floats(1, 1e9), min_size=2, max_size=4)
 )
-def test_beyond_the_target_more_cost_is_never_better(kind, quality, costs):
+def test_rewards_never_increase_beyond_the_cost_target(kind, quality, costs):
     reward = kind('q', 'c', 1.0)
     made = [reward.score(reward.value({'q': quality, 'c': cost})) for cost in sorted(costs)]
     assert made == sorted(made, reverse=True)
@@ -215,7 +215,7 @@ def test_beyond_the_target_more_cost_is_never_better(kind, quality, costs):
         ({'goal': 'minimize'}, 'must be maximized'),
     ],
 )
-def test_a_quality_at_a_cost_is_checked(kind, fields, message):
+def test_invalid_rewards_at_a_cost_are_rejected(kind, fields, message):
     with pytest.raises(ValueError, match=message):
         kind(**{'metric': 'q', 'cost': 'c', 'cost_target': 1.0, **fields})
 

@@ -1,4 +1,4 @@
-"""What noisy rewards can be expected to be worth."""
+"""Empirical-Bayes shrinkage of noisy rewards."""
 
 import math
 import random
@@ -35,7 +35,7 @@ def regrets(seed: int, noise: float, has_tail: bool) -> tuple[float, float]:
 
 @pytest.mark.parametrize('noise', [0.3, 1.0, 2.0])
 @pytest.mark.parametrize('has_tail', [False, True])
-def test_the_best_is_better_than_the_luckiest(noise: float, has_tail: bool) -> None:
+def test_shrinkage_selects_better_than_the_maximum(noise: float, has_tail: bool) -> None:
     found = [regrets(seed, noise, has_tail) for seed in range(200)]
     lucky, best = (mean(column) for column in zip(*found, strict=True))
     assert best < 0.9 * lucky
@@ -58,7 +58,7 @@ def test_shrunken_means_are_not_biased_upwards() -> None:
 
 
 @given(GROUPS)
-def test_values_lie_between_the_mean_and_the_middle(groups: list[list[float]]) -> None:
+def test_shrunken_means_lie_between_mean_and_center(groups: list[list[float]]) -> None:
     found = Shrinkage.estimate(groups)
     for value, group in zip(shrunken_means(groups), groups, strict=True):
         middle = mean(group) if found is None else found.center
@@ -69,7 +69,7 @@ def test_values_lie_between_the_mean_and_the_middle(groups: list[list[float]]) -
 @given(st.integers(1, 4).flatmap(lambda n: st.lists(
     st.lists(st.integers(-50, 50).map(float), min_size=n, max_size=n), min_size=1, max_size=9
 )))  # fmt: skip
-def test_with_equally_many_values_the_order_is_that_of_the_means(
+def test_equal_counts_keep_the_order_of_the_means(
     groups: list[list[float]],
 ) -> None:
     found, means = shrunken_means(groups), [mean(group) for group in groups]
@@ -80,9 +80,7 @@ def test_with_equally_many_values_the_order_is_that_of_the_means(
 
 
 @given(GROUPS, st.floats(0.01, 100), st.floats(-100, 100))
-def test_the_unit_of_the_reward_does_not_matter(
-    groups: list[list[float]], unit: float, origin: float
-) -> None:
+def test_shrinkage_is_scale_free(groups: list[list[float]], unit: float, origin: float) -> None:
     there = shrunken_means([[round(value) * 1.0 for value in group] for group in groups])
     moved = shrunken_means([[round(value) * unit + origin for value in group] for group in groups])
     expected = [value * unit + origin for value in there]
@@ -90,7 +88,7 @@ def test_the_unit_of_the_reward_does_not_matter(
 
 
 @given(GROUPS, st.randoms(use_true_random=False))
-def test_the_order_of_decisions_does_not_matter(groups: list[list[float]], rng: Any) -> None:
+def test_shrinkage_is_independent_of_the_order(groups: list[list[float]], rng: Any) -> None:
     order = list(range(len(groups)))
     rng.shuffle(order)
     there, mixed = shrunken_means(groups), shrunken_means([groups[index] for index in order])
@@ -98,16 +96,16 @@ def test_the_order_of_decisions_does_not_matter(groups: list[list[float]], rng: 
 
 
 @given(st.lists(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=3)))
-def test_any_finite_rewards_have_an_order(groups: list[list[float]]) -> None:
+def test_finite_rewards_have_finite_shrunken_means(groups: list[list[float]]) -> None:
     assert not any(math.isnan(value) for value in shrunken_means(groups))
 
 
 @pytest.mark.parametrize(
     'groups',
     [
-        [[1.0], [3.0], [2.0]],  # Nothing was tried twice.
+        [[1.0], [3.0], [2.0]],  # No group has two values.
         [[1.0, 1.0], [3.0], [2.0, 2.0]],  # There is no noise.
-        [[1.0, 2.0]],  # There is nothing to compare with.
+        [[1.0, 2.0]],  # There is only one group.
         [],
     ],
 )
@@ -115,13 +113,13 @@ def test_means_stay_without_a_noise_estimate(groups: Sequence[Sequence[float]]) 
     assert shrunken_means(groups) == [mean(group) for group in groups]
 
 
-def test_where_noise_explains_all_what_was_tried_more_often_comes_first() -> None:
+def test_pure_noise_ranks_replicated_groups_first() -> None:
     rest = [[0.0, 2.0], [2.0, 0.0], [-1.0, 2.0], [0.0]]
     once, often = shrunken_means([[1.6], [1.5, 3.0, 0.0, 1.5, 1.5], *rest])[:2]
     assert once < often
 
 
-def test_trials_that_diverge_do_not_hide_how_the_good_ones_differ() -> None:
+def test_diverged_trials_do_not_hide_differences_of_good_ones() -> None:
     good = [[2.0], [1.0, 0.0, 1.4], [0.4], [-0.2, 1.0], [0.1]]
     with_bad = Shrinkage.estimate([*good, [-1e30], [-5e9, -1e12]])
     assert with_bad is not None

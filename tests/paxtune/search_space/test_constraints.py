@@ -1,4 +1,4 @@
-"""What an experiment must satisfy to be suggested."""
+"""Constraints of suggestions."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ class Narrow(Constraint):
         ('true', True),
     ],
 )
-def test_conditions_read_the_experiment(condition: str, met: bool) -> None:
+def test_conditions_evaluate_paths_of_the_experiment(condition: str, met: bool) -> None:
     constraint = Requires(condition, 'the reason')
     experiment = Model(heads=Heads(dims=pg.symbolic.ValueFromParentChain()))
     if met:
@@ -81,18 +81,18 @@ def test_conditions_read_the_experiment(condition: str, met: bool) -> None:
         ('named', 'must be true or false'),
     ],
 )
-def test_conditions_that_say_nothing_are_errors_at_once(condition: str, message: str) -> None:
+def test_undefined_conditions_raise(condition: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         Requires(condition, 'reason').require(Model())
 
 
 @pytest.mark.parametrize('condition', ['dims %', '__import__("os")', 'dims = 3', ''])
-def test_conditions_that_cannot_be_read_are_not_made(condition: str) -> None:
+def test_unparsable_conditions_are_rejected(condition: str) -> None:
     with pytest.raises(ValueError, match='condition: cannot read'):
         Requires(condition, 'reason')
 
 
-def test_json_brings_a_constraint_back() -> None:
+def test_constraints_survive_json() -> None:
     constraint = Requires('dims % heads.count == 0', 'heads must divide dims')
     assert pg.eq(from_json_text(to_json_text(constraint), Constraint), constraint)
 
@@ -115,7 +115,7 @@ def _ask(space: Space, constraints: list[Constraint], number: int = 1) -> Any:
     return space.materialize(RandomSearch().suggest(request).decisions)
 
 
-def test_suggestions_avoid_what_constraints_and_checks_refuse() -> None:
+def test_suggestions_satisfy_constraints_and_checks() -> None:
     heads = Heads(count=pg.oneof([2, 3, 4, 8]), dims=1)
     space = Space(Model(dims=pg.oneof([30, 32, 64]), heads=heads))
     constraints = [Requires('dims % heads.count == 0', 'heads must divide dims'), Narrow(40)]
@@ -127,7 +127,7 @@ def test_suggestions_avoid_what_constraints_and_checks_refuse() -> None:
     assert found == feasible
 
 
-def test_a_finite_space_that_is_all_infeasible_is_exhausted() -> None:
+def test_an_infeasible_finite_space_is_exhausted() -> None:
     space = Space(Model(dims=pg.oneof([30, 32, 64])))
     with pytest.raises(Exhausted):
         _ask(space, [Narrow(16)])

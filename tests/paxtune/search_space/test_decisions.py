@@ -1,4 +1,4 @@
-"""How many decisions a space allows, which ones, and their way through all that holds them."""
+"""Sizes of spaces, kinds of decisions, completion of partial decisions."""
 
 import math
 import random
@@ -87,8 +87,8 @@ _KINDS = {
 
 @pytest.mark.parametrize('kind', list(_KINDS))
 @pytest.mark.fast(4)
-def test_every_kind_of_decision_works_all_the_way(kind):
-    """Drawn, mutated, stored in Vizier, named for people, and made: nothing is out of reach."""
+def test_every_kind_of_decision_works_end_to_end(kind):
+    """Drawn, mutated, stored in Vizier, named and decoded: every element is reachable."""
     space = Space(pg.Dict(x=_KINDS[kind].clone(deep=True), y=1))
     expected = {pg.to_json_str(space.materialize(each)) for each in enumerate_decisions(space.spec)}
     rng = random.Random(0)
@@ -120,7 +120,7 @@ def test_partial_decisions_are_completed(value, seed):
     assert complete(spec, whole, rng) == whole
 
 
-def test_nothing_is_out_of_reach_of_completion():
+def test_completion_reaches_all_decisions():
     choice = pg.manyof(3, ['a', 'b', 'c', 'd', 'e'], sorted=True)
     spec = pg.dna_spec(pg.Dict(x=choice))
     rng = random.Random(0)
@@ -128,12 +128,12 @@ def test_nothing_is_out_of_reach_of_completion():
     assert found == {(0, 2, 3), (0, 2, 4), (1, 2, 3), (1, 2, 4)}
 
 
-def test_without_decisions_completion_is_a_draw():
+def test_completion_of_nothing_is_a_draw():
     spec = pg.dna_spec(pg.Dict(x=pg.permutate([1, 2, 3]), y=intv(1, 9), z=pg.oneof([1, 2])))
     assert complete(spec, {}, random.Random(3)) == draw(spec, random.Random(3))
 
 
-def test_a_conditional_decision_implies_its_choice():
+def test_conditional_decisions_imply_their_choice():
     inside = pg.Dict(heads=pg.oneof([1, 2]), rate=pg.floatv(0.0, 1.0))
     spec = pg.dna_spec(pg.Dict(layers=pg.manyof(2, ['none', inside, 'other'], sorted=True)))
     for seed in range(20):
@@ -145,18 +145,18 @@ def test_a_conditional_decision_implies_its_choice():
 @pytest.mark.parametrize(
     'given_',
     [
-        {'kind': 0, 'kind[=1/2].heads': 0},  # Two that exclude each other.
+        {'kind': 0, 'kind[=1/2].heads': 0},  # They exclude each other.
         {'kind': 2},
         {'kind': -1},
         {'size': 9},
         {'size': 1.5},
-        {'depth': 1},  # None of this space.
-        {'some[0]': 2},  # Leaves nothing for the second place.
+        {'depth': 1},  # Unknown to this space.
+        {'some[0]': 2},  # No candidate is left for the second slot.
         {'some[0]': 1, 'some[1]': 1},
         {'some[0]': 2, 'some[1]': 1},
     ],
 )
-def test_decisions_that_fit_nowhere_are_refused(given_):
+def test_contradictory_decisions_are_rejected(given_):
     value = pg.Dict(
         kind=pg.oneof(['a', pg.Dict(heads=pg.oneof([1, 2]))]),
         size=intv(1, 8),

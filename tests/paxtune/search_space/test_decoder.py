@@ -45,7 +45,7 @@ def test_decoding_equals_pyglove(value, seed):
         assert each.sym_root is made
 
 
-def test_an_experiment_and_where_its_parts_stand():
+def test_decoded_parts_know_their_paths():
     value = nas.StdlibNas()
     spec = pg.dna_spec(value)
     for seed in range(2):
@@ -55,7 +55,7 @@ def test_an_experiment_and_where_its_parts_stand():
         assert all(made.sym_get(each.sym_path) is each for each in components(made))
 
 
-def test_candidates_become_what_their_field_holds():
+def test_candidates_are_converted_by_their_fields():
     class Holder(pg.Object):
         rate: float
         sizes: list[float]
@@ -68,7 +68,7 @@ def test_candidates_become_what_their_field_holds():
     assert isinstance(made.options.x.y, pg.List)
 
 
-def test_functions_with_decisions_as_arguments_can_be_called():
+def test_functors_with_decisions_can_be_called():
     @pg.functor()
     def power(base: float, exponent: float = 2) -> float:
         return base**exponent
@@ -79,7 +79,7 @@ def test_functions_with_decisions_as_arguments_can_be_called():
     assert made.f(exponent=3) == 64
 
 
-def test_a_decision_about_everything_gives_a_copy():
+def test_a_decision_at_the_root_is_decoded_as_a_copy():
     candidate = Dense(3)
     made = decoder(pg.oneof([candidate, Block()])).decode({'': 0})
     assert made == candidate

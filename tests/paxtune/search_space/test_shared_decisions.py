@@ -26,7 +26,7 @@ def kind() -> Any:
 
 
 def materialized(value: Any) -> list[Any]:
-    """All that a value can become."""
+    """All elements of the space of a value."""
     space = Space(value)
     return [space.materialize(decisions) for decisions in everything(space)]
 
@@ -50,7 +50,7 @@ def test_decisions_of_one_name_are_one_decision():
     assert 'shared' not in value
 
 
-def test_a_name_in_one_place_stays_there():
+def test_unique_names_are_not_moved():
     value = pg.Dict(x=width(), y=pg.oneof([1, 2], name='other'))
     assert with_shared_scope(value) is value
     assert Space(value).paths == ['x', 'y']
@@ -75,7 +75,7 @@ def test_decisions_of_every_kind(decision):
             assert made.x is not made.y[0]
 
 
-def test_inside_candidates_the_decision_is_always_made():
+def test_shared_decisions_inside_candidates_are_always_active():
     space = Space(pg.Dict(x=pg.oneof([Dense(width()), Block()]), y=pg.oneof([width(), None])))
     assert space.paths == ['x', 'y', 'shared.width']
     assert space.size == 8
@@ -83,16 +83,16 @@ def test_inside_candidates_the_decision_is_always_made():
     assert len(made) == 7  # Of a block with None there is one.
 
 
-def test_a_shared_decision_takes_along_what_is_inside_it():
+def test_shared_decisions_move_with_their_children():
     space = Space(pg.Dict(x=kind(), y=kind(), z=width()))
-    # The width stands in a place of its own too, so it is shared; the heads are not.
+    # The width also has a path of its own, so it is shared; the heads are not.
     assert space.paths == ['shared.kind', 'shared.kind.heads', 'shared.width']
     for made in materialized(space.value):
         assert pg.eq(made.x, made.y)
         assert not isinstance(made.x, Dense) or made.x.width == made.z
 
 
-def test_the_same_in_whatever_order_the_names_come_up():
+def test_sharing_is_independent_of_the_order_of_names():
     first, last = (
         Space(pg.Dict(z=width(), x=kind(), y=kind())),
         Space(pg.Dict(x=kind(), y=kind(), z=width())),
@@ -101,12 +101,12 @@ def test_the_same_in_whatever_order_the_names_come_up():
     assert first.size == last.size == 6
 
 
-def test_hoisting_again_changes_nothing():
+def test_sharing_is_idempotent():
     value = with_shared_scope(pg.Dict(x=kind(), y=kind(), z=width()))
     assert with_shared_scope(value) is value
 
 
-def test_a_tunable_has_room_and_keeps_it():
+def test_a_tunable_keeps_its_shared_scope():
     tunable = Rates()
     rate = {'name': 'rate', 'scale': 'log'}
     tunable.rebind(
@@ -129,7 +129,7 @@ def test_a_tunable_has_room_and_keeps_it():
     assert pg.eq(Space(again).spec, space.spec)
 
 
-def test_shared_values_that_one_writes_oneself():
+def test_explicit_shared_values_are_kept():
     tunable = Rates()
     tunable.rebind(
         {
@@ -147,13 +147,13 @@ def test_shared_values_that_one_writes_oneself():
     assert (made.task.learner.learning_rate, made.task.model.embedding.dims) == (0.01, 32)
 
 
-def test_an_equal_shared_decision_is_the_same_one():
+def test_an_equal_shared_decision_is_merged():
     value = pg.Dict(shared={'width': width()}, x=width(), y=width())
     assert Space(value).paths == ['shared.width']
     assert Space(pg.Dict(shared={'width': width()}, x=width())).size == 2
 
 
-def test_names_that_are_no_identifiers():
+def test_names_need_not_be_identifiers():
     def rate() -> Any:
         return pg.oneof([1, 2], name="the rate's.x")
 
@@ -191,12 +191,12 @@ class _NoRoom(Component):
         (pg.Dict(x=width(), y=width(), shared=3), 'are shared in a field `shared`'),
     ],
 )
-def test_incompatible_shared_decisions_are_refused(value, message):
+def test_conflicting_shared_decisions_are_rejected(value, message):
     with pytest.raises(UserError, match=message):
         Space(value)
 
 
-def test_a_component_that_is_shared_stands_in_each_place_once():
+def test_shared_components_are_copied_to_each_path():
     space = Space(Toy(search=search(), layer=[Block(), Block()], widths=pg.oneof([1, 2])))
     assert with_shared_scope(space.value) is space.value
     value = pg.Dict(x=kind(), y=[kind(), kind()])
@@ -206,7 +206,7 @@ def test_a_component_that_is_shared_stands_in_each_place_once():
     assert [str(each.sym_path) for each in components(made)] == ['x', 'y[0]', 'y[1]']
 
 
-def test_paths_for_people():
+def test_readable_paths_omit_candidates():
     value = pg.Dict(x=pg.oneof([pg.Dict(y=[pg.manyof(1, [pg.Dict(z=pg.oneof([1, 2]))])])]))
     inner = value.x.candidates[0].y[0].candidates[0].z
     assert readable_path(inner) == 'x.y[0].z'

@@ -39,7 +39,7 @@ SEEDS = st.integers(0, 2**32)
 
 
 def _stored(parameters: dict[str, Any]) -> dict[str, Any]:
-    """What comes back of a trial's parameters after Vizier has stored them."""
+    """A trial's parameters after storage in Vizier."""
     proto = svz.TrialConverter.to_proto(vz.Trial(parameters=parameters))
     return svz.TrialConverter.from_proto(
         type(proto).FromString(proto.SerializeToString())
@@ -49,7 +49,7 @@ def _stored(parameters: dict[str, Any]) -> dict[str, Any]:
 @examples(25)
 @given(values(), SEEDS)
 @pytest.mark.contract
-def test_decisions_survive_the_way_through_vizier(value, seed):
+def test_decisions_survive_vizier(value, seed):
     space = Space(value)
     decisions = draw(space.spec, random.Random(seed))
     stored_spec = spec_from_json(spec_to_json(space.spec))
@@ -61,7 +61,7 @@ def test_decisions_survive_the_way_through_vizier(value, seed):
 @examples(30)
 @given(values(), SEEDS)
 @pytest.mark.contract
-def test_decisions_are_those_of_pyglove(value, seed):
+def test_decisions_equal_those_of_pyglove(value, seed):
     spec = pg.dna_spec(value)
     dna = spec.random_dna(random.Random(seed))
     decisions = from_dna(spec, dna)
@@ -72,7 +72,7 @@ def test_decisions_are_those_of_pyglove(value, seed):
 
 @examples(30)
 @given(values(), SEEDS)
-def test_readable_decisions_can_be_parsed_and_are_json(value, seed):
+def test_readable_decisions_are_json_and_parse(value, seed):
     space = Space(value)
     decisions = draw(space.spec, random.Random(seed))
     readable = space.readable(decisions)
@@ -82,7 +82,7 @@ def test_readable_decisions_can_be_parsed_and_are_json(value, seed):
 
 @examples(30)
 @given(values(), SEEDS)
-def test_vizier_search_space_holds_every_trial(value, seed):
+def test_every_trial_is_valid_in_the_vizier_space(value, seed):
     spec = pg.dna_spec(value)
     parameters = to_parameters(spec, draw(spec, random.Random(seed)))
     _assert_contains(_search_space(spec), dict(parameters))
@@ -148,7 +148,7 @@ def test_only_distinct_finite_numbers_are_discrete(candidates, discrete):
         assert from_parameters(spec, _stored(to_parameters(spec, {'x': index}))) == {'x': index}
 
 
-def test_a_decision_about_everything_has_a_name_in_vizier():
+def test_a_decision_at_the_root_has_a_name_in_vizier():
     spec = pg.dna_spec(pg.oneof([Dense(), Block()]))
     assert list(to_parameters(spec, {'': 1})) == ['$']
     assert from_parameters(spec, to_parameters(spec, {'': 1})) == {'': 1}
@@ -158,7 +158,7 @@ def test_a_decision_about_everything_has_a_name_in_vizier():
     'parameters',
     [{}, {'x': '2/2 (b)'}, {'x': 'a'}, {'x': '1/2', 'y': 1.0}, {'x': 1.0}, {'x': '-1/2'}],
 )
-def test_parameters_of_another_space_are_refused(parameters):
+def test_parameters_of_another_space_are_rejected(parameters):
     with pytest.raises(ValueError, match='parameter'):
         from_parameters(pg.dna_spec(pg.Dict(x=pg.oneof(['a', 'b']))), parameters)
 
@@ -204,17 +204,17 @@ def test_an_invalid_stored_space_is_refused(text):
         pg.oneof([1, pg.manyof(10**5, [pg.floatv(0.0, 1.0), 2], distinct=False)]),
     ],
 )
-def test_more_decisions_than_anybody_makes_are_refused_at_once(value):
+def test_too_many_decisions_are_rejected_quickly(value):
     with pytest.raises(UserError, match=r'^x: [12]\d+ decisions are too many'):
         Space(pg.Dict(x=value, y=pg.oneof([1, 2])))
 
 
-def test_size_is_unknown_only_where_there_is_a_range():
+def test_spaces_are_infinite_only_with_a_range_of_floats():
     assert size(pg.dna_spec(pg.Dict(x=pg.oneof([1, 2]), y=pg.permutate([1, 2, 3])))) == 12
     assert size(pg.dna_spec(pg.Dict(x=pg.oneof([1, pg.floatv(0.0, 1.0)])))) is None
 
 
-def test_decide_asks_only_for_what_is_open():
+def test_decide_visits_active_points_alone():
     asked: list[str] = []
 
     def choose(point):
@@ -231,7 +231,7 @@ def test_trials_do_not_share_components():
     assert one.layer is not other.layer
 
 
-def test_paths_lead_into_the_concrete_experiment():
+def test_paths_exist_in_the_concrete_experiment():
     space = Space(toy())
     decisions = {'rate': 0.01, 'layer': 0, 'layer[=0/3].heads': 2, 'widths[0]': 3, 'widths[1]': 0}
     readable = space.readable(decisions)
@@ -262,7 +262,7 @@ def test_path(id_, expected):
     assert parameter_path(id_) == expected
 
 
-def test_labels_are_plain_values_or_short_names():
+def test_candidate_names_are_plain_values_or_display_names():
     given = [1, True, 1.0, 'x', None, Dense(), Dense(16), Block(heads=pg.oneof([1, 2])), [1, 'a']]
     expected = [1, True, 1.0, 'x', None, 'Dense', 'Dense(width=16)', 'Block', "[1, 'a']"]
     assert [(type(a), a) for a in candidate_names(given)] == [(type(b), b) for b in expected]
@@ -287,11 +287,11 @@ def test_labels_are_plain_values_or_short_names():
         ('block', None),
     ],
 )
-def test_match_prefers_the_same_type(value, index):
+def test_matching_prefers_the_same_type(value, index):
     assert match_candidate(value, ['1', 1, True, 2.0, 'Dense(width=16)', 'Block', None]) == index
 
 
-def test_open_decisions_are_refused_with_their_list():
+def test_missing_decisions_are_listed():
     with pytest.raises(UserError) as error:
         Space(toy()).parse({'layer': 'Block', 'widths[0]': 1})
     assert str(error.value) == (
@@ -353,7 +353,7 @@ def test_sorted_choices_must_be_in_order():
 
 
 def _range(low: float, high: float, scale: str | None) -> Any:
-    # As it comes out of overrides: PyGlove checks bounds only when a range is built.
+    # As an override creates it: PyGlove checks bounds only in the constructor.
     decision = pg.floatv(1.0, 2.0)
     return decision.rebind(min_value=low, max_value=high, scale=scale, skip_notification=True)
 
@@ -388,7 +388,7 @@ def test_spaces_that_cannot_be_searched_are_refused(value, message):
 
 
 @pytest.mark.parametrize('written', [4, 4.0, '4', '4.0', '4e0'])
-def test_whole_numbers_are_parsed(written):
+def test_integers_are_parsed(written):
     space = Space(pg.Dict(n=intv(1, 8)))
     decisions = space.parse({'n': written})
     assert decisions == {'n': 4}
@@ -398,7 +398,7 @@ def test_whole_numbers_are_parsed(written):
 
 
 @pytest.mark.parametrize('written', [0, 9, 2.5, '2.5', True, 'many', 'nan', 10**400])
-def test_other_numbers_are_refused_in_a_range_of_whole_ones(written):
+def test_non_integers_are_rejected_in_ranges_of_integers(written):
     with pytest.raises(UserError, match=r'^n must be an integer from 1 to 8: '):
         Space(pg.Dict(n=intv(1, 8))).parse({'n': written})
 
@@ -411,7 +411,7 @@ def test_other_numbers_are_refused_in_a_range_of_whole_ones(written):
         (8.0, 8.0, None, 'n: a range must have finite bounds'),
     ],
 )
-def test_ranges_of_whole_numbers_are_validated(low, high, scale, message):
+def test_ranges_of_integers_are_validated(low, high, scale, message):
     decision = intv(1, 2)
     decision.rebind(min_value=low, max_value=high, scale=scale, skip_notification=True)
     with pytest.raises(UserError, match=message):
@@ -419,7 +419,7 @@ def test_ranges_of_whole_numbers_are_validated(low, high, scale, message):
 
 
 def _blocks() -> pg.Dict:
-    """Widths and head counts that are open at three depths, and what follows from them."""
+    """Widths and head counts at three depths, with derived values."""
     block = pg.Dict(
         heads=pg.oneof([1, 2, 3]), dim=derived('width // heads'), used=derived('dim * heads')
     )
@@ -446,21 +446,21 @@ def _assert_blocks_hold(made: pg.Dict) -> None:
 
 @examples(40)
 @given(SEEDS)
-def test_derived_values_hold_in_every_experiment(seed):
+def test_derived_values_are_resolved_in_every_experiment(seed):
     space = Space(_blocks())
     made = space.materialize(draw(space.spec, random.Random(seed)))
     assert not list(derived_values(made))
     _assert_blocks_hold(made)
 
 
-def test_decisions_without_what_follows_from_them():
+def test_decoding_leaves_derived_values_unresolved():
     space = Space(_blocks())
     decided = space.decode(draw(space.spec, random.Random(0)))
     assert pg.is_deterministic(decided)
     assert isinstance(decided.total, Derived)
 
 
-def test_the_space_is_the_same_after_its_experiments_are_made():
+def test_decoding_does_not_modify_the_space():
     space = Space(_blocks())
     before = space.value.to_json_str()
     for seed in range(4):
@@ -469,7 +469,7 @@ def test_the_space_is_the_same_after_its_experiments_are_made():
     assert space.value.to_json_str() == before
 
 
-def test_a_derived_value_that_does_not_fit_is_a_value_error_and_one_without_a_name_is_not():
+def test_derived_values_distinguish_illegal_values_and_unknown_paths():
     block = Block(heads=derived('width / parts'))
     space = Space(
         pg.Dict(width=9, parts=pg.oneof([3, 2, 0]), x=block, y=derived('z.depth'), z=pg.oneof(
@@ -491,7 +491,7 @@ class _Picky(Block):
             raise ValueError('heads must be 4')
 
 
-def test_labels_of_derived_values_are_their_expressions():
+def test_names_of_derived_values_are_their_expressions():
     assert display_name(Dense(width=derived('4 * heads'))) == 'Dense(width=4 * heads)'
     value = pg.Dict(x=pg.oneof([derived('y * 2'), 3]), y=2)
     space = Space(value)
@@ -500,7 +500,7 @@ def test_labels_of_derived_values_are_their_expressions():
     assert space.materialize(decisions).x == 4
 
 
-def test_lists_are_found_by_their_text_however_it_is_spaced():
+def test_lists_are_matched_by_text_regardless_of_spaces():
     space = Space(pg.Dict(x=pg.oneof([[0.1, 32], [0.01, 64]])))
     for written in ('[0.01, 64]', '[0.01,64]', ' [ 0.01, 64 ]', [0.01, 64]):
         assert space.parse({'x': written}) == {'x': 1}

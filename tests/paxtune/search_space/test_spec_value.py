@@ -17,7 +17,7 @@ from trainer.symbolic.ranges import intv
 
 @examples(20)
 @given(values(), st.integers(0, 99))
-def test_a_dna_of_the_space_is_one_of_the_value(value, seed):
+def test_dnas_of_the_spec_are_valid_for_the_value(value, seed):
     spec = pg.dna_spec(value)
     again = pg.dna_spec(value_of(spec))
     assert [str(point.id) for point in again.decision_points] == [
@@ -30,7 +30,7 @@ def test_a_dna_of_the_space_is_one_of_the_value(value, seed):
     assert from_dna(again, dna) == from_dna(spec, dna)
 
 
-def test_plain_values_read_as_in_the_value_that_was_searched():
+def test_plain_literals_are_parsed():
     value = pg.Dict(
         a=[1, pg.Dict(b=pg.oneof(['x', 'y']), c=3)],
         d=pg.manyof(2, [10, 20, 30], sorted=True),
@@ -46,7 +46,7 @@ def test_plain_values_read_as_in_the_value_that_was_searched():
     assert pg.eq(made, pg.Dict(a=[None, pg.Dict(b='y')], d=[10, 30], e=None, f=7))
 
 
-def test_candidates_are_read_from_what_the_space_shows():
+def test_candidates_are_rebuilt_from_literals():
     candidates = ["it's", 'None', None, True, 1, 0.5, math.inf, pg.Dict(x=1), '"', 'x' * 200]
     spec = pg.dna_spec(pg.Dict(x=pg.oneof(candidates)))
     shown = value_of(spec).x.candidates
@@ -61,7 +61,7 @@ def test_candidates_are_read_from_what_the_space_shows():
     'locations',
     [['', ''], ['a', 'a'], ['a', 'a.b'], ['a', 'b', 'a.c'], ['[1]', '[0]'], ['a.x', 'b', 'a.y']],
 )
-def test_where_locations_say_nothing_decisions_are_numbered(locations):
+def test_decisions_without_locations_are_numbered(locations):
     spec = pg.geno.space(
         [
             pg.geno.oneof([pg.geno.constant()] * (2 + i), location=pg.KeyPath.parse(location))
@@ -74,7 +74,7 @@ def test_where_locations_say_nothing_decisions_are_numbered(locations):
     assert list(from_dna(space.spec, last).values()) == last.to_numbers()
 
 
-def test_a_point_alone_is_a_space():
+def test_a_single_point_is_a_space():
     assert Space(value_of(pg.geno.floatv(0.0, 1.0))).ids == ['']
 
 
@@ -83,7 +83,7 @@ class Custom(pg.hyper.CustomHyper):
         return dna.value
 
 
-def test_custom_decisions_are_refused():
+def test_custom_decisions_are_rejected():
     spec = pg.dna_spec(pg.Dict(x=[pg.oneof([1, Custom()])]))
     with pytest.raises(UserError, match=r'^x\[0\]\[=1/2\]: .* no CustomDecisionPoint\. Use pg\.o'):
         value_of(spec)

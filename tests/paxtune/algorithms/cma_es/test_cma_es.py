@@ -27,7 +27,7 @@ def _generations(history: list[Observation]) -> list[str]:
     return [trial.algorithm_state['cma_generation'] for trial in history]
 
 
-def test_a_generation_is_observed_once_its_population_has_ended():
+def test_the_distribution_adapts_once_a_population_has_ended():
     algorithm = CMAES(population_size=4)
     history = run(algorithm, BOX, 9)
     assert _generations(history) == ['0.0'] * 4 + ['0.1'] * 4 + ['0.2']
@@ -38,7 +38,7 @@ def test_a_generation_is_observed_once_its_population_has_ended():
     ]
 
 
-def test_while_trials_run_more_are_drawn_from_the_same_distribution():
+def test_running_trials_share_one_distribution():
     algorithm = CMAES(population_size=4)
     history = run(algorithm, BOX, 4, infeasible=0.0)
     history[2] = dataclasses.replace(history[2], state='pending', scores=())
@@ -51,14 +51,14 @@ def test_while_trials_run_more_are_drawn_from_the_same_distribution():
         '0.1',
         '1 2 4 5',
     )
-    # Trial 3 ends now. What was made of the others stays.
+    # Trial 3 ends now. Earlier updates stay.
     history.append(Observation(6, sixth.decisions, 'pending', (), sixth.algorithm_state))
     before = ask(algorithm, BOX, history)
     history[2] = dataclasses.replace(history[2], state='completed', scores=(9.0,))
     assert ask(algorithm, BOX, history) == before
 
 
-def test_infeasible_trials_are_the_worst_of_their_generation():
+def test_infeasible_trials_rank_last():
     algorithm = CMAES(population_size=4)
     history = run(algorithm, BOX, 4, infeasible=0.0)
     bad = [*history[:3], dataclasses.replace(history[3], scores=(-1e9,))]
@@ -70,10 +70,10 @@ def test_infeasible_trials_are_the_worst_of_their_generation():
     none = [dataclasses.replace(trial, state='infeasible', scores=()) for trial in history]
     assert (
         ask(algorithm, BOX, none).algorithm_state['cma_generation'] == '0.0'
-    )  # Nothing can be learned.
+    )  # No update without scores.
 
 
-def test_it_begins_at_the_best_trial_that_is_known():
+def test_the_first_run_starts_at_the_best_known_trial():
     good: Decisions = {'x0': 0.9, 'x1': 0.1, 'x2': 0.2}
     earlier = [
         Observation(-1, good, 'completed', (2.0,)),
@@ -86,7 +86,7 @@ def test_it_begins_at_the_best_trial_that_is_known():
         assert abs(mean - value) < 0.06
 
 
-def test_a_plateau_or_nothing_new_begins_another_run_with_twice_the_population():
+def test_plateaus_and_exhausted_draws_restart_with_twice_the_population():
     algorithm = CMAES(population_size=4)
     history: list[Observation] = []
     for number in range(1, 14):
@@ -102,14 +102,14 @@ def test_a_plateau_or_nothing_new_begins_another_run_with_twice_the_population()
     assert len(everything) == 9
 
 
-def test_a_trial_that_is_missing_begins_another_run():
+def test_a_missing_trial_causes_a_restart():
     history = run(CMAES(population_size=4), BOX, 6, infeasible=0.0)
     assert (
         ask(CMAES(population_size=4), BOX, history[1:]).algorithm_state['cma_generation'] == '1.0'
     )
 
 
-def test_the_distribution_does_not_depend_on_what_was_kept():
+def test_the_cache_does_not_change_the_distribution():
     history = run(CMAES(population_size=4), BOX, 30)
     kept = ask(CMAES(population_size=4), BOX, history)
     _cache(BOX).clear()
@@ -117,7 +117,7 @@ def test_the_distribution_does_not_depend_on_what_was_kept():
     assert ask(CMAES(population_size=4), BOX.clone(), history) == kept
 
 
-def test_it_moves_to_the_better_candidates_and_narrows():
+def test_the_distribution_moves_to_better_candidates_and_narrows():
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-4, 1.0, 'log'), kind=pg.oneof(list('abc'))))
     adapting = Distribution(spec, 8, 0.2, None, None)
     generations: list[list[Evaluation]] = []
@@ -133,7 +133,7 @@ def test_it_moves_to_the_better_candidates_and_narrows():
     assert sum(decisions['x'] < 1e-3 for decisions in drawn) > 40
 
 
-def test_whole_numbers_and_ordinals_keep_a_chance_to_change():
+def test_integers_and_ordinals_keep_a_minimum_probability_to_change():
     spec = pg.dna_spec(pg.Dict(width=intv(1, 9), heads=pg.oneof([1, 2, 4, 8]), only=intv(3, 4)))
     adapting = Distribution(spec, 6, 0.2, None, None)
     generations: list[list[Evaluation]] = []
@@ -149,7 +149,7 @@ def test_whole_numbers_and_ordinals_keep_a_chance_to_change():
     assert 20 < sum(decisions['heads'] == 0 for decisions in drawn) < 60
 
 
-def test_a_thousand_trials_are_replayed_in_no_time():
+def test_a_thousand_trials_are_replayed_quickly():
     spec = pg.dna_spec(pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(6)}))
     history: list[Observation] = []
     for number in range(1, 1001):
@@ -171,7 +171,7 @@ def test_a_thousand_trials_are_replayed_in_no_time():
     assert suggestion.algorithm_state['cma_generation'] == '0.111'
 
 
-def test_it_is_better_than_random_search():
+def test_results_beat_random_search():
     ours, random = (
         [best_of(algorithm, bowl_spec(), bowl, 80, seed) for seed in range(3)]
         for algorithm in (CMAES(), RandomSearch())
@@ -180,19 +180,19 @@ def test_it_is_better_than_random_search():
 
 
 @pytest.mark.parametrize('num_objectives', [0, 2])
-def test_it_needs_one_reward(num_objectives):
+def test_exactly_one_reward_is_required(num_objectives):
     with pytest.raises(UserError, match=r'CMAES needs one reward.*Use '):
         CMAES().check_space(BOX, num_objectives)
     CMAES().check_space(BOX, 1)
 
 
-def test_too_many_decisions_are_refused():
+def test_too_many_decisions_are_rejected():
     spec = pg.dna_spec(pg.Dict(x=pg.manyof(301, list('ab'), distinct=False)))
     with pytest.raises(UserError, match=r'there are 301.*HillClimbing'):
         CMAES().check_space(spec, 1)
 
 
-def test_a_space_in_which_nothing_varies_is_searched():
+def test_constant_spaces_are_searched():
     spec = pg.dna_spec(pg.Dict(x=pg.oneof(['a'])))
     assert ask(CMAES(), spec, []).decisions == {'x': 0}
 

@@ -11,14 +11,14 @@ from paxtune.algorithms.encoding.sampling import draw
 from paxtune.algorithms.evolution.crossover import LayerRangeCrossover, UniformCrossover
 from paxtune.search_space.decisions import Decisions, to_dna
 from tests.conformance.algorithm_suite import conditional
-from tests.paxtune.spaces import programs, values
+from tests.paxtune.spaces import layer_spaces, values
 from tests.properties import examples
 from trainer.symbolic.errors import UserError
 
 
 @examples(15)
 @given(values(), st.integers(0, 2**32))
-def test_children_are_legal_and_have_only_what_a_parent_has(value, seed):
+def test_children_are_legal_and_consist_of_their_parents(value, seed):
     spec = pg.dna_spec(value)
     rng = random.Random(seed)
     mother, father = draw(spec, rng), draw(spec, rng)
@@ -34,7 +34,7 @@ def test_children_are_legal_and_have_only_what_a_parent_has(value, seed):
 
 @examples(15)
 @given(values(), st.integers(0, 2**32))
-def test_the_child_of_equal_parents_is_like_them(value, seed):
+def test_equal_parents_have_equal_children(value, seed):
     spec = pg.dna_spec(value)
     rng = random.Random(seed)
     parent = draw(spec, rng)
@@ -48,7 +48,7 @@ def _children(value: object, mother: Decisions, father: Decisions) -> list[Decis
     ]
 
 
-def test_decisions_come_from_either_parent_with_even_chances():
+def test_decisions_come_from_either_parent_with_equal_probability():
     value = pg.Dict({f'x{i}': pg.oneof([1, 2]) for i in range(4)})
     children = _children(value, dict.fromkeys(_NAMES, 0), dict.fromkeys(_NAMES, 1))
     counts = Counter(tuple(child.values()) for child in children)
@@ -80,7 +80,7 @@ def test_conditional_decisions_of_equal_choices_are_mixed():
     assert set(found) == {(1, 0.5), (1, 0.9), (2, 0.5), (2, 0.9)}
 
 
-def test_candidates_that_must_differ_do_and_keep_their_places_where_they_can():
+def test_distinct_candidates_keep_their_slots_where_possible():
     value = pg.Dict(x=pg.permutate(['a', 'b', 'c', 'd']))
     mother: Decisions = {'x[0]': 0, 'x[1]': 1, 'x[2]': 2, 'x[3]': 3}
     father: Decisions = {'x[0]': 0, 'x[1]': 2, 'x[2]': 1, 'x[3]': 3}
@@ -88,7 +88,7 @@ def test_candidates_that_must_differ_do_and_keep_their_places_where_they_can():
     assert orders == {(0, 1, 2, 3), (0, 2, 1, 3)}
 
 
-def test_sorted_candidates_are_those_of_the_parents_and_bring_what_is_inside():
+def test_sorted_candidates_come_from_the_parents_with_their_children():
     open_ = [pg.Dict(y=pg.oneof(list(range(9)))) for _ in range(5)]
     value = pg.Dict(x=pg.manyof(2, open_, sorted=True))
     mother: Decisions = {'x[0]': 0, 'x[0][=0/5].y': 3, 'x[1]': 2, 'x[1][=2/5].y': 4}
@@ -97,9 +97,9 @@ def test_sorted_candidates_are_those_of_the_parents_and_bring_what_is_inside():
     pairs = set()
     for child in _children(value, mother, father):
         pairs.add((child['x[0]'], child['x[1]']))
-        for place in range(2):
-            candidate = int(child[f'x[{place}]'])
-            assert child[f'x[{place}][={candidate}/5].y'] in inside[candidate]
+        for slot in range(2):
+            candidate = int(child[f'x[{slot}]'])
+            assert child[f'x[{slot}][={candidate}/5].y'] in inside[candidate]
     assert pairs == {(0, 2), (2, 4)}  # Both have 2.
 
 
@@ -109,7 +109,7 @@ def _layers(value: object, decisions: Decisions) -> list[object]:
 
 
 @examples(10)
-@given(programs(), st.integers(0, 2**32))
+@given(layer_spaces(), st.integers(0, 2**32))
 def test_a_range_of_layers_comes_from_the_second_parent(value, seed):
     spec = pg.dna_spec(value)
     rng = random.Random(seed)
@@ -120,7 +120,7 @@ def test_a_range_of_layers_comes_from_the_second_parent(value, seed):
     assert (mother, father) == before
     assert LayerRangeCrossover().cross(spec, mother, father, random.Random(seed)) == child
     assert LayerRangeCrossover().cross(spec, mother, mother, rng) == mother
-    # Each layer is a parent's; those of the father stand beside each other.
+    # Each layer is from a parent; those of the father are neighbours.
     pairs = zip(*(_layers(value, each) for each in (mother, father, child)), strict=True)
     assert re.fullmatch(
         '[ms]*[fs]*[ms]*',
@@ -131,7 +131,7 @@ def test_a_range_of_layers_comes_from_the_second_parent(value, seed):
     assert rates[0] == rates[1]
 
 
-def test_any_range_of_layers_may_come():
+def test_every_range_of_layers_is_drawn():
     value = pg.Dict(layers=[pg.oneof(['m', 'f']) for _ in range(4)], x=pg.oneof(['m', 'f']))
     mother, father = (draw(pg.dna_spec(value), random.Random(0)) for _ in range(2))
     mother, father = dict.fromkeys(mother, 0), dict.fromkeys(father, 1)
@@ -148,7 +148,7 @@ def test_any_range_of_layers_may_come():
     assert all(abs(count - 40) < 30 for count in counts.values())
 
 
-def test_without_a_program_in_both_parents_the_child_is_like_the_first():
+def test_without_a_common_layer_list_the_child_equals_the_first_parent():
     value = pg.Dict(x=pg.oneof([None, [pg.oneof([1, 2]), pg.oneof([3, 4])]]))
     spec = pg.dna_spec(value)
     without: Decisions = {'x': 0}

@@ -54,18 +54,18 @@ def _one() -> Any:
         ),
     ],
 )
-def test_programs_are_lists_of_which_several_elements_hold_decisions(value, names):
+def test_layer_lists_have_several_elements_with_decisions(value, names):
     assert _names(value) == names
 
 
-def test_more_than_nine_layers_keep_their_order_and_differ():
+def test_more_than_nine_layers_keep_their_order():
     value = pg.Dict(layers=[pg.oneof([1, pg.oneof([2, 3])]) for _ in range(12)])
     spec = pg.dna_spec(value)
-    (program,) = layer_lists(spec)
-    assert [slot.prefix for slot in program.slots] == [f'layers[{i}]' for i in range(12)]
+    (layer_list,) = layer_lists(spec)
+    assert [slot.prefix for slot in layer_list.slots] == [f'layers[{i}]' for i in range(12)]
     decisions = draw(spec, random.Random(0))
     order = [*range(1, 12), 0]
-    child = program.rearrange(spec, decisions, order, random.Random(0))
+    child = layer_list.rearrange(spec, decisions, order, random.Random(0))
     assert _layers(value, child) == [_layers(value, decisions)[index] for index in order]
 
 
@@ -75,43 +75,45 @@ def _layers(value: Any, decisions: Decisions) -> list[Any]:
 
 
 @examples(12)
-@given(spaces.programs(), st.integers(0, 2**32))
-def test_a_layer_moves_where_it_fits_and_all_else_stays(value, seed):
+@given(spaces.layer_spaces(), st.integers(0, 2**32))
+def test_a_layer_moves_where_it_fits_and_other_decisions_stay(value, seed):
     spec = pg.dna_spec(value)
     rng = random.Random(seed)
     parent = draw(spec, rng)
     before = dict(parent)
-    for program in active_layer_lists(spec, parent):
-        order = [rng.choice([*range(len(program)), None]) for _ in program.slots]
-        child = program.rearrange(spec, parent, order, random.Random(seed))
+    for layer_list in active_layer_lists(spec, parent):
+        order = [rng.choice([*range(len(layer_list)), None]) for _ in layer_list.slots]
+        child = layer_list.rearrange(spec, parent, order, random.Random(seed))
         assert parent == before
         assert list(to_dna(spec, child).to_dict()) == list(child)
-        assert program.rearrange(spec, parent, order, random.Random(seed)) == child
-        inside = tuple(slot.prefix for slot in program.slots)
+        assert layer_list.rearrange(spec, parent, order, random.Random(seed)) == child
+        inside = tuple(slot.prefix for slot in layer_list.slots)
         changed = {id_ for id_ in {**parent, **child} if parent.get(id_) != child.get(id_)}
         assert all(id_.startswith(inside) for id_ in changed)
         if inside[0].startswith('layers') and inside[0].count('[') == 1:
-            _check_layers(value, parent, child, program, order)
+            _check_layers(value, parent, child, layer_list, order)
 
 
 def _check_layers(
-    value: Any, parent: Decisions, child: Decisions, program: LayerList, order: list[int | None]
+    value: Any, parent: Decisions, child: Decisions, layer_list: LayerList, order: list[int | None]
 ) -> None:
     """Where specs are alike, layers of the experiment have moved as the order says."""
-    at = [int(slot.prefix.removeprefix('layers[').rstrip(']')) for slot in program.slots]
+    at = [int(slot.prefix.removeprefix('layers[').rstrip(']')) for slot in layer_list.slots]
     specs = value.sym_getattr('layers')
     old, new = _layers(value, parent), _layers(value, child)
-    for place, index in enumerate(order):
-        if index is not None and pg.eq(specs.sym_getattr(at[place]), specs.sym_getattr(at[index])):
-            assert pg.eq(new[at[place]], old[at[index]])
+    for slot, index in enumerate(order):
+        if index is not None and pg.eq(specs.sym_getattr(at[slot]), specs.sym_getattr(at[index])):
+            assert pg.eq(new[at[slot]], old[at[index]])
 
 
 def _moved(one: Any, other: Any, parent: Decisions) -> list[Any]:
-    """What a layer may be in the second place when it comes from the first."""
+    """Layers that the second slot may get from the first."""
     value = pg.Dict(layers=[one, other])
     spec = pg.dna_spec(value)
-    (program,) = layer_lists(spec)
-    children = [program.rearrange(spec, parent, [0, 0], random.Random(seed)) for seed in range(60)]
+    (layer_list,) = layer_lists(spec)
+    children = [
+        layer_list.rearrange(spec, parent, [0, 0], random.Random(seed)) for seed in range(60)
+    ]
     return [_layers(value, child)[1] for child in children]
 
 
@@ -129,13 +131,13 @@ def _moved(one: Any, other: Any, parent: Decisions) -> list[Any]:
     ],
 )
 @pytest.mark.fast(2)
-def test_only_what_means_the_same_moves(one, other, index, expected):
+def test_only_equal_genes_move(one, other, index, expected):
     first = {'layers[0]': index, 'layers[1]': 0 if isinstance(other, pg.hyper.Choices) else 1}
     assert set(_moved(one, other, first)) == expected
 
 
 @pytest.mark.slow
-def test_a_layer_moves_as_far_as_it_fits():
+def test_fitting_genes_of_a_layer_move():
     def layer(widths: list[int], rates: list[float]) -> Any:
         return pg.oneof(
             [pg.Dict(width=pg.oneof(widths), rate=pg.oneof(rates)), pg.Dict(none=pg.oneof([0]))]
@@ -165,7 +167,7 @@ def test_conditional_decisions_do_not_move_without_their_choice():
     assert len({each.x for each in moved if each != 'b'}) > 8
 
 
-def test_a_program_inside_a_candidate_is_open_with_it():
+def test_a_layer_list_inside_a_candidate_is_active_with_it():
     spec = pg.dna_spec(pg.Dict(x=pg.oneof([None, [_one(), _one()]]), y=[_one(), _one()]))
     without: Decisions = {'x': 0, 'y[0]': 0, 'y[1]': 0}
     having = without | {'x': 1, 'x[=1/2][0]': 0, 'x[=1/2][1]': 0}
@@ -174,7 +176,7 @@ def test_a_program_inside_a_candidate_is_open_with_it():
     assert active_layer_lists(spec, having) == [inner, outer]
 
 
-def test_layers_of_all_programs_have_even_chances():
+def test_layers_of_all_lists_have_equal_probability():
     value = pg.Dict(x=[_one() for _ in range(2)], y=[_one() for _ in range(6)])
     among = layer_lists(pg.dna_spec(value))
     rng = random.Random(0)

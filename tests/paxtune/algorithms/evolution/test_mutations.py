@@ -39,9 +39,9 @@ KINDS = [type(mutation).__name__ for mutation in MUTATIONS]
 
 @pytest.mark.parametrize('mutation', MUTATIONS, ids=KINDS)
 @examples(12)
-@given(values() | spaces.programs(), st.integers(0, 2**32))
+@given(values() | spaces.layer_spaces(), st.integers(0, 2**32))
 @pytest.mark.fast(2)
-def test_children_are_legal_other_and_the_same_again(mutation, value, seed):
+def test_children_are_legal_and_deterministic(mutation, value, seed):
     spec = pg.dna_spec(value)
     parent = draw(spec, random.Random(seed))
     before = dict(parent)
@@ -49,7 +49,7 @@ def test_children_are_legal_other_and_the_same_again(mutation, value, seed):
     assert parent == before
     assert mutation.mutate(spec, parent, random.Random(seed)) == child
     if child is None:
-        # Nothing can change, or no layer can, or two layers are alike.
+        # No decision can change, or no layer, or two layers are equal.
         alone = size(spec) == 1
         assert alone or (mutation in LAYER_MUTATIONS and not _changeable(spec, parent, mutation))
     else:
@@ -58,9 +58,9 @@ def test_children_are_legal_other_and_the_same_again(mutation, value, seed):
 
 
 def _changeable(spec: pg.DNASpec, parent: Decisions, mutation: Mutation) -> bool:
-    """Whether a layer mutation surely finds a child: a layer holds a range, or others swap."""
-    for program in active_layer_lists(spec, parent):
-        layers = [slot.layer(parent) for slot in program.slots]
+    """True if a layer mutation always finds a child: a layer holds a range, or layers can swap."""
+    for layer_list in active_layer_lists(spec, parent):
+        layers = [slot.layer(parent) for slot in layer_list.slots]
         if isinstance(mutation, SwapLayers):
             if all(layer != layers[0] for layer in layers[1:]) and len(layers) == 2:
                 return True
@@ -69,7 +69,7 @@ def _changeable(spec: pg.DNASpec, parent: Decisions, mutation: Mutation) -> bool
     return False
 
 
-def test_one_decision_changes_as_it_always_did():
+def test_change_one_decision_is_stable():
     spec = pg.dna_spec(conditional())
     parent = draw(spec, random.Random(0))
     for step in (None, 0.1):
@@ -96,12 +96,12 @@ def _letter(child: Decisions, name: str) -> str:
 
 
 def _texts(mutation: Mutation, count: int = 600) -> Counter[str]:
-    """What becomes of the layers 'abcde', a layer of a width written as its width."""
+    """Frequencies of children of the layers 'abcde'; a width stands for its layer."""
     found: Counter[str] = Counter()
     for seed in range(count):
         child = mutation.mutate(SPEC, PARENT, random.Random(seed))
         assert child is not None and child['rate'] == 0.5
-        found[''.join(_letter(child, f'layers[{place}]') for place in range(5))] += 1
+        found[''.join(_letter(child, f'layers[{slot}]') for slot in range(5))] += 1
     return found
 
 
@@ -140,21 +140,23 @@ def _swapped(text: str) -> set[str]:
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_layers_are_drawn_and_moved(mutation: Mutation, expected: Callable[[str], set[str]]):
+def test_layer_mutations_draw_and_move_layers(
+    mutation: Mutation, expected: Callable[[str], set[str]]
+):
     everything = expected('abcde') - {'abcde'}
     found = _texts(mutation, 250)
     assert set(found) <= everything
     assert len(found) > 0.9 * len(everything)
 
 
-def test_each_place_is_changed_equally_often():
+def test_each_slot_changes_equally_often():
     found = _texts(ChangeLayer())
-    for place in range(5):
-        count = sum(n for text, n in found.items() if text[place] != 'abcde'[place])
+    for slot in range(5):
+        count = sum(n for text, n in found.items() if text[slot] != 'abcde'[slot])
         assert abs(count - 120) < 50
 
 
-def test_a_moved_layer_keeps_what_it_opens():
+def test_a_moved_layer_keeps_its_children():
     parent = PARENT | {'layers[1]': 8, 'layers[1][=8/9].width': 1}
     orders = set()
     for seed in range(40):
@@ -166,7 +168,7 @@ def test_a_moved_layer_keeps_what_it_opens():
     assert orders == {f'layers[{i}][=8/9].width' for i in range(5)}
 
 
-def test_layers_that_are_alike_are_not_swapped():
+def test_equal_layers_are_not_swapped():
     alike: Decisions = {'rate': 0.5} | {f'layers[{i}]': 3 for i in range(5)}
     assert SwapLayers().mutate(SPEC, alike, random.Random(0)) is None
     assert AnyMutation([SwapLayers()]).mutate(SPEC, alike, random.Random(0)) is None
@@ -174,7 +176,7 @@ def test_layers_that_are_alike_are_not_swapped():
     assert either.mutate(SPEC, alike, random.Random(0)) not in (None, alike)
 
 
-def test_mutations_are_drawn_by_their_weights():
+def test_mutations_are_drawn_by_weight():
     def shares(weights: list[float] | None) -> float:
         mutation = AnyMutation([SwapLayers(), ChangeLayer()], weights=weights)
         found = _texts(mutation, 120)
@@ -187,14 +189,14 @@ def test_mutations_are_drawn_by_their_weights():
 
 @examples(12)
 @given(values(), st.integers(0, 2**32))
-def test_where_there_are_no_layers_another_mutation_is_taken(value, seed):
+def test_without_layers_another_mutation_is_drawn(value, seed):
     spec = pg.dna_spec(value)
     parent = draw(spec, random.Random(seed))
     child = AnyMutation().mutate(spec, parent, random.Random(seed))
     assert (child is None) == (ChangeOneDecision().mutate(spec, parent, random.Random(0)) is None)
 
 
-def test_a_space_without_layers_is_refused_where_nothing_else_can_change():
+def test_layer_mutations_require_layers():
     spec = pg.dna_spec(conditional())
     for mutation in [*LAYER_MUTATIONS, AnyMutation([SwapLayers(), ChangeLayer()])]:
         name = 'SwapLayers' if isinstance(mutation, AnyMutation) else type(mutation).__name__
@@ -230,7 +232,7 @@ def test_fields_are_checked(make, message):
 )
 @pytest.mark.fast(1)
 def test_the_population_survives_restarts(algorithm: Algorithm):
-    """A process of its own, for each suggestion: nothing is known but what is written down."""
+    """Each suggestion runs in a new process, from the stored study alone."""
     whole = run(algorithm, SPEC, 16)
     text, space = to_json_text(algorithm), spec_to_json(SPEC)
     for done in range(len(whole)):

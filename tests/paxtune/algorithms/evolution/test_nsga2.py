@@ -19,11 +19,11 @@ from paxtune.algorithms.evolution.nsga2 import _survivors
 from paxtune.objectives.pareto import front
 from paxtune.search_space.decisions import Decisions
 from tests.conformance.algorithm_suite import (
-    PROGRAMS,
+    LAYER_SPACES,
     ask,
     check_algorithm,
     conditional,
-    program,
+    layer_stack,
     run,
 )
 from tests.paxtune.climbing import best_of, bowl, bowl_spec
@@ -46,17 +46,17 @@ def test_conforms(algorithm):
 @pytest.mark.slow
 def test_conforms_with_layers():
     algorithm = NSGA2(2, mutation=AnyMutation(), crossover=LayerRangeCrossover())
-    check_algorithm(algorithm, PROGRAMS)
+    check_algorithm(algorithm, LAYER_SPACES)
 
 
 def _trials(scores: Sequence[tuple[float, ...]]) -> list[Observation]:
     return [Observation(i, {}, 'completed', each) for i, each in enumerate(scores, 1)]
 
 
-def test_survivors_are_the_first_fronts_then_those_with_most_room():
+def test_survivors_are_ordered_by_front_and_crowding():
     scores = [(0, 0), (5, 5), (1, 9), (9, 1), (4, 6), (6, 4), (4, 4), (0, 9)]
     kept, fitness = _survivors(_trials([tuple(map(float, each)) for each in scores]), 4)
-    # (1, 9), (9, 1), (4, 6), (6, 4) and (5, 5) are the front; (5, 5) has least room.
+    # (1, 9), (9, 1), (4, 6), (6, 4) and (5, 5) are the front; (5, 5) is the most crowded.
     assert {trial.id for trial in kept} == {3, 4, 5, 6}
     assert {rank for rank, _ in fitness} == {0}
 
@@ -67,7 +67,7 @@ def test_survivors_of_one_reward_are_the_best():
     assert sorted(trial.scores[0] for trial in kept) == sorted(each for (each,) in scores)[-5:]
 
 
-def test_it_begins_spread_out_and_counts_neither_pending_nor_infeasible_trials():
+def test_first_trials_are_quasi_random_until_the_population_has_completed():
     spec = pg.dna_spec(conditional())
     algorithm = NSGA2(population_size=3)
     drawn = run(algorithm, spec, 5, infeasible=0.0)
@@ -78,7 +78,7 @@ def test_it_begins_spread_out_and_counts_neither_pending_nor_infeasible_trials()
     ]
 
 
-def test_children_mix_two_parents_and_mutate_about_one_decision():
+def test_children_cross_two_parents_and_mutate_about_one_decision():
     spec = pg.dna_spec(pg.Dict({f'x{i}': pg.oneof(list(range(8))) for i in range(10)}))
     parents = [
         Observation(1, {f'x{i}': 0 for i in range(10)}, 'completed', (1.0, 0.0)),
@@ -102,7 +102,7 @@ def test_numbers_mutate_locally_on_their_scale():
     assert any(child['rate'] < 1e-5 for child in children(None))
 
 
-def test_trials_of_earlier_studies_are_parents_without_a_name():
+def test_trials_of_earlier_studies_are_anonymous_parents():
     spec = pg.dna_spec(conditional())
     drawn = run(RandomSearch(), spec, 4, infeasible=0.0)
     earlier = [dataclasses.replace(trial, id=trial.id - 4) for trial in drawn]
@@ -114,7 +114,7 @@ def test_trials_of_earlier_studies_are_parents_without_a_name():
 
 
 def _shortfall(algorithm: Algorithm, seed: int) -> float:
-    """How far the front of 80 trials lies from the best one, where x1 … x5 are 0."""
+    """Distance of the front of 80 trials from the best one, where x1 … x5 are 0."""
     spec = pg.dna_spec(pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(6)}))
     history: list[Observation] = []
     for number in range(1, 81):
@@ -128,13 +128,13 @@ def _shortfall(algorithm: Algorithm, seed: int) -> float:
     return sum(shortfalls) / len(best)
 
 
-def test_the_front_of_two_goals_is_better_than_that_of_random_search():
+def test_the_front_of_two_objectives_beats_random_search():
     for seed in range(2):
         ours, random = (_shortfall(algorithm, seed) for algorithm in (NSGA2(10), RandomSearch()))
         assert ours < 0.75 * random
 
 
-def test_with_one_reward_it_is_better_than_random_search():
+def test_one_objective_beats_random_search():
     ours, random = (
         [best_of(algorithm, bowl_spec(), bowl, 80, seed) for seed in range(3)]
         for algorithm in (NSGA2(10), RandomSearch())
@@ -142,7 +142,7 @@ def test_with_one_reward_it_is_better_than_random_search():
     assert sum(ours) > 0.5 * sum(random)
 
 
-def test_it_needs_a_reward():
+def test_a_reward_is_required():
     with pytest.raises(UserError, match=r'NSGA2 needs a reward.*RandomSearch'):
         NSGA2().check_space(pg.dna_spec(conditional()), 0)
     NSGA2().check_space(pg.dna_spec(conditional()), 4)
@@ -154,7 +154,7 @@ def test_it_needs_a_reward():
 def test_layer_mutations_need_a_layer_list(algorithm):
     with pytest.raises(UserError, match='a list with at least two elements'):
         algorithm.check_space(pg.dna_spec(conditional()), 1)
-    algorithm.check_space(pg.dna_spec(program()), 1)
+    algorithm.check_space(pg.dna_spec(layer_stack()), 1)
 
 
 def test_layers_move_along_the_front():
@@ -165,7 +165,7 @@ def test_layers_move_along_the_front():
     ]
     algorithm = NSGA2(2, mutation=SwapLayers(), crossover=LayerRangeCrossover())
     children = [list(ask(algorithm, spec, parents, seed).decisions.values()) for seed in range(60)]
-    # Nothing is drawn anew: each layer but 8 stands once, 8 anywhere.
+    # No layer is drawn: each layer but 8 occurs once.
     for child in children:
         kept = [layer for layer in child if layer != 8]
         assert len(set(kept)) == len(kept)

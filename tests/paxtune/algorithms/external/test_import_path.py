@@ -1,4 +1,4 @@
-"""What a study names is not run."""
+"""Import paths in a study run no code."""
 
 import dataclasses
 import sys
@@ -41,7 +41,7 @@ def alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize('path', ['alarming.Mine', 'os.system', 'alarming.inner.Mine'])
-def test_a_study_is_shown_without_an_import(tmp_path, alarm, path):
+def test_showing_a_study_imports_nothing(tmp_path, alarm, path):
     value = pg.Dict(x=pg.floatv(0.0, 1.0))
     folder = tmp_path / 'study'
     plain = Search(paxtune.MetricReward('maximize', 'reward'), budget=Budget(2))
@@ -59,7 +59,7 @@ def test_a_study_is_shown_without_an_import(tmp_path, alarm, path):
 
 
 def _put(folder: Path, old: str, path: str) -> None:
-    """Puts another algorithm into a study, as somebody may have done."""
+    """Replaces the algorithm of a stored study, as an attacker could."""
     with load_study(folder, read_only=False) as study:
         (name,) = (name for name in ('value', 'search') if old in getattr(study.record, name))
         text = getattr(study.record, name)
@@ -92,7 +92,7 @@ def test_an_invalid_path_in_a_flag_is_reported(path):
         import_path.resolve(path, pg.DNAGenerator, 'generator')
 
 
-def test_methods_are_refused():
+def test_methods_are_rejected():
     assert import_path.resolve(f'{__name__}.Halving', pg.DNAGenerator, 'generator') is Halving
     for method in ('from_json', 'from_json_str', 'load', 'partial', '_propose', 'start.x'):
         with pytest.raises(UserError, match='does not exist'):

@@ -43,7 +43,7 @@ def evolution(name: str) -> DnaGenerator:
 
 
 class Halving(pg.DNAGenerator):
-    """Proposes half of the best number; it keeps state that no history tells."""
+    """Proposes half of the best number; its state is not part of the observations."""
 
     start: float = 1.0
 
@@ -61,7 +61,7 @@ class Halving(pg.DNAGenerator):
 
 
 class Moody(pg.DNAGenerator):
-    """Draws from the module `random`: what it proposes cannot be repeated."""
+    """Draws from the module `random`: its proposals are not repeatable."""
 
     def _propose(self) -> pg.DNA:
         dna = pg.random_dna(self.dna_spec)
@@ -93,7 +93,7 @@ def test_evolutions_conform(name):
     check_algorithm(evolution(name))
 
 
-def test_a_sweep_conforms_but_for_ranges():
+def test_a_sweep_conforms_without_ranges():
     sweep = DnaGenerator('pyglove.geno.Sweeping')
     spec = pg.dna_spec(pg.Dict(x=pg.oneof([1, pg.oneof([2, 3])])))
     assert [list(trial.decisions.values()) for trial in run(sweep, spec, 9)] == [
@@ -111,7 +111,7 @@ def scores(trials: list[Observation]) -> list[dict[str, int | float]]:
 
 @pytest.mark.parametrize('name', EVOLUTIONS)
 @pytest.mark.fast(2)
-def test_a_new_process_goes_on_as_the_old_one_would_have(name):
+def test_a_new_process_continues_with_the_same_suggestions(name):
     """Trials run in parallel, end out of order, fail; and a third of all is forbidden."""
     spec, algorithm = pg.dna_spec(conditional()), evolution(name)
 
@@ -143,7 +143,7 @@ def test_a_new_process_goes_on_as_the_old_one_would_have(name):
     assert 'recovered' not in kept[-1].algorithm_state
 
 
-def test_evolution_climbs():
+def test_evolution_improves():
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-4, 1.0, 'log'), y=intv(1, 100)))
     algorithm, history = evolution('hill_climb'), list[Observation]()
     for number in range(1, 60):
@@ -159,7 +159,7 @@ def test_evolution_climbs():
     assert max(trial.scores[0] for trial in history) > -2
 
 
-def test_seeds_and_earlier_trials_are_learnt_from():
+def test_initial_and_earlier_trials_are_fed_back():
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0), y=pg.floatv(0.0, 1.0)))
     known = [Observation(-1, {'x': 0.5, 'y': 0.5}, 'completed', (9.0,))]
     known.append(Observation(1, {'x': 0.1, 'y': 0.1}, 'completed', (1.0,)))
@@ -172,7 +172,7 @@ def test_seeds_and_earlier_trials_are_learnt_from():
     )
 
 
-def test_a_generator_of_ones_own_with_state_goes_on():
+def test_a_stateful_user_generator_continues():
     spec = pg.dna_spec(pg.floatv(0.0, 1.0))
     algorithm = DnaGenerator(f'{__name__}.Halving', {'start': 0.8})
     trials = run(algorithm, spec, 6)
@@ -187,7 +187,7 @@ def test_a_generator_of_ones_own_with_state_goes_on():
     )
 
 
-def test_generators_that_cannot_replay_are_recovered():
+def test_unrepeatable_generators_are_recovered():
     spec = pg.dna_spec(log_range())
     algorithm = DnaGenerator(f'{__name__}.Moody')
     trials = run(algorithm, spec, 3, infeasible=0.0)
@@ -200,7 +200,7 @@ def test_generators_that_cannot_replay_are_recovered():
     assert not pyglove._replays
 
 
-def test_trials_that_are_gone_do_not_stop_a_study():
+def test_missing_trials_cause_a_recovery():
     spec, algorithm = pg.dna_spec(conditional()), evolution('regularized_evolution')
     trials = run(algorithm, spec, 8)
     del trials[2]
@@ -209,7 +209,7 @@ def test_trials_that_are_gone_do_not_stop_a_study():
     to_dna(spec, suggestion.decisions)
 
 
-def test_seeds_differ_and_a_seed_of_ones_own_is_kept():
+def test_seeds_differ_and_a_given_seed_is_kept():
     spec = pg.dna_spec(log_range())
     algorithm = evolution('neat')
     assert ask(algorithm, spec, []) != ask(algorithm, spec, [], seed=1)
@@ -217,14 +217,14 @@ def test_seeds_differ_and_a_seed_of_ones_own_is_kept():
     assert ask(seeded, spec, []).decisions == ask(seeded, spec, []).decisions
 
 
-def test_the_state_of_random_is_left_alone():
+def test_the_global_random_state_is_unchanged():
     spec = pg.dna_spec(conditional())
     before = random.getstate()
     run(evolution('regularized_evolution'), spec, 6)
     assert random.getstate() == before
 
 
-def test_a_suggestion_is_quick_at_a_hundred_trials():
+def test_suggestions_are_fast_after_a_hundred_trials():
     spec = pg.dna_spec(pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(5)}))
     algorithm, history = evolution('regularized_evolution'), list[Observation]()
     for number in range(1, 101):
@@ -235,7 +235,7 @@ def test_a_suggestion_is_quick_at_a_hundred_trials():
     assert time.process_time() - begin < 0.3
 
 
-def test_several_rewards_need_a_generator_for_several():
+def test_several_rewards_require_a_multi_objective_generator():
     spec = pg.dna_spec(log_range())
     evolution('nsga2').check_space(spec, 3)
     with pytest.raises(UserError, match=r'neat needs one reward; there are 3.*NSGA2'):
@@ -260,7 +260,7 @@ def test_several_rewards_need_a_generator_for_several():
         (f'{__name__}.Halving', {}, 'Halving cannot search this space'),
     ],
 )
-def test_a_wrong_generator_is_refused_before_the_first_trial(generator, kwargs, message):
+def test_invalid_generators_are_rejected_before_the_first_trial(generator, kwargs, message):
     with pytest.raises(UserError, match=message):
         DnaGenerator(generator, kwargs).check_space(pg.dna_spec(log_range()), 1)
 
@@ -270,7 +270,7 @@ def test_arguments_are_plain_data():
         DnaGenerator('pyglove.evolution.neat', {'mutator': ScaledMutator()})
 
 
-def test_mutations_and_draws_know_scales():
+def test_mutations_and_draws_use_scales():
     spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-6, 1.0, 'log'), width=intv(1, 4095, 'log')))
     generator = ScaledRandom(0)
     generator.setup(spec)
@@ -301,8 +301,8 @@ def test_all_parts_are_seeded():
     assert uniform.seed is not None
 
 
-def test_scores_reach_the_generator():
-    # What the other tests rely on: rewards reach the generator.
+def test_scores_are_fed_back():
+    # The other tests rely on this: rewards reach the generator.
     spec = pg.dna_spec(pg.floatv(0.0, 1.0))
     trials = run(DnaGenerator(f'{__name__}.Halving'), spec, 2, infeasible=0.0)
     assert merit(trials[0].decisions) < 0

@@ -35,7 +35,7 @@ GP_UCB_PE = 'vizier._src.algorithms.designers.gp_ucb_pe.VizierGPUCBPEBandit'
 
 
 class Recorder(vza.Designer):
-    """Suggests the middle of everything, and keeps what it is shown."""
+    """Suggests the middle of the space, and records the trials that it gets."""
 
     shown: list['Recorder'] = []
 
@@ -54,7 +54,7 @@ class Recorder(vza.Designer):
 
 
 class Picky(Recorder):
-    """A designer that says no."""
+    """A designer that raises."""
 
     def update(self, completed: vza.CompletedTrials, all_active: vza.ActiveTrials) -> None:
         raise ValueError('too many categories')
@@ -69,7 +69,7 @@ def unsaid(problem):
 
 
 @pytest.mark.parametrize('make', SPACES)
-def test_flat_problems_hold_every_decision_and_give_it_back(make):
+def test_flat_problems_round_trip_decisions(make):
     spec, rng = pg.dna_spec(make()), random.Random(0)
     problem = FlatProblem(spec, 2)
     assert not problem.statement.search_space.is_conditional
@@ -144,7 +144,7 @@ def test_several_rewards_are_several_metrics():
     }
 
 
-def test_a_function_that_returns_a_designer_will_do():
+def test_functions_may_return_a_designer():
     spec = pg.dna_spec(log_range())
     algorithm = VizierDesigner(f'{__name__}.recorder')
     algorithm.check_space(spec, 1)
@@ -170,7 +170,7 @@ def test_a_wrong_designer_is_refused_before_the_first_trial(designer, message):
         VizierDesigner(designer).check_space(pg.dna_spec(conditional()), 1)
 
 
-def test_no_reward_is_refused():
+def test_a_missing_reward_is_rejected():
     with pytest.raises(UserError, match='needs a reward'):
         VizierDesigner(RANDOM).check_space(pg.dna_spec(log_range()), 0)
     with pytest.raises(UserError, match='Eagle needs one reward; there are 2'):
@@ -178,7 +178,7 @@ def test_no_reward_is_refused():
 
 
 @pytest.mark.slow
-def test_a_designer_of_viziers_conforms():
+def test_a_vizier_designer_conforms():
     check_algorithm(VizierDesigner(RANDOM))
 
 
@@ -187,7 +187,7 @@ def test_eagle_conforms():
     check_algorithm(Eagle())
 
 
-def test_eagle_flies_to_the_best():
+def test_eagle_moves_to_the_best_trials():
     spec = pg.dna_spec(pg.Dict(x=pg.floatv(1e-4, 1.0, 'log'), y=intv(1, 64)))
     history: list[Observation] = []
     for number in range(1, 81):
@@ -204,8 +204,8 @@ def test_eagle_flies_to_the_best():
 
 
 @pytest.mark.slow
-def test_eagle_goes_on_from_the_last_trial_alone():
-    """The swarm is noted: what trials but those in it said before does not matter any more."""
+def test_eagle_restores_its_pool_from_the_last_trial():
+    """The pool is stored: other earlier trials have no effect."""
     spec = pg.dna_spec(conditional())
     history = run(Eagle(), spec, 30)
     history += [
@@ -219,7 +219,7 @@ def test_eagle_goes_on_from_the_last_trial_alone():
     assert ask(Eagle(), spec, fewer) == ask(Eagle(), spec, history)
 
 
-def test_eagle_goes_on_without_trials_that_are_gone():
+def test_eagle_tolerates_missing_trials():
     spec = pg.dna_spec(log_range())
     history = run(Eagle(), spec, 20, infeasible=0.0)
     best = max(history, key=lambda trial: trial.scores)
@@ -227,7 +227,7 @@ def test_eagle_goes_on_without_trials_that_are_gone():
     assert json.loads(suggestion.algorithm_state['pool'])['flies']
 
 
-def test_eagle_is_quick_at_a_thousand_trials():
+def test_eagle_is_fast_after_a_thousand_trials():
     spec = pg.dna_spec(pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(20)}))
     rng = random.Random(0)
     history = [
@@ -245,7 +245,7 @@ def test_eagle_is_quick_at_a_thousand_trials():
     assert len(suggestion.algorithm_state['pool']) < 4000
 
 
-def test_jax_is_configured_as_before():
+def test_the_jax_configuration_is_restored():
     before = dict(jax.config.values)
     spec = pg.dna_spec(log_range())
     ask(VizierDesigner(RANDOM), spec, [])
@@ -271,7 +271,7 @@ def test_changes_of_the_jax_configuration_are_undone():
 
 @pytest.mark.slow
 @pytest.mark.parametrize('designer', [GP_BANDIT, GP_UCB_PE])
-def test_the_stock_gaussian_processes_suggest(designer):
+def test_gaussian_processes_of_vizier_suggest(designer):
     before = dict(jax.config.values)
     spec = pg.dna_spec(conditional())
     algorithm = VizierDesigner(designer)

@@ -25,7 +25,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 
 
 @pytest.mark.parametrize('where', ['step:9', 'suggestion:6', 'suggested:7', 'moved:31'])
-def test_a_killed_study_goes_on_with_the_suggestions_of_the_undisturbed_one(
+def test_a_killed_study_continues_with_the_same_suggestions(
     tmp_path: Path, undisturbed: list[Any], where: str
 ) -> None:
     killed = search('Modelled', tmp_path, kill=where)

@@ -1,0 +1,166 @@
+import math
+import random
+
+import jax
+import jax.numpy as jnp
+import pyglove as pg
+import pytest
+
+from paxtune.algorithms import GPBandit, Observation, RandomSearch, SuggestionContext
+from paxtune.algorithms.gp import search
+from paxtune.search_space.decisions import Decisions
+from tests.conformance.algorithm_suite import ask, check_algorithm, conditional, run
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.ranges import intv
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('acquisition', ['log_ei', 'ucb_pe'])
+def test_conforms(acquisition):
+    check_algorithm(GPBandit(acquisition, num_initial=2))
+
+
+def _branin(decisions: Decisions) -> float:
+    x, y = decisions['x'], decisions['y']
+    return -(
+        (y - 5.1 / (4 * math.pi**2) * x**2 + 5 / math.pi * x - 6) ** 2
+        + 10 * (1 - 1 / (8 * math.pi)) * math.cos(x)
+        + 10
+    )
+
+
+BRANIN = pg.Dict(x=pg.floatv(-5.0, 10.0), y=pg.floatv(0.0, 15.0))
+
+
+def _searched(
+    algorithm, spec, merit, count, infeasible=lambda _: False, why=lambda _: None, seed=0
+):
+    history: list[Observation] = []
+    for number in range(1, count + 1):
+        decisions = ask(algorithm, spec, history, seed, why).decisions
+        if infeasible(decisions):
+            history.append(Observation(number, decisions, 'infeasible'))
+        else:
+            history.append(Observation(number, decisions, 'completed', (merit(decisions),)))
+    return history
+
+
+@pytest.mark.slow
+@pytest.mark.sentinel
+def test_results_beat_random_search():
+    spec = pg.dna_spec(BRANIN)
+    ours, theirs = (
+        max(t.scores[0] for t in _searched(algorithm, spec, _branin, 20))
+        for algorithm in (GPBandit(num_initial=4), RandomSearch())
+    )
+    assert ours > -0.5
+    assert theirs < ours - 0.1
+
+
+@pytest.mark.slow
+def test_no_program_is_compiled_between_two_sizes(compilations):
+    # An encoding that no other test uses, so that no program is compiled yet.
+    spec = pg.dna_spec(pg.Dict(BRANIN, z=pg.oneof(['a', 'b', 'c', 'd'])))
+    history = run(RandomSearch(), spec, 16, infeasible=0.1)
+    ask(GPBandit(), spec, history[:14])
+    assert compilations
+    compilations.clear()
+    ask(GPBandit(), spec, history[:15])
+    ask(GPBandit(), spec, history)
+    ask(GPBandit(), spec, history, seed=3)
+    assert not compilations
+
+
+@pytest.mark.slow
+def test_precision_outside_is_unchanged():
+    spec = pg.dna_spec(BRANIN)
+    history = run(RandomSearch(), spec, 8, infeasible=0.0)
+    before = jax.config.values.copy()
+    suggestion = ask(GPBandit(), spec, history)
+    assert jnp.ones(()).dtype == jnp.float32
+    assert jax.config.values == before
+    # A function of the context, independent of the order of observations.
+    assert ask(GPBandit(), spec, list(reversed(history))) == suggestion
+
+
+@pytest.mark.slow
+def test_infeasible_regions_are_avoided():
+    spec = pg.dna_spec(BRANIN)
+
+    def merit(decisions: Decisions) -> float:
+        return min(decisions['x'], 4.0) + 0.1 * math.sin(decisions['y'])
+
+    def too_large(decisions: Decisions) -> bool:
+        return decisions['x'] > 5
+
+    # Suggestions depend on the last bits of the machine's arithmetic: three searches average it.
+    searches = [
+        _searched(GPBandit(num_initial=6), spec, merit, 24, too_large, seed=seed)
+        for seed in range(3)
+    ]
+    first = [trial.state for trials in searches for trial in trials[:12]]
+    then = [trial.state for trials in searches for trial in trials[12:]]
+    assert 'infeasible' in first
+    assert then.count('infeasible') <= 10  # A third of the space is.
+    assert max(t.scores[0] for trials in searches for t in trials if t.scores) > 4.05
+
+
+@pytest.mark.slow
+def test_tight_constraints_are_satisfied():
+    spec = pg.dna_spec(BRANIN)
+
+    def why(decisions: Decisions) -> str | None:
+        return None if abs(decisions['x'] - decisions['y']) < 0.5 else 'apart'
+
+    trials = _searched(GPBandit(num_initial=4), spec, lambda d: d['x'] + d['y'], 14, why=why)
+    assert all(why(trial.decisions) is None for trial in trials)
+
+
+@pytest.mark.slow
+def test_the_user_prior_attracts_early_suggestions_and_fades():
+    spec = pg.dna_spec(BRANIN)
+    history = [
+        Observation(t.id, t.decisions, 'completed', (math.sin(t.id),))
+        for t in run(RandomSearch(), spec, 6, infeasible=0.0)
+    ]
+
+    def suggested(strength: float) -> float:
+        context = SuggestionContext(spec, 0, 7, lambda: history, prior={'x': 8.0})
+        algorithm = GPBandit(num_initial=2, prior_strength=strength)
+        return abs(algorithm.suggest(context).decisions['x'] - 8.0)
+
+    assert suggested(1000.0) < 1.0
+    assert suggested(1000.0) < suggested(0.0)
+
+
+def test_large_studies_are_subsampled_by_pending_best_and_latest_trials():
+    rng = random.Random(0)
+    history = [
+        Observation(i, {'x': rng.random(), 'y': 1.0}, 'completed', (rng.random(),))
+        for i in range(1, 900)
+    ]
+    history.append(Observation(900, {'x': 0.1, 'y': 1.0}, 'pending'))
+    chosen = search._subsample(history)
+    assert len(chosen) == search.SIZES[-1]
+    assert chosen[-1].state == 'pending'
+    best = sorted(history, key=lambda trial: trial.scores, reverse=True)
+    assert {trial.id for trial in best[:256]} <= {trial.id for trial in chosen}
+    assert {trial.id for trial in history[-200:]} <= {trial.id for trial in chosen}
+    assert [trial.id for trial in chosen] == sorted(trial.id for trial in chosen)
+
+
+@pytest.mark.parametrize('objectives', [0, 2])
+def test_exactly_one_reward_is_required(objectives):
+    with pytest.raises(UserError, match=f'one reward; there are {objectives}'):
+        GPBandit().check_space(pg.dna_spec(BRANIN), objectives)
+
+
+@pytest.mark.slow
+def test_too_large_spaces_are_rejected():
+    GPBandit().check_space(pg.dna_spec(conditional()), 1)
+    many = pg.Dict({f'x{i}': pg.floatv(0.0, 1.0) for i in range(301)})
+    with pytest.raises(UserError, match=r'at most 300 decisions.*are 301.*RegularizedEvolution'):
+        GPBandit().check_space(pg.dna_spec(many), 1)
+    wide = pg.Dict(kind=pg.oneof([f'k{i}' for i in range(2001)]), x=intv(1, 2**40))
+    with pytest.raises(UserError, match=r'^kind: GPBandit .*at most 2000 candidates'):
+        GPBandit().check_space(pg.dna_spec(wide), 1)
