@@ -268,7 +268,8 @@ class StudyCoordinator:
             if current.request == update.request_id:
                 update.is_done = True
                 return None
-            self._require_lease(current, update.worker, update.attempt)
+            if not self._leases.may_write(current, update.worker, update.attempt):
+                raise RequestRejectedError('fenced', self._owner(update.id))
             if digest(content) != update.expected:
                 return None
             merged = transitions.merge(current, update.trial, update.request_id)
@@ -406,14 +407,6 @@ class StudyCoordinator:
         )
         self._leases.pop(id_, None)
         return lost
-
-    def _require_lease(self, current: TrialRecord, worker: str, attempt: int) -> None:
-        if current.status is not Status.ACTIVE or current.id not in self._leases:
-            is_owner = not worker or current.holder == worker
-        else:
-            is_owner = self._leases.is_held(current.id, worker, attempt)
-        if not is_owner:
-            raise RequestRejectedError('fenced', self._owner(current.id))
 
     def _owner(self, id_: int) -> str:
         lease = self._leases.get(id_)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from paxtune.service.schema import WorkerOptions
-from paxtune.study.record import TrialRecord
+from paxtune.study.record import Status, TrialRecord
 from paxtune.study.transitions import WorkerLoss
 
 
@@ -66,6 +66,12 @@ class Leases(dict[int, Lease]):
         """Tells whether a worker owns a trial in an attempt."""
         lease = self.get(id_)
         return lease is not None and (lease.worker, lease.attempt) == (worker, attempt)
+
+    def may_write(self, record: TrialRecord, worker: str, attempt: int) -> bool:
+        """Tells whether a worker, or '' for no worker, may write a trial."""
+        if record.status is not Status.ACTIVE or record.id not in self:
+            return worker in ('', record.holder)
+        return self.is_held(record.id, worker, attempt)
 
     def renew(self, id_: int, progress: int, options: WorkerOptions | None = None) -> None:
         """Renews a lease, unless it has expired."""
