@@ -1,4 +1,4 @@
-"""`lm.C4Tunable` on small C4 data of both kinds, and without any."""
+"""`lm.C4Tunable` on small C4 data in both formats, and without data."""
 
 from pathlib import Path
 

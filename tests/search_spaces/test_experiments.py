@@ -1,4 +1,4 @@
-"""Every registered experiment runs, shrunk to the size that it names itself."""
+"""Every registered experiment runs at its smoke size."""
 
 from pathlib import Path
 from typing import Any
@@ -43,13 +43,13 @@ def test_each_runs_at_its_smoke_size(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('name', _NAMES)
-def test_each_says_what_it_is(name: str) -> None:
+def test_each_has_a_docstring_with_its_command(name: str) -> None:
     module, function = name.split('.')
     found = getattr(__import__(f'search_spaces.{module}', fromlist=[function]), function)
     assert f'--exp={name}' in found.__doc__
 
 
-# Those that are searched, with few choices first.
+# Tunable experiments, those with few choices first.
 _TUNABLES = (
     'lm.StdlibTunable',
     'lm.C4Tunable',
@@ -102,7 +102,7 @@ def test_c4_small_has_about_125_million_parameters() -> None:
     assert program.num_params() == pytest.approx(127e6, rel=0.02)
 
 
-def test_the_space_of_c4_is_what_it_says() -> None:
+def test_the_c4_space_has_its_documented_decisions() -> None:
     space = Space(lm.C4Tunable())
     paths = {path.split('.')[-1] for path in space.ids}
     assert paths == {
@@ -123,7 +123,7 @@ def bigram_bits(smoothing: float = 0.1) -> float:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_main_job(tmp_path: Path) -> None:
+def test_a_search_beats_the_bigram_model_and_repeats_bit_for_bit(tmp_path: Path) -> None:
     """16 trials, some stopped early, the best well below a bigram model, repeatable to the bit."""
     study_dir = tmp_path / 'study'
     flags = ['--exp=lm.StdlibTunable', '--num_trials=16', f'--job_log_dir={study_dir}']

@@ -1,4 +1,4 @@
-"""The spaces of architectures: what is in them, and that every algorithm searches each of them."""
+"""Architecture spaces: their content, and a search of each with every algorithm."""
 
 import random
 import statistics

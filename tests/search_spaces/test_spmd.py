@@ -1,4 +1,4 @@
-"""Pax's language models: their sizes, their shards, the values that their names stand for."""
+"""Pax's language models: sizes, shards and hyperparameters."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ from trainer.symbolic.errors import UserError
 
 
 class Size(NamedTuple):
-    """An architecture, and the devices (replicas, fsdp, tensor) that it is stated for."""
+    """An architecture and its mesh (replicas, fsdp, tensor)."""
 
     layers: int
     dims: int
@@ -77,7 +77,7 @@ def test_each_has_the_parameters_and_the_shards_of_its_closed_form(name: str) ->
     prefix = f'stack.layers_0x{size.layers}.'
     shards = {each.path.removeprefix(prefix): each.shard_shape for each in found.parameters}
     assert shards == size.shards()
-    # Adam's two moments lie as the parameters; they have two counters of steps beside them.
+    # Adam's two moments are sharded as the parameters; there are two step counters beside them.
     own = 4 * sum(int(np.prod(shape)) for shape in shards.values())
     assert (found.gradient_bytes, found.state_bytes) == (own, 3 * own + 8)
 
@@ -136,7 +136,7 @@ def test_the_gpu_anchor_has_the_parameters_of_gpt() -> None:
     assert found.mesh_shape['data'] == 64
 
 
-def test_a_name_that_there_is_not_is_refused() -> None:
+def test_unknown_fields_are_refused() -> None:
     misspelt: Any = {'percore_batch_siaze': 4}
     with pytest.raises(TypeError, match='percore_batch_siaze'):
         SpmdLm(num_layers=1, model_dims=8, num_heads=1, **misspelt)
@@ -170,12 +170,12 @@ finally:
         'c4_multislice.C4Spmd22BAdam2xv4_128',
     ],
 )
-def test_a_look_at_it_takes_less_than_a_minute_and_4_gb(name: str) -> None:
+def test_inspecting_takes_less_than_a_minute_and_4_gb(name: str) -> None:
     command = [sys.executable, '-c', _MEASURED, f'--exp={name}']
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     used = dict(line.split() for line in done.stdout.splitlines()[-2:])
-    # Of processors: the time of the clock depends on who else runs.
+    # Processor time: wall time depends on other processes.
     assert float(used['seconds']) < 60
     assert float(used['kilobytes']) * 1024 < 4e9
     printed = done.stdout.replace(',', '')

@@ -1,4 +1,4 @@
-"""Accuracies of the experiments on images."""
+"""Accuracies of the image experiments."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Decoding with a cache writes what a slow reference writes, which reads everything anew."""
+"""Decoding with a cache equals a slow reference without one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,7 @@ from trainer.layers.positions import Positions
 from trainer.symbolic.component import bind, numbers
 
 VOCAB, STEPS = 11, 6
-# Rows of unequal length; what fills them up must not matter.
+# Rows of unequal length; their padding must not matter.
 PROMPTS = [[3, 1, 4], [5], [9, 2, 6, 5]]
 Logits = Callable[[list[int]], np.ndarray]
 
@@ -36,7 +36,7 @@ def model(scan: str) -> TransformerLm:
 
 @pytest.fixture(scope='module', params=['never', pytest.param('always', marks=pytest.mark.slow)])
 def written(request: pytest.FixtureRequest) -> tuple[TransformerLm, Any]:
-    """A model and its parameters, which are large, so that it is sure of what it writes."""
+    """A model with large parameters, so that its predictions are confident."""
     made = model(request.param)
     params = made.module().init(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))['params']
     unboxed = jax.tree.map(lambda leaf: 3 * leaf, jax.tree.map(jnp.asarray, _values(params)))
@@ -110,7 +110,7 @@ def slow_steps(
 
 
 def slow_beam(logits: Logits, prompt: list[int], decoder: BeamSearch) -> list[tuple[float, Any]]:
-    """All texts that are kept, by their scores."""
+    """All hypotheses by their scores."""
     live: list[tuple[float, list[int]]] = [(0.0, [])]
     ended: list[tuple[float, list[int]]] = []
 
@@ -145,7 +145,7 @@ def texts(decoded: Any) -> list[list[list[int]]]:
 )
 @pytest.mark.fast(1)
 @pytest.mark.contract
-def test_greedy(written: Any, fields: Any) -> None:
+def test_greedy_decoding_equals_the_reference(written: Any, fields: Any) -> None:
     decoder = Greedy(max_decode_steps=STEPS, **fields)
     decoded = decode(written, decoder, padded())
     logits = reference(written)
@@ -159,7 +159,7 @@ def test_greedy(written: Any, fields: Any) -> None:
 @pytest.mark.parametrize('alpha', [0.0, 0.8])
 @pytest.mark.parametrize('eos_ids', [[], [4], [4, 8, 10]])
 @pytest.mark.fast(1)
-def test_beams(written: Any, alpha: float, eos_ids: list[int]) -> None:
+def test_beam_search_equals_the_reference(written: Any, alpha: float, eos_ids: list[int]) -> None:
     decoder = BeamSearch(STEPS, eos_ids=eos_ids, beam_size=3, length_norm_alpha=alpha)
     decoded = decode(written, decoder, padded())
     logits = reference(written)
@@ -175,14 +175,14 @@ def test_a_beam_of_one_is_greedy(written: Any) -> None:
     fields: Any = {'max_decode_steps': STEPS, 'eos_ids': [4]}
     beam = decode(written, BeamSearch(beam_size=1, length_norm_alpha=0.0, **fields), padded())
     greedy = decode(written, Greedy(**fields), padded())
-    # Beam search may prefer a text that ended early to the one that went on.
+    # Beam search may prefer a text that ended early to a longer one.
     for one, other in zip(beam.log_probs_BN[:, 0], greedy.log_probs_BN[:, 0], strict=True):
         assert one >= other - 1e-4
 
 
 @pytest.mark.parametrize('fields', [{}, {'k': 3}, {'p': 0.7}, {'temperature': 0.5, 'k': 5}])
 @pytest.mark.slow
-def test_samples(written: Any, fields: Any) -> None:
+def test_samples_equal_the_reference(written: Any, fields: Any) -> None:
     decoder = Sample(max_decode_steps=STEPS, eos_ids=[4], num_samples=2, **fields)
     decoded = decode(written, decoder, padded(), seed=3)
     logits = reference(written)

@@ -1,4 +1,4 @@
-"""Each kind of model, driven by its task, writes what it writes when it reads everything anew."""
+"""Each kind of model decodes the same text with a cache as without."""
 
 from typing import Any
 
@@ -58,7 +58,7 @@ def sequence_model(scan: str) -> SequenceTask:
 
 
 def variables_of(task: Task, batch: dict[str, np.ndarray]) -> Any:
-    """New variables, which are large, so that the model is sure of what it writes."""
+    """New, large variables, so that the predictions of the model are confident."""
     spec = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in batch.items()}
     drawn = unboxed(init_variables(bind(task, numbers(task)), spec, jax.random.key(1)))
     return jax.tree.map(lambda leaf: 3 * leaf, drawn)
@@ -131,7 +131,7 @@ def test_encoder_decoders(scan: str, decoder: Decoder) -> None:
         check(decoder, output, row, logits, [0])
 
 
-def test_a_bidirectional_model_cannot_write() -> None:
+def test_a_bidirectional_model_cannot_decode() -> None:
     block = TransformerBlock(Attention(4, mask='full'), FeedForward(32))
     model = TransformerLm(Embedding(VOCAB, 16), Stack([block]))
     learner = Learner(learning_rate=0.1)
@@ -145,5 +145,5 @@ def test_prompts_come_from_the_batch_or_are_of_one_length() -> None:
     assert task.prompts({'ids': ids}).lengths_B.tolist() == [2, 2, 2]
     assert task.prompts({'ids': ids}).ids_BP.shape == (3, 2)
     given = {'ids': ids, 'prefix_lengths': jnp.array([3, 0, 9])}
-    # A row that only fills up the batch says 0; none is longer than it is.
+    # A row of padding has 0; lengths are at most those of the rows.
     assert task.prompts(given).lengths_B.tolist() == [3, 1, 4]

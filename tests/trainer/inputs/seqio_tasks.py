@@ -16,7 +16,7 @@ def texts_of(split, shuffle_files, seed=None):
 
 
 def generated(split, shuffle_files, seed=None):
-    """The same texts out of a Python generator, whose state TensorFlow cannot save."""
+    """The same texts from a Python generator, whose state TensorFlow cannot save."""
     del shuffle_files, seed
     signature = {'text': tf.TensorSpec((), tf.string)}
     return tf.data.Dataset.from_generator(
@@ -45,7 +45,7 @@ def reversed_text(dataset):
 
 
 def exact(targets, predictions):
-    """The share of predictions that are right, in percent."""
+    """The share of correct predictions, in percent."""
     right = [target == prediction for target, prediction in zip(targets, predictions, strict=True)]
     return {'exact': 100 * sum(right) / len(right)}
 

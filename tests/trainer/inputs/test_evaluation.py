@@ -13,7 +13,7 @@ SET = 3
 
 
 def numbers(data):
-    """Returns the batches that an evaluation reads: their first rows weigh differently."""
+    """The batches of an evaluation, identified by the weights of their first rows."""
     return [int((batch['weights'][0] == 0).sum()) for batch in eval_batches(data)]
 
 
@@ -39,7 +39,7 @@ def counting(**fields):
         ),
     ],
 )
-def test_each_cell_of_the_table_reads_what_it_says(fields, evaluations):
+def test_each_cell_of_the_table(fields, evaluations):
     data = counting(**fields)
     assert [numbers(data) for _ in evaluations] == evaluations
 
@@ -73,7 +73,7 @@ def test_training_data_may_say_that_they_repeat():
     prepare_inputs(experiment(train_input__repeat=True))
 
 
-def test_nothing_cannot_be_repeated():
+def test_empty_data_cannot_repeat():
     data = CountingInput(
         batch_size=2, num_eval_batches=0, reset_for_eval=False, eval_loop_num_batches=1
     )
@@ -81,7 +81,7 @@ def test_nothing_cannot_be_repeated():
         numbers(data)
 
 
-def test_padding_comes_after_each_batch_and_weighs_nothing():
+def test_padding_follows_each_batch_with_weight_zero():
     data = counting(batch_padding_size=3)
     spec = data.padded_spec()
     for batch in eval_batches(data):
@@ -94,7 +94,7 @@ def test_padding_comes_after_each_batch_and_weighs_nothing():
         counting(batch_padding_size=-1)
 
 
-def test_a_look_ahead_loses_nothing():
+def test_a_peek_does_not_consume_the_batch():
     data, plain = Peekable(counting()), counting()
     first = plain.get_next()
     input_suite.assert_same([data.peek_padded(), data.peek_padded()], [first, first])

@@ -2,7 +2,7 @@ import subprocess
 import sys
 
 
-def test_inputs_leave_tensorflow_alone_until_one_is_used():
+def test_tensorflow_is_imported_at_first_use():
     program = 'import sys, trainer.inputs; print(*sorted(sys.modules))'
     result = subprocess.run(
         [sys.executable, '-c', program], capture_output=True, check=True, text=True

@@ -19,13 +19,13 @@ INNER = 6
 
 
 class NestedMap(dict[str, Any]):
-    """As Lingvo's: a dict whose items are attributes, too."""
+    """A dict with attribute access, as in Lingvo."""
 
     __getattr__ = dict.__getitem__
 
 
 class Generator:
-    """The interface of Lingvo's generators."""
+    """A generator with the interface of Lingvo."""
 
     def __init__(self, first=0, stride=1, end=None, size=INNER):
         self._next, self._stride, self._end, self._size = first, stride, end, size
@@ -59,7 +59,7 @@ def endless(data):
 
 @lingvo_generator
 def finite(data):
-    """Each host a share that is as long as those of the others."""
+    """Gives each host an equal share."""
     end = 120 // (data.batch_size * data.num_hosts) * data.batch_size * data.num_hosts
     return Generator(data.infeed_host_index, data.num_hosts, end, size=data.batch_size)
 
@@ -204,7 +204,7 @@ def test_mismatches_are_named(make, message):
         data.prepare() if message else input_suite.read(data, 99)
 
 
-def test_batches_must_stay_alike():
+def test_batches_must_keep_their_shapes():
     class Growing(Generator):
         def GetPreprocessedInputBatch(self):
             super().GetPreprocessedInputBatch()
@@ -220,7 +220,7 @@ def test_batches_must_stay_alike():
         data.get_next()
 
 
-def test_only_what_was_registered_is_called():
+def test_only_registered_generators_are_called():
     made = experiment()
     made.rebind({'eval_inputs.eval': LingvoEvalAdaptor(generator='os.abort', batch_size=8)})
     with pytest.raises(UserError, match=r"^eval_inputs\.eval: generator 'os\.abort' is not regist"):

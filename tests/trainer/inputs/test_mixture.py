@@ -49,7 +49,7 @@ def test_training(check, folder):
 
 
 def names_of(folder, batches):
-    """Returns the input that each example comes from."""
+    """The name of each example's input."""
     texts = {name: (folder / name).read_bytes() for name in SIZES}
     rows = [bytes(row.tolist()) for batch in batches for row in batch['ids']]
     return [next(name for name, text in texts.items() if row in text) for row in rows]
@@ -69,7 +69,7 @@ def test_examples_of_an_input_come_in_its_own_order(folder):
     np.testing.assert_array_equal(taken, alone.take(len(taken))['ids'])
 
 
-def test_other_weights_change_what_is_read_when_and_not_the_data(folder):
+def test_weights_change_the_order_and_not_the_data(folder):
     one, other = maker(folder), maker(folder, weights={'a': 0.0, 'b': 1.0, 'c': 0.0})
     assert one(batch_size=4).fingerprint() == other(batch_size=4).fingerprint()
     assert set(names_of(folder, input_suite.read(other(batch_size=4), 5))) == {'b'}
@@ -84,7 +84,7 @@ def test_weights_may_change_at_a_resume_without_making_up_for_the_past(folder):
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.lists(st.integers(1, 40), min_size=1, max_size=4))
-def test_examples_go_on_anywhere(size, taken, counts):
+def test_positions_of_examples_are_exact(size, taken, counts):
     data = {'split': 'train', 'sequence_length': 4, 'is_training': True}
     examples = Examples(StdlibInput(batch_size=size, **data))
     for count in counts:
@@ -114,7 +114,7 @@ def test_few_batches_are_read_again(folder):
     assert Counting.reads <= 32
 
 
-def test_hosts_take_turns_alike(folder):
+def test_hosts_mix_equally(folder):
     hosts = [
         names_of(
             folder,
@@ -139,13 +139,13 @@ def test_it_trains_searches_and_is_localized(folder):
     assert trial.train_input.get_next()['ids'].shape == (8, LENGTH)
 
 
-def test_a_vocabulary_that_does_not_suffice_is_named(folder):
+def test_a_model_with_a_smaller_vocabulary_is_refused(folder):
     made = experiment(train_input=maker(folder)(batch_size=8))
     with pytest.raises(UserError, match='train_input: its vocabulary has 256 ids'):
         prepare_inputs(made)
 
 
-def test_inputs_must_be_alike(folder):
+def test_specs_of_inputs_must_be_equal(folder):
     def refused(**fields):
         data = maker(folder, inputs={'a': source(folder, 'a'), 'b': source(folder, 'b', **fields)})
         data = data(batch_size=2, weights={'a': 1, 'b': 1})
@@ -158,7 +158,7 @@ def test_inputs_must_be_alike(folder):
     assert message.endswith('int32[8], not int32[16]')
 
 
-def test_vocabularies_must_be_the_same(folder, tmp_path):
+def test_vocabularies_of_inputs_must_be_equal(folder, tmp_path):
     shards = JsonShardsInput(
         batch_size=2, sequence_length=LENGTH, is_training=True, paths=[str(tmp_path / '*.gz')]
     )

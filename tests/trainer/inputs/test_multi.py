@@ -26,7 +26,7 @@ def maker(is_training, **fixed):
 
 
 class Weighted(MultiInput):
-    """The suite asks which examples weigh something."""
+    """Adds the weights that the suite needs."""
 
     def element_spec(self):
         spec = super().element_spec()

@@ -19,11 +19,11 @@ def test_large_ranges_cost_nothing():
     assert len(set(images.tolist())) == 1000
     assert images.min() >= 0
     assert images.max() < size
-    # Images of neighbours lie anywhere: a tenth of the range holds about a tenth of them.
+    # Images of neighbours are spread: a tenth of the range has about a tenth of them.
     assert 50 < np.sum(images < size // 10) < 150
 
 
-def test_an_image_does_not_depend_on_what_it_is_asked_with():
+def test_images_do_not_depend_on_other_indices():
     permutation = Permutation(1000, 3)
     together = permutation(np.arange(1000))
     assert [permutation(np.array([i]))[0] for i in range(0, 1000, 97)] == list(together[::97])
@@ -42,7 +42,7 @@ def test_words_differ_by_seeds(seeds):
     assert len(set(random_words(100, *seeds).tolist())) == 100
 
 
-def test_words_are_the_same_for_ever():
-    # Checkpoints depend on it: a position means the same examples in every version.
+def test_words_are_equal_in_every_version():
+    # Checkpoints depend on it: a position refers to the same examples in every version.
     assert random_words(2, 0, 1).tolist() == [14719997280833369599, 791792424563691658]
     assert Permutation(10, 0)(np.arange(10)).tolist() == [8, 1, 9, 3, 5, 2, 4, 0, 7, 6]

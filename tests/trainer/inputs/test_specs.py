@@ -11,7 +11,7 @@ from trainer.symbolic.errors import UserError
 
 
 class Broken(CountingInput):
-    """Its second batch is not what it says."""
+    """An input whose second batch does not match its spec."""
 
     how: str = 'shape'
 
@@ -37,19 +37,19 @@ SAID = {
 
 
 @pytest.mark.parametrize('how', SAID)
-def test_a_training_batch_that_is_not_as_it_should_be_is_named(how: str, tmp_path: Path) -> None:
+def test_a_training_batch_must_match_its_spec(how: str, tmp_path: Path) -> None:
     made = experiment(train_input=Broken(batch_size=8, is_training=True, how=how))
     with pytest.raises(UserError, match=f'^train_input: its batch has {SAID[how]}'):
         list(run(made, tmp_path))
 
 
-def test_so_is_one_of_an_evaluation(tmp_path: Path) -> None:
+def test_an_evaluation_batch_must_match_its_spec(tmp_path: Path) -> None:
     made = experiment(eval_inputs={'eval': Broken(batch_size=8)})
     with pytest.raises(UserError, match=f'^eval_inputs.eval: its batch has {SAID["shape"]}'):
         list(run(made, tmp_path))
 
 
-def test_wide_numbers_are_as_the_devices_have_them(tmp_path: Path) -> None:
+def test_64_bit_numbers_match_32_bit_specs(tmp_path: Path) -> None:
     class Wide(CountingInput):
         def get_next(self) -> Batch:
             wide: dict[str, Any] = {'int32': np.int64, 'float32': np.float64}

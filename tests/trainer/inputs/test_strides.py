@@ -26,15 +26,15 @@ def test_the_sequence_continues_from_any_place(shares, seed, start):
 
 
 @given(weights, seeds, st.integers(0, 10**12))
-def test_also_far_away(shares, seed, start):
-    # Arithmetic that rounds must round alike, or examples would be lost.
+def test_the_sequence_continues_after_many_examples(shares, seed, start):
+    # Rounding must be consistent, or examples would be lost.
     before = Strides(shares, seed, start)
     before.next(50)
     np.testing.assert_array_equal(before.next(50), Strides(shares, seed, start + 50).next(50))
 
 
 @given(weights, seeds, st.floats(1e-3, 1e3))
-def test_weights_count_only_in_relation(shares, seed, factor):
+def test_only_ratios_of_weights_matter(shares, seed, factor):
     assume(all(weight == 0 or weight * factor > 1e-12 for weight in shares))
     scaled = Strides([weight * factor for weight in shares], seed)
     taken, wanted = (

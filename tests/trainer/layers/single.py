@@ -1,4 +1,4 @@
-"""A single layer that is initialized and run."""
+"""Initializes and runs a single layer."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def apply(layer: Layer, variables: Any, *args: Any) -> Any:
 
 
 def token_by_token(layer: Layer, variables: Any, x_BTD: jax.Array, lengths: list[int]) -> Any:
-    """Applies a layer as in decoding: prompts at once, then one position a call.
+    """The results of incremental decoding: whole prompts first, then one position per call.
 
     Args:
         layer: any that takes positions and keeps the shape.

@@ -1,4 +1,4 @@
-"""Modules of flax that train, are saved and are divided like any layer."""
+"""Modules of flax train, are saved and are sharded like any layer."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def init(layer: Layer, x: Any = IMAGES) -> Any:
 @both
 @pytest.mark.fast(1)
 @pytest.mark.contract
-def test_it_learns_and_a_resumed_run_is_the_undisturbed_one(model: Layer, tmp_path: Path) -> None:
+def test_modules_learn_and_resume_bit_for_bit(model: Layer, tmp_path: Path) -> None:
     made = experiment(model.clone(deep=True), num_steps=12)
     expected = list(run(made, tmp_path / 'whole'))
     asked = iter([False, False, True])

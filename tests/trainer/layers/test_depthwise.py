@@ -1,4 +1,4 @@
-"""Depthwise convolutions of sequences, by themselves and in attention."""
+"""Depthwise convolutions of sequences, alone and in attention."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ X_BTNH = jax.random.normal(jax.random.key(4), (2, 8, 2, 4))
 
 
 def drawn(variables: Any) -> Any:
-    """Variables whose parameters are all drawn: new taps do nothing yet."""
+    """Variables with random parameters: new taps are the identity."""
     leaves, structure = jax.tree.flatten(variables)
     keys = jax.random.split(jax.random.key(5), len(leaves))
     each = [jax.random.normal(key, x.shape) for key, x in zip(keys, leaves, strict=True)]
@@ -41,7 +41,7 @@ def by_hand(kernel: Any, x: Any, segments: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize('width', [1, 3, 10])
 @pytest.mark.parametrize('x', [X_BTD, X_BTNH], ids=['features', 'heads'])
 @pytest.mark.fast(2)
-def test_it_is_a_sum_over_earlier_positions(x: Any, width: int) -> None:
+def test_results_are_sums_over_earlier_positions(x: Any, width: int) -> None:
     layer = DepthwiseConv1D(width)
     variables = drawn(init(layer, x))
     kernel = variables['params']['kernel']
@@ -55,14 +55,14 @@ def test_it_is_a_sum_over_earlier_positions(x: Any, width: int) -> None:
     )
 
 
-def test_a_new_one_is_the_identity() -> None:
+def test_a_new_convolution_is_the_identity() -> None:
     layer = DepthwiseConv1D()
     np.testing.assert_array_equal(apply(layer, init(layer, X_BTD), X_BTD), X_BTD)
 
 
 @pytest.mark.parametrize('x', [X_BTD, X_BTNH], ids=['features', 'heads'])
 @pytest.mark.fast(1)
-def test_token_by_token_is_the_whole(x: Any) -> None:
+def test_incremental_results_equal_those_of_the_whole_sequence(x: Any) -> None:
     x = x.reshape(2, 8, -1)
     layer = DepthwiseConv1D(4)
     variables = drawn(init(layer, x))
@@ -71,7 +71,7 @@ def test_token_by_token_is_the_whole(x: Any) -> None:
 
 
 @pytest.mark.slow
-def test_narrow_numbers_stay_narrow() -> None:
+def test_bfloat16_stays_bfloat16() -> None:
     layer, narrow = DepthwiseConv1D(), X_BTD.astype(jnp.bfloat16)
     variables = drawn(init(layer, X_BTD))
     with forward_context(ForwardContext(dtype=jnp.bfloat16)):
@@ -115,7 +115,7 @@ def test_attention_convolves_its_projections(fields: Any) -> None:
 
 @pytest.mark.parametrize('lengths', [[5, 2], pytest.param([1, 8], marks=pytest.mark.slow)])
 @pytest.mark.slow
-def test_attention_token_by_token_is_the_whole(lengths: list[int]) -> None:
+def test_incremental_attention_equals_that_of_the_whole_sequence(lengths: list[int]) -> None:
     layer = convolving(head_dim=4)
     variables = drawn(init(layer, X_BTD))
     written = token_by_token(layer, variables, X_BTD, lengths)

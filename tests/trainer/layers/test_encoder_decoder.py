@@ -1,4 +1,4 @@
-"""Attention masks of prefixes, and of a decoder and its encoder."""
+"""Attention masks: prefixes, and cross-attention to an encoder."""
 
 from typing import Any
 
@@ -24,13 +24,13 @@ LENGTH = X_BTD.shape[1]
 
 
 def sees(layer: Any, x_BTD: Any, *args: Any) -> np.ndarray:
-    """Dependence of the result at t on the input at s, of the first row: [T, S]."""
+    """True if the result at t depends on the input at s, in the first row: [T, S]."""
     variables = init(layer, x_BTD, *args)
     out = jax.jacobian(lambda x: apply(layer, variables, x, *args)[0])(x_BTD)
     return np.any(np.asarray(out)[:, :, 0] != 0, axis=(1, 3))
 
 
-def test_a_prefix_is_seen_from_both_sides() -> None:
+def test_attention_within_a_prefix_is_bidirectional() -> None:
     prefix = jnp.arange(LENGTH)[None] < jnp.array([[3], [0]])
     seen = sees(Attention(2), X_BTD, Positions.unpacked((2, LENGTH))._replace(prefix_BT=prefix))
     wanted = np.tril(np.ones((LENGTH, LENGTH), bool))
@@ -94,7 +94,7 @@ def test_padding_and_other_segments_of_the_memory_are_not_seen() -> None:
 
 
 @pytest.mark.slow
-def test_packed_pairs_are_as_those_apart() -> None:
+def test_packed_pairs_equal_unpacked_pairs() -> None:
     model = encoder_decoder()
     ids = jnp.array([[1, 2, 3, 4, 5]])
     variables = init(model, ids, ids)

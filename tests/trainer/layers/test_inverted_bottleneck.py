@@ -23,7 +23,7 @@ X_BHWC = np.asarray(jax.random.normal(jax.random.key(0), (2, 5, 4, 3)))
 
 
 def moved(variables: Any) -> Any:
-    """Variables all of which are random; variances stay positive."""
+    """Random variables with positive variances."""
     leaves, structure = jax.tree.flatten(variables)
     keys = jax.random.split(jax.random.key(3), len(leaves))
     changes = [0.3 * abs(jax.random.normal(k, x.shape)) for k, x in zip(keys, leaves, strict=True)]
@@ -31,7 +31,7 @@ def moved(variables: Any) -> Any:
 
 
 def depthwise(x: Any, kernel: Any, stride: int) -> Any:
-    """Each channel convolved by itself, in an image with zeros around it."""
+    """A depthwise convolution with zero padding."""
     size = len(kernel)
     shape = [-(-length // stride) for length in x.shape[1:3]]
     missing = [
@@ -49,7 +49,7 @@ def depthwise(x: Any, kernel: Any, stride: int) -> Any:
 
 
 def reference(x: Any, variables: Any, stride: int) -> Any:
-    """Residual connections."""
+    """The result without the skip connection."""
     params, state = variables['params'], variables['non_trainable']
 
     def normalized(x: Any, name: str) -> Any:
@@ -76,7 +76,9 @@ def reference(x: Any, variables: Any, stride: int) -> Any:
     ],
 )
 @pytest.mark.fast(1)
-def test_the_formula(fields: dict[str, Any], hidden: int, is_added: bool) -> None:
+def test_inverted_bottlenecks_equal_their_formula(
+    fields: dict[str, Any], hidden: int, is_added: bool
+) -> None:
     layer = InvertedBottleneck(**fields)
     variables = moved(init(layer, X_BHWC))
     kernels = variables['params']

@@ -112,7 +112,7 @@ def test_a_scanned_stack_is_the_unrolled_one() -> None:
     unrolled, scanned = mixed_stack('never'), mixed_stack('always')
     flat, packed = init(unrolled, X_BTD), init(scanned, X_BTD)
     assert list(packed) == ['layers_0x3', 'layers_3', 'layers_4x3', 'layers_7']
-    # What a layer draws depends on its path alone, dropout too.
+    # Random draws of a layer, and its dropout, depend only on its path.
     jax.tree.map(np.testing.assert_array_equal, layers.per_layer(packed), flat)
     jax.tree.map(np.testing.assert_array_equal, layers.stacked(flat, scanned), packed)
     for training in (False, True):
@@ -166,7 +166,7 @@ def test_dropout_keeps_the_mean() -> None:
     np.testing.assert_array_equal(apply(Dropout(0.25), {}, x), x)
 
 
-def test_norms() -> None:
+def test_norms_equal_their_formulas() -> None:
     x = 3 + 5 * X_BTD
     rms = apply(layers.RMSNorm(), init(layers.RMSNorm(), x), x)
     np.testing.assert_allclose(jnp.square(rms).mean(-1), 1, rtol=1e-4)
@@ -192,7 +192,7 @@ def attention_by_hand(layer: Attention, params: Any, x_BTD: jax.Array) -> np.nda
 
 @pytest.mark.parametrize('kv_heads', [None, 2, 1])
 @pytest.mark.fast(2)
-def test_attention_is_attention(kv_heads: int | None) -> None:
+def test_attention_equals_a_loop_over_queries(kv_heads: int | None) -> None:
     layer = Attention(4, num_kv_heads=kv_heads)
     params = init(layer, X_BTD)
     np.testing.assert_allclose(
@@ -331,7 +331,7 @@ def test_a_feed_forward_layer_is_as_wide_as_its_ratio_says(
 
 
 def test_the_ratio_of_a_feed_forward_layer_is_structure() -> None:
-    # Another width is another program, and is no run with its neighbour.
+    # Another width is another program, and another run than its neighbour's.
     first, second = (Residual(FeedForward(hidden_ratio=ratio)) for ratio in (2.0, 3.0))
     assert key(first) != key(second)
     params = init(Stack([first, second], scan='always'), X_BTD)
@@ -345,6 +345,6 @@ def test_the_ratio_of_a_feed_forward_layer_is_structure() -> None:
         ({'hidden_ratio': 0.0}, 'hidden_ratio must be above 0'),
     ],
 )
-def test_a_width_that_makes_no_sense_is_refused(fields: Any, message: str) -> None:
+def test_impossible_widths_are_refused(fields: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         FeedForward(**fields)

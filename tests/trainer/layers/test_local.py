@@ -29,7 +29,7 @@ PACKED = Positions(INDEX, SEGMENTS)
 
 
 def by_hand(layer: Attention, variables: Any, positions: Positions) -> np.ndarray:
-    """Attention over all pairs of positions, those hidden that are too far away."""
+    """Attention over all pairs of positions, with a mask of the window."""
     params = jax.tree.map(np.asarray, variables['params'])
     q, k, v = (np.einsum('btd,dnh->btnh', X_BTD, params[n]) for n in ('query', 'key', 'value'))
     q, k = (np.asarray(rotate(jnp.array(x), positions.index_BT, 10_000.0)) for x in (q, k))
@@ -100,7 +100,7 @@ def test_gradients_are_those_of_attention_over_all_pairs() -> None:
 
 @pytest.mark.parametrize('lengths', [[7, 2], [1, 11]])
 @pytest.mark.slow
-def test_token_by_token_is_the_whole(lengths: list[int]) -> None:
+def test_incremental_results_equal_those_of_the_whole_sequence(lengths: list[int]) -> None:
     layer = Attention(2, num_kv_heads=1, window=3)
     variables = init(layer, X_BTD)
     written = token_by_token(layer, variables, X_BTD, lengths)
@@ -108,7 +108,7 @@ def test_token_by_token_is_the_whole(lengths: list[int]) -> None:
 
 
 @pytest.mark.slow
-def test_narrow_numbers_stay_narrow() -> None:
+def test_bfloat16_stays_bfloat16() -> None:
     layer = Attention(2, window=3)
     variables = init(layer, X_BTD)
     with forward_context(ForwardContext(dtype=jnp.bfloat16)):
@@ -119,7 +119,7 @@ def test_narrow_numbers_stay_narrow() -> None:
 
 
 def flops_per_token(length: int, **fields: Any) -> float:
-    """Of a model of width 16 without other layers that look at several positions."""
+    """FLOPs per token of a model of width 16 without other layers that mix positions."""
     fixed: Any = {'batch_size': 2, 'is_training': True, 'vocab_size': 20}
     data = SyntheticLmInput(sequence_length=length, **fixed)
     attention = {'task__model__stack__layers[0]__attention': Attention(2, **fields)}
@@ -128,7 +128,7 @@ def flops_per_token(length: int, **fields: Any) -> float:
 
 def test_a_longer_row_costs_no_more_for_each_token() -> None:
     costs = [flops_per_token(length, window=8) for length in (8, 16, 32, 256)]
-    # Scores and means of values: of 8 keys, of 16 keys in one block, and in two ever after.
+    # Scores and means of values: of 8 keys, of 16 keys in one block, then in two blocks.
     step = 3 * 2 * 2 * 16 * 8
     assert costs == [costs[0], costs[0] + step, costs[0] + step, costs[0] + step]
     assert flops_per_token(256) == costs[0] + 31 * step

@@ -1,4 +1,4 @@
-"""Caps on logits, scales of features, positions that are added, biases."""
+"""Logit caps, scales of features, position embeddings, biases."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def test_a_high_cap_is_attention_without_one(is_causal: bool, masked: bool) -> N
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_a_cap_is_where_logits_end() -> None:
+def test_logits_never_exceed_the_cap() -> None:
     q, k, v = heads()
     got = capped_attention(1e4 * q, k, v, cap=2.0)
     logits = 2.0 * np.sign(np.einsum('btnh,bsnh->bnts', q, np.repeat(k, 2, axis=2)))
@@ -86,7 +86,7 @@ def test_logits_of_a_model_are_capped() -> None:
 
 @pytest.mark.parametrize('position', [SinusoidalPositions(), LearnedPositions(4)])
 @pytest.mark.slow
-def test_a_model_knows_where_tokens_are(position: Any) -> None:
+def test_position_embeddings_distinguish_positions(position: Any) -> None:
     made = model(position_embedding=position)
     ids = jnp.array([[3, 3, 3, 3]])
     variables = init(made, ids)

@@ -1,4 +1,4 @@
-"""Where normalizations stand, against NumPy."""
+"""Norm policies, compared with NumPy."""
 
 from collections.abc import Callable
 from typing import Any, get_args
@@ -117,7 +117,7 @@ def test_a_block_of_a_decoder(policy: Any) -> None:
 
 
 class Same(Layer):
-    """x -> x + 1, with no parameters, but not left out as `Identity` is."""
+    """x -> x + 1, without parameters; unlike `Identity`, it is not left out."""
 
     def forward(self, x: Any, positions: Any = None) -> Any:
         return x + 1

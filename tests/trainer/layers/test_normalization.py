@@ -1,4 +1,4 @@
-"""Normalizations that have more to them than a formula: over batches and over groups."""
+"""Batch and group normalization."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def test_padding_is_left_out_of_batch_statistics() -> None:
     variables = init(layer, X_BHWC)
     out, after = train(layer, variables, X_BHWC[:4])
     padded = X_BHWC.at[4:].set(1e4)
-    # What an example weighs does not matter, only whether it does at all.
+    # Only the sign of a weight matters.
     weights = jnp.array([1.0, 2.0, 0.5, 1.0, 0.0, 0.0])
     out_padded, after_padded = train(layer, variables, padded, weights)
     np.testing.assert_allclose(out_padded[:4], out, rtol=1e-5, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Models of images on 8 simulated devices, in a process of their own."""
+"""Image models on 8 simulated devices, in their own process."""
 
 import json
 from typing import Any
@@ -66,5 +66,5 @@ def test_statistics_of_batch_normalization_are_those_of_the_whole_batch(
 
 def test_parameters_are_divided_by_their_axes(runs: Any) -> None:
     parts = {kind: runs[f'{kind}, mixed']['part'] for kind in ('resnet', 'linen', 'nnx')}
-    # Kernels: over fsdp and tensor; over tensor, since it says so; over both again.
+    # Kernels: over fsdp and tensor; over tensor, by its axes; over both again.
     assert parts == {'resnet': 1 / 4, 'linen': 1 / 2, 'nnx': 1 / 4}

@@ -1,4 +1,4 @@
-"""Layers of a stack that have the weights of the one before."""
+"""Weight sharing between the layers of a stack."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def train(layer: Layer, variables: Any, x: Any, collections: Any = ()) -> Any:
         return module.apply(variables, x, rngs=rngs, mutable=list(collections))
 
 
-def test_a_shared_layer_is_the_one_before_it_once_more() -> None:
+def test_a_shared_layer_applies_the_previous_layer_again() -> None:
     other = Residual(GatedFeedForward(4))
     stack = Stack([feed_forward(), SharedWithPrevious(), SharedWithPrevious(), other])
     params = init(stack, X_BTD)['params']
@@ -64,7 +64,7 @@ def test_a_shared_layer_is_the_one_before_it_once_more() -> None:
 @pytest.mark.slow
 def test_a_scanned_run_of_shared_layers_is_the_unrolled_one() -> None:
     def stack(scan: Any) -> Stack:
-        # Dropout: an application has its own, and the rates are those of each layer.
+        # Each application has its own dropout; the rates are those of each layer.
         dropped = [Residual(FeedForward(4), dropout=Dropout(rate)) for rate in (0.2, 0.6)]
         entries = [entry for layer in dropped for entry in (layer, SharedWithPrevious())]
         return Stack([*entries, feed_forward()], repeats=2, scan=scan)
@@ -124,7 +124,7 @@ def test_each_application_takes_its_share_in_running_means() -> None:
     stack = Stack([BatchNorm(momentum=0.5), SharedWithPrevious()])
     variables = init(stack, X_BTD)
     _, left = train(stack, variables, X_BTD + 2, ['non_trainable'])
-    # The first application halves the way from 0 to the mean; what it makes has the mean 0.
+    # The first application halves the distance from 0 to the mean; its result has the mean 0.
     wanted = np.mean(X_BTD + 2, axis=(0, 1)) / 4
     np.testing.assert_allclose(left['non_trainable']['layers_0']['mean'], wanted, rtol=1e-4)
 
@@ -173,7 +173,7 @@ def test_there_must_be_a_layer_before_it() -> None:
 @pytest.mark.parametrize(
     'layer', [Residual(SharedWithPrevious()), Chain([feed_forward(), SharedWithPrevious()])]
 )
-def test_elsewhere_than_in_a_stack_it_is_refused(layer: Layer) -> None:
+def test_a_shared_layer_outside_of_a_stack_is_refused(layer: Layer) -> None:
     with pytest.raises(UserError, match='must stand among the `layers` of a Stack'):
         init(layer, X_BTD)
 

@@ -1,4 +1,4 @@
-"""Convolutions, pooling, and the models of images made of them."""
+"""Convolutions, pooling, and image models."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def num_params(layer: Any) -> int:
 
 
 def convolved_by_hand(x: Any, kernel: Any, strides: tuple[int, int], groups: int = 1) -> Any:
-    """Without padding, one pixel of the result after another."""
+    """A convolution without padding, pixel by pixel."""
     (h, w, size, channels), (down, right) = kernel.shape, strides
     rows, columns = (x.shape[1] - h) // down + 1, (x.shape[2] - w) // right + 1
     out = np.zeros((len(x), rows, columns, channels))
@@ -54,7 +54,7 @@ def convolved_by_hand(x: Any, kernel: Any, strides: tuple[int, int], groups: int
 
 
 @pytest.mark.parametrize(('groups', 'channels'), [(1, 3), (2, 6), (None, 8)])
-def test_a_convolution_is_a_convolution(groups: int | None, channels: int) -> None:
+def test_convolutions_equal_a_loop_over_pixels(groups: int | None, channels: int) -> None:
     layer = Conv2D(channels, [3, 2], [2, 1], 'VALID', groups=groups)
     variables = init(layer, X_BHWC)
     kernel = np.asarray(variables['params']['kernel'])
@@ -109,7 +109,7 @@ def test_residual_networks_have_as_many_parameters_as_published() -> None:
     assert num_params(ResNet(num_classes=1000)) == 11_689_512
     resnet_50 = ResNet(num_classes=1000, block=BottleneckBlock(), stage_sizes=[3, 4, 6, 3])
     assert num_params(resnet_50) == 25_557_032
-    # He et al. say 3.8e9 multiply-adds, with the stride in the first convolution; here 4.09e9.
+    # He et al. have 3.8e9 multiply-adds, with the stride in the first convolution; here 4.09e9.
     assert flops(resnet_50.module().apply, abstract(resnet_50), LARGE) == pytest.approx(
         2 * 4.09e9, rel=0.005
     )
@@ -155,7 +155,7 @@ def test_patches_that_do_not_divide_the_image_and_causal_attention_are_refused()
 
 
 @pytest.mark.slow
-def test_patches_know_where_they_are() -> None:
+def test_patches_have_learned_positions() -> None:
     model = vision_transformer()
     variables = init(model, IMAGES)
     swapped = jnp.concatenate([IMAGES[:, 4:], IMAGES[:, :4]], axis=1)

@@ -1,4 +1,4 @@
-"""Steps of a learner with given parameters and gradients, without a model."""
+"""Steps of a learner without a model."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Several optimizers, each for some of the parameters."""
+"""Auxiliary optimizers."""
 
 import re
 from typing import Any
@@ -29,7 +29,7 @@ from trainer.symbolic.errors import UserError
 
 
 def alone(learner: Learner, name: str) -> Any:
-    """Trains a part of the parameters."""
+    """The parameters of one part, trained without the others."""
     parts = ({name: tree[name]} for tree in (PARAMS, GRADIENTS, MASK))
     return stepped(learner, 3, *parts)[0].params[name]
 

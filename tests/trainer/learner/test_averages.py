@@ -1,4 +1,4 @@
-"""Averages of the parameters, in runs that begin or step in other ways than the plain one."""
+"""Averages of the parameters with warm starts and microbatches."""
 
 from typing import Any
 
@@ -30,14 +30,14 @@ def test_averages_of_a_warm_start_begin_at_its_parameters() -> None:
 
     state = program.init_from(fill, params, {}, program.random_key(0), values)
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(state.ema_params), source)
-    # The first step keeps a tenth of them, and is in place: they are copies of their own.
+    # The first step keeps a tenth of them. It runs in place, so the averages must be copies.
     after = one_step(program, values, state, made.train_input.get_next())
     wanted = jax.tree.map(lambda old, new: 0.1 * old + 0.9 * new, source, after.params)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), after.ema_params, wanted)
 
 
 @pytest.mark.slow
-def test_a_step_in_parts_averages_once() -> None:
+def test_microbatches_update_the_average_once() -> None:
     states = []
     for parts in (1, 2):
         fields: dict[str, Any] = {'task__learner__microbatches': parts}

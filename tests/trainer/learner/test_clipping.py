@@ -1,4 +1,4 @@
-"""Norms, clipping by them and by value, and steps that are skipped for them."""
+"""Clipping, skipped steps, norm metrics."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ from trainer.learner import (
 
 
 def moved(**fields: Any) -> Any:
-    """The gradients that the optimizer was given, layer by layer."""
+    """The clipped gradients, layer by layer."""
     fields = {'clipping': None} | fields
     state, _ = stepped(Learner(1.0, optimizer=SGD(), **fields))
     return per_layer(jax.tree.map(np.subtract, PARAMS, jax.device_get(state.params)))
@@ -49,7 +49,7 @@ def test_each_element_is_clipped() -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6), got, wanted)
 
 
-def test_a_step_with_a_norm_too_high_changes_nothing() -> None:
+def test_a_step_with_a_large_norm_is_skipped() -> None:
     norm = float(optax.tree.norm(GRADIENTS))
     for most in (norm * 1.01, norm * 0.99):
         learner = Learner(0.1, skip=SkipNonFinite(max_norm=most), ema_decay=0.9)
@@ -63,7 +63,7 @@ def test_a_step_with_a_norm_too_high_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize('scanned', [True, False])
-def test_norms_are_metrics_where_asked_for(scanned: bool) -> None:
+def test_norm_metrics(scanned: bool) -> None:
     learner = Learner(0.1, norm_metrics=NormMetrics(True, True, True))
     apart = per_layer(GRADIENTS), per_layer(PARAMS)
     _, metrics = (
@@ -81,7 +81,7 @@ def test_norms_are_metrics_where_asked_for(scanned: bool) -> None:
     assert 'gradient_norm/stack/layers_1/kernel' in metrics
 
 
-def test_norms_are_not_there_where_not_asked_for() -> None:
+def test_there_are_no_norm_metrics_by_default() -> None:
     _, metrics = stepped(Learner(0.1))
     assert set(metrics) == {'learning_rate', 'gradient_norm', 'skipped_steps'}
 

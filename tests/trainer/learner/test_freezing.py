@@ -1,4 +1,4 @@
-"""Parameters that are not trained: no change, no state, no work."""
+"""Frozen parameters have no updates, no state and no cost."""
 
 import re
 from typing import Any
@@ -42,12 +42,12 @@ def test_frozen_parameters_stay_and_have_no_state() -> None:
         assert (layers[name] != before[name]).any()
         assert (state.ema_params['stack']['layers_0x3'][name] != before[name]).any()
     assert 'stack' in paths(state.opt_state) and 'embedding' not in paths(state.opt_state)
-    # The rest of the gradients is all there is.
+    # The norm is that of the other gradients.
     norm = optax.tree.norm(GRADIENTS['stack'])
     np.testing.assert_allclose(metrics['gradient_norm'].value(), norm, rtol=1e-6)
 
 
-def test_including_is_excluding_the_others() -> None:
+def test_train_only_freezes_the_others() -> None:
     included = stepped(Learner(0.1, freeze=TrainOnly([r'stack\..*'])))
     excluded = stepped(Learner(0.1, freeze=Freeze([r'embedding\.table'])))
     assert_equal(included, excluded)
@@ -83,7 +83,7 @@ def test_all_layers_of_a_scanned_run_can_be_named_one_by_one() -> None:
         ),
     ],
 )
-def test_patterns_that_select_nothing_sensible_are_refused(
+def test_invalid_patterns_are_refused(
     kind: type[Freeze], patterns: list[str], message: str
 ) -> None:
     learner = Learner(0.1, freeze=kind(patterns))
@@ -100,7 +100,7 @@ def test_impossible_fields_are_refused() -> None:
 
 
 def trained(scan: str = 'never', count: int = 2, **fields: Any) -> tuple[Program, TrainState, Any]:
-    """The program of the tiny model, its state before some steps, and that after them."""
+    """The program of the tiny model, its state before some steps and after them."""
     fields = {f'task__learner__{name}': value for name, value in fields.items()}
     stack: dict[str, Any] = {'task__model__stack__repeats': 3, 'task__model__stack__scan': scan}
     made = localized(experiment(**stack, **fields))
@@ -150,7 +150,7 @@ def test_frozen_parameters_cost_nothing() -> None:
     head, _, state = trained(count=0, freeze=TrainOnly(['final_norm.*']))
     steps: list[Any] = [whole.train_step, head.train_step]
     flops = [step.cost_analysis()['flops'] for step in steps]
-    # The backward pass is two thirds of the work, and is hardly there.
+    # The backward pass is two thirds of the work, and nearly all of it is left out.
     assert flops[1] < 0.45 * flops[0]
     assert sum(leaf.size for leaf in jax.tree.leaves(state.opt_state)) == 2 * 16 + 1
 
@@ -160,7 +160,7 @@ def test_the_program_refuses_patterns_by_their_path() -> None:
         trained(freeze=Freeze(['stak.*']))
 
 
-def test_no_decay_for_what_is_frozen() -> None:
+def test_frozen_parameters_have_no_weight_decay() -> None:
     learner = Learner(0.1, optimizer=SGD(weight_decay=1.0), freeze=Freeze(['embed.*']))
     state, _ = stepped(learner, gradients=jax.tree.map(np.zeros_like, PARAMS))
     assert_equal(state.params['embedding'], PARAMS['embedding'])

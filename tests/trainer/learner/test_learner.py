@@ -73,7 +73,9 @@ def unclipped(optimizer: Optimizer, **fields: Any) -> Learner:
     ids=['adamw', 'adam', 'sgd', 'momentum', 'lion'],
 )
 @pytest.mark.fast(5)
-def test_optimizers_are_optaxs(ours: Optimizer, theirs: optax.GradientTransformation) -> None:
+def test_optimizers_equal_those_of_optax(
+    ours: Optimizer, theirs: optax.GradientTransformation
+) -> None:
     got, wanted = steps(unclipped(ours)), optax_steps(theirs)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), got, wanted)
 
@@ -112,7 +114,7 @@ def test_names_missing_in_optax_are_refused(name: str, arguments: Any, message: 
         Optax(name=name, hyperparameters=arguments)
 
 
-def test_weight_decay_spares_what_the_mask_spares() -> None:
+def test_weight_decay_follows_its_mask() -> None:
     plain, decayed = steps(unclipped(SGD())), steps(unclipped(SGD(weight_decay=0.5)))
     np.testing.assert_array_equal(plain['b'], decayed['b'])
     assert (jnp.abs(decayed['w']) < jnp.abs(plain['w'])).all()

@@ -1,4 +1,4 @@
-"""Optimizer state on meshes of 8 simulated devices, in a process of its own."""
+"""Optimizer state on meshes of 8 simulated devices, in their own process."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Optimizers: what holds of all of them, and that they are those of the papers."""
+"""Optimizers: the conformance suite, and comparisons with optax."""
 
 from typing import Any
 
@@ -46,12 +46,12 @@ def test_optimizers_conform(name: str) -> None:
 
 
 def test_an_optimizer_of_matrices_sees_those_of_scanned_layers() -> None:
-    # It has another rule for arrays of three dimensions.
+    # It treats arrays of three dimensions differently.
     check_scanned_layers_are_layers(Optax(name='contrib.muon', options={'ns_steps': 2}))
 
 
 def third(made: optax.GradientTransformation, params: Any, gradients: Any) -> Any:
-    """The third updates, as gradients grow, from `params` each time."""
+    """The third updates, with growing gradients, always from `params`."""
 
     @jax.jit
     def of(params: Any, gradients: Any) -> Any:
@@ -109,7 +109,9 @@ def third(made: optax.GradientTransformation, params: Any, gradients: Any) -> An
         'adam_l2',
     ],
 )
-def test_optimizers_are_optaxs(ours: Optimizer, theirs: optax.GradientTransformation) -> None:
+def test_optimizers_equal_those_of_optax(
+    ours: Optimizer, theirs: optax.GradientTransformation
+) -> None:
     gradients = gradients_of(PARAMS)
     got = third(ours.make(jnp.float32(0.1), MASK), PARAMS, gradients)
     wanted = third(theirs, per_layer(PARAMS), per_layer(gradients))
@@ -151,7 +153,7 @@ def test_regularizers_are_numbers() -> None:
     ],
     ids=['adafactor', 'lamb'],
 )
-def test_weight_decay_of_optaxs_own_spares_what_the_mask_spares(optimizer: Optax) -> None:
+def test_weight_decay_of_optax_follows_its_mask(optimizer: Optax) -> None:
     zeros = jax.tree.map(jnp.zeros_like, PARAMS)
     got = updates(optimizer, PARAMS, zeros, MASK)
     layers = got['stack']['layers_0x3']
@@ -167,7 +169,7 @@ def test_l1_adds_the_sign() -> None:
     )
 
 
-def test_vectors_may_be_spared_by_regularizers() -> None:
+def test_regularizers_can_exempt_vectors() -> None:
     mask = jax.tree.map(lambda _: True, MASK)
     zeros = jax.tree.map(jnp.zeros_like, PARAMS)
     for spared in (False, True):
@@ -176,11 +178,11 @@ def test_vectors_may_be_spared_by_regularizers() -> None:
         got, _ = made.update(zeros, made.init(PARAMS), PARAMS)
         layers = got['stack']['layers_0x3']
         assert layers['kernel'].all()
-        # Stored as a matrix, where layers are scanned, and yet a vector in each layer.
+        # In scanned layers it is stored as a matrix, but is a vector in each layer.
         assert layers['scale'].any() != spared
 
 
-def test_factored_moments_take_no_memory_to_speak_of() -> None:
+def test_factored_moments_take_little_memory() -> None:
     params = {'kernel': jnp.ones((256, 128)), 'stack': {'layers_0x8': jnp.ones((8, 256, 128))}}
     mask = jax.tree.map(lambda _: True, params)
     state = Adafactor().make(jnp.zeros(()), mask).init(params)

@@ -41,7 +41,7 @@ def test_a_stored_parameter_has_a_name_for_each_layer(tree: Any) -> None:
         assert len(set(names(path))) == len(names(path)) == count
 
 
-def test_names_are_those_of_the_view_layer_by_layer() -> None:
+def test_names_are_those_of_the_per_layer_view() -> None:
     stored = {'layers_1x2': {'layers_0x3': {'scale': np.arange(6).reshape(2, 3)}}}
     (path,) = leaves(stored)
     apart = leaves(per_layer(stored))

@@ -1,4 +1,4 @@
-"""Schedules against optax's, and against what papers and Pax say of them."""
+"""Schedules equal those of optax, of papers and of Pax."""
 
 from collections.abc import Callable
 from typing import Any
@@ -117,7 +117,7 @@ def test_schedules_conform(schedule: Schedule) -> None:
     ],
     ids=['linear', 'cosine', 'polynomial', 'exponential', 'constant', 'joined', 'cycle'],
 )
-def test_schedules_are_optaxs(ours: Schedule, theirs: Callable[[Any], Any]) -> None:
+def test_schedules_equal_those_of_optax(ours: Schedule, theirs: Callable[[Any], Any]) -> None:
     wanted = [float(theirs(step)) for step in range(40)]
     np.testing.assert_allclose(factors(ours), wanted, rtol=1e-5, atol=1e-6)
 
@@ -191,7 +191,7 @@ def test_warm_up_stable_decay() -> None:
     step=st.integers(0, 99),
 )
 @pytest.mark.fast(1)
-def test_to_the_first_rung_it_is_training_that_ends_there(
+def test_the_schedule_up_to_the_first_rung_ends_there(
     shape: Any, decay: Any, warmup: int, length: int, share: float, final: float, step: int
 ) -> None:
     end = warmup + 10 * length
@@ -205,12 +205,12 @@ def test_to_the_first_rung_it_is_training_that_ends_there(
     for at in {min(step, end - 1), end - 1}:
         wanted = float(ends_there.factor(jnp.int32(at)))
         assert float(several.factor(jnp.int32(at))) == pytest.approx(wanted, rel=1e-4, abs=1e-5)
-    # With the last rung training ends.
+    # Training ends at the last rung.
     wanted = float(ends_there.factor(jnp.int32(step)))
     assert float(one.factor(jnp.int32(step))) == pytest.approx(wanted, rel=1e-4, abs=1e-5)
 
 
-def test_after_a_rung_it_goes_on_where_it_was_before_the_decay() -> None:
+def test_the_schedule_continues_after_a_rung_without_the_decay() -> None:
     schedule = DecayAtRungs(
         warmup_steps=4, ends=[10, 20], decay_share=0.5, final_factor=0.1, rewarm_steps=2
     )

@@ -1,4 +1,4 @@
-"""Measures against the formulas of scikit-learn, however the examples are divided into batches."""
+"""Measures equal those of scikit-learn for any division of examples into batches."""
 
 import itertools
 from typing import Any
@@ -42,7 +42,7 @@ def data(seed: int, size: int, several: bool = False) -> Any:
 
 
 def batches(outcome: Any, cuts: list[int]) -> list[Outcome]:
-    """Batches of at most 8 examples, filled up with padding that is all wrong."""
+    """Batches of at most 8 examples, with wrong labels in the padding."""
     size = len(outcome.weights)
     edges = sorted({0, size, *(cut % size for cut in cuts), *range(0, size, 8)})
     found = []
@@ -111,14 +111,14 @@ def test_accuracy_at_k_is_that_of_scikit_learn() -> None:
         )
 
 
-def test_a_model_that_knows_nothing_is_never_right() -> None:
+def test_tied_logits_are_never_correct() -> None:
     for logits in (np.zeros((3, CLASSES)), np.full((3, CLASSES), np.nan)):
         found = outcome_of(logits, np.eye(CLASSES)[:3], np.ones(3))
         assert value(AccuracyAt(2), [found]) == 0
 
 
 def f1_by_hand(actual: Any, predicted: Any, weights: Any, average: str) -> float:
-    """As scikit-learn has it."""
+    """The F1 of scikit-learn."""
     hits, of_class, said = (
         np.sum(weights[:, None] * each, 0) for each in (actual * predicted, actual, predicted)
     )
@@ -151,7 +151,7 @@ def test_classes_that_do_not_occur_have_no_f1() -> None:
 
 
 def auc_by_hand(score: Any, is_of_class: Any, weights: Any) -> float:
-    """The part of the pairs that are in order; ties are half so."""
+    """The share of ordered pairs; ties count half."""
     above = np.sign(score[:, None] - score[None]) / 2 + 0.5
     pairs = np.outer(weights * is_of_class, weights * (1 - is_of_class))
     return float((above * pairs).sum() / pairs.sum())
@@ -190,7 +190,7 @@ def test_scores_that_are_not_finite_are_counted_once() -> None:
     assert counts.positives.tolist() == [2, 0, 1, 1]
 
 
-def test_a_sequence_is_right_where_all_of_its_tokens_are() -> None:
+def test_a_sequence_is_correct_if_all_of_its_tokens_are() -> None:
     labels = np.array([[1, 2, 3, 1, 2, 0], [1, 1, 1, 1, 0, 0]])
     said = np.array([[1, 2, 3, 1, 3, 5], [1, 1, 1, 1, 2, 2]])
     weights = np.array([[0, 1, 1, 1, 1, 0], [1, 1, 1, 1, 0, 0]])

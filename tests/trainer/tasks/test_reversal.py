@@ -1,4 +1,4 @@
-"""An encoder and a decoder that learn to reverse strings, of a SeqIO task."""
+"""An encoder and a decoder learn to reverse the strings of a SeqIO task."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ COUNTS = {'train': 50_000, 'validation': 512}
 
 
 def strings(split: str, shuffle_files: bool, seed: int | None = None) -> Any:
-    """Strings of random letters; none of the validation split is one for training."""
+    """Strings of random letters; the splits share none."""
     del shuffle_files, seed
     rng = np.random.default_rng(0)
     letters = rng.integers(ord('a'), ord('z') + 1, (sum(COUNTS.values()), LONGEST), np.uint8)
@@ -46,13 +46,13 @@ def strings(split: str, shuffle_files: bool, seed: int | None = None) -> Any:
 
 
 def exact(targets: list[str], predictions: list[str]) -> dict[str, float]:
-    """Percentage of correct texts."""
+    """The share of correct texts, in percent."""
     right = [target == text for target, text in zip(targets, predictions, strict=True)]
     return {'exact': 100 * float(np.mean(right))}
 
 
 def likelihood(targets: list[str], scores: list[float]) -> dict[str, float]:
-    """Log likelihood of the targets, in nats."""
+    """The mean log-likelihood of the targets, in nats."""
     return {'target_log_prob': float(np.mean(scores))}
 
 
@@ -116,7 +116,7 @@ def test_an_encoder_and_a_decoder_learn_to_reverse_strings(task_name: str, tmp_p
     *_, last = run(made, tmp_path)
     assert last.metrics['eval/accuracy'] > 0.99
     assert last.metrics['eval/acc_strict'] > 0.95
-    # Whole texts, each of whose tokens follows those that were written before it.
+    # Whole generated texts, without teacher forcing.
     assert last.metrics['decode_test/exact_match'] > 0.95
     assert last.metrics['decode_test/exact'] == 100 * last.metrics['decode_test/exact_match']
     # A mean over tokens, and over texts with their end.

@@ -1,4 +1,4 @@
-"""Packed pairs of sequences whose positions 4 simulated devices share, in their own process."""
+"""Packed pairs of sequences on a sequence axis of 4 simulated devices, in their own process."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Classification and regression: what they measure, and that they learn it."""
+"""Classification and regression: metrics and training."""
 
 from pathlib import Path
 from typing import Any
@@ -59,13 +59,13 @@ def test_a_classifier_is_measured_by_examples_of_weight() -> None:
 
 
 @pytest.mark.slow
-def test_an_example_may_be_of_several_classes() -> None:
+def test_multi_label_classification() -> None:
     labels = jnp.array([[1, 1, 0], [0, 0, 0], [1, 0, 0], [0, 1, 1]])
     task = classification(loss=SigmoidCrossEntropy(), metrics=[F1('micro'), Auc()])
     got = values(task, LOGITS - 0.5, label=labels, weights=WEIGHTS)
     assert got['accuracy'] == pytest.approx((1 + 1 / 3 + 2 * 1) / 4)
     assert got['f1_micro'] == pytest.approx(2 * 4 / (4 + 6))
-    # The middle class: 0.5 where it is, 2.5 and -0.5 (twice) where it is not.
+    # Logits of the middle class: 0.5 for a positive, 2.5 and -0.5 (twice) for negatives.
     assert got['auc'] == pytest.approx(2 / 3)
 
 
@@ -109,7 +109,7 @@ def test_features_that_are_missing_are_named() -> None:
     classification().check_input(CornersInput(batch_size=2))
 
 
-def test_bytes_are_brightness_between_zero_and_one() -> None:
+def test_8_bit_images_are_scaled_to_zero_to_one() -> None:
     x: Any
     (x,) = classification(fprop_dtype='bfloat16').model_inputs(
         {'image': jnp.array([[0, 51, 255]], jnp.uint8)}
@@ -124,13 +124,13 @@ def test_a_residual_network_learns_and_padding_does_not_count(tmp_path: Path) ->
     made.rebind({'train.evaluation.every': 30, 'train.checkpoints.every': 30})
     (last,) = run(made, tmp_path)
     assert last.metrics['eval/accuracy'] > 0.8
-    # Twenty examples, whose sizes as fractions show the divisor.
+    # Twenty examples; the denominators of metrics show the number of examples.
     right = last.metrics['eval/accuracy'] * EXAMPLES
     assert right == pytest.approx(round(right), abs=1e-4)
 
 
 @pytest.mark.slow
-def test_microbatches_hand_running_statistics_on() -> None:
+def test_microbatches_update_running_statistics_in_turn() -> None:
     def kept(microbatches: int) -> tuple[Program, Any]:
         made = localized(experiment(resnet(), task__learner__microbatches=microbatches))
         program, values = compiled(made)

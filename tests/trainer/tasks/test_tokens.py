@@ -70,7 +70,7 @@ def test_visible_tokens_of_a_prefix_model_are_no_predictions() -> None:
     segments = {'segment_ids': jnp.array([[1, 1, 2, 2, 2, 2]])}
     packed = batch | segments | {'segment_pos': jnp.array([[0, 1, 0, 1, 2, 3]])}
     assert values(task.measure(logits, packed))['num_predictions'] == 5
-    # No label that counts can be seen from where it is predicted.
+    # No label with weight is visible at its position.
     variables = init(task.model, *task.model_inputs(batch))
 
     def changed_by(position: int) -> Any:

@@ -121,7 +121,7 @@ def test_own_weights_are_kept():
 
 
 @pytest.mark.parametrize('content', [b'', b'PK\3\4 and so on', b'text'])
-def test_a_file_that_is_none_is_named(content, tmp_path):
+def test_invalid_npz_files_are_named(content, tmp_path):
     path = tmp_path / 'a.npz'
     path.write_bytes(content)
     with pytest.raises(UserError, match=r'a\.npz. cannot be read .* Set eval_inputs\.<name>\.path'):

@@ -1,4 +1,4 @@
-"""Images in files of numpy."""
+"""Images in numpy files."""
 
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def test_training_crops_anywhere_and_mirrors_half(folder: Path) -> None:
     assert len(seen) == 3 * 5 * 2
 
 
-def test_images_stay_as_they_are_where_nothing_is_asked(folder: Path) -> None:
+def test_images_of_the_right_shape_are_unchanged(folder: Path) -> None:
     batch = images(folder, image_shape=[8, 9, 3], is_training=True).get_next()
     stored = np.load(folder / 'train_images.npy')
     np.testing.assert_array_equal(batch['image'], stored[batch['label'] - 1])
@@ -86,7 +86,7 @@ def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
     message = r'train_images.npy cannot be read.*--set eval_inputs.<name>.data_dir=DIR'
     with pytest.raises(UserError, match=message):
         images(tmp_path).prepare()
-    # It is known what batches look like before there are any.
+    # The spec of batches does not need data.
     assert images(tmp_path).element_spec()['image'].shape == (4, 6, 5, 3)
 
 

@@ -19,7 +19,7 @@ KINDS = ('lines', 'records', 'objects', 'parquet')
 
 
 def documents(kind, count=60):
-    """Texts without line ends, no two alike."""
+    """Distinct texts without line ends."""
     texts = [text.replace('\n', ' ').strip() for text in texts_of(count, seed=KINDS.index(kind))]
     return [f'{kind} {text}' for text in texts]
 
@@ -71,7 +71,7 @@ def training(folder, kinds=KINDS, **fixed):
 
 
 def read_documents(batches):
-    """The texts of the labels, split where a document ends; the last may be cut off."""
+    """The texts of the labels, split at document ends; the last may be cut off."""
     labels = np.concatenate([batch['labels'][batch['weights'] > 0] for batch in batches])
     return [text.decode() for text in bytes(np.maximum(labels - 3, 0).tolist()).split(b'\0')]
 
@@ -88,7 +88,7 @@ def test_training(check, packing, folder):
 @pytest.mark.parametrize('check', input_suite.EVALUATION)
 @pytest.mark.fast(12)
 def test_evaluation(check, packing, folder):
-    # No two documents are alike, but the ends of some are.
+    # Documents are distinct, but some of their ends are equal.
     check(maker(folder, packing=packing, sequence_length=LENGTH if packing else 600))
 
 
@@ -165,7 +165,7 @@ def test_without_weights_documents_are_read_equally_often(folder, tmp_path):
     assert found['lines'] == pytest.approx(2 / 62, abs=0.01)
 
 
-def test_a_position_holds_anywhere(folder):
+def test_positions_are_exact_anywhere(folder):
     drawn = random.Random(0)
     data = training(folder, packing=True)(batch_size=3)
     for _ in range(5):

@@ -12,7 +12,7 @@ SIZE = 40
 
 
 def outputs(data, decode):
-    """Decodes the labels, by the number of the example; padding under 0."""
+    """The results of `decode` on the labels, by the number of the example; padding under 0."""
     found: dict[int, Any] = {}
     for batch in eval_batches(data):
         made = [decode(row) for row in batch['labels']]
@@ -21,7 +21,7 @@ def outputs(data, decode):
 
 
 def reversing(**fields):
-    # Long enough that no target is cut off, so that its tokens are all of its text.
+    # Long enough for all targets, so that the tokens have the whole text.
     lengths = {'inputs': 8, 'targets': 600}
     return sequences()(batch_size=9, example_ids=True, **fields).rebind(
         task_feature_lengths=lengths
@@ -29,11 +29,11 @@ def reversing(**fields):
 
 
 @pytest.mark.contract
-def test_predictions_are_judged_by_the_task():
+def test_predictions_have_the_metrics_of_the_task():
     data = reversing()
     right = outputs(data, lambda row: row[row > 0].tolist())
     assert 0 in right  # 40 examples are four batches of nine and a half-filled one.
-    # The postprocessor makes targets lower-case, and the texts are.
+    # The postprocessor lowercases targets; the texts are lower-case.
     assert data.predict_metrics(right) == {'exact': 100.0}
     ids = sorted(set(right) - {0})
     wrong = right | {number: [5, 1] for number in ids[: SIZE // 4]}
@@ -74,7 +74,7 @@ def test_metrics_of_a_mixture_have_the_names_of_their_tasks():
 
 
 @pytest.mark.slow
-def test_a_part_is_judged_where_only_a_part_is_evaluated():
+def test_metrics_of_a_partial_evaluation():
     some = reversing(eval_num_examples=5)
     assert some.predict_metrics(outputs(some, lambda row: row[row > 0])) == {'exact': 100.0}
     first = reversing(eval_loop_num_batches=2)

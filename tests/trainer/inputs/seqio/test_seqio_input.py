@@ -55,7 +55,7 @@ def texts(split):
 
 
 def documents_in(batches):
-    """The texts of the labels, split where a document ends."""
+    """The texts of the labels, split at document ends."""
     labels = np.concatenate([b['labels'][b['weights'] > 0] for b in batches])
     return bytes(np.maximum(labels - 3, 0).tolist()).split(b'\0')[:-1]
 
@@ -198,7 +198,7 @@ def test_evaluation_shares_end_together():
 
 
 def test_evaluation_of_a_mixture_reads_all_of_every_task():
-    # SeqIO itself would stop where the first task ends.
+    # SeqIO itself would stop at the end of the first task.
     batches = input_suite.read_to_end(maker('paxtune_mixture')(batch_size=8))
     assert documents_in(batches) == texts('validation') * 2
 
@@ -222,7 +222,7 @@ def test_unpacked_rows_have_no_segments():
     )
 
 
-def test_inputs_are_read_and_only_targets_weigh():
+def test_only_targets_have_weight():
     make = maker('paxtune_answers', lengths={'inputs': 8, 'targets': LENGTH})
     batch = make(batch_size=2).get_next()
     assert batch['labels'].shape == (2, 8 + LENGTH)
@@ -245,7 +245,7 @@ def test_inputs_are_indicated_to_where_the_first_target_is_predicted():
     assert batch['inputs_indicator'][0].tolist() == [1] * 6 + [0] * (8 + LENGTH - 6)
 
 
-def test_all_tokens_weigh_where_that_is_asked_for():
+def test_all_tokens_can_have_weight():
     features = LanguageModelFeatures(weights_on_targets_only=False, bos_id=2)
     lengths = {'inputs': 8, 'targets': LENGTH}
     batch = maker('paxtune_answers', lengths=lengths, feature_converter=features)(
@@ -310,7 +310,7 @@ def test_examples_are_numbered_over_hosts_and_padding_is_not():
         assert texts_of_validation()[number - 1].startswith(text.rstrip('\ufffd'))
 
 
-def test_so_many_examples_are_evaluated_and_an_uneven_batch_can_be_left_out():
+def test_eval_num_examples_and_incomplete_batches():
     few = input_suite.read_to_end(maker(eval_num_examples=7)(batch_size=4))
     assert documents_in(few) == texts('validation')[:7]
     even = input_suite.read_to_end(maker(eval_num_examples=7, eval_auto_pad=False)(batch_size=4))
@@ -328,7 +328,7 @@ def test_too_long_examples_are_cut_or_refused():
         long.rebind(trim_output_features=False).get_next()
 
 
-def test_a_task_without_a_cache_says_so():
+def test_a_missing_cache_is_an_error():
     data = maker(use_cached=True)(batch_size=1)
     with pytest.raises(UserError, match=r'paxtune_texts: .*cach'):
         data.prepare()
@@ -350,7 +350,7 @@ def test_ids_are_turned_into_text_up_to_the_end_of_the_example(tmp_path):
         maker(overridden_vocab='/nowhere')(batch_size=2).prepare()
 
 
-def test_a_vocabulary_that_cannot_say_what_its_ids_stand_for():
+def test_unknown_vocabularies_have_no_label_bytes():
     data = maker('paxtune_numbers', lengths={'targets': 4})(batch_size=2)
     assert 'label_bytes' not in data.element_spec()
     batch = data.get_next()
@@ -375,7 +375,7 @@ def test_names_that_are_not_registered():
         maker(lengths={'inputs': 8, 'targets': 8})(batch_size=1).prepare()
 
 
-def test_no_module_is_imported_because_an_experiment_says_so(tmp_path, monkeypatch):
+def test_experiments_cannot_import_modules(tmp_path, monkeypatch):
     (tmp_path / 'evil_tasks.py').write_text('raise SystemExit("run!")')
     monkeypatch.syspath_prepend(str(tmp_path))
     data = SeqIOInput(

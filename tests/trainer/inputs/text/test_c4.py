@@ -148,7 +148,7 @@ def test_a_position_does_not_carry_over_to_the_other_format(shards, prepared):
 
 
 @pytest.mark.parametrize('below', ['', 'en', 'c4/en'])
-def test_where_shards_may_lie(below, shards, tmp_path):
+def test_shards_are_found_in_subdirectories(below, shards, tmp_path):
     (tmp_path / 'data' / below).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / 'data' / below).symlink_to(shards)
     data = maker(tmp_path / 'data')(batch_size=2)
@@ -156,25 +156,25 @@ def test_where_shards_may_lie(below, shards, tmp_path):
     assert data.fingerprint() == maker(shards)(batch_size=2).fingerprint()
 
 
-def test_where_a_prepared_directory_may_lie(prepared):
+def test_a_prepared_directory_is_found_at_its_own_path(prepared):
     data = maker(prepared / 'c4' / 'en' / '3.0.1')(batch_size=2)
     data.prepare()
     assert data.fingerprint() == maker(prepared)(batch_size=2).fingerprint()
 
 
 @pytest.mark.parametrize('name', ['C4_DATA_DIR', 'TFDS_DATA_DIR'])
-def test_the_environment_says_where(name, shards, monkeypatch):
+def test_environment_variables_set_the_directory(name, shards, monkeypatch):
     monkeypatch.setenv(name, str(shards))
     maker()(batch_size=2).prepare()
 
 
-def test_the_home_directory_is_looked_in(shards, tmp_path):
+def test_the_home_directory_is_searched(shards, tmp_path):
     (tmp_path / 'home').mkdir()
     (tmp_path / 'home' / 'tensorflow_datasets').symlink_to(shards)
     maker()(batch_size=2).prepare()
 
 
-def test_nothing_found(tmp_path, monkeypatch):
+def test_missing_data_are_an_error(tmp_path, monkeypatch):
     with pytest.raises(UserError) as error:
         experiment().train_input.prepare()
     message = str(error.value)
@@ -208,7 +208,7 @@ def test_the_version_can_be_set(tmp_path):
     assert data.get_next()['weights'].any()
 
 
-def test_a_vocabulary_that_is_not_there(shards):
+def test_a_missing_vocabulary_is_an_error(shards):
     with pytest.raises(UserError, match=r"vocabulary '/no/such\.model': it cannot be read"):
         maker(shards, vocabulary='/no/such.model')(batch_size=2).prepare()
 

@@ -218,7 +218,7 @@ def test_a_damaged_file_is_named(damage, shards):
     assert 'line' in str(error.value)
 
 
-def test_nothing_to_read(tmp_path):
+def test_missing_shards_are_an_error(tmp_path):
     with pytest.raises(UserError, match=r'no shard found.*eval_inputs.<name>.paths'):
         maker(tmp_path)(batch_size=1).prepare()
     (tmp_path / 'c4-train.0.json.gz').write_bytes(gzip.compress(b''))

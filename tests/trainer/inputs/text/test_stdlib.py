@@ -18,7 +18,7 @@ def maker(**fixed):
 
 
 def make_library(root: Path) -> Path:
-    """Writes 199 files of 5,500 bytes and a large one: 1,114,500 bytes, no two rows alike."""
+    """Writes 199 files of 5,500 bytes and a large one: 1,114,500 bytes, with distinct rows."""
     for i in range(200):
         path = root / f'package{i % 7}' / f'module{i}.py'
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ def test_bytes_per_piece_add_up_to_the_text(tmp_path):
     assert vocabulary.bytes_per_id.shape == (vocabulary.vocab_size,)
     assert vocabulary.bytes_per_id[[0, vocabulary.eos_id]].tolist() == [0, 0]
     for text in (*documents(20, seed=5)[:-1], 'unseen: ☃ жук'):
-        # The model puts a space first and makes one space of several.
+        # The model adds a space at the beginning and merges repeated spaces.
         normalized = ' ' + ' '.join(text.split())
         size = vocabulary.bytes_per_id[vocabulary.encode(text)].sum()
         assert size == len(normalized.encode())
@@ -39,7 +39,7 @@ def test_a_model_is_named_by_its_content(tmp_path):
     assert names[0] == names[1] != names[2]
 
 
-def test_models_that_cannot_be_used(tmp_path):
+def test_invalid_models_are_refused(tmp_path):
     import sentencepiece
 
     with pytest.raises(UserError, match='cannot be read'):
