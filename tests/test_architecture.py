@@ -1,11 +1,13 @@
 """docs/architecture.md and the decision records name folders and files that exist."""
 
+import pkgutil
 import re
 from pathlib import Path
 
 import pytest
 
 from tests.documents import ROOT, dead_links
+from trainer.symbolic import names
 
 ARCHITECTURE = ROOT / 'docs' / 'architecture.md'
 DOCUMENTS = [ARCHITECTURE, ROOT / 'docs' / 'glossary.md', *(ROOT / 'docs' / 'adr').glob('*.md')]
@@ -29,3 +31,21 @@ def test_document_names_existing_files(document: Path) -> None:
         assert any((ROOT / room / name).is_file() for room in ('', 'paxtune', 'trainer')), name
     for name in re.findall(r'`(\w+/[\w/]+/)`', document.read_text()):
         assert (ROOT / name).is_dir(), name
+
+
+@pytest.mark.parametrize(
+    'document',
+    [
+        ROOT / 'README.md',
+        *DOCUMENTS,
+        *(ROOT / 'docs').glob('*.md'),
+        *(ROOT / 'docs').glob('t*/*.md'),
+    ],
+    ids=lambda path: f'{path.parent.name}-{path.stem}',
+)
+def test_document_names_existing_objects(document: Path) -> None:
+    for name in re.findall(r'`((?:trainer|paxtune|tests)(?:\.\w+)+)[`(]', document.read_text()):
+        if not names.class_in_file(
+            name
+        ):  # A component is called by its package and class in files.
+            assert pkgutil.resolve_name(name), name
