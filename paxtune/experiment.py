@@ -9,14 +9,14 @@ from trainer.symbolic.overrides import replaced
 
 
 class Tunable(Experiment):
-    """An experiment with decisions in it, and how to search them.
+    """An experiment with decisions in it, and the configuration of their search.
 
     Attributes:
-        search: algorithm, reward, early stopping, number of trials.
-        shared: values by name that others are derived from (`derived('shared.width')`), decisions
-            among them.
-        sub_experiments: what a trial trains, one after another: by name, the values, path to
-            value, in which each differs from this experiment. Their metrics are called
+        search: objective, budget, algorithm, scheduler.
+        shared: named values, decisions included, that other values are derived from
+            (`derived('shared.width')`).
+        sub_experiments: the experiments that a trial trains, one after another: by name, the
+            values by path that differ from this experiment. Their metrics are called
             `<metric>:<name>`. Empty for a trial of one experiment.
     """
 
@@ -34,17 +34,16 @@ class Tunable(Experiment):
         for name in self.sub_experiments:
             if not name.replace('_', '').replace('-', '').isalnum():
                 raise ValueError(
-                    f'sub_experiments: {name!r} is no name for one: use letters, digits, _ and -'
+                    f'sub_experiments: {name!r} is not a valid name: use letters, digits, _ and -'
                 )
 
     def parts(self) -> dict[str, 'Tunable']:
         """The experiments that a trial trains, in order, by the name of the sub-experiment.
 
-        The one of a trial without sub-experiments is called ''.
+        Without sub-experiments it is one, called ''.
 
         Raises:
-            UserError: a sub-experiment names a path that is not there, or a value that does not
-                fit.
+            UserError: a sub-experiment has an unknown path, or a value of a wrong type.
         """
         if not self.sub_experiments:
             return {'': self}

@@ -4,14 +4,14 @@
     python -m paxtune.simulate --table=curves.json --scheduler=none,asha,median --workers=8
 
 runs studies in a simulator, with simulated workers and a simulated clock: the same schedulers and
-algorithms, on what was recorded. A table may also be an .npz file with the arrays hp_names [d],
-hp [n, d] and a metric [n, t], such as those of TaskSet; then --metric and --goal say what is good.
+algorithms, on recorded curves. A table may also be an .npz file with the arrays hp_names [d],
+hp [n, d] and a metric [n, t], such as those of TaskSet. It needs --metric and --goal.
 
     python -m paxtune.simulate --table=curves.json --scheduler=promoting_asha --workers=3 \\
         --processes --job_log_dir=runs/tried
 
-runs one study with real processes, records and checkpoints, in which only the training is read from
-the table: to see what happens when any of them is killed. The same command again resumes it.
+runs one study with real processes, records and checkpoints; only the training is read from the
+table. It shows the effect of killed processes. The same command again resumes it.
 Exit codes: 0 done, 1 no trial was completed, 2 bad input, 130 or 143 interrupted.
 """
 
@@ -75,14 +75,14 @@ def main(argv: Sequence[str] | None) -> int:
 
 
 def _require_one_way(args: argparse.Namespace) -> None:
-    """Refuses flags of the other way to run studies."""
+    """Checks that all flags are for the same mode."""
     given = [name for name in ('job_log_dir', 'speedup', 'seed') if getattr(args, name) is not None]
     if given and not args.processes:
-        raise UserError(f'--{given[0]} is for a study with real processes: give --processes, too')
+        raise UserError(f'--{given[0]} is for a study with real processes: add --processes')
     if not args.processes:
         return
     if args.job_log_dir is None:
-        raise UserError('--processes writes a study: say where, --job_log_dir=DIR')
+        raise UserError('--processes writes a study: give its directory, --job_log_dir=DIR')
     if args.seeds is not None:
         raise UserError('--processes runs one study: give --seed=N in place of --seeds')
     if len(schedulers := _split(args.scheduler)) > 1:
@@ -166,7 +166,7 @@ def _speed(text: str) -> float:
 
 
 def _split(text: str) -> list[str]:
-    """What commas outside of brackets divide.
+    """Splits a text at commas outside of brackets.
 
     Example:
         >>> _split('none,Asha(min_resource=3, reduction_factor=4), median')
@@ -183,7 +183,7 @@ def _split(text: str) -> list[str]:
 
 
 def _scheduler(text: str, table: 'CurveTable') -> 'Scheduler | None':
-    """The scheduler of that name, its lowest rung chosen by the table; None for 'none'."""
+    """The scheduler of a name, with a lowest rung for the table; None for 'none'."""
     from paxtune import schedulers as schedulers
     from paxtune.config.named_components import classes_by_name, spelled
     from paxtune.schedulers.rungs import default_min_resource
@@ -200,10 +200,10 @@ def _scheduler(text: str, table: 'CurveTable') -> 'Scheduler | None':
 
 
 def _algorithm(text: str, table: 'CurveTable') -> 'Algorithm':
-    """The algorithm of that name.
+    """The algorithm of a name.
 
     Raises:
-        UserError: there is none, or it cannot search the table's space.
+        UserError: the name is unknown, or the algorithm cannot search the table's space.
     """
     from paxtune import algorithms
     from paxtune.algorithms.external import import_path

@@ -31,17 +31,16 @@ def parameter_sweep(
     """A copy of an experiment that tries all of a finite space, or the rows of a table.
 
     Args:
-        experiment: any experiment; it stays as it is. Where it is a `Tunable`, its own search is
-            kept but for algorithm, early stopping and number of trials; where it is not, no reward
-            is made, and all metrics are stored.
+        experiment: any experiment; it is not changed. The search of a `Tunable` is kept, except
+            for algorithm, scheduler and number of trials. Other experiments have no objective, and
+            all of their metrics are stored.
         paths: the header of a table: a field for each column. Without it, every combination of the
             decisions in the experiment is tried.
         rows: the table: a value for each path.
         search: fields of `Search` with other values, such as `objective`.
 
     Raises:
-        UserError: there is nothing to sweep over, or more than can be swept, or the table does
-            not fit the experiment.
+        UserError: the space is empty or infinite, or the table does not fit the experiment.
 
     Example:
         >>> from search_spaces.lm import C4Small
@@ -78,15 +77,15 @@ def _require_finite(space: Space) -> None:
     for point in decision_points(space.spec):
         if isinstance(point, pg.geno.Float) and not is_integer(point):
             raise UserError(
-                f'parameter_sweep: {path_of(point.id.path)} has countless values, from '
-                f'{point.min_value} to {point.max_value}: list those to try, pg.oneof([…])'
+                f'parameter_sweep: {path_of(point.id.path)} is continuous, from '
+                f'{point.min_value} to {point.max_value}: list the values to try, pg.oneof([…])'
             )
 
 
 def _tabulated(tunable: Tunable, paths: list[str], rows: Sequence[Sequence[Any]]) -> Tunable:
-    """The experiment with one decision between rows, which the fields of the header follow."""
+    """The experiment with one decision between rows; the fields of the header are derived."""
     types = [_column_type(tunable, path) for path in paths]
-    _refuse_overlaps(paths)
+    _validate_paths(paths)
     table = _table(paths, types, rows)
     if ROWS in tunable.shared:
         raise UserError(f'parameter_sweep: {SHARED}.{ROWS} is there already: one table is enough')
@@ -110,7 +109,7 @@ def _column_type(tunable: Tunable, path: str) -> Any:
     return overrides.type_at(tunable, path, where)
 
 
-def _refuse_overlaps(paths: list[str]) -> None:
+def _validate_paths(paths: list[str]) -> None:
     if not paths:
         raise UserError('parameter_sweep: name at least one path')
     keys = [pg.KeyPath.parse(path).keys for path in paths]

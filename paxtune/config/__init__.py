@@ -1,5 +1,5 @@
-"""The configuration of a search: `Search` and the components that it is made of.
+"""The configuration of a search: `Search` and its components.
 
-These are plain data with checks. Objectives, algorithms and schedulers have folders of their own.
-Nothing here reads or writes a study.
+Each component is plain data that checks itself. Objectives, algorithms and schedulers have folders
+of their own. Nothing here reads or writes a study.
 """

@@ -1,4 +1,4 @@
-"""Errors by type and message: which of them make a trial infeasible, and which end the study."""
+"""Patterns of errors, by type and message."""
 
 import re
 import sys
@@ -7,7 +7,7 @@ from trainer.symbolic.component import Component
 
 
 class ErrorPattern(Component):
-    """Errors of one class, and of those derived from it.
+    """Matches errors of one class, and of classes derived from it.
 
     Attributes:
         type: the name of the class, with or without its module: 'ValueError',
@@ -38,7 +38,7 @@ class ErrorPattern(Component):
                 ) from error
 
     def matches(self, error: BaseException) -> bool:
-        """Whether an error is one of these."""
+        """True if an error is one of these."""
         if not any(_is_called(cls, self.type) for cls in type(error).__mro__):
             return False
         return self.message is None or re.search(self.message, str(error)) is not None
@@ -48,8 +48,8 @@ def _is_called(cls: type, name: str) -> bool:
     full_name = f'{cls.__module__}.{cls.__qualname__}'
     if f'.{full_name}'.endswith(f'.{name}'):
         return True
-    # A library may offer a class in another module than it is defined in. Only what is loaded is
-    # looked at: a name from a file imports nothing.
+    # A library may offer a class in another module than it is defined in. Only loaded modules
+    # count: a name from a file imports nothing.
     module_name, _, attribute = name.rpartition('.')
     module = sys.modules.get(module_name)
     return module is not None and vars(module).get(attribute) is cls

@@ -1,4 +1,4 @@
-"""Parts of a search by the names that flags call them by: `gp_bandit` for `GPBandit()`."""
+"""Parts of a search by their names in flags: `gp_bandit` for `GPBandit()`."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _MISSING = pg.MISSING_VALUE
 
 
 def classes_by_name(module: ModuleType, base: type) -> dict[str, type[pg.Object]]:
-    """The classes of a module that are derived from one, by what a flag calls them.
+    """The classes of a module that are derived from `base`, by their names in flags.
 
     Example:
         >>> from paxtune import schedulers
@@ -34,17 +34,17 @@ def spelled(
     classes: Mapping[str, type[pg.Object]],
     known: Mapping[str, Any] | None = None,
 ) -> str:
-    """What a flag's text stands for, as `--set` would say it: `GPBandit()` for `gp_bandit`.
+    """Translates a flag's text to the syntax of `--set`: `GPBandit()` for `gp_bandit`.
 
     Args:
         flag: the flag, such as '--algorithm'.
-        text: a name, or what only one begins with; or a component with values for its fields, which
-            is left as it is.
+        text: a name, or an unambiguous beginning of one; or a component with values for its
+            fields, which is returned unchanged.
         classes: by name.
-        known: values for fields that need one, where the caller knows good ones.
+        known: default values for required fields.
 
     Raises:
-        UserError: nothing is called so, or it needs values.
+        UserError: the name is unknown, or the component needs values.
 
     Example:
         >>> from paxtune import schedulers

@@ -11,9 +11,9 @@ from paxtune.schedulers.rungs import RungScheduler
 class Asha(RungScheduler):
     """Asynchronous successive halving that stops (Li et al. 2020), as in Ray Tune and Syne Tune.
 
-    At each rung a trial goes on if it is among the best 1 / reduction_factor of all trials that
-    have reached the rung so far, itself included; so the first one goes on. A stopped trial stays
-    stopped: no trial waits for others, and none needs a checkpoint.
+    At each rung a trial goes on if it is among the best 1 / reduction_factor of those that have
+    reached the rung so far. The first one goes on. A stopped trial stays stopped: no trial waits
+    for others, and none needs a checkpoint.
 
     Example:
         >>> from paxtune.objectives.measurement import Measurement

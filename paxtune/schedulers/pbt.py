@@ -22,11 +22,12 @@ _ENDED = ('completed', 'stopped')
 class PopulationBasedTraining(Scheduler):
     """Population-based training (Jaderberg et al. 2017), one generation after the other.
 
-    All members are paused at every interval. When the last of them is, a fork of one of the best,
-    drawn at random, replaces each of the worst: it has the parent's state and choices, and
-    perturbed numbers. Then all go on. So decisions change during training, and the result is a
-    schedule. Members wait for each other, so the result is the same for any number of workers. The
-    trials of the study beyond the first population are forks; the survivors train to their ends.
+    All members are paused at every interval. When the last of them is paused, forks replace the
+    worst members. The parent of each fork is one of the best, drawn at random. The fork has its
+    state and choices, and perturbed numbers. Then all go on. So decisions change during training,
+    and the result is a schedule. Members wait for each other, so the result is the same for any
+    number of workers. The trials of the study beyond the first population are forks. Trials that
+    are not replaced train to their ends.
 
     Attributes:
         population_size: the number of members.

@@ -14,11 +14,11 @@ _Ranking: TypeAlias = list[tuple[float, list[int]]]
 class PromotingAsha(RungScheduler):
     """Asynchronous successive halving (Li et al. 2020): paused at every rung, the best go on.
 
-    From the highest rung down, an idle worker promotes a paused trial that is among the best
-    1 / reduction_factor of those that have reached its rung; if there is none, a new trial begins.
-    Few trials go far because they came early, as with `Asha`, and none is lost because it came
-    late. When the study has no room for more trials, and none has completed, the best one of the
-    highest rung goes on until one has.
+    An idle worker promotes a paused trial that is among the best 1 / reduction_factor of those that
+    have reached its rung, from the highest rung down. If there is none, a new trial begins. Few
+    trials go far because they came early, as with `Asha`, and none is lost because it came late.
+    When the study has no room for more trials, and none has completed, the best one of the highest
+    rung goes on until one has.
 
     Example:
         >>> import pyglove as pg

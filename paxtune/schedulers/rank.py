@@ -16,9 +16,8 @@ class RankStopping(MilestoneScheduler):
 
     Attributes:
         milestones: rows [step, rank, min_others], by step. The rank is a whole number from 1, the
-            best, or a share between 0 and 1: with 0.25 a trial goes on that is not worse than the
-            best quarter. No trial is stopped if there are fewer others than `min_others`, or than
-            the rank.
+            best, or a share between 0 and 1. With 0.25, a trial in the best quarter goes on. No
+            trial is stopped if there are fewer others than `min_others`, or than the rank.
 
     Example:
         >>> from paxtune.objectives.measurement import Measurement

@@ -1,4 +1,4 @@
-"""Checkpoints of trials whose training is read from a table: next to nothing, and yet a state."""
+"""Checkpoints of trials whose training is read from a table."""
 
 import contextlib
 import dataclasses
@@ -12,19 +12,18 @@ from etils import epath
 from trainer.checkpoints.checkpoint import METADATA, newest_checkpoint, saved_checkpoints
 
 TRACE = 'trace.json'
-"""The file in a checkpoint that says what training it stands for."""
+"""The file in a checkpoint that holds its state."""
 
 _MAX_TO_KEEP = 2  # As many as `trainer` keeps by default.
 
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """What a trial has come to.
+    """The state of a trial.
 
     Attributes:
-        trace: the training that this stands for: at each evaluation, who trained up to which step.
-            Of a forked trial it begins with its parent's.
-        metrics: what was measured at the last of them.
+        trace: the evaluations so far, as (trial, step). A fork begins with its parent's.
+        metrics: the metrics of the last evaluation.
     """
 
     trace: tuple[tuple[int, int], ...] = ()
@@ -41,12 +40,10 @@ class State:
 
 
 def save(state: State, run_dir: Path) -> str:
-    """Writes the checkpoint of a step. It is there as a whole, or not at all.
-
-    Then those before the last two are removed.
+    """Writes the checkpoint of a step atomically, and removes those before the last two.
 
     Returns:
-        Where it is.
+        The path of the checkpoint.
     """
     directory = run_dir / 'checkpoints'
     partial = directory / '.partial'  # A run has one process.
@@ -61,19 +58,19 @@ def save(state: State, run_dir: Path) -> str:
     ]:
         removed = directory / '.removed'
         _remove(removed)
-        (directory / str(old)).rename(removed)  # From here on it counts no longer.
+        (directory / str(old)).rename(removed)  # From here on it does not count.
         _remove(removed)
     return str(final)
 
 
 def newest(run_dir: Path) -> tuple[State, str | None]:
-    """The newest checkpoint of a run, and where it is; a fresh state where there is none."""
+    """The newest checkpoint of a run, and its path; an initial state without one."""
     found = newest_checkpoint(run_dir / 'checkpoints')
     return (State(), None) if found is None else (load(Path(found)), str(found))
 
 
 def load(checkpoint: Path) -> State:
-    """What is in a checkpoint."""
+    """Reads a checkpoint."""
     content = json.loads((checkpoint / TRACE).read_text())
     return State(tuple((trial, step) for trial, step in content['trace']), content['metrics'])
 

@@ -1,4 +1,4 @@
-"""Schedulers side by side on one table: what they cost, and what they find."""
+"""Comparison of schedulers on one table: their costs and results."""
 
 import dataclasses
 import math
@@ -16,16 +16,16 @@ from paxtune.simulation.simulator import simulate
 from paxtune.simulation.table import CurveTable
 
 FULL = 'none'
-"""What runs are called in which all trials are trained to their ends."""
+"""The name of runs in which all trials are trained to their ends."""
 
 _REPLICATES = 1000
 _HOUR = 3600.0
-_LONGER = 4  # So many times the trials may be needed to be as good as full runs.
+_LONGER = 4  # Runs towards a target may have so many times the trials.
 
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A median over seeds, and the interval that holds 95 % of what comes of drawing them again."""
+    """A median over seeds, with its 95 % bootstrap interval."""
 
     median: float
     low: float
@@ -43,21 +43,21 @@ class Interval:
 
 
 @dataclasses.dataclass(frozen=True)
-class Standing:
-    """How a scheduler did over all seeds.
+class Summary:
+    """The results of a scheduler over all seeds.
 
     Attributes:
-        scheduler: what it is called.
-        compute: by that of full runs with the same seeds, in the median.
-        time: by the simulated clock, in the table's unit, in the median.
-        best: the best reward; None where a run without any completed trial is the median.
-        regret: how far the best is from the table's: 0 for that, 1 for the median of the table.
-        to_median: what it costs until a trial is as good as the median best of full runs, in the
-            table's unit, in the median; None where most runs end before.
-        reached: the share of the runs that were as good, given up to four times the trials.
-        outcomes: how many trials ended how, in the mean.
-        rungs: what is known of the steps at which trials were stopped or paused, over all seeds:
-            `step`, `cut` and `correlation` (the median of those that there are).
+        scheduler: its name.
+        compute: the median of the compute, relative to the full run with the same seed.
+        time: the median of the time on the simulated clock, in the table's unit.
+        best: the best reward; None if a run has no completed trial.
+        regret: the distance of the best reward from the table's: 0 for its best, 1 for its median.
+        to_median: the median compute until a trial is as good as the median best of full runs, in
+            the table's unit; None if most runs end before.
+        reached: the share of runs that were as good, with up to four times the trials.
+        outcomes: the mean numbers of trials by final state.
+        rungs: the steps at which trials were stopped or paused, over all seeds: `step`, `cut` and
+            `correlation` (the median of the known ones).
     """
 
     scheduler: str
@@ -79,16 +79,16 @@ def compare(
     num_trials: int,
     workers: int,
     seeds: int,
-) -> list[Standing]:
+) -> list[Summary]:
     """Runs every scheduler on a table, with the same seeds.
 
     Args:
         table: the recorded curves.
-        schedulers: by what they are called; None for full runs.
-        algorithm: what proposes trials.
-        num_trials: in each run.
-        workers: how many trials run at once.
-        seeds: how many runs there are of each.
+        schedulers: by name; None for full runs.
+        algorithm: proposes trials.
+        num_trials: the number of trials in each run.
+        workers: the number of trials that run at once.
+        seeds: the number of runs of each scheduler.
 
     Raises:
         UserError: as `simulate`.
@@ -106,27 +106,27 @@ def compare(
     for name, scheduler in schedulers.items():
         own = full if scheduler is None else runs(scheduler)
         longer = [] if target is None else runs(scheduler, most, target=target)
-        found.append(_standing(name, own, full, longer, target))
+        found.append(_summary(name, own, full, longer, target))
     return found
 
 
 def _median_best(table: CurveTable, bests: Sequence[float | None]) -> float | None:
-    """The median best reward, the worse of two; None where most runs have none."""
+    """The median best reward, the worse of two; None if most runs have none."""
     scores = [-math.inf if each is None else table.reward.score(each) for each in bests]
     median = statistics.median_low(scores)
     return None if median == -math.inf else table.reward.score(median)
 
 
-def _standing(
+def _summary(
     name: str, runs: Sequence[Run], full: Sequence[Run], longer: Sequence[Run], target: float | None
-) -> Standing:
+) -> Summary:
     bests = [each.best for each in runs]
     costs = [] if target is None else [each.compute_to(target) for each in longer]
     median = statistics.median_high(
         [math.inf if each is None else each for each in costs or [None]]
     )
     compared = zip(runs, full, strict=True)
-    return Standing(
+    return Summary(
         name,
         statistics.median(own.compute / other.compute for own, other in compared),
         statistics.median(each.time for each in runs),
@@ -163,20 +163,20 @@ def _rungs(runs: Sequence[Run]) -> list[dict[str, Any]]:
     return found
 
 
-def document(table: CurveTable, standings: Sequence[Standing], what: str) -> Document:
-    """What `python -m paxtune.simulate` shows.
+def document(table: CurveTable, summaries: Sequence[Summary], title: str) -> Document:
+    """The report of `python -m paxtune.simulate`.
 
     Args:
         table: the table.
-        standings: of the schedulers.
-        what: was simulated, for people.
+        summaries: of the schedulers.
+        title: of the printed table.
     """
     time = 'hours' if table.unit == 'seconds' else 'elapsed_steps'
     scale = _HOUR if table.unit == 'seconds' else 1.0
     to_median = f'{"hours" if table.unit == "seconds" else "steps"}_to_median'
     data: list[dict[str, Any]] = []
-    shown: list[dict[str, Any]] = []
-    for each in standings:
+    rendered: list[dict[str, Any]] = []
+    for each in summaries:
         facts = {
             'scheduler': each.scheduler,
             'compute': each.compute,
@@ -188,8 +188,8 @@ def document(table: CurveTable, standings: Sequence[Standing], what: str) -> Doc
         best = None if each.best is None else dataclasses.asdict(each.best)
         regret = dataclasses.asdict(each.regret)
         data.append(facts | {'best': best, 'regret': regret, 'rungs': each.rungs})
-        told = {'best': str(each.best or ''), 'regret': str(each.regret)}
-        shown.append(facts | told | {'rank correlation': _correlation(each)})
+        intervals = {'best': str(each.best or ''), 'regret': str(each.regret)}
+        rendered.append(facts | intervals | {'rank correlation': _correlation(each)})
     columns = ['scheduler', 'compute', time, 'best', 'regret', to_median, 'reached']
     columns += ['completed', 'stopped', 'infeasible']
     flat = [
@@ -201,8 +201,7 @@ def document(table: CurveTable, standings: Sequence[Standing], what: str) -> Doc
         for each in data
     ]
     left_out = (
-        f' Left out: {table.left_out} trials of the table that were stopped early: nobody knows '
-        'their ends.'
+        f' Left out: {table.left_out} trials of the table that were stopped early.'
         if table.left_out
         else ''
     )
@@ -210,7 +209,7 @@ def document(table: CurveTable, standings: Sequence[Standing], what: str) -> Doc
         data,
         flat,
         columns,
-        [Table(shown, [*columns, 'rank correlation'], what)],
+        [Table(rendered, [*columns, 'rank correlation'], title)],
         'compute: by that of full runs. regret: 0 is the best of the table, 1 its median. '
         f'{to_median}: until a trial is as good as the median best of full runs; reached: the '
         f'share of runs that were, given up to {_LONGER} times the trials. Medians over seeds, '
@@ -219,9 +218,9 @@ def document(table: CurveTable, standings: Sequence[Standing], what: str) -> Doc
     )
 
 
-def _correlation(standing: Standing) -> str:
+def _correlation(summary: Summary) -> str:
     """The steps at which most trials were cut, each with its correlation."""
-    most = sorted(standing.rungs, key=lambda each: -each['cut'])[:3]
+    most = sorted(summary.rungs, key=lambda each: -each['cut'])[:3]
     known = [each for each in most if each['correlation'] is not None]
     return ', '.join(
         f'{each["step"]}: {each["correlation"]:.2f}'

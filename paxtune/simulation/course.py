@@ -31,11 +31,7 @@ def course_of(table: CurveTable, space: Space, trials: Sequence[Trial], trial: T
 
 
 class Course:
-    """How a trial goes: as a row of a table, from where it was forked, if it was.
-
-    Attributes:
-        row: of the table.
-    """
+    """The row of a trial, with the resources of its parent if it was forked."""
 
     def __init__(self, trials: Sequence[Trial], trial: Trial, row: Row) -> None:
         self.row = row
@@ -51,18 +47,18 @@ class Course:
                 own = row.resources[unit][past - 1] if past else 0.0
                 self._before[unit] = measured.metrics[name] - own
 
-    def spent(self, unit: Unit, index: int) -> float:
-        """What the trial has spent at a measurement of its row, by its index."""
+    def resource(self, unit: Unit, index: int) -> float:
+        """Returns the resource at a measurement of the row, by its index."""
         return self.row.resources[unit][index] + self._before.get(unit, 0.0)
 
     def took(self, unit: Unit, index: int) -> float:
-        """What was spent from one measurement of its row to the next, or to where it diverged."""
-        spent = self.row.resources[unit]
-        return spent[index] - (spent[index - 1] if index else 0.0)
+        """Returns the resource from the measurement before to this one, or to the divergence."""
+        used = self.row.resources[unit]
+        return used[index] - (used[index - 1] if index else 0.0)
 
     def metrics(self, index: int) -> dict[str, float]:
-        """What is measured there: `reward`, where there is one, and what was spent."""
+        """Returns the metrics there: `reward`, if there is one, and the used resources."""
         reward = self.row.measurements[index].reward
         found = {} if reward is None else {'reward': reward}
         known = ((unit, name) for unit, name in METRICS.items() if unit in self.row.resources)
-        return found | {name: self.spent(unit, index) for unit, name in known}
+        return found | {name: self.resource(unit, index) for unit, name in known}

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def curves(study: 'Study') -> str:
-    """The text of a file with the curves of a study's ended trials, which `files.read` reads.
+    """Writes the curves of a study's ended trials, in the format of `files.read`.
 
     Raises:
-        UserError: the study has another number of rewards than one, or no trial has ended.
+        UserError: the study does not have one reward, or no trial has ended.
     """
     if len(study.rewards) != 1:
         raise UserError(

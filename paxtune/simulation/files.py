@@ -1,4 +1,4 @@
-"""Tables of curves in files. Nothing that is read is executed."""
+"""Files of recorded curves. Reading them executes nothing."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from trainer.symbolic.errors import UserError
 
 _FORMAT = 'paxtune curves 1'
 
-# What is there may be cut off, or anything else, or arrays of objects, which are not read.
+# A file may be truncated, of another kind, or hold arrays of objects, which are not read.
 _UNREADABLE = (
     *(OSError, EOFError, ValueError, LookupError, AttributeError, MemoryError),
     *(NotImplementedError, SyntaxError, TypeError, zipfile.BadZipFile),
@@ -25,17 +25,17 @@ _UNREADABLE = (
 
 
 def read(path: str, metric: str | None = None, goal: Goal | None = None) -> CurveTable:
-    """Reads a table: what `python -m paxtune.studies curves` writes, or arrays.
+    """Reads a table: the output of `python -m paxtune.studies curves`, or arrays.
 
     Args:
-        path: of a .json file that the command wrote; or of an .npz file with `hp_names` [d], `hp`
-            [n, d], and the metric, [n, t] at evaluations 1 to t, NaN from where a trial diverged.
-            There, columns that begin with 'beta' are searched as 1 - β.
+        path: of a .json file that the command wrote, or of an .npz file. The latter has `hp_names`
+            [d], `hp` [n, d], and the metric, [n, t] at evaluations 1 to t. It is NaN from the step
+            where a trial diverged. Columns that begin with 'beta' are searched as 1 - β.
         metric: the array in an .npz file.
-        goal: whether its small or large numbers are good.
+        goal: 'minimize' if small numbers of it are good.
 
     Raises:
-        UserError: it cannot be read, or is something else.
+        UserError: it cannot be read, or has another format.
     """
     if path.endswith('.npz'):
         if metric is None or goal is None:
@@ -58,12 +58,12 @@ def write(rows: Sequence[Mapping[str, Any]], goal: Goal, metric: str) -> str:
     """The text of a .json file that `read` reads.
 
     Args:
-        rows: ended trials, each with `ended` ('completed', 'stopped' or 'infeasible'), `end` (the
-            reward that it was completed with), `decisions`, `rewards` at its measurements (None
-            where there was none yet), and the resources used there: `steps`, and the other units
-            that were measured. An infeasible trial has one more of each, for the point of failure.
+        rows: ended trials. Each has `ended` ('completed', 'stopped' or 'infeasible'), `end` (its
+            final reward, if completed) and `decisions`. `rewards` has a value for each measurement
+            (None without a reward), and so have `steps` and the other units that were measured. An
+            infeasible trial has one more resource, for the point of failure.
         goal: of the reward.
-        metric: what people call the reward.
+        metric: the name of the reward.
     """
     content = {'format': _FORMAT, 'goal': goal, 'metric': metric, 'trials': list(rows)}
     return json.dumps(content, indent=1, allow_nan=False) + '\n'
@@ -75,7 +75,7 @@ def write(rows: Sequence[Mapping[str, Any]], goal: Goal, metric: str) -> str:
 def _read_arrays(path: str, metric: str, goal: Goal) -> CurveTable:
     wanted = ('hp_names', 'hp', metric)
     try:
-        # Opened here: where it is no archive, NumPy leaves it open.
+        # Opened here: NumPy would leave a file open that is not an archive.
         with open(path, 'rb') as stream, np.load(stream, allow_pickle=False) as file:
             there = file.files
             missing = [name for name in wanted if name not in there]
@@ -137,7 +137,7 @@ def _read_curves(path: str) -> CurveTable:
 
 
 class _Recorded:
-    """A trial as `write` has it. A file may be of anyone's making."""
+    """Validates a trial of a file, which may be from any source."""
 
     def __init__(self, trial: Any, path: str, where: str) -> None:
         self._path, self._where = path, where
@@ -145,7 +145,7 @@ class _Recorded:
         self._trial: Mapping[str, Any] = trial
 
     def row(self, metric: str) -> Row | None:
-        """The trial; None where it was not trained to its end."""
+        """The trial; None if it was stopped early."""
         ended, end = self._trial.get('ended'), self._trial.get('end')
         kinds = "'completed', 'stopped' or 'infeasible'"
         self._expect(ended in ('completed', 'stopped', 'infeasible'), 'ended', kinds)

@@ -1,6 +1,6 @@
 """Rows of numbers as points of a box, and the row next to a point.
 
-Nothing but NumPy is imported: benchmarks use it in environments that have nothing else of ours.
+It imports NumPy only: benchmarks use it in environments without paxtune.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ _DECADES = 2.0
 
 
 def one_minus_betas(names: Sequence[str], hp: Floats) -> tuple[list[str], Floats]:
-    """Columns whose name begins with 'beta', and whose numbers lie between 0 and 1, as 1 - β.
+    """Replaces columns by 1 - β if their name begins with 'beta' and their numbers are in (0, 1).
 
-    Momenta crowd near 1, so what has a scale is how far they are from it.
+    Momenta crowd near 1: their distance from it has a logarithmic scale.
 
     Args:
         names: of the columns.
@@ -39,7 +39,7 @@ def one_minus_betas(names: Sequence[str], hp: Floats) -> tuple[list[str], Floats
 
 
 def is_logarithmic(low: float, high: float) -> bool:
-    """Whether numbers of this range belong on a logarithmic scale: positive, over two decades.
+    """True if a range is searched on a logarithmic scale: positive, over more than two decades.
 
     Example:
         >>> is_logarithmic(1e-4, 0.1), is_logarithmic(0.1, 0.9), is_logarithmic(0.0, 1e6)
@@ -63,14 +63,14 @@ class Box:
         Args:
             low: the lowest number of each column.
             high: the highest number of each column, above it.
-            is_log: whether the column's scale is logarithmic; its numbers are above 0 then.
+            is_log: True if the column has a logarithmic scale; its numbers are above 0.
         """
         self._is_log = np.array(is_log, bool)
         self._low, high_ = self._scaled(np.array(low, float)), self._scaled(np.array(high, float))
         self._width = high_ - self._low
 
     def shares(self, numbers: Floats) -> Floats:
-        """Where numbers [..., columns] stand in the box: from 0 to 1."""
+        """The positions of numbers [..., columns] in the box, from 0 to 1."""
         return np.asarray((self._scaled(numbers) - self._low) / self._width)
 
     def _scaled(self, numbers: Floats) -> Floats:
@@ -82,10 +82,10 @@ class Box:
 
 
 class Unused:
-    """Points of a box, each of which is given out once."""
+    """Points of a box, each of which is taken once."""
 
     def __init__(self, points: Floats) -> None:
-        """Begins with none used.
+        """Begins with all points unused.
 
         Args:
             points: [n, columns].
@@ -95,14 +95,14 @@ class Unused:
         self.left = len(points)
 
     def take(self, point: Floats, among: Floats | None = None) -> int:
-        """The index of the unused point next to one, which is used from now on.
+        """Takes the nearest unused point, and returns its index.
 
         Args:
             point: [columns].
-            among: [n], which ones are wanted; all by default.
+            among: mask of the eligible points [n]; all by default.
 
         Raises:
-            LookupError: none of them is left.
+            LookupError: no eligible point is left.
         """
         closed = self._used if among is None else self._used | ~among
         distances = ((self._points - point) ** 2).sum(-1)

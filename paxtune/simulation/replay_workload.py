@@ -1,4 +1,4 @@
-"""A table of recorded curves as what a study searches: real studies, whose training is read."""
+"""Real studies whose training is read from a table of recorded curves."""
 
 import functools
 import hashlib
@@ -18,20 +18,20 @@ from paxtune.study.trial import Trial
 
 
 class RecordedTrials(Runnable):
-    """Trials that go as those of a table went, in a study that is a real one in all else.
+    """Replays recorded trials in a study that is real in all other respects.
 
-    A trial is answered by the row next to its decisions that no trial before it was answered by, of
-    a forked one by a row that was trained beyond the fork. That follows from the numbers and the
-    decisions of the trials, so it is the same in every process, and after a kill.
+    Each trial gets the unused row that is next to its decisions; a forked one, a row that was
+    trained beyond the fork. That follows from the numbers and the decisions of the trials, so it is
+    the same in every process, and after a kill.
 
     Attributes:
-        search: how the decisions are searched.
-        table: the file, by its absolute path.
+        search: the configuration of the search.
+        table: the absolute path of the file.
         metric: the array in an .npz file that is the reward.
-        goal: whether its small or large numbers are good.
+        goal: 'minimize' if small numbers of it are good.
         decisions: those of the table, by name.
-        speedup: training takes this part of the time that it took; a unit of time is a second, or
-            a step where the table has no seconds. None for no time at all.
+        speedup: how much faster than the recorded training; a unit of time is a second, or a step
+            if the table has no seconds. None trains in no time.
     """
 
     table: str
@@ -54,7 +54,7 @@ class RecordedTrials(Runnable):
         goal: Literal['minimize', 'maximize'] | None = None,
         speedup: float | None = None,
     ) -> 'RecordedTrials':
-        """Those of a file: see `paxtune.simulation.files.read`.
+        """Reads those of a file: see `paxtune.simulation.files.read`.
 
         Raises:
             UserError: the file cannot be read.
@@ -75,10 +75,10 @@ class RecordedTrials(Runnable):
             return None
         course = course_of(self.curves, space, trials, trial)
         if course.row.end is None and (unit == 'steps' or trial.lineage.forked_from is None):
-            # Nobody knows beforehand that it will diverge.
+            # That it will diverge is not known beforehand.
             rows = self.curves.rows
             return max(row.resources[unit][-1] for row in rows if row.end is not None)
-        return course.spent(unit, -1)
+        return course.resource(unit, -1)
 
     @property
     def curves(self) -> CurveTable:

@@ -1,4 +1,4 @@
-"""What came of a simulated study."""
+"""The result of a simulated study."""
 
 import bisect
 import collections
@@ -14,11 +14,11 @@ from paxtune.study.record import Status
 
 
 class Progress(NamedTuple):
-    """When a completed trial was the best so far.
+    """A completed trial that was the best so far.
 
     Attributes:
         time: of the simulated clock.
-        compute: what all trials together had cost by then.
+        compute: of all trials together by then.
         reward: of the trial.
     """
 
@@ -28,14 +28,13 @@ class Progress(NamedTuple):
 
 
 class Rung(NamedTuple):
-    """How well what trials had been measured at, at one step, told their ends.
+    """The rank correlation of rewards at one step with those at the end.
 
     Attributes:
-        step: where trials were stopped or paused.
-        cut: how many were stopped there, or paused for ever.
-        trials: how many were measured there whose ends are known: the table knows them all.
-        correlation: the rank correlation of their rewards there and at the end; None where there is
-            none.
+        step: the step, at which trials were stopped or paused.
+        cut: the number of trials that were stopped there, or paused for ever.
+        trials: the number of trials that were measured there and have an end in the table.
+        correlation: of their rewards there and at the end; None if it is undefined.
     """
 
     step: int
@@ -50,15 +49,15 @@ class SimulatedTrial:
 
     Attributes:
         id: its number.
-        row: of the table, whose curve it had.
+        row: the row of the table with its curve.
         decisions: as they were suggested.
         state: its state; one that has not ended only where the run ended early.
-        reward: what it ended with, or was measured at last; None where it is infeasible.
-        compute: what it has cost; of a forked trial, since the fork.
+        reward: the final reward, or the last one measured; None if it is infeasible.
+        compute: its cost; of a forked trial, since the fork.
         pauses: the steps at which it was paused.
         forked_from: the trial and the step that it was forked from.
         replaces: the trial whose place it took then.
-        reason: why it was stopped, paused or promoted last.
+        reason: of its last stop, pause or promotion.
         measurements: by step.
     """
 
@@ -80,11 +79,11 @@ class Run:
     """A simulated study.
 
     Attributes:
-        table: what it ran on.
+        table: the recorded curves.
         trials: by number.
-        progress: each time that a completed trial was better than all before.
-        compute: what all trials together have cost, in the table's unit.
-        time: how long it took, by the simulated clock, in the same unit.
+        progress: the completed trials that were better than all before.
+        compute: the cost of all trials together, in the table's unit.
+        time: the duration on the simulated clock, in the same unit.
     """
 
     table: CurveTable
@@ -100,23 +99,23 @@ class Run:
 
     @property
     def regret(self) -> float:
-        """How far the best is from the best of the table: 0 for that, 1 for its median."""
+        """The distance of the best from the table's best: 0 for that, 1 for the table's median."""
         best = self.table.median if self.best is None else self.best
         return (best - self.table.best) / (self.table.median - self.table.best)
 
     def compute_to(self, reward: float) -> float | None:
-        """What it had cost when a completed trial was first as good as this; None if none was."""
+        """The compute until a completed trial was as good as a reward; None if none was."""
         score = self.table.reward.score
         found = (each for each in self.progress if score(each.reward) >= score(reward))
         first = next(found, None)
         return None if first is None else first.compute
 
     def outcomes(self) -> dict[str, int]:
-        """How many trials ended how."""
+        """The number of trials by state."""
         return dict(collections.Counter(each.state for each in self.trials))
 
     def rungs(self) -> list[Rung]:
-        """How well the steps told the ends of trials at which some were stopped or paused."""
+        """The correlations at the steps at which trials were stopped or paused."""
         own = [each for each in self.trials if each.forked_from is None and each.measurements]
         cut = collections.Counter(
             each.measurements[-1].step for each in own if each.state == 'stopped'

@@ -1,4 +1,4 @@
-"""Runs trials whose training is read from a table, as the trainer runs those that train."""
+"""The runner of trials whose training is read from a table."""
 
 import math
 import time
@@ -21,10 +21,10 @@ _SLICE_SECONDS = 0.2
 
 
 class TableRunner(Runner):
-    """Does all that training does but the training: it waits, saves, measures, and goes on.
+    """Does all that training does except the computation: it waits, saves, measures, and resumes.
 
-    Each evaluation is saved before it is told of, and a trial goes on from the newest checkpoint,
-    with the measurement of that step. One that was paused there, or forked, never begins afresh.
+    Each evaluation is saved before it is reported. A trial resumes from the newest checkpoint, with
+    the measurement of that step. A trial that was paused or forked never begins from scratch.
     """
 
     def __init__(self, table: CurveTable, speedup: float | None) -> None:
@@ -90,15 +90,15 @@ class TableRunner(Runner):
 
 
 def _past(course: Course, step: int) -> int:
-    """How many evaluations of its row a trial has behind it."""
+    """The number of evaluations of its row up to a step."""
     return sum(each.step <= step for each in course.row.measurements)
 
 
 def _require(trial: Trial, state: State, folder: Path) -> None:
-    """A trial that was put aside, or forked, has a state to go on from."""
+    """Checks that a paused or forked trial has a checkpoint to resume from."""
     begun = trial.continues_from
     if begun is not None and state.step < begun[1]:
         raise CheckpointGoneError(
-            f'{folder}: trial {trial.id} is to go on from step {begun[1]} of trial {begun[0]}, and '
+            f'{folder}: trial {trial.id} resumes from step {begun[1]} of trial {begun[0]}, and '
             f'the newest checkpoint is of step {state.step}'
         )

@@ -50,22 +50,21 @@ def simulate(
     Training takes as long as it took, or a unit of time for each step where the table has no
     seconds. Compilation, evaluation and saving take no time.
 
-    A promoted trial goes on where it was. The decisions in a table are constant: a forked trial has
-    its parent's measurement at the step of the fork, and from there on the curve of the row that is
-    next to its own decisions, as if that had been its past, too.
+    A promoted trial goes on where it was. The decisions in a table are constant. So a forked trial
+    has its parent's measurement at the step of the fork, and from there on the curve of the row
+    next to its own decisions.
 
     Args:
         table: the recorded curves.
-        scheduler: what decides how far trials are trained; None trains all to their ends.
-        algorithm: what proposes trials.
-        num_trials: how many trials there are, all in all, forked ones included.
-        workers: how many trials run at once.
-        seed: what the algorithm draws from.
+        scheduler: decides how far trials are trained; None trains all to their ends.
+        algorithm: proposes trials.
+        num_trials: the number of trials, forked ones included.
+        workers: the number of trials that run at once.
+        seed: the random seed of the algorithm.
         target: the reward at whose first completion the run ends; None runs all trials.
 
     Raises:
-        UserError: the scheduler counts in a unit that the table does not have, or the table has not
-            that many rows.
+        UserError: the table lacks the scheduler's unit, or has too few rows.
     """
     require_rows(table, scheduler, num_trials)
     study = _Study(table, scheduler, algorithm.resolved(table.spec, 1), num_trials, seed, target)
@@ -73,10 +72,10 @@ def simulate(
 
 
 def require_rows(table: CurveTable, scheduler: Scheduler | None, num_trials: int) -> None:
-    """Makes sure that a table has what a policy goes by, and so many trials.
+    """Checks that a table has the scheduler's unit, and enough rows.
 
     Raises:
-        UserError: it has not.
+        UserError: it does not.
     """
     unit: Unit = 'steps' if scheduler is None else scheduler.unit
     if unit not in table.units:
@@ -215,7 +214,7 @@ class _Study:
         training.began, training.began_at = self.now, training.past
         self._starts += self.now
         self._num_running += 1
-        # A run that begins at an evaluation repeats it, and is judged again.
+        # A run that begins at an evaluation repeats it, with another decision.
         if not self.trials[id_].measurements or self._goes_on(id_):
             self._schedule(id_)
 
@@ -227,7 +226,7 @@ class _Study:
         heapq.heappush(self._events, (then, next(self._order), id_))
 
     def _evaluated(self, id_: int) -> bool:
-        """Passes the next evaluation of a trial. Returns whether the trial goes on."""
+        """Passes the next evaluation of a trial. Returns True if the trial goes on."""
         training = self.training[id_]
         row, end = training.recorded, len(training.clock)
         past = end if self.scheduling is None else training.past + 1

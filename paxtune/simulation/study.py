@@ -1,8 +1,9 @@
-"""A real study whose training is read from a table: what `paxtune.simulate --processes` runs."""
+"""The study of `paxtune.simulate --processes`, whose training is read from a table."""
 
 import collections
 
 from paxtune.api import tune
+from paxtune.engines.workers import Workers
 from paxtune.running.progress import Progress
 from paxtune.running.tuner import INTERRUPTED, Paused, StudyStoppedError
 from paxtune.simulation.replay_workload import RecordedTrials
@@ -12,12 +13,12 @@ from trainer.runtime.interrupt import Interrupt
 
 
 def run(what: RecordedTrials, job_log_dir: str, workers: int | None, again: str) -> int:
-    """Runs the study, or goes on with it, and returns the exit code.
+    """Runs or resumes the study, and returns the exit code.
 
     Args:
-        what: the recorded trials, and how they are searched.
-        job_log_dir: where the study is.
-        workers: how many processes run trials; None runs them in this one.
+        what: the recorded trials.
+        job_log_dir: the directory of the study.
+        workers: the number of worker processes; None runs trials in this one.
         again: the command that resumes it, for people.
 
     Raises:
@@ -29,7 +30,7 @@ def run(what: RecordedTrials, job_log_dir: str, workers: int | None, again: str)
             study = tune(
                 what,
                 job_log_dir=job_log_dir,
-                workers=workers,
+                engine=None if workers is None else Workers(workers),
                 callbacks=[Progress()],
                 should_interrupt=interrupt.requested,
             )

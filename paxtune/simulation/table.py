@@ -1,4 +1,4 @@
-"""Recorded learning curves: what became of trials, evaluation by evaluation."""
+"""Recorded learning curves: the measurements of trials, evaluation by evaluation."""
 
 import dataclasses
 import functools
@@ -28,11 +28,10 @@ class Row:
 
     Attributes:
         decisions: by name.
-        measurements: by step, each with a reward where it has one.
+        measurements: by step, with their rewards, if any.
         resources: the resources used up to each of them, by unit; a diverged trial has one value
             more, for the point where it diverged.
-        end: the reward that it was completed with; None where it diverged, and was infeasible, by
-            the evaluation after its last.
+        end: the final reward; None if it diverged before the next evaluation, and is infeasible.
     """
 
     decisions: Mapping[str, Value]
@@ -42,29 +41,28 @@ class Row:
 
     @property
     def steps(self) -> float:
-        """How many steps it takes to its end, or until it diverges."""
+        """The number of steps to its end, or until it diverges."""
         return self.resources['steps'][-1]
 
 
 class CurveTable:
-    """Recorded trials of one search space, as what a simulated study is answered with.
+    """Recorded trials of one search space, which a simulated study replays.
 
-    The space is made of what differs between the rows: numbers become ranges, on a logarithmic
-    scale where they are positive and span more than two decades; all else becomes a choice. A
-    suggestion is answered by the row next to it that the run has not used yet: by the distance in
-    the box of these ranges, where different categories are as far apart as the ends of a range, and
-    a number that a row does not have counts as the middle.
+    The space has the columns that differ between rows. Numbers become ranges, on a logarithmic
+    scale if they are positive and span more than two decades; others become choices. A suggestion
+    gets the nearest row that the run has not used yet. Distances are measured in the box of the
+    ranges. Different categories are as far apart as the ends of a range, and a missing number
+    counts as the middle.
 
     Attributes:
         rows: the trials.
-        goal: whether small or large rewards are good.
-        metric: what people call the reward.
-        left_out: how many trials of the file were no whole ones: stopped early, for example.
-        reward: what says which rewards are better.
+        goal: 'minimize' if small rewards are good.
+        metric: the name of the reward.
+        left_out: the number of trials in the file that were stopped early.
+        reward: the objective of studies on this table.
         spec: the search space.
-        units: what was measured of all rows.
-        unit: what compute and time are counted in here: seconds where these were measured, else
-            steps.
+        units: the units that were measured in all rows.
+        unit: of compute and time: seconds if they were measured, else steps.
 
     Example:
         >>> def row(rate: float, loss: float) -> Row:
@@ -81,13 +79,13 @@ class CurveTable:
 
         Args:
             rows: the trials.
-            goal: whether small or large rewards are good.
-            metric: what people call the reward.
-            source: where it is from, for messages.
-            left_out: how many trials are not among the rows.
+            goal: 'minimize' if small rewards are good.
+            metric: the name of the reward.
+            source: the name of the file, for messages.
+            left_out: the number of trials that are not among the rows.
 
         Raises:
-            UserError: fewer than two trials went to their ends, or nothing differs between them.
+            UserError: fewer than two trials have an end, or nothing differs between them.
         """
         if sum(row.end is not None for row in rows) < 2:
             others = f'; {left_out} were not, and are left out' if left_out else ''
@@ -114,46 +112,46 @@ class CurveTable:
 
     @functools.cached_property
     def scores(self) -> list[float]:
-        """The rewards at the ends of rows that have one, signed such that more is better."""
+        """The scores of the final rewards; more is better."""
         return [self.reward.score(row.end) for row in self.rows if row.end is not None]
 
     @property
     def best(self) -> float:
-        """The best reward at the end of a row."""
+        """The best final reward."""
         return self.reward.score(max(self.scores))
 
     @property
     def median(self) -> float:
-        """The median of the rewards at the ends of rows."""
+        """The median of the final rewards."""
         return self.reward.score(float(np.median(self.scores)))
 
     def start(self) -> 'Answers':
-        """What answers the suggestions of one run, which has used no row yet."""
+        """Starts a run, with all rows unused."""
         return Answers(self, Unused(self._points))
 
     def point(self, decisions: Decisions) -> Floats:
-        """Where decisions stand in the box of the rows."""
+        """The position of decisions in the box of the rows."""
         made = zip(self._columns, self._ids, strict=True)
         return np.concatenate([column.point(decisions[id_]) for column, id_ in made])
 
     def goes_on_after(self, step: int) -> Floats:
-        """Which rows were trained beyond a step: [rows]."""
+        """The mask of the rows that were trained beyond a step: [rows]."""
         return np.asarray(self._steps > step)
 
 
 class Answers:
-    """Answers the suggestions of one run with rows, each of them once."""
+    """Assigns rows to the suggestions of one run, each row once."""
 
     def __init__(self, table: CurveTable, unused: Unused) -> None:
         self._table, self._unused = table, unused
 
     @property
     def left(self) -> int:
-        """How many rows have not been used."""
+        """The number of unused rows."""
         return self._unused.left
 
     def take(self, decisions: Decisions, after: int | None = None) -> int:
-        """The number of the row next to these decisions, which is used from now on.
+        """Takes the nearest unused row, and returns its number.
 
         Args:
             decisions: of the table's space.
@@ -170,7 +168,7 @@ class _Range:
     """A column of numbers."""
 
     def __init__(self, name: str, numbers: Floats) -> None:
-        """Makes a column of numbers that are not all the same, NaN for what a row does not have."""
+        """Makes a column of numbers that are not all equal; missing ones are NaN."""
         self.name = name
         self._low, self._high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
         self._is_log = is_logarithmic(self._low, self._high)
@@ -186,7 +184,7 @@ class _Range:
 
 
 class _Category:
-    """A column of anything else."""
+    """A column of other values."""
 
     def __init__(self, name: str, values: Sequence[Value]) -> None:
         self.name = name

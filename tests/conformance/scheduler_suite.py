@@ -40,7 +40,7 @@ def crowd(reward: Reward, count: int = 20) -> list[list[Measurement]]:
 
 
 def with_gaps(measurements: Sequence[Measurement]) -> list[Measurement]:
-    """The same trial, which was also measured where there was nothing to go by yet."""
+    """The same trial, with additional measurements that lack a reward."""
     gaps = [Measurement(each.step - 5, {'other': 1e9}) for each in measurements]
     return sorted([*measurements, *gaps], key=lambda each: each.step)
 
@@ -59,7 +59,7 @@ def decision(
     others: Sequence[Sequence[Measurement]],
     reward: Reward | None,
 ) -> str | None:
-    """Why a trial is stopped; None if it goes on."""
+    """The reason for which a trial is stopped; None if it goes on."""
     curves = [seen(scheduler, id, other) for id, other in enumerate(others, start=1)]
     found = scheduler.decide(seen(scheduler, len(curves) + 1, own), curves, reward)
     assert found is None or isinstance(found, Stop)

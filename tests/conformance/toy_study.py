@@ -113,7 +113,7 @@ class ToyStudy:
         return self
 
     def curves(self) -> list[TrialCurve]:
-        """All trials but the infeasible ones."""
+        """All trials except infeasible ones."""
         trials = [each for each in self.trials.values() if each.state != 'infeasible']
         return [self._curve(each) for each in trials]
 
@@ -282,7 +282,7 @@ class ToyStudy:
 
 
 def refusal(decisions: Decisions) -> str | None:
-    """Why decisions are infeasible."""
+    """The reason for which decisions are infeasible."""
     return 'x lies between 0.1 and 0.2' if 0.1 < decisions['x'] < 0.2 else None
 
 

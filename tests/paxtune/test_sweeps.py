@@ -126,7 +126,7 @@ def test_a_sweep_can_be_studied_and_ends_with_its_rows():
         ([DIMS], [[8]], f'found extra decisions, at {RATE}'),
         (None, [[8]], 'both the paths and the rows'),
         ([DIMS], None, 'both the paths and the rows'),
-        (None, None, f'{RATE} has countless values, from 0.0001 to 0.1'),
+        (None, None, f'{RATE} is continuous, from 0.0001 to 0.1'),
     ],
 )
 @pytest.mark.fast(8)

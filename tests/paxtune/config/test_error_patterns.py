@@ -34,7 +34,7 @@ class Outer:
         ('json.ValueError', ValueError(), False),
     ],
 )
-def test_an_error_is_known_by_its_class_and_their_bases(type_name, error, matches):
+def test_an_error_matches_its_class_and_their_bases(type_name, error, matches):
     assert ErrorPattern(type_name).matches(error) == matches
 
 

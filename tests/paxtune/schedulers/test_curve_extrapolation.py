@@ -1,4 +1,4 @@
-"""`CurveExtrapolation`, and the model that it goes by."""
+"""`CurveExtrapolation` and its model."""
 
 import itertools
 import math
@@ -23,7 +23,7 @@ ACCURACY = MetricReward('maximize', 'accuracy')
 SCHEDULER = CurveExtrapolation()
 
 AT = [n / 40 for n in range(1, 41)]
-"""What a curve with 40 measurements has used at each, as a share of its max_resource."""
+"""The resource at each of 40 measurements, as a share of max_resource."""
 
 
 def curve(
@@ -53,7 +53,7 @@ def power_laws(count: int, seed: int = 0) -> np.ndarray[tuple[int, int], np.dtyp
     return end + gain * steps**-power + noise * rng.normal(size=(count, 40))
 
 
-def test_trials_that_would_win_go_on_and_hopeless_ones_stop_early() -> None:
+def test_winning_trials_go_on_and_unpromising_ones_stop_early() -> None:
     losses = power_laws(400)
     wrong, would_win, spent, hopeless = 0, 0, 0, 0
     for rivals in np.split(losses, 40):  # Ten trials, of which the last nine are judged by turns.
@@ -78,7 +78,7 @@ def test_trials_that_would_win_go_on_and_hopeless_ones_stop_early() -> None:
     assert spent <= 0.35 * 40 * hopeless
 
 
-def test_chances_come_true() -> None:
+def test_probabilities_are_calibrated() -> None:
     losses = power_laws(300, seed=1)
     goals = itertools.cycle(np.quantile(losses[:, -1], [0.05, 0.2, 0.4, 0.6]))
     told, came = [], []
@@ -98,7 +98,7 @@ scores = st.lists(st.integers(-100, 100), min_size=2, max_size=30)
 
 @given(scores, st.integers(-100, 200), st.sampled_from([0.25, 3.0, 1e6]), st.integers(-999, 999))
 @examples(50)
-def test_neither_shift_nor_scale_matters(
+def test_probability_is_invariant_to_shift_and_scale(
     values: list[int], best: int, scale: float, shift: int
 ) -> None:
     expected = chance(values, best, 31)
@@ -109,7 +109,7 @@ def test_neither_shift_nor_scale_matters(
 
 @given(scores, st.integers(-100, 150), st.integers(0, 50))
 @examples(50)
-def test_any_curve_has_a_chance(values: list[int], best: int, more: int) -> None:
+def test_probability_is_defined_for_any_curve(values: list[int], best: int, more: int) -> None:
     assert 0.0 <= chance(values, best, 31) <= 1.0
     # As the curve stands above what is to beat, so that nothing is scaled by that.
     low = min(values)
@@ -123,13 +123,13 @@ def test_constant_curves(values: list[float]) -> None:
     assert chance(values, values[0] + 1e299) < 0.15
 
 
-def test_a_constant_curve_has_less_and_less_of_a_chance() -> None:
+def test_a_constant_curve_has_a_decreasing_probability() -> None:
     chances = [chance([0.0] * count, 1.0) for count in range(3, 20)]
     assert all(after <= before + 1e-12 for before, after in itertools.pairwise(chances))
     assert chances[-1] < 0.01
 
 
-def test_spikes_hide_nothing() -> None:
+def test_spikes_do_not_hide_the_trend() -> None:
     good = [1.0 - 0.9**i for i in range(1, 11)]
     for spike in (-1e3, -1e30, -1e300):
         for where in (0, 4, 8):
@@ -138,7 +138,7 @@ def test_spikes_hide_nothing() -> None:
     assert chance([-1e300, *([0.1] * 14)], 0.5) < 0.05
 
 
-def test_a_curve_that_worsens_is_given_up() -> None:
+def test_a_worsening_curve_has_a_low_probability() -> None:
     assert chance([1.0 - 0.1 * i for i in range(12)], 1.5) < 0.02
     assert chance([-(2.0**i) for i in range(12)], 0.5) < 0.05
 
@@ -177,7 +177,7 @@ def test_an_unpromising_trial_is_stopped_with_a_reason() -> None:
     assert decision(curve(FLAT), curve([], id=2), curve([None], id=3)) is None
 
 
-def test_small_and_large_rewards_mean_the_same() -> None:
+def test_minimize_and_maximize_are_symmetric() -> None:
     for n in range(1, 9):
         as_loss = decision(curve(FLAT[:n]), RIVAL)
         rival = curve([-(each.reward or 0.0) for each in RIVAL.measurements], id=2)
@@ -233,12 +233,12 @@ def test_unknown_max_resource() -> None:
         ({'unit': 'seconds'}, 'must be given in seconds'),
     ],
 )
-def test_impossible_values(fields: dict[str, float | str], message: str) -> None:
+def test_invalid_fields_are_refused(fields: dict[str, float | str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CurveExtrapolation(**fields)
 
 
-def test_it_is_a_component() -> None:
+def test_curve_extrapolation_is_a_component() -> None:
     scheduler = CurveExtrapolation(probability=0.1, min_points=6)
     again = from_json_text(to_json_text(scheduler), CurveExtrapolation, source='text')
     assert again.probability == 0.1 and again.min_points == 6

@@ -61,7 +61,7 @@ def test_the_outcome_is_the_same_for_any_number_of_workers():
     assert outcome(1) == outcome(3) == outcome(8)
 
 
-def test_kills_change_nothing():
+def test_kills_do_not_change_the_result():
     def outcome(kills: random.Random | None) -> list[tuple[object, ...]]:
         trials = ran(SCHEDULER, LOSS, workers=2, kills=kills)
         return [(each.decisions, each.state, each.forked_from, each.pauses) for each in trials]
@@ -90,7 +90,7 @@ def test_members_are_forked_as_long_as_there_is_room():
         ({'decisions': []}, 'must name a number'),
     ],
 )
-def test_impossible_fields_are_refused(fields, message):
+def test_invalid_fields_are_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         PopulationBasedTraining(**({'population_size': 4, 'interval': 10} | fields))
 
@@ -139,7 +139,7 @@ def test_the_worst_are_replaced_by_children_of_the_best_and_then_all_go_on():
     last = TrialCurve(10, 'waiting', [], [], 100.0, (), MADE, (second.trial, 20), 7)
     going_on = scheduler.next_action([*curves, fork, last], LOSS, request(11), True)
     assert going_on == Promote(1, 'the population has reached generation 1')
-    # Without room nobody is replaced.
+    # Without room no trial is replaced.
     assert isinstance(scheduler.next_action(curves, LOSS, request(), False), Promote)
 
 
@@ -195,7 +195,7 @@ def test_only_named_numbers_move():
         assert {id_ for id_ in made if made[id_] != MADE[id_]} == {'kind[=0/2].heads'}
 
 
-def test_numbers_are_drawn_anew():
+def test_numbers_are_resampled():
     made = {
         perturbed(SPEC, MADE, random.Random(seed), 1.2, 1.0, ['width'])['width']
         for seed in range(100)

@@ -1,4 +1,4 @@
-"""How well rungs predicted ends."""
+"""The report on how well rungs predict ends."""
 
 import dataclasses
 import random
@@ -26,7 +26,7 @@ def curve(id: int, rewards: Sequence[float | None], state: str = 'completed') ->
     return TrialCurve(id, state, measured, [float(step) for step in steps], max_resource=50.0)  # type: ignore[arg-type]
 
 
-def test_a_rung_says_who_came_and_what_became_of_them() -> None:
+def test_a_rung_counts_its_trials_and_their_states() -> None:
     curves = [
         curve(1, [1.0, 1.0, 3.0, 1.0, 1.0]),
         curve(2, [2.0, 1.0, 2.0, 1.0, 2.0]),
@@ -60,7 +60,7 @@ def test_rewards_that_come_late_and_rungs_between_two_measurements() -> None:
     assert low.next == high.next == low.end == pytest.approx(-1.0)
 
 
-def test_a_fork_passes_no_rung_that_its_parent_has_passed() -> None:
+def test_a_fork_reaches_only_rungs_beyond_its_parents() -> None:
     own = curve(7, [None, 1.0, 2.0, 3.0])
     fork = dataclasses.replace(
         own, measurements=own.measurements[1:], resources=own.resources[1:], forked_from=(1, 10)
@@ -69,13 +69,13 @@ def test_a_fork_passes_no_rung_that_its_parent_has_passed() -> None:
     assert [rung.resource for rung in rung_report([fork], MILESTONES)] == [30.0]
 
 
-def test_an_end_is_no_rung() -> None:
+def test_the_final_measurement_reaches_no_rung() -> None:
     scheduler = RankStopping(milestones=[[45, 0.5, 1]])
     assert rung_report([curve(1, [1.0] * 5), curve(2, [2.0] * 5)], scheduler) == []
     assert rungs_reached([curve(1, [1.0] * 5)], scheduler) == {}
 
 
-def test_without_rungs_of_its_own_they_are_at_shares_of_the_max_resource() -> None:
+def test_default_rungs_are_shares_of_max_resource() -> None:
     curves = [curve(id, [float(id)] * 5) for id in range(1, 4)]
     rungs = rung_report(curves, MedianStopping())
     assert [rung.resource for rung in rungs] == [5.0, 12.5, 25.0]
@@ -97,7 +97,7 @@ def test_unknown_max_resource() -> None:
     assert rung_report([], MedianStopping()) == []
 
 
-def test_the_highest_rung_that_each_trial_has_passed() -> None:
+def test_the_highest_rung_that_each_trial_has_reached() -> None:
     curves = [curve(3, [1.0, 1.0], 'running'), curve(5, [1.0] * 4), curve(6, [], 'waiting')]
     assert rungs_reached(curves, MILESTONES) == {3: 10.0, 5: 30.0}
 
@@ -123,11 +123,11 @@ def test_correlations_are_of_ranks_and_ties_share_theirs(pairs: list[tuple[int, 
 
 
 def crossing(count: int) -> list[TrialCurve]:
-    """Those that are best at first end as the worst."""
+    """Trials of which the first best end as the worst."""
     return [curve(id, [float(id)] * 4 + [float(-id)]) for id in range(count)]
 
 
-def test_a_warning_where_curves_cross() -> None:
+def test_crossing_curves_give_a_warning() -> None:
     text = warning(rung_report(crossing(5), MILESTONES), 'tokens')
     assert 'at 30 tokens with those at the end is -1.00 (5 trials)' in text
     assert 'at 10 tokens with those at the end is -1.00 (5 trials)' in text
@@ -136,7 +136,7 @@ def test_a_warning_where_curves_cross() -> None:
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_a_warning_where_ranks_change_between_rungs() -> None:
+def test_changed_ranks_between_rungs_give_a_warning() -> None:
     rewards = random.Random(0).sample(range(8), 8)
     curves = [curve(id, [id, id, rewards[id], 0.0], 'paused') for id in range(8)]
     text = warning(rung_report(curves, MILESTONES), 'steps')
@@ -147,7 +147,7 @@ def test_a_warning_where_ranks_change_between_rungs() -> None:
 @pytest.mark.parametrize(
     'curves', [crossing(4), [curve(id, [float(id)] * 5) for id in range(9)], []]
 )
-def test_no_warning_of_few_trials_or_of_those_that_keep_their_ranks(
+def test_no_warning_about_few_trials_or_equal_ranks(
     curves: list[TrialCurve],
 ) -> None:
     assert warning(rung_report(curves, MILESTONES), 'steps') == ''

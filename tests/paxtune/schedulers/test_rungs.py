@@ -75,7 +75,7 @@ def test_promoting_schedulers_conform(scheduler):
         ({'min_resource': 3, 'grace_period': 1.0}, 'grace_period'),
     ],
 )
-def test_impossible_fields_are_refused(kind, fields, message):
+def test_invalid_fields_are_refused(kind, fields, message):
     with pytest.raises(ValueError, match=message):
         kind(**fields)
 
@@ -96,7 +96,7 @@ def test_unknown_max_resource_must_be_given():
     assert Asha(min_resource=3, max_resource=99).decide(unknown, [], LOSS) is None
 
 
-def test_a_rung_is_worth_the_first_reward_from_there_on():
+def test_the_reward_at_a_rung_is_the_first_one_from_there_on():
     scheduler = RungScheduler(min_resource=15, reduction_factor=2)
     assert scheduler.rung_rewards([trial(1, 9.0, 8.0, None, 7.0), trial(2, 9.0)]) == [
         {15: 8.0, 30: 7.0},

@@ -198,7 +198,7 @@ def test_rank_stopping_compares_at_the_milestone():
     min_others=st.integers(0, 3),
     is_loss=st.booleans(),
 )
-def test_rank_stopping_stops_whom_pyglove_stops(curves, rank, min_others, is_loss):
+def test_rank_stopping_agrees_with_pyglove(curves, rank, min_others, is_loss):
     milestones = [(2, rank, min_others), (4, 1, 2)]
     theirs = pg.early_stopping.early_stop_by_rank(milestones, maximize=not is_loss)()
     ours = RankStopping(milestones=[list(milestone) for milestone in milestones])
@@ -258,14 +258,14 @@ def test_an_ambiguous_metric_is_reported_at_its_path():
     )
 
 
-def test_a_gate_is_passed_where_there_is_something_to_go_by():
+def test_a_milestone_is_reached_at_the_first_value():
     scheduler = ThresholdStopping(milestones=[[10, 1.0]])
     own = [Measurement(10, {}), Measurement(20, {}, (2.0,)), Measurement(30, {}, (2.0,))]
     stops = [decision(scheduler, own[:n], [], LOSS) is not None for n in (1, 2, 3)]
     assert stops == [False, True, False]
 
 
-def test_median_passes_over_measurements_without_a_reward():
+def test_median_skips_measurements_without_a_reward():
     others = [[Measurement(10, {}, (1.0,)), Measurement(20, {})] for _ in range(5)]
     scheduler = MedianStopping()
     assert decision(scheduler, measured((10, 5.0)), others, LOSS) is not None
@@ -313,6 +313,6 @@ def test_no_trial_stops_in_the_grace_period():
         ({'grace_period': 0.1, 'unit': 'seconds'}, 'seconds are not'),
     ],
 )
-def test_an_impossible_grace_is_refused(fields, message):
+def test_an_invalid_grace_period_is_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         MedianStopping(**fields)

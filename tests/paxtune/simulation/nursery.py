@@ -91,7 +91,7 @@ class _Death:
 
 
 def _run(argv: list[str], kill: str | None, log: str, first: int) -> None:
-    """What a child does. It never returns."""
+    """Runs a child process; it never returns."""
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(out, 1)
     os.dup2(out, 2)
@@ -116,7 +116,7 @@ def _ended(pid: int, kill: str | None, first: int) -> int:
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                 break
             time.sleep(0.002)
-        os.kill(pid, signal.SIGKILL)  # One that has ended is still there: nobody has waited for it.
+        os.kill(pid, signal.SIGKILL)  # An ended one is still a zombie: only `waitpid` reaps it.
     _, status = os.waitpid(pid, 0)
     return os.waitstatus_to_exitcode(status)
 

@@ -129,7 +129,7 @@ def test_damaged_arrays_are_refused(changes: dict[str, Any], message: str, tmp_p
 
 
 @pytest.mark.parametrize('share', [0.0, 0.3, 0.9])
-def test_files_that_are_cut_off_are_refused(share: float, tmp_path: Path) -> None:
+def test_truncated_files_are_refused(share: float, tmp_path: Path) -> None:
     path = Path(arrays(tmp_path))
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])

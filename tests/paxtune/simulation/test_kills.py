@@ -44,7 +44,7 @@ KILLS, KILLS_OF_WORKERS = 55, 12  # Of each scheduler: 201 together.
 
 
 class Nursery:
-    """What starts searches in no time: see `tests.paxtune.simulation.nursery`."""
+    """Starts searches without delay: see `tests.paxtune.simulation.nursery`."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -127,7 +127,7 @@ def whole_trace(study: Study, trial: Trial, until: int) -> list[tuple[int, int]]
 
 
 def require_sound(study: Study, num_trials: int) -> None:
-    """What must hold after each kill."""
+    """Checks a study after a kill."""
     trials = study.trials
     assert [trial.id for trial in trials] == list(range(1, len(trials) + 1))
     assert len(trials) <= num_trials
@@ -158,7 +158,7 @@ def require_sound_if_there(directory: Path, num_trials: int) -> None:
 
 
 def require_checkpoint(study: Study, trial: Trial) -> None:
-    """What a trial is to go on from is there, or where it is brought from."""
+    """Checks that the state that a trial resumes from exists, or its source."""
     assert trial.continues_from is not None
     whose, step = trial.continues_from
     own = [Path(each) / 'checkpoints' for each in attempt_directories(study.directory, trial)]
@@ -173,7 +173,7 @@ def require_checkpoint(study: Study, trial: Trial) -> None:
 
 
 def require_done(study: Study, num_trials: int) -> None:
-    """What must hold at the end."""
+    """Checks a study at its end."""
     require_sound(study, num_trials)
     trials = study.trials
     assert study.is_done and len(trials) == num_trials
@@ -253,7 +253,7 @@ def started(argv: list[str], log: Path) -> 'subprocess.Popen[bytes]':
 def busy_worker(
     process: 'subprocess.Popen[bytes]', directory: Path, rng: random.Random
 ) -> psutil.Process | None:
-    """One that has a trial; None where there is none, or the search has just ended."""
+    """A worker that has a trial; None without one, or if the search has just ended."""
     try:
         children = psutil.Process(process.pid).children()
         with load_study(directory) as study:
@@ -268,7 +268,7 @@ def busy_worker(
 def killed_once(
     process: 'subprocess.Popen[bytes]', directory: Path, rng: random.Random, is_whole: bool
 ) -> bool:
-    """Kills a worker that has a trial, or the whole search. False where the search has ended."""
+    """Kills a worker that has a trial, or the whole search; False if the search has ended."""
     while process.poll() is None:
         worker = busy_worker(process, directory, rng)
         time.sleep(rng.uniform(0.05, 1.0))

@@ -160,7 +160,7 @@ def test_another_table_is_refused(table: Path, tmp_path: Path) -> None:
         (['--job_log_dir=x'], '--job_log_dir is for a study with real processes'),
         (['--speedup=2'], '--speedup is for a study with real processes'),
         (['--seed=2'], '--seed is for a study with real processes'),
-        (['--processes'], 'say where, --job_log_dir=DIR'),
+        (['--processes'], 'give its directory, --job_log_dir=DIR'),
         (['--processes', '--job_log_dir=x', '--seeds=3'], 'runs one study: give --seed=N'),
         (['--processes', '--job_log_dir=x', '--scheduler=none,asha'], 'choose one --scheduler of'),
         (
@@ -179,7 +179,7 @@ def test_flags_that_do_not_fit(given: list[str], match: str, table: Path) -> Non
 
 
 @pytest.mark.parametrize('flag', ['--speedup=0', '--speedup=inf', '--speedup=x', '--workers=0'])
-def test_numbers_that_are_none(flag: str, table: Path) -> None:
+def test_invalid_numbers_are_refused(flag: str, table: Path) -> None:
     with pytest.raises(SystemExit) as error:
         simulate.main([*flags(table, Path('x')), flag])
     assert error.value.code == 2

@@ -256,7 +256,7 @@ def test_a_target_ends_the_run() -> None:
     assert cut.compute == pytest.approx(sum(trial.compute for trial in cut.trials))
 
 
-def test_rungs_tell_how_the_ends_were_known_there() -> None:
+def test_rungs_have_rank_correlations_with_the_ends() -> None:
     run = simulate(TABLE, Asha(min_resource=1), RandomSearch(), num_trials=40)
     rungs = run.rungs()
     assert [rung.step for rung in rungs] == [1, 3]
@@ -267,7 +267,7 @@ def test_rungs_tell_how_the_ends_were_known_there() -> None:
     assert rungs[0].correlation is not None and rungs[0].correlation > 0.9
 
 
-def test_questions_beyond_the_table_are_refused() -> None:
+def test_missing_units_and_rows_are_refused() -> None:
     with pytest.raises(UserError, match='in tokens'):
         simulate(TABLE, Asha(min_resource=1, unit='tokens'), RandomSearch(), num_trials=4)
     with pytest.raises(UserError, match='41 trials'):

@@ -21,7 +21,7 @@ def table(*rows: Row) -> CurveTable:
     return CurveTable(rows, 'minimize', 'loss', 'table')
 
 
-def test_the_space_is_what_differs() -> None:
+def test_the_space_has_the_columns_that_differ() -> None:
     made = table(
         row(1.0, rate=1e-4, depth=2, name='a', same=7, flag=True),
         row(2.0, rate=1e-1, depth=8, name='b', same=7, flag=False),
@@ -35,7 +35,7 @@ def test_the_space_is_what_differs() -> None:
     assert (made.best, made.median) == (1.0, 2.0)
 
 
-def test_a_suggestion_is_answered_once_by_the_nearest_row() -> None:
+def test_a_suggestion_takes_the_nearest_unused_row() -> None:
     made = table(row(1.0, rate=1e-4), row(2.0, rate=1e-2), row(3.0, rate=1.0))
     answers = made.start()
     assert [answers.take({'rate': 3e-2}) for _ in range(3)] == [1, 2, 0]
@@ -51,12 +51,12 @@ def test_another_category_is_as_far_as_the_ends_of_a_range() -> None:
     assert made.start().take({'x': 0.9, 'kind': 1}) == 1
 
 
-def test_a_number_that_a_row_does_not_have_counts_as_the_middle() -> None:
+def test_a_missing_number_counts_as_the_middle() -> None:
     made = table(row(1.0, x=0.0), row(2.0, x=1.0), row(3.0))
     assert made.start().take({'x': 0.45}) == 2
 
 
-def test_forks_are_answered_by_rows_that_go_on() -> None:
+def test_forks_take_rows_that_were_trained_longer() -> None:
     made = table(row(1.0, 2, x=0.0), row(2.0, 4, x=0.5), row(None, 4, x=1.0))
     assert made.start().take({'x': 0.0}, after=2) == 1
     assert made.start().take({'x': 0.9}, after=2) == 2, 'it goes on until it diverges'
@@ -69,7 +69,7 @@ def test_names_of_any_kind_are_decisions() -> None:
 
 
 @given(st.lists(st.floats(1e-6, 1e6), min_size=2, max_size=8, unique=True))
-def test_a_row_answers_its_own_decisions(numbers: list[float]) -> None:
+def test_decisions_of_a_row_take_that_row(numbers: list[float]) -> None:
     made = table(*(row(1.0, x=number) for number in numbers))
     for index, number in enumerate(numbers):
         # Numbers that are nearly the same may have the same place in the box.

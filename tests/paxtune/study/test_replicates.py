@@ -502,9 +502,9 @@ def test_commands_show_means_and_how_sure_they_are(tmp_path: Path, told: Any) ->
 def test_a_command_confirms(tmp_path: Path, told: Any) -> None:
     confirmable(tmp_path).close()
     assert 'mean' not in told('best', tmp_path)
-    said = told('confirm', tmp_path, '--top=1', '--repeats=2')
+    said = told('confirm', tmp_path, '--top=1', '--replicates=2')
     assert 'trial 7: replicate 2 of trial 3' in said
-    assert 'Nothing was added' in told('confirm', tmp_path, '--top=1', '--repeats=2')
+    assert 'Nothing was added' in told('confirm', tmp_path, '--top=1', '--replicates=2')
 
 
 def test_progress_prints_replicates(capsys: pytest.CaptureFixture[str]) -> None:

@@ -427,7 +427,7 @@ def test_a_finite_space_in_which_nothing_is_feasible_is_an_error() -> None:
 
 
 def test_a_constraint_without_a_value_is_reported_or_forbids() -> None:
-    with pytest.raises(UserError, match='no y'):
+    with pytest.raises(UserError, match='y does not exist'):
         run(two, constraints=[Requires('y > 9', 'never')])
     space = pg.Dict(a=pg.oneof([pg.Dict(k=1), pg.Dict(k=2), pg.Dict(z=1)]))
     bound = search(constraints=[Requires('a.k < 2', 'k is too large')], budget=Budget(None))
