@@ -115,7 +115,7 @@ def test_a_promoted_trial_without_its_checkpoint_fails(table: Path, tmp_path: Pa
 
         Tuner(study, Vandal(what.curves, what.speedup)).run()
         (failed, *_) = [trial for trial in study.trials if trial.is_failed]
-        assert failed.reason is not None and 'is to go on from step 2' in failed.reason
+        assert failed.reason is not None and 'resumes from step 2' in failed.reason
 
 
 def test_rows_that_diverge_are_infeasible_and_ends_are_the_recorded_ones(tmp_path: Path) -> None:
