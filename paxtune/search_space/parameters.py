@@ -1,11 +1,10 @@
-"""Search spaces and decisions in Vizier's terms.
+"""Search spaces and decisions as Vizier parameters.
 
-Every decision point becomes a Vizier parameter of the same id: a range becomes DOUBLE or INTEGER
-with its scale, a choice between numbers DISCRETE, any other choice CATEGORICAL, with the points
-that a candidate opens as its conditional children. A choice of several candidates becomes one
-parameter for each of them; that they must differ or be sorted has no form in Vizier, and only
-`pg.DNASpec` says it. (Vizier's own converter imports JAX, and knows rewards that are maximized
-only.)
+Every decision point becomes a Vizier parameter of the same id. A range becomes DOUBLE or INTEGER
+with its scale, a choice between numbers DISCRETE, any other choice CATEGORICAL. The decision points
+inside a candidate become its conditional children. A choice of several candidates becomes one
+parameter for each slot. Vizier cannot express distinct or sorted slots, which only the `pg.DNASpec`
+does. (Vizier's own converter imports JAX, and supports only rewards that are maximized.)
 """
 
 import dataclasses
@@ -26,7 +25,7 @@ from paxtune.search_space.decisions import (
 
 ParameterSpec: TypeAlias = study_pb2.StudySpec.ParameterSpec
 
-_ROOT = '$'  # Vizier wants a name; the id of a decision about the whole experiment is empty.
+_ROOT = '$'  # Vizier requires a name; the id of a decision at the root is empty.
 _SCALES = {
     None: ParameterSpec.UNIT_LINEAR_SCALE,
     'linear': ParameterSpec.UNIT_LINEAR_SCALE,
@@ -36,16 +35,16 @@ _SCALES = {
 
 
 def to_search_space(spec: pg.DNASpec) -> list[ParameterSpec]:
-    """The Vizier search space of a PyGlove one, as it stands in a study.
+    """Converts a space to the parameters of a Vizier study.
 
-    These are protocol buffers, because `vz.SearchSpace` loses conditional parameters from the third
-    level on when it becomes one.
+    They are protocol buffers, because `vz.SearchSpace` loses conditional parameters from the third
+    level on in its conversion.
     """
     if isinstance(spec, pg.geno.Space):
         return [parameter for element in spec.elements for parameter in to_search_space(element)]
     if isinstance(spec, pg.geno.Float):
         return [_range(spec)]
-    return [_choice(place) for place in slots(spec)]
+    return [_choice(slot) for slot in slots(spec)]
 
 
 def _range(point: pg.geno.Float) -> ParameterSpec:
@@ -67,28 +66,28 @@ def _choice(choice: pg.geno.Choices) -> ParameterSpec:
     for index, candidate in enumerate(choice.candidates):
         category = _category(choice, index)
         parameter.categorical_value_spec.values.append(category)
-        for opened in to_search_space(candidate):
-            conditional = parameter.conditional_parameter_specs.add(parameter_spec=opened)
+        for child in to_search_space(candidate):
+            conditional = parameter.conditional_parameter_specs.add(parameter_spec=child)
             conditional.parent_categorical_values.values.append(category)
     return parameter
 
 
 def to_parameters(spec: pg.DNASpec, decisions: Decisions) -> dict[str, str | float]:
-    """Decisions as the parameters of a Vizier trial."""
+    """Converts decisions to the parameters of a Vizier trial."""
     parameters: dict[str, str | float] = {}
     for point in active_decision_points(spec, decisions):
         if isinstance(point, pg.geno.Float):
             parameters[_name(point)] = decisions[point.id.path]
             continue
-        for place in slots(point):
-            index = int(decisions[place.id.path])
-            numbers = numeric_candidates(place)
-            parameters[_name(place)] = numbers[index] if numbers else _category(place, index)
+        for slot in slots(point):
+            index = int(decisions[slot.id.path])
+            numbers = numeric_candidates(slot)
+            parameters[_name(slot)] = numbers[index] if numbers else _category(slot, index)
     return parameters
 
 
 def from_parameters(spec: pg.DNASpec, parameters: Mapping[str, str | float]) -> Decisions:
-    """The decisions of a Vizier trial. The inverse of `to_parameters`.
+    """Converts the parameters of a Vizier trial to decisions: the inverse of `to_parameters`.
 
     Raises:
         ValueError: the parameters do not belong to this space.
@@ -97,7 +96,7 @@ def from_parameters(spec: pg.DNASpec, parameters: Mapping[str, str | float]) -> 
 
 
 def reader(spec: pg.DNASpec) -> Callable[[Mapping[str, str | float]], Decisions]:
-    """`from_parameters` for many trials of one space."""
+    """Function `from_parameters` for many trials of one space."""
     plan = _plan(spec)
 
     def read(parameters: Mapping[str, str | float]) -> Decisions:
@@ -112,76 +111,75 @@ def reader(spec: pg.DNASpec) -> Callable[[Mapping[str, str | float]], Decisions]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Place:
-    """A place where something is decided, in plain Python: to look into symbolic objects for each
-    of thousands of trials takes a hundred times as long.
+class _Slot:
+    """Slot in plain Python, because reading symbolic objects for each trial is a hundred times
+    slower.
 
     Attributes:
-        id: of the decision.
-        parameter: its name in Vizier.
-        is_integer: whether a number of a range is whole.
-        indices: the candidates by their values in Vizier.
-        opened: what each candidate opens; None for a range.
+        id: id of the decision.
+        parameter: name in Vizier.
+        is_integer: True for a range of integers.
+        indices: candidates by their values in Vizier.
+        children: slots inside each candidate; None for a range.
     """
 
     id: str
     parameter: str
     is_integer: bool
     indices: Mapping[str | float, int]
-    opened: Sequence[Sequence['_Place']] | None
+    children: Sequence[Sequence['_Slot']] | None
 
 
-def _plan(spec: pg.DNASpec) -> list[_Place]:
+def _plan(spec: pg.DNASpec) -> list[_Slot]:
     if isinstance(spec, pg.geno.Space):
-        return [place for element in spec.elements for place in _plan(element)]
+        return [slot for element in spec.elements for slot in _plan(element)]
     if isinstance(spec, pg.geno.Float):
-        return [_Place(spec.id.path, _name(spec), is_integer(spec), {}, None)]
+        return [_Slot(spec.id.path, _name(spec), is_integer(spec), {}, None)]
     found = []
-    for place in slots(spec):
-        opened = [_plan(candidate) for candidate in place.candidates]
-        numbers: Sequence[str | float] = numeric_candidates(place)
-        values = numbers or [_category(place, index) for index in range(len(opened))]
+    for slot in slots(spec):
+        children = [_plan(candidate) for candidate in slot.candidates]
+        numbers: Sequence[str | float] = numeric_candidates(slot)
+        values = numbers or [_category(slot, index) for index in range(len(children))]
         indices = {value: index for index, value in enumerate(values)}
-        found.append(_Place(place.id.path, _name(place), False, indices, opened))
+        found.append(_Slot(slot.id.path, _name(slot), False, indices, children))
     return found
 
 
 def _decide(
-    plan: Sequence[_Place], parameters: Mapping[str, str | float], decisions: Decisions
+    plan: Sequence[_Slot], parameters: Mapping[str, str | float], decisions: Decisions
 ) -> None:
-    for place in plan:
+    for slot in plan:
         try:
-            value = parameters[place.parameter]
+            value = parameters[slot.parameter]
         except KeyError:
-            raise ValueError(f'no value for parameter {place.parameter!r}') from None
-        if place.opened is None:
-            decisions[place.id] = _number(place, value)
+            raise ValueError(f'no value for parameter {slot.parameter!r}') from None
+        if slot.children is None:
+            decisions[slot.id] = _number(slot, value)
             continue
-        index = place.indices.get(value)
+        index = slot.indices.get(value)
         if index is None:
-            index = _index(place, value)
-        decisions[place.id] = index
-        if opened := place.opened[index]:
-            _decide(opened, parameters, decisions)
+            index = _index(slot, value)
+        decisions[slot.id] = index
+        if children := slot.children[index]:
+            _decide(children, parameters, decisions)
 
 
-def _number(place: _Place, value: str | float) -> int | float:
+def _number(slot: _Slot, value: str | float) -> int | float:
     number = float(value)
-    if not place.is_integer:
+    if not slot.is_integer:
         return number
     if not number.is_integer():
-        raise ValueError(f'{value!r} is not a value of parameter {place.parameter!r}')
+        raise ValueError(f'{value!r} is not a value of parameter {slot.parameter!r}')
     return int(number)
 
 
-def _index(place: _Place, value: str | float) -> int:
-    # The index alone counts: what follows is for people, and may have read otherwise in an
-    # earlier version.
+def _index(slot: _Slot, value: str | float) -> int:
+    # Only the index counts: the rest is a display name, which may differ between versions.
     index = str(value).partition('/')[0]
-    are_categories = all(isinstance(each, str) for each in place.indices)
-    if are_categories and index.isdecimal() and int(index) < len(place.indices):
+    are_categorical = all(isinstance(each, str) for each in slot.indices)
+    if are_categorical and index.isdecimal() and int(index) < len(slot.indices):
         return int(index)
-    raise ValueError(f'{value!r} is not a value of parameter {place.parameter!r}')
+    raise ValueError(f'{value!r} is not a value of parameter {slot.parameter!r}')
 
 
 def _name(point: DecisionPoint) -> str:
