@@ -62,7 +62,7 @@ def watched(
 # --- Looking ---
 
 
-def test_what_runs_is_told_with_its_worker_and_its_attempt(tmp_path: Path) -> None:
+def test_running_trials_are_shown_with_worker_and_attempt(tmp_path: Path) -> None:
     with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
         finish(ask(study))
         trial = ask(study)
@@ -104,7 +104,7 @@ def test_the_overview_follows_the_study(tmp_path: Path) -> None:
         assert (seen.counts, seen.is_done) == ({'completed': 4}, False)
 
 
-def test_what_has_ended_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ended_trials_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
         finish(ask(study))
         ask(study)
@@ -165,7 +165,7 @@ def test_a_table_in_a_terminal(tmp_path: Path, watched: Callable[..., str]) -> N
     assert '1 of 1 trials, 1 completed' in shown.rpartition('here: ')[2]
 
 
-def test_a_pause_and_a_front_are_told(tmp_path: Path, watched: Callable[..., str]) -> None:
+def test_a_pause_and_a_front_are_shown(tmp_path: Path, watched: Callable[..., str]) -> None:
     both = Objectives([LOSS, MetricReward('maximize', 'accuracy')])
     with open_study(tmp_path, toy(search=search(budget=Budget(2), objective=both))) as study:
         finish(ask(study))
@@ -217,7 +217,7 @@ def test_control_c_ends_it_and_the_study_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_who_reads_may_leave(tmp_path: Path) -> None:
+def test_a_closed_pipe_ends_the_view(tmp_path: Path) -> None:
     with open_study(tmp_path, toy()) as study:
         ask(study)
     reading, writing = os.pipe()

@@ -251,7 +251,7 @@ def test_a_worker_cannot_change_another_trial_or_its_decisions(proposed: dict[st
         transitions.merge(current, dataclasses.replace(current, **proposed), 'request')
 
 
-def test_a_worker_cannot_end_a_trial_that_nobody_claimed() -> None:
+def test_a_worker_cannot_end_an_unclaimed_trial() -> None:
     ended = transitions.fail(active(), 'no memory', START)
     with pytest.raises(IllegalTransition, match='trial 3 is REQUESTED'):
         transitions.merge(NEW, ended, 'request')

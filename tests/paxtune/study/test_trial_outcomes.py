@@ -1,4 +1,4 @@
-"""How trials end, and studies: signals, errors, limits, budgets, requests. No trainer."""
+"""Ends of trials and studies: signals, errors, limits, budgets, requests. No trainer."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
