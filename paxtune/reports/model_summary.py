@@ -95,7 +95,7 @@ def lines(experiment: Experiment) -> list[Line]:
 
 
 def _line(cost: LayerCost) -> Line:
-    layer = display_name(cost.layer) if cost.is_whole else _outside(cost.layer)
+    layer = display_name(cost.layer) if cost.is_complete else _outside(cost.layer)
     place = cost.place or 'model'
     return Line(place, cost.index, layer, cost.num_params, cost.flops_per_token)
 

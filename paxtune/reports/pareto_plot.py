@@ -126,7 +126,7 @@ def to_png(front: Front) -> bytes:
 def title(axis: Axis) -> str:
     """Returns the label of an axis."""
     good = 'more' if axis.is_maximized else 'less'
-    return f'{shortened(axis.name, most=_LONGEST)} ({good} is better)'
+    return f'{shortened(axis.name, max_length=_LONGEST)} ({good} is better)'
 
 
 def _unit(axis: Axis) -> str:
@@ -155,7 +155,7 @@ def _has_prefixes(axis: Axis, values: Sequence[float]) -> bool:
 
 def _hover(front: Front, point: Point) -> str:
     decisions = [
-        f'{front.names[path]}: {shortened(str(value), most=_LONGEST)}'
+        f'{front.names[path]}: {shortened(str(value), max_length=_LONGEST)}'
         for path, value in point.decisions.items()
     ]
     more = len(decisions) - _MOST_DECISIONS

@@ -128,7 +128,7 @@ def test_processes_that_cannot_talk_are_refused_before_the_first_trial(
 ) -> None:
     # 1: Pax hangs there. Those that were started together are in test_processes.py.
     monkeypatch.setattr(jax, 'process_count', lambda: 2)
-    with pytest.raises(UserError, match='2 processes share their devices, and know nothing else'):
+    with pytest.raises(UserError, match='2 processes share their devices, but cannot'):
         tune(rates(), job_log_dir=tmp_path)
     assert not (tmp_path / 'study.db').exists()
 

@@ -91,7 +91,7 @@ def test_batches_are_shown_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert f'    0: labels {labels[0]!r}\n' in out
     assert 'batch 4: 12.5 % of its 64 positions have weight, 3 of 4 examples are padding' not in out
     assert '  the set ends after 4 batches\n' in out
-    assert 'train_input: 2 to 4 hosts read examples of their own (in 4 batches of each)\n' in out
+    assert 'train_input: 2 to 4 hosts read distinct examples (in 4 batches of each)\n' in out
     assert out.endswith('All inputs have one vocabulary: plain bytes\n')
 
 
@@ -157,7 +157,7 @@ def test_a_small_overlap_is_found_and_none_is_not() -> None:
     data = {'batch_size': 8, 'is_training': True}
     with pytest.raises(UserError, match='read the same examples'):
         check_hosts('train_input', Shared(overlapping=0.25, **data), 4)
-    assert 'of their own' in check_hosts('train_input', Shared(**data), 4)
+    assert 'distinct' in check_hosts('train_input', Shared(**data), 4)
 
 
 def test_examples_that_the_data_hold_twice_are_no_overlap() -> None:
@@ -167,7 +167,7 @@ def test_examples_that_the_data_hold_twice_are_no_overlap() -> None:
             batch['ids'] %= 2
             return batch
 
-    assert 'of their own' in check_hosts('train_input', Few(batch_size=8, is_training=True), 4)
+    assert 'distinct' in check_hosts('train_input', Few(batch_size=8, is_training=True), 4)
 
 
 def test_evaluations_that_do_not_end_together_are_named() -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints: the train state and the progress of the run, written while training goes on."""
+"""Checkpoint store: writes the train state and the progress of a run beside the training."""
 
 import contextlib
 from collections.abc import Iterator
@@ -17,20 +17,20 @@ from trainer.state import TrainState
 from trainer.symbolic.errors import SaveError, UserError, shortened
 
 METADATA = '_CHECKPOINT_METADATA'
-"""The file in a checkpoint that makes a directory one, as Orbax names it."""
+"""File that marks a directory as a checkpoint, as Orbax names it."""
 
 COMMITTED = 'commit_success.txt'
-"""The file that makes a checkpoint count in a remote store. It is written last."""
+"""File that completes a checkpoint in a remote store. It is written last."""
 
 
 class Restored(NamedTuple):
     """A checkpoint that has been read.
 
     Attributes:
-        step: its step.
-        path: where it is.
-        state: the arrays in it, on the mesh.
-        progress: what else was saved with it.
+        step: step of the checkpoint.
+        path: path of the checkpoint.
+        state: its arrays, on the mesh.
+        progress: other data saved with it.
     """
 
     step: int
@@ -42,20 +42,20 @@ class Restored(NamedTuple):
 class CheckpointStore:
     """The checkpoints of one run, under `<directory>/<step>`.
 
-    A save copies the state and returns; the writing goes on beside the next steps. A checkpoint
-    counts once it is complete: a process that dies while writing leaves a temporary directory,
-    which the next one removes.
+    A save copies the state and returns; writing continues during the next steps. A checkpoint
+    counts once it is complete. A process that dies while writing leaves a temporary directory,
+    which the next process removes.
     """
 
     def __init__(self, directory: epath.PathLike, retention: RetentionPolicy | None = None):
         """Opens the checkpoints in a directory.
 
         Args:
-            directory: where they are.
+            directory: their directory.
             retention: selects the checkpoints to keep when a new one is written; None for a
                 reader, which changes nothing: a run may be writing there.
         """
-        # Orbax refuses relative paths, and only when it writes.
+        # Orbax rejects relative paths, but only when it writes.
         self._directory = absolute(directory)
         self._checkpointer = ocp.training.Checkpointer(
             self._directory,
@@ -64,24 +64,24 @@ class CheckpointStore:
             cleanup_tmp_directories=retention is not None,
         )
         self._saving: ocp.AsyncResponse[bool] | None = None
-        self._path = str(self._directory)  # Of the last save.
+        self._path = str(self._directory)  # Path of the last save.
 
     def save(self, step: int, state: TrainState, progress: dict[str, Any]) -> str:
         """Starts to write a checkpoint and returns its path.
 
         Args:
-            step: its name.
-            state: the arrays in it.
-            progress: what else a resumed run needs, as JSON data.
+            step: name of the checkpoint.
+            state: its arrays.
+            progress: other data that a resumed run needs, as JSON data.
 
         Raises:
-            SaveError: it failed already, or the save before this one did.
+            SaveError: this save, or the one before it, failed.
         """
         self._finish_save()
         tree = _as_dict(state)
         self._path = str(self._directory / str(step))
         with self._saves():
-            # `force`: when to save is decided by the loop. Orbax's own policies skip in silence.
+            # `force`: the loop decides when to save. Orbax's own policies skip saves silently.
             self._saving = self._checkpointer.save_checkpointables_async(
                 step,
                 {'state': tree},
@@ -94,11 +94,11 @@ class CheckpointStore:
         return self._path
 
     def restore(self, abstract: TrainState) -> Restored | None:
-        """The newest checkpoint that can be read; None where there is none at all.
+        """Restores the newest readable checkpoint; None if there are no checkpoints.
 
         Raises:
-            UserError: the newest checkpoint is of another model or optimizer, or of another
-                version of this program, or none of those that are there can be read.
+            UserError: the newest checkpoint belongs to another model, optimizer or version of this
+                program, or no checkpoint is readable.
         """
         damaged: list[str] = []
         steps = [checkpoint.step for checkpoint in reversed(self._checkpointer.checkpoints)]
@@ -107,23 +107,23 @@ class CheckpointStore:
             try:
                 return self.restore_step(step, abstract)
             except DamagedError as error:
-                # Damaged or half-written: say so, and go on from the one before.
+                # Damaged or half-written: log it and try the one before.
                 logging.warning('Checkpoint %s cannot be read (%s); trying older', path, error)
                 if any(path.iterdir()):
                     damaged.append(f'{path} ({error})')
         if damaged:
             raise UserError(
-                f'No checkpoint can be read: {"; ".join(damaged)}. Put right what keeps them from '
-                'being read, or move them away to start anew.'
+                f'No checkpoint can be read: {"; ".join(damaged)}. Repair them, or move them away '
+                'to start anew.'
             )
         return None
 
     def restore_step(self, step: int, abstract: TrainState) -> Restored:
-        """The checkpoint of a step.
+        """Restores the checkpoint of a step.
 
         Raises:
             DamagedError: it cannot be read.
-            UserError: it is of another experiment or version.
+            UserError: it belongs to another experiment or version.
         """
         found, state = self._read(step, abstract)
         return Restored(step, str(self._directory / str(step)), state, found.progress)
@@ -139,7 +139,7 @@ class CheckpointStore:
             self._checkpointer.wait()
 
     def close(self) -> None:
-        """Waits until everything is written and lets go of the directory.
+        """Waits until everything is written and closes the store.
 
         Raises:
             SaveError: a save failed.
@@ -151,10 +151,9 @@ class CheckpointStore:
                 self._checkpointer.close()
 
     def _finish_save(self) -> None:
-        """Waits for the save that is under way, and lets go of its thread.
+        """Waits for the pending save and releases its thread.
 
-        Nobody else does: each save that is not asked for its result leaves a thread and three
-        files open.
+        A save without a call of `result` leaves a thread and three files open.
         """
         saving, self._saving = self._saving, None
         if saving is not None:
@@ -163,20 +162,19 @@ class CheckpointStore:
 
     @contextlib.contextmanager
     def _saves(self) -> Iterator[None]:
-        """Around what a failed save may come out of, as whatever orbax and tensorstore raise."""
+        """Turns any error of Orbax and TensorStore in a save into a SaveError."""
         try:
             yield
         except Exception as error:
-            reason = reason_of(error)
-            message = f'the checkpoint {self._path} could not be written: {reason}'
+            message = f'the checkpoint {self._path} could not be written: {reason_of(error)}'
             raise SaveError(message, self._path) from error
 
     def _read(self, step: int, abstract: TrainState) -> tuple[Manifest, TrainState]:
-        """What is in a checkpoint; all processes find the same of it.
+        """Reads a checkpoint, with the same outcome in all processes.
 
         Raises:
-            DamagedError: it is damaged, as some process finds.
-            UserError: it is whole, and of another experiment or version.
+            DamagedError: a process finds it damaged.
+            UserError: it is intact, and belongs to another experiment or version.
         """
         path, reason = self._directory / str(step), ''
         try:
@@ -188,7 +186,7 @@ class CheckpointStore:
         except Exception as error:
             reason = reason_of(error)
         if processes.agree(bool(reason)):
-            raise DamagedError(reason or 'by another process')
+            raise DamagedError(reason or 'another process cannot read it')
         found.verify(loaded['state'])
         return found, TrainState(**loaded['state'])
 
@@ -197,7 +195,7 @@ class CheckpointStore:
 
 
 def newest_checkpoint(path: epath.PathLike) -> epath.Path | None:
-    """The checkpoint at `path`, or the newest of those in it; None where there is none."""
+    """The checkpoint at `path`, or the newest one in it; None if there is none."""
     directory = absolute(epath.Path(path).expanduser())
     if not directory.is_dir():
         return None
@@ -217,17 +215,17 @@ def saved_checkpoints(directory: epath.Path) -> list[epath.Path]:
 
 
 def _is_checkpoint(directory: epath.Path) -> bool:
-    # Orbax's own `is_orbax_checkpoint` takes any directory with directories in it for one. On a
-    # local disk a checkpoint gets its name when it is complete, in a remote store its last file.
+    # Orbax's `is_orbax_checkpoint` accepts any directory that has subdirectories. A complete
+    # checkpoint has its final name on a local disk, and its last file in a remote store.
     if not (directory / METADATA).exists():
         return False
     return is_local(directory) or (directory / COMMITTED).exists()
 
 
 def reason_of(error: Exception) -> str:
-    """The reason in an error, in a line."""
+    """The reason of an error, on one line."""
     text = str(error) if isinstance(error, DamagedError) else f'{type(error).__name__}: {error}'
-    return shortened(text.splitlines()[0], most=300)
+    return shortened(text.splitlines()[0], max_length=300)
 
 
 def _as_dict(state: TrainState) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Checksums of arrays: computed where they lie, and the same however they are divided."""
+"""Checksums of arrays: computed on the devices, independent of the sharding."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ _WORDS = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}
 
 
 def checksums(tree: Any) -> dict[str, int]:
-    """A checksum of each array, by its path.
+    """Computes a checksum of each array, by its path.
 
-    Each word of an array counts with an odd factor that depends on its place, modulo 2^32. So a
-    change of one word is always noticed, one of several words but for a chance of 2^-32; and the
-    sum does not depend on how devices divide the array.
+    A checksum is a sum over the words of the array, modulo 2^32. Each word has an odd factor that
+    depends on its position. The sum therefore detects every change of one word, and misses changes
+    of several words with probability 2^-32. It does not depend on the sharding of the array.
 
     Args:
-        tree: arrays, of one mesh where there are several devices.
+        tree: arrays, all on one mesh if there are several devices.
 
     Example:
         >>> checksums({'w': jnp.array([1.0, 2.0])}) == checksums({'w': jnp.array([2.0, 1.0])})
@@ -51,7 +51,7 @@ def _checksum(leaf: jax.Array) -> jax.Array:
 
 
 def _odd(place: jax.Array) -> jax.Array:
-    """An odd number that looks random (the finalizer of MurmurHash3, Appleby 2011)."""
+    """A pseudorandom odd number (the finalizer of MurmurHash3, Appleby 2011)."""
     place = (place ^ (place >> 16)) * jnp.uint32(0x85EBCA6B)
     place = (place ^ (place >> 13)) * jnp.uint32(0xC2B2AE35)
     return (place ^ (place >> 16)) | jnp.uint32(1)

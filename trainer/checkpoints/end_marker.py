@@ -36,9 +36,9 @@ class EndMarker:
 def marks_end(job_log_dir: epath.PathLike) -> Iterator[EndMarker]:
     """Context manager of a run that writes the marker if the run has ended for good.
 
-    That is the case when all steps are done, when code of the experiment or the consumer of the
-    reports stops the run, and when the loss is not finite, since it would be again. After any
-    other error the run may resume.
+    A run has ended when all steps are done, or when the experiment or the consumer of the reports
+    stops it. So has a run whose loss is not finite, since it would be again. After any other error
+    the run may resume.
     """
     marker = EndMarker()
     with on_early_exit(job_log_dir, marker):

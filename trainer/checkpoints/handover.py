@@ -1,8 +1,8 @@
-"""Checkpoints that go from one run's directory into another's, where training goes on.
+"""Handover of checkpoints from the directory of one run to that of another, which continues it.
 
-That is a new attempt at the same run, or a run that branches off. The process of the earlier one
-may still be there (a machine that was only thought to be lost), and go on writing: it writes in its
-own directory, and nothing that it does there, or deletes, changes what was brought over.
+The other run is a new attempt at the same run, or a fork. The process of the earlier run may still
+live, on a machine that was wrongly considered lost. It writes and deletes in its own directory,
+which does not affect the copied checkpoints.
 """
 
 import contextlib
@@ -22,15 +22,15 @@ from trainer.runtime.metric_writer import METRICS, read_metrics
 from trainer.symbolic.errors import CheckpointGoneError
 from trainer.warm_start_rules import FILE as WARM_START
 
-BRANCHED_FROM = 'branched_from.json'
-"""In a run's directory: of which other run it goes on from a checkpoint, and of which step."""
+FORKED_FROM = 'forked_from.json'
+"""File in the directory of a fork: the directory of its parent run, and the step."""
 
-# Orbax ignores what has this in its name, and deletes it when a run begins.
+# Orbax ignores directories with this in their name, and deletes them when a run begins.
 _TEMPORARY = '.orbax-checkpoint-tmp'
 
-_MOST_TAKEN = 2  # One to fall back upon, should the newest turn out to be damaged.
+_MAX_TAKEN = 2  # The second is a fallback if the newest is damaged.
 
-_LOOKS = 10  # An earlier attempt that goes on may delete what was found.
+_MAX_TRIES = 10  # An earlier attempt that still runs may delete a checkpoint before it is copied.
 
 _IS_THERE = (errno.EEXIST, errno.ENOTEMPTY)
 
@@ -38,24 +38,24 @@ _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENO
 
 
 def take_over(earlier: Sequence[epath.PathLike], run_dir: epath.PathLike) -> int:
-    """Brings the newest checkpoint of earlier attempts into the directory of a new one.
+    """Copies the newest checkpoint of earlier attempts into the directory of a new attempt.
 
-    So are the metrics up to there, and the checkpoint before it, to fall back upon. Checkpoints
-    are hard links where the file system has them, since nobody ever changes a complete one, and
-    copies otherwise. Nothing happens where the new attempt has a checkpoint already: after a kill
-    at any time it may be called again. Of several processes all must call it; the first does it.
+    The checkpoint before it, as a fallback, and the metrics up to it are copied, too. Copies are
+    hard links where the file system has them, because complete checkpoints never change. Nothing
+    happens if the new attempt has a checkpoint already, so a killed call can be repeated. With
+    several processes all must call this; the first does the work.
 
     Args:
-        earlier: the directories of the earlier attempts, in their order. They may be missing, and
-            may change meanwhile.
-        run_dir: that of the new attempt, for `trainer.loop.train_loop.run`.
+        earlier: directories of the earlier attempts, in order. They may be missing, and may change
+            during the call.
+        run_dir: directory of the new attempt, for `trainer.loop.train_loop.run`.
 
     Returns:
-        The step of the newest checkpoint that the new attempt has, which it goes on from unless
-        that is damaged; 0 where it starts from the beginning.
+        Step of the newest checkpoint of the new attempt, from which it resumes unless that is
+        damaged; 0 if it starts from the beginning.
 
     Raises:
-        OSError: what was found cannot be read, or not be written. The same call goes on.
+        OSError: a checkpoint cannot be read or written. Repeating the call continues.
     """
     with processes.together():
         step = _take_over(earlier, _absolute(run_dir)) if processes.is_first() else None
@@ -63,30 +63,29 @@ def take_over(earlier: Sequence[epath.PathLike], run_dir: epath.PathLike) -> int
 
 
 def fork_checkpoint(sources: Sequence[epath.PathLike], step: int, run_dir: epath.PathLike) -> None:
-    """Has a fresh run begin with the checkpoint of a certain step of another run.
+    """Starts a fresh run from the checkpoint of another run at a given step.
 
-    `train_loop.run` then goes on from there as a resumed run does, with the state of the
-    optimizer, random numbers and the position in the data, and counts on what was spent; its
-    experiment may differ from the other one's in numbers and in what is measured or saved. No
-    metrics are brought. `branched_from.json` says where it began.
+    `train_loop.run` then resumes from it, with the state of the optimizer, the random numbers, the
+    position in the data and the resource counts. The experiments of both runs may differ in
+    numbers, and in what they measure and save. Metrics are not copied. `forked_from.json` names
+    the parent run.
 
-    Checkpoints are hard links where the file system has them, so this costs next to nothing.
-    Nothing happens where the run has a checkpoint already: after a kill at any time it may be
-    called again. On local disks two processes may call it at once, such as that of the other run
-    before it goes on and deletes the checkpoint, and that which is to train. In a remote store,
-    which renames no directory in one go, they must not.
+    Copies are hard links where the file system has them. Nothing happens if the run has a
+    checkpoint already, so a killed call can be repeated. On local disks two processes may call
+    this at once: the parent run, before it deletes the checkpoint, and the fork. In a remote
+    store, which cannot rename a directory atomically, they must not.
 
-    Of several processes that train together, one calls it, inside `processes.together`.
+    With several training processes one calls this, inside `processes.together`.
 
     Args:
-        sources: the directories of the attempts at the other run, the newest first. They may be
-            missing, and may change meanwhile.
-        step: of the checkpoint.
-        run_dir: that of the fresh run.
+        sources: directories of the attempts at the parent run, the newest first. They may be
+            missing, and may change during the call.
+        step: step of the checkpoint.
+        run_dir: directory of the fresh run.
 
     Raises:
-        CheckpointGoneError: none of them has it (any more), and neither has the run.
-        OSError: what was found cannot be read, or not be written. The same call goes on.
+        CheckpointGoneError: no source has the checkpoint (any more), and the run has none.
+        OSError: a checkpoint cannot be read or written. Repeating the call continues.
     """
     target = _absolute(run_dir)
     directories = [_absolute(source) for source in sources]
@@ -95,28 +94,28 @@ def fork_checkpoint(sources: Sequence[epath.PathLike], step: int, run_dir: epath
             return
         checkpoint = directory / 'checkpoints' / str(step)
         if newest_checkpoint(checkpoint) == checkpoint:
-            _branch(checkpoint, target)
+            _fork(checkpoint, target)
     if newest_checkpoint(target / 'checkpoints') is None:
         raise CheckpointGoneError(
-            f'{target}: there is no checkpoint of step {step} to branch off from in '
-            f'{", ".join(map(str, directories)) or "no directory"}: the run that wrote it has gone '
-            'on and deleted it, or never saved there. Keep more of them '
-            '(train.checkpoints.keep), or branch off before it goes on'
+            f'{target}: there is no checkpoint of step {step} to fork in '
+            f'{", ".join(map(str, directories)) or "no directory"}: its run has deleted it, or '
+            'never saved at this step. Keep more checkpoints (train.checkpoints.keep), or fork '
+            'before the run continues'
         )
 
 
-def _branch(checkpoint: epath.Path, target: epath.Path) -> None:
-    """Brings a checkpoint, unless it vanishes meanwhile, or another process has brought one."""
+def _fork(checkpoint: epath.Path, target: epath.Path) -> None:
+    """Copies a checkpoint, unless it vanishes, or another process has copied one."""
     final = target / 'checkpoints' / checkpoint.name
     partial = _partial(final, f'-{uuid.uuid4().hex}')
     try:
         _copy_tree(checkpoint, partial)
         provenance = {'run': str(checkpoint.parent.parent), 'step': int(checkpoint.name)}
-        write_json(target / BRANCHED_FROM, provenance)
+        write_json(target / FORKED_FROM, provenance)
         if partial == final:
             _commit(partial, final)
         else:
-            os.rename(partial, final)  # Fails where another process was faster.
+            os.rename(partial, final)  # Fails if another process was faster.
     except OSError as error:
         _remove(partial)
         if not _has_vanished(error) and error.errno not in _IS_THERE:
@@ -125,13 +124,13 @@ def _branch(checkpoint: epath.Path, target: epath.Path) -> None:
 
 def _take_over(earlier: Sequence[epath.PathLike], target: epath.Path) -> int:
     saved = newest_checkpoint(target / 'checkpoints')
-    for _ in range(_LOOKS):
+    for _ in range(_MAX_TRIES):
         if saved is not None:
             break
         found = _found([_absolute(directory) for directory in earlier])
         if not found:
             return 0
-        _bring(found, target)
+        _copy_newest(found, target)
         saved = newest_checkpoint(target / 'checkpoints')
     if saved is None:
         logging.warning('%s: checkpoints vanish; the run starts from the beginning', target)
@@ -143,7 +142,7 @@ def _absolute(path: epath.PathLike) -> epath.Path:
 
 
 def _found(earlier: Sequence[epath.Path]) -> list[epath.Path]:
-    """The checkpoints of earlier attempts, newest first: one for each step, the last attempt's."""
+    """Checkpoints of earlier attempts, newest first; of each step, that of the last attempt."""
     by_step: dict[int, epath.Path] = {}
     for directory in earlier:
         with contextlib.suppress(FileNotFoundError):
@@ -152,8 +151,8 @@ def _found(earlier: Sequence[epath.Path]) -> list[epath.Path]:
     return [by_step[step] for step in sorted(by_step, reverse=True)]
 
 
-def _bring(found: Sequence[epath.Path], target: epath.Path) -> None:
-    """Brings the first two checkpoints that are still there, with the metrics of the first."""
+def _copy_newest(found: Sequence[epath.Path], target: epath.Path) -> None:
+    """Copies the first two checkpoints that still exist, with the metrics of the first."""
     ready: list[tuple[epath.Path, epath.Path]] = []
     for checkpoint in found:
         final = target / 'checkpoints' / checkpoint.name
@@ -163,27 +162,27 @@ def _bring(found: Sequence[epath.Path], target: epath.Path) -> None:
         except OSError as error:
             if not _has_vanished(error):
                 raise
-            # Its attempt goes on and has deleted it. What is there of it does not count.
+            # Its attempt still runs and has deleted it. The partial copy does not count.
             _remove(partial)
             continue
         if not ready:
-            _bring_metrics(checkpoint, target)
-            _bring_provenance(checkpoint, target)
+            _copy_metrics(checkpoint, target)
+            _copy_provenance(checkpoint, target)
         ready.append((partial, final))
-        if len(ready) == _MOST_TAKEN:
+        if len(ready) == _MAX_TAKEN:
             break
-    # The newest last: as soon as one is there, nothing else is brought.
+    # The newest last: a repeated call stops at the first checkpoint that it finds.
     for partial, final in reversed(ready):
         _commit(partial, final)
 
 
 def _has_vanished(error: OSError) -> bool:
-    # ESTALE says so on network file systems.
+    # Network file systems report ESTALE.
     return isinstance(error, FileNotFoundError) or error.errno == errno.ESTALE
 
 
 def _partial(final: epath.Path, own: str = '') -> epath.Path:
-    """Where a checkpoint is put together: a remote store renames no directory in one go."""
+    """Prepares the path of a partial copy; in a remote store the final path, without renames."""
     partial = final.with_name(final.name + _TEMPORARY + own) if is_local(final) else final
     _remove(partial)
     return partial
@@ -193,15 +192,15 @@ def _commit(partial: epath.Path, final: epath.Path) -> None:
     if partial == final:
         (final / COMMITTED).write_text(f'Taken over to {final}')
         return
-    _remove(final)  # What is there is not complete.
+    _remove(final)  # An incomplete checkpoint.
     partial.rename(final)
 
 
 def _copy_tree(source: epath.Path, target: epath.Path) -> None:
-    """Copies a checkpoint, but for the file that makes it count in a remote store.
+    """Copies a checkpoint, except for the file that completes it in a remote store.
 
     Raises:
-        FileNotFoundError: it was being deleted.
+        FileNotFoundError: its run was deleting it.
     """
     files = sorted(_files(source))
     for directory in sorted({os.path.dirname(file) for file in files}):
@@ -214,7 +213,7 @@ def _copy_tree(source: epath.Path, target: epath.Path) -> None:
 
 
 def _files(directory: epath.Path, under: str = '') -> Iterator[str]:
-    """The files in a directory, and in those in there, by their paths relative to it."""
+    """Lists all files below a directory, by their paths relative to it."""
     for child in (directory / under).iterdir():
         name = os.path.join(under, child.name)
         if child.is_dir():
@@ -239,8 +238,8 @@ def _remove(directory: epath.Path) -> None:
         directory.rmtree()
 
 
-def _bring_metrics(checkpoint: epath.Path, target: epath.Path) -> None:
-    """Writes the metrics that an earlier attempt wrote up to a checkpoint of its own."""
+def _copy_metrics(checkpoint: epath.Path, target: epath.Path) -> None:
+    """Copies the metrics of an earlier attempt up to a checkpoint of that attempt."""
     step = int(checkpoint.name)
     records = read_metrics(checkpoint.parent.parent / METRICS)
     kept = [json.dumps(record) + '\n' for record in records if record['step'] <= step]
@@ -248,8 +247,8 @@ def _bring_metrics(checkpoint: epath.Path, target: epath.Path) -> None:
     write_text(target / METRICS, ''.join(kept))
 
 
-def _bring_provenance(checkpoint: epath.Path, target: epath.Path) -> None:
-    """Writes where an earlier attempt began, if that was not at the very beginning."""
-    for name in (WARM_START, BRANCHED_FROM):
+def _copy_provenance(checkpoint: epath.Path, target: epath.Path) -> None:
+    """Copies the provenance of an earlier attempt: its warm start or its parent run."""
+    for name in (WARM_START, FORKED_FROM):
         with contextlib.suppress(FileNotFoundError):
             write_text(target / name, (checkpoint.parent.parent / name).read_text())

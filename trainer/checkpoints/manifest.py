@@ -1,4 +1,4 @@
-"""What is in a checkpoint, noted when it was written: so damage is found when it is read."""
+"""Checkpoint manifest: the content of a checkpoint at its save, to detect damage at its load."""
 
 import dataclasses
 import hashlib
@@ -15,16 +15,16 @@ _FORMAT = 5
 
 
 class DamagedError(Exception):
-    """A checkpoint is not what was written. The message says in what."""
+    """A checkpoint differs from what was written. The message names the difference."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint holds.
+    """Content of a checkpoint.
 
     Attributes:
-        progress: what a resumed run needs besides arrays, as JSON data.
-        arrays: the shape and the dtype of each, and its checksum, by its path in the state.
+        progress: data that a resumed run needs besides the arrays, as JSON data.
+        arrays: shape, dtype and checksum of each array, by its path in the state.
     """
 
     progress: dict[str, Any]
@@ -32,7 +32,7 @@ class Manifest:
 
     @classmethod
     def of(cls, tree: Any, progress: dict[str, Any]) -> 'Manifest':
-        """Those of a state that is about to be written."""
+        """Makes the manifest of a state that is about to be written."""
         sums = checksums(tree)
         leaves = jax.tree_util.tree_leaves_with_path(tree)
         arrays = {
@@ -42,17 +42,17 @@ class Manifest:
         return cls(progress, arrays)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, with a digest."""
+        """The manifest as JSON data, with a digest."""
         data = {'format': _FORMAT, 'progress': self.progress, 'arrays': self.arrays}
         return {**data, 'digest': _digest(data)}
 
     @classmethod
     def from_json(cls, checkpoint: epath.Path, data: Any) -> 'Manifest':
-        """What `to_json` has returned.
+        """Parses the result of `to_json`.
 
         Raises:
-            DamagedError: it is not that.
-            UserError: another version of the trainer has written it.
+            DamagedError: the data is something else.
+            UserError: another version of the trainer wrote it.
         """
         if not isinstance(data, dict) or 'format' not in data:
             raise DamagedError('its metadata is damaged')
@@ -60,34 +60,25 @@ class Manifest:
         digest = data.pop('digest', None)
         if digest != _digest(data):
             if digest is None and data['format'] != _FORMAT:
-                _refuse(checkpoint, data['format'])
+                raise _other_format(checkpoint, data['format'])
             raise DamagedError('its metadata is damaged')
         if data['format'] != _FORMAT:
-            _refuse(checkpoint, data['format'])
+            raise _other_format(checkpoint, data['format'])
         arrays = {
             name: (list(shape), dtype, checksum)
             for name, (shape, dtype, checksum) in data['arrays'].items()
         }
         return cls(data['progress'], arrays)
 
-    def shapes(self, part: str) -> dict[str, tuple[int, ...]]:
-        """The shapes of the arrays in a part of the state, by their paths in it."""
-        prefix = f'{part}.'
-        return {
-            name.removeprefix(prefix): tuple(shape)
-            for name, (shape, _, _) in self.arrays.items()
-            if name.startswith(prefix)
-        }
-
     def check_same(self, checkpoint: epath.Path, abstract: Any) -> None:
-        """Checks that a checkpoint is one of a certain state.
+        """Checks that a checkpoint has the arrays of a given state.
 
         Args:
-            checkpoint: for the message.
+            checkpoint: path for the message.
             abstract: a tree like the state, with shapes.
 
         Raises:
-            UserError: it is one of another.
+            UserError: its arrays differ.
         """
         stored = {name: tuple(shape) for name, (shape, _, _) in self.arrays.items()}
         wanted = shapes(abstract)
@@ -101,10 +92,10 @@ class Manifest:
             )
 
     def verify(self, tree: Any) -> None:
-        """Checks that arrays are those that were written; some may be left out.
+        """Checks that arrays are equal to the written ones; some may be left out.
 
         Raises:
-            DamagedError: one is not.
+            DamagedError: an array differs.
         """
         damaged = [name for name, each in checksums(tree).items() if self.arrays[name][2] != each]
         if damaged:
@@ -113,7 +104,7 @@ class Manifest:
 
 
 def shapes(tree: Any) -> dict[str, tuple[int, ...]]:
-    """The shapes of the arrays in a tree, by their paths."""
+    """Shapes of the arrays in a tree, by their paths."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {name_of(path): tuple(leaf.shape) for path, leaf in leaves}
 
@@ -122,8 +113,8 @@ def _digest(data: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
-def _refuse(checkpoint: epath.Path, number: Any) -> None:
-    raise UserError(
+def _other_format(checkpoint: epath.Path, number: Any) -> UserError:
+    return UserError(
         f'{checkpoint} has format {number}, and this version of the trainer reads {_FORMAT}: '
         'use the version that wrote it'
     )

@@ -1,4 +1,4 @@
-"""A checkpoint of any run, out of which some arrays are read."""
+"""Reader of selected arrays from the checkpoint of any run."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,46 +14,46 @@ from trainer.symbolic.errors import UserError
 
 
 class CheckpointReader:
-    """What a checkpoint holds, and the arrays in it as they are asked for.
+    """Reads the manifest of a checkpoint, and arrays on request.
 
     Attributes:
-        checkpoint: where it is.
-        shapes: of its arrays, by their names in the state.
-        dtypes: likewise.
-        progress: what was saved besides arrays.
+        checkpoint: path of the checkpoint.
+        shapes: shapes of its arrays, by their names in the state.
+        dtypes: dtypes of its arrays, by their names in the state.
+        progress: data saved besides the arrays.
     """
 
     def __init__(self, checkpoint: epath.Path) -> None:
-        """Reads what is in a checkpoint, without the arrays.
+        """Reads the manifest, without the arrays.
 
         Raises:
-            UserError: it cannot be read.
+            UserError: the checkpoint cannot be read.
         """
         self.checkpoint = checkpoint
         try:
             metadata = ocp.checkpointables_metadata(checkpoint)
-            self._contents = Manifest.from_json(checkpoint, metadata.custom_metadata)
+            self._manifest = Manifest.from_json(checkpoint, metadata.custom_metadata)
             self._tree: Any = metadata.metadata['state']
         except UserError:
             raise
         except Exception as error:
             raise self._unreadable(error) from error
-        self.progress = self._contents.progress
-        arrays = self._contents.arrays
+        self.progress = self._manifest.progress
+        arrays = self._manifest.arrays
         self.shapes = {name: tuple(shape) for name, (shape, _, _) in arrays.items()}
         self.dtypes = {name: dtype for name, (_, dtype, _) in arrays.items()}
 
     def load(self, shardings: Mapping[str, Any]) -> dict[str, jax.Array]:
-        """Some arrays, by their names, and nothing else.
+        """Loads some arrays, by their names.
 
         Args:
-            shardings: how each is to lie on the devices.
+            shardings: sharding of each requested array on the devices.
 
         Raises:
             UserError: they are damaged, or cannot be read.
         """
 
-        def asked(path: Any, _: Any) -> Any:
+        def requested(path: Any, _: Any) -> Any:
             name = name_of(path)
             if name not in shardings:
                 return None
@@ -65,10 +65,10 @@ class CheckpointReader:
         context = ocp.Context()
         context.pytree.loading.partial_load = True
         try:
-            tree = jax.tree_util.tree_map_with_path(asked, self._tree)
+            tree = jax.tree_util.tree_map_with_path(requested, self._tree)
             with context:
                 loaded = ocp.load_checkpointables(self.checkpoint, {'state': _pruned(tree)})
-            self._contents.verify(loaded['state'])
+            self._manifest.verify(loaded['state'])
         except Exception as error:
             raise self._unreadable(error) from error
         leaves = jax.tree_util.tree_leaves_with_path(loaded['state'])
@@ -81,7 +81,7 @@ class CheckpointReader:
 
 
 def _pruned(tree: Any) -> Any:
-    """A tree without what is None. What is in a list keeps its place."""
+    """Removes None from a tree; items of lists keep their index."""
     if isinstance(tree, Mapping):
         found = {name: _pruned(child) for name, child in tree.items()}
         return {name: child for name, child in found.items() if child is not None} or None

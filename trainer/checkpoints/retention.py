@@ -27,11 +27,11 @@ class RetentionPolicy:
         self._best = checkpoints.keep_best
         self._values: dict[int, float] = {}
         self.needed: int | None = None
-        policies: list[Any] = [_policies.LatestN(checkpoints.keep), _Needed(self)]
+        policies: list[Any] = [_policies.LatestN(checkpoints.keep), _UnprocessedPolicy(self)]
         if checkpoints.keep_period is not None:
             policies.append(_policies.EveryNSeconds(seconds(checkpoints.keep_period)))
         if self._best is not None:
-            policies.append(_Best(self))
+            policies.append(_BestPolicy(self))
         self.policy: Any = _policies.AnyPreservationPolicy(policies)
 
     def note(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -67,7 +67,7 @@ class RetentionPolicy:
         self._values |= {int(step): float(value) for step, value in saved.items()}
 
 
-class _Needed:
+class _UnprocessedPolicy:
     def __init__(self, policy: RetentionPolicy) -> None:
         self._policy = policy
 
@@ -77,7 +77,7 @@ class _Needed:
         return [needed is not None and each.step >= needed for each in checkpoints]
 
 
-class _Best:
+class _BestPolicy:
     def __init__(self, policy: RetentionPolicy) -> None:
         self._policy = policy
 

@@ -1,8 +1,8 @@
-"""Where processes wait for each other while a checkpoint is written beside the steps.
+"""Barriers of the processes in a save that runs beside the training steps.
 
-Orbax has them meet several times in a save. One whose write failed does not come to the next
-meeting, and the others would wait there for twenty minutes. So the meetings are counted: the n-th
-one has to be the same in all processes, and if it is not, the save has failed in all.
+Orbax synchronizes the processes several times in a save. A process whose write failed does not
+reach the next barrier, where the others would wait for twenty minutes. The barriers are therefore
+numbered. If processes reach different barriers under one number, the save has failed in all.
 """
 
 import itertools
@@ -18,32 +18,32 @@ _made = itertools.count()
 
 
 def context() -> ocp.Context | None:
-    """What a checkpointer of several processes is made with; None with one process."""
+    """The Orbax context of a checkpointer with several processes; None with one process."""
     if processes.count() == 1:
         return None
     made = ocp.Context()
     # Its public fields have no place for a barrier. Without it failures show, but late.
-    made._async_options = _Options(_Meetings(next(_made)))
+    made._async_options = _Options(_Barriers(next(_made)))
     return made
 
 
 class _Options(ocp.options.AsyncOptions):
-    """Orbax's options, with what they leave out of those that they stand for."""
+    """Options of Orbax v1, with an option of v0 that they lack."""
 
-    def __init__(self, meetings: '_Meetings') -> None:
+    def __init__(self, barriers: '_Barriers') -> None:
         super().__init__()
-        self.meetings = meetings
+        self.barriers = barriers
 
     def v0(self) -> Any:
         options = super().v0()
-        options.barrier_sync_fn = self.meetings
+        options.barrier_sync_fn = self.barriers
         return options
 
 
-class _Meetings:
-    """The meetings of the saves of one checkpointer, one after another.
+class _Barriers:
+    """Successive barriers in the saves of one checkpointer.
 
-    All processes make their checkpointers in the same order, so they are numbered alike.
+    All processes make their checkpointers in the same order, so the numbers are the same.
     """
 
     def __init__(self, number: int) -> None:
@@ -54,19 +54,19 @@ class _Meetings:
         """Waits until all processes are here.
 
         Raises:
-            RuntimeError: one of them is elsewhere, or was.
+            RuntimeError: a process is at another barrier, or was.
         """
         if self._failure is None:
             self._count += 1
             name = f'paxtune/saves/{self._number}/{self._count}'
-            # Orbax comes here also from a `finally`, on its way out.
+            # Orbax also comes here from a `finally` clause, after a failure.
             failed = sys.exception()
-            said = [key, None if failed is None else f'{type(failed).__name__}: {failed}']
-            heard = [
-                json.loads(text) for text in processes.meet(name, json.dumps(said), timeout_ms)
-            ]
-            if heard != [[key, None]]:
-                reasons = ' and '.join(sorted({told for _, told in heard if told}))
-                self._failure = f'the save failed in some process: {reasons or "it is elsewhere"}'
+            message = json.dumps(
+                [key, None if failed is None else f'{type(failed).__name__}: {failed}']
+            )
+            received = [json.loads(each) for each in processes.barrier(name, message, timeout_ms)]
+            if received != [[key, None]]:
+                reasons = ' and '.join(sorted({reason for _, reason in received if reason}))
+                self._failure = f'the save failed in a process: {reasons or "it is elsewhere"}'
         if self._failure is not None:
             raise RuntimeError(self._failure)

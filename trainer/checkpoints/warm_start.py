@@ -1,4 +1,4 @@
-"""Warm starts: a fresh run that begins with what others have learnt. What is taken, rules say."""
+"""Warm start: a fresh run that starts from arrays of other runs, selected by rules."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -26,12 +26,12 @@ _FIELD = 'train.init_from_checkpoint'
 
 
 class Source(NamedTuple):
-    """A checkpoint that something is taken from.
+    """A checkpoint to load arrays from.
 
     Attributes:
-        where: the path, in the experiment, of what says what to take.
-        start: that itself.
-        checkpoint: the checkpoint of one step.
+        where: path of `start` in the experiment.
+        start: selects the arrays.
+        checkpoint: path of the checkpoint of one step.
     """
 
     where: str
@@ -40,17 +40,17 @@ class Source(NamedTuple):
 
 
 def warm_start_sources(experiment: Experiment, job_log_dir: epath.PathLike) -> list[Source]:
-    """What a run begins with; nothing where it draws everything, or resumes.
+    """Finds the checkpoints that a run starts from; none if it resumes, or starts without.
 
     Raises:
-        UserError: the experiment names a place where there is no checkpoint.
+        UserError: the experiment names a path without a checkpoint.
     """
-    asked = experiment.train.init_from_checkpoint
-    if not asked or newest_checkpoint(epath.Path(job_log_dir) / 'checkpoints') is not None:
+    starts = experiment.train.init_from_checkpoint
+    if not starts or newest_checkpoint(epath.Path(job_log_dir) / 'checkpoints') is not None:
         return []
-    if isinstance(asked, str):
-        return [_source(_FIELD, WarmStart(asked))]
-    return [_source(f'{_FIELD}[{i}]', start) for i, start in enumerate(asked)]
+    if isinstance(starts, str):
+        return [_source(_FIELD, WarmStart(starts))]
+    return [_source(f'{_FIELD}[{i}]', start) for i, start in enumerate(starts)]
 
 
 def _source(where: str, start: WarmStart) -> Source:
@@ -64,23 +64,23 @@ def _source(where: str, start: WarmStart) -> Source:
 
 
 class WarmStartLoader:
-    """A warm start that fits a run. Nothing but descriptions has been read so far."""
+    """Loads the state of a warm start. Until `load`, only manifests are read."""
 
     def __init__(self, experiment: Experiment, sources: Sequence[Source], program: Program) -> None:
-        """Decides which arrays come from where.
+        """Maps the arrays of the run to those of the sources.
 
         Raises:
-            UserError: a source cannot be read, or has not what is to be loaded.
+            UserError: a source cannot be read, or lacks an array.
         """
         self._sources, self._program = sources, program
-        self._stored = [_opened(source) for source in sources]
+        self._readers = [_reader(source) for source in sources]
         self._abstract = vars(program.abstract_state)
         self._shapes = manifest.shapes(self._abstract)
         self._plan = planned(
             self._shapes,
             [
                 (s.where, s.start, each.shapes)
-                for s, each in zip(sources, self._stored, strict=True)
+                for s, each in zip(sources, self._readers, strict=True)
             ],
         )
         self._last = experiment.train.num_train_steps
@@ -89,7 +89,7 @@ class WarmStartLoader:
                 self._check_step(source, int(source.checkpoint.name))
 
     def load(self, key: jax.Array, values: Values) -> TrainState:
-        """The state that the run begins with; what comes from nowhere is drawn.
+        """Loads the initial state of the run; arrays without a source are initialized randomly.
 
         Raises:
             UserError: a source is damaged, or cannot be read.
@@ -97,32 +97,32 @@ class WarmStartLoader:
         loaded: dict[tuple[int, str], jax.Array] = {}
         for number, source in enumerate(self._sources):
             try:
-                arrays = self._stored[number].load(self._shardings(number))
+                arrays = self._readers[number].load(self._shardings(number))
             except UserError as error:
                 raise UserError(f'{source.where}: {error}') from error
             loaded |= {(number, name): array for name, array in arrays.items()}
-        whole = self._plan.whole([each.shapes for each in self._stored])
-        given = {each: array for each, array in loaded.items() if self._is_given(each, whole)}
-        looked_at = {each: array for each, array in loaded.items() if each not in given}
-        state = self._program.init_from(Filling(self._plan), given, looked_at, key, values)
+        whole = self._plan.whole([each.shapes for each in self._readers])
+        donated = {each: array for each, array in loaded.items() if self._is_donated(each, whole)}
+        others = {each: array for each, array in loaded.items() if each not in donated}
+        state = self._program.init_from(FillIn(self._plan), donated, others, key, values)
         for source in self._sources:
             if source.start.load_step:
                 self._check_step(source, int(state.step))
         return state
 
     def spent(self) -> Mapping[str, float] | None:
-        """What the source had spent whose steps the run goes on counting; None without one."""
-        for source, stored in zip(self._sources, self._stored, strict=True):
+        """Resource counts of the source whose steps the run continues; None without one."""
+        for source, reader in zip(self._sources, self._readers, strict=True):
             if source.start.load_step:
-                spent: Mapping[str, float] = stored.progress['spent']
+                spent: Mapping[str, float] = reader.progress['spent']
                 return spent
         return None
 
     def write_provenance(self, job_log_dir: epath.Path) -> None:
-        """Writes where everything comes from into the job's directory, and sums it up in the log.
+        """Writes the source of each array into the directory of the run, and logs a summary.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the directory is not writable.
         """
         found = self._provenance()
         if processes.is_first():
@@ -130,14 +130,14 @@ class WarmStartLoader:
             write_json(job_log_dir / FILE, {'sources': sources, 'arrays': found})
         for number, source in enumerate(self._sources):
             count = sum(each is not None and each['source'] == number for each in found.values())
-            logging.info('Took %d arrays of %s', count, source.checkpoint)
-        drawn = [name for name, each in found.items() if each is None]
-        if drawn:
-            shown = shortened(', '.join(drawn), most=300)
-            logging.info('%d arrays are new: %s', len(drawn), shown)
+            logging.info('Loaded %d arrays from %s', count, source.checkpoint)
+        new = [name for name, each in found.items() if each is None]
+        if new:
+            names = shortened(', '.join(new), max_length=300)
+            logging.info('%d arrays are new: %s', len(new), names)
 
     def _provenance(self) -> dict[str, dict[str, Any] | None]:
-        """Where each array comes from, layer by layer; None where it is new."""
+        """Source of each array, layer by layer; None where it is new."""
         taken = {name: layers for name, _, layers in self._plan.arrays}
         found: dict[str, dict[str, Any] | None] = {}
         for stored, each in layered(self._shapes).items():
@@ -151,38 +151,38 @@ class WarmStartLoader:
     def _check_step(self, source: Source, step: int) -> None:
         if step >= self._last:
             raise UserError(
-                f'{source.where}.load_step: {source.checkpoint} is of step {step}, and '
-                f'train.num_train_steps is {self._last}: nothing would be left to train'
+                f'{source.where}.load_step: {source.checkpoint} has step {step}, and '
+                f'train.num_train_steps is {self._last}: no step would be left to train'
             )
 
     def _shardings(self, number: int) -> dict[str, Any]:
-        """How the arrays of a source are to lie on the mesh: as what they go into."""
+        """Shardings of the arrays of a source: those of the arrays that they become part of."""
         leaves = jax.tree_util.tree_leaves_with_path(self._abstract)
         here = {name_of(path): leaf.sharding for path, leaf in leaves}
-        there = layered(self._stored[number].shapes)
+        there = layered(self._readers[number].shapes)
         return {
-            name: _without_runs(here[target], depth, there[name])
+            name: _without_scans(here[target], depth, there[name])
             for (source, name), (target, depth) in self._plan.needed().items()
             if source == number
         }
 
-    def _is_given(self, each: tuple[int, str], whole: set[tuple[int, str]]) -> bool:
-        """Whether what was read becomes part of the state, bit by bit and in its place."""
+    def _is_donated(self, each: tuple[int, str], whole: set[tuple[int, str]]) -> bool:
+        """True if a loaded array becomes an array of the state without any change."""
         target, _ = self._plan.needed()[each]
         leaves = jax.tree_util.tree_leaves_with_path(self._abstract)
         dtypes = {name_of(path): str(leaf.dtype) for path, leaf in leaves}
-        return each in whole and self._stored[each[0]].dtypes[each[1]] == dtypes[target]
+        return each in whole and self._readers[each[0]].dtypes[each[1]] == dtypes[target]
 
 
 @dataclasses.dataclass(frozen=True)
-class Filling:
-    """Puts what was loaded into parts of a state, as `Program.init_from` asks for it."""
+class FillIn:
+    """Puts loaded arrays into parts of a state; the `fill` of `Program.init_from`."""
 
     plan: Plan
 
-    def __call__(self, part: str, drawn: Any, given: Any, looked_at: Any) -> Any:
-        """The part of that name, of what was drawn for it."""
-        loaded = {**given, **looked_at}
+    def __call__(self, part: str, drawn: Any, donated: Any, others: Any) -> Any:
+        """Returns a part of the state, made of its random initialization and loaded arrays."""
+        loaded = {**donated, **others}
 
         def filled(path: Any, leaf: jax.Array) -> jax.Array:
             return self.plan.filled(name_of(path), leaf, loaded)
@@ -190,14 +190,14 @@ class Filling:
         return jax.tree_util.tree_map_with_path(filled, {part: drawn})[part]
 
 
-def _opened(source: Source) -> CheckpointReader:
+def _reader(source: Source) -> CheckpointReader:
     try:
         return CheckpointReader(source.checkpoint)
     except UserError as error:
         raise UserError(f'{source.where}: {error}') from error
 
 
-def _without_runs(at: NamedSharding, depth: int, stored: Layered) -> NamedSharding:
-    """How an array lies that is as another one but for the scanned runs it is in."""
+def _without_scans(at: NamedSharding, depth: int, stored: Layered) -> NamedSharding:
+    """Sharding of an array that differs from another one only in its scanned dimensions."""
     spec = (None,) * len(stored.lengths) + tuple(at.spec)[depth:]
     return NamedSharding(at.mesh, PartitionSpec(*spec))

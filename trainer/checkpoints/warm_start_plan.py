@@ -1,8 +1,8 @@
-"""Which arrays of a fresh run come from where, layer by layer: decided by names and shapes alone.
+"""Plan of a warm start: the source of each array, layer by layer, decided by names and shapes.
 
-Arrays are named as in the state of a run, `params.stack.layers_0x3.up`, and, layer by layer,
-`params.stack.layers_0.up`, `params.stack.layers_1.up` …: so the layers of a stack go from one run
-to another whether they are scanned there, here or in both.
+An array has its name in the state of a run, such as `params.stack.layers_0x3.up`. Each layer of it
+has a name of its own, `params.stack.layers_0.up`, `params.stack.layers_1.up` …. The layers of a
+stack can therefore be scanned in one run, the other, or both.
 """
 
 import dataclasses
@@ -29,12 +29,12 @@ _GROUP = re.compile(r'single|scanned_(\d+(?:x\d+)*)')  # As `trainer.learner.per
 
 
 class Layered(NamedTuple):
-    """An array as it is stored, and what it is layer by layer.
+    """A stored array and its layers.
 
     Attributes:
-        lengths: its first dimensions, those of scanned runs of layers.
-        names: of its layers, in their order; one where nothing is scanned.
-        shape: of each layer.
+        lengths: its first dimensions, those of scanned layers.
+        names: names of its layers, in order; one name if nothing is scanned.
+        shape: shape of each layer.
     """
 
     lengths: tuple[int, ...]
@@ -43,14 +43,14 @@ class Layered(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Taken:
-    """Where one layer of an array comes from.
+class LayerSource:
+    """Source of one layer of an array.
 
     Attributes:
-        source: the number of the source.
-        stored: the name, there, of the array that the layer is in.
-        index: of the layer in it.
-        name: the layer's own name there.
+        source: number of the source.
+        stored: name of the stored array that contains the layer.
+        index: index of the layer in it.
+        name: name of the layer in the source.
     """
 
     source: int
@@ -61,20 +61,19 @@ class Taken:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Where all arrays of a run come from. Plans are equal where they do the same.
+    """Sources of all arrays of a run. Plans with the same effect are equal.
 
     Attributes:
-        arrays: those that come from somewhere: the name, the lengths of its scanned runs, and for
-            each layer where it comes from; None where it is drawn.
+        arrays: (name, lengths of scanned dimensions, source of each layer) of each array with a
+            source. A layer without a source is None and is initialized randomly.
     """
 
-    arrays: tuple[tuple[str, tuple[int, ...], tuple[Taken | None, ...]], ...]
+    arrays: tuple[tuple[str, tuple[int, ...], tuple[LayerSource | None, ...]], ...]
 
     def needed(self) -> dict[tuple[int, str], tuple[str, int]]:
-        """What is to be read, by source and name there.
+        """The stored arrays to read, by (source, name).
 
-        With an array of the run that it goes into, and how many of that one's first dimensions
-        are those of scanned runs.
+        The value is an array of the run that uses it, and the number of its scanned dimensions.
         """
         return {
             (each.source, each.stored): (name, len(lengths))
@@ -84,16 +83,16 @@ class Plan:
         }
 
     def whole(self, shapes: Sequence[Shapes]) -> set[tuple[int, str]]:
-        """What is read and becomes an array of the run as it is, by source and name there."""
+        """The stored arrays that become arrays of the run unchanged, by (source, name)."""
         return {
             (layers[0].source, layers[0].stored)
             for _, lengths, layers in self.arrays
             if layers[0] is not None
-            and _is_whole(lengths, layers, shapes[layers[0].source][layers[0].stored])
+            and _is_unchanged(lengths, layers, shapes[layers[0].source][layers[0].stored])
         }
 
     def filled(self, name: str, drawn: Array, loaded: Mapping[tuple[int, str], Array]) -> Array:
-        """An array of the run, of what was drawn for it and what was loaded."""
+        """Makes an array of the run from its random initialization and the loaded arrays."""
         for found, lengths, layers in self.arrays:
             if found == name:
                 return _assembled(drawn, lengths, layers, loaded)
@@ -101,7 +100,7 @@ class Plan:
 
 
 def layered(shapes: Shapes) -> dict[str, Layered]:
-    """Arrays layer by layer, by the names under which they are stored.
+    """Splits arrays into layers, by the names under which they are stored.
 
     Example:
         >>> layered({'params.stack.layers_0x2.scale': (2, 16)})['params.stack.layers_0x2.scale']
@@ -112,23 +111,23 @@ def layered(shapes: Shapes) -> dict[str, Layered]:
 
 
 def planned(here: Shapes, sources: Sequence[tuple[str, WarmStart, Shapes]]) -> Plan:
-    """Decides where the arrays of a run come from.
+    """Maps the arrays of a run to those of the sources.
 
     Args:
-        here: the shapes of the run's state.
-        sources: of each the path of what says what to take, that itself, and the shapes of the
-            state that is stored there.
+        here: shapes of the state of the run.
+        sources: (path of the warm start in the experiment, warm start, shapes of the stored state)
+            of each source.
 
     Raises:
-        UserError: a pattern matches nothing, or what is to be loaded is not there or has another
-            shape: all of it is told.
+        UserError: a pattern matches nothing, or arrays are missing or have another shape. The
+            message lists all of them.
     """
     ours = layered(here)
     wanted = dict(_wanted(ours, sources))
     there = [_by_layer(layered(shapes)) for _, _, shapes in sources]
     faults, arrays = [], []
     for name, mine in ours.items():
-        layers: list[Taken | None] = []
+        layers: list[LayerSource | None] = []
         for layer in mine.names:
             if layer not in wanted:
                 layers.append(None)
@@ -138,18 +137,18 @@ def planned(here: Shapes, sources: Sequence[tuple[str, WarmStart, Shapes]]) -> P
             if found is None or found[2] != mine.shape:
                 faults.append(_fault(layer, mine.shape, called, found and found[2], number))
                 continue
-            layers.append(Taken(number, found[0], found[1], called))
+            layers.append(LayerSource(number, found[0], found[1], called))
         if any(layers):
             arrays.append((name, mine.lengths, tuple(layers)))
     if faults:
-        raise UserError(_told(faults, sources))
+        raise UserError(_message(faults, sources))
     return Plan(tuple(arrays))
 
 
 def _wanted(
     ours: Mapping[str, Layered], sources: Sequence[tuple[str, WarmStart, Shapes]]
 ) -> Iterator[tuple[str, tuple[int, str]]]:
-    """What is to be loaded: (name of a layer's array, (the source, the name there))."""
+    """Yields the layers to load: (name of the layer, (source, name in the source))."""
     variables = [
         (part, name.removeprefix(f'{part}.'))
         for part in (PARAMS, NON_TRAINABLE)
@@ -178,7 +177,9 @@ def _wanted(
                 yield layer, (of_param[param][0], f'{prefix}.{of_param[param][1]}')
     for number, (where, start, _) in enumerate(sources):
         if start.load_ema and not any(name.startswith(f'{_EMA}.') for name in ours):
-            raise UserError(f'{where}.load_ema: the run keeps no averages: task.learner.ema_decay')
+            raise UserError(
+                f'{where}.load_ema: the run keeps no averages: set task.learner.ema_decay'
+            )
         if start.load_step:
             yield STEP, (number, STEP)
 
@@ -190,7 +191,7 @@ def _take(
     variables: Sequence[tuple[str, str]],
     taken: dict[tuple[str, str], tuple[int, str]],
 ) -> None:
-    """Adds what the rules of one source take to what those before have taken."""
+    """Adds the arrays that the rules of one source match and no earlier source has."""
     names = [name for _, name in variables]
     for i, pattern in enumerate(start.ignore):
         if not any(re.fullmatch(pattern, name) for name in names):
@@ -199,13 +200,13 @@ def _take(
         matched = {each: rule.name_of(each[1]) for each in variables}
         matched = {each: called for each, called in matched.items() if called is not None}
         if not matched:
-            told = unmatched(rule.pattern, names, 'array')
-            raise UserError(f'{where}.rules[{i}].pattern: {told}')
+            message = unmatched(rule.pattern, names, 'array')
+            raise UserError(f'{where}.rules[{i}].pattern: {message}')
         new = [each for each in matched if each not in taken and not start.is_ignored(each[1])]
         if not new:
             raise UserError(
-                f'{where}.rules[{i}].pattern: all that {rule.pattern!r} matches is ignored, or '
-                f'comes by an earlier rule: put it before that'
+                f'{where}.rules[{i}].pattern: all arrays that {rule.pattern!r} matches are '
+                'ignored, or match an earlier rule: put this rule before that one'
             )
         taken |= {each: (number, str(matched[each])) for each in new}
 
@@ -222,7 +223,7 @@ def _layered(name: str, shape: tuple[int, ...]) -> Layered:
         layers = scanned_layers(part)
         lengths += [len(layers)] if layers else []
         parts.append(layers or [part])
-    # A counter of layers that are scanned together is one for each.
+    # Layers that are scanned together have one counter each.
     names = ['.'.join(each) for each in itertools.product(*parts)]
     if not lengths and grouped:
         lengths, names = grouped, names * math.prod(grouped)
@@ -235,7 +236,7 @@ def _layered(name: str, shape: tuple[int, ...]) -> Layered:
 def _by_layer(
     arrays: Mapping[str, Layered],
 ) -> dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]]:
-    """By the name of a layer's array: the array that it is in, its index there, its shape."""
+    """Maps the name of each layer to (stored array, index in it, shape)."""
     found: dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
     for stored, each in arrays.items():
         for index, name in zip(np.ndindex(*each.lengths), each.names, strict=True):
@@ -244,7 +245,7 @@ def _by_layer(
 
 
 def _parameter_in(name: str, params: set[str]) -> tuple[str, str]:
-    """What stands before the name of a parameter in that of an optimizer's array, and that name."""
+    """Splits the name of an array of the optimizer into a prefix and the name of a parameter."""
     parts = name.split('.')
     for start in range(1, len(parts)):
         if '.'.join(parts[start:]) in params:
@@ -252,9 +253,10 @@ def _parameter_in(name: str, params: set[str]) -> tuple[str, str]:
     return name, ''
 
 
-def _is_whole(
-    lengths: tuple[int, ...], layers: Sequence[Taken | None], shape: tuple[int, ...]
+def _is_unchanged(
+    lengths: tuple[int, ...], layers: Sequence[LayerSource | None], shape: tuple[int, ...]
 ) -> bool:
+    """True if the layers are exactly the stored array of the first one."""
     first = layers[0]
     indices = list(np.ndindex(*lengths))
     return (
@@ -268,13 +270,13 @@ def _is_whole(
 def _assembled(
     drawn: Array,
     lengths: tuple[int, ...],
-    layers: Sequence[Taken | None],
+    layers: Sequence[LayerSource | None],
     loaded: Mapping[tuple[int, str], Array],
 ) -> Array:
     first = layers[0]
     if first is not None:
         whole = loaded[first.source, first.stored]
-        if whole.shape == drawn.shape and _is_whole(lengths, layers, whole.shape):
+        if whole.shape == drawn.shape and _is_unchanged(lengths, layers, whole.shape):
             return whole.astype(drawn.dtype)
     parts = [
         drawn[index] if each is None else loaded[each.source, each.stored][each.index]
@@ -290,16 +292,16 @@ def _fault(
     found: tuple[int, ...] | None,
     number: int,
 ) -> tuple[int, str]:
-    stored = 'is not there' if found is None else f'has the shape {found} there'
+    stored = 'is missing' if found is None else f'has the shape {found} there'
     return number, f'{_plain(here)} {shape}: {_plain(called)} {stored}'
 
 
 def _plain(name: str) -> str:
-    """A name as in the rules, which have no prefix for what layers keep."""
+    """Removes the prefix of the collection, which names in rules do not have."""
     return name.removeprefix(f'{PARAMS}.').removeprefix(f'{NON_TRAINABLE}.')
 
 
-def _told(
+def _message(
     faults: Sequence[tuple[int, str]], sources: Sequence[tuple[str, WarmStart, Shapes]]
 ) -> str:
     lines = []
@@ -307,8 +309,8 @@ def _told(
         of_source = [text for each, text in faults if each == number]
         if of_source:
             lines.append(
-                f'{where}: {start.checkpoint} has not what is to be loaded, or not in the shape '
-                f'that it has in this run. Name it otherwise in rules, or put it into ignore:'
+                f'{where}: {start.checkpoint} lacks arrays, or has them in other shapes than this '
+                'run. Map them to other names in rules, or list them in ignore:'
             )
             lines += [f'  {text}' for text in of_source]
     return '\n'.join(lines)

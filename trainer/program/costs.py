@@ -1,4 +1,4 @@
-"""What an experiment costs, known before it trains a step."""
+"""Costs of an experiment, known before its first step."""
 
 import statistics
 import time
@@ -31,37 +31,37 @@ from trainer.symbolic.component import bind, components, key
 from trainer.task import Task
 
 COSTS = ('num_params', 'flops_per_token', 'state_bytes', 'device_memory_bytes')
-"""The metrics that are known before training, and stand in each measurement of a run."""
+"""Metrics that are known before training, and part of each report of a run."""
 
 _WARM_UP, _TIMED = 2, 5
-"""Steps: the first ones load the program, and are not timed."""
+"""Numbers of steps. The first ones load the program, and are not timed."""
 
 _TOKENS = ('ids', 'labels', 'encoder_ids')
-"""The features of a batch that hold ids of a vocabulary."""
+"""Features of a batch that contain ids of a vocabulary."""
 
 _static: dict[Hashable, dict[str, float]] = {}
 
 
 def static_costs(experiment: Experiment) -> dict[str, float]:
-    """Costs that are the same on any device, by their names among the metrics.
+    """Computes the costs that are equal on all devices, by the names of their metrics.
 
-    The model is traced, once for each structure: nothing is compiled, no data is read, and the
+    The model is traced, once for each structure. Nothing is compiled, no data is read, and the
     mesh need not fit the devices.
 
     Args:
         experiment: without open decisions and derived values.
 
     Returns:
-        num_params: parameters that are trained.
-        flops_per_token: operations of training on a token (on an example, where the task does not
-            count tokens): three times those of the loss, as the backward pass does each product
-            of the forward pass twice; without what it computes again (Chowdhery et al. 2022,
-            appendix B). See `trainer.program.flops` for what is counted.
-        state_bytes: of the train state: parameters, what layers keep besides, the optimizer's
-            state, and averages. One copy of it, however the mesh divides or repeats it.
+        num_params: number of trained parameters.
+        flops_per_token: operations of training on a token, or on an example if the task does not
+            count tokens. Three times those of the loss, as the backward pass runs each product
+            of the forward pass twice; recomputation is left out (Chowdhery et al. 2022,
+            appendix B). `trainer.program.flops` defines the counted operations.
+        state_bytes: bytes of the train state: parameters, other variables of layers, state of the
+            optimizer, averages. One copy counts, for any sharding.
 
     Raises:
-        UserError: the model does not fit together.
+        UserError: the parts of the model do not fit together.
     """
     element_spec = experiment.train_input.element_spec()
     identity = (key(experiment.task), spec_key(element_spec))
@@ -71,34 +71,33 @@ def static_costs(experiment: Experiment) -> dict[str, float]:
 
 
 def tokens_per_step(experiment: Experiment) -> float:
-    """What each training step adds to `spent_tokens`, on the devices of this process and others.
+    """Number of tokens that each training step adds to `spent_tokens`.
 
     Args:
         experiment: without open decisions and derived values.
 
     Returns:
-        Tokens (examples, where the task does not count tokens) of a batch, padding included, of
-        all processes together.
+        Tokens (examples, if the task does not count tokens) of a batch of all processes, padding
+        included.
 
     Raises:
-        UserError: of several processes, the mesh does not fit their devices.
+        UserError: there are several processes, and the mesh does not fit their devices.
     """
     batch: Any = experiment.train_input.padded_spec()
     return float(experiment.task.num_tokens(batch) * data_shard(experiment)[0])
 
 
 def memory_cost(experiment: Experiment) -> dict[str, float]:
-    """What the train step takes of each device's memory: state, batch and all in between.
+    """Memory that the train step needs on each device: state, batch and intermediate arrays.
 
-    Batches that wait for their step, and what evaluation needs, come on top. Compiles the step:
-    training in the same process runs what was compiled here, and other processes find it in the
-    compilation cache.
+    Waiting batches and evaluation need more. This compiles the step. Training in the same process
+    uses the compiled step, and other processes find it in the compilation cache.
 
     Args:
         experiment: without open decisions and derived values.
 
     Returns:
-        device_memory_bytes: as the compiler reports it, for one device of the mesh.
+        device_memory_bytes: the compiler's figure for one device of the mesh.
 
     Raises:
         UserError: the mesh does not fit the devices, or the model or a batch the mesh.
@@ -108,31 +107,31 @@ def memory_cost(experiment: Experiment) -> dict[str, float]:
 
 
 def step_cost(experiment: Experiment) -> dict[str, float]:
-    """How long a train step takes, measured on values that are made up.
+    """Measures the time of a train step on synthetic values.
 
-    The same compiled step as of `memory_cost` is done a few times, each from its dispatch to its
-    end. Training is no faster, and slower where its data is late. No data is read, nothing is
-    written, and the state that was changed is let go. All processes that train together must call
-    this: a step is done by all of them, with a round (`trainer.runtime.processes`) before each.
+    The compiled step of `memory_cost` runs a few times, each timed from dispatch to end. Training
+    is at most that fast, and slower if its data is late. No data is read, nothing is written, and
+    the state is discarded. All processes that train together must call this: each step needs all
+    of them, with a round (`trainer.runtime.processes`) before it.
 
     Args:
         experiment: without open decisions and derived values.
 
     Returns:
-        step_seconds: the median of the steps, in the slowest process; the same in all of them.
+        step_seconds: the median of the steps, in the slowest process; the same in all processes.
 
     Raises:
         UserError: the mesh does not fit the devices, or the model or a batch the mesh.
     """
     program, values = compiled(experiment)
     random_key = program.random_key(experiment.train.random_seed)
-    batch = program.put(_made_up(experiment.task, experiment.train_input.padded_spec()))
+    batch = program.put(_synthetic_batch(experiment.task, experiment.train_input.padded_spec()))
     train_step = program.train_step
-    processes.agree()  # Now all have what they need to begin.
+    processes.agree()  # Now all processes are ready to begin.
     state = jax.block_until_ready(program.init(random_key, values))
     seconds = []
     for _ in range(_WARM_UP + _TIMED):
-        processes.agree()  # No process can be alone in a step, where it would wait for ever.
+        processes.agree()  # A process alone in a step would wait forever.
         began = time.perf_counter()
         state, metrics = train_step(state, batch, random_key, values)
         jax.block_until_ready((state, metrics))
@@ -140,8 +139,8 @@ def step_cost(experiment: Experiment) -> dict[str, float]:
     return {'step_seconds': max(processes.gather(statistics.median(seconds[_WARM_UP:])))}
 
 
-def _made_up(task: Task, spec: ElementSpec) -> Batch:
-    """A batch of ones, with token ids drawn uniformly: equal ones would all wait for one row."""
+def _synthetic_batch(task: Task, spec: ElementSpec) -> Batch:
+    """A batch of ones, with uniform random token ids: equal ids would all wait for one row."""
     sizes = [each.vocab_size for each in components(task) if isinstance(each, Embedding)]
     rng, num_ids = np.random.default_rng(0), min(sizes, default=2)
     return {
@@ -153,7 +152,7 @@ def _made_up(task: Task, spec: ElementSpec) -> Batch:
 
 
 def device_memory_limit() -> int | None:
-    """Bytes that programs can have of a device's memory; None where it does not say (CPU)."""
+    """Memory of a device that programs can use, in bytes; None if unknown (CPU)."""
     stats = jax.local_devices()[0].memory_stats()
     return None if stats is None else stats.get('bytes_limit')
 
@@ -161,18 +160,18 @@ def device_memory_limit() -> int | None:
 def abstract_loss(
     task: Task, element_spec: ElementSpec
 ) -> tuple[Callable[..., Any], TrainState, tuple[Any, ...]]:
-    """The loss of a training step, to be traced.
+    """Makes a traceable function of the loss of a training step.
 
     Returns:
-        The function; a new train state, as shapes; and the function's arguments, as shapes:
+        The function; the shapes of a train state; the shapes of the arguments of the function:
         variables, batch, random key, numbers.
     """
     path = task.sym_path
     task = task.clone(deep=True)
-    task.sym_setpath(path)  # Where messages say that something does not fit.
+    task.sym_setpath(path)  # For error messages.
     for component in components(task):
         if isinstance(component, MultiHead):
-            # A fused kernel does the same products, but is traced only where its device is.
+            # A fused kernel has the same products, but traces only on its device.
             component.rebind(implementation='xla', raise_on_no_change=False)
     random_key, values = abstract_random_key(), abstract_values(task)
     batch: Any = dict(element_spec)
@@ -192,7 +191,7 @@ def abstract_loss(
 
 
 def training_flops(forward_flops: int, num_tokens: int) -> float:
-    """Those of training on a token, of those of the loss of a batch."""
+    """Operations of training on a token, from those of the loss of a batch."""
     return 3 * forward_flops / num_tokens
 
 

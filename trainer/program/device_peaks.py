@@ -1,4 +1,4 @@
-"""What devices can compute at most, and how much of it a run uses."""
+"""Peak FLOPs of devices, and their utilization."""
 
 import jax
 
@@ -25,18 +25,18 @@ PEAKS = {
     'TPU v6 lite': 918e12,
     'TPU v6e': 918e12,
 }
-"""Dense operations a second in bfloat16 (float16 where there is none) of a device, as JAX calls it,
-from the makers' data sheets; without sparsity. A TPU v3 device is one of two cores."""
+"""Dense operations per second in bfloat16 (or float16, without bfloat16), by the name of the device
+in JAX. From the vendors' data sheets, without sparsity. A TPU v3 device is one of two cores."""
 
 
 def utilization(flops_per_second: float, devices: list[jax.Device]) -> float | None:
     """Model FLOPs utilization (Chowdhery et al. 2022, appendix B); None for unknown devices.
 
     Args:
-        flops_per_second: what training needs, forward and backward pass, without what is computed
-            again: tokens a second times `flops_per_token` of `trainer.program.costs`.
-        devices: that do it. Their peak is that of bfloat16, whatever the model computes in, so
-            that figures can be compared.
+        flops_per_second: operations of training, forward and backward pass, without recomputation:
+            tokens per second times `flops_per_token` of `trainer.program.costs`.
+        devices: devices of the mesh. Their peak is that of bfloat16, for comparable figures, even
+            if the model computes in another dtype.
     """
     peak = PEAKS.get(devices[0].device_kind)
     return None if peak is None else flops_per_second / (peak * len(devices))

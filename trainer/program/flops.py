@@ -1,4 +1,4 @@
-"""Floating-point operations of a computation, counted in what JAX traced of it.
+"""Floating-point operations of a computation, counted in its jaxpr.
 
 XLA's own cost analysis counts the body of a scan once, and only after compiling.
 """
@@ -14,19 +14,18 @@ from jax.extend import core
 
 
 def flops(function: Callable[..., Any], *args: Any) -> int:
-    """Operations of the matrix products and convolutions in `function(*args)`.
+    """Counts the operations of the matrix products and convolutions in `function(*args)`.
 
-    A multiplication and the addition that follows it are two. What is done element by element is
-    left out, as is usual: it is little beside the products, and bound by memory. Kernels written
-    by hand (Pallas, cuDNN) are not seen.
+    A multiplication and the following addition are two operations. Elementwise operations do not
+    count, as is usual: they are few, and bound by memory. Custom kernels (Pallas, cuDNN) do not
+    count either.
 
-    A loop of unknown length counts once, and of the branches of a condition the dearest. What a
-    backward pass computes again (`jax.checkpoint`) is counted only where `function` itself is or
-    has a backward pass.
+    A loop of unknown length counts once. Of the branches of a condition the most expensive one
+    counts. Recomputation (`jax.checkpoint`) counts only if `function` contains a backward pass.
 
     Args:
-        function: is traced, not compiled or run.
-        *args: arrays, or `jax.ShapeDtypeStruct`s that stand for them.
+        function: function to trace; it is neither compiled nor run.
+        *args: arrays, or `jax.ShapeDtypeStruct`s in their place.
 
     Example:
         >>> import jax.numpy as jnp
@@ -40,16 +39,16 @@ def flops(function: Callable[..., Any], *args: Any) -> int:
 def flops_by_scope(
     function: Callable[..., Any], scope: re.Pattern[str] | None, *args: Any
 ) -> Counter[str]:
-    """The same, divided over the scopes that `jax.named_scope` has opened in `function`.
+    """Counts operations by the scopes that `jax.named_scope` opens in `function`.
 
     Args:
         function: as for `flops`.
-        scope: finds the names that matter; its first group is the key. What is done in several
-            such scopes belongs to the innermost. None for none.
+        scope: matches the names of scopes; its first group is the key. Operations in nested scopes
+            belong to the innermost. None for no scopes.
         *args: as for `flops`.
 
     Returns:
-        Operations by key; '' for what is outside of all of these scopes.
+        Operations by key; '' for operations outside of all of these scopes.
 
     Example:
         >>> import jax.numpy as jnp
@@ -73,7 +72,7 @@ def _of_jaxpr(jaxpr: Any, scope: re.Pattern[str] | None, outer: str) -> Counter[
 
 def _of_equation(equation: Any, scope: re.Pattern[str] | None, outer: str) -> Counter[str]:
     name, params = equation.primitive.name, equation.params
-    # Names in an inner jaxpr are those that were opened inside of it.
+    # An inner jaxpr has the names of scopes opened inside of it.
     names = scope.findall(str(equation.source_info.name_stack)) if scope else []
     key = names[-1] if names else outer
     if name == 'dot_general':
@@ -88,7 +87,7 @@ def _of_equation(equation: Any, scope: re.Pattern[str] | None, outer: str) -> Co
 
 
 def _inner(params: dict[str, Any]) -> Iterator[Any]:
-    """The jaxprs that an equation calls, whatever its kind calls the parameter they stand in."""
+    """Yields the jaxprs that an equation calls, in any of its parameters."""
     for value in params.values():
         for item in value if isinstance(value, tuple | list) else (value,):
             if isinstance(item, core.ClosedJaxpr | core.Jaxpr):

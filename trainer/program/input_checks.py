@@ -1,4 +1,4 @@
-"""Checks of data that read them: shares of hosts, vocabularies."""
+"""Checks that read the data: shards of hosts, vocabularies."""
 
 import contextlib
 import itertools
@@ -8,60 +8,60 @@ from trainer.inputs.base import Batch, EndOfData, Input, host_share
 from trainer.symbolic.errors import UserError
 
 HOSTS = (2, 3, 4)
-"""Numbers of hosts that are simulated."""
+"""Simulated numbers of hosts."""
 
 _TOLERANCE = 0.01
-"""Data may hold some examples more than once; shares that overlap are mostly alike."""
+"""Allowed fraction of repeated examples; shards that overlap have far more in common."""
 
 
 def check_hosts(path: str, data: Input, num_batches: int) -> str:
     """Reads an input as several hosts would, one after another.
 
     Args:
-        path: where the input is, for messages.
-        data: an input that is prepared. It is not read itself.
-        num_batches: how many each host reads.
+        path: path of the input, for messages.
+        data: a prepared input; copies of it are read.
+        num_batches: number of batches that each host reads.
 
     Returns:
-        What was found, in words.
+        A message with the result.
 
     Raises:
-        UserError: hosts read the same examples, or an evaluation does not end for all together.
+        UserError: hosts read the same examples, or have different numbers of batches.
     """
     for hosts in HOSTS:
         try:
-            shares = [_read(data, hosts, host, num_batches) for host in range(hosts)]
+            shards = [_read(data, hosts, host, num_batches) for host in range(hosts)]
         except UserError as error:
             raise UserError(f'{path}: as one of {hosts} hosts: {error}') from error
-        ends = {len(share) for share in shares}
+        ends = {len(shard) for shard in shards}
         if len(ends) > 1:
             raise UserError(
                 f'{path}: of {hosts} hosts some end after {min(ends)} batches and others do not: '
-                'all must have as many'
+                'all must have the same number'
             )
-        rows = [list(_rows(share)) for share in shares]
+        rows = [list(_rows(shard)) for shard in shards]
         together = list(itertools.chain(*rows))
-        # As often as one host alone comes upon the same example again.
+        # The number of repetitions that one host alone reads.
         alone = list(_rows(_read(data, 1, 0, num_batches * hosts)))
         allowed = max(0, len(alone) - len(set(alone))) + _TOLERANCE * len(together)
         if len(together) - len(set(together)) > allowed:
             first, second = _overlapping(rows)
             raise UserError(
                 f'{path}: of {hosts} hosts, hosts {first} and {second} read the same examples: the '
-                'input must heed num_infeed_hosts and infeed_host_index'
+                'input must use num_infeed_hosts and infeed_host_index'
             )
-    most = f'{HOSTS[0]} to {HOSTS[-1]} hosts'
-    return f'{most} read examples of their own (in {num_batches} batches of each)'
+    hosts_text = f'{HOSTS[0]} to {HOSTS[-1]} hosts'
+    return f'{hosts_text} read distinct examples (in {num_batches} batches of each)'
 
 
 def check_vocabularies(inputs: Mapping[str, Input]) -> str:
-    """Checks that all inputs of an experiment have the same token ids.
+    """Checks that all inputs of an experiment have the same vocabulary.
 
     Returns:
-        What was found, in words.
+        A message with the result.
 
     Raises:
-        UserError: one has others.
+        UserError: vocabularies differ.
     """
     named = {path: data.vocabulary_name() for path, data in inputs.items()}
     named = {path: name for path, name in named.items() if name}
@@ -78,25 +78,25 @@ def check_vocabularies(inputs: Mapping[str, Input]) -> str:
 
 
 def _read(data: Input, hosts: int, host: int, count: int) -> list[Batch]:
-    share = host_share(data, hosts, host)
+    shard = host_share(data, hosts, host)
     batches = []
-    with contextlib.closing(share), contextlib.suppress(EndOfData):
+    with contextlib.closing(shard), contextlib.suppress(EndOfData):
         for _ in range(count):
-            batches.append(share.get_next())
+            batches.append(shard.get_next())
     return batches
 
 
 def _rows(batches: list[Batch]) -> Iterator[bytes]:
-    """The examples that weigh something, comparable."""
+    """Yields the examples with a weight, as comparable bytes."""
     for batch in batches:
-        # What numbers an example is no part of it.
+        # The number of an example does not belong to its content.
         names = sorted(name for name in batch if name != 'example_ids')
         for row in range(len(batch[names[0]])):
             if 'weights' not in batch or batch['weights'][row].any():
                 yield b''.join(batch[name][row].tobytes() for name in names)
 
 
-def _overlapping(shares: list[list[bytes]]) -> tuple[int, int]:
-    """The two shares with the most in common."""
-    pairs = itertools.combinations(range(len(shares)), 2)
-    return max(pairs, key=lambda pair: len(set(shares[pair[0]]) & set(shares[pair[1]])))
+def _overlapping(shards: list[list[bytes]]) -> tuple[int, int]:
+    """Finds the two shards with the most examples in common."""
+    pairs = itertools.combinations(range(len(shards)), 2)
+    return max(pairs, key=lambda pair: len(set(shards[pair[0]]) & set(shards[pair[1]])))

@@ -1,4 +1,4 @@
-"""What each layer of a model costs: its part of `trainer.program.costs.static_costs`."""
+"""Costs of each layer of a model, whose sums are `trainer.program.costs.static_costs`."""
 
 import dataclasses
 import itertools
@@ -25,61 +25,60 @@ _SCOPES = re.compile(rf'{_SCOPE}([\w.]*)')
 
 @dataclasses.dataclass(frozen=True)
 class LayerCost:
-    """What one layer costs.
+    """Cost of one layer.
 
     Attributes:
-        place: the field of the model that it stands in, with those above it: 'embedding'; '' for
-            the model itself.
-        index: its number there, if the field is a list of layers; those of a stack that repeats
-            its layers are counted on.
-        layer: as it stands in the experiment.
-        is_whole: whether this is all of the layer; else what it does besides the layers in it,
-            which have their own.
-        num_params: parameters that are trained.
+        place: path of the field of the model that contains it: 'embedding'; '' for the model
+            itself.
+        index: its index, if the field is a list of layers; repeated layers of a stack continue the
+            count.
+        layer: the layer in the experiment.
+        is_complete: False if layers inside this one have costs of their own.
+        num_params: number of trained parameters.
         flops_per_token: operations of training on a token, forward and backward.
     """
 
     place: str
     index: int | None
     layer: Layer
-    is_whole: bool
+    is_complete: bool
     num_params: int
     flops_per_token: float
 
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
-    """A layer that is listed, and where what it has is found.
+    """A listed layer and the location of its parameters.
 
     Attributes:
-        scope: the names of its parameters begin with it.
-        of: how many layers have parameters there, as those of a scanned run do.
-        times: how often each of these is applied: once, and by layers that share it.
-        is_shared: whether it has the parameters of the layer before it.
+        scope: prefix of the names of its parameters.
+        of: number of scanned layers with parameters at this scope.
+        times: number of applications of each, by itself and by layers that share it.
+        is_shared: True if it has the parameters of the layer before it.
     """
 
     scope: Path
     place: str
     index: int | None
     layer: Layer
-    is_whole: bool
+    is_complete: bool
     of: int = 1
     times: int = 1
     is_shared: bool = False
 
 
 def layer_costs(experiment: Experiment) -> list[LayerCost]:
-    """What each layer of a model costs, in the order in which they run.
+    """Computes the cost of each layer of a model, in the order in which they run.
 
-    Listed are the layers that the model is made of, and in place of a stack, or of a layer with a
-    stack in it, the layers of that. A parameter belongs to the layer that owns it, and operations
-    to the layer whose method does them: those of logits that share the table of the embedding are
-    the embedding's. What is the model's own is listed first.
+    The list contains the layers of the model. A stack, or a layer that contains one, is replaced
+    by its layers. A parameter belongs to the layer that owns it. Operations belong to the layer
+    whose method runs them: logits that share the table of the embedding count for the embedding.
+    The costs of the model itself come first.
 
     The model is traced: nothing is compiled, and no data is read.
 
     Args:
-        experiment: every decision in it is made.
+        experiment: without open decisions and derived values.
 
     Returns:
         Costs whose sums are those of `trainer.program.costs.static_costs`.
@@ -100,17 +99,17 @@ def layer_costs(experiment: Experiment) -> list[LayerCost]:
             part.place,
             part.index,
             part.layer,
-            part.is_whole,
+            part.is_complete,
             0 if part.is_shared else params[part.scope] // part.of,
             training_flops(flops[part.scope] // (part.of * part.times), num_tokens),
         )
         for part in parts
     ]
-    return [each for each in found if each.is_whole or each.num_params or each.flops_per_token]
+    return [each for each in found if each.is_complete or each.num_params or each.flops_per_token]
 
 
 def _watched(function: Callable[..., Any], ran: dict[Path, Layer]) -> Callable[..., Any]:
-    """A function in which each layer is a scope, and which notes which layer ran at which path."""
+    """Wraps a function: each layer becomes a scope, and `ran` collects the layers by path."""
 
     def intercept(run: Callable[..., Any], args: Any, kwargs: Any, context: Any) -> Any:
         module = context.module
@@ -129,15 +128,15 @@ def _watched(function: Callable[..., Any], ran: dict[Path, Layer]) -> Callable[.
 
 
 def _parts(path: Path, ran: Mapping[Path, Layer], task: Task) -> Iterator[_Part]:
-    """The layers that are listed, of those that ran at a path and below."""
-    # What ran has tracers in place of its numbers.
+    """Lists the layers at a path and below."""
+    # The layers that ran have tracers in place of numbers.
     layer = (ran[path].sym_path - task.sym_path).query(task)
     if isinstance(layer, Stack):
         yield from _parts_of_stack(path, layer)
         return
     inside = [other for other in ran if other != path and other[: len(path)] == path]
-    is_whole = bool(path) and not any(isinstance(ran[other], Stack) for other in inside)
-    below = [] if is_whole else [other for other in inside if len(other) == len(path) + 1]
+    is_complete = bool(path) and not any(isinstance(ran[other], Stack) for other in inside)
+    below = [] if is_complete else [other for other in inside if len(other) == len(path) + 1]
     yield _Part(path, *_place(path, layer), layer, not below)
     for lower in below:
         yield from _parts(lower, ran, task)
@@ -155,7 +154,7 @@ def _parts_of_stack(path: Path, stack: Stack) -> Iterator[_Part]:
 
 
 def _place(path: Path, layer: Layer) -> tuple[str, int | None]:
-    """The place of a layer, and its number there."""
+    """The place of a layer, and its index there."""
     if path and path[-1] == layer.scope_name() and isinstance(layer.sym_path.key, int):
         index = layer.sym_path.key
         return '.'.join((*path[:-1], path[-1].removesuffix(f'_{index}'))), index
@@ -163,7 +162,7 @@ def _place(path: Path, layer: Layer) -> tuple[str, int | None]:
 
 
 def _divided(amounts: Mapping[Path, int], parts: Sequence[_Part]) -> Counter[Path]:
-    """Amounts by the scope of the part that they belong to: the innermost one."""
+    """Sums amounts by the scope of the innermost part that contains them."""
     scopes = {part.scope for part in parts}
     found: Counter[Path] = Counter()
     for path, amount in amounts.items():

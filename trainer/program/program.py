@@ -1,8 +1,7 @@
-"""Compiled programs: initialization and the steps of one task on one mesh.
+"""Compiled programs: the initialization and the steps of one task on one mesh.
 
-A program depends on the structure of the task alone. Its numbers (learning rate, dropout rate …)
-are arguments, so experiments that differ only there share one program, and with it everything
-that XLA compiled.
+A program depends only on the structure of the task. Its numbers (learning rate, dropout rate …)
+are arguments. Experiments that differ only in numbers share one program, and its compilation.
 """
 
 import collections
@@ -44,11 +43,11 @@ _programs: 'collections.OrderedDict[object, Program]' = collections.OrderedDict(
 
 
 class Scores(NamedTuple):
-    """How likely a model finds the targets of a batch, on all hosts.
+    """Log-probabilities of the targets of a batch, on all hosts.
 
     Attributes:
-        example_ids_B: the numbers of the examples; 0 for padding.
-        log_probs_B: of their targets, in nats.
+        example_ids_B: numbers of the examples; 0 for padding.
+        log_probs_B: log-probabilities of their targets, in nats.
     """
 
     example_ids_B: jax.Array
@@ -67,26 +66,26 @@ def program_for(task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec) 
 
 
 def spec_key(element_spec: ElementSpec) -> Hashable:
-    """Equal for batches of equal shapes and dtypes."""
+    """Key that is equal for batches of equal shapes and dtypes."""
     return tuple((name, s.shape, str(s.dtype)) for name, s in sorted(element_spec.items()))
 
 
 class Program:
     """Initialization and steps of one task on one mesh, each compiled once.
 
-    The steps are compiled ahead of time, from shapes alone. So what a step costs can be asked
-    before there is any data or state, and what was asked about is what runs. Where `--pgle` has
-    JAX compile again what it has profiled, JAX compiles them when they are first called.
+    The steps are compiled ahead of time, from shapes alone. The cost of a step is therefore known
+    before any data or state exists, and belongs to the step that runs. With `--pgle`, JAX compiles
+    the steps at their first call, and again after it has profiled them.
 
     Attributes:
-        mesh: where the program runs.
+        mesh: the mesh that the program runs on.
         abstract_state: shapes, dtypes and shardings of the train state.
-        data_shard: into how many shares processes divide a batch, and which is this one's.
+        data_shard: (number of shards of a batch, index of the shard of this process).
     """
 
     def __init__(self, task: Task, mesh: jax.sharding.Mesh, element_spec: ElementSpec):
         self.mesh = mesh
-        self._task = task  # Unbound: its numbers must be read from what `bind` returns.
+        self._task = task  # Unbound: read numbers from the result of `bind`.
         self._element_spec = dict(element_spec)
         values, random_key = abstract_values(task), abstract_random_key()
         boxed = jax.eval_shape(self._init_variables, random_key, values)
@@ -94,7 +93,7 @@ class Program:
         abstract = jax.eval_shape(self._init, random_key, values)
         params = state_lib.params_shardings(boxed[PARAMS], mesh)
         self._shardings = state_lib.state_shardings(abstract, params, mesh)
-        self.abstract_state: TrainState = jax.tree.map(_laid_out, abstract, self._shardings)
+        self.abstract_state: TrainState = jax.tree.map(_sharded, abstract, self._shardings)
         self._replicated = NamedSharding(mesh, PartitionSpec())
         self.data_shard = mesh_lib.data_shard(mesh)
         self._replicate_jit = jax.jit(lambda value: value, out_shardings=self._replicated)
@@ -113,31 +112,31 @@ class Program:
         return self._on_all_devices(numbers(task))
 
     def random_key(self, seed: int) -> jax.Array:
-        """The key that all randomness of a run is drawn from."""
+        """The key of all random numbers of a run."""
         return self._on_all_devices(jax.random.key(seed))
 
     def init(self, random_key: jax.Array, values: Values) -> TrainState:
-        """A new train state, laid out on the mesh as it is drawn."""
+        """Initializes a train state, sharded over the mesh."""
         return self._init_jit(random_key, values)
 
     def init_from(
-        self, fill: Fill, given: Any, looked_at: Any, random_key: jax.Array, values: Values
+        self, fill: Fill, donated: Any, others: Any, random_key: jax.Array, values: Values
     ) -> TrainState:
-        """A new train state, of what was drawn for it and of other arrays.
+        """Initializes a train state from a random initialization and other arrays.
 
         Args:
-            fill: (name of a part of the state, what was drawn for it, given, looked_at) -> the
+            fill: (name of a part of the state, its random initialization, donated, others) -> the
                 part. It is traced, and must be hashable.
-            given: arrays that become parts of the state; they are used up.
-            looked_at: others.
+            donated: arrays that become parts of the state; their buffers are donated.
+            others: other arrays.
             random_key: as for `init`.
             values: as for `init`.
         """
-        return self._init_from_jit(fill, given, looked_at, random_key, values)
+        return self._init_from_jit(fill, donated, others, random_key, values)
 
     @functools.cached_property
     def train_step(self) -> Callable[..., tuple[TrainState, Metrics]]:
-        """(state, batch, random key, values) -> (state, metrics). The state is used up."""
+        """(state, batch, random key, values) -> (state, metrics). Donates the state."""
         return self._train_step_jit if pgle.is_enabled() else self._compiled_train_step
 
     @functools.cached_property
@@ -156,7 +155,7 @@ class Program:
         return self._step_for(self._score_step, element_spec)
 
     def decode_step(self, element_spec: ElementSpec) -> Callable[..., DecodeOutput]:
-        """(variables, batch, values, random key, number of the batch) -> what was written."""
+        """(variables, batch, values, random key, number of the batch) -> decoded texts."""
         number = jax.ShapeDtypeStruct((), jnp.int32)
         random_key = abstract_random_key()
         return self._step_for(self._decode_step, element_spec, random_key, number)
@@ -164,7 +163,7 @@ class Program:
     def _step_for(
         self, traced: Callable[..., Any], element_spec: ElementSpec, *more: Any
     ) -> Callable[..., Any]:
-        """A step that changes nothing, compiled at its first use."""
+        """A step that leaves the state unchanged, compiled at its first use."""
         identity = traced.__name__, spec_key(element_spec)
         if identity not in self._steps:
             jitted = jax.jit(traced, out_shardings=self._replicated)
@@ -175,11 +174,11 @@ class Program:
         return self._steps[identity]
 
     def num_params(self) -> int:
-        """How many parameters there are, those that the learner leaves alone included."""
+        """Number of parameters, frozen ones included."""
         return sum(leaf.size for leaf in jax.tree.leaves(self.abstract_state.params))
 
     def device_memory_bytes(self) -> int:
-        """What the compiled train step takes of the memory of each device."""
+        """Memory that the compiled train step needs on each device."""
         memory = self._compiled_train_step.memory_analysis()
         return int(
             memory.argument_size_in_bytes
@@ -190,22 +189,22 @@ class Program:
         )
 
     def replicated(self, value: Any) -> Any:
-        """A value, or a tree of them, on all devices."""
+        """Copies a value, or a tree of values, to all devices."""
         return self._on_all_devices(value)
 
     @property
     def max_in_flight(self) -> int:
-        """How many steps may be under way behind the one that is being dispatched."""
+        """Number of steps that may run behind the dispatched one."""
         # Several simulated devices deadlock in their collectives when steps overlap.
         simulated = self.mesh.devices.flat[0].platform == 'cpu' and self.mesh.size > 1
         return 0 if simulated else 2
 
     def put(self, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
-        """A host's batch as global arrays, divided as `trainer.mesh.feature_spec` says."""
+        """Makes global arrays of the batch of a host, sharded by `trainer.mesh.feature_spec`."""
         return {name: self._put(array) for name, array in batch.items()}
 
     def _put(self, array: np.ndarray) -> jax.Array:
-        # Each process has all positions of its examples, however the mesh divides them.
+        # Each process has all positions of its examples, for any mesh.
         shape = (array.shape[0] * self.data_shard[0], *array.shape[1:])
         return jax.make_array_from_process_local_data(self._of_feature(shape), array, shape)
 
@@ -213,9 +212,9 @@ class Program:
         return NamedSharding(self.mesh, mesh_lib.feature_spec(len(shape)))
 
     def _abstract_batch(self, element_spec: ElementSpec) -> dict[str, jax.ShapeDtypeStruct]:
-        """What `put` makes of a host's batch."""
+        """Shapes of the result of `put`."""
         features = {name: self._of_all_hosts(s) for name, s in element_spec.items()}
-        return {name: _laid_out(s, self._of_feature(s.shape)) for name, s in features.items()}
+        return {name: _sharded(s, self._of_feature(s.shape)) for name, s in features.items()}
 
     def _of_all_hosts(self, s: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         examples, dtype = s.shape[0] * self.data_shard[0], jax.dtypes.canonicalize_dtype(s.dtype)
@@ -224,14 +223,14 @@ class Program:
     def _on_all_devices(self, value: Any) -> Any:
         if jax.process_count() == 1:
             return jax.device_put(value, self._replicated)
-        # `device_put` would compare the values of all processes on the devices, and finds that a
-        # Python number is not what it is as an array.
+        # `device_put` would compare the values of all processes on the devices, where a Python
+        # number differs from its array.
         return self._replicate_jit(value)
 
     def _replicate(self, abstract: Any) -> Any:
-        return jax.tree.map(lambda leaf: _laid_out(leaf, self._replicated), abstract)
+        return jax.tree.map(lambda leaf: _sharded(leaf, self._replicated), abstract)
 
-    # What is traced.
+    # Traced functions.
 
     def _init_variables(self, random_key: jax.Array, values: Values) -> Any:
         return init_variables(bind(self._task, values), self._element_spec, random_key)
@@ -240,10 +239,10 @@ class Program:
         return init_state(bind(self._task, values), self._init_variables(random_key, values))
 
     def _init_from(
-        self, fill: Fill, given: Any, looked_at: Any, random_key: jax.Array, values: Values
+        self, fill: Fill, donated: Any, others: Any, random_key: jax.Array, values: Values
     ) -> TrainState:
         def filled(part: str, drawn: Any) -> Any:
-            return fill(part, drawn, given, looked_at)
+            return fill(part, drawn, donated, others)
 
         boxed = self._init_variables(random_key, values)
         state = init_state(bind(self._task, values), boxed, filled)
@@ -281,7 +280,7 @@ class Program:
             non_trainable, (gradients, metrics) = self._accumulate(
                 step, state.non_trainable, batch, task.learner.microbatches
             )
-        # The gradient of the mean: exact also where parts of the batch weigh differently.
+        # The gradient of the mean: exact even if parts of the batch have different weights.
         weight = jnp.maximum(metrics['loss'].weight, 1e-12)
         gradients = jax.tree.map(lambda g: g / weight, gradients)
         update = task.learner.update(state, gradients, metrics['loss'], self._decay_mask)
@@ -290,20 +289,20 @@ class Program:
     def _accumulate(
         self, step: Callable[[Any, Any, Any], tuple[Any, Any]], carry: Any, batch: Any, parts: int
     ) -> tuple[Any, Any]:
-        """Sums what `step` returns over equal parts of the batch, one part after another.
+        """Sums the results of `step` over equal parts of the batch, one part after another.
 
         Args:
-            step: (carry, part, its number) -> (carry, what is to be summed).
-            carry: handed from each part to the next.
-            batch: what is divided.
-            parts: into how many parts.
+            step: (carry, part, its number) -> (carry, term of the sums).
+            carry: passed from each part to the next.
+            batch: the batch to divide.
+            parts: number of parts.
 
         Returns:
             The last carry, and the sums.
         """
 
         def divide(x: jax.Array) -> jax.Array:
-            # Each part takes every parts-th example, so that no example changes its device.
+            # Each part takes every parts-th example, so each example stays on its device.
             split = x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
             spec = PartitionSpec(None, *mesh_lib.feature_spec(x.ndim))
             return jax.lax.with_sharding_constraint(split, NamedSharding(self.mesh, spec))
@@ -331,7 +330,7 @@ class Program:
     def _decode_step(
         self, variables: Any, batch: Any, values: Values, random_key: jax.Array, number: jax.Array
     ) -> DecodeOutput:
-        # The same texts are drawn after each step of training, so that they can be compared.
+        # The same key after each training step makes the sampled texts comparable.
         of_batch = jax.random.fold_in(jax.random.fold_in(random_key, 2), number)
         return decode(bind(self._task, values), variables, batch, of_batch, self._context())
 
@@ -340,5 +339,5 @@ class Program:
         return ForwardContext(training=training, dtype=dtype, mesh=self.mesh)
 
 
-def _laid_out(leaf: jax.ShapeDtypeStruct, at: NamedSharding) -> jax.ShapeDtypeStruct:
+def _sharded(leaf: jax.ShapeDtypeStruct, at: NamedSharding) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=at, weak_type=leaf.weak_type)

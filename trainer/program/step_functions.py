@@ -1,4 +1,4 @@
-"""What a task computes, as functions that are traced: its numbers are bound, its batch abstract."""
+"""Step functions of a task, to be traced with bound numbers and abstract batches."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ ElementSpec = Mapping[str, jax.ShapeDtypeStruct]
 
 
 def init_variables(task: Task, element_spec: ElementSpec, random_key: jax.Array) -> Any:
-    """New parameters and other state of a task whose numbers are bound, in boxes with metadata."""
+    """Initializes the variables of a task with bound numbers, in boxes with metadata."""
     zeros = {name: jnp.zeros(s.shape, s.dtype) for name, s in element_spec.items()}
     with forward_context(ForwardContext()):
         variables = task.model.module().init(
@@ -40,12 +40,12 @@ def init_variables(task: Task, element_spec: ElementSpec, random_key: jax.Array)
 def init_state(
     task: Task, boxed: Any, filled: Callable[[str, Any], Any] = lambda _, drawn: drawn
 ) -> TrainState:
-    """The train state that a run begins with.
+    """Makes the initial train state of a run.
 
     Args:
-        task: its numbers are bound.
-        boxed: what `init_variables` has returned.
-        filled: (PARAMS, the parameters) -> those to begin with instead.
+        task: a task with bound numbers.
+        boxed: result of `init_variables`.
+        filled: (PARAMS, initialized parameters) -> parameters to use instead.
     """
     variables = state_lib.unboxed(boxed)
     params = filled(PARAMS, variables[PARAMS])
@@ -61,10 +61,10 @@ def init_state(
 def forward(
     task: Task, variables: Any, batch: Any, rngs: Any, context: ForwardContext
 ) -> tuple[Metrics, Any]:
-    """The forward pass of a task whose numbers are bound.
+    """Runs the forward pass of a task with bound numbers.
 
     Returns:
-        The metrics of the batch; what the layers keep that is not trained, after it.
+        The metrics of the batch; the updated variables of layers that are not trained.
     """
     outputs: Any
     mutable = [AUX_LOSS, *([SUMMARIES, NON_TRAINABLE] if context.training else [])]
@@ -88,7 +88,7 @@ def forward(
 
 
 def score(task: Task, variables: Any, batch: Any, context: ForwardContext) -> jax.Array:
-    """The log-probability of each row's labels [B], under a task whose numbers are bound."""
+    """Log-probability of the labels of each row [B], under a task with bound numbers."""
     assert isinstance(task, TokenTask)
     with forward_context(context):
         outputs: Any = task.model.module().apply(variables, *task.model_inputs(batch))
@@ -98,7 +98,7 @@ def score(task: Task, variables: Any, batch: Any, context: ForwardContext) -> ja
 def decode(
     task: Task, variables: Any, batch: Any, random_key: jax.Array, context: ForwardContext
 ) -> DecodeOutput:
-    """What a task whose numbers are bound writes in continuation of the prompts of a batch."""
+    """Decodes continuations of the prompts of a batch, by a task with bound numbers."""
     assert isinstance(task, TokenTask) and task.decoder is not None
     prompts = task.prompts(batch)
     length = prompts.ids_BP.shape[1] + task.decoder.max_decode_steps
@@ -109,7 +109,7 @@ def decode(
 
 
 def abstract_values(task: Task) -> Any:
-    """Shapes and dtypes of the numbers of a task, weakly typed as those themselves."""
+    """Shapes and dtypes of the numbers of a task, weakly typed like the numbers."""
     return jax.eval_shape(lambda: jax.tree.map(jnp.asarray, numbers(task)))
 
 

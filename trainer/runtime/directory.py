@@ -1,7 +1,6 @@
-"""Job directories: made, locked, named and written so that a kill at any time does no harm."""
+"""Job directories: creation, locks, names, and writes that survive a kill at any time."""
 
 import contextlib
-import fcntl
 import importlib.util
 import json
 import os
@@ -18,27 +17,27 @@ from etils import epath
 from trainer.symbolic.errors import UserError
 
 JobPath = Path | epath.Path
-"""A path in the directory of a job: on a local disk, or in a store."""
+"""A path in the directory of a job: on a local disk, or in a remote store."""
 
 _LOCK_FILE = 'lock'
-_MAX_NAME = 80
+_MAX_NAME_LENGTH = 80
 
 
 def is_local(path: str | os.PathLike[str]) -> bool:
-    """Whether `path` lies on this machine's disks, as opposed to `gs://…` and the like."""
+    """True if `path` is on a disk of this machine, and not of the form `gs://…`."""
     return '://' not in os.fspath(path)
 
 
 def job_path(path: str | os.PathLike[str]) -> JobPath:
-    """The directory of a job, on a local disk or in Google Cloud Storage. Nobody is called yet.
+    """Makes the path of a job directory, on a local disk or in Google Cloud Storage.
 
-    To be called before anything else is looked for in such a store.
+    Configures access to the store without contacting it. Call it before any other access.
 
     Args:
         path: the value of --job_log_dir.
 
     Raises:
-        UserError: it is in another store, or what speaks with the store is not installed.
+        UserError: the store is another one, or gcsfs is not installed.
     """
     if is_local(path):
         return Path(path)
@@ -54,41 +53,41 @@ def job_path(path: str | os.PathLike[str]) -> JobPath:
     import fsspec.config
     from etils.epath import gpath
 
-    # epath would else go through TensorFlow, which takes seconds to import. It asks once, whatever
-    # path it is first used for.
+    # By default epath uses TensorFlow, which takes seconds to import. It decides once, at the
+    # first use of any path.
     os.environ.setdefault('EPATH_USE_TF', 'false')
     gpath._is_tf_installed.cache_clear()
-    # Other processes write there, too, so what a directory holds is never remembered.
+    # Other processes write there, too, so directory listings are not cached.
     fsspec.config.conf.setdefault('gs', {})['use_listings_cache'] = False
     return epath.Path(path)
 
 
 def absolute(path: epath.PathLike) -> epath.Path:
-    """A path that stays the same in another working directory. Those in a store all do."""
+    """Makes a local path absolute; paths in a store are."""
     path = epath.Path(path)
     return path.absolute() if is_local(path) else path
 
 
 def create(path: str | os.PathLike[str]) -> JobPath:
-    """Makes the directory of a job, with its parents, or finds it there.
+    """Makes the directory of a job, with its parents, unless it exists.
 
     Args:
         path: the value of --job_log_dir.
 
     Raises:
-        UserError: it cannot be made, or cannot be written to.
+        UserError: the directory cannot be made, or is not writable.
     """
     directory = job_path(path)
-    return _created(directory) if isinstance(directory, Path) else _found_in_store(directory)
+    return _created(directory) if isinstance(directory, Path) else _writable_in_store(directory)
 
 
-def _found_in_store(directory: epath.Path) -> epath.Path:
-    # A store has no empty directories. Whoever trains there must be able to delete, too.
+def _writable_in_store(directory: epath.Path) -> epath.Path:
+    # A store has no empty directories. Training needs the permission to delete, too.
     probe = directory / f'.{uuid.uuid4().hex}'
     try:
         probe.write_bytes(b'')
         probe.unlink()
-    # Whatever gcsfs raises, or what it asks for credentials.
+    # gcsfs, and the library for its credentials, may raise anything.
     except Exception as error:
         missing = isinstance(error, FileNotFoundError)
         reason = f'{type(error).__name__}: {error}'.splitlines()[0]
@@ -103,7 +102,7 @@ def _found_in_store(directory: epath.Path) -> epath.Path:
 def _created(directory: Path) -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        # Permission bits do not tell about read-only file systems; an attempt does.
+        # Permission bits ignore read-only file systems; a test file does not.
         with tempfile.TemporaryFile(dir=directory):
             pass
     except OSError as error:
@@ -118,40 +117,39 @@ def _created(directory: Path) -> Path:
 
 @contextlib.contextmanager
 def locked(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Makes the directory and holds it for this process; the kernel lets go when it dies.
+    """Makes the directory and locks it for this process; the kernel unlocks it at process exit.
 
     Raises:
-        UserError: as `create`, where another process holds the directory, and where it is not on a
-            local disk.
+        UserError: as `create`, and if another process holds the lock, or the directory is not on
+            a local disk.
     """
+    import filelock
+
     if not is_local(path):
         raise UserError(
             f'--job_log_dir={os.fspath(path)}: name a directory on a local disk: its lock, and '
             'study.db (SQLite), need file locks, which remote stores do not have'
         )
     directory = _created(Path(path))
-    # Never deleted: a lock on a deleted file keeps nobody out.
-    with open(directory / _LOCK_FILE, 'a+') as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise UserError(
-                f'--job_log_dir={directory}: process {file.read().strip() or "(unknown)"} is '
-                'working there: wait for it, or stop it'
-            ) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+    file = directory / _LOCK_FILE
+    try:
+        lock = filelock.FileLock(file, blocking=False, fallback_to_soft=False).acquire()
+    except filelock.Timeout:
+        raise UserError(
+            f'--job_log_dir={directory}: process {file.read_text().strip() or "(unknown)"} is '
+            'working there: wait for it, or stop it'
+        ) from None
+    with lock:
+        file.write_text(str(os.getpid()))
         yield directory
 
 
 def trial_directory_name(number: int, decisions: Mapping[str, Any]) -> str:
-    """A short, safe name that sorts by number and shows the decisions, as far as they fit.
+    """Makes a short, safe name that sorts by number and contains the decisions that fit.
 
     Args:
-        number: of the trial.
-        decisions: what was chosen, by its path in the experiment.
+        number: number of the trial.
+        decisions: values of the decisions, by path in the experiment.
 
     Example:
         >>> trial_directory_name(7, {'task.learner.learning_rate': 3.14e-3, 'model.heads': 4})
@@ -159,20 +157,20 @@ def trial_directory_name(number: int, decisions: Mapping[str, Any]) -> str:
     """
     name = f'{number:04d}'
     for label, value in zip(short_names(list(decisions)), decisions.values(), strict=True):
-        part = re.sub(r'[^A-Za-z0-9._=+-]+', '_', f'-{label}={_shown(value)}')
-        if len(name) + len(part) > _MAX_NAME:
+        part = re.sub(r'[^A-Za-z0-9._=+-]+', '_', f'-{label}={_abbreviated(value)}')
+        if len(name) + len(part) > _MAX_NAME_LENGTH:
             break
         name += part
     return name
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Writes a file so that readers find the old text or the new one, never a part of it."""
+    """Writes a file atomically: readers see the old text or the new one."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """The same with bytes."""
+    """Writes a file of bytes atomically."""
     if not is_local(path):
         epath.Path(path).write_bytes(content)  # A remote store writes a file whole.
         return
@@ -186,7 +184,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
-    # The new name survives a power cut only once the directory has been written, too.
+    # The new name survives a power cut only once the directory is written, too.
     descriptor = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -200,14 +198,14 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 
 
 def read_json(path: str | os.PathLike[str], where: str) -> Any:
-    """The plain data in a file that a person named.
+    """Reads plain data from a file that the user named.
 
     Args:
-        path: of the file.
-        where: the flag, or the like, for messages.
+        path: path of the file.
+        where: the flag that named it, for messages.
 
     Raises:
-        UserError: it cannot be read, or is no JSON.
+        UserError: the file cannot be read, or is not JSON.
     """
     try:
         return json.loads(Path(path).read_text())
@@ -216,7 +214,7 @@ def read_json(path: str | os.PathLike[str], where: str) -> Any:
 
 
 def short_names(paths: list[str]) -> list[str]:
-    """The shortest endings of the paths that tell them apart, indices without brackets."""
+    """Shortens paths to their shortest unique endings, with indices without brackets."""
     keys = [pg.KeyPath.parse(path).keys for path in paths]
     labels = []
     for own in keys:
@@ -230,7 +228,7 @@ def short_names(paths: list[str]) -> list[str]:
     return labels
 
 
-def _shown(value: Any) -> str:
+def _abbreviated(value: Any) -> str:
     if isinstance(value, float):
         return f'{value:.1e}'
     return type(value).__name__ if isinstance(value, pg.Object) else str(value)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 
 class GcSchedule:
-    """While entered, collects garbage after every so many steps, and at no other time.
+    """Context manager that collects garbage after every so many steps, and at no other time.
 
-    Left to itself Python does so at some time that differs from host to host, and each pause of one
-    is a pause of all that wait for it.
+    By default Python collects at times that differ from host to host. Each pause of one host then
+    pauses all hosts that wait for it.
 
     Example:
         >>> with GcSchedule(10) as garbage:
@@ -19,7 +19,7 @@ class GcSchedule:
     """
 
     def __init__(self, interval_steps: int | None) -> None:
-        """Prepares for a run; None leaves all to Python."""
+        """Makes a schedule; None leaves it to Python."""
         self._interval = interval_steps
         self._was_enabled = False
 
@@ -34,7 +34,7 @@ class GcSchedule:
             gc.enable()
 
     def after(self, step: int) -> None:
-        """Collects what there is, if it is time."""
+        """Collects garbage if the step is due."""
         if self._interval and step % self._interval == 0:
             gc.collect()
 

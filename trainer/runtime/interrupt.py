@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: once to save and stop, twice to be out at once."""
+"""Ctrl-C and SIGTERM: the first saves and stops, the second exits at once."""
 
 import contextlib
 import os
@@ -9,11 +9,11 @@ from types import FrameType
 from typing import Any
 
 _SHOW_CURSOR = b'\x1b[?25h'
-"""For terminals. A live table hides the cursor, and is not told of an exit at once."""
+"""For terminals: a live table hides the cursor, and cannot restore it at an immediate exit."""
 
 
 class Interrupt:
-    """While entered, turns the first SIGINT or SIGTERM into a request.
+    """Context manager that turns the first SIGINT or SIGTERM into a request.
 
     Example:
         >>> with Interrupt() as interrupt:
@@ -26,17 +26,17 @@ class Interrupt:
         self._before: dict[int, Any] = {}
 
     def requested(self) -> bool:
-        """Whether a signal has come."""
+        """True after a signal."""
         return self._signal is not None
 
     @property
     def number(self) -> int | None:
-        """The number of the signal that has come."""
+        """Number of the received signal."""
         return self._signal
 
     @property
     def exit_code(self) -> int:
-        """What a shell expects of a process that a signal ended: 128 + its number."""
+        """Exit code that shells expect after a signal: 128 + its number."""
         return 128 + (self._signal or signal.SIGINT)
 
     def __enter__(self) -> 'Interrupt':
@@ -54,14 +54,14 @@ class Interrupt:
                 _write(1, _SHOW_CURSOR)
             os._exit(self.exit_code)
         self._signal = number
-        _write(2, b'\nSaving a checkpoint, then stopping; once more to stop at once.\n')
+        _write(2, b'\nSaving a checkpoint, then stopping. Repeat the signal to stop at once.\n')
 
 
 @contextlib.contextmanager
 def exit_on_signal(message: str) -> Iterator[None]:
-    """While entered, the first SIGINT or SIGTERM ends the process: 128 + its number, as shells do.
+    """Context manager that exits the process at the first SIGINT or SIGTERM.
 
-    For commands that lose nothing by that.
+    The exit code is 128 + its number, as in shells. For commands that lose no work at an exit.
 
     Args:
         message: a line for the standard error.
@@ -81,9 +81,9 @@ def exit_on_signal(message: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def signal_event() -> Iterator[threading.Event]:
-    """Set by the first SIGINT or SIGTERM; the second ends the process at once.
+    """Event that the first SIGINT or SIGTERM sets; the second exits the process at once.
 
-    For commands that wait. KeyboardInterrupt can be raised in a callback, where Python drops it.
+    For commands that wait. Python drops a KeyboardInterrupt that is raised in a callback.
 
     Example:
         >>> with signal_event() as ended:
@@ -106,7 +106,7 @@ def signal_event() -> Iterator[threading.Event]:
 
 
 def _write(descriptor: int, text: bytes) -> None:
-    # Python's own files cannot be written to from here: the signal may have come while they are.
-    # Whoever read the descriptor may have got the signal, too, and be gone.
+    # A signal may interrupt a write to one of Python's files, so this bypasses them. The reader of
+    # the descriptor may have exited at the same signal.
     with contextlib.suppress(OSError):
         os.write(descriptor, text)

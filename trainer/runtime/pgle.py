@@ -1,9 +1,9 @@
-"""Profile-guided latency estimation: XLA schedules a step by how long its parts have taken.
+"""Profile-guided latency estimation: XLA schedules a step by the measured time of its parts.
 
-JAX runs a function a few times (`jax_pgle_profiling_runs`) under its profiler and compiles it again
-with what it has seen, so that communication overlaps computation better. What came of it is kept in
-the compilation cache. JAX does so for functions that it compiles when they are called, not for
-those that were compiled ahead of time, and the profiler that it needs is that of GPUs.
+JAX runs a function a few times (`jax_pgle_profiling_runs`) under its profiler. Then it compiles the
+function again, with communication and computation overlapped by the profile. The compilation cache
+keeps the result. Functions that are compiled ahead of time are left out. The profiler must be that
+of GPUs.
 """
 
 import jax
@@ -14,17 +14,17 @@ FLAG = '--pgle'
 
 
 def enable() -> None:
-    """Has JAX do so from now on.
+    """Enables it from now on.
 
     Raises:
         UserError: there is no GPU.
     """
     platform = jax.default_backend()
     if platform != 'gpu':
-        raise UserError(f'{FLAG}: JAX does this on GPUs, and here is a {platform}: leave it out')
+        raise UserError(f'{FLAG}: this needs a GPU, and JAX runs on a {platform}: leave it out')
     jax.config.update('jax_enable_pgle', True)
 
 
 def is_enabled() -> bool:
-    """Whether JAX does so, be it that $JAX_ENABLE_PGLE says it."""
+    """True if it is enabled, here or by $JAX_ENABLE_PGLE."""
     return bool(jax.config.jax_enable_pgle)  # type: ignore[attr-defined]

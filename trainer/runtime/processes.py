@@ -1,13 +1,12 @@
-"""Several processes that train together: they decide alike, and what fails in one ends all.
+"""Coordination of processes that train together: equal decisions, and one failure ends all.
 
-Each of them has some of the devices, and runs the same program. What only one of them knows (a
-signal came, data cannot be read) it says here, and all hear it at the same place: between two
-*rounds*, which all processes take part in, nobody waits for anybody. A round goes through the
-service that JAX starts in process 0, not through the devices, which may be busy; with one process
-it costs nothing.
+Each process has some of the devices, and runs the same program. Processes exchange messages in
+*rounds*, which all processes take part in, at the same place of the program. A message can be a
+received signal, or an error. Between rounds no process waits for another. A round uses the service
+that JAX starts in process 0, not the devices, which may be busy. With one process it is free.
 
 A process may be lost: killed, or with its machine. The others notice it in the next round, or JAX
-ends them. The same commands again go on from the newest checkpoint.
+ends them. The same commands resume from the newest checkpoint.
 """
 
 import argparse
@@ -20,7 +19,7 @@ from typing import Any, TypeVar
 
 import jax
 
-# Public JAX has no messages between processes that do without devices. Orbax uses these, too.
+# Public JAX has no messages between processes without devices. Orbax uses this module, too.
 from jax._src import distributed
 from jax.experimental import multihost_utils
 
@@ -32,25 +31,25 @@ T = TypeVar('T')
 LOST_AFTER = 30
 """Seconds after which a process that no longer answers counts as lost."""
 
-_GOODBYE = 120
-"""Seconds that a process which ends waits for the others."""
+_SHUTDOWN_SECONDS = 120
+"""Seconds that an ending process waits for the others."""
 
-_PATIENCE = 15
-"""Seconds to wait for the others after an error in what all do together: they have it too, or wait
-for this process there, where it will not come any more."""
+_ERROR_SECONDS = 15
+"""Seconds to wait for the others after an error in a joint operation. The others raise it, too, or
+wait in that operation for this process in vain."""
 
-_IN_COMMON = (jax.errors.JaxRuntimeError, SaveError)
+_JOINT_ERRORS = (jax.errors.JaxRuntimeError, SaveError)
 
 _FOREVER = 20 * 24 * 3600  # As milliseconds in 32 bits.
 
 
 def start(args: argparse.Namespace) -> None:
-    """Joins the processes of a job, as the flags of `command.add_process_flags` say.
+    """Joins the processes of a job by the flags of `command.add_process_flags`, if they are set.
 
-    Nothing may have touched the devices yet. Without the flags nothing happens.
+    Call this before any use of the devices.
 
     Raises:
-        UserError: the flags do not fit together, or the others did not come.
+        UserError: the flags do not fit together, or another process did not join.
     """
     where = (args.coordinator, args.num_processes, args.process_id)
     if where == (None, None, None):
@@ -70,10 +69,10 @@ def start(args: argparse.Namespace) -> None:
 
 
 def _join(coordinator: str, num_processes: int, process_id: int) -> None:
-    # It would take SIGTERM for itself, which `Interrupt` takes.
+    # The service would handle SIGTERM, which `Interrupt` handles.
     jax.config.update('jax_enable_preemption_service', False)
     jax.config.update('jax_cpu_collectives_implementation', 'gloo')
-    # Who comes too late, or to another port, shows in nothing else: JAX waits, and then aborts.
+    # The only sign of a process that is late, or at another port: JAX waits silently, and aborts.
     print(
         f'Process {process_id} of {num_processes} joins the others at {coordinator}.',
         file=sys.stderr,
@@ -85,112 +84,116 @@ def _join(coordinator: str, num_processes: int, process_id: int) -> None:
             num_processes,
             process_id,
             heartbeat_timeout_seconds=LOST_AFTER,
-            shutdown_timeout_seconds=_GOODBYE,
+            shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
         )
-        jax.devices()  # Here, where all are: it waits for the devices of all.
+        jax.devices()  # Waits for the devices of all processes, which are all here.
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise UserError(
-            f'--coordinator: the {num_processes} processes did not come together at '
+            f'--coordinator: the {num_processes} processes did not all join at '
             f'{coordinator}: {reason}'
         ) from error
 
 
 def require_joined() -> None:
-    """Makes sure that all processes that share devices can talk to each other.
+    """Checks that all processes that share devices can exchange messages.
 
     Raises:
         UserError: they cannot.
     """
     if jax.process_count() != count():
         raise UserError(
-            f'{jax.process_count()} processes share their devices, and know nothing else of each '
-            'other: start them with --coordinator, or call jax.distributed.initialize()'
+            f'{jax.process_count()} processes share their devices, but cannot exchange messages: '
+            'start them with --coordinator, or call jax.distributed.initialize()'
         )
 
 
 def count() -> int:
-    """How many processes train together."""
+    """Number of processes that train together."""
     return _group().count
 
 
 def index() -> int:
-    """Which of them this one is, from 0."""
+    """Index of this process, from 0."""
     return _group().index
 
 
 def is_first() -> bool:
-    """Whether this process is the one that writes and prints."""
+    """True in the process that writes and prints."""
     return index() == 0
 
 
 def is_lost() -> bool:
-    """Whether another process was lost, so that nothing can be done together any more."""
+    """True if another process was lost, which makes rounds impossible."""
     return _group().lost is not None
 
 
 def agree(flag: bool = False) -> bool:
-    """A round: whether any process says so.
+    """A round: returns True if the flag of any process is set.
 
     Raises:
         OtherProcessError, UserError, StopTrial, SkipTrial: another process failed.
-        LostProcessError: another process is not there any more.
+        LostProcessError: another process was lost.
     """
-    return any('flag' in said for said in _group().round({'flag': True} if flag else None).values())
+    messages = _group().round({'flag': True} if flag else None)
+    return any('flag' in message for message in messages.values())
 
 
 def is_preempted(step: int) -> bool:
-    """Whether JAX's preemption notice came, and all processes are to save after this step.
+    """True if JAX received a preemption notice, and all processes are to save after this step.
 
-    JAX takes SIGTERM for such a notice where `jax.distributed.initialize()` was called without
-    `start`, and lets all processes know. Each must ask this at every step.
+    If `jax.distributed.initialize()` was called without `start`, JAX treats SIGTERM as a notice
+    and informs all processes. Each process must call this at every step.
     """
-    # `reached_preemption_sync_point` raises where there is nothing that could be reached.
+    # `reached_preemption_sync_point` raises without a preemption service.
     if distributed.global_state.preemption_sync_manager is None:
         return False
     return bool(multihost_utils.reached_preemption_sync_point(step))
 
 
 def gather(value: Any) -> list[Any]:
-    """A round: the JSON data that each process gives, by its index.
+    """A round: returns the JSON data of each process, by its index.
 
     Raises:
         Exception: as `agree`.
     """
-    heard = _group().round({'value': value})
-    return [heard[process]['value'] for process in range(count())]
+    messages = _group().round({'value': value})
+    return [messages[process]['value'] for process in range(count())]
 
 
 def broadcast(value: Any = None) -> Any:
-    """A round: the JSON data that the first process gives. What others give does not count.
+    """A round: returns the JSON data of the first process; that of others is ignored.
 
     Raises:
         Exception: as `agree`.
     """
-    heard = _group().round({'value': value} if is_first() else None)
-    return heard[0]['value']
+    messages = _group().round({'value': value} if is_first() else None)
+    return messages[0]['value']
 
 
-def meet(name: str, said: str, milliseconds: int) -> set[str]:
-    """Waits for the others outside of rounds, in any thread. Returns what all say.
+def barrier(name: str, message: str, milliseconds: int) -> set[str]:
+    """Waits for the other processes outside of rounds, in any thread.
 
     Args:
-        name: of the meeting; no other has it.
-        said: what this process says.
-        milliseconds: how long to wait.
+        name: unique name of the barrier.
+        message: message of this process.
+        milliseconds: time limit.
+
+    Returns:
+        The messages of all processes.
 
     Raises:
-        JaxRuntimeError: some process did not come.
+        JaxRuntimeError: a process did not come.
     """
-    return _group().meet(name, said, milliseconds)
+    return _group().barrier(name, message, milliseconds)
 
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-    """Whoever leaves this, leaves it with all others: the same way, or with an error of theirs.
+    """Context manager that all processes leave together, with an error if one of them fails.
 
-    An error in one process is raised in the others in their next round, wherever that is. So there
-    must be a round before they wait for the failed one in any other way, as in a step.
+    An error in one process is raised in the others in their next round. So there must be a round
+    before they wait for the failed process in any other way, as in a step.
 
     Raises:
         Exception: as `agree`.
@@ -200,111 +203,111 @@ def together() -> Iterator[None]:
     except LostProcessError:
         raise
     except Exception as error:
-        _group().tell(error)
+        _group().send_error(error)
         raise
-    except GeneratorExit:  # Of a generator that all close at the same place.
+    except GeneratorExit:  # A generator that all processes close at the same place.
         agree()
         raise
     agree()
 
 
-class _Alone:
-    """One process."""
+class _SingleProcess:
+    """Coordination of one process."""
 
     count, index = 1, 0
     lost: LostProcessError | None = None
 
-    def round(self, said: dict[str, Any] | None) -> dict[int, dict[str, Any]]:
-        """What each process says, by its index."""
-        # The caller goes on with data that nobody else has, as if they had been sent.
-        return {} if said is None else {0: said}
+    def round(self, message: dict[str, Any] | None) -> dict[int, dict[str, Any]]:
+        """Returns the message of each process, by its index."""
+        # The data itself, not a copy as after a transfer.
+        return {} if message is None else {0: message}
 
-    def tell(self, error: Exception) -> None:
-        """Tells the others what happened here."""
+    def send_error(self, error: Exception) -> None:
+        """Sends an error of this process to the others."""
 
-    def meet(self, name: str, said: str, milliseconds: int) -> set[str]:
-        """Waits for the others outside of rounds. Returns what all say."""
-        return {said}
+    def barrier(self, name: str, message: str, milliseconds: int) -> set[str]:
+        """Waits for the others outside of rounds, and returns the messages of all."""
+        return {message}
 
 
-class _Group(_Alone):
-    """The processes that JAX brought together."""
+class _Group(_SingleProcess):
+    """Coordination of the processes that JAX connected."""
 
     def __init__(self, state: Any) -> None:
         self.count, self.index = state.num_processes, state.process_id
         self._client = state.client
         self._rounds = 0
-        self._said: str | None = None
-        self._told: BaseException | None = None
+        self._key: str | None = None  # Key of the last message of this process.
+        self._known: BaseException | None = None  # The error that all processes know.
 
-    def round(self, said: dict[str, Any] | None) -> dict[int, dict[str, Any]]:
-        heard = self._round(said)
-        for process, what in sorted(heard.items()):
-            if 'error' in what:
-                self._told = _decoded(process, what['error'])
-                raise self._told
-        return heard
+    def round(self, message: dict[str, Any] | None) -> dict[int, dict[str, Any]]:
+        messages = self._round(message)
+        for process, received in sorted(messages.items()):
+            if 'error' in received:
+                self._known = _decoded(process, received['error'])
+                raise self._known
+        return messages
 
-    def tell(self, error: Exception) -> None:
+    def send_error(self, error: Exception) -> None:
         cause: BaseException | None = error
         while cause is not None:
-            if cause is self._told:
+            if cause is self._known:
                 return
             cause = cause.__cause__
-        self._told = error
-        seconds = _PATIENCE if isinstance(error, _IN_COMMON) else _FOREVER
+        self._known = error
+        seconds = _ERROR_SECONDS if isinstance(error, _JOINT_ERRORS) else _FOREVER
         try:
             self._round({'error': _encoded(error)}, seconds)
         except LostProcessError as lost:
-            raise LostProcessError(f'{_told(error)}; and {lost}') from error
+            raise LostProcessError(f'{_first_line(error)}; and {lost}') from error
 
     def _round(
-        self, said: dict[str, Any] | None, seconds: int = _FOREVER
+        self, message: dict[str, Any] | None, seconds: int = _FOREVER
     ) -> dict[int, dict[str, Any]]:
         if self.lost is not None:
             raise self.lost
         self._rounds += 1
         try:
-            heard = _interruptible(lambda: self._exchange(said, seconds))
+            received = _interruptible(lambda: self._exchange(message, seconds))
         except jax.errors.JaxRuntimeError as error:
             reason = str(error).splitlines()[0]
             self.lost = LostProcessError(
                 f'another of the {self.count} processes was lost, or hangs: {reason}. Start all of '
-                'them again: they go on from the newest checkpoint.'
+                'them again: they resume from the newest checkpoint.'
             )
             raise self.lost from error
-        return {int(key.rpartition('/')[2]): json.loads(text) for key, text in heard}
+        return {int(key.rpartition('/')[2]): json.loads(text) for key, text in received}
 
-    def _exchange(self, said: dict[str, Any] | None, seconds: int) -> list[tuple[str, str]]:
-        name, before = f'paxtune/rounds/{self._rounds}', self._said
-        self._said = None if said is None else f'{name}/{self.index}'
-        if self._said is not None:
-            self._client.key_value_set(self._said, json.dumps(said))
+    def _exchange(self, message: dict[str, Any] | None, seconds: int) -> list[tuple[str, str]]:
+        name, before = f'paxtune/rounds/{self._rounds}', self._key
+        self._key = None if message is None else f'{name}/{self.index}'
+        if self._key is not None:
+            self._client.key_value_set(self._key, json.dumps(message))
         self._client.wait_at_barrier(name, seconds * 1000)
-        heard = self._client.key_value_dir_get(f'{name}/')
-        if before is not None:  # All have read it: they are in the next round.
+        received = self._client.key_value_dir_get(f'{name}/')
+        if before is not None:  # All processes are in the next round, so they have read it.
             self._client.key_value_delete(before)
-        return heard
+        return received
 
-    def meet(self, name: str, said: str, milliseconds: int) -> set[str]:
-        self._client.key_value_set(f'{name}/{self.index}', said)
+    def barrier(self, name: str, message: str, milliseconds: int) -> set[str]:
+        self._client.key_value_set(f'{name}/{self.index}', message)
         self._client.wait_at_barrier(name, milliseconds)
         return {text for _, text in self._client.key_value_dir_get(f'{name}/')}
 
 
-_alone = _Alone()
+_single = _SingleProcess()
 _joined: _Group | None = None
 
 
-def _group() -> _Alone:
+def _group() -> _SingleProcess:
     global _joined
     if _joined is None and jax.distributed.is_initialized():
         _joined = _Group(distributed.global_state)
-    return _alone if _joined is None or _joined.count == 1 else _joined
+    return _single if _joined is None or _joined.count == 1 else _joined
 
 
 def _interruptible(function: Callable[[], T]) -> T:
-    """Calls a function that waits. Python's signal handlers run meanwhile."""
+    """Calls a function that waits, in a thread, so that Python's signal handlers can run."""
     results: list[T] = []
     errors: list[Exception] = []
 
@@ -330,20 +333,20 @@ def _encoded(error: Exception) -> dict[str, Any]:
         return {'skip': error.reason}
     if isinstance(error, UserError):
         return {'user': str(error)}
-    return {'other': _told(error)}
+    return {'other': _first_line(error)}
 
 
-def _told(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     text = str(error).strip().split('\n')[0]
     return f'{type(error).__name__}: {text}' if text else type(error).__name__
 
 
-def _decoded(process: int, said: dict[str, Any]) -> Exception:
-    """What an error of another process is in this one."""
-    if 'stop' in said:
-        return StopTrial(said['stop'], reward=said['reward'], metrics=said['metrics'])
-    if 'skip' in said:
-        return SkipTrial(said['skip'])
-    if 'user' in said:
-        return UserError(f'process {process}: {said["user"]}')
-    return OtherProcessError(f'process {process}: {said["other"]}')
+def _decoded(process: int, encoded: dict[str, Any]) -> Exception:
+    """The error to raise in this process for an error of another process."""
+    if 'stop' in encoded:
+        return StopTrial(encoded['stop'], reward=encoded['reward'], metrics=encoded['metrics'])
+    if 'skip' in encoded:
+        return SkipTrial(encoded['skip'])
+    if 'user' in encoded:
+        return UserError(f'process {process}: {encoded["user"]}')
+    return OtherProcessError(f'process {process}: {encoded["other"]}')

@@ -1,4 +1,4 @@
-"""Profiles of some steps, which TensorBoard's profile plugin opens."""
+"""Profiles of training steps, for the profile plugin of TensorBoard."""
 
 import re
 from typing import Any
@@ -13,24 +13,24 @@ _FLAG = '--profile_steps'
 
 
 class Profiler:
-    """Profiles the steps from one to another, into the `plugins` directory of a run.
+    """Profiles a window of steps, into the `plugins` directory of a run.
 
-    Read it with `tensorboard --logdir=<job_log_dir>`; in a process that resumes, the window
-    counts from where it goes on, if that is later.
+    Read it with `tensorboard --logdir=<job_log_dir>`. A run that resumes within the window starts
+    the profile there.
     """
 
     def __init__(self, first: int, last: int) -> None:
         """Prepares to profile the steps from `first` to `last`, both included."""
         self._first, self._last = first, last
         self._is_on = False
-        self._step: Any = None  # What is profiled is shown by steps.
+        self._step: Any = None  # Annotates the profile with the step.
 
     @classmethod
     def parse(cls, window: str) -> 'Profiler':
-        """What `--profile_steps=a:b` asks for.
+        """Parses the value of `--profile_steps=a:b`.
 
         Raises:
-            UserError: it is no window.
+            UserError: it is not a window.
 
         Example:
             >>> Profiler.parse('10:12').covers(12)
@@ -45,11 +45,11 @@ class Profiler:
         return cls(int(found[1]), int(found[2]))
 
     def covers(self, step: int) -> bool:
-        """Whether a step is in the window."""
+        """True if a step is in the window."""
         return self._first <= step <= self._last
 
     def before(self, step: int, job_log_dir: epath.Path) -> None:
-        """Starts with the first step of the window."""
+        """Starts the profile at the first step of the window."""
         if self.covers(step) and not self._is_on:
             jax.profiler.start_trace(str(job_log_dir))
             self._is_on = True
@@ -58,7 +58,7 @@ class Profiler:
             self._step.__enter__()
 
     def after(self, step: int, results: Any) -> None:
-        """Ends with the last step of the window, once that has been done."""
+        """Ends the profile after the last step of the window."""
         if self._step is not None:
             self._step.__exit__(None, None, None)
             self._step = None
@@ -67,7 +67,7 @@ class Profiler:
             self.close()
 
     def close(self) -> None:
-        """Ends, wherever the run is."""
+        """Ends the profile."""
         if self._is_on:
             self._is_on = False
             jax.profiler.stop_trace()

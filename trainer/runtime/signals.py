@@ -1,20 +1,19 @@
-"""Signals: how the code of a trial says what becomes of it.
+"""Control-flow exceptions, with which the code of an experiment ends its trial.
 
-They may be raised wherever the code of a trial runs in Python: in a layer or in `Task.metrics`
-while they are traced, in an input's `prepare` and `get_next`. The trainer passes them on, once
-what is being written is on disk. From inside of XLA (a host callback) or of tf.data (a
-preprocessor of SeqIO's) they come out as errors of those.
+Python code of a trial may raise them anywhere: in a layer or in `Task.metrics` during tracing, in
+`prepare` and `get_next` of an input. The trainer finishes pending writes and raises them again.
+XLA (in a host callback) and tf.data (in a SeqIO preprocessor) turn them into errors of their own.
 """
 
 from collections.abc import Mapping
 
 
 class Signal(Exception):
-    """What ends a trial early, on purpose.
+    """Control-flow exception that ends a trial early, on purpose.
 
     Attributes:
-        reason: for people.
-        step: optimizer steps that were done when it was raised; the trainer fills it in.
+        reason: a message for users.
+        step: completed optimizer steps; set by the trainer.
     """
 
     def __init__(self, reason: str) -> None:
@@ -24,13 +23,13 @@ class Signal(Exception):
 
 
 class StopTrial(Signal):
-    """The run ends now, and counts as done.
+    """Ends the run now, as completed.
 
-    Its reward is that of its last measurement, unless another comes with the signal.
+    The reward is that of the last measurement by default.
 
     Attributes:
-        reward: counts in its place.
-        metrics: by name, in place of those measured; the reward is made of them again.
+        reward: replaces it.
+        metrics: replace the measured metrics, by name; the reward is computed from them.
 
     Example:
         >>> raise StopTrial('the target is reached', reward=0.9)
@@ -46,17 +45,17 @@ class StopTrial(Signal):
         reward: float | None = None,
         metrics: Mapping[str, float] | None = None,
     ) -> None:
-        """Says why, and what the trial is worth.
+        """Makes the exception.
 
         Raises:
             ValueError: both a reward and metrics are given.
         """
         if reward is not None and metrics is not None:
-            raise ValueError('a reward or metrics to make it of: give one of them')
+            raise ValueError('give a reward or metrics, not both')
         super().__init__(reason)
         self.reward = reward
         self.metrics = None if metrics is None else dict(metrics)
 
 
 class SkipTrial(Signal):
-    """The trial says nothing about its decisions: it is infeasible, and no bad reward."""
+    """Ends the trial as infeasible, without a reward."""

@@ -1,4 +1,4 @@
-"""How fast training and evaluation go."""
+"""Throughput of training and evaluation."""
 
 import contextlib
 import time
@@ -12,19 +12,19 @@ THROUGHPUT_METRICS = (
     'decode_steps_per_second',
     'spent_seconds',
 )
-"""The metrics that measure the machine as well as the trial: no two runs have the same."""
+"""Metrics that depend on the machine and its load: they differ between equal runs."""
 
 
 class Throughput:
-    """Steps and tokens a second, without what happens in between.
+    """Steps and tokens per second, without the pauses between them.
 
     Example:
-        >>> speed = Throughput()
-        >>> speed.start()
-        >>> speed.rates()
+        >>> throughput = Throughput()
+        >>> throughput.start()
+        >>> throughput.rates()
         {}
-        >>> speed.count(1024)
-        >>> sorted(speed.rates())
+        >>> throughput.count(1024)
+        >>> sorted(throughput.rates())
         ['steps_per_second', 'tokens_per_second']
     """
 
@@ -33,7 +33,7 @@ class Throughput:
         self.start()
 
     def start(self) -> None:
-        """Starts the clock anew, after the first step has been done."""
+        """Restarts the clock, for example after the first step."""
         if self._steps:
             self._before += self._elapsed()
         self._started, self._paused = time.perf_counter(), 0.0
@@ -45,18 +45,18 @@ class Throughput:
         self._tokens += tokens
 
     def rates(self) -> dict[str, float]:
-        """Each of what was counted since the start, a second; nothing where nothing was."""
+        """Counts since the start, per second; empty without any."""
         seconds = max(self._elapsed(), 1e-9)
         counted = {'steps': self._steps, 'tokens': self._tokens}
         return {f'{name}_per_second': n / seconds for name, n in counted.items() if n}
 
     def total_seconds(self) -> float:
-        """Those of all steps that were ever counted. Not to be asked while paused."""
+        """Seconds of all steps ever counted; invalid while paused."""
         return self._before + (self._elapsed() if self._steps else 0.0)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Time inside the `with` block does not count."""
+        """Context manager whose time does not count."""
         entered = time.perf_counter()
         try:
             yield

@@ -1,15 +1,15 @@
 """Components: symbolic objects that are their own configuration and their own search space.
 
-A component is a `pg.Object` with typed fields. Wherever it stands in an experiment it can be
-printed, compared (`pg.diff`), saved as JSON, overridden by path, and searched over (`pg.oneof`).
+A component is a `pg.Object` with typed fields. It can be printed, compared (`pg.diff`), saved as
+JSON, overridden by path, and searched over (`pg.oneof`).
 
-A field whose value the compiled step takes as an *input* is marked as a number:
+A field that the compiled step takes as an *input* is marked as a number:
 
     class Dropout(Layer):
         rate: Number = 0.1
 
-Two components that differ only in such numbers have the same `key` and share one compiled
-program; `bind` puts the traced values in place while that program is being traced.
+Components that differ only in such numbers have the same `key` and share one compiled program;
+`bind` inserts the traced values while that program is traced.
 """
 
 import contextlib
@@ -33,11 +33,11 @@ class _Mark(dict[str, Any]):
 _NUMBER = _Mark(number=True)
 
 Number = Annotated[float, '', _NUMBER]
-"""A float that the compiled step takes as input: changing it compiles nothing."""
+"""A float that the compiled step takes as input: a change needs no compilation."""
 
 
 class _FloatOrNone(pg.typing.Float):
-    """The type `float | None`, for which PyGlove's own refuses `pg.floatv`."""
+    """The type `float | None`. PyGlove's own type rejects `pg.floatv`."""
 
     @property
     def is_noneable(self) -> bool:
@@ -57,20 +57,20 @@ Numbers = Annotated[dict[str, float], '', _NUMBER]
 """Named floats, each of which the compiled step takes as input."""
 
 NumberList = Annotated[list[float], '', _NUMBER]
-"""Floats, each of which the compiled step takes as input. How many there are is structure."""
+"""Floats, each of which the compiled step takes as input. Their number is structure."""
 
 CountList = Annotated[list[int], '', _NUMBER]
-"""Integers, each of which the compiled step takes as input. How many there are is structure."""
+"""Integers, each of which the compiled step takes as input. Their number is structure."""
 
 _binding: contextvars.ContextVar[bool] = contextvars.ContextVar('binding', default=False)
 
 
 OWN_PACKAGES = ('trainer', 'paxtune')
-"""The packages whose components have names that hold when their modules move."""
+"""Packages whose components have names without modules, which may move."""
 
 
 class _ComponentMeta(type(pg.Object)):  # type: ignore[misc]
-    """Gives a class the name that JSON, checkpoints and studies know it by."""
+    """Gives a class its name in JSON, checkpoints and studies."""
 
     @property
     def __type_name__(cls) -> str:
@@ -80,9 +80,9 @@ class _ComponentMeta(type(pg.Object)):  # type: ignore[misc]
 
 
 class Component(pg.Object, metaclass=_ComponentMeta):
-    """Base of everything that an experiment is made of.
+    """Base class of all parts of an experiment.
 
-    Subclasses declare typed fields and override `check` for what must hold between them.
+    Subclasses declare typed fields, and override `check` to validate their values.
 
     Example:
         >>> class Ring(Component):
@@ -101,12 +101,12 @@ class Component(pg.Object, metaclass=_ComponentMeta):
     """
 
     def __init_subclass__(cls, serialization_name: str | None = None, **kwargs: Any) -> None:
-        # Where two of our classes have one name: JSON knows this one by another.
+        # Two classes of our packages may have one name; JSON then has another one for this class.
         cls._serialization_name = serialization_name
         annotations = cls.__annotations__
         for name, annotation in annotations.items():
             if annotation is OptionalNumber:
-                # One spec a field: PyGlove keeps the field's default in it.
+                # One spec per field: PyGlove stores the default in it.
                 annotations[name] = Annotated[_FloatOrNone(), '', _NUMBER]
         super().__init_subclass__(**kwargs)
 
@@ -114,15 +114,15 @@ class Component(pg.Object, metaclass=_ComponentMeta):
         super()._on_bound()
         if _binding.get() or self.sym_partial:
             return
-        _refuse_booleans(self)
+        _check_no_booleans(self)
         if not self.sym_puresymbolic:
             _check(self)
 
     def check(self) -> None:
-        """Raises ValueError where concrete values do not fit together.
+        """Raises ValueError if concrete values do not fit together.
 
-        Not called while a field still holds a decision, so an impossible combination fails when
-        the trial is materialized, before it trains.
+        Not called while a field contains an open decision. An invalid combination therefore fails
+        when the trial is materialized, before it trains.
         """
 
 
@@ -130,14 +130,14 @@ def _check(component: Component) -> None:
     try:
         component.check()
     except ValueError as error:
-        # Where it is known by now: a component that is made alone has no path yet.
+        # A component outside of an experiment has no path yet.
         if path := str(component.sym_path):
             error.args = (f'{path}: {error}',)
         raise
 
 
-def _refuse_booleans(component: Component) -> None:
-    # PyGlove's `int` accepts True; to a person who wrote `true`, that is a bug.
+def _check_no_booleans(component: Component) -> None:
+    # PyGlove's `int` accepts True, which is a mistake of the user.
     for name, value in component.sym_items():
         if isinstance(value, bool):
             spec = component.__schema__.get_field(name).value
@@ -178,7 +178,7 @@ def require_fraction(component: Component, *names: str) -> None:
 
 
 def components(value: Any) -> Iterator[Component]:
-    """All components in a symbolic tree, owners before what they own."""
+    """Yields all components in a symbolic tree, owners before their parts."""
     if isinstance(value, Component):
         yield value
     if isinstance(value, pg.Object | pg.Dict | pg.List):
@@ -187,7 +187,7 @@ def components(value: Any) -> Iterator[Component]:
 
 
 def is_number(owner: Any, name: str | int) -> bool:
-    """Whether field `name` of `owner` is marked as a number."""
+    """True if field `name` of `owner` is marked as a number."""
     if not isinstance(owner, pg.Object):
         return False
     field = owner.__schema__.get_field(name)
@@ -195,11 +195,11 @@ def is_number(owner: Any, name: str | int) -> bool:
 
 
 def numbers(value: Any, path: pg.KeyPath | None = None) -> dict[str, Any]:
-    """All numbers under `value`, by path.
+    """Collects all numbers under `value`, by path.
 
     Args:
         value: a symbolic value.
-        path: the path of `value` itself, put before each path in the result.
+        path: the path of `value` itself, a prefix of each path in the result.
 
     Returns:
         {path: number}. Numbers that are None are structure and are left out.
@@ -237,7 +237,7 @@ def _blank(number: Any) -> Any:
 
 
 def structure(value: Any) -> Any:
-    """`value` as plain JSON data with its numbers blanked: what the compiled program depends on."""
+    """`value` as plain JSON data with blanked numbers: the input of the compilation."""
     if isinstance(value, pg.Object):
         named = {
             name: _blank(child) if is_number(value, name) else structure(child)
@@ -252,25 +252,25 @@ def structure(value: Any) -> Any:
 
 
 def key(value: Any) -> str:
-    """A name for the structure of `value`: equal keys, equal programs; the same in any process."""
+    """Hash of the structure of `value`, the same in any process: equal keys, equal programs."""
     return hashlib.sha256(json.dumps(structure(value), sort_keys=True).encode()).hexdigest()
 
 
 def bind(value: C, values: Mapping[str, Any]) -> C:
-    """A throw-away deep clone of `value` with other, usually traced, numbers in place.
+    """A temporary deep clone of `value` with other numbers, usually traced ones.
 
-    Called inside the function that is being compiled; component code then reads `self.rate` and
-    sees the traced value. An object that is read without `bind` is a silent constant.
+    Call it inside the traced function. Code of components then reads traced values, as from
+    `self.rate`. Numbers of an object without `bind` are silently compiled as constants.
     """
     with unchecked(), pg.enable_type_check(False), pg.as_sealed(False):
         bound = value.clone(deep=True, override=dict(values))
-    bound.sym_setpath(value.sym_path)  # Messages name where a part stands in the experiment.
+    bound.sym_setpath(value.sym_path)  # For messages with the path in the experiment.
     return bound
 
 
 @contextlib.contextmanager
 def unchecked() -> Iterator[None]:
-    """Inside, no component checks its values."""
+    """Context manager in which no component checks its values."""
     token = _binding.set(True)
     try:
         yield

@@ -1,7 +1,7 @@
 """Derived values: fields that follow other fields, such as a head size that follows the width.
 
-A derived value stands in a field until the experiment is entered (`resolve`). It may read what is
-still to be decided, and is then worked out in every trial, once the decisions are made.
+A derived value occupies a field until `resolve` replaces it. It may read open decisions; then each
+trial resolves it with the values of the decisions.
 """
 
 import functools
@@ -18,19 +18,19 @@ from trainer.symbolic.expressions import Expression, Path
 V = TypeVar('V')
 
 SHARED = 'shared'
-"""The field of an experiment that holds values which derived values read in several places."""
+"""Field of an experiment for values that several derived values read."""
 
 _OVERRIDES = ('smoke', 'sub_experiments')
 
 
 class Derived(pg.Object, pg.symbolic.PureSymbolic):
-    """A value that is worked out from others. It may stand in any field; see `derived`."""
+    """A value computed from others. It may occupy any field; see `derived`."""
 
     expression: str
 
     def _on_bound(self) -> None:
         super()._on_bound()
-        # To PyGlove, what is decided or derived may stand anywhere.
+        # PyGlove accepts decisions and derived values in any field.
         if not isinstance(self.expression, str):
             raise TypeError(f'expected the text of an expression: {self.expression!r}')
         parsed(self.expression)
@@ -43,11 +43,11 @@ Derived.register_for_deserialization('trainer.Derived')
 
 
 def derived(expression: str) -> Any:
-    """A value that follows other values of the experiment.
+    """Makes a value that follows other values of the experiment.
 
-    The first name of a path is looked for in the object whose field this is, then in the owner of
-    that object, and so on up to the experiment: `num_heads` is the field beside this one, and
-    `task.model.stack.repeats` can be read from everywhere.
+    The first name of a path is a field of the object that contains the value, of the owner of that
+    object, and so on up to the experiment. So `num_heads` is the field beside this one, and
+    `task.model.stack.repeats` can be read from any object.
 
     Args:
         expression: see `trainer.symbolic.expressions.Expression`.
@@ -65,7 +65,7 @@ def derived(expression: str) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def parsed(text: str) -> Expression:
-    """The expression that a text stands for.
+    """Parses an expression.
 
     Raises:
         UserError: it cannot be read.
@@ -74,16 +74,16 @@ def parsed(text: str) -> Expression:
 
 
 def resolve(value: V) -> V:
-    """A deep copy with results in place of derived values; `value` itself where there are none.
+    """Replaces derived values by their results in a deep copy; returns `value` if there are none.
 
-    What reads a decision that is still open stays as it is. So does what stands in the experiment's
-    field `shared` and names nothing there: it is resolved where the shared value is used, and that
-    shared value is left out once nothing is open any more.
+    A derived value that reads an open decision stays. So does one in the field `shared` of the
+    experiment that names no field there. It is resolved where the shared value is used. Once no
+    decision is open, such a shared value is dropped.
 
     Raises:
-        UserError: a derived value names what is not there, or follows from itself.
-        ValueError: a result does not exist or does not fit its field, or the values do not fit
-            together, says a component's `check`.
+        UserError: a derived value names an unknown field, or follows from itself.
+        ValueError: a result is undefined or does not fit its field, or the `check` of a component
+            rejects the values.
     """
     if next(derived_values(value), None) is None:
         return value
@@ -91,7 +91,7 @@ def resolve(value: V) -> V:
 
 
 def resolve_in_place(value: V) -> V:
-    """`resolve` in place, for a value that nobody else holds.
+    """The same as `resolve`, in place.
 
     Raises:
         UserError, ValueError: as `resolve`.
@@ -99,17 +99,17 @@ def resolve_in_place(value: V) -> V:
     while results := _Resolver(value).results():
         if isinstance(value, Derived):
             return results[value.sym_path]
-        # All at once: components are checked when everything is in place.
+        # All at once: components are checked with all values in place.
         value.rebind(results)  # type: ignore[attr-defined]
     _drop_patterns(value)
     return value
 
 
 def check_names(value: Any) -> None:
-    """Checks the names in all derived values, also in those that only some decisions bring in.
+    """Checks the names in all derived values, including those in candidates of decisions.
 
     Raises:
-        UserError: one names what is not there, or follows from itself.
+        UserError: a derived value names an unknown field, or follows from itself.
     """
     resolver = _Resolver(value)
     for place in derived_values(value, inside_decisions=True):
@@ -123,11 +123,11 @@ def check_names(value: Any) -> None:
 
 
 def derived_values(value: Any, inside_decisions: bool = False) -> Iterator[Derived]:
-    """The derived values in a symbolic value.
+    """Yields the derived values in a symbolic value.
 
     Args:
         value: any value.
-        inside_decisions: also those in the candidates of open decisions.
+        inside_decisions: include those in the candidates of open decisions.
     """
     if isinstance(value, Derived):
         yield value
@@ -136,30 +136,30 @@ def derived_values(value: Any, inside_decisions: bool = False) -> Iterator[Deriv
     elif isinstance(value, pg.Object | pg.Dict | pg.List):
         is_root = value.sym_parent is None
         for key, child in value.sym_items():
-            # Overrides that are kept for later are resolved where they are put.
+            # Overrides for later use are resolved after their assignment.
             if not (is_root and key in _OVERRIDES):
                 yield from derived_values(child, inside_decisions)
 
 
 class _OpenError(Exception):
-    """An operand is still to be decided."""
+    """An operand is an open decision."""
 
 
 class _UnknownNameError(UserError):
-    """A derived value names what is not there."""
+    """A derived value names an unknown field."""
 
 
 class _Resolver:
-    """Works out the derived values in a symbolic value, each once."""
+    """Computes the derived values in a symbolic value, each once."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
-        # With the places themselves, so that no other object comes to have the id of one.
+        # Contains the objects themselves, so that their ids stay unique.
         self._known: dict[int, tuple[Derived, Any]] = {}
         self._working: list[Derived] = []
 
     def results(self) -> dict[pg.KeyPath, Any]:
-        """What can be resolved, by path."""
+        """Results of the derived values that can be resolved, by path."""
         found = {}
         for place in derived_values(self._root):
             try:
@@ -172,11 +172,11 @@ class _Resolver:
         return found
 
     def result(self, place: Derived) -> Any:
-        """What comes out at a place, as its field holds it. Nobody else holds that object."""
+        """A new copy of the result at a place, converted to the type of its field."""
         if id(place) not in self._known:
             if any(place is other for other in self._working):
-                circle = ', '.join(str(other.sym_path) for other in self._working)
-                raise UserError(f'{circle}: derived values that follow from themselves')
+                cycle = ', '.join(str(other.sym_path) for other in self._working)
+                raise UserError(f'{cycle}: derived values that follow from themselves')
             self._working.append(place)
             try:
                 self._known[id(place)] = place, self._computed(place)
@@ -204,29 +204,33 @@ class _Resolver:
         return self._complete(self._opened(value))
 
     def _first(self, place: Derived, name: str | int) -> Any:
-        """What the first name of a path stands for."""
+        """The value of the first name of a path."""
         owners = list(_owners(place))
         for owner in owners:
             if _has(owner, name) and owner.sym_getattr(name) is not place:
                 return _child(owner, name)
         if not owners or owners[-1] is not self._root:
-            # A copy of what `shared` holds, which has not been put in its place yet.
+            # A copy of a value in `shared`, which is not in its place yet.
             raise _OpenError
         fields_around = [str(key) for owner in owners for key in owner.sym_keys()]
         legal = sorted({*fields_around} - {str(name)})
         raise _UnknownNameError(
-            f'{place.sym_path}: {place} names {name}, which is no field here, nor of what this '
-            f'is part of. {names.nearest(str(name), legal)}'.strip()
+            f'{place.sym_path}: {place} names {name}, which is no field here, nor of any owner '
+            f'of this field. {names.nearest(str(name), legal)}'.strip()
         )
 
     def _opened(self, value: Any) -> Any:
-        """A value of which one can read fields."""
+        """A value with readable fields: the result of a derived value.
+
+        Raises:
+            _OpenError: it is an open decision.
+        """
         if isinstance(value, pg.hyper.HyperValue) or value == pg.MISSING_VALUE:
             raise _OpenError
         return self.result(value) if isinstance(value, Derived) else value
 
     def _complete(self, value: Any) -> Any:
-        """A value without anything derived inside."""
+        """A value without derived values inside."""
         if not isinstance(value, pg.Object | pg.Dict | pg.List):
             return value
         if not pg.is_deterministic(value):
@@ -246,7 +250,7 @@ class _Resolver:
 
 
 def _drop_patterns(value: Any) -> None:
-    """Drops the shared values that are not complete by themselves, once they are not needed."""
+    """Drops shared values with unresolved derived values, once no decision is open."""
     left = list(derived_values(value))
     if left and all(map(_in_shared, left)) and pg.is_deterministic(value):
         incomplete = {pg.KeyPath(place.sym_path.keys[:2]) for place in left}
@@ -259,10 +263,10 @@ def _in_shared(place: Derived) -> bool:
 
 
 def _owners(place: Derived) -> Iterator[Any]:
-    """The objects and mappings around a place, nearest first."""
+    """Yields the objects and mappings around a place, nearest first."""
     node = place.sym_parent
     while node is not None:
-        # A decision is not there any more when what is inside it comes to be read.
+        # A decision is replaced by its value before fields of the value are read.
         if isinstance(node, pg.Object | pg.Dict) and not isinstance(node, pg.hyper.HyperValue):
             yield node
         node = node.sym_parent
@@ -276,10 +280,10 @@ def _unknown_key(place: Derived, before: Path, key: str | int, value: Any) -> Us
         legal = [str(name) for name in value.sym_keys()]
         has = f'{names.nearest(str(key), legal)} {owner} has: {", ".join(legal) or "nothing"}'
     else:
-        has = f'{owner} is {fields.shown(value)}'
+        has = f'{owner} is {fields.to_literal(value)}'
     full = pg.KeyPath([*before, key])
     return _UnknownNameError(
-        f'{place.sym_path}: {place} names {full}, which is not there. {has.strip()}'
+        f'{place.sym_path}: {place} names {full}, which does not exist. {has.strip()}'
     )
 
 
@@ -292,12 +296,12 @@ def _has(owner: Any, key: str | int) -> bool:
 def _child(owner: Any, key: str | int) -> Any:
     if isinstance(owner, pg.List):
         return owner.sym_getattr(key)
-    # For fields that take their value from what they are part of, and may not have one yet.
+    # Inferred: the value of a field may come from an owner, and may be missing yet.
     return owner.sym_inferred(key, pg.MISSING_VALUE)
 
 
 def _fitted(place: Derived, value: Any, where: str) -> Any:
-    """A result as the field of a place holds it.
+    """Converts a result to the type of the field at a place.
 
     Raises:
         ValueError: it does not fit.

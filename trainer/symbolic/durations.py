@@ -1,13 +1,13 @@
-"""Lengths of time as text."""
+"""Durations as text."""
 
 import re
 
 
 def seconds(duration: str) -> int:
-    """How long something is: '90s', '30m', '12h', '1d'.
+    """Parses a duration: '90s', '30m', '12h', '1d'.
 
     Raises:
-        ValueError: it is none of those.
+        ValueError: it is not a duration.
 
     Example:
         >>> seconds('12h')

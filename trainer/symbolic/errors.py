@@ -1,30 +1,30 @@
-"""Errors that are for people, and what errors say of the machine."""
+"""Errors with messages for users, and classification of errors."""
 
 import errno
 import re
 
 
 class UserError(Exception):
-    """Something that the person who started the command can put right.
+    """An error that the user of a command can fix.
 
-    The message says what is wrong, where (the path in the experiment), what was expected and what
-    to do. Commands print it without a traceback and exit with code 2.
+    The message names the fault, its place (the path in the experiment), the expected value and the
+    remedy. Commands print it without a traceback and exit with code 2.
     """
 
     def __str__(self) -> str:
-        # It may quote what somebody wrote, of any length.
+        # The message may quote input of any length.
         return '\n'.join(map(shortened, super().__str__().split('\n')))
 
 
 class CheckpointGoneError(UserError):
-    """A checkpoint that was asked for by its step is not there, or not any more."""
+    """The checkpoint of a requested step does not exist (any more)."""
 
 
 class SaveError(RuntimeError):
-    """A checkpoint could not be written. It is not there, and the one before it is.
+    """A checkpoint could not be written. The checkpoint before it is intact.
 
     Attributes:
-        path: of the checkpoint.
+        path: path of the checkpoint.
     """
 
     def __init__(self, message: str, path: str = ''):
@@ -79,45 +79,45 @@ class LostProcessError(Exception):
 
 
 def in_short(error: Exception) -> str:
-    """What an error says, on one line: PyGlove's show a whole experiment, or nothing at all.
+    """The message of an error on one line: PyGlove's contain a whole experiment, or nothing.
 
     Example:
         >>> in_short(ValueError('expected a Stack: Dict(\\n  x=1\\n)')), in_short(AssertionError())
         ('expected a Stack: Dict( x=1 )', 'AssertionError')
     """
-    return shortened(' '.join(str(error).split()), most=600) or type(error).__name__
+    return shortened(' '.join(str(error).split()), max_length=600) or type(error).__name__
 
 
-def shortened(line: str, most: int = 4000) -> str:
-    """A line of a message without its middle, where it is too long for people.
+def shortened(line: str, max_length: int = 4000) -> str:
+    """Removes the middle of a line that is too long.
 
     Args:
         line: any text.
-        most: how many characters are left of it.
+        max_length: number of characters to keep.
 
     Example:
-        >>> shortened('task.model: not a model: ' + 'x' * 99 + ' (an integer)', most=40)
+        >>> shortened('task.model: not a model: ' + 'x' * 99 + ' (an integer)', max_length=40)
         'task.model: not a model: xxxx … integer)'
     """
-    if len(line) <= most:
+    if len(line) <= max_length:
         return line
-    # It begins with where something is wrong, and ends with what to do.
-    tail = most // 5
-    return f'{line[: most - tail - 3]} … {line[-tail:]}'
+    # A message begins with the place of a fault, and ends with the remedy.
+    tail = max_length // 5
+    return f'{line[: max_length - tail - 3]} … {line[-tail:]}'
 
 
-# Tensorstore raises a ValueError with the text of the system, SQLite an error of its own.
+# TensorStore raises a ValueError with the system's message, SQLite an error of its own.
 _FULL = re.compile(
     r"No space left on device|Disk quota exceeded|os_error_code='(28|122)'|disk is full"
 )
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether an error, or what led to it, is that a disk or a quota is full.
+    """True if an error, or one of its causes, is a full disk or quota.
 
     Args:
-        error: whatever was raised. Its causes, its context (unless `from None` hides it) and the
-            members of groups are looked at, too.
+        error: any error. The search includes its causes, its context (unless `from None` hides
+            it) and the members of groups.
 
     Example:
         >>> is_disk_full(OSError(errno.ENOSPC, 'No space left on device'))

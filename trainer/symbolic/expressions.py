@@ -1,4 +1,4 @@
-"""Arithmetic over paths, such as `model_dims // num_heads`: parsed here, never run by Python."""
+"""Arithmetic over paths, such as `model_dims // num_heads`: parsed here, not run by Python."""
 
 import ast
 import math
@@ -10,18 +10,18 @@ from typing import Any
 from trainer.symbolic.errors import UserError
 
 Path = tuple[str | int, ...]
-"""Keys that lead to a value: names, and indices of lists."""
+"""Keys of a value, from the root: names, and indices of lists."""
 
 Lookup = Callable[[Path], Any]
-"""Gives the value at a path."""
+"""Returns the value at a path."""
 
 _Evaluate = Callable[[Lookup], Any]
 
-_MOST_CHARACTERS = 1000
-_MOST_NESTED = 50
-_MOST_BITS = 4096
-_MOST_ITEMS = 10_000
-_MOST_DIGITS = 300
+_MAX_CHARACTERS = 1000
+_MAX_DEPTH = 50
+_MAX_BITS = 4096
+_MAX_ITEMS = 10_000
+_MAX_DIGITS = 300
 
 _WORDS = {'true': True, 'false': False, 'null': None}
 _HELP = (
@@ -35,7 +35,7 @@ class Expression:
 
     Attributes:
         text: the expression.
-        paths: the paths that it may read, each once, in their order.
+        paths: the paths that it may read, each once, in order.
 
     Example:
         >>> values = {('width',): 64, ('stack', 'layers', 0, 'heads'): 4}
@@ -47,10 +47,10 @@ class Expression:
     """
 
     def __init__(self, text: str) -> None:
-        """Reads an expression.
+        """Parses an expression.
 
         Raises:
-            UserError: it cannot be read; says where in the text.
+            UserError: it cannot be parsed; the message has the position.
         """
         self.text = text.strip()
         reader = _Reader(self.text)
@@ -58,35 +58,35 @@ class Expression:
         self.paths: list[Path] = list(dict.fromkeys(reader.paths))
 
     def evaluate(self, lookup: Lookup) -> Any:
-        """The value of the expression. Only the values that it comes to need are looked up.
+        """Computes the value of the expression, and looks up only the values that it needs.
 
         Args:
-            lookup: called with a path. What it raises is passed on.
+            lookup: called with a path. Its exceptions pass through.
 
         Raises:
-            ArithmeticError: the result is no number, or too large.
-            TypeError: an operation has no meaning for its operands.
+            ArithmeticError: the result is not a number, or too large.
+            TypeError: an operation is undefined for its operands.
             LookupError: `lookup` raised it.
         """
         return self._evaluate(lookup)
 
 
 class _Reader:
-    """Turns the syntax tree of one text into functions, and refuses what is not in the grammar."""
+    """Turns the syntax tree of one text into functions, and rejects syntax outside the grammar."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self.paths: list[Path] = []
 
     def read(self) -> _Evaluate:
-        if len(self._text) > _MOST_CHARACTERS:
+        if len(self._text) > _MAX_CHARACTERS:
             raise UserError(
                 f'{self._text[:40]!r}… has {len(self._text)} characters; an expression may have '
-                f'{_MOST_CHARACTERS}'
+                f'{_MAX_CHARACTERS}'
             )
         try:
             with warnings.catch_warnings():
-                # Odd escapes and the like: a matter of whoever writes Python.
+                # Warnings about invalid escapes concern Python sources only.
                 warnings.simplefilter('ignore')
                 tree = ast.parse(self._text, mode='eval').body
         except SyntaxError as error:
@@ -97,7 +97,7 @@ class _Reader:
         return self._compiled(tree, 0)
 
     def _compiled(self, node: ast.expr, depth: int) -> _Evaluate:
-        if depth > _MOST_NESTED:
+        if depth > _MAX_DEPTH:
             raise UserError(f'cannot read {self._text[:40]!r}…: it is nested too deeply')
 
         def inner(child: ast.expr) -> _Evaluate:
@@ -203,16 +203,16 @@ def _number(value: Any) -> int | float:
 
 
 def _bounded(value: Any) -> Any:
-    """A result that is a real number of a size that one can go on with."""
+    """Checks that a result is a real number of bounded size."""
     if isinstance(value, complex):
-        raise ArithmeticError('the result is no real number')
-    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise ArithmeticError('the result is not a real number')
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
         raise OverflowError('the result is too large')
     return value
 
 
 def _on_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of numbers that raises ArithmeticError where it is not defined."""
+    """Wraps a function of numbers to raise ArithmeticError where it is undefined."""
 
     def checked(*operands: Any) -> Any:
         try:
@@ -226,24 +226,24 @@ def _on_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
 def _add(left: Any, right: Any) -> Any:
     for kind in (str, list):
         if all(isinstance(operand, kind) for operand in (left, right)):
-            if len(left) + len(right) > _MOST_ITEMS:
+            if len(left) + len(right) > _MAX_ITEMS:
                 raise OverflowError('the result is too long')
             return left + right
     return _bounded(_number(left) + _number(right))
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    # Computing it, to see whether it is too large, could take for ever.
+    # Checks the size first: the power itself could take forever to compute.
     if isinstance(base, int) and isinstance(exponent, int):
         bits = max(abs(base).bit_length(), 1) * max(exponent, 0)
-        if abs(base) > 1 and bits > 2 * _MOST_BITS:
+        if abs(base) > 1 and bits > 2 * _MAX_BITS:
             raise OverflowError('the result is too large')
     return base**exponent
 
 
 def _round(number: Any, digits: Any = None) -> Any:
     # No float has more digits, and rounding an integer to 10**-digits computes that first.
-    return round(number, digits and max(-_MOST_DIGITS, min(digits, _MOST_DIGITS)))
+    return round(number, digits and max(-_MAX_DIGITS, min(digits, _MAX_DIGITS)))
 
 
 def _extreme(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -312,4 +312,4 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int | None]] = {
     'sqrt': (_on_numbers(math.sqrt), 1, 1),
     'log': (_on_numbers(math.log), 1, 2),
 }
-"""By name: the function, and the fewest and the most arguments that it takes."""
+"""(function, minimum and maximum number of arguments) by name."""

@@ -1,4 +1,4 @@
-"""What the type of a field accepts, in words and in fact."""
+"""Types of fields: conversion of values, and descriptions for messages."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,25 +10,26 @@ from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.ranges import IntRange
 
-_MOST_NAMES = 8
+_MAX_NAMES = 8
 
 
 def fit(spec: Any, value: Any, where: str) -> Any:
-    """`value` as a field with this type holds it: an int becomes a float in a float field.
+    """Converts `value` to the type of a field: an int becomes a float in a float field.
 
     Args:
-        spec: the field's `pg.typing.ValueSpec`; None accepts anything.
+        spec: `pg.typing.ValueSpec` of the field; None accepts anything.
         value: a literal, a component, a decision, or a list or dict of them.
-        where: the path of the value, for the message.
+        where: path of the value, for the message.
 
     Raises:
-        UserError: the value does not fit; says where, what was expected and what came.
+        UserError: the value does not fit; the message has the path, the expected type and the
+            value.
     """
     if spec is None:
         return value
     for inner_spec, inner, inner_where in _inside(spec, value, where):
         fit(inner_spec, inner, inner_where)
-    # PyGlove takes true for the integer 1; to a person who wrote `true`, that is a bug.
+    # PyGlove accepts true as the integer 1, which is a mistake of the user.
     if isinstance(value, bool) and not any(
         isinstance(option, pg.typing.Bool | pg.typing.Any) for option in _options(spec)
     ):
@@ -40,7 +41,7 @@ def fit(spec: Any, value: Any, where: str) -> Any:
 
 
 def spec_of(owner: Any, key: str | int) -> Any:
-    """The type of what an object, a mapping or a list holds under `key`; None where it has none."""
+    """The type of `key` in an object, a mapping or a list; None if it has no type."""
     if isinstance(owner, pg.List):
         return owner.value_spec and owner.value_spec.element.value
     if isinstance(owner, pg.Object):
@@ -52,14 +53,14 @@ def spec_of(owner: Any, key: str | int) -> Any:
 
 
 def wants_integer(spec: Any) -> bool:
-    """Whether a type accepts integers, and no other numbers."""
+    """True if a type accepts integers, but no other numbers."""
     options = _options(spec)
     takes = any(isinstance(option, pg.typing.Int) for option in options)
     return takes and not any(isinstance(o, pg.typing.Float | pg.typing.Any) for o in options)
 
 
 def describe(spec: Any) -> str:
-    """What a type accepts, in words.
+    """Describes the values that a type accepts.
 
     Example:
         >>> describe(pg.typing.Int().noneable())
@@ -69,8 +70,8 @@ def describe(spec: Any) -> str:
     return ' or '.join([_describe_option(option) for option in _options(spec)] + null)
 
 
-def shown(value: Any) -> str:
-    """A value as one would write it on the command line, components without their fields."""
+def to_literal(value: Any) -> str:
+    """Formats a value as on the command line, components without their fields."""
     if value is None or isinstance(value, bool):
         return {None: 'null', True: 'true', False: 'false'}[value]
     if isinstance(value, IntRange):
@@ -78,12 +79,12 @@ def shown(value: Any) -> str:
     if isinstance(value, pg.Object):
         return f'{type(value).__name__}(…)'
     if isinstance(value, list):
-        return f'[{", ".join(map(shown, value))}]'
+        return f'[{", ".join(map(to_literal, value))}]'
     return repr(value)
 
 
 def _mismatch(spec: Any, value: Any, where: str) -> str:
-    return f'{where}: expected {describe(spec)}, got {shown(value)}'
+    return f'{where}: expected {describe(spec)}, got {to_literal(value)}'
 
 
 def _takes_null(spec: Any) -> bool:
@@ -99,7 +100,7 @@ def _options(spec: Any) -> list[Any]:
 
 
 def _inside(spec: Any, value: Any, where: str) -> Iterator[tuple[Any, Any, str]]:
-    """The parts of a value, with the types that the whole asks of them: for exact messages."""
+    """Yields the parts of a value, with their types and paths, for exact messages."""
     if isinstance(value, pg.hyper.OneOf):
         for i, candidate in enumerate(value.candidates):
             yield spec, candidate, f'{where}, candidate {i + 1}'
@@ -124,7 +125,7 @@ def _describe_option(spec: Any) -> str:
         return f'a list, each item {describe(spec.element.value)}'
     if isinstance(spec, pg.typing.Object) and issubclass(spec.cls, Component):
         classes = [found.__name__ for found in names.loaded_classes(spec.cls)]
-        return ' or '.join(classes[:_MOST_NAMES] + ['…'] * (len(classes) > _MOST_NAMES))
+        return ' or '.join(classes[:_MAX_NAMES] + ['…'] * (len(classes) > _MAX_NAMES))
     for kind, words in _WORDS.items():
         if isinstance(spec, kind):
             return words

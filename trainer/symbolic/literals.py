@@ -1,4 +1,4 @@
-"""Values as people write them on the command line. They are parsed, never evaluated."""
+"""Literals: values on the command line. They are parsed, never evaluated."""
 
 import ast
 import inspect
@@ -20,12 +20,12 @@ _DECISIONS: dict[str, Callable[..., Any]] = {
     'permutate': pg.permutate,
     'floatv': pg.floatv,
     'intv': intv,
-    # No decision, and made as they are.
+    # Not a decision, but made in the same way.
     'derived': derived,
 }
 _TYPE = pg.JSONConvertible.TYPE_NAME_KEY
 _TUPLE = pg.JSONConvertible.TUPLE_MARKER
-_MOST_BITS = 4096
+_MAX_BITS = 4096
 _HELP = (
     'Values are numbers, true, false, null, words, lists, {"name": value}, and components with '
     'values for their fields, such as SGD(momentum=0.9). Any other string goes into quotes.'
@@ -33,22 +33,22 @@ _HELP = (
 
 
 class _UnreadableError(Exception):
-    """A text, or a part of it, that is no value."""
+    """A text, or a part of it, that is not a value."""
 
 
 def parse(text: str, where: str) -> Any:
-    """The value that `text` stands for.
+    """Parses a value.
 
     Args:
-        text: a literal (`1e-3`, `[8, 16]`, `true`, `null`); a component whose fields are such
-            values (`SGD(momentum=0.9)`); a decision (`oneof([…])`, `manyof(k, […])`,
-            `permutate([…])`, `floatv(low, high, 'log')`, `intv(low, high)`); a derived value
-            (`derived('num_heads * 64')`); or, where it is none of these and has no brackets and no
-            quotes, a string (`gelu`, `/data/c4`).
-        where: the path that the value is for, for messages.
+        text: a literal (`1e-3`, `[8, 16]`, `true`, `null`); a component with such values as fields
+            (`SGD(momentum=0.9)`); a decision (`oneof([…])`, `manyof(k, […])`, `permutate([…])`,
+            `floatv(low, high, 'log')`, `intv(low, high)`); a derived value
+            (`derived('num_heads * 64')`). Any other text without brackets and quotes is a string
+            (`gelu`, `/data/c4`).
+        where: path of the value, for messages.
 
     Raises:
-        UserError: it is none of them, or a component is unknown or does not take its values.
+        UserError: the text is not a value, or a component is unknown or rejects its fields.
 
     Example:
         >>> parse('[1, 2.5, true, gelu]', 'x')
@@ -68,15 +68,15 @@ def parse(text: str, where: str) -> Any:
 def _tree(text: str) -> ast.expr:
     try:
         with warnings.catch_warnings():
-            # Odd escapes and the like: a matter of whoever writes Python.
+            # Warnings about invalid escapes concern Python sources only.
             warnings.simplefilter('ignore')
             tree = ast.parse(text, mode='eval').body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise _UnreadableError(repr(text)) from None
     for node in ast.walk(tree):
         match node:
-            # Python reads hexadecimal numbers of any size, and refuses to show them.
-            case ast.Constant(value=int(number)) if number.bit_length() > _MOST_BITS:
+            # Python reads hexadecimal numbers of any size, but does not print them.
+            case ast.Constant(value=int(number)) if number.bit_length() > _MAX_BITS:
                 raise _UnreadableError('a number of so many digits')
     return tree
 
@@ -101,14 +101,13 @@ def _value(node: ast.expr, where: str) -> Any:
             named = {_named(keyword): _value(keyword.value, where) for keyword in keywords}
             if len(named) < len(keywords):
                 raise _UnreadableError(f'{ast.unparse(node)!r}, which names an argument twice')
-            return _made(_dotted(node.func), positional, named, where)
+            return _made(_full_name(node.func), positional, named, where)
     raise _UnreadableError(repr(ast.unparse(node)))
 
 
 def _key(node: ast.expr | None) -> str:
     match node:
-        # A plain dict with this key is more than data to PyGlove: its constructors import what it
-        # names.
+        # PyGlove's constructors import the module that a dict with this key names.
         case ast.Constant(value=str() as key) | ast.Name(id=key) if key != _TYPE:
             return key
     raise _UnreadableError('the mapping: its keys must be strings')
@@ -120,12 +119,12 @@ def _named(keyword: ast.keyword) -> str:
     return keyword.arg
 
 
-def _dotted(node: ast.expr) -> str:
+def _full_name(node: ast.expr) -> str:
     match node:
         case ast.Name(id=name):
             return name
         case ast.Attribute(value=owner, attr=name):
-            return f'{_dotted(owner)}.{name}'
+            return f'{_full_name(owner)}.{name}'
     raise _UnreadableError(repr(ast.unparse(node)))
 
 
@@ -143,7 +142,7 @@ def _decision(name: str, args: Sequence[Any], named: Mapping[str, Any], where: s
     make = _DECISIONS[name]
     try:
         bound = inspect.signature(make).bind(*args, **named)
-        # pg.manyof swallows names that it does not know.
+        # pg.manyof ignores unknown arguments.
         if unknown := bound.arguments.pop('kwargs', {}):
             raise TypeError(f'got an unexpected keyword argument {next(iter(unknown))!r}')
         if not isinstance(bound.arguments.get('candidates', []), list):

@@ -1,4 +1,4 @@
-"""Component classes by the names that people and files write."""
+"""Lookup of component classes by their names on the command line and in files."""
 
 import difflib
 import functools
@@ -21,7 +21,7 @@ _CLASS = re.compile(r"^class (\w+)|serialization_name='(\w+)'", re.MULTILINE)
 
 
 def nearest(name: str, legal: Iterable[str]) -> str:
-    """The names in `legal` that are closest to `name`, as a sentence; empty where none is close.
+    """Suggests the names in `legal` that are close to `name`, as a sentence; empty without any.
 
     Example:
         >>> nearest('lerning_rate', ['learning_rate', 'schedule'])
@@ -34,24 +34,24 @@ def nearest(name: str, legal: Iterable[str]) -> str:
 
 
 def loaded_classes(base: type[Component] = Component) -> Iterator[type[Component]]:
-    """Every registered component class under `base`, itself included, in the order of loading."""
+    """Yields every registered subclass of `base`, and `base`, in the order of registration."""
     for name, found in pg.JSONConvertible.registered_types():
         if isinstance(found, type) and issubclass(found, base) and name == full_name(found):
             yield found
 
 
 def full_name(component_class: type[Component]) -> str:
-    """The name that JSON calls a class by: `trainer.SGD`, or `module.Class` of a user's own."""
+    """The name of a class in JSON: `trainer.SGD`, or `module.Class` for classes of users."""
     name: str = component_class.__serialization_key__
     return name
 
 
 def class_in_file(name: str) -> type[Component] | None:
-    """The component class that a file calls `name`; None where there is no such class.
+    """Finds the component class with a name from a file; None if there is no such class.
 
-    A class whose module is loaded is found by its registered name. A module of our own packages
-    is imported for it. Nothing else is imported, and no attribute is followed: what a file says
-    can select a component class, and nothing besides.
+    Classes of loaded modules are found by their registered name. Only modules of our own packages
+    are imported, and no attribute is followed. A file can therefore select a component class, and
+    do nothing else.
     """
     if not _registered(name):
         package, _, rest = name.partition('.')
@@ -65,7 +65,7 @@ def class_in_file(name: str) -> type[Component] | None:
 
 @functools.cache
 def _modules_of(package: str) -> dict[str, list[str]]:
-    """The modules of a package that define classes, by the names of these classes."""
+    """Maps the names of classes in a package to the modules that define them."""
     found: dict[str, list[str]] = {}
     spec = importlib.util.find_spec(package)
     for root in (spec and spec.submodule_search_locations) or ():
@@ -77,10 +77,10 @@ def _modules_of(package: str) -> dict[str, list[str]]:
 
 
 def class_in_flag(name: str) -> type[Component]:
-    """The component class that a person calls `name`: short (`SGD`) or full.
+    """Finds the component class with a name from the command line: short (`SGD`) or full.
 
     Raises:
-        UserError: no loaded class is called so, or several are.
+        UserError: no loaded class, or several classes, have this name.
     """
     if '.' in name:
         found = class_in_file(name)
@@ -89,12 +89,13 @@ def class_in_flag(name: str) -> type[Component]:
     loaded = list(loaded_classes())
     matching = [c for c in loaded if name == c.__name__ or f'.{full_name(c)}'.endswith(f'.{name}')]
     if len(matching) > 1:
-        raise UserError(f'{name} may be {" or ".join(full_name(c) for c in matching)}: name it so')
+        full_names = ' or '.join(full_name(c) for c in matching)
+        raise UserError(f'{name} may be {full_names}: use the full name')
     if not matching:
         hint = nearest(name, {c.__name__ for c in loaded})
         raise UserError(
-            f'no component that is loaded is called {name}. '
-            f'{hint or "Name it in full (module.Class), and let --exp import its module."}'
+            f'no loaded component is called {name}. '
+            f'{hint or "Use its full name (module.Class), and let --exp import its module."}'
         )
     return matching[0]
 
@@ -105,14 +106,14 @@ def _registered(name: str) -> type[Component] | None:
 
 
 def _import_module_of(name: str) -> None:
-    """Imports the longest part of a dotted name that is a module, from its package downwards."""
+    """Imports the longest prefix of a dotted name that is a module, from its package downwards."""
     package, *parts = name.split('.')
     if importlib.util.find_spec(package) is None:
         return
     module = importlib.import_module(package)
     for part in parts:
         inner = f'{module.__name__}.{part}'
-        # Only a package has modules inside, and a `__main__` would run when imported.
+        # Only packages contain modules, and the import of a `__main__` would run it.
         if not hasattr(module, '__path__') or not part.isidentifier() or part[0] == '_':
             return
         if importlib.util.find_spec(inner) is None:

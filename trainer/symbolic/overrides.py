@@ -18,19 +18,19 @@ _PATH = re.compile(r'[^.\[\]\s]+(\.[^.\[\]\s]+|\[\d{1,9}\])*')
 
 
 def override(experiment: E, assignments: Iterable[str]) -> E:
-    """A copy of `experiment` with other values.
+    """Returns a copy of `experiment` with other values.
 
-    A value on a decision fixes it. All assignments are made, in their order, before anything is
-    checked, so two values may fit only together.
+    A value for a decision fixes it. All assignments are made, in order, before any check, so
+    values may depend on each other.
 
     Args:
         experiment: any component.
-        assignments: `path=value` each, such as 'task.learner.learning_rate=1e-3'; the values are
-            those of `literals.parse`.
+        assignments: texts `path=value`, such as 'task.learner.learning_rate=1e-3'; `literals.parse`
+            parses the values.
 
     Raises:
-        UserError: a path does not exist, or a value cannot be read, is of the wrong type, or
-            does not fit with the others; the message names the path.
+        UserError: a path does not exist, or a value cannot be parsed, has the wrong type, or does
+            not fit with the others; the message has the path.
     """
     for flag, path, text in _split('--set', assignments):
         value = literals.parse(text, flag)
@@ -41,20 +41,20 @@ def override(experiment: E, assignments: Iterable[str]) -> E:
 
 
 def tune(experiment: E, assignments: Iterable[str]) -> E:
-    """A copy of `experiment` with decisions in place of values.
+    """Returns a copy of `experiment` with decisions in place of values.
 
     Args:
         experiment: any component.
-        assignments: `path=decision` each, such as 'task.model.num_layers=oneof([2, 4])'.
+        assignments: texts `path=decision`, such as 'task.model.num_layers=oneof([2, 4])'.
 
     Raises:
-        UserError: as `override`, and where a value holds no decision.
+        UserError: as `override`, and if a value contains no decision.
     """
     for flag, path, text in _split('--tune', assignments):
         value = literals.parse(text, flag)
         if pg.is_deterministic(value):
             raise UserError(
-                f"{flag}: {text} is no decision: write oneof([…]), floatv(low, high, 'log'), "
+                f"{flag}: {text} is not a decision: write oneof([…]), floatv(low, high, 'log'), "
                 'intv(low, high), manyof(k, […]) or permutate([…]), or use --set'
             )
         experiment = _assigned(experiment, path, value, flag)
@@ -62,24 +62,24 @@ def tune(experiment: E, assignments: Iterable[str]) -> E:
 
 
 def smoke(experiment: E) -> E:
-    """A copy of `experiment` at the tiny size that its own field `smoke` names: path to value.
+    """Returns a copy of `experiment` at the tiny size that its field `smoke` defines.
 
     Raises:
-        UserError: a path or a value there is wrong, or nothing is named there.
+        UserError: the field is empty, or a path or a value in it is wrong.
     """
     changes = dict(experiment.sym_getattr('smoke'))
     if not changes:
-        raise UserError('--smoke: the experiment names no tiny size: fill its field `smoke`')
+        raise UserError('--smoke: the experiment defines no tiny size: fill its field `smoke`')
     return replaced(experiment, changes, '--smoke')
 
 
 def replaced(experiment: E, changes: Mapping[str, Any], where: str) -> E:
-    """A copy of `experiment` with other values.
+    """Returns a copy of `experiment` with other values.
 
     Args:
         experiment: any component.
-        changes: path to value.
-        where: who asks for it, for messages.
+        changes: values by path.
+        where: source of the changes, for messages.
 
     Raises:
         UserError: as `override`.
@@ -90,7 +90,7 @@ def replaced(experiment: E, changes: Mapping[str, Any], where: str) -> E:
 
 
 def checked(experiment: E) -> E:
-    """A copy in which each component has been checked, those that others own first.
+    """Checks each component, parts before their owners, and returns a copy.
 
     Raises:
         UserError: values do not fit together; the message begins with the path of their owner.
@@ -106,7 +106,7 @@ def checked(experiment: E) -> E:
 
 
 def _split(flag: str, assignments: Iterable[str]) -> Iterable[tuple[str, str, str]]:
-    """(what messages begin with, path, value) of each `path=value`."""
+    """Yields (prefix of messages, path, value) of each `path=value`."""
     for assignment in assignments:
         path, equals, text = assignment.partition('=')
         if not equals:
@@ -115,17 +115,17 @@ def _split(flag: str, assignments: Iterable[str]) -> Iterable[tuple[str, str, st
 
 
 def _assigned(experiment: E, path: str, value: Any, where: str) -> E:
-    """A copy with one other value, of the right type, not yet checked against its neighbours."""
+    """A copy with one other value of the right type, without any check of the owner."""
     return bind(experiment, {path: fields.fit(type_at(experiment, path, where), value, where)})
 
 
 def type_at(experiment: Component, path: str, where: str) -> Any:
-    """The type of a field: its `pg.typing.ValueSpec`; None where it may hold anything.
+    """The type of a field: its `pg.typing.ValueSpec`; None if it accepts anything.
 
     Args:
         experiment: any component.
-        path: of the field.
-        where: who asks for it, for messages.
+        path: path of the field.
+        where: source of the path, for messages.
 
     Raises:
         UserError: the path does not exist.
@@ -145,19 +145,19 @@ def _keys(path: str, where: str) -> list[str | int]:
 
 
 def _field(owner: Any, key: str | int, where: str) -> tuple[Any, Any]:
-    """The type and the value of what `owner` holds under `key`.
+    """The type and the value of `key` in `owner`.
 
     Raises:
-        UserError: it holds nothing there; says what it does hold.
+        UserError: there is no such key; the message lists the existing ones.
     """
     here = str(getattr(owner, 'sym_path', ''))
     if isinstance(owner, pg.hyper.HyperPrimitive):
         raise UserError(
-            f'{where}: {here} is a decision, whose insides cannot be set. Fix it as a whole: '
+            f'{where}: {here} is a decision, whose fields cannot be set. Fix it as a whole: '
             f'{here}={_example(owner)}'
         )
     if isinstance(owner, Derived):
-        raise UserError(f'{where}: {here} is {owner}: set it as a whole, or what it follows from')
+        raise UserError(f'{where}: {here} is {owner}: set it as a whole, or the fields it reads')
     if isinstance(owner, pg.List):
         return _item(owner, key, where)
     if isinstance(owner, pg.Object):
@@ -165,7 +165,7 @@ def _field(owner: Any, key: str | int, where: str) -> tuple[Any, Any]:
     elif isinstance(owner, pg.Dict):
         legal, kind = [str(k) for k in owner], here
     else:
-        raise UserError(f'{where}: {fields.shown(owner)} has no {key} inside')
+        raise UserError(f'{where}: {fields.to_literal(owner)} has no {key} inside')
     if key not in legal:
         full = [str(pg.KeyPath(k, owner.sym_path)) for k in legal]
         hint = names.nearest(str(pg.KeyPath(key, owner.sym_path)), full)
@@ -186,8 +186,8 @@ def _item(owner: Any, key: str | int, where: str) -> tuple[Any, Any]:
 
 def _example(decision: Any) -> str:
     if isinstance(decision, IntRange):
-        return fields.shown(int(decision.max_value))
+        return fields.to_literal(int(decision.max_value))
     if isinstance(decision, pg.hyper.Float):
-        return fields.shown(decision.max_value)
-    candidate = fields.shown(decision.candidates[0]) if decision.candidates else '…'
+        return fields.to_literal(decision.max_value)
+    candidate = fields.to_literal(decision.candidates[0]) if decision.candidates else '…'
     return f'[{candidate}, …]' if isinstance(decision, pg.hyper.ManyOf) else candidate

@@ -1,20 +1,20 @@
-"""Ranges of whole numbers that may be searched, without a list of every value.
+"""Integer ranges for searches, without a list of every value.
 
-PyGlove has ranges of floats only. Here is one of integers, as a decision that may stand in any
-integer field (`IntRange`, made by `intv`) and as a point of a search space (`IntPoint`).
+PyGlove has ranges of floats only. `IntRange`, made by `intv`, is a decision for integer fields.
+`IntPoint` is its decision point in a search space.
 """
 
 from typing import Any
 
 import pyglove as pg
 
-_MOST = 2**53  # PyGlove holds the bounds as floats, which are exact up to here.
+_MAX_BOUND = 2**53  # PyGlove stores the bounds as floats, which are exact up to here.
 
 
 class IntPoint(pg.geno.Float):
-    """A whole number from `min_value` to `max_value`, both included, in a search space.
+    """Decision point of an integer from `min_value` to `max_value`, both included.
 
-    Its DNA is the number as a float, as PyGlove asks of anything numerical.
+    Its DNA is the number as a float, as PyGlove requires of numerical points.
     """
 
     @property
@@ -32,18 +32,18 @@ class IntPoint(pg.geno.Float):
         return pg.DNA(dna.value + 1) if dna.value < self.max_value else None
 
     def _random_dna(self, random_generator: Any, previous_dna: pg.DNA | None) -> pg.DNA:
-        # As PyGlove does for floats: its own generators know no scale.
+        # Uniform, as PyGlove does for floats: its generators ignore the scale.
         low, high = int(self.min_value), int(self.max_value)
         return pg.DNA(float(random_generator.randint(low, high)))
 
 
 class IntRange(pg.hyper.Float):
-    """The decision that `intv` makes: stands in an integer field, and becomes an integer."""
+    """The decision of `intv`: occupies an integer field, and becomes an integer."""
 
     def _on_bound(self) -> None:
         super()._on_bound()
         for bound in (self.min_value, self.max_value):
-            if not (bound.is_integer() and abs(bound) <= _MOST):
+            if not (bound.is_integer() and abs(bound) <= _MAX_BOUND):
                 raise ValueError(
                     f'the bounds of intv must be whole numbers, at most 2**53 in size: {bound}'
                 )
@@ -72,7 +72,7 @@ class IntRange(pg.hyper.Float):
     def custom_apply(
         self, path: pg.KeyPath, value_spec: Any, *unused: Any, **unused_named: Any
     ) -> tuple[bool, 'IntRange']:
-        """Called by PyGlove with the type of the field that the range is put in."""
+        """Called by PyGlove with the type of the field that the range is assigned to."""
         if value_spec.value_type and isinstance(self, value_spec.value_type):
             return False, self
         union = isinstance(value_spec, pg.typing.Union)
@@ -81,11 +81,11 @@ class IntRange(pg.hyper.Float):
         if not integers:
             floats = any(isinstance(spec, pg.typing.Float) for spec in specs)
             instead = f': use {self._as_floats}' if floats else ''
-            raise TypeError(f'{path}: {self.text} may stand in integer fields only{instead}')
+            raise TypeError(f'{path}: {self.text} is for integer fields only{instead}')
         if not any(map(self._is_within, integers)):
             least, most = integers[0].min_value, integers[0].max_value
             raise ValueError(
-                f'{path}: {self.text} holds numbers that are not legal here. Legal are those '
+                f'{path}: {self.text} contains invalid numbers for this field. Valid numbers are '
                 f'from {"-∞" if least is None else least} to {"∞" if most is None else most}.'
             )
         return False, self
@@ -96,7 +96,7 @@ class IntRange(pg.hyper.Float):
 
     @property
     def text(self) -> str:
-        """The range as one writes it: `intv(1, 8, 'log')`."""
+        """The range as a literal: `intv(1, 8, 'log')`."""
         return f'intv({int(self.min_value)}, {int(self.max_value)}{self._scale_text})'
 
     @property
@@ -115,18 +115,18 @@ IntRange.register_for_deserialization('trainer.IntRange')
 def intv(
     min_value: int, max_value: int, scale: str | None = None, *, name: str | None = None
 ) -> Any:
-    """A decision between all whole numbers of a range.
+    """Makes a decision between all integers of a range.
 
     Args:
-        min_value: the smallest.
-        max_value: the largest; it is one of them.
-        scale: what is drawn uniformly: the number (None or 'linear'), its logarithm ('log'), or
-            the logarithm counted from the top of the range ('rlog'). Logarithms need a range that
-            starts above 0.
+        min_value: the smallest integer.
+        max_value: the largest integer, included.
+        scale: quantity with a uniform distribution: the number (None or 'linear'), its logarithm
+            ('log'), or the logarithm of its distance from the top of the range ('rlog').
+            Logarithms need a range that starts above 0.
         name: a name for the decision.
 
     Raises:
-        ValueError: the bounds are not whole, in the wrong order, or too low for the scale.
+        ValueError: the bounds are not integers, in the wrong order, or too low for the scale.
 
     Example:
         >>> class Stack(pg.Object):

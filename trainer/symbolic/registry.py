@@ -1,4 +1,4 @@
-"""Experiments by name: what `--exp` means."""
+"""Registry: finds experiments by the value of `--exp`."""
 
 import importlib
 import importlib.util
@@ -17,23 +17,23 @@ _PACKAGE = 'search_spaces'
 
 
 def find(name: str, base: type[C], package: str = _PACKAGE) -> C:
-    """The experiment that `name` stands for, normalised.
+    """Finds an experiment, and normalizes it.
 
     Args:
-        name: what --exp says: a class or a function without arguments in a module of `package`
-            (`lm.StdlibTunable`), or its whole dotted path (`my.experiments.Tiny`).
-        base: what it must be.
-        package: where short names are looked up.
+        name: value of --exp: a class, or a function without arguments, in a module of `package`
+            (`lm.StdlibTunable`), or its full dotted path (`my.experiments.Tiny`).
+        base: class of the experiment.
+        package: package for short names.
 
     Returns:
-        A deep copy in which every object stands in one place only.
+        A deep copy in which every object occurs once.
 
     Raises:
-        UserError: there is nothing of that name, or it is not an experiment. What goes wrong
-            inside the module or the function itself is raised as it is.
+        UserError: the name is unknown, or does not belong to an experiment. Exceptions of the
+            module or the function pass through.
     """
     attribute = name.rpartition('.')[2]
-    # What every module has is no experiment, and cannot be called like one.
+    # Attributes that every module has are not experiments.
     is_private = attribute.startswith('__')
     if '.' not in name or is_private or not all(part.isidentifier() for part in name.split('.')):
         raise UserError(f'--exp={name}: expected module.Name. {_choices(name, base, package)}')
@@ -45,30 +45,30 @@ def find(name: str, base: type[C], package: str = _PACKAGE) -> C:
 
 
 def module_of(name: str, package: str = _PACKAGE) -> str:
-    """The module that the experiment `name` is in, which `find` has found."""
+    """The module of an experiment that `find` has found."""
     attribute = name.rpartition('.')[2]
     found = _modules(name, package)
     return next(each for each in found if hasattr(importlib.import_module(each), attribute))
 
 
 def _modules(name: str, package: str) -> list[str]:
-    """The modules that an experiment may be in."""
+    """Lists the modules that may contain an experiment."""
     paths = (f'{package}.{name}', name)
     return [path.rpartition('.')[0] for path in paths if _exists(path.rpartition('.')[0])]
 
 
 def available(base: type[Component], package: str = _PACKAGE) -> tuple[list[str], list[str]]:
-    """The short names of the experiments in `package`.
+    """Lists the short names of the experiments in `package`.
 
     Returns:
-        The names, and the modules that could not be imported with their reasons.
+        The names, and the modules whose import failed, with the reasons.
     """
     found, broken = [], []
     root = importlib.import_module(package)
     for info in pkgutil.walk_packages(root.__path__, f'{package}.', onerror=lambda _: None):
         try:
             module = importlib.import_module(info.name)
-        # Somebody's broken module must not hide the names of the others; it is reported.
+        # A broken module must not hide the names in others; it is reported.
         except Exception as error:
             broken.append(f'{info.name} ({type(error).__name__}: {error})')
         else:
@@ -78,7 +78,7 @@ def available(base: type[Component], package: str = _PACKAGE) -> tuple[list[str]
 
 
 def _experiments(module: ModuleType, base: type[Component]) -> list[str]:
-    """Names of the experiment classes, and of the functions annotated to return one."""
+    """Lists experiment classes, and functions annotated to return one, by name."""
     found = []
     for name, value in vars(module).items():
         if name.startswith('_') or getattr(value, '__module__', None) != module.__name__:
@@ -90,7 +90,7 @@ def _experiments(module: ModuleType, base: type[Component]) -> list[str]:
 
 
 def _exists(module_name: str) -> bool:
-    """Whether there is such a module; imports the packages that it lies in."""
+    """True if the module exists; imports the packages that contain it."""
     parts = module_name.split('.')
     for i in range(1, len(parts) + 1):
         part = '.'.join(parts[:i])
@@ -134,7 +134,7 @@ def _choices(name: str, base: type[Component], package: str) -> str:
         [
             names.nearest(name, found),
             f'{package} has: {", ".join(found) or "none"}.',
-            *(f'Not looked into, because it cannot be imported: {module}.' for module in broken),
-            'Elsewhere: the dotted path of a class or function that Python can import.',
+            *(f'Left out, because it cannot be imported: {module}.' for module in broken),
+            'For others use the dotted path of a class or function that Python can import.',
         ]
     ).strip()

@@ -1,8 +1,8 @@
-"""Experiments as JSON text, read back without running anything that the text says.
+"""Serialization of experiments as JSON text, whose parser runs no code from the text.
 
-PyGlove's own reader unpickles opaque objects, imports what a `type` or a `function` names, and
-builds functions from marshalled code. Here the parsed JSON is walked first: all that it may name
-are component classes and decisions.
+PyGlove's parser unpickles opaque objects, imports the modules of a `type` or a `function`, and
+builds functions from marshalled code. This module checks the parsed JSON first: it may name only
+component classes and decisions.
 """
 
 import json
@@ -26,13 +26,13 @@ _TUPLE = pg.JSONConvertible.TUPLE_MARKER
 
 
 def to_json_text(value: Any) -> str:
-    """A component, or a `pg.Dict` of them, as JSON that `from_json_text` reads back.
+    """Serializes a component, or a `pg.Dict` of components, for `from_json_text`.
 
     Raises:
-        UserError: it holds something that would not come back, such as a function or a tuple.
+        UserError: it contains a value that cannot be deserialized, such as a function or a tuple.
     """
     text: str = value.to_json_str(json_indent=2)
-    _refuse_foreign(json.loads(text), '', f'this {type(value).__name__}')
+    _check_types(json.loads(text), '', f'this {type(value).__name__}')
     return text
 
 
@@ -41,16 +41,16 @@ def from_json_text(
     expected: type[S] = Component,
     source: str = 'the JSON text',
 ) -> S:
-    """The component that `to_json_text` wrote.
+    """Deserializes a result of `to_json_text`.
 
     Args:
         text: JSON.
-        expected: the class, or a base class, of what must come out.
-        source: where the text is from, such as the path of the file, for messages.
+        expected: the class of the result, or a base class.
+        source: source of the text, such as the path of the file, for messages.
 
     Raises:
-        UserError: it is no JSON, names something that is no known component, or its values do not
-            fit. Nothing that it names has been run.
+        UserError: the text is not JSON, names an unknown component, or its values do not fit. No
+            code that it names has run.
 
     Example:
         >>> class Point(Component):
@@ -59,13 +59,13 @@ def from_json_text(
         Point(x=3)
     """
     try:
-        _refuse_foreign(json.loads(text), '', source)
+        _check_types(json.loads(text), '', source)
     except RecursionError as error:
         raise UserError(f'{source}: {error}') from error
     except ValueError as error:  # Also of a number with more digits than Python reads.
         raise UserError(f'{source}: not JSON: {error}') from error
     try:
-        # From the text again: PyGlove's reader consumes the dict that it is given.
+        # Parses the text again: PyGlove modifies the dict that it reads.
         component = pg.from_json_str(text, auto_import=False)
     except (
         ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError,
@@ -79,27 +79,27 @@ def from_json_text(
     return component
 
 
-def _refuse_foreign(tree: Any, path: str, source: str) -> None:
+def _check_types(tree: Any, path: str, source: str) -> None:
     if isinstance(tree, dict):
         if _TYPE in tree:
-            _refuse_foreign_type(tree[_TYPE], path, source)
+            _check_type(tree[_TYPE], path, source)
         for name, child in tree.items():
             if name != _TYPE:
-                _refuse_foreign(child, f'{path}.{name}' if path else name, source)
+                _check_types(child, f'{path}.{name}' if path else name, source)
     elif isinstance(tree, list):
         if tree and tree[0] == _TUPLE:
             raise UserError(f'{source}: {path or "top level"} is a tuple: use a list')
         for i, child in enumerate(tree):
-            _refuse_foreign(child, f'{path}[{i}]', source)
+            _check_types(child, f'{path}[{i}]', source)
 
 
-def _refuse_foreign_type(name: Any, path: str, source: str) -> None:
+def _check_type(name: Any, path: str, source: str) -> None:
     if isinstance(name, str) and (
         name in _DECISIONS | _INHERITED | _DERIVED or names.class_in_file(name) is not None
     ):
         return
     raise UserError(
-        f'{source}: {path or "top level"} names {name!r}, which is no known component. A class of '
-        'yours must derive from trainer.Component, and its module must be imported: commands '
-        'take --exp=… with the experiment that uses it.'
+        f'{source}: {path or "top level"} names {name!r}, which is not a known component. A custom '
+        'class must derive from trainer.Component, and its module must be imported: pass '
+        '--exp=… with the experiment that uses it.'
     )

@@ -189,7 +189,7 @@ def test_nothing_that_is_read_is_executed(tmp_path):
         )
     assert feedback.get_metadata('text') == 'from elsewhere'
     for read in (lambda: feedback.get_metadata('harm'), feedback.get_trial):
-        with pytest.raises(UserError, match='which is no known component'):
+        with pytest.raises(UserError, match='which is not a known component'):
             read()
     assert not ran.exists()
     with contextlib.suppress(TypeError):

@@ -481,7 +481,7 @@ def test_derived_values_distinguish_illegal_values_and_unknown_paths():
         space.materialize({'parts': 1, 'z': 0})
     with pytest.raises(ValueError, match=r'x.heads: .*division by zero'):
         space.materialize({'parts': 2, 'z': 0})
-    with pytest.raises(UserError, match=r'y: .* names z.depth, which is not there. z has: size'):
+    with pytest.raises(UserError, match=r'y: .* names z.depth, which does not exist. z has: size'):
         space.materialize({'parts': 0, 'z': 1})
 
 

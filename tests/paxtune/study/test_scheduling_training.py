@@ -91,7 +91,7 @@ def test_a_fork_goes_on_from_the_state_of_its_parent(tmp_path: Path) -> None:
             record = json.loads((directory / 'trial.json').read_text())
             assert record['weights_from'] == [parent, step]
             assert record['resumed_from'][0] == step
-            assert (directory / 'branched_from.json').exists()
+            assert (directory / 'forked_from.json').exists()
             # What the parent was measured at there, its fork is, too: the same weights.
             measured = {each.step: each for each in study.trial(parent).measurements}
             assert fork.measurements[0].step == step

@@ -21,7 +21,7 @@ from tests.trainer.loop.test_train_loop import measured, without_speed
 from tests.trainer.tiny import experiment
 from trainer.checkpoints import handover
 from trainer.checkpoints.checkpoint import newest_checkpoint
-from trainer.checkpoints.handover import BRANCHED_FROM, fork_checkpoint, take_over
+from trainer.checkpoints.handover import FORKED_FROM, fork_checkpoint, take_over
 from trainer.experiment import Experiment
 from trainer.layers import Dropout
 from trainer.learner import DecayAtRungs
@@ -123,7 +123,7 @@ def test_with_the_same_numbers_a_branch_is_its_parent(
 ) -> None:
     fork_checkpoint([whole], 3, tmp_path)
     assert os.stat(tmp_path / 'checkpoints/3/_CHECKPOINT_METADATA').st_nlink > 1
-    provenance = json.loads((tmp_path / BRANCHED_FROM).read_text())
+    provenance = json.loads((tmp_path / FORKED_FROM).read_text())
     assert provenance == {'run': str(whole), 'step': 3}
     assert not (tmp_path / 'metrics.jsonl').exists()
     before = digests(whole)
@@ -175,7 +175,7 @@ def test_a_later_attempt_at_a_branch_knows_where_it_began(whole: Path, tmp_path:
     one, two = tmp_path / 'one', tmp_path / 'two'
     fork_checkpoint([whole], 3, one)
     assert take_over([one], two) == 3
-    assert json.loads((two / BRANCHED_FROM).read_text())['run'] == str(whole)
+    assert json.loads((two / FORKED_FROM).read_text())['run'] == str(whole)
 
 
 def test_the_newest_attempt_that_has_it_counts(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_the_newest_attempt_that_has_it_counts(tmp_path: Path) -> None:
         target = tmp_path / f'target{step}'
         fork_checkpoint(sources, step, target)
         assert steps(target) == [step]
-        provenance = json.loads((target / BRANCHED_FROM).read_text())
+        provenance = json.loads((target / FORKED_FROM).read_text())
         assert provenance == {'run': str(tmp_path / run_dir), 'step': step}
 
 
@@ -194,7 +194,7 @@ def test_a_missing_checkpoint_is_reported(tmp_path: Path) -> None:
     fake(tmp_path / 'first', 2)
     (tmp_path / 'first' / 'checkpoints' / '4').mkdir()
     for sources in ([tmp_path / 'first', tmp_path / 'missing'], []):
-        with pytest.raises(CheckpointGoneError, match=r'no checkpoint of step 4 .* branch off bef'):
+        with pytest.raises(CheckpointGoneError, match=r'no checkpoint of step 4 .* fork bef'):
             fork_checkpoint(sources, 4, tmp_path / 'target')
     assert not (tmp_path / 'target').exists()
 
@@ -217,7 +217,7 @@ def test_one_that_is_deleted_meanwhile_is_looked_for_in_the_other_attempts(
     target = tmp_path / 'target'
     fork_checkpoint([tmp_path / 'second', tmp_path / 'first'], 4, target)
     assert [path.name for path in (target / 'checkpoints').iterdir()] == ['4']
-    assert json.loads((target / BRANCHED_FROM).read_text())['run'] == str(tmp_path / 'first')
+    assert json.loads((target / FORKED_FROM).read_text())['run'] == str(tmp_path / 'first')
     assert digests(target / 'checkpoints') == digests(tmp_path / 'first' / 'checkpoints')
 
 
@@ -244,7 +244,7 @@ def test_a_kill_leaves_nothing_that_looks_like_a_branch(
         fork_checkpoint([tmp_path / 'first'], 4, target)
         assert steps(target) == [4]
         assert {f'4/{name}' for name in digests(target / 'checkpoints' / '4')} == {*whole_files}
-        assert (target / BRANCHED_FROM).exists()
+        assert (target / FORKED_FROM).exists()
     assert kill_at > 7
 
 
@@ -259,7 +259,7 @@ def test_two_processes_at_once_bring_it_once(
                 _let_the_other_go_first(patch, owner, name, left, [tmp_path / 'first'], target)
             fork_checkpoint([tmp_path / 'first'], 4, target)
         assert [path.name for path in (target / 'checkpoints').iterdir()] == ['4']
-        assert sorted(path.name for path in target.iterdir()) == [BRANCHED_FROM, 'checkpoints']
+        assert sorted(path.name for path in target.iterdir()) == ['checkpoints', FORKED_FROM]
         assert len(digests(target / 'checkpoints' / '4')) == 4
         if left[0] >= 0:
             break

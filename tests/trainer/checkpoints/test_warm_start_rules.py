@@ -70,7 +70,7 @@ def started(made: Experiment, *starts: WarmStart, to: Path | None = None) -> Tra
         lambda x: x.sharding, program.abstract_state
     )
     if to is not None:
-        found.tell(epath.Path(to))
+        found.write_provenance(epath.Path(to))
     return jax.device_get(state)
 
 
@@ -173,7 +173,7 @@ def test_a_run_may_go_on_counting_steps(tmp_path: Path) -> None:
     assert {record['step'] for record in read_metrics(tmp_path / 'run' / 'metrics.jsonl')} == {8, 9}
     assert (tmp_path / 'run' / FILE).exists()
     made.rebind({'train.num_train_steps': STEP})
-    with pytest.raises(UserError, match=r'init_from_checkpoint\[0\].load_step: .*nothing would be'):
+    with pytest.raises(UserError, match=r'init_from_checkpoint\[0\].load_step: .*no step would be'):
         measured(made, tmp_path / 'other')
     assert not (tmp_path / 'other').exists()
 
@@ -195,7 +195,9 @@ def test_patterns_that_do_nothing_are_refused() -> None:
     assert told.startswith("x[0].ignore[0]: no array is called 'hea.kernel'.")
     assert 'head.kernel' in told
     told = refusal(WarmStart('a'), WarmStart('b', [LoadRule('head.*')]))
-    assert told.startswith("x[1].rules[0].pattern: all that 'head.*' matches is ignored, or comes")
+    assert told.startswith(
+        "x[1].rules[0].pattern: all arrays that 'head.*' matches are ignored, or match"
+    )
     assert refusal(WarmStart('a', load_ema=True)).startswith('x[0].load_ema: ')
 
 
@@ -203,11 +205,11 @@ def test_all_mismatches_are_reported_at_once() -> None:
     there = {'params.top.kernel': (4, 3), 'params.stack.layers_0.up': (4, 5)}
     rules = [LoadRule('head(.*)', r'top\1'), LoadRule()]
     lines = refusal(WarmStart('/runs/a', rules), there=there).splitlines()
-    assert lines[0].startswith('x[0]: /runs/a has not what is to be loaded')
+    assert lines[0].startswith('x[0]: /runs/a lacks arrays')
     assert lines[1:] == [
         '  head.kernel (4, 2): top.kernel has the shape (4, 3) there',
         '  stack.layers_0.up (4, 4): stack.layers_0.up has the shape (4, 5) there',
-        '  stack.layers_1.up (4, 4): stack.layers_1.up is not there',
+        '  stack.layers_1.up (4, 4): stack.layers_1.up is missing',
     ]
 
 
@@ -230,7 +232,7 @@ def test_optimizers_that_see_layers_one_by_one_are_known() -> None:
 def test_another_optimizer_cannot_be_loaded(tmp_path: Path) -> None:
     written(experiment(), tmp_path)
     made = experiment(task__learner__optimizer=SGD(momentum=0.9))
-    with pytest.raises(UserError, match=r'opt_state\S* \(32, 16\): opt_state\S* is not there'):
+    with pytest.raises(UserError, match=r'opt_state\S* \(32, 16\): opt_state\S* is missing'):
         started(made, WarmStart(str(tmp_path), load_optimizer=True))
 
 

@@ -170,11 +170,11 @@ def test_layers_that_repeat_are_counted_on() -> None:
 
 def test_the_model_itself_has_a_line() -> None:
     own, *rest = layer_costs(of_images(resnet()))
-    assert not own.is_whole and all(each.is_whole for each in rest)
+    assert not own.is_complete and all(each.is_complete for each in rest)
     assert own.num_params == 16 * 10 + 10  # The logits.
     assert own.flops_per_token == 3 * 2 * 16 * 10
     (all_of_it,) = layer_costs(of_images(Classifier()))
-    assert all_of_it.is_whole
+    assert all_of_it.is_complete
 
 
 def test_a_model_that_does_not_fit_together_is_refused() -> None:

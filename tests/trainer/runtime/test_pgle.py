@@ -48,7 +48,7 @@ def test_a_step_is_compiled_again_once_it_has_been_profiled(compilations: list[s
 
 def test_it_is_refused_where_it_does_nothing(tmp_path: Path) -> None:
     flags = ['--exp=lm.C4Small', f'--job_log_dir={tmp_path}', '--pgle']
-    with pytest.raises(UserError, match=r'^--pgle: JAX does this on GPUs, and here is a cpu'):
+    with pytest.raises(UserError, match=r'^--pgle: this needs a GPU, and JAX runs on a cpu'):
         main.main(flags)
     with pytest.raises(UserError, match=r'^--pgle is for training: leave out --mode'):
         main.main([*flags, '--mode=eval'])

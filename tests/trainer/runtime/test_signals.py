@@ -125,7 +125,7 @@ def test_training_that_gave_up_is_an_error_for_people(where: str, tmp_path: Path
 def test_a_stop_replaces_the_reward_or_the_metrics() -> None:
     assert StopTrial('x').reward is None
     assert StopTrial('x', reward=0.0).reward == 0.0
-    with pytest.raises(ValueError, match='give one of them'):
+    with pytest.raises(ValueError, match='reward or metrics, not both'):
         StopTrial('x', reward=1.0, metrics={})
 
 

@@ -198,7 +198,7 @@ def test_tune(assignment: str, path: str, decision: Any) -> None:
 @pytest.mark.parametrize(
     ('assignment', 'message'),
     [
-        ('learning_rate=1', 'is no decision'),
+        ('learning_rate=1', 'is not a decision'),
         ('learning_rate=oneof([1, true])', 'candidate 2: expected a number, got true'),
         ('layers[0].dims=oneof([4, 8.5])', 'candidate 2: expected an integer, got 8.5'),
         ('layers[0].dims=floatv(1, 2)', 'expected an integer'),
@@ -237,7 +237,7 @@ def test_insides_of_a_decision_cannot_be_set(assignment: str) -> None:
         layers=[pg.oneof([Attend(4), Attend(8)])],
         widths=pg.manyof(2, [1, 2, 3]),
     )
-    with pytest.raises(UserError, match='is a decision, whose insides cannot be set'):
+    with pytest.raises(UserError, match='is a decision, whose fields cannot be set'):
         overrides.override(template, [assignment])
 
 
@@ -261,7 +261,7 @@ def test_smoke() -> None:
 @pytest.mark.parametrize(
     ('smoke', 'message'),
     [
-        ({}, 'names no tiny size'),
+        ({}, 'defines no tiny size'),
         ({'layer': []}, "--smoke: layer: Study has no 'layer'"),
         ({'layers[0].dims': True}, r'--smoke: layers\[0\]\.dims: expected an integer'),
         ({'layers[0].dims': 3}, r'layers\[0\]: dims'),

@@ -55,22 +55,20 @@ def test_it_stands_in_lists() -> None:
 
 @pytest.mark.parametrize('field', ['rate', 'number', 'optional'])
 def test_fields_of_floats_refuse_it_with_what_to_use(field: str) -> None:
-    message = rf"{field}: intv\(1, 8, 'log'\) may .* use floatv\(1.0, 8.0, 'log'\)"
+    message = rf"{field}: intv\(1, 8, 'log'\) is for .* use floatv\(1.0, 8.0, 'log'\)"
     with pytest.raises(TypeError, match=message):
         Part(**{field: intv(1, 8, 'log')})
 
 
 @pytest.mark.parametrize('field', ['flag', 'name', 'sizes'])
 def test_other_fields_refuse_it(field: str) -> None:
-    with pytest.raises(
-        TypeError, match=rf'{field}: intv\(1, 8\) may stand in integer fields only$'
-    ):
+    with pytest.raises(TypeError, match=rf'{field}: intv\(1, 8\) is for integer fields only$'):
         Part(**{field: intv(1, 8)})
 
 
 @pytest.mark.parametrize('bounds', [(0, 9), (1, 10)])
 def test_the_bounds_of_a_field_hold(bounds: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match='Legal are those from 1 to 9'):
+    with pytest.raises(ValueError, match='Valid numbers are from 1 to 9'):
         Part(bounded=intv(*bounds))
 
 
