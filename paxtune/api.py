@@ -1,4 +1,4 @@
-"""What the command line is made of: tuning from Python."""
+"""Tuning from Python: the functions that the command line calls."""
 
 import contextlib
 import dataclasses
@@ -19,7 +19,7 @@ from paxtune.engines.multi_host import MultiHost
 from paxtune.experiment import Tunable
 from paxtune.objectives.rewards import MetricReward, Objectives, Reward
 from paxtune.running.callbacks import Callback
-from paxtune.running.runners import ExperimentRunner, FunctionRunner, Runnable, Runner
+from paxtune.running.runners import ExperimentRunner, FunctionRunner, Runner, RunnerWorkload
 from paxtune.schedulers import Scheduler
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study
@@ -36,7 +36,7 @@ from trainer.symbolic.errors import UserError
 from trainer.symbolic.names import nearest
 
 PathLike = str | os.PathLike[str]
-V = TypeVar('V', bound=Tunable | Runnable)
+V = TypeVar('V', bound=Tunable | RunnerWorkload)
 
 _MAX_DRAWS = 100
 
@@ -46,7 +46,7 @@ class MissingDataError(UserError):
 
 
 def tune(
-    what: Tunable | Runnable | Callable[..., Any],
+    what: Tunable | RunnerWorkload | Callable[..., Any],
     *,
     space: Any = None,
     num_trials: int | None = None,
@@ -124,15 +124,15 @@ def tune(
         raise UserError(f'a search has no {unknown[0]!r}. {nearest(unknown[0], known)}'.rstrip())
     if engine is None:
         engine = MultiHost() if processes.count() > 1 else InProcess()
-    engine.validate(isinstance(what, Tunable | Runnable))
+    engine.validate(isinstance(what, Tunable | RunnerWorkload))
     directory = engine.directory(job_log_dir)
     with contextlib.ExitStack() as held:
-        if isinstance(what, Tunable | Runnable) and (space is not None or directory is None):
+        if isinstance(what, Tunable | RunnerWorkload) and (space is not None or directory is None):
             raise UserError(
                 'an experiment is its own space, and needs a job_log_dir for its trials'
             )
         runner: Runner
-        if isinstance(what, Runnable):
+        if isinstance(what, RunnerWorkload):
             plan = SearchPlan.compile(_changed(what, changes), data=what.data())
             runner = what.runner()
         elif isinstance(what, Tunable):
@@ -185,7 +185,7 @@ def prepared_data(space: Space) -> dict[str, str]:
 
 
 def _some_parts(space: Space) -> dict[str, Tunable]:
-    """What one of the trials would train, whose decisions fit together: always the same one."""
+    """Returns the experiment of one feasible trial, the same one each time."""
     rng = random.Random(0)
     for _ in range(_MAX_DRAWS):
         try:

@@ -330,7 +330,7 @@ def _with_a_way_out(error: UserError, tunable: 'Tunable', args: 'argparse.Namesp
 
 
 def summary(study: 'Study', exp: str) -> str:
-    """What a study that is done has to say.
+    """Renders the result of a finished study.
 
     Args:
         study: the study.
@@ -358,9 +358,9 @@ def summary(study: 'Study', exp: str) -> str:
     best = standing.trial
     lines.append(f'Best trial: {best.id}, {rewards[0].label}={best.reward!r}')
     if len(standing.trials) > 1:
-        told = ', '.join(str(trial.id) for trial in standing.trials)
+        trials = ', '.join(str(trial.id) for trial in standing.trials)
         mean, error = standing.rewards[0], standing.standard_errors[0]
-        lines.append(f'Mean of its replicates (trials {told}): {mean:.6g} ± {error:.2g}')
+        lines.append(f'Mean of its replicates (trials {trials}): {mean:.6g} ± {error:.2g}')
     lines += [f'  {path} = {value}' for path, value in best.decisions.items()]
     lines += [rungs] if rungs else []
     return '\n'.join([*lines, 'To train it:', f'  {train_command(study, best, exp)}'])

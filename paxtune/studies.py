@@ -204,7 +204,7 @@ def _list(args: Args) -> None:
     from paxtune.reports.overview import listing
     from paxtune.reports.tables import write
 
-    _refuse_service(args, 'list', 'a service does not list its studies: show one of them')
+    _require_local(args, 'list', 'a service does not list its studies: show one of them')
     write(listing(Path(args.dir)), args.format)
 
 
@@ -262,12 +262,12 @@ def _pareto(args: Args) -> None:
         pareto_plot.require(args.out)
     with _opened(args) as study:
         front = pareto_table.front_of(study, args.x, args.y)
-    shown = pareto_table.document(front)
+    page = pareto_table.document(front)
     if args.out is not None and front.points:
         with _writing(args.out):
             write_bytes(args.out, pareto_plot.rendered(front, args.out))
-        shown = dataclasses.replace(shown, remark=f'{shown.remark} Plotted in {args.out}.')
-    write(shown, args.format)
+        page = dataclasses.replace(page, remark=f'{page.remark} Plotted in {args.out}.')
+    write(page, args.format)
 
 
 def _diff(args: Args) -> None:
@@ -340,7 +340,7 @@ def _opened(args: Args, can_write: bool = False) -> 'Iterator[Study]':
         yield study
 
 
-def _refuse_service(args: Args, name: str, why: str) -> None:
+def _require_local(args: Args, name: str, why: str) -> None:
     if args.vizier_endpoint is not None:
         raise UserError(f'{name} {study_location.FLAG}={args.vizier_endpoint}: {why}')
 
@@ -386,7 +386,7 @@ def _stop(args: Args) -> None:
 def _delete(args: Args) -> None:
     from paxtune.reports.study_edits import delete_study, delete_trials
 
-    _refuse_service(args, 'delete', 'the directories of trials are where their workers are')
+    _require_local(args, 'delete', 'the directories of trials are where their workers are')
     if args.trials:
         with _held(args) as study:
             print(delete_trials(study, args.trials, args.yes))

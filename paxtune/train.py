@@ -61,8 +61,8 @@ def main(argv: Sequence[str] | None) -> int:
         runs = runs_for(args)
         again = ['python', '-m', 'paxtune.train', *command.given(argv)]
         for run in runs:
-            if run.trunk is not None:
-                _fork_checkpoints(*run.trunk, run.directory)
+            if run.parent_checkpoint is not None:
+                _fork_checkpoints(*run.parent_checkpoint, run.directory)
             code = train(run.experiment, run.directory, resume_command=again)
             if code:
                 return code
@@ -81,11 +81,11 @@ class Run:
 
     directory: str
     experiment: 'Experiment'
-    trunk: tuple[str, int] | None = None
+    parent_checkpoint: tuple[str, int] | None = None
 
 
 def runs_for(args: 'argparse.Namespace') -> list[Run]:
-    """What the flags ask for.
+    """The runs that the flags ask for.
 
     Returns:
         A run for each sub-experiment; for a trial that was forked, one for each trial whose
@@ -133,15 +133,15 @@ def _of_trial(args: 'argparse.Namespace') -> list[Run]:
         runs = _before_fork(study, trial, args)
         for name, part in experiments(study, trial).items():
             experiment = overrides.override(part, args.set)
-            _refuse_other_data(study, name, experiment)
-            trunk = (
+            _validate_data(study, name, experiment)
+            parent_checkpoint = (
                 (runs[-1].directory, trial.lineage.forked_from[1])
                 if trial.lineage.forked_from
                 else None
             )
-            runs.append(Run(os.path.join(args.job_log_dir, name), experiment, trunk))
+            runs.append(Run(os.path.join(args.job_log_dir, name), experiment, parent_checkpoint))
         for run in runs:
-            _refuse_other_experiment(run.directory, run.experiment)
+            _validate_experiment(run.directory, run.experiment)
         _warn_of_other_threads(study, trial)
         return runs
 
@@ -159,9 +159,9 @@ def _before_fork(study: 'Study', trial: 'Trial', args: 'argparse.Namespace') -> 
     (experiment,) = experiments(study, parent).values()
     shorter = overrides.override(experiment, [*args.set, f'train.num_train_steps={step}'])
     origin = parent.lineage.forked_from
-    trunk = (runs[-1].directory, origin[1]) if origin else None
+    parent_checkpoint = (runs[-1].directory, origin[1]) if origin else None
     directory = os.path.join(args.job_log_dir, 'lineage', str(number))
-    return [*runs, Run(directory, shorter, trunk)]
+    return [*runs, Run(directory, shorter, parent_checkpoint)]
 
 
 def _fork_checkpoints(directory: str, step: int, target: str) -> None:
@@ -199,7 +199,7 @@ def _require_weights(study: 'Study', trial: 'Trial', job_log_dir: str) -> None:
         require_weights(study.directory, source, study.sub_experiments, study.search)
 
 
-def _refuse_other_experiment(job_log_dir: str, experiment: 'Experiment') -> None:
+def _validate_experiment(job_log_dir: str, experiment: 'Experiment') -> None:
     """A checkpoint of another trial of the same structure could be read, and would be wrong."""
     from etils import epath
 
@@ -212,7 +212,7 @@ def _refuse_other_experiment(job_log_dir: str, experiment: 'Experiment') -> None
         )
 
 
-def _refuse_other_data(study: 'Study', name: str, experiment: 'Experiment') -> None:
+def _validate_data(study: 'Study', name: str, experiment: 'Experiment') -> None:
     from trainer.program.setup import inputs_by_path, prepare_inputs
     from trainer.symbolic.concrete import open_decisions
 

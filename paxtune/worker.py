@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None) -> int:
     device_allocation.pin([int(core) for core in args.cores.split(',') if core])
     threading.Thread(target=_end_with_parent, name='parent', daemon=True).start()
     directory = job_path(args.job_log_dir)
-    presence = supervisor.presence(directory)
+    worker_lock_file = supervisor.worker_lock_file(directory)
     log = json_logs.start(Path(args.log), study=args.study, worker=args.worker)
 
     from paxtune.service.client import Client
@@ -59,13 +59,13 @@ def main(argv: Sequence[str] | None) -> int:
     client = Client(args.endpoint, args.study, secret, tls=args.tls, ca_cert=authority)
     client.connect(_PATIENCE)
     store = RemoteStore(client, args.worker)
-    with presence:
+    with worker_lock_file:
         return _work(store, directory, log)
 
 
 def _flags() -> argparse.ArgumentParser:
     flags = command.parser(__doc__)
-    for name, told in (
+    for name, description in (
         ('endpoint', 'host:port of the service'),
         ('study', 'its name there'),
         ('worker', 'the name of this worker, which no other has'),
@@ -73,7 +73,7 @@ def _flags() -> argparse.ArgumentParser:
         ('log', 'the file of structured logs'),
         ('modules', 'what makes the classes of the experiment known'),
     ):
-        flags.add_argument(f'--{name}', required=True, help=told)
+        flags.add_argument(f'--{name}', required=True, help=description)
     flags.add_argument('--cores', default='', help='the cores to compute on')
     flags.add_argument('--tls', action='store_true', help='speak TLS')
     flags.add_argument('--tls_ca', help='speak TLS, trust this authority')
@@ -101,7 +101,7 @@ def _work(store: 'RemoteStore', directory: JobPath, log: json_logs.JsonLines) ->
 
         heartbeat.start()
         try:
-            callbacks = [Logged(log), Counted(heartbeat)]
+            callbacks = [LogCallback(log), HeartbeatCallback(heartbeat)]
             Tuner(study, runner_of(study), callbacks, should_interrupt).run()
         except Paused as reason:
             _LOG.info('paused: %s', reason)
@@ -140,7 +140,7 @@ class Heartbeat(threading.Thread):
                 os._exit(supervisor.DETACHED)
 
 
-class Counted(Callback):
+class HeartbeatCallback(Callback):
     """Has the steps of a trial counted from where it goes on.
 
     A trial that loses one worker after another must not look as if it came no further.
@@ -157,7 +157,7 @@ class Counted(Callback):
         self._heartbeat.steps += step
 
 
-class Logged(Callback):
+class LogCallback(Callback):
     """Logs what happens to trials, each time after the study has it."""
 
     def __init__(self, log: json_logs.JsonLines) -> None:

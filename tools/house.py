@@ -24,6 +24,9 @@ MAX_TOTAL_LINES = 46_300
 CODEC = 'paxtune/storage/codec.py'
 """The one file that names the metadata keys of trials and studies."""
 
+VIZIER_DESIGNERS = 'paxtune/algorithms/external/'
+"""The folder whose files dump and load the state of Vizier's designers, in Vizier's own keys."""
+
 _BAD_START = re.compile(r'(What|Whether|Which|Who|Whose|Whom|How)\b')
 
 Graph: TypeAlias = Mapping[str, set[str]]
@@ -192,7 +195,8 @@ def _wide_classes(trees: Mapping[str, ast.Module]) -> Iterator[str]:
 def _metadata_keys(trees: Mapping[str, ast.Module]) -> Iterator[str]:
     """Finds reads and writes of Vizier's metadata items (namespace, key, value) elsewhere."""
     for path, tree in trees.items():
-        for node in ast.walk(tree) if path != CODEC else ():
+        is_exempt = path == CODEC or path.startswith(VIZIER_DESIGNERS)
+        for node in () if is_exempt else ast.walk(tree):
             is_item = isinstance(node, ast.Attribute) and node.attr == 'ns'
             is_new = isinstance(node, ast.keyword) and node.arg == 'ns'
             if is_item or is_new:

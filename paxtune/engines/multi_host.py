@@ -28,7 +28,7 @@ from paxtune.search_space.space import Space
 from paxtune.study.plan import SearchPlan
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
-from paxtune.study.trial_costs import Appraisal
+from paxtune.study.trial_costs import CostEstimate
 from trainer.loop.report import Interrupted, Report
 from trainer.runtime import processes
 from trainer.runtime.directory import JobPath
@@ -74,7 +74,7 @@ class LeadingRunner(ExperimentRunner):
         self.interrupted = False
 
     def should_interrupt(self) -> bool:
-        """Whether any process was asked to stop, as far as it is known here."""
+        """Returns True if a process is known to have received a request to stop."""
         return self.interrupted or self._asked()
 
     @contextlib.contextmanager
@@ -90,7 +90,7 @@ class LeadingRunner(ExperimentRunner):
         resolve_warm_start(study, trial)
         spec = TrialSpec.of(study, trial)
         processes.broadcast({'trial': dataclasses.asdict(spec)})
-        found = _appraised(spec, study.space, study.search)
+        found = _estimated(spec, study.space, study.search)
         trial.set_costs(found.measured)
         return found.refusal
 
@@ -128,22 +128,22 @@ def follow(plan: SearchPlan, should_interrupt: Callable[[], bool]) -> None:
         Paused, StudyStoppedError: the search ended so.
         Exception: as `trainer.runtime.processes.agree`.
     """
-    while 'trial' in (said := processes.broadcast()):
-        spec = TrialSpec(**said['trial'])
+    while 'trial' in (received := processes.broadcast()):
+        spec = TrialSpec(**received['trial'])
         try:
             _follow(spec, plan.space, plan.search, should_interrupt)
         except LostProcessError:
             raise
         except Exception as error:  # Of the trial; the first process has it, too, and notes it.
             logging.info('trial %d: %s: %s', spec.trial, type(error).__name__, error)
-    if said['end']:
-        raise _ENDS[said['end']](said['reason'])
+    if received['end']:
+        raise _ENDS[received['end']](received['reason'])
 
 
 def _follow(
     spec: TrialSpec, space: Space, search: Search, should_interrupt: Callable[[], bool]
 ) -> None:
-    if _appraised(spec, space, search).refusal is not None:
+    if _estimated(spec, space, search).refusal is not None:
         return
     reports = spec.train(space, should_interrupt)
     try:
@@ -156,10 +156,10 @@ def _follow(
         raise
 
 
-def _appraised(spec: TrialSpec, space: Space, search: Search) -> Appraisal:
-    """What a trial costs, and whether it is infeasible before it begins: as the first one says."""
+def _estimated(spec: TrialSpec, space: Space, search: Search) -> CostEstimate:
+    """Broadcasts the costs of a trial, and why it is infeasible, from the first process."""
     with processes.together():
-        found = spec.appraise(space, search)
+        found = spec.estimate_costs(space, search)
     return dataclasses.replace(found, refusal=processes.broadcast(found.refusal))
 
 

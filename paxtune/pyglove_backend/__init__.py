@@ -87,9 +87,9 @@ class PaxtuneBackend(pg.tuning.Backend):
                 "'metrics_to_optimize' should include only 1 metric as multi-objective "
                 f'optimization is not supported by {algorithm!r}.'
             )
-        _refuse_other_spec(algorithm, dna_spec)
+        _validate_spec(algorithm, dna_spec)
         if early_stopping_policy is not None:
-            _refuse_other_spec(early_stopping_policy, dna_spec)
+            _validate_spec(early_stopping_policy, dna_spec)
         self._loop = _loop(name, dna_spec, metrics_to_optimize, num_examples, job_log_dir)
         with self._loop.lock:
             self._loop.join(algorithm)
@@ -114,7 +114,7 @@ class PaxtuneBackend(pg.tuning.Backend):
 
     @classmethod
     def poll_result(cls, name: str, job_log_dir: PathLike | None = None) -> pg.tuning.Result:
-        """What became of a loop so far.
+        """A result of a loop so far.
 
         Args:
             name: that of a loop in this process.
@@ -155,7 +155,7 @@ class _Feedback(pg.tuning.Feedback):
 
     @property
     def dna(self) -> pg.DNA:
-        """What was proposed."""
+        """Returns the proposed decisions."""
         return self._dna
 
     @property
@@ -206,7 +206,7 @@ class _Feedback(pg.tuning.Feedback):
                 study.set_metadata(added)
 
     def get_metadata(self, key: str, per_trial: bool = True) -> Any:
-        """What `set_metadata` has kept; None where there is nothing."""
+        """Returns an item that `set_metadata` stored, or None."""
         with self._loop.lock:
             study = self._loop.study
             text = (study.trial(self._id).record if per_trial else study.record).metadata.get(key)
@@ -241,7 +241,7 @@ class _Feedback(pg.tuning.Feedback):
             self._loop.skip(self._id, lines[-1] if lines else 'skipped')
 
     def should_stop_early(self) -> bool:
-        """Whether the policy, or `paxtune.studies stop`, says that the trial is to end here."""
+        """Returns True if the policy or `paxtune.studies stop` ends the trial here."""
         with self._loop.lock:
             trial = self.get_trial()
             if not trial.measurements:
@@ -256,7 +256,7 @@ class _Feedback(pg.tuning.Feedback):
             self._loop.end()
 
 
-def _refuse_other_spec(owner: Any, dna_spec: pg.DNASpec) -> None:
+def _validate_spec(owner: Any, dna_spec: pg.DNASpec) -> None:
     if owner.dna_spec is not None and pg.ne(owner.dna_spec, dna_spec):
         raise ValueError(
             f'{owner!r} has been set up with a different DNASpec. '
@@ -284,7 +284,7 @@ def _loop(
         if loop is None:
             loop = open_loop(dna_spec, metrics, num_examples, job_log_dir)
         else:
-            loop.refuse_other(value_of(dna_spec), metrics)
+            loop.validate_same(value_of(dna_spec), metrics)
         if name is not None:
             _by_name[name] = loop
         if path is not None:

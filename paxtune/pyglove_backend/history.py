@@ -91,12 +91,12 @@ def _repeat(
     algorithm: pg.DNAGenerator, past: Sequence[Proposal], view: View
 ) -> dict[int, pg.DNA] | None:
     algorithm.setup(view.spec)
-    told = [each for each in past if each.rewards is not None]
-    untold = collections.deque(sorted(told, key=lambda each: each.fed_back))
+    observed = [each for each in past if each.rewards is not None]
+    unobserved = collections.deque(sorted(observed, key=lambda each: each.fed_back))
     again: dict[int, pg.DNA] = {}
     for each in past:
-        while untold and untold[0].fed_back[0] < each.id:
-            earlier = untold.popleft()
+        while unobserved and unobserved[0].fed_back[0] < each.id:
+            earlier = unobserved.popleft()
             algorithm.feedback(again[earlier.id], earlier.reward)
         try:
             dna = algorithm.propose()
@@ -107,6 +107,6 @@ def _repeat(
         if from_dna(view.study.space.spec, dna) != each.decisions:
             return None
         again[each.id] = dna
-    for each in untold:
+    for each in unobserved:
         algorithm.feedback(again[each.id], each.reward)
     return again

@@ -30,7 +30,7 @@ from trainer.runtime import directory as directories
 from trainer.symbolic.errors import UserError
 
 Worker = tuple[str, str | int]
-"""Who works on a trial: ('group', its name), or ('thread', its number) for one without a group."""
+"""The worker of a trial: ('group', its name), or ('thread', its number) for one without a group."""
 
 _GROUP = 'group'
 _ENDLESS = 10**9
@@ -70,7 +70,7 @@ class Loop:
         self._left_behind = {trial.id for trial in study.trials if not trial.is_terminal}
         self._num_fed_back = sum(FED_BACK in each.memo for each in study.store.trials())
 
-    def refuse_other(self, value: Any, metrics: Sequence[str]) -> None:
+    def validate_same(self, value: Any, metrics: Sequence[str]) -> None:
         """Compares the loop with what `pg.sample` was called with.
 
         Raises:

@@ -50,7 +50,7 @@ def to_text(value: Any, what: str) -> str:
 
 
 def from_text(text: str) -> Any:
-    """What `to_text` wrote. Another text, which somebody else has noted, is returned as it is."""
+    """Decodes the output of `to_text`. Returns any other text unchanged."""
     if not text.startswith(f'{{"{_VALUE}": '):
         return text
     return from_json_text(text, pg.Dict, 'metadata of a study').pop(_VALUE)
@@ -150,7 +150,7 @@ class View:
 
 
 class SamplingResult(pg.tuning.Result):
-    """What `pg.poll_result` returns: a study as it stands whenever it is asked."""
+    """A result of `pg.poll_result`: each read returns the present state of the study."""
 
     def __init__(self, name: str, study: Study, lock: Any, owner: object = None) -> None:
         """Shows a study.
@@ -173,7 +173,7 @@ class SamplingResult(pg.tuning.Result):
 
     @property
     def is_active(self) -> bool:
-        """Whether the loop may go on."""
+        """Returns True while the loop may continue."""
         with self._lock:
             return is_active(self._study)
 
@@ -205,7 +205,7 @@ class SamplingResult(pg.tuning.Result):
             states = collections.Counter(_STATUS[t.state] for t in self._study.trials)
             infeasible = sum(t.state == 'INFEASIBLE' for t in self._study.trials)
         count = states.total()
-        shown: dict[str, Any] = {
+        fields: dict[str, Any] = {
             'name': self._name,
             'status': {
                 status: f'{states[status]}/{count}'
@@ -214,12 +214,12 @@ class SamplingResult(pg.tuning.Result):
             },
         }
         if infeasible:
-            shown['infeasible'] = f'{infeasible}/{count}'
+            fields['infeasible'] = f'{infeasible}/{count}'
         if (best := self.best_trial) is not None:
-            shown['best_trial'] = {
+            fields['best_trial'] = {
                 'id': best.id,
                 'reward': best.final_measurement.reward,
                 'step': best.final_measurement.step,
                 'dna': best.dna.format(compact=True),
             }
-        return pg.format(shown, compact, False, root_indent, **kwargs)
+        return pg.format(fields, compact, False, root_indent, **kwargs)

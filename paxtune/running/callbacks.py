@@ -1,4 +1,4 @@
-"""What a study tells of its trials as they run, to whoever listens."""
+"""Callbacks: a search reports its trials to them as they run."""
 
 from typing import TYPE_CHECKING
 

@@ -12,7 +12,7 @@ _MEMORY_OF_A_SHARED_GPU = 0.9
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """What one worker has of the machine.
+    """A share of the machine, for one worker.
 
     Attributes:
         cores: the cores that it computes on, by number; empty for any.

@@ -39,15 +39,15 @@ class JsonLines(logging.Handler):
             with open(self._path, 'ab+') as file:
                 end = file.tell()
                 # A full disk cuts off what is written.
-                is_whole = end == 0 or os.pread(file.fileno(), 1, end - 1) == b'\n'
-                file.write((b'' if is_whole else b'\n') + line.encode() + b'\n')
+                is_complete = end == 0 or os.pread(file.fileno(), 1, end - 1) == b'\n'
+                file.write((b'' if is_complete else b'\n') + line.encode() + b'\n')
         except Exception:
             self.handleError(record)
 
     def line(self, record: logging.LogRecord) -> str:
         """A message as one line of JSON."""
         time = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
-        said = {
+        record_fields = {
             'time': time.isoformat(timespec='milliseconds'),
             'level': record.levelname,
             **self.context,
@@ -55,8 +55,8 @@ class JsonLines(logging.Handler):
             **getattr(record, 'fields', {}),
         }
         if record.exc_info:
-            said['error'] = logging.Formatter().formatException(record.exc_info)
-        return json.dumps(said)
+            record_fields['error'] = logging.Formatter().formatException(record.exc_info)
+        return json.dumps(record_fields)
 
 
 def start(path: Path, **context: str | int) -> JsonLines:

@@ -1,4 +1,4 @@
-"""What a search shows: a live table in a terminal, plain lines anywhere else."""
+"""Progress of a search: a live table in a terminal, plain lines elsewhere."""
 
 import dataclasses
 import time
@@ -109,10 +109,10 @@ class Progress(Callback):
     def start(self, number: int, decisions: dict[str, Any], repeat: int = 1) -> None:
         """A trial begins."""
         names = zip(short_names(list(decisions)), decisions.values(), strict=True)
-        shown = ' '.join(f'{name}={_short(value)}' for name, value in names)
-        shown += f' (repeat {repeat})' if repeat > 1 else ''
-        self._rows[number] = Row(number, shown)
-        self._say_plain(f'trial {number}/{self.num_trials}: {shown}')
+        rendered = ' '.join(f'{name}={_short(value)}' for name, value in names)
+        rendered += f' (repeat {repeat})' if repeat > 1 else ''
+        self._rows[number] = Row(number, rendered)
+        self._say_plain(f'trial {number}/{self.num_trials}: {rendered}')
 
     def resume(self, number: int, step: int) -> None:
         """A trial goes on from a checkpoint."""
@@ -123,7 +123,7 @@ class Progress(Callback):
         """A trial has been evaluated."""
         row = self._rows[number]
         row.step, row.rewards = step, rewards
-        self._say_plain(f'trial {number}: step {step} {self._told(rewards)}')
+        self._say_plain(f'trial {number}: step {step} {self._rendered(rewards)}')
 
     def pause(self, number: int, reason: str) -> None:
         """A trial is put aside."""
@@ -137,7 +137,7 @@ class Progress(Callback):
         row.state, self._best = state, best
         text = f'trial {number}: {state}' + (f' ({reason})' if reason else '')
         if best is not None:
-            text += f'; best is trial {best[0]} with {self._told(best[1])}{self._repeats}'
+            text += f'; best is trial {best[0]} with {self._rendered(best[1])}{self._repeats}'
         self._say_plain(f'{text}; {self._time_left()}')
 
     def say(self, text: str) -> None:
@@ -181,7 +181,7 @@ class Progress(Callback):
             table.add_row(*cells, style=style)
         if self._best is not None:
             table.caption = (
-                f'best: trial {self._best[0]}, {self._told(self._best[1])}{self._repeats}'
+                f'best: trial {self._best[0]}, {self._rendered(self._best[1])}{self._repeats}'
             )
         return table
 
@@ -194,7 +194,7 @@ class Progress(Callback):
             return best.trial.id, best.rewards
         return None
 
-    def _told(self, rewards: Rewards) -> str:
+    def _rendered(self, rewards: Rewards) -> str:
         if not rewards:
             return '(no reward yet)'
         named = zip(self.reward_names, rewards, strict=True)

@@ -1,4 +1,4 @@
-"""What a trial does: trains its experiments, or calls a function."""
+"""Runners of a trial: one trains its experiments, one calls a function."""
 
 import contextlib
 import dataclasses
@@ -17,7 +17,7 @@ from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
-from paxtune.study.trial_costs import Appraisal, Measured, appraise, suffixed, wanted_by
+from paxtune.study.trial_costs import CostEstimate, Measured, estimate_costs, suffixed, wanted_by
 from paxtune.study.trial_experiments import parts_of
 from paxtune.study.trial_paths import attempt_directories, attempt_directory
 from paxtune.study.workload import Workload
@@ -64,7 +64,7 @@ class Runner:
         return 0
 
 
-class Runnable(Workload):
+class RunnerWorkload(Workload):
     """A value that says how its trials run. Workers find it through the study alone."""
 
     def runner(self) -> Runner:
@@ -74,7 +74,7 @@ class Runnable(Workload):
 
 def runner_of(study: StudyView) -> Runner:
     """Makes the runner of a study's trials, in a process that knows the study alone."""
-    return study.value.runner() if isinstance(study.value, Runnable) else ExperimentRunner()
+    return study.value.runner() if isinstance(study.value, RunnerWorkload) else ExperimentRunner()
 
 
 class ExperimentRunner(Runner):
@@ -82,7 +82,7 @@ class ExperimentRunner(Runner):
 
     def prepare(self, study: Study, trial: RunningTrial) -> str | None:
         resolve_warm_start(study, trial)
-        found = TrialSpec.of(study, trial).appraise(study.space, study.search)
+        found = TrialSpec.of(study, trial).estimate_costs(study.space, study.search)
         trial.set_costs(found.measured)
         return found.refusal
 
@@ -125,7 +125,7 @@ class TrialSpec:
     earlier: Sequence[str] = ()
     warm_start: tuple[int, str] | None = None
     repeat: int = 1
-    trunk: tuple[Sequence[str], int] | None = None
+    parent_checkpoint: tuple[Sequence[str], int] | None = None
     forks: Sequence[tuple[str, int]] = ()
     measured: Measured = dataclasses.field(default_factory=dict)
 
@@ -137,10 +137,13 @@ class TrialSpec:
             ValueError: the study is in memory.
         """
         *earlier, own = attempt_directories(study.directory, trial)
-        trunk = None
+        parent_checkpoint = None
         if trial.lineage.forked_from is not None:
             parent, step = trial.lineage.forked_from
-            trunk = attempt_directories(study.directory, study.trial(parent))[::-1], step
+            parent_checkpoint = (
+                attempt_directories(study.directory, study.trial(parent))[::-1],
+                step,
+            )
         forks = [
             (attempt_directories(study.directory, other)[-1], origin[1])
             for other in (study.trials if trial.record.pauses else ())
@@ -154,13 +157,13 @@ class TrialSpec:
             earlier,
             _warm_start(study, trial),
             trial.lineage.replicate,
-            trunk,
+            parent_checkpoint,
             forks,
             trial.record.costs,
         )
 
     def experiments(self, space: Space) -> dict[str, Tunable]:
-        """What it trains, in order, by the name of the sub-experiment ('' without any).
+        """Lists its experiments in order, by sub-experiment ('' without any).
 
         Raises:
             ValueError: the decisions do not fit together.
@@ -168,15 +171,15 @@ class TrialSpec:
         """
         return _begun(parts_of(space, self.decisions), self.warm_start, self.repeat)
 
-    def appraise(self, space: Space, search: Search) -> Appraisal:
-        """What it costs, and why it is infeasible before it begins, if it is.
+    def estimate_costs(self, space: Space, search: Search) -> CostEstimate:
+        """Estimates its costs, and finds the reason why it is infeasible, if there is one.
 
         Raises:
             ValueError: the decisions do not fit together.
             UserError: they do not fit the devices.
         """
         parts = self.experiments(space)
-        return appraise(parts, search.limits, wanted_by(search, parts), self.measured)
+        return estimate_costs(parts, search.limits, wanted_by(search, parts), self.measured)
 
     def train(
         self, space: Space, should_interrupt: Callable[[], bool]
@@ -234,13 +237,13 @@ class TrialSpec:
                 own = [self.directory, *reversed(self.earlier)]
                 for directory, step in self.forks:
                     fork_checkpoint(own, step, directory)
-                if self.trunk is not None:
-                    fork_checkpoint(*self.trunk, self.directory)
+                if self.parent_checkpoint is not None:
+                    fork_checkpoint(*self.parent_checkpoint, self.directory)
             processes.agree()  # Nobody looks for checkpoints before they are there.
 
 
 def experiments(study: StudyView, trial: Trial) -> dict[str, Tunable]:
-    """What a trial trains, in order, by the name of the sub-experiment ('' without any).
+    """Lists the experiments of a trial in order, by sub-experiment ('' without any).
 
     Raises:
         ValueError: the decisions do not fit together.

@@ -203,10 +203,10 @@ class Supervisor:
         slot.process.stdin.close()
         _LOG.info('worker %s ended with %d', slot.worker, code)
         slot.is_done = code == 0
-        loss = slot.killed or _told(code)
+        loss = slot.killed or _loss_of(code)
         lost = lose(self._client, slot.worker, loss, self._max_attempts)
-        if code in (2, STOPPED) and (said := self._said(slot)):
-            raise UserError(said) if code == 2 else WorkerError(said)
+        if code in (2, STOPPED) and (message := self._error_message(slot)):
+            raise UserError(message) if code == 2 else WorkerError(message)
         is_false_start = lost is None and slot.killed is None and loss.counts
         slot.false_starts = slot.false_starts + 1 if is_false_start else 0
         if slot.false_starts >= _MAX_FALSE_STARTS:
@@ -229,8 +229,8 @@ class Supervisor:
         elif time.monotonic() - slot.stopped > _MAX_STOPPED_SECONDS:
             self._kill(slot, 'its worker was stopped', counts=False)
         if self._memory_bytes is not None and used > self._memory_bytes:
-            told = f'its worker used {used / 2**20:.0f} MiB of memory'
-            self._kill(slot, f'{told}, more than --worker_memory allows', counts=True)
+            usage = f'its worker used {used / 2**20:.0f} MiB of memory'
+            self._kill(slot, f'{usage}, more than --worker_memory allows', counts=True)
 
     def _kill_revoked(self) -> None:
         # One that was stopped cannot end by itself.
@@ -263,12 +263,12 @@ class Supervisor:
             lines = file.read().decode(errors='replace').splitlines()
         return '\n'.join(lines[-_SHOWN_LINES:])
 
-    def _said(self, slot: _Slot) -> str:
+    def _error_message(self, slot: _Slot) -> str:
         """The message that a worker has ended with; '' for none."""
         return f'\n{self._tail(slot)}'.rpartition('\nerror: ')[2].strip()
 
 
-def _told(code: int) -> WorkerLoss:
+def _loss_of(code: int) -> WorkerLoss:
     """Why a worker ended that nobody here has killed."""
     if code >= 0:
         # Its trial it has given back, or lost, by itself.
@@ -280,7 +280,7 @@ def _told(code: int) -> WorkerLoss:
 
 
 @contextlib.contextmanager
-def presence(directory: JobPath) -> Iterator[None]:
+def worker_lock_file(directory: JobPath) -> Iterator[None]:
     """Held by each worker as long as it lives: see `wait_for_the_last`. In a store nobody waits."""
     if not isinstance(directory, Path):
         yield

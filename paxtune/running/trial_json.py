@@ -50,7 +50,7 @@ class TrialJson:
 
     @property
     def seconds(self) -> float:
-        """How long the trial has run, in all processes."""
+        """Returns the run time of the trial in all processes, in seconds."""
         return self.seconds_before + (_now() - self._started).total_seconds()
 
     def resumed(self, step: int) -> None:
@@ -81,7 +81,7 @@ def read(directory: JobPath) -> dict[str, Any] | None:
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def settle(directory: JobPath, trial: Trial) -> None:
+def write_final_state(directory: JobPath, trial: Trial) -> None:
     """Brings the record of a terminal trial up to date, whose process died before it could."""
     before = read(directory)
     if before is not None and before['state'] != trial.state:
@@ -89,7 +89,7 @@ def settle(directory: JobPath, trial: Trial) -> None:
 
 
 def num_threads() -> int:
-    """How many threads this process computes with: the cores that it may use."""
+    """Counts the cores that this process may use: the threads that it computes with."""
     if hasattr(os, 'sched_getaffinity'):  # Not on macOS.
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -14,7 +14,7 @@ from paxtune.objectives.metrics import split_name
 from paxtune.objectives.rewards import NonFiniteRewardError, Reward
 from paxtune.running.callbacks import Callback
 from paxtune.running.runners import Runner
-from paxtune.running.trial_json import TrialJson, settle
+from paxtune.running.trial_json import TrialJson, write_final_state
 from paxtune.schedulers import Pause, Stop
 from paxtune.search_space.constraints import Infeasible
 from paxtune.storage.database import DatabaseUnavailableError
@@ -71,7 +71,7 @@ def take_up(study: Study) -> None:
     if study.directory is not None:
         for trial in study.trials:
             if trial.is_terminal:
-                settle(trial_directory(study.directory, trial), trial)
+                write_final_state(trial_directory(study.directory, trial), trial)
 
 
 class Tuner:
@@ -149,12 +149,12 @@ class Tuner:
                 self._aside.remove(number)
             if trial.is_terminal:
                 if self.study.directory is not None:
-                    settle(trial_directory(self.study.directory, trial), trial)
+                    write_final_state(trial_directory(self.study.directory, trial), trial)
                 for callback in self._callbacks:
                     callback.on_trial_end(self.study, trial)
 
     def _may_begin(self) -> bool:
-        self._refuse_failures()
+        self._check_failures()
         self._asked_to_pause = stop_requests.is_pause_requested(self.study.store)
         self._seconds_left = None
         return not self._should_pause()
@@ -323,7 +323,7 @@ class Tuner:
                 return
             time.sleep(_POLL_SECONDS)
 
-    def _refuse_failures(self) -> None:
+    def _check_failures(self) -> None:
         failed = [trial.id for trial in self.study.trials if trial.is_failed]
         most = self.study.search.faults.max_failures
         if most is not None and len(failed) > most:
@@ -334,10 +334,10 @@ class Tuner:
         in_a_row = self.study.search.faults.max_consecutive_failures
         if in_a_row is not None and len(last := self._last_failures()) >= in_a_row:
             reasons = commonest(trial.reason or '' for trial in last)
-            told = ''.join(f'\n  {count} × {reason}' for count, reason in reasons)
+            reasons_text = ''.join(f'\n  {count} × {reason}' for count, reason in reasons)
             raise StudyStoppedError(
                 f'the last {len(last)} trials have all failed '
-                f'(search.faults.max_consecutive_failures={in_a_row}):{told}\n'
+                f'(search.faults.max_consecutive_failures={in_a_row}):{reasons_text}\n'
             )
 
     def _last_failures(self) -> list[Trial]:
@@ -373,7 +373,7 @@ class Tuner:
         return left is not None and time.monotonic() - self._began > left
 
     def _should_leave(self) -> bool:
-        """Whether the trial that runs is to save itself now."""
+        """Returns True if the running trial must save a checkpoint now."""
         return self._should_pause() or self._pausing is not None
 
     def _should_pause(self) -> bool:

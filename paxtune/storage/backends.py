@@ -1,4 +1,4 @@
-"""What SQLite and PostgreSQL do differently."""
+"""Differences between SQLite and PostgreSQL."""
 
 import fcntl
 import sqlite3
@@ -30,7 +30,7 @@ class Kind(Protocol):
         exclusive: the statement that begins a transaction, alone among all that write.
     """
 
-    shown: str
+    display_name: str
     exclusive: str
 
     def engine(self) -> sqlalchemy.Engine:
@@ -46,10 +46,10 @@ class Kind(Protocol):
         """Ends what `hold` began."""
 
     def is_passing(self, error: Any) -> bool:
-        """Whether what failed, an OperationalError of the driver, may work later."""
+        """Returns True if an OperationalError of the driver is temporary."""
 
     def reason(self, error: Exception) -> str:
-        """What the driver said, for people."""
+        """Renders an error of the driver for people."""
 
 
 class Sqlite:
@@ -58,7 +58,7 @@ class Sqlite:
     exclusive = 'BEGIN IMMEDIATE'
 
     def __init__(self, path: Path | None, read_only: bool) -> None:
-        self.shown = 'memory' if path is None else str(path)
+        self.display_name = 'memory' if path is None else str(path)
         self._path = path
         self._read_only = read_only
         self._held: Any = None
@@ -98,7 +98,7 @@ class Sqlite:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.close()
-            raise UserError(_held_by_another(self.shown)) from None
+            raise UserError(_held_by_another(self.display_name)) from None
         self._held = file
 
     def let_go(self) -> None:
@@ -131,7 +131,7 @@ class Postgres:
 
     def __init__(self, url: sqlalchemy.URL, read_only: bool) -> None:
         place = (url.host, url.port, url.database)
-        self.shown = sqlalchemy.URL.create(
+        self.display_name = sqlalchemy.URL.create(
             'postgresql', url.username, None, *place
         ).render_as_string()
         self._url = url.set(drivername='postgresql+psycopg')
@@ -164,7 +164,7 @@ class Postgres:
             )
         except ModuleNotFoundError as error:
             raise UserError(
-                f"{self.shown}: PostgreSQL needs psycopg: pip install 'paxtune[postgres]'"
+                f"{self.display_name}: PostgreSQL needs psycopg: pip install 'paxtune[postgres]'"
             ) from error
         sqlalchemy.event.listen(engine, 'connect', self._connected)
         return engine
@@ -174,7 +174,7 @@ class Postgres:
         self._connections += 1
         try:
             if self._is_held and not _take(driver):
-                raise DatabaseUnavailableError(_held_by_another(self.shown))
+                raise DatabaseUnavailableError(_held_by_another(self.display_name))
         except BaseException:
             driver.close()
             raise
@@ -184,7 +184,7 @@ class Postgres:
 
     def hold(self, connection: sqlalchemy.Connection) -> None:
         if not self._is_held and not _take(connection.connection.driver_connection):
-            raise UserError(_held_by_another(self.shown))
+            raise UserError(_held_by_another(self.display_name))
         self._is_held = True
 
     def let_go(self) -> None:
@@ -213,8 +213,8 @@ def _take(driver: Any) -> bool:
     return bool(taken)
 
 
-def _held_by_another(shown: str) -> str:
-    return f'{shown}: another service works with this database: use that one, or stop it'
+def _held_by_another(display_name: str) -> str:
+    return f'{display_name}: another service works with this database: use that one, or stop it'
 
 
 def kind_of(where: Path | str | None, read_only: bool) -> Kind:

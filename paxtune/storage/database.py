@@ -18,7 +18,7 @@ from trainer.symbolic.errors import UserError
 __all__ = ['OWNER', 'Database', 'DatabaseUnavailableError', 'owners', 'studies', 'trials']
 
 OWNER = 'paxtune'
-"""Whose studies they are, in Vizier's terms."""
+"""The owner of all studies, in Vizier's terms."""
 
 _schema = sqlalchemy.MetaData()
 
@@ -96,7 +96,7 @@ class Database:
 
     def __str__(self) -> str:
         """Where it is, without a password."""
-        return self._kind.shown
+        return self._kind.display_name
 
     def _make_tables(self) -> None:
         with self.reading() as connection:
@@ -115,7 +115,7 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlalchemy.Connection]:
-        """What is inside reads. Inside a transaction it sees what that has written.
+        """Begins a read. Inside a transaction it sees that transaction's writes.
 
         Raises:
             DatabaseUnavailableError: the database cannot be reached; the next call tries again.
@@ -129,7 +129,7 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlalchemy.Connection]:
-        """What is inside reads and writes while no other thread and no other process writes.
+        """Begins a transaction: no other thread and no other process writes meanwhile.
 
         It is written when the block ends, all of it, and nothing where the block raises. A
         transaction inside another is part of it: what the inner one wrote is taken back where the

@@ -22,7 +22,7 @@ from trainer.symbolic.errors import UserError
 _CHECKPOINTS = 'checkpoints'
 
 REMOVED = 'checkpoints.removed'
-"""What `checkpoints/` is renamed to, and emptied. It stays, and says why there are none."""
+"""The new name of an emptied `checkpoints/`. It stays, and shows that they were deleted."""
 
 _GB = 10**9
 

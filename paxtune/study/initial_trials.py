@@ -46,7 +46,7 @@ def _is_path(name: str) -> bool:
 
 
 def defaults(space: Space, base: Any, flag: str) -> dict[str, Any]:
-    """What stands at the decisions of a space when nobody searches.
+    """Returns the values at the decisions of a space without a search.
 
     Looked up in the experiment before its decisions were opened (`--tune`), then in the classes
     that it is derived from, then in the component's own defaults.
@@ -91,7 +91,7 @@ def _candidates(path: pg.KeyPath, base: Any) -> Iterator[Any]:
 
 
 def _default(cls: type, path: pg.KeyPath) -> Iterator[Any]:
-    """What stands at a path in an object of a class by default, if anything does."""
+    """Returns the default value at a path in an object of a class, if there is one."""
     schema = getattr(cls, '__schema__', None)
     field = None if schema is None else schema.get_field(path.keys[0])
     if field is not None and field.value.has_default:

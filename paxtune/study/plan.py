@@ -17,7 +17,7 @@ from trainer.symbolic.serialization import to_json_text
 
 @dataclasses.dataclass(frozen=True)
 class SearchPlan:
-    """What is searched, and how.
+    """A compiled search: the space and the components that search it.
 
     Attributes:
         space: the search space; `space.value` is what is searched.

@@ -7,7 +7,7 @@ _NUMBER = re.compile(r'\d[\d.]*(e[+-]?\d+)?')
 
 
 def commonest(reasons: Iterable[str]) -> list[tuple[int, str]]:
-    """How often each reason was given, the commonest first, told as it was given first.
+    """Counts each reason, the most common first, in the wording of its first occurrence.
 
     Example:
         >>> commonest(['no data', 'size is 3.5', 'size is 7e2'])

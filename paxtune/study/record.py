@@ -30,12 +30,12 @@ class Status(enum.StrEnum):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the trial never changes its state again."""
+        """Returns True if the state is final."""
         return self in (Status.COMPLETED, Status.STOPPED, Status.INFEASIBLE)
 
     @property
     def is_open(self) -> bool:
-        """Whether the trial is active or paused: Vizier's ACTIVE."""
+        """Returns True if the trial is active or paused: Vizier's ACTIVE."""
         return self in (Status.ACTIVE, Status.PAUSED)
 
 
@@ -111,7 +111,7 @@ class Lineage:
 
     @property
     def is_imported(self) -> bool:
-        """Whether the trial ran in another study."""
+        """Returns True if the trial ran in another study."""
         return '#' in self.origin
 
     @property

@@ -28,7 +28,7 @@ class Configuration:
 
     @property
     def has_failed(self) -> bool:
-        """Whether one of its trials was stopped early, or is infeasible."""
+        """Returns True if one of its trials was stopped early, or is infeasible."""
         return self.has_failed_without(frozenset())
 
     def has_failed_without(self, running: frozenset[int]) -> bool:

@@ -56,12 +56,12 @@ class View:
 
     @property
     def has_room(self) -> bool:
-        """Whether the study may get one more trial."""
+        """Returns True if the study may get one more trial."""
         return len(self.records) < self.num_trials and not self.is_exhausted
 
     @property
     def is_any_adrift(self) -> bool:
-        """Whether an active trial has no worker. It is claimed first."""
+        """Returns True if an active trial has no worker. A worker claims it first."""
         active = (each for each in self.records if each.status is Status.ACTIVE)
         return any(not self.has_holders or not each.holder for each in active)
 
@@ -87,13 +87,13 @@ def done_reason(view: View) -> str | None:
         return view.budget_used
     # A prefetched suggestion is left alone where the study was shortened since.
     wanted = [each for each in view.records if not is_prefetched(each)]
-    reason, judged = None, wanted
+    reason, settled = None, wanted
     if len(wanted) >= view.num_trials:
         reason = f'it has all of its {len(wanted)} trials'
     elif view.is_exhausted:
         reason = f'there are no more than {len(view.records)} different experiments in its space'
-        judged = list(view.records)
-    if not all(each.status.has_ended or each.status is Status.PAUSED for each in judged):
+        settled = list(view.records)
+    if not all(each.status.has_ended or each.status is Status.PAUSED for each in settled):
         return None
     decision = view.decide()
     if reason is None and isinstance(decision, Wait):

@@ -93,12 +93,12 @@ class Study(StudyView):
 
     @property
     def exhausted(self) -> bool:
-        """Whether the space has nothing left that was not tried."""
+        """Returns True if every point of the space was tried."""
         return self._queue.is_exhausted(self.trials)
 
     @property
     def is_done(self) -> bool:
-        """Whether the study needs no more trials: see `done_reason`."""
+        """Returns True if the study needs no more trials: see `done_reason`."""
         return self.done_reason is not None
 
     @property

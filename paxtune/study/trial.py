@@ -32,7 +32,7 @@ _STATES: dict[Status, State] = {
 
 @dataclasses.dataclass(frozen=True)
 class Scoring:
-    """How metrics of a trial become its rewards.
+    """A rule from the metrics of a trial to its rewards.
 
     Attributes:
         rewards: one for each objective.
@@ -91,12 +91,12 @@ class Trial:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the trial has ended."""
+        """Returns True if the trial has ended."""
         return self.record.status.has_ended
 
     @property
     def is_paused(self) -> bool:
-        """Whether a scheduler paused the trial, until it is promoted or the study ends."""
+        """Returns True if a scheduler paused the trial, until its promotion or the study's end."""
         return self.record.status is Status.PAUSED
 
     @functools.cached_property
@@ -208,7 +208,7 @@ class Trial:
 
     @property
     def is_failed(self) -> bool:
-        """Whether an error made the trial infeasible."""
+        """Returns True if an error made the trial infeasible."""
         return self.record.status is Status.INFEASIBLE and self.record.is_failed
 
     @property

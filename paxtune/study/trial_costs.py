@@ -1,4 +1,4 @@
-"""What a trial costs, as far as it is known before its first step, and whether that is too much.
+"""Costs of a trial before its first step, and the limits on them.
 
 Each kind of cost takes longer to know than the one before it: tracing a model, compiling its
 training step, running it. What is too costly by one is not asked for the next.
@@ -27,8 +27,8 @@ Measured = Mapping[str, Mapping[str, float]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Appraisal:
-    """What is known of a trial before it trains.
+class CostEstimate:
+    """Estimated costs of a trial before it trains.
 
     Attributes:
         metrics: its costs, by their names in the trial.
@@ -41,12 +41,12 @@ class Appraisal:
     measured: Measured = dataclasses.field(default_factory=dict)
 
 
-def appraise(
+def estimate_costs(
     parts: 'Mapping[str, Tunable]',
     limits: list[Limit],
     wanted: Iterable[str] = (),
     measured: Measured | None = None,
-) -> Appraisal:
+) -> CostEstimate:
     """Finds out what a trial costs. All processes that train it must do so together.
 
     Args:
@@ -75,11 +75,11 @@ def appraise(
         for name, found in measured.items():
             metrics |= suffixed(found, name)
         refusal = violation(limits, metrics)
-    return Appraisal(metrics, refusal, measured)
+    return CostEstimate(metrics, refusal, measured)
 
 
 def wanted_by(search: 'Search', parts: Iterable[str]) -> set[str]:
-    """Which costs a trial must be compiled for, or timed, by what its search asks for.
+    """Finds the costs that need a compiled or timed trial, from the search.
 
     Each measurement of a run says what memory it needs: only a limit wants to know it before.
     """

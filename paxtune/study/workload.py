@@ -10,7 +10,7 @@ from trainer.symbolic.component import Component
 
 
 class Workload(Component):
-    """A value that defines the work of its trials itself. `Runnable` adds how they run.
+    """A value that defines the work of its trials itself. `RunnerWorkload` adds how they run.
 
     Attributes:
         search: the configuration of its search.

@@ -3,7 +3,7 @@ from typing import Any
 
 from paxtune.study.record import Failures, Status, TrialRecord
 from paxtune.study.transitions import WorkerLoss, claim, lose
-from paxtune.worker import Counted, Heartbeat
+from paxtune.worker import Heartbeat, HeartbeatCallback
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
@@ -13,7 +13,7 @@ def test_a_trial_that_comes_further_with_each_worker_is_never_given_up() -> None
     for begin in range(0, 2000, 100):
         no_service: Any = None
         heartbeat = Heartbeat(no_service)
-        counted: Any = Counted(heartbeat)
+        counted: Any = HeartbeatCallback(heartbeat)
         heartbeat.steps = 7  # Of another trial.
         record = claim(record, 'a', {}, NOW)
         counted.on_trial_start(None, None)

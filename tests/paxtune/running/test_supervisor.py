@@ -17,7 +17,7 @@ from etils import epath
 from paxtune import tune
 from paxtune.engines.workers import Workers
 from paxtune.running.device_allocation import Place, divided, places
-from paxtune.running.supervisor import modules_of, presence, wait_for_the_last
+from paxtune.running.supervisor import modules_of, wait_for_the_last, worker_lock_file
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import join_study, load_study
@@ -317,6 +317,10 @@ def test_workers_import_what_the_experiment_is_built_of(monkeypatch: pytest.Monk
 
 def test_a_search_waits_for_the_workers_of_the_last_one(tmp_path: Path) -> None:
     wait_for_the_last(tmp_path)
-    with presence(tmp_path), presence(tmp_path), pytest.raises(UserError, match='still there'):
+    with (
+        worker_lock_file(tmp_path),
+        worker_lock_file(tmp_path),
+        pytest.raises(UserError, match='still there'),
+    ):
         wait_for_the_last(tmp_path, seconds=0.3)
     wait_for_the_last(tmp_path)
