@@ -115,7 +115,7 @@ def _costs_of(
     """
     from paxtune.experiment import Tunable
     from paxtune.objectives.limits import violation
-    from paxtune.study.trial_costs import COMPILED, TIMED, appraise, static_costs
+    from paxtune.study.trial_costs import COMPILED, TIMED, estimate_costs, static_costs
 
     parts = {'': experiment}
     if isinstance(experiment, Tunable):
@@ -124,7 +124,7 @@ def _costs_of(
         parts = experiment.parts()
     units = {part.task.unit for part in parts.values()}
     if is_measured:
-        found = appraise(parts, limits, (COMPILED, TIMED))
+        found = estimate_costs(parts, limits, (COMPILED, TIMED))
         return found.metrics, found.refusal, units
     metrics = static_costs(parts)
     return metrics, violation(limits, metrics), units

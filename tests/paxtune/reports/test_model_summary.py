@@ -132,7 +132,7 @@ def decided(*layers: str, dims: int = 16) -> dict[str, Any]:
     }
 
 
-def complete(study: Study, decisions: dict[str, Any], **lineage: int) -> None:
+def complete(study: Study, decisions: dict[str, Any], **lineage: Any) -> None:
     """Adds a completed trial; the first one is the best."""
     number = study.start(study.space.parse(decisions), {}).id
     study.store.apply(

@@ -62,7 +62,7 @@ def test_trials_that_wait_come_before_new_ones_and_before_waiting() -> None:
 
 
 def test_a_worker_waits_while_others_run() -> None:
-    others = {'holder': 'other', 'has_holders': True, 'may_claim': False}
+    others: dict[str, Any] = {'holder': 'other', 'has_holders': True, 'may_claim': False}
     assert next_action(view('active', decision=WAIT, **others)) == WAIT
     full = next_action(view('active', 'active', 'active', **others))
     assert full == Wait('the study has all of its trials')

@@ -1,6 +1,7 @@
 """Decoding in a run: what is written, what is measured, what is refused."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_decoding_is_measured_where_it_is_due_and_at_the_end(learned: Any) -> No
     ]
 
 
-def decoding_in(record: dict[str, Any]) -> bool:
+def decoding_in(record: Mapping[str, Any]) -> bool:
     return 'decode_test/log_prob' in record
 
 
