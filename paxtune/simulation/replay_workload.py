@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from paxtune.config.search import Search
-from paxtune.running.runners import Runnable, Runner
+from paxtune.running.runners import Runner, RunnerWorkload
 from paxtune.schedulers.base import Unit
 from paxtune.search_space.space import Space
 from paxtune.simulation import files
@@ -17,7 +17,7 @@ from paxtune.simulation.table import CurveTable
 from paxtune.study.trial import Trial
 
 
-class RecordedTrials(Runnable):
+class RecordedTrials(RunnerWorkload):
     """Replays recorded trials in a study that is real in all other respects.
 
     Each trial gets the unused row that is next to its decisions; a forked one, a row that was
