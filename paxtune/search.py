@@ -15,8 +15,8 @@ was lost, 130 or 143 interrupted.
 
 import collections
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from paxtune.service import study_location
 from trainer import command
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from paxtune.engines.base import Engine
     from paxtune.experiment import Tunable
+    from paxtune.running.runners import RunnerWorkload
     from paxtune.study.study import Study
     from paxtune.study.trial import Trial
 
@@ -76,34 +77,64 @@ def main(argv: Sequence[str] | None) -> int:
         engine = _engine(args, name)
     job_log_dir = args.job_log_dir or f'runs/{name}'
 
-    from paxtune.api import MissingDataError, tune
+    from paxtune.api import MissingDataError
+
+    try:
+        return run(
+            tunable,
+            ['paxtune.search', *command.given(argv)],
+            lambda study: summary(study, args.exp),
+            job_log_dir=job_log_dir,
+            prior_studies=args.prior_studies,
+            fork_study=args.fork_study,
+            engine=engine,
+        )
+    except MissingDataError as error:
+        raise _with_a_way_out(error, tunable, args) from error
+
+
+def run(
+    what: 'Tunable | RunnerWorkload',
+    argv: Sequence[str],
+    summarize: 'Callable[[Study], str]',
+    job_log_dir: str,
+    **options: Any,
+) -> int:
+    """Tunes as a command: prints a summary, or the command that resumes the study.
+
+    Args:
+        what: the workload.
+        argv: the module and the flags of the command.
+        summarize: renders a study that is done.
+        job_log_dir: the directory of the study.
+        **options: of `paxtune.tune`.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        UserError: bad input.
+    """
+    from paxtune.api import tune
     from paxtune.running.progress import Progress
     from paxtune.running.tuner import INTERRUPTED, Paused, StudyStoppedError
     from paxtune.storage.database import DatabaseUnavailableError
     from trainer.runtime.interrupt import Interrupt
 
-    again = shlex.join(['python', '-m', 'paxtune.search', *command.given(argv)])
+    again = shlex.join(['python', '-m', *argv])
+    saved = f'The study is saved in {job_log_dir}. To resume: {again}'
+    options |= {'job_log_dir': job_log_dir, 'callbacks': [Progress()]}
     with Interrupt() as interrupt:
         try:
-            study = tune(
-                tunable,
-                job_log_dir=job_log_dir,
-                callbacks=[Progress()],
-                prior_studies=args.prior_studies,
-                fork_study=args.fork_study,
-                engine=engine,
-                should_interrupt=interrupt.requested,
-            )
+            study = tune(what, should_interrupt=interrupt.requested, **options)
         except Paused as reason:
-            _say(f'Paused: {reason}. The study is saved in {job_log_dir}. To resume: {again}')
+            _say(f'Paused: {reason}. {saved}')
             return interrupt.exit_code if str(reason) == INTERRUPTED else 0
         except (StudyStoppedError, DatabaseUnavailableError) as error:
-            _say(f'Stopped: {error}. The study is saved in {job_log_dir}. To resume: {again}')
+            _say(f'Stopped: {error}. {saved}')
             return 1
-        except MissingDataError as error:
-            raise _with_a_way_out(error, tunable, args) from error
     with study:
-        _say(summary(study, args.exp))
+        _say(summarize(study))
         return 0 if study.candidates else 1
 
 
@@ -338,9 +369,7 @@ def summary(study: 'Study', exp: str) -> str:
     """
     from paxtune.reports.study_tables import rungs_text
 
-    counts = collections.Counter(trial.status for trial in study.trials)
-    counted = ', '.join(f'{count} {state}' for state, count in sorted(counts.items()))
-    lines = [f'The study is done: {study.done_reason} ({counted}): {study.directory}']
+    lines = [headline(study)]
     rewards = study.search.rewards
     if not study.candidates:
         failed = any(trial.is_failed for trial in study.trials)
@@ -364,6 +393,13 @@ def summary(study: 'Study', exp: str) -> str:
     lines += [f'  {path} = {value}' for path, value in best.decisions.items()]
     lines += [rungs] if rungs else []
     return '\n'.join([*lines, 'To train it:', f'  {train_command(study, best, exp)}'])
+
+
+def headline(study: 'Study') -> str:
+    """The first line about a study that is done."""
+    counts = collections.Counter(trial.status for trial in study.trials)
+    counted = ', '.join(f'{count} {state}' for state, count in sorted(counts.items()))
+    return f'The study is done: {study.done_reason} ({counted}): {study.directory}'
 
 
 def train_command(study: 'Study', trial: 'Trial', exp: str | None) -> str:

@@ -21,8 +21,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from paxtune.config.budget import Budget
 from paxtune.reports.tables import FORMATS
+from paxtune.search import headline, run
 from trainer import command
 from trainer.command import positive_int
 from trainer.symbolic.errors import UserError
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from paxtune.algorithms import Algorithm
     from paxtune.schedulers import Scheduler
     from paxtune.simulation.table import CurveTable
+    from paxtune.study.study import Study
     from trainer.symbolic.component import Component
 
     C = TypeVar('C', bound=Component)
@@ -100,7 +101,9 @@ def _run(
     argv: Sequence[str] | None,
 ) -> int:
     """Runs a study with real processes."""
+    from paxtune.config.budget import Budget
     from paxtune.config.search import Search
+    from paxtune.engines.workers import Workers
     from paxtune.simulation.replay_workload import RecordedTrials
     from paxtune.simulation.simulator import require_rows
 
@@ -108,11 +111,21 @@ def _run(
     require_rows(table, scheduler, num_trials)
     search = Search(table.reward, Budget(num_trials), algorithm, scheduler, seed=args.seed or 0)
     what = RecordedTrials.of(args.table, search, args.metric, args.goal, args.speedup)
-    again = shlex.join(['python', '-m', 'paxtune.simulate', *command.given(argv)])
+    return run(
+        what,
+        ['paxtune.simulate', *command.given(argv)],
+        _summary,
+        args.job_log_dir,
+        engine=None if args.workers is None else Workers(args.workers),
+    )
 
-    from paxtune.simulation.study import run
 
-    return run(what, args.job_log_dir, args.workers, again)
+def _summary(study: 'Study') -> str:
+    lines = [headline(study)]
+    if study.best is not None:
+        lines.append(f'Best trial: {study.best.id}, {study.rewards[0].label}={study.best.reward!r}')
+    show = shlex.join(['python', '-m', 'paxtune.studies', 'show', str(study.directory)])
+    return '\n'.join([*lines, 'To look at it:', f'  {show}'])
 
 
 def _flags() -> argparse.ArgumentParser:

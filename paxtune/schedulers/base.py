@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import pyglove as pg
 
@@ -109,6 +109,12 @@ class Scheduler(Component):
             learning rates decay, curves cross late, and early ranks say little.
     """
 
+    pauses: ClassVar[bool] = False
+    """True if it pauses trials, which then resume from checkpoints."""
+
+    forks: ClassVar[bool] = False
+    """True if it forks trials, each of which must be one run."""
+
     unit: Unit = 'steps'
     grace_period: float = 0.0
 
@@ -127,16 +133,6 @@ class Scheduler(Component):
     def needs_reward(self) -> bool:
         """True if it works only in a search with exactly one reward."""
         return True
-
-    @property
-    def pauses(self) -> bool:
-        """True if it pauses trials, which then resume from checkpoints."""
-        return False
-
-    @property
-    def forks(self) -> bool:
-        """True if it forks trials, each of which must be one run."""
-        return False
 
     @property
     def needs_max_resource(self) -> bool:

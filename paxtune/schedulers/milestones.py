@@ -10,7 +10,7 @@ import pyglove as pg
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.metrics import Metric, as_metric
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers.base import Scheduler, TrialCurve, reward_score
+from paxtune.schedulers.base import Scheduler, Stop, TrialCurve, reward_score
 
 
 class MilestoneValue(NamedTuple):
@@ -70,7 +70,22 @@ class MilestoneScheduler(Scheduler):
         """The name of the value that is compared, in messages."""
         return 'reward' if self.metric is None else as_metric(self.metric).label
 
-    def score(self, reward: Reward | None) -> Callable[[float], float]:
+    def _decide(
+        self, curve: TrialCurve, others: Sequence[TrialCurve], reward: Reward | None
+    ) -> Stop | None:
+        score = self._score(reward)
+        (own,) = self._values([curve])
+        if not own or own[-1].step != curve.measurements[-1].step:
+            return None
+        return self._decide_at(own[-1], others, score)
+
+    def _decide_at(
+        self, value: MilestoneValue, others: Sequence[TrialCurve], score: Callable[[float], float]
+    ) -> Stop | None:
+        """Decides about a trial that reaches a milestone with its last measurement."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _score(self, reward: Reward | None) -> Callable[[float], float]:
         """The function that maps values to scores, of which more is better.
 
         Raises:
@@ -80,7 +95,7 @@ class MilestoneScheduler(Scheduler):
             return reward_score(self, reward)
         return operator.pos if self.goal == 'maximize' else operator.neg
 
-    def values(self, curves: Sequence[TrialCurve]) -> list[list[MilestoneValue]]:
+    def _values(self, curves: Sequence[TrialCurve]) -> list[list[MilestoneValue]]:
         """The values of each trial at the milestones that it has reached, by step.
 
         Raises:
@@ -88,7 +103,7 @@ class MilestoneScheduler(Scheduler):
         """
         # Read once: a study may have thousands of trials.
         steps, read = [row[0] for row in self.milestones], self._reader()
-        return [_values(curve, steps, read) for curve in curves]
+        return [_values_of(curve, steps, read) for curve in curves]
 
     def _reader(self) -> Callable[[Measurement], float | None]:
         """The function that reads the value of a measurement; None where it has none."""
@@ -104,12 +119,7 @@ class MilestoneScheduler(Scheduler):
         return read
 
 
-def reached_now(values: Sequence[MilestoneValue], curve: TrialCurve) -> bool:
-    """True if the trial reaches the last of these with its last measurement."""
-    return bool(values) and values[-1].step == curve.measurements[-1].step
-
-
-def _values(
+def _values_of(
     curve: TrialCurve, steps: Sequence[float], read: Callable[[Measurement], float | None]
 ) -> list[MilestoneValue]:
     found: list[MilestoneValue] = []

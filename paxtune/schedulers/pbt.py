@@ -54,6 +54,8 @@ class PopulationBasedTraining(Scheduler):
         (1, 10, 2)
     """
 
+    pauses = forks = True
+
     population_size: int
     interval: float
     quantile: float = 0.25
@@ -77,14 +79,6 @@ class PopulationBasedTraining(Scheduler):
             )
         if self.decisions is not None and not self.decisions:
             raise ValueError('decisions must name a number to perturb; None stands for all')
-
-    @property
-    def pauses(self) -> bool:
-        return True
-
-    @property
-    def forks(self) -> bool:
-        return True
 
     def _decide(
         self, curve: TrialCurve, others: Sequence[TrialCurve], reward: Reward | None

@@ -34,9 +34,7 @@ class PromotingAsha(RungScheduler):
         Promote(trial=2, reason='number 1 of 3 trials at the rung of 10 steps')
     """
 
-    @property
-    def pauses(self) -> bool:
-        return True
+    pauses = True
 
     def _decide(
         self, curve: TrialCurve, others: Sequence[TrialCurve], reward: Reward | None

@@ -1,11 +1,10 @@
 """Stops trials that rank too low among the others."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Stop, TrialCurve
-from paxtune.schedulers.milestones import MilestoneScheduler, reached_now
+from paxtune.schedulers.milestones import MilestoneScheduler, MilestoneValue
 
 
 class RankStopping(MilestoneScheduler):
@@ -43,25 +42,20 @@ class RankStopping(MilestoneScheduler):
             if min_others < 0 or min_others != int(min_others):
                 raise ValueError(f'min_others must be a whole number from 0: {min_others}')
 
-    def _decide(
-        self, curve: TrialCurve, others: Sequence[TrialCurve], reward: Reward | None
+    def _decide_at(
+        self, value: MilestoneValue, others: Sequence[TrialCurve], score: Callable[[float], float]
     ) -> Stop | None:
-        score = self.score(reward)
-        (own,) = self.values([curve])
-        if not reached_now(own, curve):
-            return None
-        now = own[-1]
-        step, rank, min_others = self.milestones[now.milestone]
-        values = itertools.chain.from_iterable(self.values(others))
-        rivals = [each.value for each in values if each.milestone == now.milestone]
+        step, rank, min_others = self.milestones[value.milestone]
+        values = itertools.chain.from_iterable(self._values(others))
+        rivals = [each.value for each in values if each.milestone == value.milestone]
         # As in Pax, a share is of the way from the best to the worst.
         number = int(rank) if rank >= 1 else int((len(rivals) - 1) * rank) + 1
         if len(rivals) < max(number, min_others, 1):
             return None
         worst = sorted(rivals, key=score, reverse=True)[number - 1]
-        if score(now.value) >= score(worst):
+        if score(value.value) >= score(worst):
             return None
         return Stop(
-            f'{self.label} {now.value:.6g} at step {now.step} is worse than {worst:.6g}, '
+            f'{self.label} {value.value:.6g} at step {value.step} is worse than {worst:.6g}, '
             f'number {number} of {len(rivals)} trials at the milestone of step {int(step)}'
         )

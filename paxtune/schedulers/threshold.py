@@ -1,10 +1,9 @@
 """Stops trials that miss a threshold."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Stop, TrialCurve
-from paxtune.schedulers.milestones import MilestoneScheduler, reached_now
+from paxtune.schedulers.milestones import MilestoneScheduler, MilestoneValue
 
 
 class ThresholdStopping(MilestoneScheduler):
@@ -25,18 +24,13 @@ class ThresholdStopping(MilestoneScheduler):
 
     ROW = ('step', 'threshold')
 
-    def _decide(
-        self, curve: TrialCurve, others: Sequence[TrialCurve], reward: Reward | None
+    def _decide_at(
+        self, value: MilestoneValue, others: Sequence[TrialCurve], score: Callable[[float], float]
     ) -> Stop | None:
-        score = self.score(reward)
-        (own,) = self.values([curve])
-        if not reached_now(own, curve):
-            return None
-        now = own[-1]
-        step, threshold = self.milestones[now.milestone]
-        if score(now.value) >= score(threshold):
+        step, threshold = self.milestones[value.milestone]
+        if score(value.value) >= score(threshold):
             return None
         return Stop(
-            f'{self.label} {now.value:.6g} at step {now.step} is worse than {threshold}, '
+            f'{self.label} {value.value:.6g} at step {value.step} is worse than {threshold}, '
             f'the threshold from step {int(step)}'
         )

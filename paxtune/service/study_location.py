@@ -6,7 +6,6 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paxtune.storage.open_study import join_study
 from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
@@ -42,6 +41,7 @@ class StudyLocation(abc.ABC):
         Raises:
             UserError: there is no such study, or its experiment cannot be restored.
         """
+        from paxtune.storage.open_study import join_study
 
         return join_study(self.store(can_write), self.directory)
 

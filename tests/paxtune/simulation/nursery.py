@@ -28,7 +28,7 @@ from paxtune.running import runners
 from paxtune.study import transitions, trial_queue
 
 for each in (
-    'paxtune.simulation.study',
+    'paxtune.api',
     'paxtune.simulation.runner',
     'paxtune.storage.open_study',
 ):
