@@ -69,10 +69,7 @@ class Exhausted(Exception):
         super().__init__('no experiment is left that is feasible and was not tried')
 
 
-def _all_feasible(decisions: Decisions) -> None:
-    return None
-
-
+@dataclasses.dataclass(eq=False)
 class SuggestionContext:
     """All inputs of a suggestion.
 
@@ -80,40 +77,23 @@ class SuggestionContext:
         spec: search space.
         seed: seed of the study.
         number: number of the trial to suggest.
+        read_observations: returns all earlier trials, those of earlier studies included.
+        why_infeasible: returns the reason why decisions are infeasible, or None.
         prior: user prior: decisions that are believed to be good, for some decision points.
     """
 
-    def __init__(
-        self,
-        spec: pg.DNASpec,
-        seed: int,
-        number: int,
-        read_observations: Callable[[], Sequence[Observation]],
-        infeasibility_reason: Callable[[Decisions], str | None] = _all_feasible,
-        prior: Decisions | None = None,
-    ) -> None:
-        """Creates a context.
-
-        Args:
-            spec: search space.
-            seed: seed of the study.
-            number: number of the trial to suggest.
-            read_observations: returns all earlier trials, those of earlier studies included.
-            infeasibility_reason: returns the reason why decisions are infeasible, or None.
-            prior: decisions that the user believes to be good.
-        """
-        self.spec = spec
-        self.seed = seed
-        self.number = number
-        self.prior = prior or {}
-        self._read_observations = read_observations
-        self._infeasibility_reason = infeasibility_reason
-        self._reasons: dict[_Key, str | None] = {}
+    spec: pg.DNASpec
+    seed: int
+    number: int
+    read_observations: Callable[[], Sequence[Observation]]
+    why_infeasible: Callable[[Decisions], str | None] = lambda decisions: None
+    prior: Decisions | None = None
+    _reasons: dict[_Key, str | None] = dataclasses.field(default_factory=dict, init=False)
 
     @functools.cached_property
     def observations(self) -> Sequence[Observation]:
         """All earlier trials by id. Read on demand, because reading a large study takes time."""
-        return sorted(self._read_observations(), key=lambda trial: trial.id)
+        return sorted(self.read_observations(), key=lambda trial: trial.id)
 
     @functools.cached_property
     def _seen(self) -> frozenset[_Key]:
@@ -134,7 +114,7 @@ class SuggestionContext:
         """
         key = _key(decisions)
         if key not in self._reasons:
-            self._reasons[key] = self._infeasibility_reason(decisions)
+            self._reasons[key] = self.why_infeasible(decisions)
         return self._reasons[key]
 
     def is_eligible(self, decisions: Decisions) -> bool:

@@ -172,13 +172,8 @@ def final_metrics(
     """Final metrics of a trial; each sub-experiment is aggregated separately.
 
     Metrics without a sub-experiment, beside others with one, belong to the whole trial. They have
-    their last values if those that the aggregation requires are not among them.
-
-    Args:
-        metric_aggregation: the aggregation.
-        measurements: all measurements of the trial.
-        score: converts the only reward to a score, larger is better; None if there is no such
-            reward.
+    their last values if those that the aggregation requires are not among them. `score` is as in
+    `MetricAggregation.final`.
 
     Raises:
         MissingMetricError: a required metric was not measured.

@@ -34,12 +34,7 @@ class Measurement:
 def with_carried(
     measurements: Sequence[Measurement], metrics: Mapping[str, float]
 ) -> dict[str, float]:
-    """Metrics together with the latest ones of the other sub-experiments.
-
-    Args:
-        measurements: earlier measurements of the trial.
-        metrics: metrics of one sub-experiment.
-    """
+    """Adds the latest metrics of the other sub-experiments to those of one sub-experiment."""
     now = {split_name(name)[1] for name in metrics}
     carried = {
         name: value

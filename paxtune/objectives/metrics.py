@@ -190,11 +190,7 @@ class Metric(Component):
         return sorted(found)
 
     def value(self, metrics: Mapping[str, float], path: str = '') -> float:
-        """Value of the metric; NaN if one of the matching metrics is NaN.
-
-        Args:
-            metrics: all measured metrics by name.
-            path: path in the experiment, for messages.
+        """Value of the metric; NaN if one of the matching metrics is NaN. Errors begin with `path`.
 
         Raises:
             MissingMetricError: it was not measured.
@@ -257,11 +253,9 @@ def join_name(name: str, sub_experiment: str | None) -> str:
 
 
 def aggregate(aggregator: Aggregator, values: Sequence[float]) -> float:
-    """Combines several values, independent of their order.
+    """Combines at least one value, independent of the order.
 
-    Args:
-        aggregator: name of the function.
-        values: at least one. The result is NaN if and only if one of them is.
+    The result is NaN if and only if a value is.
     """
     if any(map(math.isnan, values)):
         return math.nan

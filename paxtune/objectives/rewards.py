@@ -58,10 +58,7 @@ class Reward(Component):
         raise NotImplementedError(type(self).__name__)
 
     def value(self, metrics: Mapping[str, float]) -> float:
-        """Computes a finite reward.
-
-        Args:
-            metrics: all metrics of one step by name.
+        """Computes a finite reward from the metrics of one step.
 
         Raises:
             MissingMetricError: a required metric was not measured.
@@ -314,13 +311,10 @@ def search_rewards(reward: Reward | Objectives | None) -> list[Reward]:
 def measured_rewards(
     rewards: Sequence[Reward], metrics: Mapping[str, float], sub_experiments: Collection[str] = ()
 ) -> tuple[float, ...]:
-    """Rewards of measured metrics; empty while a required metric is missing.
+    """Rewards of the latest metrics; empty while a required metric is missing.
 
-    Args:
-        rewards: rewards of the search.
-        metrics: latest value of each metric.
-        sub_experiments: sub-experiments of the trial. Rewards are empty until each one has
-            measured something, because a sum or a maximum over a part looks better than over all.
+    They are also empty until each sub-experiment has measured something, because a sum or a maximum
+    over a part looks better than over all.
 
     Raises:
         NonFiniteRewardError: a reward is NaN or infinite.

@@ -34,14 +34,11 @@ class Shrinkage:
 
     @classmethod
     def estimate(cls, groups: Sequence[Sequence[float]]) -> 'Shrinkage | None':
-        """Estimates the parameters.
+        """Estimates the parameters from the values of each configuration (larger is better).
 
         Losses are unbounded above: a few diverged trials would hide differences between good ones.
         The signal variance is therefore that of the better half, and distances below the median are
         clipped to the distance of the best above it.
-
-        Args:
-            groups: values of each configuration, at least one; larger is better.
 
         Returns:
             None if the noise cannot be estimated, or is zero.
@@ -78,10 +75,7 @@ class Shrinkage:
 
 
 def shrunken_means(groups: Sequence[Sequence[float]]) -> list[float]:
-    """Expected true value of each configuration.
-
-    Args:
-        groups: values of each configuration, at least one; larger is better.
+    """Expected true value of each configuration, given its values (larger is better).
 
     Returns:
         The means, shrunk towards the center if the noise can be estimated, which requires a group

@@ -45,12 +45,7 @@ _SPEC_TYPES = frozenset(
 def decide(spec: pg.DNASpec, choose: Choose) -> Decisions:
     """Makes decisions from the outside in.
 
-    Args:
-        spec: space.
-        choose: called once for each active decision point, parents before their children.
-
-    Returns:
-        The decisions.
+    `choose` is called once for each active decision point, parents before their children.
 
     Example:
         >>> spec = pg.dna_spec(pg.Dict(x=pg.oneof([pg.floatv(0.0, 1.0), None])))
@@ -202,11 +197,7 @@ def size(spec: pg.DNASpec) -> int | None:
 def num_assignments(sizes: tuple[int, ...], count: int, distinct: bool, is_sorted: bool) -> int:
     """Number of assignments of `count` slots.
 
-    Args:
-        sizes: number of decisions that each candidate allows.
-        count: number of slots.
-        distinct: no candidate may repeat.
-        is_sorted: candidates must be in order.
+    The candidates allow `sizes` decisions each. Slots may have to be distinct, or sorted.
     """
     if not distinct and not is_sorted:
         return sum(sizes) ** count
@@ -254,12 +245,7 @@ def spec_from_json(text: str) -> pg.DNASpec:
 
 
 def _validate_json(value: Any, times: int = 1) -> None:
-    """Rejects JSON that names other classes, or has too many decisions.
-
-    Args:
-        value: parsed JSON.
-        times: number of repetitions of the value in the space.
-    """
+    """Rejects JSON that names other classes, or has too many decisions in all repetitions."""
     if isinstance(value, dict):
         count = value.get('num_choices', 1)
         if not isinstance(count, int) or count * times > MAX_DECISIONS:

@@ -38,9 +38,7 @@ def display_value(value: Any, with_derived: bool = True) -> Any:
 def display_name(value: Any, with_derived: bool = True) -> str:
     """One-line text of a value, without defaults and open decisions.
 
-    Args:
-        value: symbolic or plain value.
-        with_derived: include the expressions of derived values.
+    The expressions of derived values are omitted unless `with_derived`.
 
     Example:
         >>> display_name(pg.Dict(widths=[1, 2], depth=pg.oneof([3, 4])))
@@ -94,14 +92,10 @@ def candidate_names(candidates: Sequence[Any]) -> list[Any]:
 
 
 def match_candidate(value: Any, candidates: Sequence[Any]) -> int | None:
-    """Index of the candidate that a user means.
+    """Index of the candidate that a user means; None if there is no match.
 
-    Args:
-        value: plain value, component, or the text of either.
-        candidates: names, as `candidate_names` returns them.
-
-    Returns:
-        The index of the closest match, or None.
+    The value is plain, a component, or the text of either. Candidates are named as by
+    `candidate_names`.
 
     Example:
         >>> (

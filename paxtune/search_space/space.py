@@ -173,10 +173,7 @@ class Space:
         return decisions
 
     def adopt(self, value_at: Callable[[str], Any]) -> Decisions | None:
-        """Translates decisions of another space.
-
-        Args:
-            value_at: returns the value at the path of a decision.
+        """Translates decisions of another space, given its value at the path of each decision.
 
         Returns:
             The decisions; None if one is missing or illegal here.

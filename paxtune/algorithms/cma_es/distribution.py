@@ -96,12 +96,8 @@ class Distribution:
     ) -> None:
         """Creates the distribution of the first generation of a run.
 
-        Args:
-            spec: space.
-            population_size: number of draws in a generation.
-            step: standard deviation, relative to each range.
-            start: decisions at its mean.
-            seed: draws the mean if there is no `start`; None for the middle.
+        Its mean is at the decisions `start`, else at a point that `seed` draws, else in the middle.
+        The standard deviation `step` is relative to each range.
         """
         self._spec = spec
         self._layout = _layout(spec)
@@ -126,13 +122,12 @@ class Distribution:
         cache = _cache(self._spec)
         key = (self._settings, self._generations)
         if key not in cache:
-            previous = (
-                cache.get((self._settings, self._generations[:-1])) if self._generations else None
-            )
-            optimizer = (
-                copy.deepcopy(previous) if previous is not None else self._initial_optimizer()
-            )
-            for generation in self._generations[-1:] if previous is not None else self._generations:
+            previous = (self._settings, self._generations[:-1])
+            if self._generations and previous in cache:
+                optimizer, new = copy.deepcopy(cache[previous]), self._generations[-1:]
+            else:
+                optimizer, new = self._initial_optimizer(), self._generations
+            for generation in new:
                 self._adapt(optimizer, generation)
             if len(cache) >= _MAX_CACHED:
                 cache.clear()

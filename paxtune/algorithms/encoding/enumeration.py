@@ -44,12 +44,10 @@ def enumerate_decisions(spec: pg.DNASpec) -> Iterator[Decisions]:
 
 @per_spec
 def enumeration(spec: pg.DNASpec, points_per_range: int | None = None) -> Enumeration:
-    """Enumerates a space, with ranges reduced to some values.
+    """Enumerates a space.
 
-    Args:
-        spec: space.
-        points_per_range: number of values of a range, evenly on its scale, both bounds included.
-            Integer ranges with no more values are complete. None if all ranges are complete.
+    With `points_per_range` each range is reduced to so many values, evenly on its scale and with
+    both bounds. Integer ranges with no more values, and all ranges without it, are complete.
 
     Raises:
         ValueError: a range of floats cannot be complete.

@@ -105,10 +105,7 @@ def _nothing_found(refused: Counter[str]) -> UserError:
 def complete(spec: pg.DNASpec, given: Decisions, rng: random.Random) -> Decisions:
     """Completes partial decisions with random ones.
 
-    Args:
-        spec: space.
-        given: some decisions, by id. A decision inside a candidate implies that candidate.
-        rng: draws the others.
+    A decision inside a candidate implies that candidate.
 
     Raises:
         ValueError: the decisions contradict each other or are unknown to the space.
@@ -199,14 +196,9 @@ def mutate(
     """Changes one decision, drawn uniformly from those that can change.
 
     Decisions that become active are drawn; all others stay. A choice of several candidates is one
-    decision: one candidate is replaced or, if all are chosen, two are swapped.
-
-    Args:
-        spec: space.
-        parent: decisions to change.
-        rng: draws the change.
-        step: standard deviation of a step of a number, relative to the range on its scale and
-            truncated to it; None to draw numbers uniformly.
+    decision: one candidate is replaced or, if all are chosen, two are swapped. A number moves by a
+    normal step of standard deviation `step`, relative to the range on its scale and truncated to
+    it; without `step` it is drawn uniformly.
 
     Raises:
         ValueError: no decision can change.

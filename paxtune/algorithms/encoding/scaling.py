@@ -8,14 +8,10 @@ from paxtune.search_space.decisions import is_integer
 
 
 def from_unit(point: pg.geno.Float, unit: float) -> int | float:
-    """Converts a unit value to the number of a range.
+    """Converts a unit value, from 0 to 1, to the number of a range.
 
     Integer i covers the scale from i - ½ to i + ½, also at the bounds. On a logarithmic scale that
     is log((i + ½) / (i - ½)).
-
-    Args:
-        point: range.
-        unit: from 0 to 1.
 
     Example:
         >>> spec = pg.dna_spec(pg.Dict(rate=pg.floatv(1e-4, 1.0, 'log')))

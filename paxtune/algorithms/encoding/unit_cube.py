@@ -114,12 +114,9 @@ class FlatSpace:
         return (ranks[int(value)] + 0.5) / len(ranks)
 
     def decode(self, row: Sequence[float] | np.ndarray) -> Decisions:
-        """Decodes a row.
+        """Decodes a row of unit values [features]; those of inactive features are ignored.
 
         Where candidates must be distinct, a taken one is replaced by the next free one.
-
-        Args:
-            row: unit values [features]. Those of inactive features are ignored.
         """
 
         def choose(point: DecisionPoint) -> Sequence[int] | float:

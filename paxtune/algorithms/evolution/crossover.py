@@ -22,14 +22,7 @@ class Crossover(Component):
     def cross(
         self, spec: pg.DNASpec, mother: Decisions, father: Decisions, rng: random.Random
     ) -> Decisions:
-        """Returns a legal child with decisions of both parents; it may equal one of them.
-
-        Args:
-            spec: space.
-            mother: first parent.
-            father: second parent.
-            rng: draws the parent of each part.
-        """
+        """Returns a legal child with decisions of both parents; it may equal one of them."""
         raise NotImplementedError(type(self).__name__)
 
     def check_space(self, spec: pg.DNASpec) -> None:

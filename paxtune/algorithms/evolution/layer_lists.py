@@ -100,13 +100,10 @@ class LayerList:
         order: Sequence[int | None],
         rng: random.Random,
     ) -> Decisions:
-        """Rearranges the layers; other decisions stay.
+        """Rearranges the layers of an active list; other decisions stay.
 
-        Args:
-            spec: space.
-            decisions: decisions in which the list is active.
-            order: for each slot, the index of the layer that it gets; None for a random layer.
-            rng: draws random layers, and decisions that do not fit in their slot.
+        The order holds, for each slot, the index of the layer that it gets, or None for a random
+        one. Decisions that do not fit in their slot are drawn.
 
         Example:
             >>> spec = pg.dna_spec(pg.Dict(layers=[pg.oneof(list('abc')) for _ in range(3)]))
@@ -165,16 +162,7 @@ def draw_layer_list(lists: Sequence[LayerList], rng: random.Random) -> LayerList
 
 
 def require_layer_lists(spec: pg.DNASpec, who: str, instead: str) -> None:
-    """Validates that a space has a layer list.
-
-    Args:
-        spec: space.
-        who: name of the operator, for the message.
-        instead: operator to use instead, for the message.
-
-    Raises:
-        UserError: it has none.
-    """
+    """Raises UserError, with the operator to use instead, if a space has no layer list."""
     if not layer_lists(spec):
         raise UserError(
             f'{who} needs a list with at least two elements that hold decisions. The search space '

@@ -26,13 +26,7 @@ class Mutation(Component):
     """Derives a child from one parent."""
 
     def mutate(self, spec: pg.DNASpec, parent: Decisions, rng: random.Random) -> Decisions | None:
-        """Returns a legal child that differs from its parent, or None if none was found.
-
-        Args:
-            spec: space.
-            parent: decisions to change.
-            rng: draws the change.
-        """
+        """Returns a legal child that differs from its parent, or None if none was found."""
         raise NotImplementedError(type(self).__name__)
 
     def check_space(self, spec: pg.DNASpec) -> None:
@@ -79,11 +73,7 @@ class LayerMutation(Mutation):
     """
 
     def order(self, count: int, rng: random.Random) -> Sequence[int | None]:
-        """Draws the new order of a layer list.
-
-        Args:
-            count: number of layers, at least 2.
-            rng: draws the order.
+        """Draws the new order of `count` layers, at least 2.
 
         Returns:
             For each slot the index of the layer that it gets, or None for a random layer.

@@ -64,11 +64,8 @@ class ScaledMutator(pg.evolution.Mutator):
 def scale_and_seed(value: Any, seed: int) -> Any:
     """Seeds all parts of a PyGlove algorithm, and makes them draw on the scales of ranges.
 
-    Every `pg.geno.Random` becomes a `ScaledRandom`. A field `seed` that is None gets a number.
-
-    Args:
-        value: algorithm, changed in place, or a part of it.
-        seed: determines the seeds.
+    The algorithm is changed in place. Every `pg.geno.Random` becomes a `ScaledRandom`. A field
+    `seed` that is None gets a number.
     """
     rng = random.Random(seed)
     return _prepared(value, rng)

@@ -117,12 +117,9 @@ class FlatProblem:
         return self._numbers[feature.id][middle if known is None else int(known)]
 
     def decisions(self, parameters: Mapping[str, Any]) -> Decisions:
-        """Decisions of parameters, without inactive ones.
+        """Decisions of the parameters {name: value} of a suggestion, without inactive ones.
 
         Where candidates must be distinct, a taken one is replaced by the next free one.
-
-        Args:
-            parameters: {name: value} of a suggestion.
         """
         row = np.full(len(self._space), 0.5)
         for i, feature in enumerate(self._space.features):

@@ -34,11 +34,8 @@ def suggest_decisions(
 ) -> Decisions | None:
     """Returns eligible decisions of high acquisition value, or None if none were found.
 
-    Args:
-        context: has at least two completed trials.
-        space: space of the context.
-        acquisition: acquisition function.
-        prior_strength: weight of the user prior after one trial.
+    The context has at least two completed trials. `prior_strength` is the weight of the user prior
+    after one trial.
     """
     rng = np.random.default_rng(context.rng().getrandbits(64))
     trials = _subsample(context.observations)
@@ -53,7 +50,7 @@ def suggest_decisions(
         posterior = model.posterior(theta, data, encoding.columns)
         expected = np.asarray(model.mean(posterior, data.points))
         incumbent = np.max(expected[data.is_observed])
-        prior = _prior(context.prior, space, prior_strength / len(completed))
+        prior = _prior(context.prior or {}, space, prior_strength / len(completed))
         region = _trust_region(context.number, completed, theta, space, encoding)
         inputs = AcquisitionContext(incumbent, *prior, *region)
         known = np.resize(_rows(leaders, space), (_NUM_KNOWN, len(space)))
