@@ -174,7 +174,7 @@ def prepared_data(space: Space) -> dict[str, str]:
         try:
             prepare_inputs(part)
         except Signal:
-            pass  # The trials that choose so will tell; others may choose otherwise.
+            pass  # The trials that choose so will report it; others may choose otherwise.
         except UserError as error:
             raise MissingDataError(
                 f'sub_experiments.{name}: {error}' if name else str(error)

@@ -8,7 +8,7 @@
 DIR is the --job_log_dir of a search. While a search works there, it can be looked at, and `stop`
 works. For a study that a service keeps, --vizier_endpoint=HOST:PORT --study=NAME takes the place of
 DIR. Where an experiment is built of classes of your own, --exp names the experiment as the search
-does, so that its module is imported. `… studies show --help` and so on tell more.
+does, so that its module is imported. `… studies show --help` describes one command.
 Exit codes: 0 done, 2 bad input.
 """
 

@@ -4,8 +4,8 @@
     python -m paxtune.train --exp=lm.StdlibTunable --decisions task.learner.learning_rate=0.01 … \\
         --job_log_dir=runs/mine
 
-A trial is trained exactly as it was in its study, to the last bit on the same machine; one that was
-forked from another after all that trial was trained on (in <job_log_dir>/lineage). The same command
+The command trains a trial exactly as its study did, to the last bit on the same machine. It trains
+the ancestors of a forked trial first (in <job_log_dir>/lineage). The same command
 again resumes. --coordinator and its like are those of trainer.main. Exit codes: 0 done, 2
 bad input, 3 another process was lost, 130 or 143 interrupted.
 """
@@ -76,7 +76,7 @@ class Run:
     Attributes:
         directory: where it writes.
         experiment: what it trains, every decision made.
-        trunk: the directory and the step of the run that it goes on from; None for a fresh one.
+        parent_checkpoint: directory and step of the run that it continues; None for none.
     """
 
     directory: str

@@ -1,8 +1,8 @@
 """Runs trials of a study that a service keeps, until there are no more: one worker of a search.
 
 `python -m paxtune.search --workers=N` starts these processes, and starts them again when they die.
-A worker ends with the process that started it. Exit codes: 0 there is nothing more to do, 2 bad
-input, 75 the worker has lost its trial or its study, 76 an error of a trial stops the study.
+A worker ends with the process that started it. Exit codes: 0 the study is done, 2 bad input,
+75 the worker has lost its trial or its study, 76 an error of a trial stops the study.
 """
 
 import argparse
@@ -119,7 +119,7 @@ class Heartbeat(threading.Thread):
     """Renews the lease of the trial that this worker runs. Without it, the process ends at once.
 
     Attributes:
-        steps: how far the trial has come; whoever does a step counts it.
+        steps: how far the trial has come; the trainer counts each step.
     """
 
     def __init__(self, store: 'RemoteStore') -> None:
@@ -191,7 +191,7 @@ class LogCallback(Callback):
 
 
 def _end_with_parent() -> None:
-    # The pipe is closed when whoever started this process ends, however that was.
+    # The pipe closes when the parent process ends, in any way.
     while os.read(0, 1):
         continue
     os._exit(supervisor.DETACHED)

@@ -30,7 +30,7 @@ MAX_WORDS = 30
 
 WORDS = {
     r'nobody|somebody|whoever|whomever|everybody': 'name the process, the user or the component',
-    r'told|tells?|telling': 'report, print, pass, say',
+    r'(?<!\.)(?:told|tells?|telling)': 'report, print, pass, say',
     r'(?:is|are|was) none of': 'does not belong to, is unknown',
     r'such that': 'so that, with',
     r'as far as': 'if, where, up to',

@@ -1,9 +1,9 @@
 """A search over several processes: the first owns the study, and all train its trials together.
 
-The first process runs the tuner, and tells the others what to train, whether a trial goes on after
-each measurement, and how the search ends. They do what `ExperimentRunner` does there, at the same
-steps. An error of a trial in any process is the trial's in all; a process that is lost ends the
-attempt (`LostProcessError`) and not the study: started again, all go on.
+The first process runs the tuner. It sends the others each trial, each decision of the scheduler
+and the end of the search. They do what `ExperimentRunner` does there, at the same steps. An error
+of a trial in any process fails the trial in all. A lost process ends the attempt
+(`LostProcessError`), not the study: the same command resumes it.
 """
 
 import contextlib

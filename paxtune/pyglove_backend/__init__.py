@@ -17,7 +17,7 @@ that were left behind first, and `num_examples` counts all trials of the study.
 
 What differs from PyGlove's backend 'in-memory':
 
-- A trial whose last reward is NaN or infinite is infeasible. The algorithm is not told of it.
+- A trial whose last reward is NaN or infinite is infeasible. The algorithm does not observe it.
 - Metadata are plain data and components, and tuples come back as lists.
 - Several `pg.sample` calls on one study share one algorithm: the one that was given last. Where
   there are trials already, a new one is shown them first (`history.replay`).
@@ -220,7 +220,7 @@ class _Feedback(pg.tuning.Feedback):
     def done(
         self, metadata: dict[str, Any] | None = None, related_links: dict[str, str] | None = None
     ) -> None:
-        """Completes the trial, unless it is, and tells the algorithm.
+        """Completes the trial, unless it is, and reports it to the algorithm.
 
         Raises:
             ValueError: nothing was measured.
@@ -234,7 +234,7 @@ class _Feedback(pg.tuning.Feedback):
             self._loop.complete(self._id, added, links)
 
     def skip(self, reason: str | None = None) -> None:
-        """Makes the trial infeasible, unless it is completed. The algorithm is not told."""
+        """Makes the trial infeasible, unless it is completed. The algorithm observes nothing."""
         # PyGlove gives a whole traceback: its last line says what happened.
         lines = (reason or '').strip().splitlines()
         with self._loop.lock:

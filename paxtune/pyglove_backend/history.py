@@ -24,8 +24,8 @@ class Proposal:
         id: its number.
         record: the trial.
         decisions: what was proposed.
-        rewards: what the algorithm was told of it; None if nothing.
-        fed_back: after which trial the algorithm was told, and which in a row this was.
+        rewards: the rewards that the algorithm observed; None without any.
+        fed_back: the trial before this observation, and the position in a row.
     """
 
     id: int
@@ -41,14 +41,14 @@ class Proposal:
 
 
 def to_reward(rewards: tuple[float, ...]) -> float | tuple[float, ...]:
-    """Rewards as PyGlove tells them to an algorithm: a number where there is one."""
+    """Rewards in PyGlove's form for an algorithm: a number where there is one."""
     return rewards[0] if len(rewards) == 1 else rewards
 
 
 def proposals(study: Study) -> list[Proposal]:
     """The trials of a study that an algorithm has proposed, by id.
 
-    Trials that somebody has added to the study are not among them.
+    Trials that a user added to the study are not among them.
     """
     found = []
     for record in study.store.trials():
@@ -66,7 +66,7 @@ def replay(
 ) -> Mapping[int, pg.DNA]:
     """Brings an algorithm to where it would be, had it proposed the trials of a study just now.
 
-    It is asked for the same proposals again, and told the same rewards, in the order in which all
+    It makes the same proposals again, and observes the same rewards, in the order in which all
     that happened. So an algorithm goes on exactly as it would have, its random numbers included,
     where these are its own (a seed is given wherever there may be one). One that proposes
     something else now recovers in PyGlove's way: its `recover` is shown all trials.

@@ -51,12 +51,12 @@ class Loop:
     """The study of a sampling loop, with the algorithm in this process.
 
     All of it is done under one lock. PyGlove's algorithms keep state, so there is one algorithm at
-    a time for all workers: the one that was given last. It is told of a trial before that trial is
-    written as completed, so what a kill loses is told again.
+    a time for all workers: the one that was given last. It observes a trial before that trial is
+    written as completed, so it observes again what a kill loses.
 
     Attributes:
         study: the study.
-        lock: held by whoever uses the study.
+        lock: held by each user of the study.
     """
 
     def __init__(self, study: Study, spec: pg.DNASpec) -> None:
@@ -90,7 +90,7 @@ class Loop:
     def join(self, algorithm: pg.DNAGenerator) -> None:
         """Lets an algorithm propose the trials from now on.
 
-        One that is set up, and has proposed and been told of as many trials as there are, or finds
+        One that is set up, and has proposed and observed as many trials as there are, or finds
         none, goes on as it is. Any other is shown the trials that there are.
 
         Raises:
@@ -294,7 +294,7 @@ def open_loop(
 ) -> Loop:
     """A loop over a study, which is made unless it is there.
 
-    The study is closed, and its directory free for others, when nobody has the loop any more.
+    The study is closed, and its directory free for others, when no thread has the loop any more.
 
     Args:
         spec: the search space.

@@ -71,7 +71,7 @@ def read_metadata(metadata: Mapping[str, str]) -> dict[str, Any]:
 
 
 def is_active(study: Study) -> bool:
-    """Tells whether there may be another trial: the study is neither ended nor to pause."""
+    """Returns True if there may be another trial: the study is neither ended nor to pause."""
     record = study.store.study()
     return record is not None and not record.is_ended and not record.pause_requested
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 class Callback:
     """Listens to a study. Subclasses override what they want to hear of.
 
-    What a callback raises ends the search, after the study has been told what it is about: nothing
+    What a callback raises ends the search, after the study has received the event: nothing
     is lost, and the same call resumes.
 
     Example:

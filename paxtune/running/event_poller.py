@@ -1,4 +1,4 @@
-"""Tells listeners of what other processes do in a study."""
+"""Reports changes that other processes make in a study."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Watcher:
-    """Looks at a study again and again, and tells callbacks what has changed."""
+    """Polls a study, and reports changes to callbacks."""
 
     def __init__(self, study: 'Study', callbacks: Sequence[Callback]) -> None:
-        """Begins to watch. What has ended by now is not told of.
+        """Begins to watch. Trials that have ended before are not reported.
 
         Args:
             study: open; other processes run its trials.
@@ -28,7 +28,7 @@ class Watcher:
         self._happened = {trial.id: len(trial.history) for trial in trials}
 
     def look(self) -> None:
-        """Tells of what has happened since the last look."""
+        """Reports the changes since the last poll."""
         for trial in self._study.trials:
             if trial.id not in self._ended and (trial.history or trial.is_terminal):
                 self._tell(trial)

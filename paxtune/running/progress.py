@@ -101,7 +101,7 @@ class Progress(Callback):
             self._live.stop()
 
     def already_done(self, count: int, best: tuple[int, Rewards] | None) -> None:
-        """Tells of the trials that were done before, and (number, rewards) of the best of them."""
+        """Prints the count of earlier trials, and (number, rewards) of the best of them."""
         self._done_before, self._best = count, best
         if count:
             self.say(f'{count} of {self.num_trials} trials are done')

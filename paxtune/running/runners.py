@@ -113,7 +113,7 @@ class TrialSpec:
         earlier: the directories of the attempts before it.
         warm_start: the number and the directory of the trial whose weights it begins with.
         repeat: which of the trials of its decisions it is.
-        trunk: where it was forked from: the directories of that trial's attempts, the newest first,
+        parent_checkpoint: of a fork: the directories of the parent's attempts, newest first,
             and the step.
         forks: those that were forked from it and may not have begun: their directories and steps.
         measured: what was measured of it before its first step, which each measurement repeats.
@@ -239,7 +239,7 @@ class TrialSpec:
                     fork_checkpoint(own, step, directory)
                 if self.parent_checkpoint is not None:
                     fork_checkpoint(*self.parent_checkpoint, self.directory)
-            processes.agree()  # Nobody looks for checkpoints before they are there.
+            processes.agree()  # All processes wait until the checkpoints exist.
 
 
 def experiments(study: StudyView, trial: Trial) -> dict[str, Tunable]:
@@ -280,7 +280,7 @@ def _begun(
 
 
 def resolve_warm_start(study: Study, trial: RunningTrial) -> None:
-    """Notes that a trial begins afresh where its parent's weights do not fit it, or are not there.
+    """Records that a trial begins from scratch: its parent's weights are missing or do not fit.
 
     That is found out before the first step, so that it holds for each attempt.
     """

@@ -155,7 +155,7 @@ class Supervisor:
         slot.log = folder / f'{_HOST}-{slot.number}.log'
         with open(slot.log, 'ab') as log:
             slot.began = log.tell()
-            # A session of its own: Ctrl-C is for this process, which tells the workers.
+            # A session of its own: Ctrl-C is for this process, which forwards it to the workers.
             slot.process = subprocess.Popen(
                 self._command(slot),
                 stdin=subprocess.PIPE,
@@ -269,7 +269,7 @@ class Supervisor:
 
 
 def _loss_of(code: int) -> WorkerLoss:
-    """Why a worker ended that nobody here has killed."""
+    """Returns the loss of a worker that this supervisor did not kill."""
     if code >= 0:
         # Its trial it has given back, or lost, by itself.
         reason, counts = f'its worker ended with exit code {code}', code not in _GAVE_BACK
@@ -281,7 +281,7 @@ def _loss_of(code: int) -> WorkerLoss:
 
 @contextlib.contextmanager
 def worker_lock_file(directory: JobPath) -> Iterator[None]:
-    """Held by each worker as long as it lives: see `wait_for_the_last`. In a store nobody waits."""
+    """Holds a lock while the worker lives: see `wait_for_the_last`. An object store has none."""
     if not isinstance(directory, Path):
         yield
         return

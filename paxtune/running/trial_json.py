@@ -21,9 +21,9 @@ _FILE = 'trial.json'
 class TrialJson:
     """Keeps `trial.json` up to date.
 
-    It holds what the study knows of the trial (`paxtune.study.export.content`), the fingerprints of
-    its data, when it was started first, at which steps it was resumed, and where it ran: threads
-    are part of that, since bits depend on them. A study in memory has no such files.
+    It holds the study's record of the trial (`paxtune.study.export.content`), and the fingerprints
+    of its data. It also holds the time of the first start, the steps of each resumption, and the
+    machine. Threads are part of that, since bits depend on them. A study in memory has no file.
 
     Attributes:
         content: what is written beside what the study knows.
@@ -59,7 +59,7 @@ class TrialJson:
         self.content['resumed_from'].append(step)
 
     def note_time(self, trial: RunningTrial) -> None:
-        """Tells the study how long the trial ran, and on how many devices."""
+        """Reports the run time and the number of devices to the study."""
         trial.set_time(self.seconds, self._num_devices)
 
     def write(self, trial: Trial) -> None:

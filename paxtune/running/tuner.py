@@ -1,4 +1,4 @@
-"""The tuner: asks the study for trials, runs them, and tells it what came of them."""
+"""The tuner: asks the study for trials, runs them, and reports their results."""
 
 import contextlib
 import itertools
@@ -142,7 +142,7 @@ class Tuner:
         return trial
 
     def _tell_of_aside(self) -> None:
-        """Tells of trials that have ended while they were paused."""
+        """Reports trials that have ended while they were paused."""
         for number in sorted(self._aside):
             trial = self.study.trial(number)
             if not trial.is_paused:
@@ -272,7 +272,7 @@ class Tuner:
         space = self.study.space
         has_all = report.is_last or (space.is_tunable and not space.sub_experiments)
         if has_all and not measurement.rewards:
-            # Tells now what the end of the trial would.
+            # Reports now, since the trial does not end here.
             self._require_rewards(trial, report.is_last)
         with _outside():
             for callback in self._callbacks:

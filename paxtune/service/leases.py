@@ -63,12 +63,12 @@ class Leases(dict[int, Lease]):
         return next((id_ for id_, lease in self.items() if lease.worker == worker), None)
 
     def is_held(self, id_: int, worker: str, attempt: int) -> bool:
-        """Tells whether a worker owns a trial in an attempt."""
+        """Returns True if a worker owns a trial in an attempt."""
         lease = self.get(id_)
         return lease is not None and (lease.worker, lease.attempt) == (worker, attempt)
 
     def may_write(self, record: TrialRecord, worker: str, attempt: int) -> bool:
-        """Tells whether a worker, or '' for no worker, may write a trial."""
+        """Returns True if a worker, or '' for no worker, may write a trial."""
         if record.status is not Status.ACTIVE or record.id not in self:
             return worker in ('', record.holder)
         return self.is_held(record.id, worker, attempt)

@@ -43,7 +43,7 @@ class SuggestLock:
         return self._token
 
     def is_valid(self, token: str) -> bool:
-        """Tells whether a token still has the lock."""
+        """Returns True if a token still has the lock."""
         return token == self._token and self._clock() <= self._expires
 
     def release(self, token: str) -> None:

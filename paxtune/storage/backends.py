@@ -92,7 +92,7 @@ class Sqlite:
     def hold(self, connection: sqlalchemy.Connection) -> None:
         if self._path is None or self._held is not None:
             return
-        # Never deleted: a lock on a deleted file keeps nobody out.
+        # Never deleted: a lock on a deleted file excludes no process.
         file = open(f'{self._path}.service', 'a')  # noqa: SIM115
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -107,7 +107,7 @@ class Sqlite:
             self._held = None
 
     def is_passing(self, error: Any) -> bool:
-        # SQLITE_ERROR is a statement that makes no sense: a column that is not there.
+        # SQLITE_ERROR is an invalid statement, such as an unknown column.
         return bool(error.sqlite_errorcode != sqlite3.SQLITE_ERROR)
 
     def reason(self, error: Exception) -> str:
@@ -158,7 +158,7 @@ class Postgres:
                 self._url,
                 connect_args={k: v for k, v in arguments.items() if k not in self._url.query},
                 poolclass=sqlalchemy.StaticPool,
-                # What was lost between two calls, as by a restart, nobody needs to know of.
+                # A connection lost between two calls, as by a restart, needs no report.
                 pool_pre_ping=True,
                 hide_parameters=True,
             )
@@ -221,7 +221,7 @@ def kind_of(where: Path | str | None, read_only: bool) -> Kind:
     """The kind of a database.
 
     Raises:
-        UserError: the URL is none of a database that is known here.
+        UserError: the URL does not belong to a supported database.
 
     Example:
         >>> kind_of('postgresql://me:secret@db.example.org/studies', False).shown

@@ -137,7 +137,7 @@ class Database:
 
         Raises:
             DatabaseUnavailableError: the database cannot be reached, or it was lost. Where it was
-                lost in the last moment, nobody can tell whether what is inside was written.
+                lost in the last moment, it is unknown whether the writes were committed.
             UserError: the database was opened to be read only.
         """
         if self._read_only:

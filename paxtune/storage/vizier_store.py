@@ -203,7 +203,7 @@ class VizierStore:
         """Returns one trial.
 
         Raises:
-            KeyError: there is none of that number.
+            KeyError: no trial or study has this number.
         """
         return decode_trial(self._proto(id_))
 
@@ -249,7 +249,7 @@ class VizierStore:
             The trial as it stands now.
 
         Raises:
-            KeyError: there is none of that number.
+            KeyError: no trial or study has this number.
         """
         return decode_trial(self.apply_to_proto(id_, transition))
 
@@ -287,7 +287,7 @@ class VizierStore:
         """Deletes a trial.
 
         Raises:
-            KeyError: there is none of that number.
+            KeyError: no trial or study has this number.
         """
         delete = trials.delete().where(trials.c.trial_name == self._trial_name(id_))
         with self.database.transaction() as connection:

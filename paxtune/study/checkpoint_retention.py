@@ -28,7 +28,7 @@ _GB = 10**9
 
 
 class CheckpointCleaner:
-    """Removes the checkpoints in a study that nobody needs.
+    """Removes the unneeded checkpoints of a study.
 
     Others may do so at the same time, and any of them may be killed: what one leaves half removed
     counts no longer, and the next one finishes it. What cannot be removed is logged.
@@ -282,7 +282,7 @@ def _remove(part: JobPath) -> bool | None:
         return _remove_from_store(part)
     checkpoints, removed = part / _CHECKPOINTS, part / REMOVED
     try:
-        _empty(removed)  # Whoever removed them may have died before the end.
+        _empty(removed)  # The process that removed them may have died before the end.
         try:
             # From here on they count no longer, whatever happens.
             checkpoints.rename(removed)

@@ -10,9 +10,9 @@ from trainer.symbolic.overrides import replaced
 def reseeded(experiment: Tunable, repeat: int) -> Tunable:
     """An experiment with the seeds of one of its repeats.
 
-    All seeds of training grow by one from repeat to repeat: that of initial weights and dropout
-    (`train.random_seed`), and those of the order of the training data (`input_random_seed` of the
-    training input, and of inputs in there). What is evaluated stays the same.
+    All seeds of training grow by one from repeat to repeat. `train.random_seed` seeds the initial
+    weights and dropout. `input_random_seed` of the training input, and of inputs in it, seeds the
+    order of the data. The evaluation stays the same.
 
     Args:
         experiment: every decision made.

@@ -32,7 +32,7 @@ class Configuration:
         return self.has_failed_without(frozenset())
 
     def has_failed_without(self, running: frozenset[int]) -> bool:
-        """Tells the same where some trials still count as running."""
+        """Returns the same where some trials still count as running."""
         ended = [trial for trial in self.trials if trial.id not in running]
         return any(trial.status in (Status.STOPPED, Status.INFEASIBLE) for trial in ended)
 
@@ -80,7 +80,7 @@ Scores: TypeAlias = tuple[float, ...]
 
 
 def has_replicates(trials: Sequence[Trial], wanted: int) -> bool:
-    """Tells whether a study has replicates, or will have some.
+    """Returns True if a study has replicates, or will have some.
 
     Args:
         trials: all of the study.

@@ -87,13 +87,13 @@ def done_reason(view: View) -> str | None:
         return view.budget_used
     # A prefetched suggestion is left alone where the study was shortened since.
     wanted = [each for each in view.records if not is_prefetched(each)]
-    reason, settled = None, wanted
+    reason, considered = None, wanted
     if len(wanted) >= view.num_trials:
         reason = f'it has all of its {len(wanted)} trials'
     elif view.is_exhausted:
         reason = f'there are no more than {len(view.records)} different experiments in its space'
-        settled = list(view.records)
-    if not all(each.status.has_ended or each.status is Status.PAUSED for each in settled):
+        considered = list(view.records)
+    if not all(each.status.has_ended or each.status is Status.PAUSED for each in considered):
         return None
     decision = view.decide()
     if reason is None and isinstance(decision, Wait):
@@ -102,7 +102,7 @@ def done_reason(view: View) -> str | None:
 
 
 def is_prefetched(record: TrialRecord) -> bool:
-    """Tells whether a trial is a prefetched suggestion that no worker has begun."""
+    """Returns True if a trial is a prefetched suggestion that no worker has begun."""
     return record.status is Status.REQUESTED and record.is_prefetched
 
 

@@ -78,8 +78,8 @@ class TrialScheduling:
         return self.scheduler.next_action(own, self._reward, context, may_begin)
 
     def _curve(self, trial: Trial) -> TrialCurve:
-        # The curve of hundreds of paused trials takes a while. The creation time tells a trial from
-        # a deleted one that had its number.
+        # The curve of hundreds of paused trials takes a while. The creation time separates a trial
+        # from a deleted one that had its number.
         record = trial.record
         version = (record.created, record.status, len(record.measurements), len(record.pauses))
         known = self._curves.get(trial.id)

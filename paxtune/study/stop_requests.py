@@ -38,7 +38,7 @@ def stopped_trials(store: StudyStore) -> set[int]:
 
 
 def is_pause_requested(store: StudyStore) -> bool:
-    """Tells whether a pause of the whole study was requested."""
+    """Returns True if a pause of the whole study was requested."""
     study = store.study()
     return study is not None and study.pause_requested
 

@@ -128,7 +128,7 @@ class Study(StudyView):
         """Returns a trial that can be changed.
 
         Raises:
-            UserError: there is none of that number.
+            UserError: no trial has this number.
         """
         return self._open(self.trial(number).record)
 

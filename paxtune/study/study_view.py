@@ -85,7 +85,7 @@ class StudyView:
         """Returns one trial.
 
         Raises:
-            UserError: there is none of that number.
+            UserError: no trial has this number.
         """
         if (known := self._terminal.get(number)) is not None:
             return known

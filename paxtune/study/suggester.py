@@ -139,7 +139,7 @@ class Suggester:
                 raise
             return str(error).split('\n')[0]  # What a sub-experiment changes does not fit.
         except Exception:
-            return None  # A bug in the `check` of a component: the trial will tell.
+            return None  # A bug in the `check` of a component: the trial will report it.
         try:
             for value in values.values():
                 for constraint in self._search.constraints:
@@ -170,7 +170,7 @@ class Suggester:
         except UserError as error:
             return str(error).split('\n')[0]
         except Exception:
-            # A bug, or a signal, that came up while the model was traced: the trial will tell.
+            # A bug, or a signal, that came up while the model was traced: the trial will report it.
             return None
 
     def context(self, number: int, ordinal: int | None = None) -> SuggestionContext:

@@ -79,8 +79,8 @@ def adopted(space: Space, given: Mapping[str, Any]) -> Decisions | None:
     """Translates decisions of another space into this one.
 
     Returns:
-        None where they do not fit, or where this space has another value at the place of one that
-        it does not decide: the trial would not be what it says.
+        None where they do not fit. Also None where this space fixes one of these values
+        differently: the experiment would differ from its decisions.
     """
     decisions = space.adopt(given.get)
     if decisions is None:

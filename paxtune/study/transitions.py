@@ -229,7 +229,7 @@ def merge(current: TrialRecord, proposed: TrialRecord, request: str) -> TrialRec
 
 
 def times_claimed(record: TrialRecord) -> int:
-    """Counts how often the trial was given to a worker, as far as its history goes back."""
+    """Counts how often the trial was given to a worker, by its recorded history."""
     return sum(event.event == 'claimed' for event in record.history)
 
 

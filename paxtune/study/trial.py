@@ -86,7 +86,7 @@ class Trial:
 
     @property
     def status(self) -> Status:
-        """The state in full, which tells stopped trials from completed, and paused from active."""
+        """Returns the full state: also stopped or completed, and paused or active."""
         return self.record.status
 
     @property

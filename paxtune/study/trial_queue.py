@@ -78,7 +78,7 @@ class TrialQueue:
         return schedule.done_reason(self._view(trials))
 
     def is_exhausted(self, trials: Sequence[Trial]) -> bool:
-        """Tells whether the space has nothing left that none of these trials has tried."""
+        """Returns True if these trials have tried every point of the space."""
         if self._suggester.replicate_due(trials) is not None:
             return False
         # The algorithm's own finding holds until a trial is deleted.

@@ -1,4 +1,4 @@
-"""What was wrong in Pax's tuning must hold here. `docs/pax-parity.md` has the list, by number."""
+"""Regression tests: the verified defects of Pax's tuning do not occur here. `docs/pax-parity.md` has the list, by number."""
 
 import collections
 import gc
@@ -180,7 +180,7 @@ class Checked(Component):
 
 
 @pytest.mark.parametrize('algorithm', [RandomSearch(), RegularizedEvolution(2, 1)])
-def test_what_a_check_raises_ends_no_study(algorithm: Any) -> None:
+def test_an_error_in_a_check_ends_no_study(algorithm: Any) -> None:
     # 5: a bug is an error of its trial; what is refused with a reason is not suggested at all.
     space = {'part': Checked(pg.oneof(['bug', 'skip', 'good']))}
     with tune(lambda values: 1.0, space=space, algorithm=algorithm, objective='minimize') as study:
@@ -462,7 +462,9 @@ def test_the_final_reward_is_checked_as_any_other() -> None:
 
 @pytest.mark.parametrize('value', [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize('goal', ['minimize', 'maximize'])
-def test_what_is_not_finite_is_infeasible_and_never_the_best(value: float, goal: str) -> None:
+def test_a_reward_that_is_not_finite_is_infeasible_and_never_the_best(
+    value: float, goal: str
+) -> None:
     # 13
     def measured(values: Any) -> float:
         return value if values.x == 1 else float(values.x)

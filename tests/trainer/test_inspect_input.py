@@ -1,4 +1,4 @@
-"""What `python -m trainer.inspect_input` shows, and what it finds."""
+"""`python -m trainer.inspect_input` prints an input, and finds its errors."""
 
 from pathlib import Path
 from typing import Any

@@ -98,7 +98,7 @@ def running(study: Study, measured: int = 0) -> list[Trial]:
 
 
 def told(trials: list[Trial]) -> dict[str, Any]:
-    """What faults must not change: by decisions, as their order depends on who is faster."""
+    """Returns the results that faults must not change, by decisions: the order may vary."""
     return {
         str(trial.decisions): (trial.state, [(m.step, m.rewards) for m in trial.measurements])
         for trial in trials
@@ -298,7 +298,7 @@ def test_each_part_has_as_much_as_any_other() -> None:
                 assert len(used) == len({*used}) > count - parts
 
 
-def test_what_workers_cannot_do_is_refused() -> None:
+def test_workers_refuse_unsupported_options() -> None:
     with pytest.raises(UserError, match='at least 1'):
         Workers(0)
     with pytest.raises(UserError, match='more than 0'):

@@ -65,7 +65,7 @@ def test_a_promoted_trial_is_bitwise_one_that_was_never_interrupted(tmp_path: Pa
         assert {each.step: exact(each.metrics) for each in trial.measurements} == whole
 
 
-def test_the_record_of_a_trial_tells_of_its_pauses(tmp_path: Path) -> None:
+def test_the_record_of_a_trial_lists_its_pauses(tmp_path: Path) -> None:
     trials = searched(tmp_path, 'Promoted')
     with load_study(tmp_path) as study:
         for trial in trials:
@@ -117,7 +117,7 @@ def test_a_fork_trains_again_alone_to_the_last_bit(tmp_path: Path) -> None:
     assert read_metrics(target / f'lineage/{parent}/metrics.jsonl')[-1]['step'] == step
 
 
-def test_what_a_waiting_fork_begins_with_outlives_its_parents_progress(tmp_path: Path) -> None:
+def test_the_parent_checkpoint_of_a_waiting_fork_is_kept(tmp_path: Path) -> None:
     """Its parent saves at every step, and keeps only the last two."""
     flags = ['--set', 'train.checkpoints.every=1', 'train.checkpoints.keep=1']
     trials = searched(tmp_path, 'Population', *flags)

@@ -57,7 +57,7 @@ def whole(run_of_all: tuple[Path, list[Report]]) -> Path:
 
 @pytest.fixture
 def undisturbed(run_of_all: tuple[Path, list[Report]]) -> dict[int, dict[str, float]]:
-    """What was measured in it, by step."""
+    """Returns its measurements by step."""
     return metrics(run_of_all[1])
 
 

@@ -124,7 +124,7 @@ def test_other_parameters_are_named(source: Path, tmp_path: Path) -> None:
     assert '  embedding.table (40, 16): embedding.table has the shape (32, 16) there' in lines
     key = 'stack.layers_1.attention.key'
     assert f'  {key} (16, 2, 8): {key} is missing' in lines
-    assert len(lines) == 1 + 1 + 8  # All are told: the table, and the eight of the second layer.
+    assert len(lines) == 1 + 1 + 8  # The log has: the table, and the eight of the second layer.
     assert not (tmp_path / 'run').exists()
 
 

@@ -153,7 +153,7 @@ def test_costs_equal_those_counted_by_hand() -> None:
 
 
 def test_layers_are_those_of_the_experiment() -> None:
-    """What was traced had tracers in place of numbers."""
+    """Tracing leaves tracers in place of numbers."""
     for scan in ('always', 'never'):
         made = of_text(scan=scan)
         _, *found, _ = layer_costs(made)
