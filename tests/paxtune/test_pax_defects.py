@@ -1,4 +1,4 @@
-"""Regression tests: the verified defects of Pax's tuning do not occur here. `docs/pax-parity.md` has the list, by number."""
+"""Pax's verified defects of tuning do not occur here. `docs/pax-parity.md` lists them by number."""
 
 import collections
 import gc
@@ -462,7 +462,7 @@ def test_the_final_reward_is_checked_as_any_other() -> None:
 
 @pytest.mark.parametrize('value', [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize('goal', ['minimize', 'maximize'])
-def test_a_reward_that_is_not_finite_is_infeasible_and_never_the_best(
+def test_a_reward_not_finite_is_infeasible_and_never_the_best(
     value: float, goal: str
 ) -> None:
     # 13
