@@ -462,9 +462,7 @@ def test_the_final_reward_is_checked_as_any_other() -> None:
 
 @pytest.mark.parametrize('value', [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize('goal', ['minimize', 'maximize'])
-def test_a_reward_not_finite_is_infeasible_and_never_the_best(
-    value: float, goal: str
-) -> None:
+def test_a_reward_not_finite_is_infeasible_and_never_the_best(value: float, goal: str) -> None:
     # 13
     def measured(values: Any) -> float:
         return value if values.x == 1 else float(values.x)
