@@ -165,7 +165,9 @@ def _flags(is_in_service: bool) -> argparse.ArgumentParser:
     parser.add_argument(
         '--warm_start', type=int, metavar='TRIAL', help='begin with the weights of this trial'
     )
-    parser = add('confirm', _confirm, 'adds repeats of the best trials, with other training seeds')
+    parser = add(
+        'confirm', _confirm, 'adds replicates of the best trials, with other training seeds'
+    )
     parser.add_argument('--top', type=positive_int, metavar='N', default=5, help='of how many; 5')
     parser.add_argument(
         '--replicates',

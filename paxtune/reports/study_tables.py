@@ -50,7 +50,7 @@ def summary(study: Study) -> Document:
         'decisions': decisions,
         'best': [
             {**row, **more}
-            for row, more in zip(_rows(study, front), _repeats(study, front), strict=True)
+            for row, more in zip(_rows(study, front), _replicates(study, front), strict=True)
         ],
         'infeasible': reasons,
     }
@@ -189,7 +189,7 @@ def best_of(study: Study, trials: Sequence[Trial], train_command: str) -> Docume
     remark = '' if trials else 'No trial was completed yet.'
     if train_command:
         remark = f'To train trial {trials[0].id}:\n  {train_command}'
-    repeated = _repeats(study, trials)
+    repeated = _replicates(study, trials)
     rows = [{**row, **more} for row, more in zip(rows, repeated, strict=True)]
     data = {'trials': rows, 'train': train_command or None}
     table = _compact(study, trials)
@@ -206,7 +206,7 @@ def best_of(study: Study, trials: Sequence[Trial], train_command: str) -> Docume
     return Document(data, rows, columns, [table], remark)
 
 
-def _repeats(study: Study, trials: Sequence[Trial]) -> list[Row]:
+def _replicates(study: Study, trials: Sequence[Trial]) -> list[Row]:
     """Of trials that stand for decisions, what their repeats say; nothing in a study without."""
     standings = {each.trial.id: each for each in study.leaderboard}
     found = [standings[trial.id] for trial in trials]
@@ -214,7 +214,7 @@ def _repeats(study: Study, trials: Sequence[Trial]) -> list[Row]:
         return [{} for _ in found]
     columns = reward_columns(study.rewards)
     return [
-        {'num_repeats': len(each.trials)}
+        {'num_replicates': len(each.trials)}
         | {f'mean {name}': mean for name, mean in zip(columns, each.rewards, strict=True)}
         | {f'± {name}': e for name, e in zip(columns, each.standard_errors, strict=True)}
         for each in found
@@ -363,7 +363,7 @@ def _best_tables(study: Study, best: Sequence[Trial]) -> list[Table]:
             f'best: trial {trial.id}',
             'value',
         )
-        for trial, repeated in zip(best, _repeats(study, best), strict=True)
+        for trial, repeated in zip(best, _replicates(study, best), strict=True)
     ]
 
 

@@ -56,7 +56,7 @@ class Progress(Callback):
         self._console = console or Console(highlight=False)
         self._rows: dict[int, Row] = {}
         self._best: tuple[int, Rewards] | None = None
-        self._repeats = ''
+        self._replicates = ''
         self._done_before = 0
         self._started = time.monotonic()
         self._live = (
@@ -137,7 +137,7 @@ class Progress(Callback):
         row.state, self._best = state, best
         text = f'trial {number}: {state}' + (f' ({reason})' if reason else '')
         if best is not None:
-            text += f'; best is trial {best[0]} with {self._rendered(best[1])}{self._repeats}'
+            text += f'; best is trial {best[0]} with {self._rendered(best[1])}{self._replicates}'
         self._say_plain(f'{text}; {self._time_left()}')
 
     def say(self, text: str) -> None:
@@ -181,7 +181,7 @@ class Progress(Callback):
             table.add_row(*cells, style=style)
         if self._best is not None:
             table.caption = (
-                f'best: trial {self._best[0]}, {self._rendered(self._best[1])}{self._repeats}'
+                f'best: trial {self._best[0]}, {self._rendered(self._best[1])}{self._replicates}'
             )
         return table
 
@@ -190,7 +190,9 @@ class Progress(Callback):
         found = study.leaderboard[:1] if len(study.rewards) == 1 else []
         for best in found:
             count, error = len(best.trials), best.standard_errors[0]
-            self._repeats = '' if error is None else f' ± {error:.2g}, the mean of {count} trials'
+            self._replicates = (
+                '' if error is None else f' ± {error:.2g}, the mean of {count} trials'
+            )
             return best.trial.id, best.rewards
         return None
 

@@ -493,7 +493,7 @@ def test_commands_show_means_and_how_sure_they_are(tmp_path: Path, told: Any) ->
     found = json.loads(told('best', tmp_path, '--top=2', '--format=json'))['trials']
     assert [each['trial'] for each in found] == [4, 3]
     assert [each['mean loss'] for each in found] == [4.0, 6.0]
-    assert [each['num_repeats'] for each in found] == [3, 3]
+    assert [each['num_replicates'] for each in found] == [3, 3]
     (row,) = json.loads(told('list', tmp_path, '--format=json'))
     assert row['best'] == 4.0
     assert 'replicate_of' in told('trials', tmp_path, '--format=csv')
