@@ -1,4 +1,4 @@
-"""What the commands have in common: flags, messages, exit codes, the compilation cache."""
+"""Shared parts of the commands: flags, messages, exit codes, the compilation cache."""
 
 import argparse
 import os
@@ -15,7 +15,7 @@ _CACHE_BYTES = 4 * 2**30
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """A parser for the flags of a command, which takes absl's own flags too."""
+    """Makes a parser for the flags of a command and those of absl."""
     return argparse_flags.ArgumentParser(
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -40,7 +40,7 @@ def add_experiment_flags(flags: argparse.ArgumentParser, required: bool = True) 
         help='override a value, such as task.learner.learning_rate=1e-3; fixes a decision',
     )
     flags.add_argument(
-        '--smoke', action='store_true', help='run at the tiny size that the experiment names'
+        '--smoke', action='store_true', help='run at the tiny size that the experiment defines'
     )
 
 
@@ -63,15 +63,15 @@ def add_process_flags(flags: argparse.ArgumentParser) -> None:
         metavar='HOST:PORT',
         help='several processes or hosts: the host of process 0, and a free port there',
     )
-    flags.add_argument('--num_processes', type=int, metavar='N', help='how many there are')
-    flags.add_argument('--process_id', type=int, metavar='I', help='which this one is, from 0')
+    flags.add_argument('--num_processes', type=int, metavar='N', help='number of processes')
+    flags.add_argument('--process_id', type=int, metavar='I', help='index of this one, from 0')
 
 
 def decisions_given(texts: Sequence[str], flag: str) -> dict[str, str]:
-    """Decisions as people write them, by path.
+    """Parses `path=value` texts of decisions.
 
     Raises:
-        UserError: one is not path=value.
+        UserError: a text has another form.
 
     Example:
         >>> decisions_given(['model.heads=4', 'rate[=0/2]=0.5'], '--decisions')
@@ -88,18 +88,18 @@ def decisions_given(texts: Sequence[str], flag: str) -> dict[str, str]:
 
 
 def positive_int(text: str) -> int:
-    """The type of a flag that is a number from 1 on."""
+    """Type of flags for positive integers."""
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f'expected a number from 1 on, not {text}')
+        raise argparse.ArgumentTypeError(f'expected an integer of at least 1, not {text}')
     return number
 
 
 def run_command(main: Callable[[Sequence[str] | None], int]) -> None:
     """Runs a command and exits: with its code, or with 2 and one message after a UserError.
 
-    The code is 1 where another process of the job failed, and 3 where one was lost. Ctrl-C where
-    nobody is prepared for it, such as before the first step, gives 130 and one line.
+    The code is 1 if another process of the job failed, and 3 if one was lost. It is 130, with one
+    line, after a Ctrl-C that the command does not handle, such as before the first step.
     """
     try:
         code = main(None)
@@ -115,13 +115,13 @@ def run_command(main: Callable[[Sequence[str] | None], int]) -> None:
     except LostProcessError as error:
         print(f'error: {error}', file=sys.stderr)
         sys.stdout.flush()
-        os._exit(3)  # JAX would wait for the lost one, and then abort.
+        os._exit(3)  # JAX would wait for the lost process, and then abort.
     sys.stdout.flush()
     sys.exit(code)
 
 
 def given(argv: Sequence[str] | None) -> list[str]:
-    """The flags that a command was given: None stands for those of this process.
+    """The flags of a command; None means those of this process.
 
     Example:
         >>> given(['--exp=lm.C4Small'])
@@ -131,14 +131,14 @@ def given(argv: Sequence[str] | None) -> list[str]:
 
 
 def enable_compilation_cache() -> None:
-    """Lets processes share what XLA compiled, under $JAX_COMPILATION_CACHE_DIR or ~/.cache."""
+    """Shares compiled programs between processes, in $JAX_COMPILATION_CACHE_DIR or ~/.cache."""
     import jax
 
     if not os.environ.get('JAX_COMPILATION_CACHE_DIR'):
         base = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
         jax.config.update('jax_compilation_cache_dir', str(Path(base) / 'paxtune' / 'xla'))
-        # Of this directory alone: JAX stores nothing more in one with a limit once a program
-        # without a limit has stored something there.
+        # The limit is for this directory alone. JAX stores nothing more in a directory with a
+        # limit after a program without a limit has used it.
         jax.config.update('jax_compilation_cache_max_size', _CACHE_BYTES)
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
     jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)

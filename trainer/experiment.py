@@ -1,4 +1,4 @@
-"""Experiments: everything that one training run is made of, in one symbolic object."""
+"""Experiments: all parts of a training run in one symbolic object."""
 
 import re
 from typing import Any, Literal
@@ -11,7 +11,7 @@ from trainer.task import Task
 from trainer.warm_start_rules import WarmStart
 
 EVAL_TRAIN = 'eval_train'
-"""What the evaluation of the next training batch is called among the metrics."""
+"""Prefix of the metrics of an evaluation of the next training batch."""
 
 
 class Evaluation(Component):
@@ -134,16 +134,16 @@ class TrainLoop(Component):
 
 
 class Experiment(Component):
-    """One training run: a task, its data, the mesh it runs on and its loop.
+    """One training run: a task, its data, its mesh and its train loop.
 
     Attributes:
-        task: the model, its learner, and what training and evaluation compute.
+        task: the model, its learner, and the metrics.
         train_input: training batches.
-        eval_inputs: evaluation sets by name; their metrics are called `<name>/<metric>`.
-        decode_inputs: sets of prompts, which the task's decoder continues; their metrics are
-            called `decode_<name>/<metric>`, see `trainer.loop.decode_loop`.
-        mesh: how devices are arranged.
-        train: steps, intervals, checkpoints, seed.
+        eval_inputs: evaluation sets by name; their metrics are named `<name>/<metric>`.
+        decode_inputs: sets of prompts for the decoder of the task, by name; their metrics are named
+            `decode_<name>/<metric>`, see `trainer.loop.decode_loop`.
+        mesh: arrangement of the devices.
+        train: steps, evaluation, checkpoints, seed.
         smoke: overrides, path to value, that shrink the experiment for `--smoke`.
     """
 
@@ -170,13 +170,12 @@ class Experiment(Component):
             or ':' in name
         ):
             raise ValueError(
-                f"{field}: {name!r} is no name for a set: 'train', {EVAL_TRAIN!r}, what begins "
-                "with 'decode_' and names with '/' or ':' would be confused with other metrics"
+                f"{field}: {name!r} is an invalid name for a set: 'train', {EVAL_TRAIN!r}, names "
+                "that begin with 'decode_' or contain '/' or ':' are ambiguous among metrics"
             )
         if not re.fullmatch(r'[A-Za-z0-9_-]+', name):
             raise ValueError(
-                f'{field}: {name!r} is no name for a set: only letters, digits, _ and - can stand '
-                'in one'
+                f'{field}: {name!r} is an invalid name for a set: use only letters, digits, _ and -'
             )
         if data.is_training:
             raise ValueError(f'{field}.{name}.is_training must be false')

@@ -1,17 +1,16 @@
-"""Shows what an experiment is made of and what it costs, without allocating any of it.
+"""Shows the parts of an experiment and its costs, without allocating arrays.
 
     python -m trainer.inspect --exp=lm.C4Small
     python -m trainer.inspect --exp=lm.C4Small --set mesh.fsdp=8 --devices=8
     python -m trainer.inspect --exp=lm.C4Small --set mesh.data=1 mesh.fsdp=4 mesh.dcn_data=2
     python -m trainer.inspect --exp=lm.C4Small --validate
 
-Prints the experiment; each parameter with its shape, its logical axes and the shard of it that a
-device holds; what that is in bytes; operations a token; the features of each input; the learning
-rate over the run. Nothing is compiled, no data is read, and the devices of the mesh need not be
-there.
+Prints the experiment, and each parameter with its shape, its logical axes and its shard on a
+device. Then follow bytes, operations per token, the features of each input, and the learning rate
+over the run. Nothing is compiled, no data is read, and the devices of the mesh need not exist.
 
---validate goes on to one abstract train step and one of each set, on shapes alone. What
-does not fit together is named by its path, and the exit code is 2.
+--validate traces one train step and one step of each set, on shapes alone. The message about a
+mismatch has the path, and the exit code is 2.
 """
 
 import math
@@ -30,14 +29,14 @@ _BLOCKS = ' ▁▂▃▄▅▆▇█'
 
 
 class Parameter(NamedTuple):
-    """One array of parameters, as it is stored.
+    """A stored array of parameters.
 
     Attributes:
-        path: of the parameter.
-        shape: all of it.
+        path: path of the parameter.
+        shape: full shape.
         axes: the logical axis of each dimension.
-        mesh_axes: over which axes of the mesh each dimension is divided.
-        shard_shape: what one device holds.
+        mesh_axes: the mesh axes that divide each dimension.
+        shard_shape: shape of the shard on one device.
     """
 
     path: str
@@ -48,14 +47,14 @@ class Parameter(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What a train state takes, and how it lies on a mesh.
+    """Sharding and size of a train state.
 
     Attributes:
         mesh_shape: devices along each axis of the mesh.
-        slices: of these devices, along each axis.
-        parameters: in the order of their paths.
-        state_bytes: of parameters, optimizer state and averages, on one device.
-        gradient_bytes: of the gradients, on one device.
+        slices: slices along each axis.
+        parameters: the parameters, in the order of their paths.
+        state_bytes: bytes of parameters, optimizer state and averages on one device.
+        gradient_bytes: bytes of the gradients on one device.
     """
 
     mesh_shape: dict[str, int]
@@ -66,7 +65,7 @@ class Layout(NamedTuple):
 
     @property
     def num_params(self) -> int:
-        """How many parameters are trained."""
+        """Number of parameters."""
         return sum(math.prod(each.shape) for each in self.parameters)
 
 
@@ -74,14 +73,14 @@ def main(argv: Sequence[str] | None) -> int:
     """Runs the command.
 
     Raises:
-        UserError: bad input, or what --validate has found.
+        UserError: bad input, or a mismatch that --validate found.
     """
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags)
     flags.add_argument(
-        '--devices', type=int, metavar='N', help='how many devices; those of the mesh by default'
+        '--devices', type=int, metavar='N', help='number of devices; that of the mesh by default'
     )
-    flags.add_argument('--validate', action='store_true', help='try the steps, on shapes alone')
+    flags.add_argument('--validate', action='store_true', help='trace the steps, on shapes alone')
     args = flags.parse_args(argv)
     if args.devices is not None and args.devices < 1:
         raise UserError(f'--devices={args.devices}: expected at least 1')
@@ -102,14 +101,14 @@ def main(argv: Sequence[str] | None) -> int:
 
 
 def layout(experiment: 'Experiment', num_devices: int | None = None) -> Layout:
-    """How the train state of an experiment lies on its mesh, whose devices need not be there.
+    """Computes the sharding of the train state of an experiment, without its devices.
 
     Args:
-        experiment: every decision in it is made.
-        num_devices: on how many; None for as many as the mesh says, or one where it leaves it open.
+        experiment: without open decisions and derived values.
+        num_devices: number of devices; None for the minimum of the mesh.
 
     Raises:
-        UserError: the mesh is not one of so many devices, or a parameter does not divide evenly.
+        UserError: the mesh does not fit the devices, or a parameter does not divide evenly.
     """
     import jax
 
@@ -146,11 +145,11 @@ def validate(experiment: 'Experiment', found: Layout) -> None:
     """Traces one train step, and a step of each evaluation and decode set, on shapes alone.
 
     Args:
-        experiment: every decision in it is made.
+        experiment: without open decisions and derived values.
         found: its layout.
 
     Raises:
-        UserError: something does not fit together. The message begins with its path.
+        UserError: parts do not fit together. The message begins with the path.
     """
     from trainer.program.setup import check_batch_sizes, check_lengths, check_suits, inputs_by_path
 
@@ -186,7 +185,7 @@ def _shapes(
 
 
 def _abstract(experiment: 'Experiment') -> tuple[Any, Any]:
-    """The variables in boxes, and the train state; shapes and dtypes only."""
+    """The boxed variables and the train state; shapes and dtypes only."""
     import jax
 
     from trainer.program.step_functions import (
@@ -247,7 +246,7 @@ def _print(experiment: 'Experiment', found: Layout, validated: bool) -> None:
 
     from trainer.program.costs import static_costs
 
-    # Whoever reads a file of it has all the width.
+    # A file has no limit on the width.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     console.print(experiment.format(compact=False, verbose=False), markup=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False)
@@ -272,7 +271,7 @@ def _print(experiment: 'Experiment', found: Layout, validated: bool) -> None:
     for line in curve(_learning_rates(experiment)):
         console.print(line, markup=False, soft_wrap=True)
     if validated:
-        console.print('\nA train step and an evaluation step of each set were traced: all fits.')
+        console.print('\nA train step and a step of each set were traced without mismatch.')
 
 
 def _summary(experiment: 'Experiment', found: Layout, flops_per_token: float) -> Iterator[str]:
@@ -286,9 +285,9 @@ def _summary(experiment: 'Experiment', found: Layout, flops_per_token: float) ->
         yield f'                of each slice (ICI): {_mesh_text(within)}'
     yield f'parameters      {found.num_params:,}'
     yield f'FLOPs/{experiment.task.unit:9} {flops_per_token:.4g}, forward and backward'
-    yield f'train state     {found.state_bytes / 2**30:.3f} GiB a device'
-    yield f'gradients       {found.gradient_bytes / 2**30:.3f} GiB a device'
-    yield '                activations come on top: device_memory_bytes, when it is compiled'
+    yield f'train state     {found.state_bytes / 2**30:.3f} GiB per device'
+    yield f'gradients       {found.gradient_bytes / 2**30:.3f} GiB per device'
+    yield '                without activations: see device_memory_bytes of the compiled step'
     for path, data in inputs_by_path(experiment).items():
         specs = data.padded_spec().items()
         yield f'{path:15} {", ".join(f"{name} {s.dtype} {_times(s.shape)}" for name, s in specs)}'
@@ -305,7 +304,7 @@ def _learning_rates(experiment: 'Experiment') -> list[float]:
 
 
 def curve(values: Sequence[float]) -> list[str]:
-    """Draws numbers that are not negative as a curve of text, a column each.
+    """Draws a curve of non-negative numbers as text, one column per number.
 
     Example:
         >>> print(*curve([0.0, 0.5, 1.0]), sep='|')  # doctest: +NORMALIZE_WHITESPACE

@@ -1,16 +1,16 @@
-"""Shows the data of an experiment as text, and checks them, without training.
+"""Shows the data of an experiment as text, and checks it, without training.
 
     python -m trainer.inspect_input --exp=lm.StdlibTunable
     python -m trainer.inspect_input --exp=lm.C4Small --input=eval_inputs.eval --num_batches=1
     python -m trainer.inspect_input --exp=lm.C4Small --input=train_input --num_batches=1 \\
         --from_checkpoint=runs/c4/checkpoints/100 --skip_batches=20
 
-Prints some batches of each input: their shapes, how much of them is padding, how densely rows are
-packed, and examples as the vocabulary spells them. Then it reads on as two, three and four hosts
-would, and checks that no two read the same examples and that evaluations end together; and that
-all inputs have one vocabulary. The third command shows batch 121, on which a run may have failed.
+Prints some batches of each input: their shapes, the share of padding, the packing of rows, and
+examples as text. Then it reads the data as two, three and four hosts would. It checks that hosts
+read distinct examples, that evaluations end together, and that all inputs have one vocabulary. The
+third command shows batch 121, where a run may have failed.
 
-Exit codes: 0 all is well, 2 bad input, or a check failed.
+Exit codes: 0 success, 2 bad input, or a failed check.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None) -> int:
     """Runs the command.
 
     Raises:
-        UserError: bad input, or the data are not as they must be.
+        UserError: bad input, or a check of the data failed.
     """
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags)
@@ -41,24 +41,24 @@ def main(argv: Sequence[str] | None) -> int:
         help='show and check only these, such as train_input or eval_inputs.eval',
     )
     flags.add_argument('--num_batches', type=int, default=2, help='batches to show of each input')
-    flags.add_argument('--num_rows', type=int, default=2, help='examples to spell out of a batch')
+    flags.add_argument('--num_rows', type=int, default=2, help='examples to show of each batch')
     flags.add_argument(
         '--num_host_batches',
         type=int,
         default=4,
-        help='batches that each simulated host reads; 0 to leave hosts unchecked',
+        help='batches that each simulated host reads; 0 to skip this check',
     )
     flags.add_argument(
-        '--skip_batches', type=int, default=0, metavar='N', help='leave out so many before'
+        '--skip_batches', type=int, default=0, metavar='N', help='batches to skip before them'
     )
     flags.add_argument(
         '--from_checkpoint',
         metavar='PATH',
-        help='show train_input from where it was at a checkpoint: a step in `checkpoints`',
+        help='show train_input from its position in a checkpoint: a step in `checkpoints`',
     )
     args = flags.parse_args(argv)
-    leasts = {'num_batches': 1, 'num_rows': 0, 'num_host_batches': 0, 'skip_batches': 0}
-    for name, least in leasts.items():
+    minima = {'num_batches': 1, 'num_rows': 0, 'num_host_batches': 0, 'skip_batches': 0}
+    for name, least in minima.items():
         if getattr(args, name) < least:
             raise UserError(f'--{name} must be at least {least}: {getattr(args, name)}')
 
@@ -88,10 +88,10 @@ def main(argv: Sequence[str] | None) -> int:
 
 
 def with_concrete_inputs(experiment: 'Experiment') -> 'Experiment':
-    """The experiment with results in place of derived values; a model may have decisions in it.
+    """Resolves an experiment whose inputs have no open decisions; other parts may have some.
 
     Raises:
-        UserError: an input is not concrete.
+        UserError: an input has open decisions or derived values.
     """
     from trainer.program.setup import inputs_by_path
     from trainer.symbolic.concrete import concrete, open_decisions
@@ -102,7 +102,7 @@ def with_concrete_inputs(experiment: 'Experiment') -> 'Experiment':
     for path, data in inputs_by_path(experiment).items():
         found = [*open_decisions(data), *map(str, derived_values(data))]
         if found:
-            raise UserError(f'{path} is not concrete: {", ".join(found)}. Make it so with --set')
+            raise UserError(f'{path} is not concrete: {", ".join(found)}. Set values with --set')
     return experiment
 
 
@@ -117,10 +117,13 @@ def _chosen(inputs: 'dict[str, Input]', paths: Sequence[str]) -> 'dict[str, Inpu
 
 
 def go_to_checkpoint(data: 'Input', path: str) -> int:
-    """Has the training input go on where it was at a checkpoint. Returns how many it had read.
+    """Sets the training input to its position in a checkpoint.
+
+    Returns:
+        The number of batches that the run had read.
 
     Raises:
-        UserError: there is no checkpoint that says so, or it is of other data.
+        UserError: there is no checkpoint, or it belongs to other data.
     """
     from trainer.checkpoints.checkpoint import newest_checkpoint
     from trainer.checkpoints.reader import CheckpointReader
@@ -131,8 +134,8 @@ def go_to_checkpoint(data: 'Input', path: str) -> int:
     positions = CheckpointReader(checkpoint).progress['positions']
     if len(positions) > 1 and not data.positions_are_global:
         raise UserError(
-            f'--from_checkpoint={path}: it was written by several processes, each of which had its '
-            'own share of the data'
+            f'--from_checkpoint={path}: several processes wrote it, each with its own shard of the '
+            'data'
         )
     try:
         data.set_position(positions[0])
@@ -147,19 +150,19 @@ def show(
     """Prints batches of an input.
 
     Args:
-        path: of the input, to be printed.
+        path: path of the input, for the output.
         data: the input.
-        num_batches: how many.
-        num_rows: how many examples of each.
-        skip: how many batches to leave out before them.
-        read: how many it had read before that.
+        num_batches: number of batches.
+        num_rows: number of examples of each batch.
+        skip: number of batches to skip before them.
+        read: number of batches that the input had read before that.
     """
     import contextlib
 
     from trainer.inputs.base import EndOfData
     from trainer.inputs.text_of_batches import describe, spell
 
-    print(f'{path}: {type(data).__name__}, {data.batch_size} examples a batch')
+    print(f'{path}: {type(data).__name__}, {data.batch_size} examples per batch')
     for name, spec in data.element_spec().items():
         print(f'  {name}: {spec.dtype}{list(spec.shape)}')
     with contextlib.closing(data):

@@ -3,14 +3,14 @@
     python -m trainer.main --exp=lm.C4Small --job_log_dir=runs/c4 --mode=train
     python -m trainer.main --exp=lm.C4Small --job_log_dir=runs/c4 --mode=eval
 
-The same command again resumes from the newest checkpoint. --mode=eval follows a run, which need not
-have begun: it evaluates each checkpoint as it appears, and ends when training has; --mode=decode
-decodes from each in the same way, and puts the texts into decode_out/. eval_once and decode_once do
-it with the newest checkpoint alone, or with that of --checkpoint_step.
+The same command again resumes from the newest checkpoint. --mode=eval evaluates each checkpoint of
+a run as it appears, and ends with the training, which may not have begun. --mode=decode decodes
+from each checkpoint in the same way, into decode_out/. eval_once and decode_once process only the
+newest checkpoint, or that of --checkpoint_step.
 
-The directory may be in Google Cloud Storage, gs://BUCKET/DIRECTORY (pip install 'paxtune[gcs]');
-there no lock keeps others out. Several processes, or hosts with a common file system, train
-together: the same command on each, with
+The directory may be in Google Cloud Storage, gs://BUCKET/DIRECTORY (pip install 'paxtune[gcs]'),
+without a lock against other processes. Several processes, or hosts with a common file system, can
+train together: run the same command in each, with
 
     --coordinator=HOST:PORT --num_processes=2 --process_id=0     (and 1)
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from trainer.runtime.profiling import Profiler
 
 MODES = ['train', 'eval', 'eval_once', 'decode', 'decode_once']
-"""What can be done with an experiment."""
+"""Values of --mode."""
 
 
 def main(argv: Sequence[str] | None) -> int:
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None) -> int:
     flags.add_argument(
         '--pgle',
         action='store_true',
-        help='on GPUs, schedule steps by how long their parts have taken in the first ones',
+        help='on GPUs, schedule steps by the measured times of their parts in the first steps',
     )
     command.add_process_flags(flags)
     args = flags.parse_args(argv)
@@ -96,9 +96,9 @@ def train(
     resume_command: Sequence[str],
     profiler: 'Profiler | None' = None,
 ) -> int:
-    """Trains an experiment as a command does, printing what it measures. Returns the exit code.
+    """Trains an experiment, prints its metrics, and returns the exit code of the command.
 
-    Of several processes, the first prints, and holds the directory.
+    With several processes, the first one prints and locks the directory.
 
     Raises:
         UserError: bad input, or another process trains in the directory.
@@ -161,23 +161,23 @@ def _train(
 def process_checkpoints(
     job: 'Job', experiment: 'Experiment', job_log_dir: str, once: bool, step: int | None = None
 ) -> int:
-    """Evaluates checkpoints, or decodes from them, and prints metrics. Returns the exit code.
+    """Evaluates checkpoints, or decodes from them, prints metrics, and returns the exit code.
 
     Args:
-        job: what is done with them.
-        experiment: what the run trains.
-        job_log_dir: of the run.
-        once: one checkpoint, rather than each as it appears until training has ended.
-        step: that of the one; None for the newest.
+        job: kind of job.
+        experiment: the experiment of the run.
+        job_log_dir: directory of the run.
+        once: process one checkpoint, not each as it appears until training has ended.
+        step: step of the one checkpoint; None for the newest.
 
     Raises:
-        UserError: bad input, or one is asked for and it is not there.
+        UserError: bad input, or the requested checkpoint does not exist.
     """
     from trainer.loop.checkpoint_jobs import process_each, process_one
     from trainer.runtime import interrupt
 
     command.enable_compilation_cache()
-    with interrupt.exit_on_signal('Stopped. The same command goes on from here.'):
+    with interrupt.exit_on_signal('Stopped. The same command continues from here.'):
         if once:
             process_one(job, experiment, job_log_dir, print_metrics, step)
         else:
@@ -186,7 +186,7 @@ def process_checkpoints(
 
 
 def print_metrics(step: int, metrics: Mapping[str, float]) -> None:
-    """Prints a line with every metric to its last bit, evaluation first."""
+    """Prints a line with every metric in full precision, evaluation first."""
     named = sorted(metrics.items(), key=lambda item: (item[0].startswith('train/'), item[0]))
     _print(f'step {step}: ' + ' '.join(f'{name}={value!r}' for name, value in named))
 

@@ -1,4 +1,4 @@
-"""Meshes of devices, and the one table that says how arrays are laid out on them."""
+"""Meshes of devices, and the single table of the sharding rules."""
 
 import math
 from collections.abc import Sequence
@@ -13,8 +13,7 @@ from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
 
 AXES = ('data', 'fsdp', 'sequence', 'tensor')
-"""The axes of a mesh, from the one whose devices say least to each other to the one that says
-most."""
+"""Axes of a mesh, from the least to the most communication between devices."""
 
 RULES: dict[str, str | tuple[str, ...] | None] = {
     # Parameters.
@@ -34,37 +33,36 @@ RULES: dict[str, str | tuple[str, ...] | None] = {
     'width': None,
     'channels': None,
 }
-"""Logical axis name to mesh axes. Parameters shard over `fsdp` and `tensor`, examples over both
-data-parallel axes, their positions over `sequence`, and the gathered features of an activation
-over none."""
+"""Mesh axes by logical axis. Parameters shard over `fsdp` and `tensor`, examples over both
+data-parallel axes, their positions over `sequence`, and the features of an activation over none."""
 
 
 class Mesh(Component):
-    """Devices arranged by how work is divided between them.
+    """Arrangement of devices by the kinds of parallelism.
 
-    Devices come in slices: those within one reach each other fast (ICI; NVLink), slices reach each
-    other over the network of the data center (DCN). Each axis has a size within a slice and, as
-    `dcn_…`, a number of slices; their product is the size of the axis. In Pax these are
-    `ici_mesh_shape` and `dcn_mesh_shape`.
+    Devices form slices. A fast network (ICI; NVLink) connects the devices of a slice, the network
+    of the data center (DCN) connects slices. Each axis has a size within a slice and, as `dcn_…`,
+    a number of slices; their product is the size of the axis. In Pax these are `ici_mesh_shape`
+    and `dcn_mesh_shape`.
 
-    Slices are what JAX calls so (`slice_index`): on TPUs the slices, on GPUs the hosts or NVLink
-    domains. Where it tells none apart, as on CPUs, the devices are cut into as many equal parts as
-    `dcn_…` ask for, in the order of their processes: with as many processes, each is a slice.
+    JAX defines the slices (`slice_index`): slices of TPUs, hosts or NVLink domains of GPUs. If it
+    defines none, as on CPUs, the devices are divided into equal parts in the order of their
+    processes, as many as `dcn_…` require. With that many processes, each process is a slice.
 
     Attributes:
         data: replicas of the parameters; each works on its own part of the batch. With all other
-            axes 1 that is plain replicated training.
-        fsdp: like `data`, but parameters and optimizer state are divided too (ZeRO-3).
+            axes 1 this is plain data parallelism.
+        fsdp: like `data`, but parameters and optimizer state are sharded, too (ZeRO-3).
         sequence: devices that share each example, a part of its positions each. Keys and values of
-            attention are gathered; all else stays where it is.
+            attention are gathered; everything else stays on its device.
         tensor: devices that share each matrix multiplication (Megatron).
         dcn_data: `data` between slices.
         dcn_fsdp: `fsdp` between slices.
         dcn_sequence: `sequence` between slices.
         dcn_tensor: `tensor` between slices.
 
-    One size within a slice may be -1, for as many as there are devices left in it; and one between
-    slices, for as many as there are slices left.
+    One size within a slice may be -1, for the remaining devices in it. One size between slices may
+    be -1, for the remaining slices.
 
     Example:
         >>> Mesh(data=2, fsdp=-1).shape(8)
@@ -93,27 +91,27 @@ class Mesh(Component):
 
     @property
     def ici_mesh_shape(self) -> list[int]:
-        """The sizes of the axes within a slice, one of which may be -1."""
+        """Sizes of the axes within a slice, one of which may be -1."""
         return [self.data, self.fsdp, self.sequence, self.tensor]
 
     @property
     def dcn_mesh_shape(self) -> list[int]:
-        """How many slices there are along each axis, one of which may be -1."""
+        """Numbers of slices along each axis, one of which may be -1."""
         return [self.dcn_data, self.dcn_fsdp, self.dcn_sequence, self.dcn_tensor]
 
     def min_devices(self) -> int:
-        """The devices that the sizes ask for, where -1 stands for 1."""
+        """Number of devices that the sizes require, with 1 for -1."""
         return math.prod(size for size in self.ici_mesh_shape + self.dcn_mesh_shape if size != -1)
 
     def shape(self, num_devices: int, num_slices: int | None = None) -> tuple[int, ...]:
         """Sizes of the axes (data, fsdp, sequence, tensor) on so many devices.
 
         Args:
-            num_devices: all of them.
-            num_slices: that they are in; None for as many as the mesh asks for.
+            num_devices: number of all devices.
+            num_slices: number of their slices; None for the number that the mesh requires.
 
         Raises:
-            ValueError: that many devices cannot be arranged so.
+            ValueError: the devices do not fit the mesh.
         """
         ici, dcn = self.shapes(num_devices, num_slices)
         return tuple(within * between for within, between in zip(ici, dcn, strict=True))
@@ -121,17 +119,17 @@ class Mesh(Component):
     def shapes(
         self, num_devices: int, num_slices: int | None = None
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Like `shape`, within a slice and between slices."""
+        """Sizes of the axes within a slice, and between slices; like `shape`."""
         if num_slices is None:
             num_slices = math.prod(size for size in self.dcn_mesh_shape if size != -1)
         dcn = _filled('dcn_', self.dcn_mesh_shape, num_slices, 'slices')
         if num_devices % num_slices:
-            raise ValueError(f'{num_devices} devices are not {num_slices} slices of one size')
+            raise ValueError(f'{num_devices} devices are not {num_slices} slices of equal size')
         what = 'devices' if num_slices == 1 else 'devices in a slice'
         return _filled('', self.ici_mesh_shape, num_devices // num_slices, what), dcn
 
     def make(self, devices: Any = None) -> jax.sharding.Mesh:
-        """The mesh of JAX, over `devices` or all of this job's."""
+        """Makes the JAX mesh, over `devices` or all devices of the job."""
         devices = list(jax.devices() if devices is None else devices)
         types = (AxisType.Auto,) * len(AXES)
         ici, dcn = self.shapes(len(devices), _num_slices(devices))
@@ -142,18 +140,18 @@ class Mesh(Component):
 
 def _filled(prefix: str, sizes: list[int], number: int, what: str) -> tuple[int, ...]:
     fixed = math.prod(size for size in sizes if size != -1)
-    asked = ' '.join(f'{prefix}{axis}={size}' for axis, size in zip(AXES, sizes, strict=True))
+    text = ' '.join(f'{prefix}{axis}={size}' for axis, size in zip(AXES, sizes, strict=True))
     if -1 in sizes:
         if number % fixed:
-            raise ValueError(f'{asked} does not divide {number} {what}')
+            raise ValueError(f'{text} does not divide {number} {what}')
         return tuple(number // fixed if size == -1 else size for size in sizes)
     if fixed != number:
-        raise ValueError(f'{asked} needs {fixed} {what}, there are {number}')
+        raise ValueError(f'{text} needs {fixed} {what}, there are {number}')
     return tuple(sizes)
 
 
 def _num_slices(devices: Sequence[Any]) -> int | None:
-    """How many slices JAX tells apart; None where it tells none."""
+    """Number of slices in JAX; None if it defines none."""
     found = {getattr(device, 'slice_index', 0) for device in devices}
     return len(found) if len(found) > 1 else None
 
@@ -161,7 +159,7 @@ def _num_slices(devices: Sequence[Any]) -> int | None:
 def arranged(
     devices: Sequence[Any], ici_mesh_shape: Sequence[int], dcn_mesh_shape: Sequence[int]
 ) -> np.ndarray:
-    """Devices of several slices as an array whose shape is the product of both shapes.
+    """Arranges the devices of several slices as an array, whose shape is the product of both.
 
     Along each axis, the devices of a slice are neighbours.
     """
@@ -176,13 +174,13 @@ def arranged(
 
 
 def data_shard(mesh: jax.sharding.Mesh) -> tuple[int, int]:
-    """Into how many shares the processes divide each batch, and which of them this one feeds.
+    """Returns (number of shards of each batch, index of the shard that this process feeds).
 
     Processes whose devices work on the same examples (a tensor-parallel group that spans them)
-    feed the same share.
+    feed the same shard.
 
     Raises:
-        ValueError: some processes have examples in common, and others of their own.
+        ValueError: processes share some examples, but not all.
     """
     at = NamedSharding(mesh, partition_spec(('batch',)))
     parts = mesh.shape['data'] * mesh.shape['fsdp']
@@ -190,19 +188,19 @@ def data_shard(mesh: jax.sharding.Mesh) -> tuple[int, int]:
     devices: Any = at.devices_indices_map((parts,))
     for device, (part,) in devices.items():
         of_process.setdefault(device.process_index, set()).add(part.start or 0)
-    shares = sorted({tuple(sorted(each)) for each in of_process.values()})
-    if sum(map(len, shares)) != parts or len({len(share) for share in shares}) > 1:
+    shards = sorted({tuple(sorted(each)) for each in of_process.values()})
+    if sum(map(len, shards)) != parts or len({len(shard) for shard in shards}) > 1:
         raise ValueError(
             f'the {len(of_process)} processes cannot divide the examples of a batch evenly over '
             f'the {parts} devices of the axes data and fsdp: make data * fsdp a multiple of the '
             'processes, or the processes a multiple of it'
         )
     own = of_process[jax.process_index()]
-    return len(shares), shares.index(tuple(sorted(own)))
+    return len(shards), shards.index(tuple(sorted(own)))
 
 
 def partition_spec(axes: tuple[str | None, ...]) -> PartitionSpec:
-    """The mesh axes of an array with the given logical axes.
+    """Maps the logical axes of an array to mesh axes.
 
     Raises:
         ValueError: an axis is not in `RULES`.
@@ -218,10 +216,10 @@ def partition_spec(axes: tuple[str | None, ...]) -> PartitionSpec:
 
 
 def feature_spec(num_axes: int) -> PartitionSpec:
-    """The mesh axes of a feature of a batch with so many axes.
+    """The mesh axes of a feature of a batch.
 
-    A feature with two axes is [B, T]: examples and their positions are divided. Of all others,
-    such as images [B, H, W, C] or weights [B], the examples alone.
+    A feature with two axes is [B, T]: both examples and positions are sharded. Other features, such
+    as images [B, H, W, C] or weights [B], are sharded by example.
 
     Example:
         >>> tuple(feature_spec(2)), tuple(feature_spec(4))
@@ -233,10 +231,10 @@ def feature_spec(num_axes: int) -> PartitionSpec:
 def sharding(
     mesh: jax.sharding.Mesh, axes: tuple[str | None, ...], shape: tuple[int, ...], what: str
 ) -> NamedSharding:
-    """How an array of `shape` with the given logical axes lies on `mesh`.
+    """The sharding on `mesh` of an array of `shape` with the given logical axes.
 
     Raises:
-        UserError: a dimension cannot be divided evenly; `what` names the array in the message.
+        UserError: a dimension does not divide evenly; `what` names the array in the message.
     """
     spec = partition_spec(axes)
     for axis, size, names in zip(axes, shape, spec, strict=True):
@@ -254,9 +252,9 @@ def sharding(
 def activation_sharding(
     mesh: jax.sharding.Mesh, axes: tuple[str | None, ...], shape: tuple[int, ...], what: str
 ) -> NamedSharding:
-    """Like `sharding`, but positions that do not divide evenly are not divided.
+    """Like `sharding`, but replicates positions that do not divide evenly.
 
-    Those are few: the one of a decoding step, or one that a model adds to those of its input.
+    These are few: the position of a decoding step, or one that a model adds to its input.
     """
     parts = mesh.shape['sequence']
     kept = zip(axes, shape, strict=True)

@@ -1,4 +1,4 @@
-"""The state that a training step changes, and how it lies on a mesh."""
+"""The state that a training step changes, and its sharding."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ from trainer.symbolic.errors import UserError
 
 @flax.struct.dataclass
 class TrainState:
-    """What training changes; everything else is a function of the experiment.
+    """The state of training; everything else is a function of the experiment.
 
     Attributes:
-        step: optimizer steps done, int32 scalar.
+        step: number of optimizer steps, int32 scalar.
         params: the parameters, float32, by the path of their layers.
-        non_trainable: what layers keep besides, float32, such as running means.
+        non_trainable: other variables of layers, float32, such as running means.
         opt_state: the state of the optimizer.
-        ema_params: an average of the parameters over steps, like them; {} where none is asked for.
+        ema_params: averages of the parameters over steps, in the same tree; {} without averages.
     """
 
     step: jax.Array
@@ -32,7 +32,7 @@ class TrainState:
 
     @property
     def variables(self) -> dict[str, Any]:
-        """For evaluation and decoding: with the averaged parameters where there are any."""
+        """Variables for evaluation and decoding, with the averaged parameters if there are any."""
         return {PARAMS: self.ema_params or self.params, NON_TRAINABLE: self.non_trainable}
 
 
@@ -41,20 +41,20 @@ def _is_box(value: Any) -> bool:
 
 
 def decay_mask(boxed_params: Any) -> Any:
-    """A tree like the unboxed parameters with True where weight decay applies."""
+    """A tree like the unboxed parameters, True where weight decay applies."""
     return jax.tree.map(lambda box: box.decay, boxed_params, is_leaf=_is_box)
 
 
 def unboxed(boxed_params: Any) -> Any:
-    """The parameters without their metadata."""
+    """Removes the metadata of parameters."""
     return nn.meta.unbox(boxed_params)
 
 
 def params_shardings(boxed_params: Any, mesh: jax.sharding.Mesh) -> Any:
-    """How the parameters lie on the mesh, by the logical axes in their metadata.
+    """Shardings of the parameters, by the logical axes in their metadata.
 
     Raises:
-        UserError: a dimension does not divide evenly; the message has the parameter's path.
+        UserError: a dimension does not divide evenly; the message has the path of the parameter.
     """
     uneven: list[UserError] = []
 
@@ -68,21 +68,21 @@ def params_shardings(boxed_params: Any, mesh: jax.sharding.Mesh) -> Any:
 
     found = jax.tree_util.tree_map_with_path(of, boxed_params, is_leaf=_is_box)
     if len(uneven) > 1:
-        raise UserError(f'{uneven[0]} ({len(uneven) - 1} more parameters do not fit, either)')
+        raise UserError(f'{uneven[0]} ({len(uneven) - 1} more parameters do not fit)')
     if uneven:
         raise uneven[0]
     return found
 
 
 def state_shardings(abstract: TrainState, params: Any, mesh: jax.sharding.Mesh) -> Any:
-    """How a train state lies on the mesh.
+    """Shardings of a train state, for any optimizer.
 
-    Whatever optimizer it is, a leaf of its state that has the path and the shape of a parameter
-    (a moment) lies as that parameter does; the rest (counters, factored moments) is replicated.
+    A leaf of the optimizer state with the path and the shape of a parameter (a moment) is sharded
+    like that parameter. All others (counters, factored moments) are replicated.
 
     Args:
-        abstract: the unboxed state's shapes.
-        params: the shardings of its parameters.
+        abstract: shapes of the unboxed state.
+        params: shardings of its parameters.
         mesh: the mesh.
     """
     shapes = dict(jax.tree_util.tree_leaves_with_path(abstract.params))

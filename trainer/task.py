@@ -1,4 +1,4 @@
-"""Tasks: a model, its learner, and what a training or evaluation step computes of a batch."""
+"""Tasks: a model, its learner, and the metrics of a batch."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -16,12 +16,12 @@ DeviceBatch = Mapping[str, jax.Array]
 
 
 class Task(Component):
-    """What is learned. Subclasses say how a batch becomes metrics, one of them called 'loss'.
+    """A learning task. Subclasses compute metrics of a batch, one of them named 'loss'.
 
     Attributes:
-        model: the layer that is trained.
-        learner: how.
-        fprop_dtype: what layers compute in; parameters are float32 either way.
+        model: the trained layer.
+        learner: how to train it.
+        fprop_dtype: dtype of the computations of layers; parameters are always float32.
     """
 
     model: Layer
@@ -29,14 +29,14 @@ class Task(Component):
     fprop_dtype: Literal['float32', 'bfloat16'] = 'float32'
 
     def check_input(self, data: Input) -> None:
-        """Checks that an input suits the task, before anything is compiled.
+        """Checks that an input suits the task, before compilation.
 
         Raises:
             UserError: it does not.
         """
 
     def check_decode_input(self, data: Input) -> None:
-        """Checks that the task can decode what an input asks for; few tasks decode.
+        """Checks that the task can decode the prompts of an input; most tasks cannot.
 
         Raises:
             UserError: it cannot.
@@ -44,25 +44,25 @@ class Task(Component):
         raise UserError(f'{type(self).__name__} does not decode')
 
     def model_inputs(self, batch: DeviceBatch) -> tuple[object, ...]:
-        """The arguments of the model for a batch; shapes alone must do, for initialization."""
+        """Arguments of the model for a batch; for initialization they are only shapes."""
         raise NotImplementedError(type(self).__name__)
 
     def example_weights(self, batch: DeviceBatch) -> jax.Array | None:
-        """For layers that leave padding out, as batch normalization does; None where all count.
+        """Weights for layers that ignore padding, such as batch normalization; None for equal ones.
 
-        Its axes are the first ones of what those layers normalize.
+        Its axes are the first axes of the normalized arrays.
         """
         return None
 
     def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
-        """Metrics of the model's outputs; `loss`'s mean is what training minimizes."""
+        """Computes the metrics of the model's outputs; training minimizes the mean of `loss`."""
         raise NotImplementedError(type(self).__name__)
 
     def num_tokens(self, batch: DeviceBatch) -> int:
-        """Tokens (or examples) in a batch, for speed."""
+        """Number of tokens (or examples) in a batch, for the throughput."""
         return next(iter(batch.values())).shape[0]
 
     @property
     def unit(self) -> str:
-        """What `num_tokens` counts, for people."""
+        """Unit of `num_tokens`, for messages."""
         return 'example'

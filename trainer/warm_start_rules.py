@@ -1,4 +1,4 @@
-"""What a fresh run takes from the checkpoints of others, as fields of an experiment."""
+"""Rules of a warm start, as fields of an experiment: arrays that a fresh run loads."""
 
 import re
 
@@ -6,20 +6,20 @@ from trainer.learner.paths import check_patterns
 from trainer.symbolic.component import Component
 
 FILE = 'warm_start.json'
-"""In a job's directory: where each array of a warm start comes from."""
+"""File in the directory of a run: the source of each array of its warm start."""
 
 
 class LoadRule(Component):
-    r"""Which arrays of the run are loaded, and what they are called in the source.
+    r"""Selects arrays of the run to load, and maps their names to those in the source.
 
-    Names are those layer by layer, `stack.layers_0.feed_forward.up`, whether the layers are
-    scanned, in the run or in the source, or not.
+    Each layer has a name, such as `stack.layers_0.feed_forward.up`, even if the run or the source
+    scans layers.
 
     Attributes:
-        pattern: a regular expression that matches whole names, of parameters and of what else
-            layers keep, such as running means.
-        source: the name in the source, with what groups of the pattern matched: `\1`, `\g<name>`;
-            `\g<0>` is the whole name.
+        pattern: a regular expression for full names of parameters and other variables of layers,
+            such as running means.
+        source: the name in the source, with references to groups of the pattern: `\1`, `\g<name>`;
+            `\g<0>` is the full name.
 
     Example:
         >>> LoadRule(r'stack\.layers_(\d+)\.(.*)', r'encoder.layers_\1.\2').name_of(
@@ -41,27 +41,27 @@ class LoadRule(Component):
             ) from error
 
     def name_of(self, name: str) -> str | None:
-        """The name in the source of what is called `name` in the run; None where it is no match."""
+        """Maps the name of an array to its name in the source; None if it does not match."""
         matched = re.fullmatch(self.pattern, name)
         return None if matched is None else matched.expand(self.source)
 
 
 class WarmStart(Component):
-    """What a fresh run takes from one checkpoint. What no rule matches is drawn anew.
+    """Arrays that a fresh run loads from one checkpoint. Others are initialized randomly.
 
-    What a rule matches must be in the source, with the shape that it has in the run. Where several
-    rules match, the first one counts, whichever source it is of.
+    The source must contain the arrays that a rule matches, in the same shape as in the run. If
+    several rules match, the first one counts, across sources.
 
     Attributes:
         checkpoint: the path of a `checkpoints` directory, for the newest, or of a step in there.
-        rules: what to load; the default is everything, under its own name.
-        ignore: regular expressions of whole names: what they match is not loaded from here.
-        load_optimizer: load the optimizer's state, too: that of the parameters which are loaded,
-            and its counters.
-        load_ema: load the averages of the parameters which are loaded, too. Otherwise they begin
-            at the parameters.
-        load_step: go on counting steps where the source was, as the learning rate's schedule and
-            `num_train_steps` do, and what was spent. The data start anew in any case.
+        rules: what to load; the default is everything, by the same name.
+        ignore: regular expressions for full names of arrays that are not loaded from here.
+        load_optimizer: also load the optimizer state of the loaded parameters, and the counters of
+            the optimizer.
+        load_ema: also load the averages of the loaded parameters. Otherwise they begin at the
+            parameters.
+        load_step: continue the step count of the source, which the schedule of the learning rate
+            and `num_train_steps` use, and its resource counts. The data start anew in any case.
     """
 
     checkpoint: str
@@ -73,9 +73,9 @@ class WarmStart(Component):
 
     def check(self) -> None:
         if not self.rules:
-            raise ValueError('rules must name what to load; leave them out to load everything')
+            raise ValueError('rules must not be empty; leave them out to load everything')
         check_patterns(self.ignore, 'ignore')
 
     def is_ignored(self, name: str) -> bool:
-        """Whether what is called so in the run is not loaded from here."""
+        """True if an array of the run is not loaded from here."""
         return any(re.fullmatch(pattern, name) for pattern in self.ignore)

@@ -46,7 +46,11 @@ def test_averages_are_counted() -> None:
             'parameter embedding.table: axis .embed. of size 16 does not divide evenly over the 7 '
             'devices of mesh.fsdp; choose a multiple of 7, or another mesh.fsdp .6 more parameters',
         ),
-        ({'mesh__data': 1, 'mesh__dcn_data': 3}, 8, 'mesh: 8 devices are not 3 slices of one'),
+        (
+            {'mesh__data': 1, 'mesh__dcn_data': 3},
+            8,
+            'mesh: 8 devices are not 3 slices of equal',
+        ),
     ],
 )
 def test_a_mesh_that_does_not_fit_is_named(
@@ -99,7 +103,7 @@ def test_the_command_prints_all_of_it(capsys: pytest.CaptureFixture[str]) -> Non
     assert 'eval_inputs.eval ids int32 16×32, ' in printed
     assert '×96×12×8' in printed
     assert 'learning rate   at most 0.0006' in printed
-    assert 'all fits' in printed
+    assert 'without mismatch' in printed
 
 
 def test_slices_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,7 +85,7 @@ def shown(capsys: pytest.CaptureFixture[str], name: str, *flags: str) -> str:
 
 def test_batches_are_shown_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     out = shown(capsys, 'Stdlib', '--num_batches=9', '--num_rows=1')
-    assert 'train_input: StdlibInput, 4 examples a batch\n  ids: int32[4, 16]\n' in out
+    assert 'train_input: StdlibInput, 4 examples per batch\n  ids: int32[4, 16]\n' in out
     first = StdlibInput(batch_size=4, sequence_length=16, split='eval', max_bytes=200)
     labels = first.ids_to_strings(first.get_next()['labels'])
     assert f'    0: labels {labels[0]!r}\n' in out
@@ -211,5 +211,5 @@ def test_an_input_must_be_concrete_and_a_model_need_not() -> None:
     import pyglove as pg
 
     made.rebind({'train_input.batch_size': pg.oneof([1, 2])})
-    with pytest.raises(UserError, match=r'^train_input is not concrete: batch_size. Make it so'):
+    with pytest.raises(UserError, match=r'^train_input is not concrete: batch_size. Set values'):
         inspect_input.with_concrete_inputs(made)

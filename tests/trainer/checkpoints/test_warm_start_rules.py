@@ -254,7 +254,7 @@ def test_only_what_is_asked_for_is_read(tmp_path: Path) -> None:
         (lambda: LoadRule('('), 'pattern[0] is not a regular expression'),
         (lambda: LoadRule('a', r'\1'), r"source: '\\1' does not go with the pattern 'a'"),
         (lambda: WarmStart('a', ignore=['*']), 'ignore[0] is not a regular expression'),
-        (lambda: WarmStart('a', rules=[]), 'rules must name what to load'),
+        (lambda: WarmStart('a', rules=[]), 'rules must not be empty'),
         (
             lambda: TrainLoop(init_from_checkpoint=[WarmStart(x, load_step=True) for x in 'ab']),
             'init_from_checkpoint: load_step can be true in one source only',

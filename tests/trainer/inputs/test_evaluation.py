@@ -111,7 +111,7 @@ def test_a_peek_does_not_consume_the_batch():
 
 @pytest.mark.parametrize('name', ['train', 'a/b', 'a:b', 'a.b', 'a b', '', 'ä'])
 def test_names_that_would_be_confused_are_refused(name):
-    with pytest.raises(ValueError, match=f'eval_inputs: {name!r} is no name for a set'):
+    with pytest.raises(ValueError, match=f'eval_inputs: {name!r} is an invalid name for a set'):
         experiment(eval_inputs={name: counting()})
     experiment(eval_inputs={'c4_en-2': counting()})
 

@@ -142,4 +142,4 @@ def test_a_signal_ends_a_waiting_job_at_once(tmp_path: Path) -> None:
         code, told = job.ended()
     assert code == 143, told
     assert time.monotonic() - began < 5
-    assert 'Stopped. The same command goes on from here.' in told
+    assert 'Stopped. The same command continues from here.' in told

@@ -210,7 +210,7 @@ def test_undecodable_inputs_are_refused(
 def test_impossible_intervals_are_refused() -> None:
     with pytest.raises(ValueError, match=r'decoding.every \(3\) must be a multiple of'):
         decoding(train__decoding__every=3)
-    with pytest.raises(ValueError, match="decode_inputs: 'a/b' is no name for a set"):
+    with pytest.raises(ValueError, match="decode_inputs: 'a/b' is an invalid name for a set"):
         decoding(decode_inputs={'a/b': tiny.CountingInput(batch_size=8)})
-    with pytest.raises(ValueError, match="eval_inputs: 'decode_test' is no name for a set"):
+    with pytest.raises(ValueError, match="eval_inputs: 'decode_test' is an invalid name for a set"):
         decoding(eval_inputs={'decode_test': tiny.CountingInput(batch_size=8)})

@@ -307,7 +307,7 @@ def test_a_vocabulary_that_does_not_suffice_is_named(tmp_path: Path) -> None:
         vocab_size = 259
 
     made = experiment(eval_inputs={'wide': Wide(batch_size=8)})
-    message = r'eval_inputs.wide: its vocabulary has 259 ids, and .*vocab_size is 32'
+    message = r'eval_inputs.wide: its vocabulary has 259 ids, but .*vocab_size is 32'
     with pytest.raises(UserError, match=message):
         measured(made, tmp_path)
 
@@ -396,7 +396,7 @@ def test_where_no_training_batch_is_left_none_is_evaluated(tmp_path: Path) -> No
 
 @pytest.mark.parametrize('name', ['train', 'eval_train'])
 def test_names_of_training_metrics_are_no_names_of_evaluation_sets(name: str) -> None:
-    with pytest.raises(ValueError, match=f"'{name}' is no name for a set"):
+    with pytest.raises(ValueError, match=f"'{name}' is an invalid name for a set"):
         experiment(eval_inputs={name: CountingInput(batch_size=8)})
 
 
