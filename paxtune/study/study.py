@@ -32,9 +32,10 @@ class Study(StudyView):
 
     Example:
         >>> import pyglove as pg
-        >>> from paxtune import MetricReward, Search, open_study
+        >>> from paxtune import Budget, MetricReward, Search, open_study
         >>> space = pg.Dict(x=pg.floatv(-1.0, 1.0))
-        >>> study = open_study(None, space, search=Search(MetricReward('minimize', 'y'), 5))
+        >>> search = Search(MetricReward('minimize', 'y'), Budget(5))
+        >>> study = open_study(None, space, search=search)
         >>> while (trial := study.ask()) is not None:
         ...     study.tell(trial, {'y': trial.materialize().x ** 2})
         >>> study.best.reward < 0.1
