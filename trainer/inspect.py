@@ -144,10 +144,6 @@ def layout(experiment: 'Experiment', num_devices: int | None = None) -> Layout:
 def validate(experiment: 'Experiment', found: Layout) -> None:
     """Traces one train step, and a step of each evaluation and decode set, on shapes alone.
 
-    Args:
-        experiment: without open decisions and derived values.
-        found: its layout.
-
     Raises:
         UserError: parts do not fit together. The message begins with the path.
     """

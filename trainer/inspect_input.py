@@ -147,16 +147,7 @@ def go_to_checkpoint(data: 'Input', path: str) -> int:
 def show(
     path: str, data: 'Input', num_batches: int, num_rows: int, skip: int = 0, read: int = 0
 ) -> None:
-    """Prints batches of an input.
-
-    Args:
-        path: path of the input, for the output.
-        data: the input.
-        num_batches: number of batches.
-        num_rows: number of examples of each batch.
-        skip: number of batches to skip before them.
-        read: number of batches that the input had read before that.
-    """
+    """Prints batches of an input that has read some, after skipping others."""
     import contextlib
 
     from trainer.inputs.base import EndOfData

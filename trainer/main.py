@@ -163,12 +163,7 @@ def process_checkpoints(
 ) -> int:
     """Evaluates checkpoints, or decodes from them, prints metrics, and returns the exit code.
 
-    Args:
-        job: kind of job.
-        experiment: the experiment of the run.
-        job_log_dir: directory of the run.
-        once: process one checkpoint, not each as it appears until training has ended.
-        step: step of the one checkpoint; None for the newest.
+    With `once`, processes only the checkpoint of `step`, or the newest.
 
     Raises:
         UserError: bad input, or the requested checkpoint does not exist.

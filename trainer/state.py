@@ -79,11 +79,6 @@ def state_shardings(abstract: TrainState, params: Any, mesh: jax.sharding.Mesh) 
 
     A leaf of the optimizer state with the path and the shape of a parameter (a moment) is sharded
     like that parameter. All others (counters, factored moments) are replicated.
-
-    Args:
-        abstract: shapes of the unboxed state.
-        params: shardings of its parameters.
-        mesh: the mesh.
     """
     shapes = dict(jax.tree_util.tree_leaves_with_path(abstract.params))
     of_param = dict(jax.tree_util.tree_leaves_with_path(params))

@@ -67,12 +67,7 @@ class CheckpointStore:
         self._path = str(self._directory)  # Path of the last save.
 
     def save(self, step: int, state: TrainState, progress: dict[str, Any]) -> str:
-        """Starts to write a checkpoint and returns its path.
-
-        Args:
-            step: name of the checkpoint.
-            state: its arrays.
-            progress: other data that a resumed run needs, as JSON data.
+        """Starts to write a checkpoint, with progress as JSON data, and returns its path.
 
         Raises:
             SaveError: this save, or the one before it, failed.

@@ -59,9 +59,6 @@ class CheckpointWatcher:
         A checkpoint counts as processed when the caller asks for the next. An unreadable one is
         skipped with a message. Several processes must all call this.
 
-        Args:
-            abstract: shapes, dtypes and shardings of the state.
-
         Raises:
             UserError: a checkpoint belongs to another experiment.
         """
@@ -134,14 +131,10 @@ class CheckpointWatcher:
 
 @contextlib.contextmanager
 def watch_checkpoints(job_log_dir: epath.PathLike, job: str) -> Iterator[CheckpointWatcher]:
-    """Watches the checkpoints of a run, which may not have begun.
+    """Watches the checkpoints of a run, which may not have begun, for a job of a unique name.
 
     While the job is live, the run deletes no unprocessed checkpoint. The job is live until the
     end of the `with` block, or `GRACE` after an error, unless it restarts before that.
-
-    Args:
-        job_log_dir: directory of the run.
-        job: name of the job, such as 'eval'; unique in the directory.
 
     Raises:
         UserError: the directory is not writable, or another process runs the job.

@@ -16,9 +16,6 @@ def checksums(tree: Any) -> dict[str, int]:
     depends on its position. The sum therefore detects every change of one word, and misses changes
     of several words with probability 2^-32. It does not depend on the sharding of the array.
 
-    Args:
-        tree: arrays, all on one mesh if there are several devices.
-
     Example:
         >>> checksums({'w': jnp.array([1.0, 2.0])}) == checksums({'w': jnp.array([2.0, 1.0])})
         False

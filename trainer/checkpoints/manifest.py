@@ -71,11 +71,7 @@ class Manifest:
         return cls(data['progress'], arrays)
 
     def check_same(self, checkpoint: epath.Path, abstract: Any) -> None:
-        """Checks that a checkpoint has the arrays of a given state.
-
-        Args:
-            checkpoint: path for the message.
-            abstract: a tree like the state, with shapes.
+        """Checks that a checkpoint has the arrays of an abstract state.
 
         Raises:
             UserError: its arrays differ.

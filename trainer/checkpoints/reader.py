@@ -44,10 +44,7 @@ class CheckpointReader:
         self.dtypes = {name: dtype for name, (_, dtype, _) in arrays.items()}
 
     def load(self, shardings: Mapping[str, Any]) -> dict[str, jax.Array]:
-        """Loads some arrays, by their names.
-
-        Args:
-            shardings: sharding of each requested array on the devices.
+        """Loads arrays, by their names, with the given shardings.
 
         Raises:
             UserError: they are damaged, or cannot be read.

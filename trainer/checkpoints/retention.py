@@ -1,7 +1,7 @@
 """Retention policy: selects the checkpoints of a run to keep."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orbax.checkpoint.experimental.v1 as ocp
@@ -27,11 +27,11 @@ class RetentionPolicy:
         self._best = checkpoints.keep_best
         self._values: dict[int, float] = {}
         self.needed: int | None = None
-        policies: list[Any] = [_policies.LatestN(checkpoints.keep), _UnprocessedPolicy(self)]
+        policies: list[Any] = [_policies.LatestN(checkpoints.keep), _Policy(self._unprocessed)]
         if checkpoints.keep_period is not None:
             policies.append(_policies.EveryNSeconds(seconds(checkpoints.keep_period)))
         if self._best is not None:
-            policies.append(_BestPolicy(self))
+            policies.append(_Policy(lambda steps: [self.best_of(steps)]))
         self.policy: Any = _policies.AnyPreservationPolicy(policies)
 
     def note(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -57,6 +57,9 @@ class RetentionPolicy:
         sign = 1 if self._best is None or self._best.goal == 'minimize' else -1
         return min(known, key=lambda step: sign * self._values[step], default=None)
 
+    def _unprocessed(self, steps: Sequence[int]) -> list[int]:
+        return [step for step in steps if self.needed is not None and step >= self.needed]
+
     def to_json(self) -> dict[str, float]:
         """The noted value of the best step, for `from_json` in a resumed run."""
         best = self.best_of(sorted(self._values))
@@ -67,21 +70,13 @@ class RetentionPolicy:
         self._values |= {int(step): float(value) for step, value in saved.items()}
 
 
-class _UnprocessedPolicy:
-    def __init__(self, policy: RetentionPolicy) -> None:
-        self._policy = policy
+class _Policy:
+    """A policy of Orbax that keeps the steps which a function selects."""
+
+    def __init__(self, selected: Callable[[Sequence[int]], Sequence[int | None]]) -> None:
+        self._selected = selected
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> Sequence[bool]:
-        """Answers Orbax for each checkpoint."""
-        needed = self._policy.needed
-        return [needed is not None and each.step >= needed for each in checkpoints]
-
-
-class _BestPolicy:
-    def __init__(self, policy: RetentionPolicy) -> None:
-        self._policy = policy
-
-    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> Sequence[bool]:
-        """Answers Orbax for each checkpoint."""
-        best = self._policy.best_of([each.step for each in checkpoints])
-        return [each.step == best for each in checkpoints]
+        steps = [each.step for each in checkpoints]
+        kept = self._selected(steps)
+        return [step in kept for step in steps]

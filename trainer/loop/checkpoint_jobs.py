@@ -58,14 +58,7 @@ def process_one(
     on_metrics: OnMetrics,
     step: int | None = None,
 ) -> None:
-    """Processes one checkpoint.
-
-    Args:
-        job: kind of job.
-        experiment: the experiment of the run.
-        job_log_dir: directory of the run.
-        on_metrics: receives the metrics.
-        step: step of the checkpoint; None for the newest.
+    """Processes the checkpoint of a step, by default the newest.
 
     Raises:
         UserError: bad input, or there is no such checkpoint.

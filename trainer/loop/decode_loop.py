@@ -1,19 +1,14 @@
 """Decoding of the decode sets: the outputs of a model, and their metrics."""
 
-import functools
 import json
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import jax
 import numpy as np
 from etils import epath
 
-from trainer.decoding.base import DecodeOutput
 from trainer.decoding.examples import DecodedExample, decoded_examples
 from trainer.experiment import Experiment
-from trainer.inputs.base import Batch
-from trainer.loop.evaluate import read_together
+from trainer.loop.evaluate import one_ahead, read_together
 from trainer.program.program import Program, Values
 from trainer.runtime import processes
 from trainer.runtime.directory import write_text
@@ -50,12 +45,19 @@ def decode(
     for name, data in experiment.decode_inputs.items():
         with throughput.paused():
             decode_step = program.decode_step(data.padded_spec())
-        run = functools.partial(
-            _decode_batch, program, decode_step, state.variables, values, random_key
+        numbered = enumerate(read_together(data, f'decode_inputs.{name}'))
+        outputs = (
+            decode_step(
+                state.variables,
+                program.put(batch),
+                values,
+                random_key,
+                program.replicated(np.int32(number)),
+            )
+            for number, batch in numbered
         )
-        batches = read_together(data, f'decode_inputs.{name}')
         examples: list[DecodedExample] = []
-        for output in _one_ahead(run, batches, waits=program.max_in_flight == 0):
+        for output in one_ahead(program, outputs):
             throughput.count()
             examples += decoded_examples(task.decoder, data, output, first=1 + len(examples))
         with throughput.paused():
@@ -67,35 +69,6 @@ def decode(
         metrics |= {f'decode_{name}/{metric}': value for metric, value in measured.items()}
     rates = {f'decode_{name}': rate for name, rate in throughput.rates().items()}
     return metrics | processes.broadcast(rates)
-
-
-def _decode_batch(
-    program: Program,
-    decode_step: Callable[..., DecodeOutput],
-    variables: Any,
-    values: Values,
-    random_key: jax.Array,
-    number: int,
-    batch: Batch,
-) -> DecodeOutput:
-    number_on_devices = program.replicated(np.int32(number))
-    return decode_step(variables, program.put(batch), values, random_key, number_on_devices)
-
-
-def _one_ahead(
-    run: Callable[[int, Batch], DecodeOutput], batches: Iterator[Batch], waits: bool
-) -> Iterator[DecodeOutput]:
-    """Yields the output of each batch on the host, while the device works on the next one."""
-    ahead = None
-    for number, batch in enumerate(batches):
-        output = run(number, batch)
-        if waits:
-            jax.block_until_ready(output)
-        if ahead is not None:
-            yield jax.device_get(ahead)
-        ahead = output
-    if ahead is not None:
-        yield jax.device_get(ahead)
 
 
 def _write(path: epath.Path, examples: Sequence[DecodedExample]) -> None:

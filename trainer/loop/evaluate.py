@@ -1,7 +1,7 @@
 """Evaluation over evaluation sets."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import jax
 
@@ -14,6 +14,8 @@ from trainer.program.program import Program, Scores, Values
 from trainer.runtime import processes
 from trainer.runtime.throughput import Throughput
 from trainer.state import TrainState
+
+T = TypeVar('T')
 
 
 def evaluate(
@@ -30,17 +32,15 @@ def evaluate(
     for name, data in experiment.eval_inputs.items():
         with throughput.paused():
             step = _step(program, data)
-        totals, scores, ahead = Totals(), dict[int, float](), None
-        for batch in read_together(data, f'eval_inputs.{name}'):
-            of_batch = step(state.variables, program.put(batch), values)
+        totals, scores = Totals(), dict[int, float]()
+        batches = read_together(data, f'eval_inputs.{name}')
+        outputs = (step(state.variables, program.put(batch), values) for batch in batches)
+        for of_batch, scored in one_ahead(program, outputs):
             throughput.count()
-            if program.max_in_flight == 0:
-                jax.block_until_ready(of_batch)
-            if ahead is not None:  # The device is one batch ahead of the host.
-                _note(ahead, totals, scores)
-            ahead = of_batch
-        if ahead is not None:
-            _note(ahead, totals, scores)
+            totals.add(of_batch)
+            if scored is not None:
+                ids, log_probs = scored.example_ids_B.tolist(), scored.log_probs_B.tolist()
+                scores |= zip(ids, log_probs, strict=True)
         of_set = data.score_metrics(scores) | totals.values()
         metrics |= {f'{name}/{metric}': value for metric, value in of_set.items()}
     return metrics | {f'eval_{name}': rate for name, rate in throughput.rates().items()}
@@ -57,13 +57,17 @@ def _step(program: Program, data: Input) -> Callable[..., tuple[Metrics, Scores 
     return step
 
 
-def _note(
-    of_batch: tuple[Metrics, Scores | None], totals: Totals, scores: dict[int, float]
-) -> None:
-    metrics, scored = jax.device_get(of_batch)
-    totals.add(metrics)
-    if scored is not None:
-        scores |= zip(scored.example_ids_B.tolist(), scored.log_probs_B.tolist(), strict=True)
+def one_ahead(program: Program, outputs: Iterable[T]) -> Iterator[T]:
+    """Yields each output on the host, while the devices compute the next one."""
+    ahead = None
+    for output in outputs:
+        if program.max_in_flight == 0:
+            jax.block_until_ready(output)
+        if ahead is not None:
+            yield jax.device_get(ahead)
+        ahead = output
+    if ahead is not None:
+        yield jax.device_get(ahead)
 
 
 def evaluate_next(

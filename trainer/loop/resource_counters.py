@@ -29,12 +29,7 @@ class ResourceCounters:
     """
 
     def __init__(self, throughput: Throughput, saved: Mapping[str, float] | None = None) -> None:
-        """Continues the counts.
-
-        Args:
-            throughput: the clock of this process.
-            saved: result of `to_json` in an earlier process; None to start at 0.
-        """
+        """Continues the counts of `to_json` in an earlier process."""
         self._throughput, saved = throughput, saved or {'tokens': 0, 'seconds': 0.0}
         self._tokens, self._seconds = int(saved['tokens']), float(saved['seconds'])
 

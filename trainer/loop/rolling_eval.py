@@ -37,10 +37,6 @@ class RollingEval:
         A set without a position there starts with its first batch. So does a set whose positions
         are valid for one shard alone, if the number of shards has changed.
 
-        Args:
-            progress: progress saved with the checkpoint.
-            data_shard: (number of shards, index of the shard of this process).
-
         Raises:
             UserError: a position belongs to other data.
         """
@@ -62,10 +58,7 @@ class RollingEval:
 def by_shard(gathered: Sequence[tuple[int, Any]]) -> list[Any]:
     """Selects one value per shard from the values of all processes.
 
-    Processes that read the same shard have the same value.
-
-    Args:
-        gathered: (shard, value) of each process.
+    Each process gives (shard, value). Processes that read the same shard have the same value.
 
     Example:
         >>> by_shard([(0, 'a'), (0, 'a'), (1, 'b')])

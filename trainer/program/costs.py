@@ -1,4 +1,4 @@
-"""Costs of an experiment, known before its first step."""
+"""Costs of an experiment without open decisions, known before its first step."""
 
 import statistics
 import time
@@ -48,9 +48,6 @@ def static_costs(experiment: Experiment) -> dict[str, float]:
     The model is traced, once for each structure. Nothing is compiled, no data is read, and the
     mesh need not fit the devices.
 
-    Args:
-        experiment: without open decisions and derived values.
-
     Returns:
         num_params: number of trained parameters.
         flops_per_token: operations of training on a token, or on an example if the task does not
@@ -73,9 +70,6 @@ def static_costs(experiment: Experiment) -> dict[str, float]:
 def tokens_per_step(experiment: Experiment) -> float:
     """Number of tokens that each training step adds to `spent_tokens`.
 
-    Args:
-        experiment: without open decisions and derived values.
-
     Returns:
         Tokens (examples, if the task does not count tokens) of a batch of all processes, padding
         included.
@@ -92,9 +86,6 @@ def memory_cost(experiment: Experiment) -> dict[str, float]:
 
     Waiting batches and evaluation need more. This compiles the step. Training in the same process
     uses the compiled step, and other processes find it in the compilation cache.
-
-    Args:
-        experiment: without open decisions and derived values.
 
     Returns:
         device_memory_bytes: the compiler's figure for one device of the mesh.
@@ -113,9 +104,6 @@ def step_cost(experiment: Experiment) -> dict[str, float]:
     is at most that fast, and slower if its data is late. No data is read, nothing is written, and
     the state is discarded. All processes that train together must call this: each step needs all
     of them, with a round (`trainer.runtime.processes`) before it.
-
-    Args:
-        experiment: without open decisions and derived values.
 
     Returns:
         step_seconds: the median of the steps, in the slowest process; the same in all processes.

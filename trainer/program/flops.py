@@ -23,10 +23,6 @@ def flops(function: Callable[..., Any], *args: Any) -> int:
     A loop of unknown length counts once. Of the branches of a condition the most expensive one
     counts. Recomputation (`jax.checkpoint`) counts only if `function` contains a backward pass.
 
-    Args:
-        function: function to trace; it is neither compiled nor run.
-        *args: arrays, or `jax.ShapeDtypeStruct`s in their place.
-
     Example:
         >>> import jax.numpy as jnp
         >>> x, w = jnp.ones((3, 4)), jnp.ones((4, 5))

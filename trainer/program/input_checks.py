@@ -15,15 +15,7 @@ _TOLERANCE = 0.01
 
 
 def check_hosts(path: str, data: Input, num_batches: int) -> str:
-    """Reads an input as several hosts would, one after another.
-
-    Args:
-        path: path of the input, for messages.
-        data: a prepared input; copies of it are read.
-        num_batches: number of batches that each host reads.
-
-    Returns:
-        A message with the result.
+    """Reads copies of a prepared input as several hosts would. Returns a message.
 
     Raises:
         UserError: hosts read the same examples, or have different numbers of batches.
@@ -55,10 +47,7 @@ def check_hosts(path: str, data: Input, num_batches: int) -> str:
 
 
 def check_vocabularies(inputs: Mapping[str, Input]) -> str:
-    """Checks that all inputs of an experiment have the same vocabulary.
-
-    Returns:
-        A message with the result.
+    """Checks that all inputs have the same vocabulary. Returns a message.
 
     Raises:
         UserError: vocabularies differ.

@@ -77,9 +77,6 @@ def layer_costs(experiment: Experiment) -> list[LayerCost]:
 
     The model is traced: nothing is compiled, and no data is read.
 
-    Args:
-        experiment: without open decisions and derived values.
-
     Returns:
         Costs whose sums are those of `trainer.program.costs.static_costs`.
 

@@ -100,12 +100,7 @@ def _data_shard(mesh: jax.sharding.Mesh) -> tuple[int, int]:
 
 
 def check_batch_sizes(experiment: Experiment, data_parts: int, num_shards: int = 1) -> None:
-    """Checks that every batch divides evenly.
-
-    Args:
-        experiment: the experiment.
-        data_parts: devices over which the mesh divides the examples of a batch.
-        num_shards: number of shards of a batch, each read by its own processes.
+    """Checks that every batch, of all shards, divides evenly over the devices.
 
     Raises:
         UserError: one does not.
@@ -123,11 +118,7 @@ def check_batch_sizes(experiment: Experiment, data_parts: int, num_shards: int =
 
 
 def check_lengths(experiment: Experiment, sequence_parts: int) -> None:
-    """Checks that the positions of every feature divide evenly.
-
-    Args:
-        experiment: the experiment.
-        sequence_parts: devices over which the mesh divides the positions of an example.
+    """Checks that the positions of every feature divide evenly over the devices.
 
     Raises:
         UserError: the positions of a feature do not, or no feature has positions.

@@ -33,9 +33,6 @@ def job_path(path: str | os.PathLike[str]) -> JobPath:
 
     Configures access to the store without contacting it. Call it before any other access.
 
-    Args:
-        path: the value of --job_log_dir.
-
     Raises:
         UserError: the store is another one, or gcsfs is not installed.
     """
@@ -70,9 +67,6 @@ def absolute(path: epath.PathLike) -> epath.Path:
 
 def create(path: str | os.PathLike[str]) -> JobPath:
     """Makes the directory of a job, with its parents, unless it exists.
-
-    Args:
-        path: the value of --job_log_dir.
 
     Raises:
         UserError: the directory cannot be made, or is not writable.
@@ -147,10 +141,6 @@ def locked(path: str | os.PathLike[str]) -> Iterator[Path]:
 def trial_directory_name(number: int, decisions: Mapping[str, Any]) -> str:
     """Makes a short, safe name that sorts by number and contains the decisions that fit.
 
-    Args:
-        number: number of the trial.
-        decisions: values of the decisions, by path in the experiment.
-
     Example:
         >>> trial_directory_name(7, {'task.learner.learning_rate': 3.14e-3, 'model.heads': 4})
         '0007-learning_rate=3.1e-03-heads=4'
@@ -199,10 +189,6 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 
 def read_json(path: str | os.PathLike[str], where: str) -> Any:
     """Reads plain data from a file that the user named.
-
-    Args:
-        path: path of the file.
-        where: the flag that named it, for messages.
 
     Raises:
         UserError: the file cannot be read, or is not JSON.

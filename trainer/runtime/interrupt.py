@@ -4,9 +4,8 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
 
 _SHOW_CURSOR = b'\x1b[?25h'
 """For terminals: a live table hides the cursor, and cannot restore it at an immediate exit."""
@@ -23,7 +22,7 @@ class Interrupt:
 
     def __init__(self) -> None:
         self._signal: int | None = None
-        self._before: dict[int, Any] = {}
+        self._held = contextlib.ExitStack()
 
     def requested(self) -> bool:
         """True after a signal."""
@@ -40,13 +39,11 @@ class Interrupt:
         return 128 + (self._signal or signal.SIGINT)
 
     def __enter__(self) -> 'Interrupt':
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._handle)
+        self._held.enter_context(_handled_by(self._handle))
         return self
 
     def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        self._held.close()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._signal is not None:
@@ -59,24 +56,17 @@ class Interrupt:
 
 @contextlib.contextmanager
 def exit_on_signal(message: str) -> Iterator[None]:
-    """Context manager that exits the process at the first SIGINT or SIGTERM.
+    """Context manager that prints a line and exits at the first SIGINT or SIGTERM.
 
     The exit code is 128 + its number, as in shells. For commands that lose no work at an exit.
-
-    Args:
-        message: a line for the standard error.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
         _write(2, f'\n{message}\n'.encode())
         os._exit(128 + number)
 
-    before = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with _handled_by(handle):
         yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 @contextlib.contextmanager
@@ -97,12 +87,18 @@ def signal_event() -> Iterator[threading.Event]:
             os._exit(128 + number)
         event.set()
 
-    before = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with _handled_by(handle):
         yield event
+
+
+@contextlib.contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    before = {each: signal.signal(each, handler) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 def _write(descriptor: int, text: bytes) -> None:

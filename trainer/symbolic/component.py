@@ -16,7 +16,7 @@ import contextlib
 import contextvars
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import pyglove as pg
@@ -147,34 +147,31 @@ def _check_no_booleans(component: Component) -> None:
 
 def require_positive(component: Component, *names: str) -> None:
     """Raises ValueError unless the named fields are at least 1, or None."""
-    for name in names:
-        value = component.sym_getattr(name)
-        if value is not None and value < 1:
-            raise ValueError(f'{name} must be at least 1: {value}')
+    _require(component, names, lambda value: value >= 1, 'be at least 1')
 
 
 def require_not_negative(component: Component, *names: str) -> None:
     """Raises ValueError unless the named fields are at least 0, or None."""
-    for name in names:
-        value = component.sym_getattr(name)
-        if value is not None and value < 0:
-            raise ValueError(f'{name} must not be negative: {value}')
+    _require(component, names, lambda value: value >= 0, 'not be negative')
 
 
 def require_above_zero(component: Component, *names: str) -> None:
     """Raises ValueError unless the named fields are above 0, or None."""
-    for name in names:
-        value = component.sym_getattr(name)
-        if value is not None and value <= 0:
-            raise ValueError(f'{name} must be above 0: {value}')
+    _require(component, names, lambda value: value > 0, 'be above 0')
 
 
 def require_fraction(component: Component, *names: str) -> None:
     """Raises ValueError unless the named fields lie in [0, 1), or are None."""
+    _require(component, names, lambda value: 0 <= value < 1, 'lie in [0, 1)')
+
+
+def _require(
+    component: Component, names: Sequence[str], is_valid: Callable[[Any], bool], condition: str
+) -> None:
     for name in names:
         value = component.sym_getattr(name)
-        if value is not None and not 0 <= value < 1:
-            raise ValueError(f'{name} must lie in [0, 1): {value}')
+        if value is not None and not is_valid(value):
+            raise ValueError(f'{name} must {condition}: {value}')
 
 
 def components(value: Any) -> Iterator[Component]:

@@ -123,12 +123,7 @@ def check_names(value: Any) -> None:
 
 
 def derived_values(value: Any, inside_decisions: bool = False) -> Iterator[Derived]:
-    """Yields the derived values in a symbolic value.
-
-    Args:
-        value: any value.
-        inside_decisions: include those in the candidates of open decisions.
-    """
+    """Yields derived values, if asked also those in the candidates of open decisions."""
     if isinstance(value, Derived):
         yield value
     elif isinstance(value, pg.hyper.HyperPrimitive) and not inside_decisions:

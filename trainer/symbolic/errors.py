@@ -44,10 +44,7 @@ class NonFiniteLossError(FloatingPointError):
         self.step = step
 
     def located(self, saved: tuple[int, str] | None) -> 'NonFiniteLossError':
-        """The same error with the batch, and the last good checkpoint.
-
-        Args:
-            saved: the step and the path of that checkpoint; None without one.
+        """The same error with the batch, and the last good checkpoint: its step and its path.
 
         Example:
             >>> text = str(NonFiniteLossError('it is nan at step 7', 7).located((5, 'run/5')))
@@ -90,10 +87,6 @@ def in_short(error: Exception) -> str:
 
 def shortened(line: str, max_length: int = 4000) -> str:
     """Removes the middle of a line that is too long.
-
-    Args:
-        line: any text.
-        max_length: number of characters to keep.
 
     Example:
         >>> shortened('task.model: not a model: ' + 'x' * 99 + ' (an integer)', max_length=40)

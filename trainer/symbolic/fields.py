@@ -16,11 +16,6 @@ _MAX_NAMES = 8
 def fit(spec: Any, value: Any, where: str) -> Any:
     """Converts `value` to the type of a field: an int becomes a float in a float field.
 
-    Args:
-        spec: `pg.typing.ValueSpec` of the field; None accepts anything.
-        value: a literal, a component, a decision, or a list or dict of them.
-        where: path of the value, for the message.
-
     Raises:
         UserError: the value does not fit; the message has the path, the expected type and the
             value.

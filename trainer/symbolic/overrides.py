@@ -43,10 +43,6 @@ def override(experiment: E, assignments: Iterable[str]) -> E:
 def tune(experiment: E, assignments: Iterable[str]) -> E:
     """Returns a copy of `experiment` with decisions in place of values.
 
-    Args:
-        experiment: any component.
-        assignments: texts `path=decision`, such as 'task.model.num_layers=oneof([2, 4])'.
-
     Raises:
         UserError: as `override`, and if a value contains no decision.
     """
@@ -75,11 +71,6 @@ def smoke(experiment: E) -> E:
 
 def replaced(experiment: E, changes: Mapping[str, Any], where: str) -> E:
     """Returns a copy of `experiment` with other values.
-
-    Args:
-        experiment: any component.
-        changes: values by path.
-        where: source of the changes, for messages.
 
     Raises:
         UserError: as `override`.
@@ -121,11 +112,6 @@ def _assigned(experiment: E, path: str, value: Any, where: str) -> E:
 
 def type_at(experiment: Component, path: str, where: str) -> Any:
     """The type of a field: its `pg.typing.ValueSpec`; None if it accepts anything.
-
-    Args:
-        experiment: any component.
-        path: path of the field.
-        where: source of the path, for messages.
 
     Raises:
         UserError: the path does not exist.
