@@ -27,11 +27,11 @@ class RetentionPolicy:
         self._best = checkpoints.keep_best
         self._values: dict[int, float] = {}
         self.needed: int | None = None
-        policies: list[Any] = [_policies.LatestN(checkpoints.keep), _Policy(self._unprocessed)]
+        policies: list[Any] = [_policies.LatestN(checkpoints.keep), _Selection(self._unprocessed)]
         if checkpoints.keep_period is not None:
             policies.append(_policies.EveryNSeconds(seconds(checkpoints.keep_period)))
         if self._best is not None:
-            policies.append(_Policy(lambda steps: [self.best_of(steps)]))
+            policies.append(_Selection(lambda steps: [self.best_of(steps)]))
         self.policy: Any = _policies.AnyPreservationPolicy(policies)
 
     def note(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -70,7 +70,7 @@ class RetentionPolicy:
         self._values |= {int(step): float(value) for step, value in saved.items()}
 
 
-class _Policy:
+class _Selection:
     """A policy of Orbax that keeps the steps which a function selects."""
 
     def __init__(self, selected: Callable[[Sequence[int]], Sequence[int | None]]) -> None:
