@@ -41,21 +41,9 @@ _FIELDS: 'dict[str, tuple[str, type, str]]' = {
     'max_hours': ('budget.hours', float, 'hours for all trials together'),
     'max_device_hours': ('budget.device_hours', float, 'the same, times the devices'),
     'target_reward': ('budget.target_reward', float, 'stop when a trial is as good as this'),
-    'max_attempts': (
-        'faults.max_attempts',
-        int,
-        'attempts at a trial that crashes, hangs or runs out of memory',
-    ),
-    'trial_timeout': (
-        'faults.trial_timeout',
-        float,
-        'seconds that a step may take, with compilation and evaluation',
-    ),
-    'max_consecutive_failures': (
-        'faults.max_consecutive_failures',
-        int,
-        'stop when so many trials in a row have failed',
-    ),
+    'max_attempts': ('faults.max_attempts', int, 'attempts at a trial that crashes or hangs'),
+    'trial_timeout': ('faults.trial_timeout', float, 'seconds that a step may take'),
+    'max_consecutive_failures': ('faults.max_consecutive_failures', int, 'failed trials in a row'),
 }
 """The flags that set fields of `Search`: path, type and help."""
 

@@ -1,10 +1,9 @@
 """Successive halving that stops trials which are not among the best at a rung."""
 
 import math
-from collections.abc import Sequence
 
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers.base import Stop, TrialCurve, reward_score
+from paxtune.schedulers.base import Curves, Stop, TrialCurve, reward_score
 from paxtune.schedulers.rungs import RungScheduler
 
 
@@ -26,9 +25,7 @@ class Asha(RungScheduler):
         'reward 2.5 at step 10 is number 3 of 4 trials at the rung of 10 steps: the best 2 go on'
     """
 
-    def _decide(
-        self, curve: TrialCurve, others: Sequence[TrialCurve], reward: Reward | None
-    ) -> Stop | None:
+    def _decide(self, curve: TrialCurve, others: Curves, reward: Reward | None) -> Stop | None:
         score = reward_score(self, reward)
         rung = self._first_reached_now(curve)
         if rung is None:

@@ -44,6 +44,11 @@ class TrialCurve:
     replaces: int | None = None
 
 
+Curves: TypeAlias = Sequence[TrialCurve]
+Score: TypeAlias = Callable[[float], float]
+"""Maps rewards, or values of a metric, to scores, of which more is better."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Stop:
     """Ends a trial early, with its last measurement; the reason is for people."""
@@ -154,7 +159,7 @@ class Scheduler(Component):
         return ()
 
     def decide(
-        self, curve: TrialCurve, others: Sequence[TrialCurve], reward: Reward | None
+        self, curve: TrialCurve, others: Curves, reward: Reward | None
     ) -> Stop | Pause | None:
         """Decides at the last measurement of a running trial, which is not its end.
 
@@ -179,7 +184,7 @@ class Scheduler(Component):
         return self._decide(curve, others, reward)
 
     def _decide(
-        self, curve: TrialCurve, others: Sequence[TrialCurve], reward: Reward | None
+        self, curve: TrialCurve, others: Curves, reward: Reward | None
     ) -> Stop | Pause | None:
         """Decides as `decide`, after the grace period.
 
@@ -188,11 +193,7 @@ class Scheduler(Component):
         raise NotImplementedError(type(self).__name__)
 
     def next_action(
-        self,
-        curves: Sequence[TrialCurve],
-        reward: Reward | None,
-        context: SuggestionContext,
-        may_begin: bool,
+        self, curves: Curves, reward: Reward | None, context: SuggestionContext, may_begin: bool
     ) -> Promote | Fork | Wait | None:
         """The next action for an idle worker. After each one but None it is asked again.
 
@@ -209,7 +210,7 @@ class Scheduler(Component):
         return None
 
 
-def reward_score(scheduler: Scheduler, reward: Reward | None) -> Callable[[float], float]:
+def reward_score(scheduler: Scheduler, reward: Reward | None) -> Score:
     """The function that maps rewards to scores, of which more is better.
 
     Raises:

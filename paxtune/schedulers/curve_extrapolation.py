@@ -1,10 +1,9 @@
 """Stops trials that are unlikely to beat the best, by extrapolating their learning curves."""
 
 import math
-from collections.abc import Sequence
 
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers.base import Scheduler, Stop, TrialCurve, reward_score
+from paxtune.schedulers.base import Curves, Scheduler, Stop, TrialCurve, reward_score
 from paxtune.schedulers.curve_model import chance_to_beat
 
 
@@ -54,9 +53,7 @@ class CurveExtrapolation(Scheduler):
         if self.unit == 'seconds' and self.max_resource is None:
             raise ValueError('max_resource must be given in seconds: no trial knows its own')
 
-    def _decide(
-        self, curve: TrialCurve, others: Sequence[TrialCurve], reward: Reward | None
-    ) -> Stop | None:
+    def _decide(self, curve: TrialCurve, others: Curves, reward: Reward | None) -> Stop | None:
         score = reward_score(self, reward)
         end = self.max_resource if curve.max_resource is None else curve.max_resource
         if end is None:

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
-from paxtune.schedulers.base import TrialCurve
+from paxtune.schedulers.base import Curves, TrialCurve
 from paxtune.schedulers.promoting_asha import PromotingAsha
 
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
@@ -38,7 +38,7 @@ class Hyperband(PromotingAsha):
 
         return levels_of_bracket
 
-    def brackets(self, curves: Sequence[TrialCurve]) -> list[Sequence[TrialCurve]]:
+    def brackets(self, curves: Curves) -> list[Curves]:
         levels, factor = super().rung_level_function(), self.reduction_factor
         brackets: dict[int, list[TrialCurve]] = {}
         for curve in curves:

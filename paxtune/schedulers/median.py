@@ -2,11 +2,10 @@
 
 import bisect
 import statistics
-from collections.abc import Sequence
 from typing import Literal
 
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers.base import Scheduler, Stop, TrialCurve, reward_score
+from paxtune.schedulers.base import Curves, Scheduler, Stop, TrialCurve, reward_score
 
 
 class MedianStopping(Scheduler):
@@ -45,9 +44,7 @@ class MedianStopping(Scheduler):
         if self.min_trials < 1:
             raise ValueError(f'min_trials must be at least 1: {self.min_trials}')
 
-    def _decide(
-        self, curve: TrialCurve, others: Sequence[TrialCurve], reward: Reward | None
-    ) -> Stop | None:
+    def _decide(self, curve: TrialCurve, others: Curves, reward: Reward | None) -> Stop | None:
         score = reward_score(self, reward)
         last = curve.measurements[-1]
         step, resource = last.step, curve.resources[-1]

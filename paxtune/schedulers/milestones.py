@@ -10,7 +10,7 @@ import pyglove as pg
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.metrics import Metric, as_metric
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers.base import Scheduler, Stop, TrialCurve, reward_score
+from paxtune.schedulers.base import Curves, Scheduler, Score, Stop, TrialCurve, reward_score
 
 
 class MilestoneValue(NamedTuple):
@@ -70,22 +70,18 @@ class MilestoneScheduler(Scheduler):
         """The name of the value that is compared, in messages."""
         return 'reward' if self.metric is None else as_metric(self.metric).label
 
-    def _decide(
-        self, curve: TrialCurve, others: Sequence[TrialCurve], reward: Reward | None
-    ) -> Stop | None:
+    def _decide(self, curve: TrialCurve, others: Curves, reward: Reward | None) -> Stop | None:
         score = self._score(reward)
         (own,) = self._values([curve])
         if not own or own[-1].step != curve.measurements[-1].step:
             return None
         return self._decide_at(own[-1], others, score)
 
-    def _decide_at(
-        self, value: MilestoneValue, others: Sequence[TrialCurve], score: Callable[[float], float]
-    ) -> Stop | None:
+    def _decide_at(self, value: MilestoneValue, others: Curves, score: Score) -> Stop | None:
         """Decides about a trial that reaches a milestone with its last measurement."""
         raise NotImplementedError(type(self).__name__)
 
-    def _score(self, reward: Reward | None) -> Callable[[float], float]:
+    def _score(self, reward: Reward | None) -> Score:
         """The function that maps values to scores, of which more is better.
 
         Raises:
@@ -95,7 +91,7 @@ class MilestoneScheduler(Scheduler):
             return reward_score(self, reward)
         return operator.pos if self.goal == 'maximize' else operator.neg
 
-    def _values(self, curves: Sequence[TrialCurve]) -> list[list[MilestoneValue]]:
+    def _values(self, curves: Curves) -> list[list[MilestoneValue]]:
         """The values of each trial at the milestones that it has reached, by step.
 
         Raises:

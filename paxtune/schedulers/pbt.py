@@ -2,13 +2,23 @@
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 import pyglove as pg
 
 from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers.base import Fork, Pause, Promote, Scheduler, TrialCurve, Wait, reward_score
+from paxtune.schedulers.base import (
+    Curves,
+    Fork,
+    Pause,
+    Promote,
+    Scheduler,
+    Score,
+    TrialCurve,
+    Wait,
+    reward_score,
+)
 from paxtune.schedulers.perturbation import names_of, numbers, perturbed
 from paxtune.schedulers.rungs import resource_at
 from paxtune.search_space.decisions import Decisions
@@ -80,9 +90,7 @@ class PopulationBasedTraining(Scheduler):
         if self.decisions is not None and not self.decisions:
             raise ValueError('decisions must name a number to perturb; None stands for all')
 
-    def _decide(
-        self, curve: TrialCurve, others: Sequence[TrialCurve], reward: Reward | None
-    ) -> Pause | None:
+    def _decide(self, curve: TrialCurve, others: Curves, reward: Reward | None) -> Pause | None:
         reward_score(self, reward)
         last = curve.measurements[-1]
         # A promoted or forked trial is measured again up to where it was paused.
@@ -94,11 +102,7 @@ class PopulationBasedTraining(Scheduler):
         return Pause(f'reward {last.reward:.6g} at step {last.step}, in generation {reached}')
 
     def next_action(
-        self,
-        curves: Sequence[TrialCurve],
-        reward: Reward | None,
-        context: SuggestionContext,
-        may_begin: bool,
+        self, curves: Curves, reward: Reward | None, context: SuggestionContext, may_begin: bool
     ) -> Promote | Fork | Wait | None:
         score = reward_score(self, reward)
         is_growing = len(curves) < self.population_size and not any(map(_has_gone_on, curves))
@@ -126,11 +130,11 @@ class PopulationBasedTraining(Scheduler):
 
     def _fork(
         self,
-        living: Sequence[TrialCurve],
-        here: Sequence[TrialCurve],
+        living: Curves,
+        here: Curves,
         num_forks: int,
         generation: int,
-        score: Callable[[float], float],
+        score: Score,
         context: SuggestionContext,
     ) -> Fork | None:
         """The next fork of a generation; None if all are made.

@@ -1,11 +1,11 @@
 """Successive halving that pauses trials at rungs and promotes the best."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TypeAlias
 
 from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers.base import Pause, Promote, TrialCurve, reward_score
+from paxtune.schedulers.base import Curves, Pause, Promote, TrialCurve, reward_score
 from paxtune.schedulers.rungs import RungScheduler, rung_at
 
 _Ranking: TypeAlias = list[tuple[float, list[int]]]
@@ -36,9 +36,7 @@ class PromotingAsha(RungScheduler):
 
     pauses = True
 
-    def _decide(
-        self, curve: TrialCurve, others: Sequence[TrialCurve], reward: Reward | None
-    ) -> Pause | None:
+    def _decide(self, curve: TrialCurve, others: Curves, reward: Reward | None) -> Pause | None:
         reward_score(self, reward)
         rung = self.rung_reached_now(curve)
         if rung is None:
@@ -47,11 +45,7 @@ class PromotingAsha(RungScheduler):
         return Pause(f'reward {last.reward:.6g} at step {last.step}, at {self.rung_label(rung)}')
 
     def next_action(
-        self,
-        curves: Sequence[TrialCurve],
-        reward: Reward | None,
-        context: SuggestionContext,
-        may_begin: bool,
+        self, curves: Curves, reward: Reward | None, context: SuggestionContext, may_begin: bool
     ) -> Promote | None:
         levels = self.rung_level_function()
         paused_at = {
@@ -72,11 +66,11 @@ class PromotingAsha(RungScheduler):
                 return promotion
         return None
 
-    def brackets(self, curves: Sequence[TrialCurve]) -> list[Sequence[TrialCurve]]:
+    def brackets(self, curves: Curves) -> list[Curves]:
         """The groups within which trials are compared."""
         return [curves]
 
-    def _ranking(self, bracket: Sequence[TrialCurve], reward: Reward | None) -> _Ranking:
+    def _ranking(self, bracket: Curves, reward: Reward | None) -> _Ranking:
         """The rungs from the highest down, each with the trials that reached it, best first."""
         score = reward_score(self, reward)
         reached: dict[float, list[tuple[float, int]]] = {}

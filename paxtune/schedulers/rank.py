@@ -1,9 +1,8 @@
 """Stops trials that rank too low among the others."""
 
 import itertools
-from collections.abc import Callable, Sequence
 
-from paxtune.schedulers.base import Stop, TrialCurve
+from paxtune.schedulers.base import Curves, Score, Stop
 from paxtune.schedulers.milestones import MilestoneScheduler, MilestoneValue
 
 
@@ -42,9 +41,7 @@ class RankStopping(MilestoneScheduler):
             if min_others < 0 or min_others != int(min_others):
                 raise ValueError(f'min_others must be a whole number from 0: {min_others}')
 
-    def _decide_at(
-        self, value: MilestoneValue, others: Sequence[TrialCurve], score: Callable[[float], float]
-    ) -> Stop | None:
+    def _decide_at(self, value: MilestoneValue, others: Curves, score: Score) -> Stop | None:
         step, rank, min_others = self.milestones[value.milestone]
         values = itertools.chain.from_iterable(self._values(others))
         rivals = [each.value for each in values if each.milestone == value.milestone]

@@ -1,8 +1,6 @@
 """Stops trials that miss a threshold."""
 
-from collections.abc import Callable, Sequence
-
-from paxtune.schedulers.base import Stop, TrialCurve
+from paxtune.schedulers.base import Curves, Score, Stop
 from paxtune.schedulers.milestones import MilestoneScheduler, MilestoneValue
 
 
@@ -24,9 +22,7 @@ class ThresholdStopping(MilestoneScheduler):
 
     ROW = ('step', 'threshold')
 
-    def _decide_at(
-        self, value: MilestoneValue, others: Sequence[TrialCurve], score: Callable[[float], float]
-    ) -> Stop | None:
+    def _decide_at(self, value: MilestoneValue, others: Curves, score: Score) -> Stop | None:
         step, threshold = self.milestones[value.milestone]
         if score(value.value) >= score(threshold):
             return None

@@ -2,10 +2,12 @@
 
 import json
 import math
+import sys
 import zipfile
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
 
+import msgspec
 import numpy as np
 
 from paxtune.objectives.measurement import Measurement
@@ -115,6 +117,33 @@ def _row(decisions: dict[str, Value], curve: Sequence[float], metric: str) -> Ro
 # --- Curves of a study ---
 
 
+_MAX = sys.float_info.max
+_Number: TypeAlias = Annotated[float, msgspec.Meta(ge=-_MAX, le=_MAX)]
+_Integer: TypeAlias = Annotated[int, msgspec.Meta(gt=-(2**53), lt=2**53)]
+_Resources: TypeAlias = list[Annotated[float, msgspec.Meta(ge=0.0, le=_MAX)]]
+
+
+class _Trial(msgspec.Struct):
+    """A trial of a file, which may be from any source."""
+
+    ended: Literal['completed', 'stopped', 'infeasible']
+    decisions: dict[str, bool | _Integer | _Number | str | None]
+    rewards: list[_Number | None]
+    steps: _Resources
+    end: _Number | None = None
+    tokens: _Resources | None = None
+    flops: _Resources | None = None
+    seconds: _Resources | None = None
+
+
+class _File(msgspec.Struct):
+    """The content of a file, beside its format."""
+
+    goal: Goal
+    metric: str
+    trials: list[_Trial]
+
+
 def _read_curves(path: str) -> CurveTable:
     content = read_json(path, path)
     if not isinstance(content, dict) or content.get('format') != _FORMAT:
@@ -122,89 +151,42 @@ def _read_curves(path: str) -> CurveTable:
             f'{path}: expected what python -m paxtune.studies curves writes, with the format '
             f'{_FORMAT!r}'
         )
-    goal, metric, trials = (content.get(name) for name in ('goal', 'metric', 'trials'))
-    _require(goal in ('minimize', 'maximize'), path, 'goal', "'minimize' or 'maximize'")
-    _require(isinstance(metric, str), path, 'metric', 'a text')
-    _require(isinstance(trials, list), path, 'trials', 'a list')
-    rows, left_out = [], 0
-    for i, trial in enumerate(trials or []):
-        row = _Recorded(trial, path, f'trials[{i}]').row(str(metric))
-        if row is None:
-            left_out += 1
-        else:
-            rows.append(row)
-    return CurveTable(rows, goal or 'minimize', str(metric), path, left_out)
+    try:
+        file = msgspec.convert(content, _File)
+    except msgspec.ValidationError as error:
+        raise UserError(f'{path}: {error}') from error
+    found = [
+        _recorded(trial, file.metric, path, f'trials[{i}]') for i, trial in enumerate(file.trials)
+    ]
+    rows = [row for row in found if row is not None]
+    return CurveTable(rows, file.goal, file.metric, path, len(found) - len(rows))
 
 
-class _Recorded:
-    """Validates a trial of a file, which may be from any source."""
-
-    def __init__(self, trial: Any, path: str, where: str) -> None:
-        self._path, self._where = path, where
-        _require(isinstance(trial, dict), path, where, 'a trial')
-        self._trial: Mapping[str, Any] = trial
-
-    def row(self, metric: str) -> Row | None:
-        """The trial; None if it was stopped early."""
-        ended, end = self._trial.get('ended'), self._trial.get('end')
-        kinds = "'completed', 'stopped' or 'infeasible'"
-        self._expect(ended in ('completed', 'stopped', 'infeasible'), 'ended', kinds)
-        self._expect(_is_number(end) == (ended == 'completed'), 'end', 'a number, if completed')
-        rewards, decisions = self._rewards(), self._decisions()
-        count = len(rewards) + (ended == 'infeasible')
-        self._expect(count > 0, 'rewards', 'at least one')
-        resources: dict[Unit, list[float]] = {
-            unit: self._resources(unit, count)
-            for unit in UNITS
-            if unit == 'steps' or self._trial.get(unit) is not None
-        }
-        steps = resources['steps'][: len(rewards)]
-        are_steps = all(each.is_integer() for each in steps) and len({*steps}) == len(steps)
-        self._expect(are_steps, 'steps', 'whole numbers, each above the last')
-        measurements = [
-            Measurement(int(step), {}) if value is None else
-            Measurement(int(step), {metric: value}, (value,))
-            for step, value in zip(steps, rewards, strict=True)
-        ]  # fmt: skip
-        if ended == 'stopped':
-            return None
-        return Row(decisions, measurements, resources, None if end is None else float(end))
-
-    def _rewards(self) -> list[float | None]:
-        rewards = self._trial.get('rewards')
-        are_rewards = isinstance(rewards, list) and all(
-            each is None or _is_number(each) for each in rewards
-        )
-        self._expect(are_rewards, 'rewards', 'numbers, or null where there was none')
-        return [None if each is None else float(each) for each in rewards or []]
-
-    def _decisions(self) -> dict[str, Value]:
-        decisions = self._trial.get('decisions')
-        are_plain = isinstance(decisions, dict) and all(
-            each is None or isinstance(each, str | bool) or _is_number(each)
-            for each in decisions.values()
-        )
-        self._expect(are_plain, 'decisions', 'plain values by name')
-        return dict(decisions or {})
-
-    def _resources(self, unit: Unit, count: int) -> list[float]:
-        values = self._trial.get(unit)
-        are_numbers = isinstance(values, list) and all(map(_is_number, values))
-        found = [float(each) for each in values or []] if are_numbers else []
-        is_sorted = sorted(found) == found and min(found, default=0.0) >= 0
-        self._expect(
-            len(found) == count and is_sorted, unit, f'{count} numbers that do not decrease'
-        )
-        return found
-
-    def _expect(self, holds: bool, name: str, expected: str) -> None:
-        _require(holds, self._path, f'{self._where}.{name}', expected)
-
-
-def _is_number(value: Any) -> bool:
-    if type(value) is float:
-        return math.isfinite(value)
-    return type(value) is int and abs(value) < 2**53
+def _recorded(trial: _Trial, metric: str, path: str, where: str) -> Row | None:
+    """The row of a trial; None if it was stopped early."""
+    is_completed = trial.ended == 'completed'
+    _require(
+        (trial.end is not None) == is_completed, path, f'{where}.end', 'a number, if completed'
+    )
+    count = len(trial.rewards) + (trial.ended == 'infeasible')
+    _require(count > 0, path, f'{where}.rewards', 'at least one')
+    resources: dict[Unit, list[float]] = {
+        unit: used for unit in UNITS if (used := getattr(trial, unit)) is not None
+    }
+    for unit, used in resources.items():
+        is_sorted = len(used) == count and sorted(used) == used
+        _require(is_sorted, path, f'{where}.{unit}', f'{count} numbers that do not decrease')
+    steps = trial.steps[: len(trial.rewards)]
+    are_steps = all(each.is_integer() for each in steps) and len({*steps}) == len(steps)
+    _require(are_steps, path, f'{where}.steps', 'whole numbers, each above the last')
+    measurements = [
+        Measurement(int(step), {}) if value is None else
+        Measurement(int(step), {metric: value}, (value,))
+        for step, value in zip(steps, trial.rewards, strict=True)
+    ]  # fmt: skip
+    if trial.ended == 'stopped':
+        return None
+    return Row(trial.decisions, measurements, resources, trial.end)
 
 
 def _require(holds: bool, path: str, where: str, expected: str) -> None:
