@@ -313,8 +313,8 @@ def measured_rewards(
 ) -> tuple[float, ...]:
     """Rewards of the latest metrics; empty while a required metric is missing.
 
-    They are also empty until each sub-experiment has measured something, because a sum or a maximum
-    over a part looks better than over all.
+    They are also empty until each sub-experiment has measured something. A sum or a maximum over a
+    part would look better than over all.
 
     Raises:
         NonFiniteRewardError: a reward is NaN or infinite.

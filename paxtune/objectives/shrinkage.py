@@ -37,7 +37,7 @@ class Shrinkage:
         """Estimates the parameters from the values of each configuration (larger is better).
 
         Losses are unbounded above: a few diverged trials would hide differences between good ones.
-        The signal variance is therefore that of the better half, and distances below the median are
+        The signal variance is therefore that of the better half. Distances below the median are
         clipped to the distance of the best above it.
 
         Returns:

@@ -209,8 +209,8 @@ def _num_combinations(sizes: Sequence[int], count: int, distinct: bool) -> int:
     if len(set(sizes)) == 1:
         number = len(sizes) if distinct else len(sizes) + count - 1
         return math.comb(number, count) * sizes[0] ** count
-    # Coefficients of a generating function: a factor 1 + size·x for each candidate that may be
-    # chosen once, 1 / (1 - size·x) for each that may be chosen repeatedly.
+    # Coefficients of a generating function. A candidate that may be chosen once contributes the
+    # factor 1 + size·x, one that may repeat 1 / (1 - size·x).
     found = [1] + [0] * count
     for each in sizes:
         for chosen in range(count, 0, -1) if distinct else range(1, count + 1):

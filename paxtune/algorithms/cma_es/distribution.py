@@ -174,8 +174,8 @@ class Distribution:
         return found
 
     def _adapt(self, optimizer: Any, generation: Sequence[Evaluation]) -> None:
-        # By rank, the best first and infeasible ones last: the update depends on ranks alone, and
-        # equal scores would make the library divide by zero.
+        # By rank, the best first and infeasible ones last. The update depends on ranks alone. With
+        # equal scores the library would divide by zero.
         order = sorted(generation, key=lambda each: -math.inf if each.score is None else each.score)
         ranked = [(self._solution(each.point), float(i)) for i, each in enumerate(order[::-1])]
         with np.errstate(all='ignore'):

@@ -196,9 +196,9 @@ def mutate(
     """Changes one decision, drawn uniformly from those that can change.
 
     Decisions that become active are drawn; all others stay. A choice of several candidates is one
-    decision: one candidate is replaced or, if all are chosen, two are swapped. A number moves by a
-    normal step of standard deviation `step`, relative to the range on its scale and truncated to
-    it; without `step` it is drawn uniformly.
+    decision: one candidate is replaced or, if all are chosen, two are swapped. With a `step`, a
+    number moves by a normal step of this standard deviation, relative to its range and truncated
+    to it. Otherwise it is drawn uniformly.
 
     Raises:
         ValueError: no decision can change.

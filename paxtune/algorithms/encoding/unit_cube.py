@@ -46,7 +46,7 @@ class FlatSpace:
     """Flat encoding of a search space.
 
     A number is encoded as its unit value on the scale of its range. Candidate i of n, in the
-    feature's order, is encoded as (i + ½) / n; its cell reaches from i / n to (i + 1) / n. A
+    feature's order, is encoded as (i + ½) / n. Its cell reaches from i / n to (i + 1) / n. A
     uniform distribution over rows is uniform over the space.
 
     Attributes:

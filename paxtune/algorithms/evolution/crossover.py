@@ -38,7 +38,7 @@ class UniformCrossover(Crossover):
 
     Conditional decisions come from a parent in which they are active. Each slot of a choice of
     several candidates is a decision. Where candidates must be distinct or sorted, those that both
-    parents chose stay; the rest is drawn from those that one parent chose.
+    parents chose stay. The rest is drawn from those that one parent chose.
 
     G. Syswerda, "Uniform crossover in genetic algorithms", ICGA 1989.
 

@@ -26,8 +26,8 @@ class Gene:
     """Decision point of a layer.
 
     Attributes:
-        kind: equal for points whose decisions have the same meaning: the candidates of a choice;
-            candidates with decisions inside are compared by class.
+        kind: equal for points whose decisions have the same meaning, that is, the same candidates.
+            Candidates with decisions inside are compared by class.
         low: first index of a candidate, or minimum of a range.
         high: last index, or maximum.
     """

@@ -3,9 +3,8 @@
 The contents of a study must not run code. Reading or showing a study imports nothing. For a
 suggestion, a path can select only a class or function that makes what the algorithm needs:
 
-- Modules of PyGlove, Vizier and this project are imported. Other modules must be imported already:
-  by the module of `--exp`, by `--algorithm=…`, in which the user names them, or by the program that
-  creates the algorithm.
+- Modules of PyGlove, Vizier and this project are imported. Other modules must be imported already,
+  by the module of `--exp` or the program. A user may also name them in `--algorithm=…`.
 - A class must have the required base; a function must declare it as its return type
   (`-> pg.DNAGenerator`). The check precedes any call. It refuses `os.system`, and methods of
   classes (PyGlove's `from_json` runs what it reads).

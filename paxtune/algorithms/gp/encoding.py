@@ -83,9 +83,9 @@ def encoder(encoding: EncodingSpec) -> Callable[[jax.Array], tuple[jax.Array, ja
     """Function that encodes rows as points.
 
     Returns:
-        A function of rows [B, features]. It returns the rows with each unit value in the middle of
-        its cell, as decoded decisions have it, and the points [B, columns]. Inactive features have
-        the same coordinates in all points.
+        A function of rows [B, features]. It returns the rows, with each unit value in the middle of
+        its cell, and the points [B, columns]. Inactive features have the same coordinates in all
+        points.
     """
     counts = np.array(encoding.counts)
     cells = np.maximum(counts, 1)

@@ -22,8 +22,8 @@ _LABEL_NOISE = 0.01
 _LABEL_THRESHOLD, _LABEL_WIDTH = 0.5, 0.2
 
 # Mean and standard deviation of log-normal priors. Length scales are about the whole range in any
-# number of dimensions: the variance far from all trials stays small, and a search with few trials
-# stays near good ones.
+# number of dimensions. The variance far from all trials stays small, so that a search with few
+# trials stays near good ones.
 _LOG_AMPLITUDE = (0.0, 1.0)
 _LOG_NOISE = (-6.0, 2.0)
 _LOG_LENGTH = (0.0, 1.0)
