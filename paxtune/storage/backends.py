@@ -224,7 +224,7 @@ def kind_of(where: Path | str | None, read_only: bool) -> Kind:
         UserError: the URL does not belong to a supported database.
 
     Example:
-        >>> kind_of('postgresql://me:secret@db.example.org/studies', False).shown
+        >>> kind_of('postgresql://me:secret@db.example.org/studies', False).display_name
         'postgresql://me@db.example.org/studies'
     """
     if not isinstance(where, str):

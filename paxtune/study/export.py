@@ -21,7 +21,7 @@ def content(trial: Trial) -> dict[str, Any]:
         'trial': trial.id,
         'state': trial.state,
         'reason': trial.reason,
-        'stopped': trial.stop_reason is not None,
+        'stopped': trial.status == 'stopped',
         'decisions': trial.decisions,
         'rewards': list(trial.rewards),
         'metrics': dict(trial.metrics),
