@@ -20,6 +20,7 @@ class RankStopping(MilestoneScheduler):
     Example:
         >>> from paxtune.objectives.measurement import Measurement
         >>> from paxtune.objectives.rewards import MetricReward
+        >>> from paxtune.schedulers.base import TrialCurve
         >>> scheduler = RankStopping(milestones=[[100, 2, 3]])
         >>> loss = MetricReward('minimize', 'loss')
         >>> def curve(id: int, value: float) -> TrialCurve:

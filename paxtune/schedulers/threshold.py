@@ -13,6 +13,7 @@ class ThresholdStopping(MilestoneScheduler):
     Example:
         >>> from paxtune.objectives.measurement import Measurement
         >>> from paxtune.objectives.rewards import MetricReward
+        >>> from paxtune.schedulers.base import TrialCurve
         >>> scheduler = ThresholdStopping(milestones=[[100, 3.0], [200, 2.5]])
         >>> loss = MetricReward('minimize', 'loss')
         >>> curve = TrialCurve(1, 'running', [Measurement(100, {}, (3.5,))], [100.0])

@@ -73,10 +73,10 @@ def test_importing_a_study_does_not_import_jax():
 _DIE = """
 import os, signal, sys
 from paxtune.algorithms import RandomSearch
-from paxtune.storage.vizier_store import VizierStore
-from paxtune.study.trial import Trial
+from paxtune.storage.local_store import LocalStore
+from paxtune.storage.open_study import open_study
+from tests.paxtune.studies import ask, finish
 from tests.paxtune.toys import toy
-from tests.paxtune.study.test_study import finish
 
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -89,9 +89,9 @@ def after(method):
 
 study = open_study(sys.argv[1], toy())
 for _ in range(3):
-    finish(study.suggest())
+    finish(ask(study))
 {arm}
-trial = study.suggest()
+trial = ask(study)
 {then}
 """
 
@@ -108,8 +108,8 @@ def _die(directory: Path, arm: str, then: str = '') -> None:
     'arm',
     [
         'RandomSearch.suggest = die',
-        'Store.add_trial = die',
-        'Store.add_trial = after(Store.add_trial)',
+        'LocalStore.add_protos = die',
+        'LocalStore.add_protos = after(LocalStore.add_protos)',
     ],
 )
 def test_a_kill_inside_a_suggestion_loses_and_repeats_nothing(tmp_path, arm):
@@ -127,10 +127,10 @@ def test_a_kill_inside_a_suggestion_loses_and_repeats_nothing(tmp_path, arm):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('when', ['die', 'after(Store.update_trial)'])
+@pytest.mark.parametrize('when', ['die', 'after(LocalStore.apply)'])
 def test_a_kill_inside_a_stop_leaves_no_trial_that_passes_for_a_full_one(tmp_path, when):
     report = "trial.report(10, {'loss': 1e-9})"
-    _die(tmp_path, 'pass', f"{report}; Store.update_trial = {when}; trial.stop('bad')")
+    _die(tmp_path, 'pass', f"{report}; LocalStore.apply = {when}; trial.stop('bad')")
     with open_study(tmp_path, toy()) as study:
         trial = study.trials[3]
         if when == 'die':
