@@ -177,7 +177,7 @@ def _history(study: Study, again: Mapping[Any, Trial]) -> Check:
 def told_history(study: Study) -> list[Observation]:
     """The history that the study's algorithm would be asked with."""
     search = study.search.clone(deep=True)
-    search.rebind(algorithm=_Witness(), seeds=[])
+    search.rebind(algorithm=_Witness(), initial_trials=[])
     suggestions = Suggester(study.space, search, [], lambda: study.trials)
     try:
         suggestions.next(len(study.trials) + 1)

@@ -11,9 +11,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from paxtune.config.budget import Budget
-from paxtune.storage.open_study import join_study, open_study
-
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 STEPS = (40, 80, 160)
@@ -56,6 +53,7 @@ class Paxtune:
     def __init__(self, endpoint: str) -> None:
         from paxtune.service.client import Client
         from paxtune.service.remote_store import RemoteStore
+        from paxtune.storage.open_study import join_study, open_study
         from paxtune.study import transitions
 
         store = RemoteStore(Client(endpoint, 'load'), transitions.new_worker())
@@ -74,7 +72,7 @@ class Paxtune:
         )
 
     def _search(self) -> Any:
-        from paxtune import MetricReward, RandomSearch, Search
+        from paxtune import Budget, MetricReward, RandomSearch, Search
 
         return Search(MetricReward('minimize', 'loss'), Budget(BUDGET), algorithm=RandomSearch())
 
