@@ -6,5 +6,5 @@
 search: # A real search on the embedded corpus; run again, it resumes.
 	@tools/with_environment.sh python -m paxtune.search --exp=lm.StdlibTunable --num_trials=16
 
-test: # The fast suite; `.ci/run` runs everything.
+test: # The fast suite; `.ci/full` runs everything.
 	@tools/with_environment.sh python -m pytest -n logical --maxprocesses=8 --dist=loadfile --durations=10
