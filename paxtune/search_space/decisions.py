@@ -74,8 +74,10 @@ def is_integer(point: DecisionPoint) -> bool:
     return isinstance(point, IntPoint)
 
 
-def slots(point: pg.geno.Choices) -> list[pg.geno.Choices]:
-    """Slots of a choice: the single choices of a choice of several candidates, with own ids."""
+def slots(point: DecisionPoint) -> list[DecisionPoint]:
+    """Single choices of a choice of several candidates, with own ids; a range stands alone."""
+    if isinstance(point, pg.geno.Float):
+        return [point]
     return [point.subchoice(slot) for slot in range(point.num_choices)]
 
 
@@ -94,34 +96,31 @@ def numeric_candidates(choice: pg.geno.Choices) -> list[float]:
 
 def slot_ids(point: DecisionPoint) -> list[str]:
     """Ids of the decisions at a point: one, or one for each slot."""
-    if isinstance(point, pg.geno.Float):
-        return [point.id.path]
     return [slot.id.path for slot in slots(point)]
 
 
 def decision_points(spec: pg.DNASpec) -> Iterator[DecisionPoint]:
     """All decision points of a space, parents before their children."""
-    if isinstance(spec, pg.geno.Space):
-        for element in spec.elements:
-            yield from decision_points(element)
-        return
-    yield spec
-    if isinstance(spec, pg.geno.Choices):
-        for slot in slots(spec):
-            for candidate in slot.candidates:
-                yield from decision_points(candidate)
+    return _points(spec, lambda slot: slot.candidates)
 
 
 def active_decision_points(spec: pg.DNASpec, decisions: Decisions) -> Iterator[DecisionPoint]:
     """Decision points that are active in `decisions`, parents before their children."""
+    return _points(spec, lambda slot: [slot.candidates[decisions[slot.id.path]]])
+
+
+def _points(
+    spec: pg.DNASpec, opened: Callable[[pg.geno.Choices], Sequence[pg.DNASpec]]
+) -> Iterator[DecisionPoint]:
     if isinstance(spec, pg.geno.Space):
         for element in spec.elements:
-            yield from active_decision_points(element, decisions)
+            yield from _points(element, opened)
         return
     yield spec
     if isinstance(spec, pg.geno.Choices):
         for slot in slots(spec):
-            yield from active_decision_points(slot.candidates[decisions[slot.id.path]], decisions)
+            for candidate in opened(slot):
+                yield from _points(candidate, opened)
 
 
 def to_dna(spec: pg.DNASpec, decisions: Decisions) -> pg.DNA:
@@ -150,9 +149,8 @@ def _to_dna(spec: pg.DNASpec, decisions: Decisions) -> pg.DNA:
 
 def from_dna(spec: pg.DNASpec, dna: pg.DNA) -> Decisions:
     """Converts a DNA to decisions: the inverse of `to_dna`."""
-    numbers = iter(dna.to_numbers())
     decisions: Decisions = {}
-    _from_numbers(spec, numbers, decisions)
+    _from_numbers(spec, iter(dna.to_numbers()), decisions)
     return decisions
 
 
@@ -186,11 +184,9 @@ def size(spec: pg.DNASpec) -> int | None:
     sizes = [found for found in map(size, parts) if found is not None]
     if len(sizes) < len(parts):
         return None
-    return (
-        math.prod(sizes)
-        if isinstance(spec, pg.geno.Space)
-        else num_assignments(tuple(sizes), spec.num_choices, spec.distinct, spec.sorted)
-    )
+    if isinstance(spec, pg.geno.Space):
+        return math.prod(sizes)
+    return num_assignments(tuple(sizes), spec.num_choices, spec.distinct, spec.sorted)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -220,8 +216,7 @@ def _num_combinations(sizes: Sequence[int], count: int, distinct: bool) -> int:
 
 def spec_to_json(spec: pg.DNASpec) -> str:
     """Serializes a space for storage in a study."""
-    text: str = pg.to_json_str(spec)
-    return text
+    return str(pg.to_json_str(spec))
 
 
 @functools.lru_cache(maxsize=16)

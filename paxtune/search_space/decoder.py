@@ -65,14 +65,8 @@ class Decoder:
         return made[0] if is_one else made
 
     def _copy(self, node: Any, made: dict[int, Any], path: pg.KeyPath) -> Any:
-        """Copies a node of the value, with decoded values in place of decisions.
-
-        Args:
-            node: node of the value.
-            made: decoded values by the id of the decision.
-            path: path of the copy. An object that knows it from the start need not pass it on
-                later.
-        """
+        # `made` has the decoded values, by the id of the decision. A copy that knows its path from
+        # the start need not pass it on later.
         if id(node) in made:
             return made[id(node)]
         if id(node) not in self._owners:

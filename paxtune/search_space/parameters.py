@@ -86,17 +86,13 @@ def to_parameters(spec: pg.DNASpec, decisions: Decisions) -> dict[str, str | flo
     return parameters
 
 
-def from_parameters(spec: pg.DNASpec, parameters: Mapping[str, str | float]) -> Decisions:
-    """Converts the parameters of a Vizier trial to decisions: the inverse of `to_parameters`.
-
-    Raises:
-        ValueError: the parameters do not belong to this space.
-    """
-    return reader(spec)(parameters)
-
-
 def reader(spec: pg.DNASpec) -> Callable[[Mapping[str, str | float]], Decisions]:
-    """Function `from_parameters` for many trials of one space."""
+    """Creates the inverse of `to_parameters` for the trials of one space.
+
+    Returns:
+        A function from the parameters of a Vizier trial to decisions. It raises ValueError if the
+        parameters do not belong to this space.
+    """
     plan = _plan(spec)
 
     def read(parameters: Mapping[str, str | float]) -> Decisions:
@@ -112,22 +108,12 @@ def reader(spec: pg.DNASpec) -> Callable[[Mapping[str, str | float]], Decisions]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Slot:
-    """Slot in plain Python, because reading symbolic objects for each trial is a hundred times
-    slower.
-
-    Attributes:
-        id: id of the decision.
-        parameter: name in Vizier.
-        is_integer: True for a range of integers.
-        indices: candidates by their values in Vizier.
-        children: slots inside each candidate; None for a range.
-    """
-
+    # In plain Python: reading symbolic objects for each trial is a hundred times slower.
     id: str
-    parameter: str
+    parameter: str  # The name in Vizier.
     is_integer: bool
-    indices: Mapping[str | float, int]
-    children: Sequence[Sequence['_Slot']] | None
+    indices: Mapping[str | float, int]  # Candidates by their values in Vizier.
+    children: Sequence[Sequence['_Slot']] | None  # Inside each candidate; None for a range.
 
 
 def _plan(spec: pg.DNASpec) -> list[_Slot]:

@@ -29,12 +29,11 @@ def with_shared_scope(value: V) -> V:
         >>> value.decoder, value.shared.width.candidates
         (derived('shared.width'), [64, 128])
     """
-    copied = False
+    if _repeated(value) is None:
+        return value
+    value = pg.clone(value, deep=True)
     # One at a time: a decision moves with those inside it.
     while (repeated := _repeated(value)) is not None:
-        if not copied:
-            value, copied = pg.clone(value, deep=True), True
-            continue
         _share(value, *repeated)
     return value
 
@@ -55,10 +54,7 @@ def _repeated(value: Any) -> tuple[str, list[Any]] | None:
     by_name: dict[str, list[Any]] = {}
     for decision in _named(value):
         by_name.setdefault(decision.name, []).append(decision)
-    for name, decisions in by_name.items():
-        if len(decisions) > 1:
-            return name, decisions
-    return None
+    return next((each for each in by_name.items() if len(each[1]) > 1), None)
 
 
 def _named(value: Any) -> Iterator[Any]:

@@ -126,7 +126,10 @@ class Space:
                 its field.
             UserError: a derived value names a path that does not exist with these decisions.
         """
-        return self._without_shared(resolve_in_place(self.decode(decisions)))
+        value = resolve_in_place(self.decode(decisions))
+        if self._omits_shared:
+            value.pop(SHARED, None)
+        return value
 
     def decode(self, decisions: Decisions) -> Any:
         """Decodes decisions, and leaves derived values unresolved.
@@ -135,11 +138,6 @@ class Space:
             ValueError: as `materialize`.
         """
         return self._decoder.decode(decisions)
-
-    def _without_shared(self, value: Any) -> Any:
-        if self._omits_shared:
-            value.pop(SHARED, None)
-        return value
 
     def readable(self, decisions: Decisions) -> dict[str, Any]:
         """Converts decisions to {path in the concrete experiment: plain value or name}."""
@@ -181,8 +179,7 @@ class Space:
 
         def choose(point: DecisionPoint) -> Sequence[int] | float:
             values = [
-                self._value(slot, value_at(parameter_path(slot.id.path)))
-                for slot in ([point] if isinstance(point, pg.geno.Float) else slots(point))
+                self._value(slot, value_at(parameter_path(slot.id.path))) for slot in slots(point)
             ]
             if None in values:
                 raise LookupError(point.id.path)
@@ -203,7 +200,7 @@ class Space:
             for element in spec.elements:
                 self._parse(element, readable, made, missing)
             return
-        for slot in [spec] if isinstance(spec, pg.geno.Float) else slots(spec):
+        for slot in slots(spec):
             name = parameter_path(slot.id.path)
             if name not in readable:
                 missing.append(f'{name}: {self.legal_values(slot)}')

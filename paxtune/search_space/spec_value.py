@@ -77,11 +77,7 @@ def _read(literal: Any) -> Any:
 
 
 def _nested(items: _Items) -> Any:
-    """Builds nested mappings and lists.
-
-    Raises:
-        ValueError: none have these values at their paths, in this order.
-    """
+    """Nested mappings and lists; raises ValueError if none have the items in this order."""
     if len(items) == 1 and not items[0][0]:
         return items[0][1]
     if not all(path for path, _ in items):

@@ -3,7 +3,7 @@
 import dataclasses
 import random
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import pyglove as pg
 
@@ -137,7 +137,7 @@ def layer_lists(spec: pg.DNASpec) -> tuple[LayerList, ...]:
     found: dict[str, dict[str, dict[str, Gene]]] = {}
     for point in decision_points(spec):
         gene = _gene(point)
-        for id_ in _ids(point):
+        for id_ in (slot.id for slot in slots(point)):
             for depth, key in enumerate(id_.keys):
                 if isinstance(key, int):
                     parent, prefix = (pg.KeyPath(id_.keys[:n]).path for n in (depth, depth + 1))
@@ -168,13 +168,6 @@ def require_layer_lists(spec: pg.DNASpec, who: str, instead: str) -> None:
             f'{who} needs a list with at least two elements that hold decisions. The search space '
             f'has none. Use {instead}.'
         )
-
-
-def _ids(point: DecisionPoint) -> Iterator[pg.KeyPath]:
-    if isinstance(point, pg.geno.Float):
-        yield point.id
-    else:
-        yield from (slot.id for slot in slots(point))
 
 
 def _is_constrained(point: DecisionPoint) -> bool:

@@ -22,7 +22,7 @@ from paxtune.search_space.decisions import (
     spec_to_json,
     to_dna,
 )
-from paxtune.search_space.parameters import from_parameters, to_parameters, to_search_space
+from paxtune.search_space.parameters import reader, to_parameters, to_search_space
 from paxtune.search_space.space import Space
 from tests.paxtune.spaces import values
 from tests.properties import examples
@@ -68,7 +68,7 @@ def test_integers_are_integers_in_vizier():
     assert parameter == expected[0]
     for value in (2.5, 'a'):
         with pytest.raises(ValueError, match=r'is not a value|could not convert'):
-            from_parameters(spec, {'n': value})
+            reader(spec)({'n': value})
 
 
 _KINDS = {
@@ -101,7 +101,7 @@ def test_every_kind_of_decision_works_end_to_end(kind):
     for reached in (drawn, mutated):
         made = set()
         for items in reached:
-            stored = from_parameters(space.spec, to_parameters(space.spec, dict(items)))
+            stored = reader(space.spec)(to_parameters(space.spec, dict(items)))
             assert space.parse(space.readable(stored)) == dict(items)
             made.add(pg.to_json_str(space.materialize(stored)))
         assert made == expected

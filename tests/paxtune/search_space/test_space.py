@@ -26,7 +26,7 @@ from paxtune.search_space.labels import (
     match_candidate,
     parameter_path,
 )
-from paxtune.search_space.parameters import from_parameters, to_parameters, to_search_space
+from paxtune.search_space.parameters import reader, to_parameters, to_search_space
 from paxtune.search_space.space import Space
 from tests.paxtune.spaces import values
 from tests.paxtune.toys import Block, Dense, toy
@@ -53,7 +53,7 @@ def test_decisions_survive_vizier(value, seed):
     space = Space(value)
     decisions = draw(space.spec, random.Random(seed))
     stored_spec = spec_from_json(spec_to_json(space.spec))
-    back = from_parameters(stored_spec, _stored(to_parameters(space.spec, decisions)))
+    back = reader(stored_spec)(_stored(to_parameters(space.spec, decisions)))
     assert list(back.items()) == list(decisions.items())
     assert pg.eq(space.materialize(back), pg.materialize(value, to_dna(space.spec, decisions)))
 
@@ -145,13 +145,13 @@ def test_only_distinct_finite_numbers_are_discrete(candidates, discrete):
     (parameter,) = _search_space(spec).parameters
     assert (parameter.type == vz.ParameterType.DISCRETE) == discrete
     for index in range(2):
-        assert from_parameters(spec, _stored(to_parameters(spec, {'x': index}))) == {'x': index}
+        assert reader(spec)(_stored(to_parameters(spec, {'x': index}))) == {'x': index}
 
 
 def test_a_decision_at_the_root_has_a_name_in_vizier():
     spec = pg.dna_spec(pg.oneof([Dense(), Block()]))
     assert list(to_parameters(spec, {'': 1})) == ['$']
-    assert from_parameters(spec, to_parameters(spec, {'': 1})) == {'': 1}
+    assert reader(spec)(to_parameters(spec, {'': 1})) == {'': 1}
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_decision_at_the_root_has_a_name_in_vizier():
 )
 def test_parameters_of_another_space_are_rejected(parameters):
     with pytest.raises(ValueError, match='parameter'):
-        from_parameters(pg.dna_spec(pg.Dict(x=pg.oneof(['a', 'b']))), parameters)
+        reader(pg.dna_spec(pg.Dict(x=pg.oneof(['a', 'b']))))(parameters)
 
 
 @pytest.mark.parametrize(
