@@ -31,6 +31,12 @@ class Measurement:
         return self.rewards[0] if len(self.rewards) == 1 else None
 
 
+def last_reward(measurements: Sequence[Measurement]) -> float | None:
+    """The reward of the last measurement that has one."""
+    rewards = (each.reward for each in reversed(measurements))
+    return next((value for value in rewards if value is not None), None)
+
+
 def with_carried(
     measurements: Sequence[Measurement], metrics: Mapping[str, float]
 ) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 import math
 
+from paxtune.objectives.measurement import last_reward
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Curves, Scheduler, Stop, TrialCurve, reward_score
 from paxtune.schedulers.curve_model import chance_to_beat
@@ -59,7 +60,8 @@ class CurveExtrapolation(Scheduler):
         if end is None:
             raise ValueError('max_resource must be given where no trial knows its own')
         last = curve.measurements[-1].reward
-        rivals = [value for value in map(_last_reward, others) if value is not None]
+        ends = (last_reward(other.measurements) for other in others)
+        rivals = [value for value in ends if value is not None]
         if last is None or not rivals or curve.resources[-1] >= end:
             return None
         best = max(rivals, key=score)
@@ -79,8 +81,3 @@ class CurveExtrapolation(Scheduler):
             f'reward {last:.6g} at step {curve.measurements[-1].step}: the chance to end better '
             f'than {best:.6g}, the best of {count}, is {chance:.2g}'
         )
-
-
-def _last_reward(curve: TrialCurve) -> float | None:
-    rewards = (each.reward for each in reversed(curve.measurements))
-    return next((value for value in rewards if value is not None), None)

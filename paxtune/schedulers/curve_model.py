@@ -59,8 +59,7 @@ def chance_to_beat(shares: Sequence[float], scores: Sequence[float], best: float
     if scale <= 0.0:  # It has always been as good as the best: there is no information.
         return 0.5
     fit = _fit(tuple(x))
-    values = (y - y[0]) / scale
-    means, weights = _predictions(fit, values)
+    means, weights = _predictions(fit, (y - y[0]) / scale)
     goal = (best - float(y[0])) / scale
     return float(np.sum(weights * ndtr((means - goal) / fit.spreads)))
 
@@ -76,27 +75,16 @@ def _recent(x: Array, y: Array, best: float) -> tuple[Array, Array]:
 
 
 class _Fit(NamedTuple):
-    """The part of the fit that does not depend on the scores, by (noise and walk, shape).
+    """The part of the fit that does not depend on the scores, by (noise and walk, shape)."""
 
-    Attributes:
-        precisions: the inverse covariance of noise and walk.
-        projections: from measurements to evidence about start and gain.
-        covariances: of start and gain, given the measurements.
-        prior: the evidence if start and gain equalled their prior means.
-        fixed: the constant part of the log weights.
-        means: the predictions if all measurements were 0.
-        slopes: the derivatives of the predictions by the measurements.
-        spreads: the standard deviations of the predictions.
-    """
-
-    precisions: Array
-    projections: Array
-    covariances: Array
-    prior: Array
-    fixed: Array
-    means: Array
-    slopes: Array
-    spreads: Array
+    precisions: Array  # The inverse covariance of noise and walk.
+    projections: Array  # From measurements to evidence about start and gain.
+    covariances: Array  # Of start and gain, given the measurements.
+    prior: Array  # The evidence if start and gain equalled their prior means.
+    fixed: Array  # The constant part of the log weights.
+    means: Array  # The predictions if all measurements were 0.
+    slopes: Array  # The derivatives of the predictions by the measurements.
+    spreads: Array  # The standard deviations of the predictions.
 
 
 def _predictions(fit: _Fit, values: Array) -> tuple[Array, Array]:

@@ -69,14 +69,9 @@ class MedianStopping(Scheduler):
 
 
 def _value(other: TrialCurve, resource: float, exactly: bool, average: bool) -> float | None:
-    """The value of another trial at a resource; None if it has not reached it.
+    """The last reward up to a resource, or the average; None if the trial has not reached it.
 
-    Args:
-        other: the other trial.
-        resource: the resource.
-        exactly: require a reward at exactly this resource, because trials are evaluated at the
-            same steps.
-        average: take the average of its rewards up to there, instead of the last of them.
+    Trials are evaluated at the same steps, so there it may have to be `exactly` this resource.
     """
     if not other.resources or other.resources[-1] < resource:
         return None

@@ -82,27 +82,17 @@ class MilestoneScheduler(Scheduler):
         raise NotImplementedError(type(self).__name__)
 
     def _score(self, reward: Reward | None) -> Score:
-        """The function that maps values to scores, of which more is better.
-
-        Raises:
-            ValueError: rewards are compared, and there is none.
-        """
         if self.metric is None:
             return reward_score(self, reward)
         return operator.pos if self.goal == 'maximize' else operator.neg
 
     def _values(self, curves: Curves) -> list[list[MilestoneValue]]:
-        """The values of each trial at the milestones that it has reached, by step.
-
-        Raises:
-            UserError: several metrics match the one that is compared.
-        """
+        """The values of each trial at the milestones that it has reached, by step."""
         # Read once: a study may have thousands of trials.
         steps, read = [row[0] for row in self.milestones], self._reader()
         return [_values_of(curve, steps, read) for curve in curves]
 
     def _reader(self) -> Callable[[Measurement], float | None]:
-        """The function that reads the value of a measurement; None where it has none."""
         if self.metric is None:
             return operator.attrgetter('reward')
         metric, path = as_metric(self.metric), str(pg.KeyPath('metric', self.sym_path))

@@ -137,15 +137,10 @@ class PopulationBasedTraining(Scheduler):
         score: Score,
         context: SuggestionContext,
     ) -> Fork | None:
-        """The next fork of a generation; None if all are made.
+        """The next fork of a generation, of which `num_forks` are made; None if there is none.
 
-        Args:
-            living: the trials that have neither ended nor been replaced.
-            here: those of them that are paused in this generation.
-            num_forks: the number of forks so far in this generation.
-            generation: its number.
-            score: maps rewards to scores, of which more is better.
-            context: the suggestion context.
+        The members that are `living` have neither ended nor been replaced. Those that are `here`
+        are paused in this generation.
         """
         scores = {
             each.id: score(value)
@@ -172,15 +167,9 @@ class PopulationBasedTraining(Scheduler):
     def _perturbed(
         self, parent: Decisions, context: SuggestionContext, rng: random.Random
     ) -> Decisions:
+        settings = self.perturbation, self.resample_probability, self.decisions
         for _ in range(_MAX_TRIES):
-            made = perturbed(
-                context.spec,
-                parent,
-                rng,
-                self.perturbation,
-                self.resample_probability,
-                self.decisions,
-            )
+            made = perturbed(context.spec, parent, rng, *settings)
             if context.infeasibility_reason(made) is None:
                 return made
         return dict(parent)
@@ -201,10 +190,7 @@ class PopulationBasedTraining(Scheduler):
         return max(paused, self._birth(curve, known))
 
     def _birth(self, curve: TrialCurve, known: Mapping[int, TrialCurve]) -> int:
-        """The generation in which a trial was forked; 0 if it was not.
-
-        `known` holds the other trials by id.
-        """
+        """The generation in which a trial was forked; 0 if it was not."""
         if curve.forked_from is None:
             return 0
         parent, step = curve.forked_from
@@ -239,4 +225,4 @@ def _has_gone_on(curve: TrialCurve) -> bool:
 def _origin(curve: TrialCurve) -> int:
     """The step at which a trial resumed last; -1 if it never did."""
     forked = curve.forked_from[1] if curve.forked_from is not None else -1
-    return max(forked, *curve.pauses) if curve.pauses else forked
+    return max([forked, *curve.pauses])

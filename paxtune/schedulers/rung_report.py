@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from paxtune.objectives.measurement import last_reward
 from paxtune.schedulers.base import Scheduler, TrialCurve
 
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -75,7 +76,9 @@ def rung_report(curves: Sequence[TrialCurve], scheduler: Scheduler) -> list[Rung
     """
     levels = _rung_levels(curves, scheduler)
     reached = [_reached(curve, own) for curve, own in zip(curves, levels, strict=True)]
-    ends = [_end(curve) for curve in curves]
+    ends = [
+        last_reward(curve.measurements) if curve.state == 'completed' else None for curve in curves
+    ]
     rungs = sorted(set(itertools.chain.from_iterable(reached)))
     return [_rung(rung, curves, reached, ends) for rung in rungs]
 
@@ -126,19 +129,19 @@ def warning(rungs: Sequence[Rung], unit: str) -> str:
     )
 
 
-def rank_correlation(left: Sequence[float], right: Sequence[float]) -> float | None:
+def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
     """Spearman's rank correlation; equal numbers share the mean of their ranks.
 
     None with fewer than two pairs, or if all numbers of one side are equal.
 
     Example:
-        >>> rank_correlation([1.0, 2.0, 3.0, 3.0], [10.0, 20.0, 40.0, 40.0])
+        >>> rank_correlation([(1.0, 10.0), (2.0, 20.0), (3.0, 40.0), (3.0, 40.0)])
         1.0
     """
     # `scipy.stats` takes a second to import.
-    if len(left) < 2:
+    if len(pairs) < 2:
         return None
-    one, other = (ranks - ranks.mean() for ranks in map(_ranks, (left, right)))
+    one, other = (ranks - ranks.mean() for ranks in map(_ranks, zip(*pairs, strict=True)))
     squares = float(one @ one) * float(other @ other)
     if squares == 0.0:
         return None
@@ -190,14 +193,6 @@ def _inherited(curve: TrialCurve) -> float:
     return curve.resources[0] * min(1.0, curve.forked_from[1] / max(step, 1))
 
 
-def _end(curve: TrialCurve) -> float | None:
-    """The last reward of a completed trial."""
-    if curve.state != 'completed':
-        return None
-    rewards = [each.reward for each in curve.measurements if each.reward is not None]
-    return rewards[-1] if rewards else None
-
-
 def _rung(
     rung: float,
     curves: Sequence[TrialCurve],
@@ -224,9 +219,9 @@ def _rung(
         beyond=len(here) - len(stays),
         stopped=stays.count('stopped'),
         paused=stays.count('paused'),
-        next=rank_correlation(*_sides(at_next)),
+        next=rank_correlation(at_next),
         next_pairs=len(at_next),
-        end=rank_correlation(*_sides(at_end)),
+        end=rank_correlation(at_end),
         end_pairs=len(at_end),
     )
 
@@ -236,7 +231,3 @@ def _reward_after(rung: float, values: dict[float, RungValue], end: float | None
     # Several rungs may lie between two measurements: then they have the same reward.
     later = [each for each in values if values[each].step > values[rung].step]
     return values[min(later)].reward if later else end
-
-
-def _sides(pairs: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    return [left for left, _ in pairs], [right for _, right in pairs]

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from paxtune.schedulers.base import Scheduler, TrialCurve
 
-_step = operator.attrgetter('step')
-
 
 class RungScheduler(Scheduler):
     """Compares trials at rungs: at resources of which each is a multiple of the one before.
@@ -112,7 +110,7 @@ def resource_at(curve: TrialCurve, step: int) -> float:
         >>> [resource_at(curve, step) for step in (9, 10, 30)]
         [0.0, 80.0, 160.0]
     """
-    count = bisect.bisect_right(curve.measurements, step, key=_step)
+    count = bisect.bisect_right(curve.measurements, step, key=operator.attrgetter('step'))
     return curve.resources[count - 1] if count else 0.0
 
 

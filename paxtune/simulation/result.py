@@ -132,5 +132,4 @@ class Run:
                 reward = trial.measurements[at].reward
                 if reward is not None and end is not None:
                     pairs.append((reward, end))
-        rewards, ends = zip(*pairs, strict=True) if pairs else ((), ())
-        return Rung(step, cut, len(pairs), rank_correlation(rewards, ends))
+        return Rung(step, cut, len(pairs), rank_correlation(pairs))

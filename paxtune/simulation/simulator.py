@@ -11,7 +11,7 @@ from paxtune.algorithms import (
     Observation,
     SuggestionContext,
 )
-from paxtune.objectives.measurement import Measurement
+from paxtune.objectives.measurement import Measurement, last_reward
 from paxtune.schedulers import Fork, Pause, Promote, Scheduler, Stop
 from paxtune.schedulers.base import Unit
 from paxtune.schedulers.resources import METRICS
@@ -182,7 +182,7 @@ class _Study:
             training.row,
             training.decisions,
             record.status,
-            trial.reward if trial.is_terminal else _last_reward(trial),
+            trial.reward if trial.is_terminal else last_reward(trial.measurements),
             training.cost + (self.now - training.began if is_running else 0.0),
             record.pauses,
             record.lineage.forked_from,
@@ -436,11 +436,6 @@ def _decisions(parameters: object) -> Decisions:
     # A simulated study stores decisions as they are.
     assert isinstance(parameters, dict)
     return parameters
-
-
-def _last_reward(trial: Trial) -> float | None:
-    rewards = (each.reward for each in reversed(trial.measurements))
-    return next((each for each in rewards if each is not None), None)
 
 
 def _last_step(record: TrialRecord) -> int:
