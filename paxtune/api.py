@@ -13,7 +13,7 @@ from absl import logging
 from paxtune.algorithms import Algorithm
 from paxtune.algorithms.encoding.sampling import draw
 from paxtune.config.search import Search
-from paxtune.engines.base import Engine
+from paxtune.engines.base import Engine, Job
 from paxtune.engines.in_process import InProcess
 from paxtune.engines.multi_host import MultiHost
 from paxtune.experiment import Tunable
@@ -64,31 +64,29 @@ def tune(
 ) -> Study:
     """Searches an experiment, or the values that a function is called with.
 
-    The same call again resumes. What is given here takes the place of what `what.search` says.
+    The same call again resumes the study. Arguments override fields of `what.search`.
 
-    Of several processes (`trainer.runtime.processes`) all call it alike, and train the trials of an
-    experiment together. The first has the study; the others read it when it is done.
+    Several processes (`trainer.runtime.processes`) make the same call, and train each trial of an
+    experiment together. The first one has the study; the others read it when it is done.
 
     Args:
-        what: a tunable experiment; or a function, which is called with the values of a trial (and
-            with the trial, where it takes two arguments). It returns a number, or metrics by name,
-            or yields metrics, so that it can be stopped early.
+        what: a tunable experiment; or a function of the values of a trial (and of the trial, where
+            it takes two arguments). The function returns a number or metrics by name, or yields
+            metrics, so that it can be stopped early.
         space: for a function: any symbolic value with decisions in it, or a dict of them.
         num_trials: the study's total (`Budget.trials`); None for all that a finite space has.
-        job_log_dir: where everything is written: a local directory, or with `Remote` also one
-            in Google Cloud Storage, `gs://…`. A study of a function needs none: it is in memory
-            then.
+        job_log_dir: the directory of the study and of its trials: a local one, or with `Remote`
+            also one in Google Cloud Storage, `gs://…`. None keeps the study of a function in
+            memory.
         objective: for a function, 'minimize' and 'maximize' mean the number that it returns.
-        algorithm: what proposes trials; chosen by the space, by default.
-        scheduler: what ends trials early.
-        seed: what the algorithm draws from.
-        callbacks: what listens, such as `paxtune.Progress()`.
-        prior_studies: directories of studies that the algorithm learns from, as they are when this
-            one is made.
-        fork_study: the directory of a study whose trials this one begins with, as they are when it
-            is made.
-        engine: where trials run: `InProcess()`, `Workers(2)`, `Remote(...)`, or `MultiHost()`. By
-            default in this process, or in all processes that were started together.
+        algorithm: proposes trials; by default the space determines it.
+        scheduler: ends trials early.
+        seed: the random seed of the algorithm.
+        callbacks: listen to the study, as `paxtune.Progress()` does.
+        prior_studies: directories of studies that the algorithm of a new study learns from.
+        fork_study: the directory of a study whose trials a new study begins with.
+        engine: runs the trials: `InProcess()`, `Workers(2)`, `Remote(...)`, or `MultiHost()`. By
+            default this process, or all processes that were started together.
         should_interrupt: asked after every training step; on True the trial is saved, and
             `Paused` raised.
         **search: other fields of `Search`, such as `limits` and `budget`.
@@ -98,8 +96,8 @@ def tune(
 
     Raises:
         UserError: bad input.
-        Paused: the study is to go on in a later call: see `should_interrupt`.
-        StudyStoppedError: an error of a trial stopped the study, as its search asks for.
+        Paused: the study continues in a later call: see `should_interrupt`.
+        StudyStoppedError: an error of a trial stopped the study, as `search.faults` demands.
 
     Example:
         >>> study = tune(
@@ -124,26 +122,17 @@ def tune(
         raise UserError(f'a search has no {unknown[0]!r}. {nearest(unknown[0], known)}'.rstrip())
     if engine is None:
         engine = MultiHost() if processes.count() > 1 else InProcess()
-    engine.validate(isinstance(what, Tunable | RunnerWorkload))
+    is_function = not isinstance(what, Tunable | RunnerWorkload)
+    if is_function and engine.why_no_function is not None:
+        raise UserError(engine.why_no_function)
     directory = engine.directory(job_log_dir)
+    if not is_function and (space is not None or directory is None):
+        raise UserError('an experiment is its own space, and needs a job_log_dir for its trials')
     with contextlib.ExitStack() as held:
-        if isinstance(what, Tunable | RunnerWorkload) and (space is not None or directory is None):
-            raise UserError(
-                'an experiment is its own space, and needs a job_log_dir for its trials'
-            )
-        runner: Runner
-        if isinstance(what, RunnerWorkload):
-            plan = SearchPlan.compile(_changed(what, changes), data=what.data())
-            runner = what.runner()
-        elif isinstance(what, Tunable):
+        if isinstance(what, Tunable):
             _require_one_way(engine)
             held.enter_context(processes.together())
-            plan = SearchPlan.compile(_changed(what, changes))
-            plan = dataclasses.replace(plan, data=prepared_data(plan.space))
-            runner = ExperimentRunner()
-            enable_compilation_cache()
-        else:
-            plan, runner = SearchPlan.compile(*_of_function(space, changes)), FunctionRunner(what)
+        plan, runner = _planned(what, space, changes)
         checkpoint_retention.check(plan.search, directory)
         if isinstance(what, Tunable) and engine.follows(plan, should_interrupt):
             assert directory is not None
@@ -154,10 +143,23 @@ def tune(
             on_error.callback(study.close)
             if fork_study is not None and not study.trials:
                 _fork(held.enter_context(load_study(fork_study)), study)
-            engine.run(study, runner, callbacks, should_interrupt)
+            engine.run(Job(study, runner, callbacks, should_interrupt))
             on_error.pop_all()
         _warn_of_failure(study)
         return study
+
+
+def _planned(
+    what: Tunable | RunnerWorkload | Callable[..., Any], space: Any, changes: dict[str, Any]
+) -> tuple[SearchPlan, Runner]:
+    if isinstance(what, RunnerWorkload):
+        return SearchPlan.compile(_changed(what, changes), data=what.data()), what.runner()
+    if isinstance(what, Tunable):
+        plan = SearchPlan.compile(_changed(what, changes))
+        plan = dataclasses.replace(plan, data=prepared_data(plan.space))
+        enable_compilation_cache()
+        return plan, ExperimentRunner()
+    return SearchPlan.compile(*_of_function(space, changes)), FunctionRunner(what)
 
 
 def prepared_data(space: Space) -> dict[str, str]:
@@ -217,7 +219,7 @@ def _fork(source: Study, study: Study) -> None:
 
 
 def _warn_of_failure(study: Study) -> None:
-    """A study in which all trials failed is a bug in what they run, and says so."""
+    # Trials that all fail have a bug in common.
     failed = [trial for trial in study.trials if trial.is_failed]
     if failed and not any(trial.state == 'COMPLETED' for trial in study.trials):
         logging.warning(

@@ -1,9 +1,11 @@
 """Interface of engines."""
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from typing import ClassVar
 
 from paxtune.running.callbacks import Callback
 from paxtune.running.runners import Runner
@@ -15,22 +17,35 @@ from trainer.runtime import directory as directories
 from trainer.runtime.directory import JobPath
 
 
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """The work of an engine.
+
+    Attributes:
+        study: an open study.
+        runner: runs a trial in this process.
+        callbacks: listen to the study.
+        should_interrupt: asked often; on True running trials are saved.
+    """
+
+    study: Study
+    runner: Runner
+    callbacks: Sequence[Callback]
+    should_interrupt: Callable[[], bool]
+
+
 class Engine:
     """Runs the trials of a search.
 
     A new engine overrides `run`, and the other methods where it differs from a search in this
     process, whose study is in `<directory>/study.db`.
+
+    Attributes:
+        why_no_function: the reason why trials cannot call a function of this process; None if they
+            can.
     """
 
-    def validate(self, runs_experiments: bool) -> None:
-        """Checks the engine before anything is written.
-
-        Args:
-            runs_experiments: False where the trials call a function of this process.
-
-        Raises:
-            UserError: the engine cannot run such trials.
-        """
+    why_no_function: ClassVar[str | None] = None
 
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
         """Returns the directory of the study.
@@ -64,20 +79,8 @@ class Engine:
                 held.enter_context(directories.locked(directory))
             return open_plan(directory, plan, priors=priors), held.pop_all()
 
-    def run(
-        self,
-        study: Study,
-        runner: Runner,
-        callbacks: Sequence[Callback],
-        should_interrupt: Callable[[], bool],
-    ) -> None:
+    def run(self, job: Job) -> None:
         """Runs trials until the study is done.
-
-        Args:
-            study: an open study.
-            runner: runs a trial in this process.
-            callbacks: listen to the study.
-            should_interrupt: asked often; on True running trials are saved.
 
         Raises:
             Paused: the study continues in a later call.

@@ -9,20 +9,14 @@ of a trial in any process fails the trial in all. A lost process ends the attemp
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 
 from absl import logging
 
 from paxtune.config.search import Search
-from paxtune.engines.base import Engine
+from paxtune.engines.base import Engine, Job
 from paxtune.experiment import Tunable
-from paxtune.running.callbacks import Callback
-from paxtune.running.runners import (
-    ExperimentRunner,
-    Runner,
-    TrialSpec,
-    resolve_warm_start,
-)
+from paxtune.running.runners import ExperimentRunner, TrialSpec
 from paxtune.running.tuner import Paused, StudyStoppedError, Tuner
 from paxtune.search_space.space import Space
 from paxtune.study.plan import SearchPlan
@@ -31,7 +25,6 @@ from paxtune.study.study import Study
 from paxtune.study.trial_costs import CostEstimate
 from trainer.loop.report import Interrupted, Report
 from trainer.runtime import processes
-from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import LostProcessError, UserError
 from trainer.symbolic.serialization import to_json_text
 
@@ -65,11 +58,7 @@ class LeadingRunner(ExperimentRunner):
     """
 
     def __init__(self, should_interrupt: Callable[[], bool]) -> None:
-        """Makes one.
-
-        Args:
-            should_interrupt: whether this process was asked to stop.
-        """
+        """Asks `should_interrupt` of this process, and remembers the others' answers."""
         self._asked = should_interrupt
         self.interrupted = False
 
@@ -77,31 +66,14 @@ class LeadingRunner(ExperimentRunner):
         """Returns True if a process is known to have received a request to stop."""
         return self.interrupted or self._asked()
 
-    @contextlib.contextmanager
-    def leading(self) -> Iterator[None]:
-        try:
-            yield
-        except (Paused, StudyStoppedError) as end:
-            processes.broadcast({'end': type(end).__name__, 'reason': str(end)})
-            raise
-        processes.broadcast({'end': ''})
-
-    def prepare(self, study: Study, trial: RunningTrial) -> str | None:
-        resolve_warm_start(study, trial)
-        spec = TrialSpec.of(study, trial)
+    def _estimate_costs(self, study: Study, spec: TrialSpec) -> CostEstimate:
         processes.broadcast({'trial': dataclasses.asdict(spec)})
-        found = _estimated(spec, study.space, study.search)
-        trial.set_costs(found.measured)
-        return found.refusal
+        return _estimated(spec, study.space, study.search)
 
     def run(
-        self,
-        study: Study,
-        trial: RunningTrial,
-        directory: JobPath | None,
-        should_interrupt: Callable[[], bool],
+        self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]
     ) -> Generator[Report, None, None]:
-        reports = TrialSpec.of(study, trial).train(study.space, should_interrupt)
+        reports = super().run(study, trial, should_interrupt)
         try:
             with processes.together(), contextlib.closing(reports):
                 for report in reports:
@@ -170,9 +142,7 @@ class MultiHost(Engine):
     The first process has the study; the others follow it, and read the study when it is done.
     """
 
-    def validate(self, runs_experiments: bool) -> None:
-        if not runs_experiments:
-            raise UserError('several processes train experiments; a function runs in one process')
+    why_no_function = 'several processes train experiments; a function runs in one process'
 
     def follows(self, plan: SearchPlan, should_interrupt: Callable[[], bool]) -> bool:
         require_same(plan.space.value, plan.data)
@@ -181,13 +151,11 @@ class MultiHost(Engine):
         follow(plan, should_interrupt)
         return True
 
-    def run(
-        self,
-        study: Study,
-        runner: Runner,
-        callbacks: Sequence[Callback],
-        should_interrupt: Callable[[], bool],
-    ) -> None:
-        leader = LeadingRunner(should_interrupt)
-        with leader.leading():
-            Tuner(study, leader, callbacks, leader.should_interrupt).run()
+    def run(self, job: Job) -> None:
+        leader = LeadingRunner(job.should_interrupt)
+        try:
+            Tuner(job.study, leader, job.callbacks, leader.should_interrupt).run()
+        except (Paused, StudyStoppedError) as end:
+            processes.broadcast({'end': type(end).__name__, 'reason': str(end)})
+            raise
+        processes.broadcast({'end': ''})

@@ -3,13 +3,11 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
-from paxtune.engines.base import Engine
+from paxtune.engines.base import Engine, Job
 from paxtune.engines.supervised import WorkerConfig, supervise
-from paxtune.running.callbacks import Callback
-from paxtune.running.runners import Runner
 from paxtune.running.tuner import take_up
 from paxtune.service.address import Service
 from paxtune.service.remote_store import RemoteStore
@@ -18,7 +16,6 @@ from paxtune.study.plan import SearchPlan
 from paxtune.study.study import Study
 from trainer.runtime import directory as directories
 from trainer.runtime.directory import JobPath
-from trainer.symbolic.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,12 +30,10 @@ class Remote(Engine):
         workers: those of this machine.
     """
 
+    why_no_function = 'workers run experiments; a function runs in this process'
+
     service: Service
     workers: WorkerConfig = dataclasses.field(default_factory=WorkerConfig)
-
-    def validate(self, runs_experiments: bool) -> None:
-        if not runs_experiments:
-            raise UserError('workers run experiments; a function runs in this process')
 
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
         return None if given is None else directories.job_path(given)
@@ -57,12 +52,6 @@ class Remote(Engine):
             study = open_plan(directory, plan, priors=priors, store=store)
             return study, held.pop_all()
 
-    def run(
-        self,
-        study: Study,
-        runner: Runner,
-        callbacks: Sequence[Callback],
-        should_interrupt: Callable[[], bool],
-    ) -> None:
-        take_up(study)
-        supervise(study, self.workers, self.service, callbacks, should_interrupt)
+    def run(self, job: Job) -> None:
+        take_up(job.study)
+        supervise(job, self.workers, self.service)

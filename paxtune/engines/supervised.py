@@ -2,16 +2,15 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from absl import logging
 
-from paxtune.running.callbacks import Callback
+from paxtune.engines.base import Job
 from paxtune.running.event_poller import Watcher
 from paxtune.running.json_logs import LOGS
 from paxtune.running.supervisor import Supervisor, WorkerError, modules_of
-from paxtune.running.tuner import INTERRUPTED, Paused, StudyStoppedError
+from paxtune.running.tuner import INTERRUPTED, STOP_REQUESTED, Paused, StudyStoppedError
 from paxtune.service.address import Service
 from paxtune.study.study import Study
 from paxtune.study.transitions import DetachedError
@@ -50,27 +49,15 @@ def _home(study: Study, service: Service) -> Path:
     return home
 
 
-def supervise(
-    study: Study,
-    config: WorkerConfig,
-    service: Service,
-    callbacks: Sequence[Callback],
-    should_interrupt: Callable[[], bool],
-) -> None:
-    """Runs trials of a study that a service keeps, until it is done.
+def supervise(job: Job, config: WorkerConfig, service: Service) -> None:
+    """Runs the trials of a study in workers, until it is done: see `Engine.run`.
 
     Args:
-        study: kept by the service.
+        job: its callbacks listen to all trials of the study.
         config: of the workers.
         service: keeps the study.
-        callbacks: listen to all trials of the study.
-        should_interrupt: asked often; on True the workers save, and end.
-
-    Raises:
-        Paused: the study continues in a later call.
-        StudyStoppedError: an error stops it.
-        UserError: the workers cannot start.
     """
+    study, callbacks = job.study, job.callbacks
     assert study.directory is not None
     client = service.client()
     supervisor = Supervisor(
@@ -88,7 +75,7 @@ def supervise(
         callback.on_study_start(study)
     watcher = Watcher(study, callbacks)
     try:
-        supervisor.run(should_interrupt, watcher.look)
+        supervisor.run(job.should_interrupt, watcher.look)
         watcher.look()
     except (WorkerError, DetachedError) as error:
         raise StudyStoppedError(str(error)) from None
@@ -97,5 +84,4 @@ def supervise(
         for callback in callbacks:
             callback.on_study_end(study)
     if not study.is_done:
-        asked = INTERRUPTED if should_interrupt() else 'python -m paxtune.studies stop asked for it'
-        raise Paused(asked)
+        raise Paused(INTERRUPTED if job.should_interrupt() else STOP_REQUESTED)

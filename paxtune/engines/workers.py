@@ -2,13 +2,10 @@
 
 import dataclasses
 import secrets
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from paxtune.engines.base import Engine
+from paxtune.engines.base import Engine, Job
 from paxtune.engines.supervised import WorkerConfig, supervise
-from paxtune.running.callbacks import Callback
-from paxtune.running.runners import Runner
 from paxtune.running.supervisor import wait_for_the_last
 from paxtune.running.tuner import take_up
 from paxtune.service.address import Service
@@ -16,8 +13,6 @@ from paxtune.service.coordinator import LEASE_SECONDS, StudyCoordinator
 from paxtune.service.schema import RequestRejectedError
 from paxtune.service.server import Server
 from paxtune.storage.local_store import LocalStore
-from paxtune.study.study import Study
-from trainer.symbolic.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,19 +26,12 @@ class Workers(WorkerConfig, Engine):
         lease_seconds: the time that a worker may pass without a heartbeat.
     """
 
+    why_no_function = 'workers run experiments; a function runs in this process'
+
     lease_seconds: float = LEASE_SECONDS
 
-    def validate(self, runs_experiments: bool) -> None:
-        if not runs_experiments:
-            raise UserError('workers run experiments; a function runs in this process')
-
-    def run(
-        self,
-        study: Study,
-        runner: Runner,
-        callbacks: Sequence[Callback],
-        should_interrupt: Callable[[], bool],
-    ) -> None:
+    def run(self, job: Job) -> None:
+        study = job.study
         assert isinstance(study.directory, Path) and isinstance(study.store, LocalStore)
         wait_for_the_last(study.directory)
         take_up(study)
@@ -51,11 +39,11 @@ class Workers(WorkerConfig, Engine):
         coordinator = StudyCoordinator(study.store, self.lease_seconds, workers_may_live=False)
         token, name = secrets.token_urlsafe(32), study.store.name
 
-        def only(study: str) -> StudyCoordinator:
-            if study != name:
-                raise RequestRejectedError('missing', f'there is no study {study!r} here')
+        def only(asked: str) -> StudyCoordinator:
+            if asked != name:
+                raise RequestRejectedError('missing', f'there is no study {asked!r} here')
             return coordinator
 
         with Server(only, token=token) as server:
             service = Service(f'127.0.0.1:{server.port}', name, token)
-            supervise(study, self, service, callbacks, should_interrupt)
+            supervise(job, self, service)

@@ -41,18 +41,13 @@ class Runner:
         return None
 
     def run(
-        self,
-        study: Study,
-        trial: RunningTrial,
-        directory: JobPath | None,
-        should_interrupt: Callable[[], bool],
+        self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]
     ) -> Generator[Report, None, None]:
         """Runs a trial.
 
         Args:
-            study: what it belongs to.
-            trial: the trial.
-            directory: where it writes; None for a study in memory.
+            study: the study of the trial.
+            trial: an ACTIVE one.
             should_interrupt: asked often; on True the trial saves itself and raises
                 `trainer.loop.report.Interrupted`.
         """
@@ -82,16 +77,15 @@ class ExperimentRunner(Runner):
 
     def prepare(self, study: Study, trial: RunningTrial) -> str | None:
         resolve_warm_start(study, trial)
-        found = TrialSpec.of(study, trial).estimate_costs(study.space, study.search)
+        found = self._estimate_costs(study, TrialSpec.of(study, trial))
         trial.set_costs(found.measured)
         return found.refusal
 
+    def _estimate_costs(self, study: Study, spec: 'TrialSpec') -> CostEstimate:
+        return spec.estimate_costs(study.space, study.search)
+
     def run(
-        self,
-        study: Study,
-        trial: RunningTrial,
-        directory: JobPath | None,
-        should_interrupt: Callable[[], bool],
+        self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]
     ) -> Generator[Report, None, None]:
         return TrialSpec.of(study, trial).train(study.space, should_interrupt)
 
@@ -322,11 +316,7 @@ class FunctionRunner(Runner):
         self._takes_trial = len(required) > 1
 
     def run(
-        self,
-        study: Study,
-        trial: RunningTrial,
-        directory: JobPath | None,
-        should_interrupt: Callable[[], bool],
+        self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]
     ) -> Generator[Report, None, None]:
         args = [trial.materialize(), *([trial] if self._takes_trial else [])]
         returned = self._function(*args)

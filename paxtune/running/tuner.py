@@ -54,9 +54,8 @@ class BadRewardError(UserError):
 # What makes a trial infeasible without being an error of the program.
 _EXPECTED = (NonFiniteLossError, NonFiniteRewardError, SkipTrial, Infeasible)
 
-
-INTERRUPTED = 'interrupted'
-"""Why a search paused that was asked to by a signal."""
+INTERRUPTED, STOP_REQUESTED = 'interrupted', 'python -m paxtune.studies stop asked for it'
+"""Reasons of a pause: a signal, or a request."""
 
 _POLL_SECONDS = 0.5
 
@@ -91,14 +90,7 @@ class Tuner:
         callbacks: Sequence[Callback] = (),
         should_interrupt: Callable[[], bool] = lambda: False,
     ):
-        """Makes a tuner.
-
-        Args:
-            study: an open study.
-            runner: what runs a trial.
-            callbacks: what listens.
-            should_interrupt: asked after every training step.
-        """
+        """Makes a tuner; its arguments are those of `paxtune.engines.base.Job`."""
         self.study = study
         self._runner, self._callbacks = runner, list(callbacks)
         self._interrupted = should_interrupt
@@ -129,7 +121,7 @@ class Tuner:
             while self._may_begin() and (trial := self._next()) is not None:
                 self._run_trial(trial)
         if not study.is_done:
-            raise Paused(self._why_paused())
+            raise Paused(INTERRUPTED if self._interrupted() else STOP_REQUESTED)
 
     def _next(self) -> RunningTrial | None:
         while (trial := self.study.suggest()) is None:
@@ -173,7 +165,7 @@ class Tuner:
         for callback in self._callbacks:
             callback.on_trial_start(self.study, trial)
         try:
-            self._attempt(trial, directory, record)
+            self._attempt(trial, record)
         except _OutsideError as error:
             raise error.args[0] from None
         except DetachedError:
@@ -198,12 +190,12 @@ class Tuner:
                 callback.on_trial_end(self.study, trial)
         self._retention.remove_unneeded()
 
-    def _attempt(self, trial: RunningTrial, directory: JobPath | None, record: TrialJson) -> None:
+    def _attempt(self, trial: RunningTrial, record: TrialJson) -> None:
         refused = reason = signal = None
         try:
             refused = self._runner.prepare(self.study, trial)
             if refused is None:
-                reason = self._listen(trial, directory, record)
+                reason = self._listen(trial, record)
         except DetachedError:
             raise
         except StopTrial as raised:
@@ -229,11 +221,9 @@ class Tuner:
         with contextlib.nullcontext() if is_timed and trial.resumed else _about_rewards():
             trial.complete()
 
-    def _listen(
-        self, trial: RunningTrial, directory: JobPath | None, record: TrialJson
-    ) -> str | None:
+    def _listen(self, trial: RunningTrial, record: TrialJson) -> str | None:
         """Runs a trial. Returns why it is to be stopped early; None if it came to its end."""
-        running = self._runner.run(self.study, trial, directory, self._should_leave)
+        running = self._runner.run(self.study, trial, self._should_leave)
         with contextlib.closing(running) as reports:
             for report in reports:
                 if trial.resumed and not trial.step:
@@ -378,11 +368,6 @@ class Tuner:
 
     def _should_pause(self) -> bool:
         return self._interrupted() or self._is_late() or self._asked_to_pause
-
-    def _why_paused(self) -> str:
-        if self._interrupted():
-            return INTERRUPTED
-        return 'python -m paxtune.studies stop asked for it'
 
 
 def _is_of_speed(reward: Reward) -> bool:

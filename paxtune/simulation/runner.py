@@ -13,7 +13,6 @@ from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from trainer.loop.report import Interrupted, Report
-from trainer.runtime.directory import JobPath
 from trainer.runtime.signals import SkipTrial, StopTrial
 from trainer.symbolic.errors import CheckpointGoneError
 
@@ -37,11 +36,7 @@ class TableRunner(Runner):
         self._table, self._speedup = table, speedup
 
     def run(
-        self,
-        study: Study,
-        trial: RunningTrial,
-        directory: JobPath | None,
-        should_interrupt: Callable[[], bool],
+        self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]
     ) -> Generator[Report, None, None]:
         course = course_of(self._table, study.space, study.trials, trial)
         folder = Path(TrialSpec.of(study, trial).begin())

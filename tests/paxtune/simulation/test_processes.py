@@ -108,10 +108,10 @@ def test_a_promoted_trial_without_its_checkpoint_fails(table: Path, tmp_path: Pa
         class Vandal(TableRunner):
             """Loses what a trial has come to when that is promoted."""
 
-            def run(self, study: Study, trial: Any, directory: Any, *args: Any) -> Any:
+            def run(self, study: Study, trial: Any, *args: Any) -> Any:
                 if trial.record.pauses:
                     shutil.rmtree(Path(trial_directory(study.directory, trial)) / 'checkpoints')
-                return super().run(study, trial, directory, *args)
+                return super().run(study, trial, *args)
 
         Tuner(study, Vandal(what.curves, what.speedup)).run()
         (failed, *_) = [trial for trial in study.trials if trial.is_failed]
