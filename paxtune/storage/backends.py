@@ -26,7 +26,7 @@ class Kind(Protocol):
     """A kind of database.
 
     Attributes:
-        shown: the name of the database in messages, without a password.
+        display_name: the name of the database in messages, without a password.
         exclusive: the statement that begins a transaction, alone among all that write.
     """
 
@@ -218,7 +218,7 @@ def _held_by_another(display_name: str) -> str:
 
 
 def kind_of(where: Path | str | None, read_only: bool) -> Kind:
-    """The kind of a database.
+    """Finds the kind of a database.
 
     Raises:
         UserError: the URL does not belong to a supported database.

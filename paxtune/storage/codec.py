@@ -74,8 +74,13 @@ def encode_trial(record: TrialRecord, stored: TrialProto | None = None) -> Trial
             getattr(proto, field).FromDatetime(time)
     if record.status is Status.INFEASIBLE:
         proto.infeasible_reason = record.reason or ''
-    _encode_measurements(proto, record)
-    _write(proto, _RECORD_KEY, _to_json(record, _checkpoints(record)))
+    measured = record.measurements
+    if not isinstance(measured, StoredMeasurements):
+        measured = StoredMeasurements((), {}) + tuple(measured)
+    proto.measurements.extend(measured.protos)
+    if record.final is not None:
+        proto.final_measurement.CopyFrom(_encode_measurement(record.final))
+    _write(proto, _RECORD_KEY, _to_json(record, measured.checkpoints))
     return proto
 
 
@@ -214,16 +219,6 @@ def _parsed(kind: Any, content: bytes) -> Any:
         raise DamagedRecordError(f'these bytes are no {kind.DESCRIPTOR.name}') from error
 
 
-def _encode_measurements(proto: TrialProto, record: TrialRecord) -> None:
-    measured = record.measurements
-    if isinstance(measured, StoredMeasurements):
-        proto.measurements.extend(measured.protos)
-    else:
-        proto.measurements.extend(map(_encode_measurement, measured))
-    if record.final is not None:
-        proto.final_measurement.CopyFrom(_encode_measurement(record.final))
-
-
 def _encode_measurement(measurement: Measurement) -> study_pb2.Measurement:
     proto = study_pb2.Measurement(step_count=measurement.step)
     for i, reward in enumerate(measurement.rewards):
@@ -253,28 +248,18 @@ def _reward_name(index: int) -> str:
     return _REWARD if index == 0 else f'{_REWARD}.{index}'
 
 
-def _checkpoints(record: TrialRecord) -> Mapping[str, str]:
-    if isinstance(record.measurements, StoredMeasurements):
-        return record.measurements.checkpoints
-    measured = record.measurements
-    return {str(each.step): each.checkpoint for each in measured if each.checkpoint is not None}
-
-
 @functools.cache
 def _json_fields() -> dict[str, Any]:
-    """The fields of a trial that JSON holds, with their defaults."""
     fields = [each for each in dataclasses.fields(TrialRecord) if each.name not in _OWN_FIELDS]
     return {each.name: getattr(TrialRecord(parameters={}), each.name) for each in fields}
 
 
 @functools.cache
 def _trial_json() -> type[Any]:
-    """The struct that the JSON of a trial is checked against."""
     types = get_type_hints(TrialRecord)
-    fields = [(name, types[name], default) for name, default in _json_fields().items()]
     fields = [
-        (name, kind, msgspec.field(default_factory=dict) if default == {} else default)
-        for name, kind, default in fields
+        (name, types[name], msgspec.field(default_factory=dict) if default == {} else default)
+        for name, default in _json_fields().items()
     ]
     fields.append(('checkpoints', dict[str, str], msgspec.field(default_factory=dict)))
     return msgspec.defstruct('Trial', fields, forbid_unknown_fields=True)

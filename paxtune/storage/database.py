@@ -177,17 +177,23 @@ class Database:
         try:
             yield
         except sqlalchemy.exc.DBAPIError as error:
-            if not error.connection_invalidated and not self._is_passing(error.orig):
+            is_operational = isinstance(error.orig, self._operational_error)
+            is_passing = is_operational and self._kind.is_passing(error.orig)
+            if not error.connection_invalidated and not is_passing:
                 raise
             raise DatabaseUnavailableError(f'{self}: {self._kind.reason(error)}') from error
         except self._operational_error as error:  # Of rows that SQLAlchemy did not read.
             raise DatabaseUnavailableError(f'{self}: {self._kind.reason(error)}') from error
 
-    def _is_passing(self, error: BaseException | None) -> bool:
-        return isinstance(error, self._operational_error) and self._kind.is_passing(error)
+    def rows(self, query: sqlalchemy.Select[Any]) -> list[Any]:
+        """Reads rows from the driver: those of SQLAlchemy take as long as to read their content."""
+        with self.reading() as connection:
+            cursor: Any = connection.execute(query).cursor
+            fetched: list[Any] = cursor.fetchall()
+        return fetched
 
     def version(self) -> int:
-        """A number that changes whenever something else than this object may have written.
+        """Returns a number that changes when anything but this object may have written.
 
         With PostgreSQL that is so only where the database is held, by this object: see `hold`.
         """
@@ -204,20 +210,12 @@ class Database:
             self._kind.hold(connection)
 
     def studies(self) -> list[str]:
-        """The names of the studies, in order."""
-        with self.reading() as connection:
-            query = sqlalchemy.select(studies.c.study_id).where(studies.c.owner_id == OWNER)
-            return sorted(str(name) for (name,) in connection.execute(query))
+        """Returns the names of the studies, in order."""
+        query = sqlalchemy.select(studies.c.study_id).where(studies.c.owner_id == OWNER)
+        return sorted(str(name) for (name,) in self.rows(query))
 
     def close(self) -> None:
         """Closes the database, and lets go of it."""
         with self._lock:
             self._engine.dispose()
             self._kind.let_go()
-
-
-def rows(connection: sqlalchemy.Connection, query: sqlalchemy.Select[Any]) -> list[Any]:
-    """Rows as the driver gives them: those of SQLAlchemy take as long as to read their content."""
-    cursor: Any = connection.execute(query).cursor
-    fetched: list[Any] = cursor.fetchall()
-    return fetched

@@ -13,26 +13,17 @@ from paxtune.study.transitions import TurnLostError, WorkerLoss
 
 
 class LocalStore(VizierStore):
-    """The study of a database that no other process takes trials from.
-
-    Attributes:
-        worker: the name of this process.
-        flags: command-line flags that name the store; its directory is enough.
-    """
+    """The study of a database that no other process takes trials from."""
 
     is_shared = False
-    flags: list[str] = []
+    flags: list[str] = []  # The directory of the study is enough.
 
     def __init__(self, database: Database, name: str = 'study') -> None:
-        """Opens the study of a name. It need not exist yet."""
         super().__init__(database, name)
         self.worker = transitions.new_worker()
 
     def claim(self) -> TrialRecord | None:
-        """Claims a trial that waits to run; None where none does.
-
-        A trial that was claimed before and has not ended comes first: its process is gone.
-        """
+        # A trial that was claimed before and has not ended comes first: its process is gone.
         with self.database.transaction():
             waiting = [each for each in self.trials() if not each.status.has_ended]
             snapshot = transitions.unended(waiting)
@@ -54,8 +45,6 @@ class LocalStore(VizierStore):
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[AddSuggested]:
-        """Yields a function that adds the suggested trial."""
-
         def add(suggested: TrialRecord) -> TrialRecord:
             with self.database.transaction():
                 if suggested.id != self.max_id() + 1:
@@ -65,7 +54,6 @@ class LocalStore(VizierStore):
         yield add
 
     def lose(self, id_: int, loss: WorkerLoss, max_attempts: int, step: int) -> TrialRecord:
-        """Gives back a trial: see `transitions.lose`."""
         return self.apply(
             id_, lambda record, now: transitions.lose(record, loss, max_attempts, step, now)
         )

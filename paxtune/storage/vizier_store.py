@@ -23,7 +23,7 @@ from paxtune.storage.codec import (
     encode_trial,
     write_study,
 )
-from paxtune.storage.database import OWNER, Database, owners, rows, studies, trials
+from paxtune.storage.database import OWNER, Database, owners, studies, trials
 from paxtune.study.record import StudyRecord, TrialRecord
 from paxtune.study.transitions import Transition
 from trainer.symbolic.errors import UserError
@@ -35,7 +35,7 @@ _FEW = 500
 
 
 class VizierStore:
-    """One study of a database."""
+    """One study of a database: methods of `paxtune.study.store.StudyStore`, and encoded ones."""
 
     def __init__(self, database: Database, name: str = 'study') -> None:
         """Opens the study of a name. It need not exist yet.
@@ -59,17 +59,14 @@ class VizierStore:
         self._is_here = sqlalchemy.and_(trials.c.owner_id == OWNER, trials.c.study_id == name)
 
     def close(self) -> None:
-        """Closes the database."""
         self.database.close()
 
     def now(self) -> datetime.datetime:
-        """Returns the time, in UTC."""
         return datetime.datetime.now(datetime.UTC)
 
     def _study(self) -> study_pb2.Study:
         query = sqlalchemy.select(studies.c.serialized_study)
-        with self.database.reading() as connection:
-            found = rows(connection, query.where(studies.c.study_name == self._resource.name))
+        found = self.database.rows(query.where(studies.c.study_name == self._resource.name))
         if not found:
             raise KeyError(self.name)
         return study_pb2.Study.FromString(found[0][0])
@@ -82,33 +79,14 @@ class VizierStore:
             return None
 
     def study(self) -> StudyRecord | None:
-        """Returns the record of the study; None before it is created.
-
-        Raises:
-            UserError: another program or version wrote it, or it is damaged.
-        """
         spec = self.study_spec()
         return None if spec is None else decode_study(spec, self.database)
 
     def created(self) -> datetime.datetime:
-        """Returns the time at which the study was created.
-
-        Raises:
-            KeyError: there is none yet.
-        """
         created: datetime.datetime = self._study().create_time.ToDatetime(datetime.UTC)
         return created
 
     def create_study(self, record: StudyRecord, parameters: Iterable[Any]) -> bool:
-        """Creates the study, in one transaction.
-
-        Args:
-            record: the study.
-            parameters: its search space, as Vizier's parameter specs.
-
-        Returns:
-            False where another process was first.
-        """
         return self.create_from_spec(encode_study(record, parameters))
 
     def create_from_spec(self, spec: StudySpec) -> bool:
@@ -125,7 +103,7 @@ class VizierStore:
             if self.study_spec() is not None:
                 return False
             query = sqlalchemy.select(owners).where(owners.c.owner_name == owner)
-            if not rows(connection, query):
+            if not self.database.rows(query):
                 connection.execute(owners.insert().values(owner_name=owner))
             connection.execute(
                 studies.insert().values(
@@ -138,14 +116,6 @@ class VizierStore:
         return True
 
     def update_study(self, change: Callable[[StudyRecord], StudyRecord]) -> StudyRecord:
-        """Changes the record of the study, in one transaction.
-
-        Args:
-            change: returns the new record, or raises: then nothing is written.
-
-        Raises:
-            KeyError: there is no study yet.
-        """
         with self.database.transaction() as connection:
             study = self._study()
             changed = change(decode_study(study.study_spec, self.database))
@@ -155,10 +125,8 @@ class VizierStore:
         return changed
 
     def ids(self) -> list[int]:
-        """Returns the numbers of the study's trials, in order."""
         query = sqlalchemy.select(trials.c.trial_id).where(self._is_here)
-        with self.database.reading() as connection:
-            return [id_ for (id_,) in rows(connection, query.order_by(trials.c.trial_id))]
+        return [id_ for (id_,) in self.database.rows(query.order_by(trials.c.trial_id))]
 
     def protos(self, ids: Collection[int] | None = None) -> list[TrialProto]:
         """Returns the stored trials by id; all, or those of the given numbers."""
@@ -166,24 +134,14 @@ class VizierStore:
         if ids is not None and len(ids) <= _FEW:
             # By name: PostgreSQL may not know yet how many trials there are, and read them all.
             query = query.where(trials.c.trial_name.in_([self._trial_name(id_) for id_ in ids]))
-        with self.database.reading() as connection:
-            found = rows(connection, query.order_by(trials.c.trial_id))
+        found = self.database.rows(query.order_by(trials.c.trial_id))
         wanted = None if ids is None else set(ids)
         return [TrialProto.FromString(t) for id_, t in found if wanted is None or id_ in wanted]
 
     def trials(self, ids: Collection[int] | None = None) -> list[TrialRecord]:
-        """Returns the study's trials by id; all, or those of the given numbers."""
         return [decode_trial(proto) for proto in self.protos(ids)]
 
     def read(self, known: Collection[int]) -> tuple[list[int], list[TrialRecord]]:
-        """Reads what a caller does not know yet.
-
-        Args:
-            known: numbers of trials that the caller has.
-
-        Returns:
-            The numbers of all trials, in order, and the records of those not in `known`.
-        """
         numbers = self.ids()
         unknown = {number for number in numbers if number not in known}
         found = self.trials(unknown)
@@ -193,28 +151,20 @@ class VizierStore:
 
     def _proto(self, id_: int) -> TrialProto:
         query = sqlalchemy.select(trials.c.serialized_trial)
-        with self.database.reading() as connection:
-            found = rows(connection, query.where(trials.c.trial_name == self._trial_name(id_)))
+        found = self.database.rows(query.where(trials.c.trial_name == self._trial_name(id_)))
         if not found:
             raise KeyError(id_)
         return TrialProto.FromString(found[0][0])
 
     def trial(self, id_: int) -> TrialRecord:
-        """Returns one trial.
-
-        Raises:
-            KeyError: no trial or study has this number.
-        """
         return decode_trial(self._proto(id_))
 
     def max_id(self) -> int:
-        """Returns the number of the newest trial; 0 where there is none."""
         query = sqlalchemy.select(sqlalchemy.func.max(trials.c.trial_id)).where(self._is_here)
         with self.database.reading() as connection:
             return connection.execute(query).scalar_one() or 0
 
     def add_trials(self, records: Sequence[TrialRecord]) -> list[TrialRecord]:
-        """Adds trials, which get the next numbers, in one transaction."""
         return [decode_trial(proto) for proto in self.add_protos(map(encode_trial, records))]
 
     def add_protos(self, protos: Iterable[TrialProto]) -> list[TrialProto]:
@@ -239,18 +189,6 @@ class VizierStore:
             }
 
     def apply(self, id_: int, transition: Transition) -> TrialRecord:
-        """Changes a trial in one transaction.
-
-        Args:
-            id_: the trial's number.
-            transition: returns the new record, or raises: then nothing is written.
-
-        Returns:
-            The trial as it stands now.
-
-        Raises:
-            KeyError: no trial or study has this number.
-        """
         return decode_trial(self.apply_to_proto(id_, transition))
 
     def apply_to_proto(self, id_: int, transition: Transition) -> TrialProto:
@@ -284,11 +222,6 @@ class VizierStore:
         return protos
 
     def delete_trial(self, id_: int) -> None:
-        """Deletes a trial.
-
-        Raises:
-            KeyError: no trial or study has this number.
-        """
         delete = trials.delete().where(trials.c.trial_name == self._trial_name(id_))
         with self.database.transaction() as connection:
             if connection.execute(delete).rowcount == 0:

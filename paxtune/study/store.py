@@ -36,16 +36,28 @@ class StudyStore(Protocol):
         """Returns the time, in UTC."""
 
     def study(self) -> StudyRecord | None:
-        """Returns the record of the study; None before it is created."""
+        """Returns the record of the study; None before it is created.
+
+        Raises:
+            UserError: another program or version wrote it, or it is damaged.
+        """
 
     def created(self) -> datetime.datetime:
         """Returns the time at which the study was created; raises KeyError before."""
 
     def create_study(self, record: StudyRecord, parameters: Iterable[Any]) -> bool:
-        """Creates the study; returns False where another process was first."""
+        """Creates the study, in one transaction; returns False where another process was first.
+
+        Args:
+            record: the study.
+            parameters: its search space, as Vizier's parameter specs.
+        """
 
     def update_study(self, change: Callable[[StudyRecord], StudyRecord]) -> StudyRecord:
-        """Changes the record of the study, in one transaction."""
+        """Changes the record of the study, in one transaction; raises KeyError where it has none.
+
+        Nothing is written where `change` raises.
+        """
 
     def ids(self) -> list[int]:
         """Returns the numbers of all trials, in order."""
@@ -63,10 +75,12 @@ class StudyStore(Protocol):
         """Returns the number of the newest trial; 0 where there is none."""
 
     def add_trials(self, records: Sequence[TrialRecord]) -> list[TrialRecord]:
-        """Adds trials, which get the next numbers."""
+        """Adds trials, which get the next numbers, in one transaction."""
 
     def apply(self, id_: int, transition: Transition) -> TrialRecord:
         """Changes a trial in one transaction; raises KeyError where there is none.
+
+        Nothing is written where the transition raises.
 
         Raises:
             LeaseLostError: another worker or another attempt owns the trial.

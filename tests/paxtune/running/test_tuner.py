@@ -15,6 +15,7 @@ from paxtune.running.runners import ExperimentRunner
 from paxtune.running.tuner import Paused, Tuner
 from paxtune.schedulers import Stop
 from paxtune.storage.open_study import open_study
+from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import trial_directory
@@ -69,16 +70,16 @@ def test_a_kill_at_the_end_of_a_trial_leaves_no_record_behind(
         yield measured(2)
         yield measured(6, math.nan if end == 'fail' else 1.0)
 
-    original = getattr(Trial, end)
+    original = getattr(RunningTrial, end)
 
-    def killed(trial: Trial, *args: Any, **kwargs: Any) -> None:
+    def killed(trial: RunningTrial, *args: Any, **kwargs: Any) -> None:
         original(trial, *args, **kwargs)
-        kill.setattr('paxtune.running.trial_json.TrialRecord.write', lambda *args: None)
+        kill.setattr('paxtune.running.trial_json.TrialJson.write', lambda *args: None)
         raise KeyboardInterrupt
 
     train(run)
     with monkeypatch.context() as kill:
-        kill.setattr(Trial, end, killed)
+        kill.setattr(RunningTrial, end, killed)
         if end == 'stop':
             kill.setattr(Study, 'decide', lambda *args: Stop('worse than the median'))
         with pytest.raises(KeyboardInterrupt):
