@@ -1,5 +1,3 @@
-"""Experiments: all parts of a training run in one symbolic object."""
-
 import re
 from typing import Any, Literal
 

@@ -205,7 +205,6 @@ def _abstract(experiment: 'Experiment') -> tuple[Any, Any]:
 
 
 def _trace(experiment: 'Experiment', element_spec: Any, step: str) -> None:
-    """Traces a step: 'train', 'eval' or 'decode'."""
     import jax
     import jax.numpy as jnp
 

@@ -187,7 +187,6 @@ def print_metrics(step: int, metrics: Mapping[str, float]) -> None:
 
 
 def _print(text: str) -> None:
-    """Prints a line, in the first process."""
     from trainer.runtime import processes
 
     if processes.is_first():

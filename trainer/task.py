@@ -1,5 +1,3 @@
-"""Tasks: a model, its learner, and the metrics of a batch."""
-
 from collections.abc import Mapping
 from typing import Literal
 

@@ -1,5 +1,3 @@
-"""Checkpoint store: writes the train state and the progress of a run beside the training."""
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -146,10 +144,7 @@ class CheckpointStore:
                 self._checkpointer.close()
 
     def _finish_save(self) -> None:
-        """Waits for the pending save and releases its thread.
-
-        A save without a call of `result` leaves a thread and three files open.
-        """
+        # A save without a call of `result` leaves a thread and three files open.
         saving, self._saving = self._saving, None
         if saving is not None:
             with self._saves():
@@ -157,7 +152,6 @@ class CheckpointStore:
 
     @contextlib.contextmanager
     def _saves(self) -> Iterator[None]:
-        """Turns any error of Orbax and TensorStore in a save into a SaveError."""
         try:
             yield
         except Exception as error:
@@ -165,12 +159,7 @@ class CheckpointStore:
             raise SaveError(message, self._path) from error
 
     def _read(self, step: int, abstract: TrainState) -> tuple[Manifest, TrainState]:
-        """Reads a checkpoint, with the same outcome in all processes.
-
-        Raises:
-            DamagedError: a process finds it damaged.
-            UserError: it is intact, and belongs to another experiment or version.
-        """
+        """Reads a checkpoint, with the same outcome in all processes."""
         path, reason = self._directory / str(step), ''
         try:
             found = Manifest.from_json(path, self._metadata(step))

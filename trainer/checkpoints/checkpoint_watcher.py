@@ -158,7 +158,6 @@ def watch_checkpoints(job_log_dir: epath.PathLike, job: str) -> Iterator[Checkpo
 
 @contextlib.contextmanager
 def _heartbeats(watcher: CheckpointWatcher) -> Iterator[None]:
-    """Context manager with a thread that sends heartbeats."""
     is_over = threading.Event()
 
     def send() -> None:
@@ -190,7 +189,6 @@ def first_unprocessed(job_log_dir: epath.PathLike) -> int | None:
 
 
 def _progress(directory: epath.Path) -> dict[str, Any]:
-    """Progress of a job; {} if there is none that can be parsed."""
     try:
         found = json.loads((directory / PROGRESS).read_text())
         alive = found['alive']

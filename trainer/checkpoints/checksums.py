@@ -1,5 +1,3 @@
-"""Checksums of arrays: computed on the devices, independent of the sharding."""
-
 from typing import Any
 
 import jax

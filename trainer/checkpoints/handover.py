@@ -197,11 +197,7 @@ def _commit(partial: epath.Path, final: epath.Path) -> None:
 
 
 def _copy_tree(source: epath.Path, target: epath.Path) -> None:
-    """Copies a checkpoint, except for the file that completes it in a remote store.
-
-    Raises:
-        FileNotFoundError: its run was deleting it.
-    """
+    """Copies a checkpoint, except for the file that completes it in a remote store."""
     files = sorted(_files(source))
     for directory in sorted({os.path.dirname(file) for file in files}):
         (target / directory).mkdir(parents=True, exist_ok=True)
@@ -213,7 +209,6 @@ def _copy_tree(source: epath.Path, target: epath.Path) -> None:
 
 
 def _files(directory: epath.Path, under: str = '') -> Iterator[str]:
-    """Lists all files below a directory, by their paths relative to it."""
     for child in (directory / under).iterdir():
         name = os.path.join(under, child.name)
         if child.is_dir():
@@ -239,7 +234,6 @@ def _remove(directory: epath.Path) -> None:
 
 
 def _copy_metrics(checkpoint: epath.Path, target: epath.Path) -> None:
-    """Copies the metrics of an earlier attempt up to a checkpoint of that attempt."""
     step = int(checkpoint.name)
     records = read_metrics(checkpoint.parent.parent / METRICS)
     kept = [json.dumps(record) + '\n' for record in records if record['step'] <= step]
@@ -248,7 +242,6 @@ def _copy_metrics(checkpoint: epath.Path, target: epath.Path) -> None:
 
 
 def _copy_provenance(checkpoint: epath.Path, target: epath.Path) -> None:
-    """Copies the provenance of an earlier attempt: its warm start or its parent run."""
     for name in (WARM_START, FORKED_FROM):
         with contextlib.suppress(FileNotFoundError):
             write_text(target / name, (checkpoint.parent.parent / name).read_text())

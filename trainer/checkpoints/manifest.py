@@ -1,5 +1,3 @@
-"""Checkpoint manifest: the content of a checkpoint at its save, to detect damage at its load."""
-
 import dataclasses
 import hashlib
 import json
@@ -20,7 +18,7 @@ class DamagedError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """Content of a checkpoint.
+    """Content of a checkpoint at its save, to detect damage at its load.
 
     Attributes:
         progress: data that a resumed run needs besides the arrays, as JSON data.

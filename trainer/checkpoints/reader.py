@@ -1,5 +1,3 @@
-"""Reader of selected arrays from the checkpoint of any run."""
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Retention policy: selects the checkpoints of a run to keep."""
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -14,7 +14,7 @@ import orbax.checkpoint.experimental.v1 as ocp
 
 from trainer.runtime import processes
 
-_made = itertools.count()
+_made = itertools.count()  # All processes make their checkpointers in the same order.
 
 
 def context() -> ocp.Context | None:
@@ -41,21 +41,14 @@ class _Options(ocp.options.AsyncOptions):
 
 
 class _Barriers:
-    """Successive barriers in the saves of one checkpointer.
-
-    All processes make their checkpointers in the same order, so the numbers are the same.
-    """
+    """Successive barriers in the saves of one checkpointer."""
 
     def __init__(self, number: int) -> None:
         self._number, self._count = number, 0
         self._failure: str | None = None
 
     def __call__(self, *, key: str, timeout_ms: int) -> None:
-        """Waits until all processes are here.
-
-        Raises:
-            RuntimeError: a process is at another barrier, or was.
-        """
+        """Waits until all processes are here; fails if one is at another barrier, or was."""
         if self._failure is None:
             self._count += 1
             name = f'paxtune/saves/{self._number}/{self._count}'

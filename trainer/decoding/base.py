@@ -1,5 +1,3 @@
-"""Base of decoders."""
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

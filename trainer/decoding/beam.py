@@ -1,5 +1,3 @@
-"""Beam search."""
-
 from typing import Any, NamedTuple
 
 import jax
@@ -96,17 +94,13 @@ class BeamSearch(Decoder):
         return _Texts(ids_BKT, jnp.zeros(shape, jnp.int32), log_probs_BK, log_probs_BK)
 
     def _extended(self, state: _State) -> tuple[_Texts, jax.Array, jax.Array]:
-        """The best extensions of each prompt's hypotheses, enough for ended and live ones.
-
-        Returns:
-            The extensions; the index of the hypothesis that each extends; True where it ends.
-        """
+        """The best extensions; the hypothesis that each of them extends; True where it ends."""
         live, (num_prompts, beams) = state.live, state.live.scores_BK.shape
         log_probs_RV = jax.nn.log_softmax(state.logits_RV)
         log_probs_RV = self.allowed(log_probs_RV, state.step)
         vocab = log_probs_RV.shape[-1]
         total_BKV = live.log_probs_BK[:, :, None] + log_probs_RV.reshape(num_prompts, beams, vocab)
-        # Each hypothesis has one extension for each token that ends it.
+        # Enough for ended and live ones: a hypothesis has an extension for each token that ends it.
         count = min(beams * (1 + max(1, len(self.eos_ids))), beams * vocab)
         log_probs_BJ, flat_BJ = jax.lax.top_k(total_BKV.reshape(num_prompts, -1), count)
         parent_BJ, token_BJ = flat_BJ // vocab, (flat_BJ % vocab).astype(jnp.int32)

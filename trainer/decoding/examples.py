@@ -123,6 +123,5 @@ def _prompt(data: Input, batch: Mapping[str, Any], row: int, length: int) -> str
 
 
 def _until_end(decoder: Decoder, ids: np.ndarray) -> np.ndarray:
-    """The tokens before the first end-of-text token."""
     ends = np.flatnonzero(np.isin(ids, list(decoder.eos_ids)))
     return ids[: ends[0]] if ends.size else ids

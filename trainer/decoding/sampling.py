@@ -1,5 +1,3 @@
-"""Greedy decoding and sampling."""
-
 from typing import Any, NamedTuple
 
 import jax
@@ -146,8 +144,6 @@ def nucleus(logits: jax.Array, p: jax.Array | float) -> jax.Array:
 
 
 def _ordered(state: _State, count: int) -> Decoded:
-    """The results of each prompt, the most likely first."""
-
     def by_prompt(x: jax.Array) -> jax.Array:
         return x.reshape(-1, count, *x.shape[1:])
 

@@ -1,5 +1,3 @@
-"""The interface of inputs."""
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

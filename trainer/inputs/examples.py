@@ -1,5 +1,3 @@
-"""Reads a training input by any number of examples."""
-
 from typing import Any
 
 import numpy as np

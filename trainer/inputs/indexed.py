@@ -1,5 +1,3 @@
-"""Inputs with random access to examples."""
-
 from typing import Any
 
 import numpy as np
@@ -83,5 +81,4 @@ class IndexedInput(Input):
         return epoch, example
 
     def _go_to(self, batch: int, examples: int) -> None:
-        """Continues after a number of batches, and of examples of all hosts."""
         self._batch, self._num_read = batch, examples

@@ -1,5 +1,3 @@
-"""Training data mixed from several inputs, by weights."""
-
 import hashlib
 import json
 import math
@@ -166,7 +164,6 @@ class MixtureInput(Input):
         return self._sources
 
     def _common_spec(self) -> dict[str, jax.ShapeDtypeStruct]:
-        """The spec of the mixture, after a check that those of all inputs are equal."""
         specs = {name: data.element_spec() for name, data in self.inputs.items()}
         first, spec = next(iter(specs.items()))
         for name, other in specs.items():

@@ -1,5 +1,3 @@
-"""Batches of several inputs side by side, for multi-task training."""
-
 import hashlib
 import json
 from typing import Any

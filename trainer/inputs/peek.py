@@ -1,5 +1,3 @@
-"""Peek at the next batch without consuming it."""
-
 from typing import Any
 
 from trainer.inputs.base import Batch, Input

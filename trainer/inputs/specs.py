@@ -1,5 +1,3 @@
-"""Validation of batches against the spec of their input."""
-
 from collections.abc import Mapping
 from typing import Any
 

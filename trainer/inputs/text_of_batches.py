@@ -50,7 +50,6 @@ def spell(data: Input, batch: Batch, row: int) -> Iterator[str]:
 
 
 def _texts(data: Input, batch: Batch, name: str, row: int) -> list[str]:
-    """The text of each segment."""
     ids, segments = batch[name][row], batch.get(_TOKENS[name])
     if segments is None:
         there = np.flatnonzero(ids)

@@ -1,5 +1,3 @@
-"""Base of the adapters that turn modules of flax (linen and nnx) into layers."""
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +13,7 @@ Tree = dict[str, Any]
 
 
 class FlaxAdapter(Layer):
-    """Base of adapters. A subclass creates its module in `make`.
+    """Base of adapters of flax modules (linen and nnx). A subclass creates its module in `make`.
 
     The fields of the subclass configure the module. They are searched, overridden and saved like
     those of any component. Flax needs Python numbers, so none of the fields is a `Number`.

@@ -1,5 +1,3 @@
-"""Multi-head attention."""
-
 from typing import Literal
 
 import jax
@@ -93,7 +91,6 @@ class Attention(MultiHead):
         positions: Positions,
         window: int,
     ) -> jax.Array:
-        """Attention within a window shorter than the rows."""
         length, segment_BT = q_BTNH.shape[1], positions.segment_BT
         if length**2 <= 2 * window * (length + -length % window):  # Blocks would cost the same.
             mask = within_window(jnp.arange(length), jnp.arange(length), window)[None, None]
@@ -116,7 +113,6 @@ class Attention(MultiHead):
     def _attend_to_cache(
         self, q_BTNH: jax.Array, k_BTKH: jax.Array, v_BTKH: jax.Array, positions: Positions
     ) -> jax.Array:
-        """Attention to the cache, after these positions are added to it."""
         if self.mask != 'causal':
             raise UserError(f'{self.sym_path}: only causal attention can decode token by token')
         axes = ('batch', 'length', 'heads', 'kv')

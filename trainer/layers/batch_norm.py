@@ -1,5 +1,3 @@
-"""Batch normalization."""
-
 import math
 
 import jax
@@ -43,7 +41,6 @@ class BatchNorm(Normalization):
     def _of_batch(
         self, x: jax.Array, running_mean: jax.Array, running_variance: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Mean and variance of the batch; updates the running ones."""
         there, count = self._counted(x)
         axes = tuple(range(x.ndim - 1))
         total = jnp.maximum(count, 1)

@@ -1,5 +1,3 @@
-"""Convolutions over images."""
-
 from typing import Literal
 
 import jax

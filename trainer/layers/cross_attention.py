@@ -1,5 +1,3 @@
-"""Attention of a decoder to the output of an encoder."""
-
 from typing import NamedTuple
 
 import jax

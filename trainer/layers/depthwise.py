@@ -1,5 +1,3 @@
-"""Depthwise convolution of sequences."""
-
 from typing import Any
 
 import jax

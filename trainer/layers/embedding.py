@@ -1,5 +1,3 @@
-"""Token embeddings, and logits from the same table."""
-
 import math
 
 import jax

@@ -1,5 +1,3 @@
-"""Position-wise feed-forward layers."""
-
 import jax
 from flax.linen import initializers
 

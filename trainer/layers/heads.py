@@ -1,5 +1,3 @@
-"""Shared projections of multi-head attention."""
-
 import math
 from typing import Literal
 
@@ -57,7 +55,6 @@ class MultiHead(Layer):
         return None if self.implementation == 'auto' else self.implementation
 
     def _head_dim(self, dims: int, step: int = 1) -> int:
-        """The size of a head, a multiple of `step`, in a model of width `dims`."""
         if self.head_dim is not None:
             return self.head_dim
         if dims % (step * self.num_heads):
@@ -102,7 +99,6 @@ class MultiHead(Layer):
         return self._mean(q_BTNH, k_BSKH, v_BSKH, mask, is_causal)
 
     def _scaled(self, q_BTNH: jax.Array) -> jax.Array:
-        """Queries, multiplied by the learned scale of each feature."""
         if not self.per_dim_scale:
             return q_BTNH
         shape = q_BTNH.shape[-1:]
@@ -134,7 +130,6 @@ class MultiHead(Layer):
     def _gathered(
         self, q_BTNH: jax.Array, k_BSKH: jax.Array, v_BSKH: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Gathers keys and values where the mesh shards positions."""
         whole = ('batch', None, 'heads', 'kv')
         if self.implementation == 'cudnn':  # Its kernels need whole sequences.
             q_BTNH = self.constrain(q_BTNH, whole)

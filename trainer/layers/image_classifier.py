@@ -1,5 +1,3 @@
-"""Base of image classifiers."""
-
 import jax
 import jax.numpy as jnp
 from flax.linen import initializers

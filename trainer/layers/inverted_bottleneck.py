@@ -1,5 +1,3 @@
-"""Inverted bottlenecks, the blocks of MobileNetV2. Sandler et al. 2018."""
-
 import jax
 
 from trainer.layers.linear import Activation, activate
@@ -8,7 +6,7 @@ from trainer.symbolic.component import require_above_zero, require_positive
 
 
 class InvertedBottleneck(NormedConvolutions):
-    """Inverted bottleneck: [B, H, W, C] -> [B, H / stride, W / stride, channels].
+    """Inverted bottleneck of MobileNetV2: [B, H, W, C] -> [B, H / stride, W / stride, channels].
 
     A 1×1 convolution expands the channels by the factor `expansion`, a depthwise one of
     `kernel_size` mixes pixels, and a 1×1 convolution projects to `channels`. Each is followed by a

@@ -1,5 +1,3 @@
-"""Key/value cache for incremental decoding."""
-
 import jax
 import jax.numpy as jnp
 

@@ -1,5 +1,3 @@
-"""Linear layers and activations."""
-
 import functools
 from collections.abc import Callable
 from typing import Literal

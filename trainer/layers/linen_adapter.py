@@ -1,5 +1,3 @@
-"""Modules of flax linen as layers."""
-
 from collections.abc import Callable
 from typing import Any
 
@@ -61,8 +59,6 @@ class LinenAdapter(FlaxAdapter):
 
 
 class _Host(nn.Module):
-    """Parent of all modules that `make_inner` creates."""
-
     make_inner: Callable[[], nn.Module]
 
     def setup(self) -> None:

@@ -1,5 +1,3 @@
-"""Local attention within a window of earlier positions."""
-
 from collections.abc import Callable
 
 import jax

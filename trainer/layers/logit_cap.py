@@ -1,5 +1,3 @@
-"""Soft caps on logits."""
-
 import math
 
 import jax

@@ -1,5 +1,3 @@
-"""Multi-layer perceptrons."""
-
 import jax
 import jax.numpy as jnp
 from flax.linen import initializers
@@ -11,7 +9,7 @@ from trainer.symbolic.component import require_positive
 
 
 class Mlp(Layer):
-    """Linear layers with an activation between them: [..., D] -> [..., output_dims].
+    """Multi-layer perceptron: [..., D] -> [..., output_dims].
 
     Attributes:
         hidden_dims: width of each hidden layer; [] for a linear model.

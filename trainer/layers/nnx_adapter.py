@@ -1,5 +1,3 @@
-"""Modules of flax nnx as layers."""
-
 from typing import Any
 
 from flax import nnx, traverse_util

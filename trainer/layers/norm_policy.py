@@ -1,5 +1,3 @@
-"""Residual connections and the placement of their normalizations."""
-
 from collections.abc import Callable
 from typing import Literal
 

@@ -1,5 +1,3 @@
-"""Pooling of images."""
-
 from typing import Literal
 
 import flax.linen as nn

@@ -1,5 +1,3 @@
-"""Position embeddings."""
-
 import jax
 import jax.numpy as jnp
 from flax.linen import initializers

@@ -1,5 +1,3 @@
-"""Positions and segments of tokens, which sequence layers take besides activations."""
-
 from typing import NamedTuple
 
 import jax

@@ -1,5 +1,3 @@
-"""Residual networks for images. He et al. 2016."""
-
 import jax
 import jax.numpy as jnp
 
@@ -118,7 +116,7 @@ class BottleneckBlock(ResidualBlock):
 
 
 class ResNet(ImageClassifier):
-    """A residual network: images [B, H, W, C] -> logits [B, num_classes] in float32.
+    """A residual network (He et al. 2016): [B, H, W, C] -> logits [B, num_classes] in float32.
 
     Each stage but the first halves height and width and doubles the channels. `block` is the
     template of all blocks; their parameters are under `stage_<i>_block_<j>`.

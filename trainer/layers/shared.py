@@ -1,5 +1,3 @@
-"""Weight sharing between the layers of a stack. Lan et al. 2020."""
-
 from typing import Any
 
 import jax
@@ -9,7 +7,7 @@ from trainer.symbolic.errors import UserError
 
 
 class SharedWithPrevious(Layer):
-    """Applies the previous layer of a `Stack` once more, with the same weights (ALBERT).
+    """Applies the previous layer of a `Stack` once more, with the same weights (Lan et al. 2020).
 
     `[A, SharedWithPrevious(), SharedWithPrevious()]` applies A three times. The parameters are
     stored once. Each application has its own dropout and its own decoding cache. Each application

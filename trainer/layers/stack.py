@@ -241,7 +241,6 @@ def stacked(params: Params, model: Layer) -> dict[str, Any]:
 
 
 def _children(value: Any) -> Iterator[Layer]:
-    """The layers that `value` owns."""
     for _, child in value.sym_items():
         if isinstance(child, Layer):
             yield child

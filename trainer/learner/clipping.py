@@ -1,5 +1,3 @@
-"""Gradient clipping."""
-
 from typing import Any
 
 import jax

@@ -115,7 +115,6 @@ class Scaled(Schedule):
 
 
 def _piece(step: jax.Array, boundaries: Sequence[jax.Array | int]) -> jax.Array:
-    """The index of the piece that a step belongs to, int32."""
     passed = [jnp.asarray(step >= boundary, jnp.int32) for boundary in boundaries]
     return sum(passed, start=jnp.zeros((), jnp.int32))
 

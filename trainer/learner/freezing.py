@@ -1,5 +1,3 @@
-"""Selection of the parameters that are trained."""
-
 from collections.abc import Collection
 from typing import Any
 

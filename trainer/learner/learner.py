@@ -1,5 +1,3 @@
-"""The learner: one optimizer step from gradients to new parameters."""
-
 import dataclasses
 from typing import Any
 

@@ -89,7 +89,6 @@ class Optimizer(Component):
         return False
 
     def _regularizer(self) -> Callable[[jax.Array], jax.Array] | None:
-        """Maps a parameter to the term added to its gradient; None without a regularizer."""
         l1, l2 = self.l1_regularizer_weight, self.l2_regularizer_weight
         if l1 is not None:
             return lambda param: l1 * jnp.sign(param)

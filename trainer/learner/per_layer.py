@@ -1,5 +1,3 @@
-"""Optimizers that use whole arrays, applied to each layer of a scanned run separately."""
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""A schedule for early stopping: it decays before each rung."""
-
 from typing import Literal
 
 import jax

@@ -1,5 +1,3 @@
-"""Steps that are skipped because of their gradients."""
-
 import jax
 import jax.numpy as jnp
 

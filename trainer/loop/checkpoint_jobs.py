@@ -119,7 +119,6 @@ class _Writer:
         self._writer: MetricWriter | None = None
 
     def write(self, step: int, metrics: dict[str, float]) -> None:
-        """Writes the metrics of a step to disk."""
         if not processes.is_first():
             return
         if self._last is None or step <= self._last:
@@ -132,6 +131,5 @@ class _Writer:
         self._writer.flush()
 
     def close(self) -> None:
-        """Closes the files."""
         if self._writer is not None:
             self._writer.close()

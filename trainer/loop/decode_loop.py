@@ -1,5 +1,3 @@
-"""Decoding of the decode sets: the outputs of a model, and their metrics."""
-
 import json
 from collections.abc import Sequence
 

@@ -1,5 +1,3 @@
-"""Evaluation over evaluation sets."""
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -47,7 +45,6 @@ def evaluate(
 
 
 def _step(program: Program, data: Input) -> Callable[..., tuple[Metrics, Scores | None]]:
-    """The step function for the batches of a set."""
     eval_step = program.eval_step(data.padded_spec())
     score_step = program.score_step(data.padded_spec()) if data.wants_scores else None
 

@@ -1,5 +1,3 @@
-"""Policy that decides, the same in all processes, when a run stops for an interrupt."""
-
 from collections.abc import Callable
 
 from trainer.runtime import processes

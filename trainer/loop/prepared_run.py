@@ -1,5 +1,3 @@
-"""The checks of an experiment before its run, done once."""
-
 import dataclasses
 
 from etils import epath

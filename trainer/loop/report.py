@@ -1,5 +1,3 @@
-"""The output of a run: a report after each evaluation, and the exception of an interrupted run."""
-
 import dataclasses
 from collections.abc import Mapping
 

@@ -1,5 +1,3 @@
-"""Counters of the resources that a run has used for training, across interruptions."""
-
 from collections.abc import Mapping
 
 from trainer.runtime import processes

@@ -1,5 +1,3 @@
-"""Rolling evaluation: evaluation sets that continue where the last evaluation ended."""
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 

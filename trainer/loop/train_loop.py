@@ -223,7 +223,6 @@ class Training:
         return positions
 
     def _own_position(self, restored: Restored) -> dict[str, Any]:
-        """Position of this process in its training data, in a resumed run."""
         positions: list[dict[str, Any]] = restored.progress['positions']
         count, index = self._program.data_shard
         if len(positions) == count:
@@ -268,7 +267,6 @@ class Training:
         return metrics
 
     def _summarize(self) -> None:
-        """Writes the metrics of the step that is due, once it is done."""
         step, self._to_summarize = self._to_summarize, None
         if step is None:
             return
@@ -278,7 +276,6 @@ class Training:
         self._write(step, {f'train/{name}': value for name, value in metrics.items()})
 
     def _rates(self) -> dict[str, float]:
-        """Throughput, and model FLOPs utilization of the devices."""
         rates = self._throughput.rates()
         if 'tokens_per_second' in rates:
             flops = rates['tokens_per_second'] * self._costs['flops_per_token']
@@ -294,7 +291,6 @@ class Training:
 
     @contextlib.contextmanager
     def _error_context(self) -> Iterator[None]:
-        """Adds the batch and the last checkpoint to the error of a loss that is not finite."""
         try:
             yield
         except NonFiniteLossError as error:

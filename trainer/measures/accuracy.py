@@ -1,5 +1,3 @@
-"""Accuracies."""
-
 import functools
 
 import jax

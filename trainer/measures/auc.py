@@ -1,5 +1,3 @@
-"""The area under the ROC curve."""
-
 from typing import Any
 
 import jax
@@ -71,7 +69,6 @@ class Auc(Measure):
 
 
 def _log_odds(outcome: Outcome, chosen: int) -> jax.Array:
-    """Log odds of the class against all others."""
     logits = outcome.outputs
     if outcome.is_multi_label or logits.shape[-1] == 1:
         return logits[..., chosen]

@@ -1,5 +1,3 @@
-"""Base of measures."""
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,5 +1,3 @@
-"""F1: precision and recall in one number."""
-
 from typing import Any, Literal
 
 import jax

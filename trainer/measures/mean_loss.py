@@ -1,5 +1,3 @@
-"""A loss as a metric."""
-
 from trainer.losses import Loss
 from trainer.measures.base import Measure, Outcome
 from trainer.metrics import WeightedScalar

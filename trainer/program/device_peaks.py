@@ -1,5 +1,3 @@
-"""Peak FLOPs of devices, and their utilization."""
-
 import jax
 
 PEAKS = {

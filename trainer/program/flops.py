@@ -83,7 +83,6 @@ def _of_equation(equation: Any, scope: re.Pattern[str] | None, outer: str) -> Co
 
 
 def _inner(params: dict[str, Any]) -> Iterator[Any]:
-    """Yields the jaxprs that an equation calls, in any of its parameters."""
     for value in params.values():
         for item in value if isinstance(value, tuple | list) else (value,):
             if isinstance(item, core.ClosedJaxpr | core.Jaxpr):

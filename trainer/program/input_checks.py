@@ -86,6 +86,5 @@ def _rows(batches: list[Batch]) -> Iterator[bytes]:
 
 
 def _overlapping(shards: list[list[bytes]]) -> tuple[int, int]:
-    """Finds the two shards with the most examples in common."""
     pairs = itertools.combinations(range(len(shards)), 2)
     return max(pairs, key=lambda pair: len(set(shards[pair[0]]) & set(shards[pair[1]])))

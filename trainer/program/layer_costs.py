@@ -1,5 +1,3 @@
-"""Costs of each layer of a model, whose sums are `trainer.program.costs.static_costs`."""
-
 import dataclasses
 import itertools
 import re
@@ -125,7 +123,6 @@ def _watched(function: Callable[..., Any], ran: dict[Path, Layer]) -> Callable[.
 
 
 def _parts(path: Path, ran: Mapping[Path, Layer], task: Task) -> Iterator[_Part]:
-    """Lists the layers at a path and below."""
     # The layers that ran have tracers in place of numbers.
     layer = (ran[path].sym_path - task.sym_path).query(task)
     if isinstance(layer, Stack):
@@ -151,7 +148,6 @@ def _parts_of_stack(path: Path, stack: Stack) -> Iterator[_Part]:
 
 
 def _place(path: Path, layer: Layer) -> tuple[str, int | None]:
-    """The place of a layer, and its index there."""
     if path and path[-1] == layer.scope_name() and isinstance(layer.sym_path.key, int):
         index = layer.sym_path.key
         return '.'.join((*path[:-1], path[-1].removesuffix(f'_{index}'))), index

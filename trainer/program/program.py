@@ -163,7 +163,6 @@ class Program:
     def _step_for(
         self, traced: Callable[..., Any], element_spec: ElementSpec, *more: Any
     ) -> Callable[..., Any]:
-        """A step that leaves the state unchanged, compiled at its first use."""
         identity = traced.__name__, spec_key(element_spec)
         if identity not in self._steps:
             jitted = jax.jit(traced, out_shardings=self._replicated)
@@ -289,17 +288,7 @@ class Program:
     def _accumulate(
         self, step: Callable[[Any, Any, Any], tuple[Any, Any]], carry: Any, batch: Any, parts: int
     ) -> tuple[Any, Any]:
-        """Sums the results of `step` over equal parts of the batch, one part after another.
-
-        Args:
-            step: (carry, part, its number) -> (carry, term of the sums).
-            carry: passed from each part to the next.
-            batch: the batch to divide.
-            parts: number of parts.
-
-        Returns:
-            The last carry, and the sums.
-        """
+        """Sums the terms of `step`, (carry, part, its number) -> (carry, term), over a batch."""
 
         def divide(x: jax.Array) -> jax.Array:
             # Each part takes every parts-th example, so each example stays on its device.

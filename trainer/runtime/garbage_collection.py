@@ -1,5 +1,3 @@
-"""Control of Python's garbage collector: pauses, and a schedule for training."""
-
 import contextlib
 import gc
 from collections.abc import Iterator

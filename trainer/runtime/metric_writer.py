@@ -123,11 +123,8 @@ class MetricWriter:
 
 
 class _Scalars:
-    """A file of scalars for TensorBoard.
-
-    It is written in this thread. The writer of tensorboardX has a thread that ends silently when
-    the disk is full; the run would then wait for it forever.
-    """
+    # Written in this thread. The writer of tensorboardX has a thread that ends silently when the
+    # disk is full; the run would then wait for it forever.
 
     def __init__(self, directory: epath.Path, resumed_from: int):
         directory_check(str(directory))
@@ -140,15 +137,12 @@ class _Scalars:
         self._write(step=resumed_from, session_log=start)
 
     def add(self, name: str, value: float, step: int, seconds: float) -> None:
-        """Writes a scalar of a step with its time."""
         self._write(summary=scalar(name, value), step=step, wall_time=seconds)
 
     def flush(self) -> None:
-        """Flushes to disk."""
         self._records.flush()
 
     def close(self) -> None:
-        """Flushes and closes the file."""
         self._records.close()
 
     def _write(self, **fields: Any) -> None:

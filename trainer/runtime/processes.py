@@ -218,7 +218,6 @@ class _SingleProcess:
     lost: LostProcessError | None = None
 
     def round(self, message: dict[str, Any] | None) -> dict[int, dict[str, Any]]:
-        """Returns the message of each process, by its index."""
         # The data itself, not a copy as after a transfer.
         return {} if message is None else {0: message}
 
@@ -226,7 +225,6 @@ class _SingleProcess:
         """Sends an error of this process to the others."""
 
     def barrier(self, name: str, message: str, milliseconds: int) -> set[str]:
-        """Waits for the others outside of rounds, and returns the messages of all."""
         return {message}
 
 
@@ -326,7 +324,6 @@ def _interruptible(function: Callable[[], T]) -> T:
 
 
 def _encoded(error: Exception) -> dict[str, Any]:
-    """An error as JSON data."""
     if isinstance(error, StopTrial):
         return {'stop': error.reason, 'reward': error.reward, 'metrics': error.metrics}
     if isinstance(error, SkipTrial):
@@ -342,7 +339,6 @@ def _first_line(error: Exception) -> str:
 
 
 def _decoded(process: int, encoded: dict[str, Any]) -> Exception:
-    """The error to raise in this process for an error of another process."""
     if 'stop' in encoded:
         return StopTrial(encoded['stop'], reward=encoded['reward'], metrics=encoded['metrics'])
     if 'skip' in encoded:

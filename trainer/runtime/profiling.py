@@ -1,5 +1,3 @@
-"""Profiles of training steps, for the profile plugin of TensorBoard."""
-
 import re
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Throughput of training and evaluation."""
-
 import contextlib
 import time
 from collections.abc import Iterator

@@ -154,7 +154,6 @@ class _Resolver:
         self._working: list[Derived] = []
 
     def results(self) -> dict[pg.KeyPath, Any]:
-        """Results of the derived values that can be resolved, by path."""
         found = {}
         for place in derived_values(self._root):
             try:
@@ -199,7 +198,6 @@ class _Resolver:
         return self._complete(self._opened(value))
 
     def _first(self, place: Derived, name: str | int) -> Any:
-        """The value of the first name of a path."""
         owners = list(_owners(place))
         for owner in owners:
             if _has(owner, name) and owner.sym_getattr(name) is not place:
@@ -215,17 +213,11 @@ class _Resolver:
         )
 
     def _opened(self, value: Any) -> Any:
-        """A value with readable fields: the result of a derived value.
-
-        Raises:
-            _OpenError: it is an open decision.
-        """
         if isinstance(value, pg.hyper.HyperValue) or value == pg.MISSING_VALUE:
             raise _OpenError
         return self.result(value) if isinstance(value, Derived) else value
 
     def _complete(self, value: Any) -> Any:
-        """A value without derived values inside."""
         if not isinstance(value, pg.Object | pg.Dict | pg.List):
             return value
         if not pg.is_deterministic(value):
@@ -258,7 +250,6 @@ def _in_shared(place: Derived) -> bool:
 
 
 def _owners(place: Derived) -> Iterator[Any]:
-    """Yields the objects and mappings around a place, nearest first."""
     node = place.sym_parent
     while node is not None:
         # A decision is replaced by its value before fields of the value are read.
@@ -296,11 +287,6 @@ def _child(owner: Any, key: str | int) -> Any:
 
 
 def _fitted(place: Derived, value: Any, where: str) -> Any:
-    """Converts a result to the type of the field at a place.
-
-    Raises:
-        ValueError: it does not fit.
-    """
     owner = place.sym_parent
     spec = None if owner is None else fields.spec_of(owner, place.sym_path.key)
     if isinstance(value, float) and value.is_integer() and fields.wants_integer(spec):

@@ -1,5 +1,3 @@
-"""Durations as text."""
-
 import re
 
 

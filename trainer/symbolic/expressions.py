@@ -203,7 +203,6 @@ def _number(value: Any) -> int | float:
 
 
 def _bounded(value: Any) -> Any:
-    """Checks that a result is a real number of bounded size."""
     if isinstance(value, complex):
         raise ArithmeticError('the result is not a real number')
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:

@@ -131,11 +131,6 @@ def _keys(path: str, where: str) -> list[str | int]:
 
 
 def _field(owner: Any, key: str | int, where: str) -> tuple[Any, Any]:
-    """The type and the value of `key` in `owner`.
-
-    Raises:
-        UserError: there is no such key; the message lists the existing ones.
-    """
     here = str(getattr(owner, 'sym_path', ''))
     if isinstance(owner, pg.hyper.HyperPrimitive):
         raise UserError(

@@ -52,7 +52,6 @@ def module_of(name: str, package: str = _PACKAGE) -> str:
 
 
 def _modules(name: str, package: str) -> list[str]:
-    """Lists the modules that may contain an experiment."""
     paths = (f'{package}.{name}', name)
     return [path.rpartition('.')[0] for path in paths if _exists(path.rpartition('.')[0])]
 

@@ -1,5 +1,3 @@
-"""Language models: next-token prediction."""
-
 import math
 from typing import Any, Literal
 

@@ -1,5 +1,3 @@
-"""Sequence to sequence: an encoder reads the source, a decoder predicts the target."""
-
 import dataclasses
 import math
 from typing import Any

@@ -1,5 +1,3 @@
-"""Classification and regression."""
-
 from collections.abc import Mapping
 
 import jax

@@ -1,5 +1,3 @@
-"""Base of tasks that predict tokens."""
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -129,7 +127,6 @@ class TokenTask(Task):
         return text_metrics(examples) | data.predict_metrics(best)
 
     def _prompt_length(self) -> int | None:
-        """The length of prompts where batches do not set it."""
         return None if self.decoder is None else self.decoder.prompt_length
 
     def _with_cache(
@@ -140,7 +137,6 @@ class TokenTask(Task):
         *args: Any,
         method: str = 'forward',
     ) -> tuple[Any, jax.Array]:
-        """Calls the model. Returns the new cache and the logits."""
         cached = {} if cache is None else {CACHE: cache}
         with forward_context(context):
             logits, changed = self.model.module().apply(

@@ -1,5 +1,3 @@
-"""Batches of arrays in memory."""
-
 import dataclasses
 import hashlib
 import zipfile

@@ -1,5 +1,3 @@
-"""The embedded vision set: scikit-learn's handwritten digits."""
-
 import functools
 import importlib
 from typing import Literal

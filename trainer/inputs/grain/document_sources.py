@@ -1,5 +1,3 @@
-"""Document sources of `GrainInput`."""
-
 import glob
 from pathlib import Path
 

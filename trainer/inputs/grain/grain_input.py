@@ -1,5 +1,3 @@
-"""Language model batches from documents that Grain reads."""
-
 import hashlib
 import importlib
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""An iterator over a TensorFlow dataset with a position that can be saved and restored."""
-
 import base64
 import tempfile
 import zlib
@@ -71,7 +69,6 @@ class DatasetIterator:
 
 
 def _state_of(iterator: Any) -> str | None:
-    """The state of an iterator, or None if an operation of its dataset does not support it."""
     tf = libraries().tf
     with tempfile.TemporaryDirectory() as directory:
         try:

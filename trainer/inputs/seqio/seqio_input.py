@@ -1,5 +1,3 @@
-"""Batches of any SeqIO task or mixture."""
-
 import functools
 import hashlib
 from collections.abc import Mapping
@@ -202,13 +200,11 @@ class SeqIOInput(Input):
         return self._iterator
 
     def _text_vocabulary(self, feature: str = 'targets') -> Any:
-        """SeqIO's vocabulary that decodes the ids of a task's feature."""
         if self.overridden_vocab:
             return vocabulary_at(self.overridden_vocab).for_seqio()
         return self._provider().output_features[feature].vocabulary
 
     def _tasks(self) -> list[Any]:
-        """SeqIO's tasks, in the order of evaluation."""
         return seqio_tasks.tasks_of(self._provider(), self.split)
 
     def _metrics(self) -> TaskMetrics:
@@ -296,7 +292,6 @@ class SeqIOInput(Input):
         return {name: example[name] for name in self.task_feature_lengths}
 
     def _provider(self) -> Any:
-        """The task or mixture."""
         setting = ' and '.join(self.settings('module'))
         return seqio_tasks.provider(self.mixture_or_task, self.module, setting)
 

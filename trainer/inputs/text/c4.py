@@ -1,5 +1,3 @@
-"""English C4, from a prepared TFDS directory or from its published shards."""
-
 import functools
 import hashlib
 import json
@@ -147,7 +145,6 @@ class C4Input(DocumentInput):
 
 
 def _is_prepared(directory: Path) -> bool:
-    """True if a directory holds C4 as TFDS prepares it."""
     info = directory / 'dataset_info.json'
     return info.is_file() and json.loads(info.read_text())['name'] == 'c4'
 
@@ -189,7 +186,6 @@ def register_task(directory: str, vocabulary: str = '', num_documents: int = 0) 
 
 
 def _cut_into_rows(dataset: Any, sequence_length: dict[str, int]) -> Any:
-    """Cuts each document into examples of at most `sequence_length` tokens."""
     tf = libraries().tf
     length = sequence_length['targets']
 

@@ -1,5 +1,3 @@
-"""Language model batches from compressed JSON lines, such as C4's published shards."""
-
 import glob
 import hashlib
 from collections.abc import Iterator
@@ -137,7 +135,6 @@ class JsonShardsInput(DocumentInput):
             place = ShardPosition(epoch=place.epoch + 1)
 
     def _shards_of(self, epoch: int) -> list[Path]:
-        """This host's shards, in the order of an epoch."""
         files = self.files()
         if not self.is_training:
             return files
@@ -150,5 +147,4 @@ class JsonShardsInput(DocumentInput):
         return not self._shares_shards() or line % self.num_hosts == self.infeed_host_index
 
     def _shares_shards(self) -> bool:
-        """True if hosts read the same shards, but different lines."""
         return self.is_training and len(self.files()) < self.num_hosts

@@ -1,5 +1,3 @@
-"""Language model batches from text files."""
-
 import functools
 import glob
 import hashlib

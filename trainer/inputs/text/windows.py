@@ -1,5 +1,3 @@
-"""Batches of windows over a stream of bytes, addressed by index."""
-
 import dataclasses
 
 import jax

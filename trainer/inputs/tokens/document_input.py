@@ -1,5 +1,3 @@
-"""Base of language model inputs over documents."""
-
 from typing import Any
 
 import jax
@@ -57,11 +55,6 @@ class DocumentInput(Input):
         return vocabulary_at(self.vocabulary)
 
     def _take_batch(self, rows: RowPacker[Any]) -> Batch:
-        """The next batch of this host.
-
-        Raises:
-            EndOfData: an evaluation has no more rows.
-        """
         if self.is_training:
             own = rows.take(self.batch_size)
         else:

@@ -1,5 +1,3 @@
-"""Batches of language models."""
-
 from collections.abc import Sequence
 
 import jax

@@ -1,5 +1,3 @@
-"""Packing of documents into rows of a fixed length."""
-
 from collections.abc import Iterator
 from typing import Generic, NamedTuple, TypeVar
 
