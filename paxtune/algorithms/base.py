@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import pyglove as pg
 
@@ -144,6 +144,15 @@ class Algorithm(Component):
     continues after a kill with the same suggestions.
     """
 
+    prefetches: ClassVar[bool] = False
+    """True if suggestions are slow, so that the next one is made while trials run.
+
+    The suggestion then uses the trials that had ended when the previous trial began.
+    """
+
+    uses_prior: ClassVar[bool] = False
+    """True if the algorithm uses the user prior."""
+
     def suggest(self, context: SuggestionContext) -> Suggestion:
         """Returns the next trial, with decisions that are eligible in the context.
 
@@ -152,19 +161,6 @@ class Algorithm(Component):
             UserError: no eligible decisions were found, although some may exist.
         """
         raise NotImplementedError(type(self).__name__)
-
-    @property
-    def prefetches(self) -> bool:
-        """True if suggestions are slow, so that the next one is made while trials run.
-
-        The suggestion then uses the trials that had ended when the previous trial began.
-        """
-        return False
-
-    @property
-    def uses_prior(self) -> bool:
-        """True if the algorithm uses the user prior."""
-        return False
 
     def resolved(self, spec: pg.DNASpec, num_objectives: int) -> 'Algorithm':
         """Returns the algorithm for a space: this one, unless it only selects another."""

@@ -3,7 +3,7 @@
 import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, Suggestion, SuggestionContext
-from paxtune.algorithms.encoding.unit_cube import FlatSpace
+from paxtune.algorithms.encoding.unit_cube import FlatSpace, depths
 from paxtune.algorithms.evolution.nsga2 import NSGA2
 from paxtune.algorithms.evolution.regularized import RegularizedEvolution
 from paxtune.algorithms.gp.bandit import GPBandit
@@ -58,7 +58,8 @@ def _chosen(spec: pg.DNASpec, num_objectives: int) -> tuple[Algorithm, str]:
         return NSGA2(), f'{num_objectives} rewards'
     if len(space) > _MAX_DECISIONS:
         return _evolution(), decisions
-    if (depth := _depth(space)) > _MAX_DEPTH:
+    depth = 1 + max(depths([feature.parent for feature in space.features]))
+    if depth > _MAX_DEPTH:
         return _evolution(), f'{decisions}, in {depth} levels'
     return GPBandit(), f'one reward, {decisions}'
 
@@ -66,11 +67,3 @@ def _chosen(spec: pg.DNASpec, num_objectives: int) -> tuple[Algorithm, str]:
 def _evolution() -> Algorithm:
     # A population that a study of some dozens of trials can fill.
     return RegularizedEvolution(population_size=20, tournament_size=5, first='quasi_random')
-
-
-def _depth(space: FlatSpace) -> int:
-    """Number of levels of conditional decisions; 1 if none is conditional."""
-    depths: list[int] = []
-    for feature in space.features:
-        depths.append(1 if feature.parent < 0 else depths[feature.parent] + 1)
-    return max(depths)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, Observation, Suggestion, SuggestionContext
-from paxtune.algorithms.encoding.sampling import mutate, num_changeable
+from paxtune.algorithms.encoding.sampling import changeable_points, mutate
 from paxtune.algorithms.quasi_random import draw_quasi_random
 
 _MAX_TRIES = 100
@@ -50,7 +50,7 @@ class HillClimbing(Algorithm):
             # The oldest wins a tie.
             best = max(completed, key=lambda trial: (trial.scores, -trial.id))
             algorithm_state = {'climb': str(climb), 'from': str(best.id)}
-            if _num_children(trials, best) < self.patience and num_changeable(
+            if _num_children(trials, best) < self.patience and changeable_points(
                 context.spec, best.decisions
             ):
                 for _ in range(_MAX_TRIES):

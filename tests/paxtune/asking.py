@@ -26,12 +26,10 @@ class Digest(Algorithm):
         breaks_at: number of the trial at which it raises.
     """
 
+    prefetches = True
+
     seconds: float = 0.0
     breaks_at: int | None = None
-
-    @property
-    def prefetches(self) -> bool:
-        return True
 
     def suggest(self, context: SuggestionContext) -> Suggestion:
         time.sleep(self.seconds)

@@ -14,7 +14,7 @@ import pyglove as pg
 from paxtune.algorithms.encoding.cache import per_spec
 from paxtune.algorithms.encoding.scaling import to_unit
 from paxtune.algorithms.encoding.unit_cube import Feature, FlatSpace
-from paxtune.search_space.decisions import Decisions, decision_points, is_integer
+from paxtune.search_space.decisions import Decisions, is_integer
 
 _MAX_INTEGERS = 64  # A range of more integers is continuous for the optimizer.
 _NARROW = 1e-6  # Standard deviation, relative to the range, below which trials are equal.
@@ -33,25 +33,17 @@ _Generations: TypeAlias = tuple[tuple[Evaluation, ...], ...]
 
 
 class _Layout:
-    """Kinds of the columns of a row that can vary.
-
-    Attributes:
-        space: flat space.
-        numbers: columns of continuous ranges.
-        ordinals: columns of integers and of choices between numbers, with the unit values of each.
-        categories: columns of other choices and of binary ones, with the number of candidates.
-    """
+    """Kinds of the columns of a row that can vary."""
 
     def __init__(self, spec: pg.DNASpec) -> None:
         self.space = FlatSpace(spec)
-        ranges = {
-            each.id.path: each for each in decision_points(spec) if isinstance(each, pg.geno.Float)
-        }
+        # Columns of continuous ranges; of integers and of choices between numbers, with the unit
+        # values of each; of other choices and of binary ones, with the number of candidates.
         self.numbers: list[int] = []
         self.ordinals: dict[int, list[float]] = {}
         self.categories: dict[int, int] = {}
         for column, feature in enumerate(self.space.features):
-            units = _unit_values(feature, ranges.get(feature.id))
+            units = _unit_values(feature, self.space.ranges.get(feature.id))
             if units is None:
                 self.numbers.append(column)
             elif len(units) > 2 and feature.kind != 'category':

@@ -181,12 +181,8 @@ def _draw_indices(
     return rng.sample(free, count) if point.distinct else rng.choices(free, k=count)
 
 
-def num_changeable(spec: pg.DNASpec, parent: Decisions) -> int:
-    """Number of active decision points that can change; 0 if the space has one element."""
-    return len(_changeable(spec, parent))
-
-
-def _changeable(spec: pg.DNASpec, parent: Decisions) -> list[DecisionPoint]:
+def changeable_points(spec: pg.DNASpec, parent: Decisions) -> list[DecisionPoint]:
+    """Active decision points that can change; empty if the space has one element."""
     return [point for point in active_decision_points(spec, parent) if _can_change(point)]
 
 
@@ -203,7 +199,7 @@ def mutate(
     Raises:
         ValueError: no decision can change.
     """
-    points = _changeable(spec, parent)
+    points = changeable_points(spec, parent)
     if not points:
         raise ValueError('no decision can change')
     point = rng.choice(points)

@@ -31,6 +31,7 @@ class Feature:
         kind: 'number' for a range; 'ordinal' for a choice between numbers; 'category' for any
             other choice.
         order: candidates of a choice, sorted by number if ordinal; empty for a range.
+        numbers: numbers that an ordinal choice is between, by candidate.
         parent: index of the feature that activates this one; -1 if it is always active.
         condition: candidate of the parent that activates it.
     """
@@ -38,8 +39,17 @@ class Feature:
     id: str
     kind: Literal['number', 'ordinal', 'category']
     order: tuple[int, ...] = ()
+    numbers: tuple[float, ...] = ()
     parent: int = -1
     condition: int = -1
+
+
+def depths(parents: Sequence[int]) -> list[int]:
+    """Number of features above each, given the index of its parent; -1 for none."""
+    found: list[int] = []
+    for parent in parents:
+        found.append(0 if parent < 0 else found[parent] + 1)
+    return found
 
 
 class FlatSpace:
@@ -52,6 +62,7 @@ class FlatSpace:
     Attributes:
         spec: search space.
         features: columns, parents before their children.
+        ranges: ranges by the id of their decision.
 
     Example:
         >>> spec = pg.dna_spec(pg.Dict(x=pg.oneof([pg.floatv(1e-4, 1.0, 'log'), 'none'])))
@@ -67,7 +78,7 @@ class FlatSpace:
     def __init__(self, spec: pg.DNASpec) -> None:
         self.spec = spec
         self.features: list[Feature] = []
-        self._points: dict[str, pg.geno.Float] = {}
+        self.ranges: dict[str, pg.geno.Float] = {}
         self._add(spec, -1, -1)
         self._index = {feature.id: i for i, feature in enumerate(self.features)}
         self._ranks = {
@@ -80,18 +91,20 @@ class FlatSpace:
             for element in spec.elements:
                 self._add(element, parent, condition)
         elif isinstance(spec, pg.geno.Float):
-            self._points[spec.id.path] = spec
-            self.features.append(Feature(spec.id.path, 'number', (), parent, condition))
+            self.ranges[spec.id.path] = spec
+            self.features.append(Feature(spec.id.path, 'number', (), (), parent, condition))
         else:
             for slot in slots(spec):
                 # The order has no meaning for one of several that must be distinct or sorted.
                 alone = not (spec.num_choices > 1 and (spec.distinct or spec.sorted))
-                numbers = numeric_candidates(slot) if alone else []
+                numbers = tuple(numeric_candidates(slot)) if alone else ()
                 count = len(slot.candidates)
                 order = sorted(range(count), key=numbers.__getitem__) if numbers else range(count)
                 kind: Literal['ordinal', 'category'] = 'ordinal' if numbers else 'category'
                 index = len(self.features)
-                self.features.append(Feature(slot.id.path, kind, tuple(order), parent, condition))
+                self.features.append(
+                    Feature(slot.id.path, kind, tuple(order), numbers, parent, condition)
+                )
                 for candidate, opened in enumerate(slot.candidates):
                     self._add(opened, index, candidate)
 
@@ -108,8 +121,8 @@ class FlatSpace:
 
     def to_unit_value(self, id_: str, value: int | float) -> float:
         """Encodes one decision."""
-        if id_ in self._points:
-            return to_unit(self._points[id_], value)
+        if id_ in self.ranges:
+            return to_unit(self.ranges[id_], value)
         ranks = self._ranks[id_]
         return (ranks[int(value)] + 0.5) / len(ranks)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pyglove as pg
 
-from paxtune.algorithms.encoding.sampling import mutate, num_changeable
+from paxtune.algorithms.encoding.sampling import changeable_points, mutate
 from paxtune.algorithms.evolution.layer_lists import (
     active_layer_lists,
     draw_layer_list,
@@ -60,7 +60,7 @@ class ChangeOneDecision(Mutation):
             raise ValueError(f'step must be greater than 0: {self.step}')
 
     def mutate(self, spec: pg.DNASpec, parent: Decisions, rng: random.Random) -> Decisions | None:
-        if not num_changeable(spec, parent):
+        if not changeable_points(spec, parent):
             return None
         return mutate(spec, parent, rng, self.step)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, Observation, Suggestion, SuggestionContext
-from paxtune.algorithms.encoding.sampling import num_changeable
+from paxtune.algorithms.encoding.sampling import changeable_points
 from paxtune.algorithms.evolution.crossover import Crossover, UniformCrossover
 from paxtune.algorithms.evolution.mutations import ChangeOneDecision, Mutation
 from paxtune.algorithms.quasi_random import draw_quasi_random
@@ -72,7 +72,7 @@ class NSGA2(Algorithm):
         child = parents[0].decisions
         if rng.random() < self.crossover_rate:
             child = self.crossover.cross(spec, child, parents[1].decisions, rng)
-        count = num_changeable(spec, child)
+        count = len(changeable_points(spec, child))
         for _ in range(sum(rng.random() * count < 1.0 for _ in range(count))):
             child = self.mutation.mutate(spec, child, rng) or child
         return child

@@ -1,9 +1,8 @@
 """Vizier's Eagle Strategy."""
 
-import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyglove as pg
@@ -57,21 +56,11 @@ class Eagle(Algorithm):
         return Suggestion(draw_eligible(context, context.rng()), algorithm_state=state)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Firefly:
-    """Stored firefly.
-
-    Attributes:
-        id: its number.
-        trial: its best trial.
-        perturbation: scale of its random moves.
-        generation: number of its improvements.
-    """
-
+class _Firefly(NamedTuple):
     id: int
-    trial: int
-    perturbation: float
-    generation: int
+    trial: int  # The best one.
+    perturbation: float  # Scale of the random moves.
+    generation: int  # Number of improvements.
 
 
 class _Swarm:
@@ -93,16 +82,14 @@ class _Swarm:
         self._pending: list[int] = []
 
     def restore(self, observations: Sequence[Observation]) -> None:
-        """Restores the state after the observations."""
         by_id = {trial.id: trial for trial in observations}
         self._pending = [trial.id for trial in observations if trial.state == 'pending']
         latest = next(
             (t for t in reversed(observations) if t.id > 0 and _POOL in t.algorithm_state), None
         )
-        state = json.loads(latest.algorithm_state[_POOL]) if latest else None
-        flies = [_Firefly(*fly) for fly in state['flies']] if state else []
-        if state and all(fly.trial in by_id and by_id[fly.trial].scores for fly in flies):
-            assert latest is not None
+        state = json.loads(latest.algorithm_state[_POOL]) if latest else {'flies': []}
+        flies = [_Firefly(*fly) for fly in state['flies']]
+        if latest and all(fly.trial in by_id and by_id[fly.trial].scores for fly in flies):
             unreported = {*state['pending'], latest.id}
             new = [
                 trial for trial in observations if trial.id in unreported or trial.id > latest.id
@@ -172,28 +159,19 @@ class _Swarm:
         return pool
 
     def dump(self) -> str:
-        """Serializes the pool for the algorithm state."""
         pool = self._pool()
-        flies = [
-            dataclasses.astuple(
-                _Firefly(
-                    fly['id_'],
-                    self._trials[_name(fly['trial'])],
-                    fly['perturbation'],
-                    fly['generation'],
-                )
-            )
-            for fly in pool['_pool'].values()
-        ]
-        return json.dumps(
-            {
-                'flies': flies,
-                'capacity': pool['capacity'],
-                'last': pool['_last_id'],
-                'next': pool['_max_fly_id'],
-                'pending': self._pending,
-            }
-        )
+        flies = []
+        for fly in pool['_pool'].values():
+            trial = self._trials[_name(fly['trial'])]
+            flies.append(_Firefly(fly['id_'], trial, fly['perturbation'], fly['generation']))
+        state = {
+            'flies': flies,
+            'capacity': pool['capacity'],
+            'last': pool['_last_id'],
+            'next': pool['_max_fly_id'],
+            'pending': self._pending,
+        }
+        return json.dumps(state)
 
 
 def _name(dumped: dict[str, Any]) -> str:

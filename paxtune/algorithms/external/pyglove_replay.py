@@ -27,21 +27,6 @@ class Unrepeatable(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Feedback:
-    """The generator gets the scores of a trial.
-
-    Attributes:
-        id: number of the trial.
-        decisions: decisions of the trial.
-        scores: its scores.
-    """
-
-    id: int
-    decisions: Decisions
-    scores: tuple[float, ...]
-
-
-@dataclasses.dataclass(frozen=True)
 class Proposal:
     """The generator proposes a trial.
 
@@ -58,7 +43,8 @@ class Proposal:
     is_proposal: bool
 
 
-Event: TypeAlias = Feedback | Proposal
+Event: TypeAlias = Observation | Proposal
+"""A completed trial whose scores the generator gets, or a proposal."""
 
 
 def event_log(observations: Sequence[Observation]) -> list[Event]:
@@ -70,7 +56,7 @@ def event_log(observations: Sequence[Observation]) -> list[Event]:
     completed = {trial.id: trial for trial in observations if trial.scores}
     unreported, events = dict(completed), list[Event]()
     for id_ in [id_ for id_ in completed if id_ <= 0]:  # Of earlier studies: fed back at the start.
-        events.append(_feedback(unreported.pop(id_)))
+        events.append(unreported.pop(id_))
     for trial in observations:
         if PROPOSALS not in trial.algorithm_state or trial.id <= 0:
             continue
@@ -79,14 +65,10 @@ def event_log(observations: Sequence[Observation]) -> list[Event]:
         for id_ in map(int, trial.algorithm_state.get(REPORTED, '').split()):
             if id_ not in unreported:
                 raise Unrepeatable
-            events.append(_feedback(unreported.pop(id_)))
+            events.append(unreported.pop(id_))
         count = int(trial.algorithm_state[PROPOSALS])
         events.append(Proposal(trial.id, trial.decisions, count, METADATA in trial.algorithm_state))
-    return events + [_feedback(trial) for trial in unreported.values()]
-
-
-def _feedback(trial: Observation) -> Feedback:
-    return Feedback(trial.id, trial.decisions, trial.scores)
+    return [*events, *unreported.values()]
 
 
 def proposal_state(
@@ -137,18 +119,17 @@ class Replay:
             Unrepeatable: a proposal differs from the recorded one.
         """
         for event in events[len(self._events) :]:
-            if isinstance(event, Feedback):
-                self.feed_back(event)
-            else:
+            if isinstance(event, Proposal):
                 self._repeat(event)
+            else:
+                self._feed_back(event)
+            self._events.append(event)
 
-    def feed_back(self, event: Feedback) -> None:
-        """Gives the generator the scores of a trial."""
-        dna = self._dnas.pop(event.id, None)
+    def _feed_back(self, trial: Observation) -> None:
+        dna = self._dnas.pop(trial.id, None)
         if dna is None:
-            dna = _foreign_dna(self._generator, self._spec, event)
-        self._generator.feedback(dna, _reward(self._generator, event.scores))
-        self._events.append(event)
+            dna = _foreign_dna(self._generator, self._spec, trial.decisions)
+        self._generator.feedback(dna, _reward(self._generator, trial.scores))
 
     def _repeat(self, event: Proposal) -> None:
         dna = None
@@ -161,7 +142,6 @@ class Replay:
             if dna is None or from_dna(self._spec, dna) != event.decisions:
                 raise Unrepeatable
             self._dnas[event.id] = dna
-        self._events.append(event)
 
     def propose(self) -> pg.DNA | None:
         """Returns the next proposal, or None if the generator cannot handle the rewards.
@@ -210,25 +190,23 @@ def recover(generator: pg.DNAGenerator, context: SuggestionContext) -> Replay:
                 dna.set_metadata(name, value)
             recorded.append((dna, reward))
         elif reward is not None:
-            event = _feedback(trial)
-            recorded.append((_foreign_dna(generator, context.spec, event), reward))
+            dna = _foreign_dna(generator, context.spec, trial.decisions)
+            recorded.append((dna, reward))
     generator.recover(recorded)
     return replay
 
 
 def _reward(generator: pg.DNAGenerator, scores: tuple[float, ...]) -> float | tuple[float, ...]:
-    """Scores as the reward of a generator."""
     rewards = tuple(map(float, scores))
     return rewards if generator.multi_objective else rewards[0]
 
 
-def _foreign_dna(generator: pg.DNAGenerator, spec: pg.DNASpec, event: Feedback) -> pg.DNA:
+def _foreign_dna(generator: pg.DNAGenerator, spec: pg.DNASpec, decisions: Decisions) -> pg.DNA:
     """DNA of a trial that the generator did not propose."""
-    dna = to_dna(spec, event.decisions)
+    dna = to_dna(spec, decisions)
     if isinstance(generator, pg.evolution.Evolution):
         # As it marks its own: a member of the first population.
-        for name, value in (
-            ('proposal_id', 0), ('generation_id', 1), ('initial_population', True),
-        ):  # fmt: skip
-            dna.set_metadata(name, value)
+        dna.set_metadata('proposal_id', 0)
+        dna.set_metadata('generation_id', 1)
+        dna.set_metadata('initial_population', True)
     return dna

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyglove as pg
 
-from paxtune.algorithms.encoding.sampling import draw, mutate, num_changeable
+from paxtune.algorithms.encoding.sampling import changeable_points, draw, mutate
 from paxtune.search_space.decisions import from_dna, to_dna
 
 
@@ -56,7 +56,7 @@ class ScaledMutator(pg.evolution.Mutator):
     def mutate(self, dna: pg.DNA, step: int = 0) -> pg.DNA:
         spec = dna.spec
         decisions = from_dna(spec, dna)
-        if num_changeable(spec, decisions):
+        if changeable_points(spec, decisions):
             decisions = mutate(spec, decisions, self._rng)
         return to_dna(spec, decisions)
 
@@ -67,8 +67,7 @@ def scale_and_seed(value: Any, seed: int) -> Any:
     The algorithm is changed in place. Every `pg.geno.Random` becomes a `ScaledRandom`. A field
     `seed` that is None gets a number.
     """
-    rng = random.Random(seed)
-    return _prepared(value, rng)
+    return _prepared(value, random.Random(seed))
 
 
 def _prepared(value: Any, rng: random.Random) -> Any:

@@ -11,23 +11,15 @@ import numpy as np
 import pyglove as pg
 
 from paxtune.algorithms.base import Observation
-from paxtune.algorithms.encoding.scaling import from_unit, to_unit
+from paxtune.algorithms.encoding.scaling import from_unit
 from paxtune.algorithms.encoding.unit_cube import Feature, FlatSpace
-from paxtune.search_space.decisions import (
-    Decisions,
-    decision_points,
-    is_integer,
-    numeric_candidates,
-    slots,
-)
+from paxtune.search_space.decisions import Decisions, is_integer
 
 METADATA = 'metadata'
 """Key of the algorithm state that holds the metadata of a designer."""
 
 _MAX_INTEGERS = 1000  # Designers enumerate them.
-_START = datetime.datetime(
-    2000, 1, 1, tzinfo=datetime.UTC
-)  # Creation time of trial 0, for designers.
+_START = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)  # Creation time of trial 0.
 
 
 class FlatProblem:
@@ -55,13 +47,6 @@ class FlatProblem:
         from vizier import pyvizier as vz
 
         self._space = FlatSpace(spec)
-        self._ranges: dict[str, pg.geno.Float] = {}
-        self._numbers: dict[str, list[float]] = {}
-        for point in decision_points(spec):
-            if isinstance(point, pg.geno.Float):
-                self._ranges[point.id.path] = point
-            else:
-                self._numbers |= {each.id.path: numeric_candidates(each) for each in slots(point)}
         self._features = {
             feature.id or '$': feature for feature in self._space.features if self._varies(feature)
         }
@@ -79,7 +64,7 @@ class FlatProblem:
 
     def _varies(self, feature: Feature) -> bool:
         if feature.kind == 'number':
-            point = self._ranges[feature.id]
+            point = self._space.ranges[feature.id]
             return bool(point.min_value < point.max_value)
         return len(feature.order) > 1
 
@@ -89,9 +74,9 @@ class FlatProblem:
         if feature.kind == 'category':
             root.add_categorical_param(name, [str(index) for index in sorted(feature.order)])
         elif feature.kind == 'ordinal':
-            root.add_discrete_param(name, sorted(self._numbers[feature.id]))
+            root.add_discrete_param(name, sorted(feature.numbers))
         else:
-            point = self._ranges[feature.id]
+            point = self._space.ranges[feature.id]
             scales = {'log': vz.ScaleType.LOG, 'rlog': vz.ScaleType.REVERSE_LOG}
             scale = scales.get(point.scale, vz.ScaleType.LINEAR)
             few = point.max_value - point.min_value < _MAX_INTEGERS
@@ -110,11 +95,11 @@ class FlatProblem:
     def _value(self, feature: Feature, decisions: Decisions) -> str | float:
         known = decisions.get(feature.id)
         if feature.kind == 'number':
-            return from_unit(self._ranges[feature.id], 0.5) if known is None else known
+            return from_unit(self._space.ranges[feature.id], 0.5) if known is None else known
         if feature.kind == 'category':
             return str(0 if known is None else int(known))
         middle = feature.order[len(feature.order) // 2]
-        return self._numbers[feature.id][middle if known is None else int(known)]
+        return feature.numbers[middle if known is None else int(known)]
 
     def decisions(self, parameters: Mapping[str, Any]) -> Decisions:
         """Decisions of the parameters {name: value} of a suggestion, without inactive ones.
@@ -125,18 +110,11 @@ class FlatProblem:
         for i, feature in enumerate(self._space.features):
             name = feature.id or '$'
             if name in self._features:
-                row[i] = self._unit_value(feature, parameters[name])
+                value = float(parameters[name])
+                if feature.kind == 'ordinal':
+                    value = _nearest(feature, value)
+                row[i] = self._space.to_unit_value(feature.id, value)
         return self._space.decode(row)
-
-    def _unit_value(self, feature: Feature, value: Any) -> float:
-        if feature.kind == 'number':
-            return to_unit(self._ranges[feature.id], float(value))
-        index = int(value) if feature.kind == 'category' else self._nearest(feature, float(value))
-        return (feature.order.index(index) + 0.5) / len(feature.order)
-
-    def _nearest(self, feature: Feature, value: float) -> int:
-        numbers = self._numbers[feature.id]
-        return min(feature.order, key=lambda index: abs(numbers[index] - value))
 
     def trials(self, observations: Sequence[Observation]) -> tuple[list[Any], list[Any]]:
         """Ended and active `vz.Trial`s for `Designer.update`.
@@ -169,6 +147,10 @@ class FlatProblem:
         if trial.state != 'pending':
             made.completion_time = start + datetime.timedelta(seconds=1)
         return made
+
+
+def _nearest(feature: Feature, number: float) -> int:
+    return min(feature.order, key=lambda index: abs(feature.numbers[index] - number))
 
 
 def metadata_text(metadata: Any) -> str:

@@ -72,7 +72,7 @@ def acquisition_value(
     """Acquisition values of rows [B, features].
 
     Returns:
-        The values [B], and the rows with each unit value in the middle of its cell.
+        The rows with each unit value in the middle of its cell, and the values [B].
     """
     rows, points = encoder(encoding)(rows)
     mean, deviation, feasible = predict(posterior, points)
@@ -92,7 +92,7 @@ def acquisition_value(
         short = jnp.maximum(context.incumbent - (mean + _EXPLORATION * deviation), 0.0)
         value = deviation - _SHORTFALL * short - _INFEASIBLE * (1.0 - jnp.exp(feasible))
     outside = jnp.maximum(jnp.abs(rows - context.center) - context.radius, 0.0)
-    return value + log_prior - _OUTSIDE * jnp.sum(outside, axis=1), rows
+    return rows, value + log_prior - _OUTSIDE * jnp.sum(outside, axis=1)
 
 
 @functools.lru_cache(maxsize=32)
@@ -103,5 +103,5 @@ def compiled_acquisition(
     return jax.jit(
         lambda posterior, context, rows: acquisition_value(
             kind, encoding, posterior, context, rows
-        )[0]
+        )[1]
     )

@@ -42,6 +42,8 @@ class GPBandit(Algorithm):
             of trials.
     """
 
+    prefetches = uses_prior = True
+
     acquisition: Literal['log_ei', 'ucb_pe'] = 'log_ei'
     num_initial: int | None = None
     prior_strength: float = 10.0
@@ -51,14 +53,6 @@ class GPBandit(Algorithm):
             raise ValueError(f'num_initial must be at least 1: {self.num_initial}')
         if not self.prior_strength >= 0:
             raise ValueError(f'prior_strength must be at least 0: {self.prior_strength}')
-
-    @property
-    def prefetches(self) -> bool:
-        return True
-
-    @property
-    def uses_prior(self) -> bool:
-        return True
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         others = 'Use RegularizedEvolution or RandomSearch.'

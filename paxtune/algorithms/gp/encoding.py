@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pyglove as pg
 
-from paxtune.algorithms.encoding.unit_cube import FlatSpace
+from paxtune.algorithms.encoding.unit_cube import FlatSpace, depths
 from paxtune.search_space import decisions
 
 _INACTIVE = 0.5  # Coordinate of an inactive number.
@@ -89,7 +89,7 @@ def encoder(encoding: EncodingSpec) -> Callable[[jax.Array], tuple[jax.Array, ja
     """
     counts = np.array(encoding.counts)
     cells = np.maximum(counts, 1)
-    depth = _depths(encoding)
+    depth = np.array(depths(encoding.parents), int)
 
     def encode(rows: jax.Array) -> tuple[jax.Array, jax.Array]:
         chosen = jnp.clip(jnp.floor(rows * cells), 0, cells - 1).astype(jnp.int32)
@@ -102,7 +102,7 @@ def encoder(encoding: EncodingSpec) -> Callable[[jax.Array], tuple[jax.Array, ja
             rows = rows.at[:, i].set(_rounded(rows[:, i], low, high, is_log))
         is_active = jnp.ones(rows.shape, bool)
         for level in range(1, max(depth, default=0) + 1):
-            of_level = np.flatnonzero(np.array(depth) == level)
+            of_level = np.flatnonzero(depth == level)
             parents = np.array(encoding.parents)[of_level]
             is_condition_met = chosen[:, parents] == np.array(encoding.conditions)[of_level]
             is_active = is_active.at[:, of_level].set(is_active[:, parents] & is_condition_met)
@@ -116,13 +116,6 @@ def compiled_encoder(encoding: EncodingSpec) -> Callable[[np.ndarray], jax.Array
     """Compiled function from rows [B, features] to points [B, columns]."""
     encode = encoder(encoding)
     return jax.jit(lambda rows: encode(rows)[1])
-
-
-def _depths(encoding: EncodingSpec) -> list[int]:
-    depths: list[int] = []
-    for parent in encoding.parents:
-        depths.append(0 if parent < 0 else depths[parent] + 1)
-    return depths
 
 
 def _repaired(chosen: jax.Array, count: int, distinct: bool, is_sorted: bool) -> jax.Array:

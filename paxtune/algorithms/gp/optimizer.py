@@ -23,9 +23,8 @@ _NUM_STEPS = 50
 Scored: TypeAlias = tuple[jax.Array, jax.Array]
 """Rows [B, features], each unit value in the middle of its cell, and their values [B]."""
 
-_AdamState: TypeAlias = tuple[
-    jax.Array, jax.Array, jax.Array
-]  # Rows, and moments of their gradients.
+_AdamState: TypeAlias = tuple[jax.Array, jax.Array, jax.Array]
+"""Rows, and moments of their gradients."""
 
 Score: TypeAlias = Callable[[jax.Array], Scored]
 
@@ -47,10 +46,7 @@ def compiled_optimizer(
     def search(
         key: jax.Array, posterior: Posterior, context: AcquisitionContext, known: Array
     ) -> Scored:
-        def score(rows: jax.Array) -> Scored:
-            values, rows = acquisition_value(kind, encoding, posterior, context, rows)
-            return rows, values
-
+        score = functools.partial(acquisition_value, kind, encoding, posterior, context)
         first, later = jax.random.split(key)
         drawn = _draw_candidates(first, encoding, jnp.asarray(known))
         found = jax.lax.map(score, drawn.reshape(-1, _NUM_CHILDREN, drawn.shape[1]))

@@ -1,14 +1,13 @@
 """One suggestion with a Gaussian process."""
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import jax
 import numpy as np
 
 from paxtune.algorithms.base import Observation, SuggestionContext
-from paxtune.algorithms.encoding.sampling import mutate, num_changeable
+from paxtune.algorithms.encoding.sampling import changeable_points, mutate
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.gp import model
 from paxtune.algorithms.gp.acquisition import AcquisitionContext, Kind, compiled_acquisition
@@ -43,7 +42,7 @@ def suggest_decisions(
     ranked = sorted(completed, key=lambda trial: trial.scores, reverse=True)
     leaders = [trial.decisions for trial in ranked[:_NUM_KNOWN]]
     kind = _kind(acquisition, sum(trial.state == 'pending' for trial in trials), rng)
-    with _double_precision():
+    with jax.enable_x64(True), jax.default_device(_device()):
         encoding = encoding_spec(space)
         data = _training_data(trials, space, encoding)
         theta = model.fit(data, encoding.columns, rng)
@@ -63,13 +62,6 @@ def suggest_decisions(
             order = np.argsort(-np.asarray(values)[: len(near)], kind='stable')
             found = _first_feasible(context, [near[i] for i in order])
     return found
-
-
-@contextlib.contextmanager
-def _double_precision() -> Iterator[None]:
-    """Enables 64-bit floats on the CPU inside the block."""
-    with jax.enable_x64(True), jax.default_device(_device()):
-        yield
 
 
 def _device() -> jax.Device:
@@ -177,7 +169,7 @@ def _first_feasible(
 def _perturbations(context: SuggestionContext, parents: Sequence[Decisions]) -> list[Decisions]:
     """Draws untried experiments near good ones, which are feasible."""
     rng = context.rng()
-    parents = [parent for parent in parents if num_changeable(context.spec, parent)]
+    parents = [parent for parent in parents if changeable_points(context.spec, parent)]
     if not parents:
         return []
     made = [
