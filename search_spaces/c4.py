@@ -11,10 +11,10 @@ share (`--set train_input.batch_size=…`).
 """
 
 import dataclasses
-from typing import Any
 
 from search_spaces.spmd import SpmdLm
 from trainer.experiment import Experiment
+from trainer.inputs.base import Input
 from trainer.inputs.text.c4 import C4Input
 
 VOCABULARY = 'c4_en_32000.model'
@@ -31,19 +31,16 @@ class C4SpmdAdam(SpmdLm):
     checkpoint_every_n_steps: int = 1000
     summary_interval_steps: int = 10
 
-    def made(self) -> Experiment:
-        """The experiment."""
-        train = self._data('train', is_training=True, packing=True, input_random_seed=9876)
-        held_out = self._data('validation', num_documents=_EVAL_DOCUMENTS)
-        return self.experiment(train, {'eval': held_out})
-
-    def _data(self, split: str, **fields: Any) -> C4Input:
+    def rows(self, is_training: bool) -> Input:
         return C4Input(
-            split=split,
+            split='train' if is_training else 'validation',
             batch_size=self.batch_size,
+            is_training=is_training,
+            packing=is_training,
+            num_documents=0 if is_training else _EVAL_DOCUMENTS,
+            input_random_seed=9876 if is_training else 0,
             sequence_length=self.max_seq_len,
             vocabulary=VOCABULARY,
-            **fields,
         )
 
 

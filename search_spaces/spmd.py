@@ -105,12 +105,12 @@ class SpmdLm:
         """Rows of all devices together."""
         return self.percore_batch_size * math.prod(self.ici_mesh_shape) * self.num_slices
 
-    def experiment(self, train_input: Input, eval_inputs: dict[str, Input]) -> Experiment:
-        """An experiment of this model on some data."""
+    def made(self) -> Experiment:
+        """The experiment."""
         return Experiment(
             task=self.task(),
-            train_input=train_input,
-            eval_inputs=eval_inputs,
+            train_input=self.rows(is_training=True),
+            eval_inputs={'eval': self.rows(is_training=False)},
             mesh=self.mesh(),
             train=TrainLoop(
                 num_train_steps=self.num_train_steps,
@@ -120,6 +120,10 @@ class SpmdLm:
             ),
             smoke=smoke(),
         )
+
+    def rows(self, is_training: bool) -> Input:
+        """The rows of text for training or for evaluation."""
+        raise NotImplementedError(type(self).__name__)
 
     def task(self) -> LanguageModelTask:
         """The model and its learner."""
@@ -180,11 +184,7 @@ class SpmdLm:
 class SyntheticLm(SpmdLm):
     """A model on random tokens."""
 
-    def made(self) -> Experiment:
-        """The experiment."""
-        return self.experiment(self._rows(is_training=True), {'eval': self._rows()})
-
-    def _rows(self, is_training: bool = False) -> SyntheticLmInput:
+    def rows(self, is_training: bool) -> Input:
         return SyntheticLmInput(
             batch_size=self.batch_size,
             is_training=is_training,

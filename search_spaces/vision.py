@@ -176,11 +176,7 @@ def MnistExperiment() -> Experiment:
     return Experiment(
         task=ClassificationTask(
             model=Chain(layers),
-            learner=Learner(
-                learning_rate=0.01,
-                optimizer=SGD(momentum=0.1),
-                clipping=None,
-            ),
+            learner=Learner(learning_rate=0.01, optimizer=SGD(momentum=0.1), clipping=None),
         ),
         train_input=_images('train', 'mnist', [28, 28, 1], 1024),
         eval_inputs={'test': _images('test', 'mnist', [28, 28, 1], 1024)},

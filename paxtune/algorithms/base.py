@@ -40,11 +40,6 @@ class Observation:
     scores: tuple[float, ...] = ()
     algorithm_state: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    @property
-    def score(self) -> float | None:
-        """The score if there is exactly one."""
-        return self.scores[0] if len(self.scores) == 1 else None
-
 
 @dataclasses.dataclass(frozen=True)
 class Suggestion:

@@ -5,7 +5,6 @@ rates decay, curves may cross late: then a stopped trial might have won.
 """
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
@@ -66,6 +65,10 @@ class RungValue(NamedTuple):
     reward: float
 
 
+_Track: TypeAlias = tuple[TrialCurve, dict[float, RungValue], float | None]
+"""A trial, its values at the rungs that it has reached, and its last reward if it completed."""
+
+
 def rung_report(curves: Sequence[TrialCurve], scheduler: Scheduler) -> list[Rung]:
     """Reports on each rung that a trial has reached, from the lowest.
 
@@ -75,12 +78,12 @@ def rung_report(curves: Sequence[TrialCurve], scheduler: Scheduler) -> list[Rung
             `max_resource`, or else of the largest resource of a completed trial.
     """
     levels = _rung_levels(curves, scheduler)
-    reached = [_reached(curve, own) for curve, own in zip(curves, levels, strict=True)]
-    ends = [
-        last_reward(curve.measurements) if curve.state == 'completed' else None for curve in curves
+    tracks = [
+        (curve, _reached(curve, own), _end(curve))
+        for curve, own in zip(curves, levels, strict=True)
     ]
-    rungs = sorted(set(itertools.chain.from_iterable(reached)))
-    return [_rung(rung, curves, reached, ends) for rung in rungs]
+    rungs = sorted({rung for _, reached, _ in tracks for rung in reached})
+    return [_rung(rung, [track for track in tracks if rung in track[1]]) for rung in rungs]
 
 
 def rungs_reached(curves: Sequence[TrialCurve], scheduler: Scheduler) -> dict[int, float]:
@@ -193,17 +196,11 @@ def _inherited(curve: TrialCurve) -> float:
     return curve.resources[0] * min(1.0, curve.forked_from[1] / max(step, 1))
 
 
-def _rung(
-    rung: float,
-    curves: Sequence[TrialCurve],
-    reached: Sequence[dict[float, RungValue]],
-    ends: Sequence[float | None],
-) -> Rung:
-    here = [
-        (curve, values, end)
-        for curve, values, end in zip(curves, reached, ends, strict=True)
-        if rung in values
-    ]
+def _end(curve: TrialCurve) -> float | None:
+    return last_reward(curve.measurements) if curve.state == 'completed' else None
+
+
+def _rung(rung: float, here: Sequence[_Track]) -> Rung:
     stays = [
         curve.state for curve, values, _ in here if curve.measurements[-1].step == values[rung].step
     ]

@@ -81,7 +81,6 @@ def _draw(
     context: SuggestionContext,
     rng: random.Random,
 ) -> Suggestion | None:
-    """Draws the next trial; None if no draw is eligible."""
     for _ in range(_MAX_TRIES):
         decisions, point = distribution.draw(rng.getrandbits(32))
         if context.is_eligible(decisions):
@@ -156,7 +155,7 @@ class _History:
 
 
 def _evaluation(trial: Observation) -> Evaluation:
-    return Evaluation(trial.algorithm_state['point'], trial.score if trial.scores else None)
+    return Evaluation(trial.algorithm_state['point'], trial.scores[0] if trial.scores else None)
 
 
 def _state(run: int, number: int, trial_ids: Sequence[int]) -> dict[str, str]:

@@ -67,16 +67,10 @@ def draw_eligible(context: SuggestionContext, rng: random.Random) -> Decisions:
     if context.size is None or (hardly_any and context.size > _MAX_CHECKED):
         raise _nothing_found(refused)
     # Nearly all of the space was tried or is infeasible.
-    return first_eligible(context, _MAX_CHECKED)
+    return _first_eligible(context)
 
 
-def first_eligible(context: SuggestionContext, max_infeasible: int | None = None) -> Decisions:
-    """First decisions, in the order of a finite space, that are untried and feasible.
-
-    Raises:
-        Exhausted: none exist.
-        UserError: none were found before `max_infeasible` infeasible ones.
-    """
+def _first_eligible(context: SuggestionContext) -> Decisions:
     refused: Counter[str] = Counter()
     for decisions in enumerate_decisions(context.spec):
         if context.seen(decisions):
@@ -85,7 +79,7 @@ def first_eligible(context: SuggestionContext, max_infeasible: int | None = None
         if reason is None:
             return decisions
         refused[reason] += 1
-        if refused.total() == max_infeasible:
+        if refused.total() == _MAX_CHECKED:
             raise _nothing_found(refused)
     raise Exhausted
 
@@ -115,7 +109,10 @@ def complete(spec: pg.DNASpec, given: Decisions, rng: random.Random) -> Decision
         >>> complete(spec, {'x[=1/2]': 0.5, 'y': 0}, random.Random(0))
         {'x': 1, 'x[=1/2]': 0.5, 'y': 0}
     """
-    known = _implied(given) | given
+    implied = {
+        id_[: match.start()]: int(match[1]) for id_ in given for match in _CONDITION.finditer(id_)
+    }
+    known = implied | given
     decisions = fill(spec, known, rng)
     to_dna(spec, decisions)  # Raises for a decision out of range.
     for id_, value in known.items():
@@ -141,17 +138,9 @@ def fill(spec: pg.DNASpec, known: Decisions, rng: random.Random) -> Decisions:
     return decide(spec, choose)
 
 
-def _implied(given: Decisions) -> Decisions:
-    """Candidates that must be chosen for the given decisions to be active."""
-    return {
-        id_[: match.start()]: int(match[1]) for id_ in given for match in _CONDITION.finditer(id_)
-    }
-
-
 def _complete_choice(
     point: pg.geno.Choices, fixed: Sequence[int | None], rng: random.Random
 ) -> list[int]:
-    """Completes a choice of several candidates, some of which are fixed."""
     count = len(point.candidates)
     if any(index is not None and not 0 <= index < count for index in fixed):
         raise ValueError(f'{point.id.path}: there are {count} candidates: {fixed}')

@@ -18,7 +18,7 @@ from paxtune.search_space.decisions import (
 )
 from trainer.symbolic.errors import UserError
 
-_NAME = re.compile(r'[\w.]*')
+_ARGUMENTS = re.compile(r'[^\w.].*', re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +171,6 @@ def require_layer_lists(spec: pg.DNASpec, who: str, instead: str) -> None:
 
 
 def _is_constrained(point: DecisionPoint) -> bool:
-    """Returns True for a choice of several candidates that must be distinct or sorted."""
     if isinstance(point, pg.geno.Float) or point.num_choices == 1:
         return False
     return bool(point.distinct or point.sorted)
@@ -182,14 +181,9 @@ def _gene(point: DecisionPoint) -> Gene:
         return Gene(is_integer(point), point.min_value, point.max_value)
     texts = point.literal_values or [None] * len(point.candidates)
     labels = tuple(
-        _class_of(text) if candidate.elements else (type(text), text)
+        # The name of the class; '' for a list or a mapping.
+        _ARGUMENTS.sub('', str(text)) if candidate.elements else (type(text), text)
         for text, candidate in zip(texts, point.candidates, strict=True)
     )
     kind = (labels, point.num_choices, point.distinct, point.sorted)
     return Gene(kind, 0, len(labels) - 1)
-
-
-def _class_of(text: object) -> str:
-    """Class name of a candidate's text; '' for a list or a mapping."""
-    found = _NAME.match(str(text))
-    return found.group() if found else ''

@@ -149,7 +149,6 @@ class _Swarm:
         self._designer.update(vza.CompletedTrials(made), vza.ActiveTrials([]))
 
     def suggest(self) -> tuple[Decisions, str]:
-        """Returns decisions, and the number of their firefly."""
         (suggestion,) = self._designer.suggest(1)
         fly = str(suggestion.metadata.ns('eagle')['parent_fly_id'])
         return self._problem.decisions(suggestion.parameters.as_dict()), fly

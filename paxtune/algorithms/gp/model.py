@@ -104,7 +104,6 @@ def _hyperprior(num_features: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _negative_log_prior(theta: jax.Array) -> jax.Array:
-    """Negative log density of the prior of the parameters, up to a constant."""
     mean, width = _hyperprior(theta.shape[0] - 2)
     return jnp.sum(((theta - mean) / width) ** 2) / 2
 

@@ -129,14 +129,11 @@ def _trust_region(
     space: FlatSpace,
     encoding: EncodingSpec,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Trust region: the whole space, and for every second trial a region around the best trial.
+    """Center and radius: of the whole space, for every second trial of a region around the best.
 
     Points in high dimensions are far from all trials, and an uncertain model prefers the corners.
     The region is longer along features of large length scales. It shrinks while no better trial
     is found (TuRBO, Eriksson et al. 2019).
-
-    Returns:
-        Center [features] and radius [features].
     """
     best = max(completed, key=lambda trial: trial.scores)
     center = _rows([best.decisions], space)[0]

@@ -219,14 +219,14 @@ def test_algorithms_see_a_decision_once() -> None:
     with opened(replicates=3, algorithm=Looking()) as study:
         ran(study, 1.0, 2.0, 6.0)
         trial = ask(study)
-        assert [(each.id, each.state, each.score) for each in seen] == [(1, 'completed', -3.0)]
+        assert [(each.id, each.state, each.scores) for each in seen] == [(1, 'completed', (-3.0,))]
         finish(trial, 1.0)
         trial = ask(study)
         trial.report(1, {'loss': 4.0})
         trial.stop('no good')
         trial = ask(study)
         # What was stopped early counts, as it does alone.
-        assert [(each.id, each.score) for each in seen] == [(1, -3.0), (4, -2.5)]
+        assert [(each.id, each.scores) for each in seen] == [(1, (-3.0,)), (4, (-2.5,))]
         trial.fail('no memory')
         ran(study, 1.0)
         assert [(each.id, each.state) for each in seen][2:] == [(6, 'infeasible')]

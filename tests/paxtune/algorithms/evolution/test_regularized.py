@@ -188,7 +188,7 @@ def test_results_beat_chance():
         trial = past(number, suggestion)
         score = float(sum(suggestion.decisions.values()))
         history.append(Observation(number, trial.decisions, 'completed', (score,)))
-    mean = sum(t.score or 0.0 for t in history[-20:]) / 20
+    mean = sum(t.scores[0] if t.scores else 0.0 for t in history[-20:]) / 20
     assert mean > 8.5
 
 

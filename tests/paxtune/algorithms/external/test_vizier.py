@@ -121,7 +121,7 @@ def test_a_designer_sees_the_trials():
     assert [trial.infeasible for trial in seen.completed] == [False, False, True]
     assert seen.completed[1].metadata.ns('mine')['note'] == 'hello'
     assert _measured(seen.completed[0])['objective_0'].value == 2.5
-    assert _measured(seen.completed[1])['objective_0'].value == completed.score
+    assert _measured(seen.completed[1])['objective_0'].value == completed.scores[0]
     times = [trial.completion_time for trial in seen.completed if trial.completion_time]
     assert len(times) == 3
     assert times == sorted(set(times))
