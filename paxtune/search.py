@@ -363,7 +363,6 @@ def summary(study: 'Study', exp: str) -> str:
         failed = any(trial.is_failed for trial in study.trials)
         hint = ': see error.txt in their directories' if failed else ''
         return '\n'.join([*lines, f'No trial was completed{hint}.'])
-    rungs = rungs_text(study)
     if len(rewards) != 1:
         if rewards:
             front = ', '.join(str(trial.id) for trial in study.pareto_front)
@@ -379,7 +378,7 @@ def summary(study: 'Study', exp: str) -> str:
         mean, error = standing.rewards[0], standing.standard_errors[0]
         lines.append(f'Mean of its replicates (trials {trials}): {mean:.6g} ± {error:.2g}')
     lines += [f'  {path} = {value}' for path, value in best.decisions.items()]
-    lines += [rungs] if rungs else []
+    lines += rungs_text(study)
     return '\n'.join([*lines, 'To train it:', f'  {train_command(study, best, exp)}'])
 
 

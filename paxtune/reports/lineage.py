@@ -1,10 +1,12 @@
 """Lineage of trials: the sources of their weights, for `paxtune.studies lineage`."""
 
-import collections
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from paxtune.reports.tables import Document, Node, Row, branches
+from rich.text import Text
+from rich.tree import Tree
+
+from paxtune.reports.tables import Document, Row, branches, cell
 from paxtune.study.frames import reward_columns
 from trainer.runtime.directory import short_names
 
@@ -22,22 +24,21 @@ def lineage(study: 'Study') -> Document:
     rewards = reward_columns(study.rewards)
     names = dict(zip(study.space.paths, short_names(study.space.paths), strict=True))
     rows = {number: _row(trial, trials, rewards) for number, trial in trials.items()}
-    below: dict[int, list[int]] = collections.defaultdict(list)
+    trees: dict[int, Tree] = {}
     roots = []
     for number, row in rows.items():
-        # Who made the study may have written anything: a parent comes before its children.
-        if row['parent'] in trials and row['parent'] < number:
-            below[row['parent']].append(number)
+        line = Text(cell(_line(row, rewards, names)))
+        # The parent comes first, unless another program has written something else.
+        if row['parent'] in trees:
+            trees[number] = trees[row['parent']].add(line)
         else:
+            trees[number] = Tree(line)
             roots.append(number)
-
-    nodes: dict[int, Node] = {}
-    for number in sorted(rows, reverse=True):  # Those below a trial have higher numbers.
-        hanging = [nodes[each] for each in below[number]]
-        nodes[number] = Node(_line(rows[number], rewards, names), hanging)
-    drawn = [each for each in roots if below[each] or rows[each]['parent'] is not None]
+    drawn = [
+        trees[each] for each in roots if trees[each].children or rows[each]['parent'] is not None
+    ]
     alone = len(roots) - len(drawn)
-    remarks = [branches([nodes[number] for number in drawn])] if drawn else []
+    remarks = [branches(drawn)] if drawn else []
     if alone:
         others = ('other ' if drawn else '') + ('trial' if alone == 1 else 'trials')
         remarks.append(f'Started from scratch, and are no parents: {alone} {others}.')
@@ -64,7 +65,7 @@ def _row(trial: 'Trial', trials: Mapping[int, 'Trial'], rewards: Sequence[str]) 
 
 
 def _changes(parent: 'Trial', trial: 'Trial') -> Iterator[tuple[str, list[Any]]]:
-    """The decisions that differ: path, and that of the parent and of the trial."""
+    """Yields the decisions that differ: the path, and both values."""
     for path in dict.fromkeys([*parent.decisions, *trial.decisions]):
         both = [parent.decisions.get(path), trial.decisions.get(path)]
         if both[0] != both[1]:
@@ -72,7 +73,6 @@ def _changes(parent: 'Trial', trial: 'Trial') -> Iterator[tuple[str, list[Any]]]
 
 
 def _line(row: Row, rewards: Sequence[str], names: Mapping[str, str]) -> str:
-    """Formats a trial as one line."""
     parts = [f'{row["trial"]} {row["state"]}']
     parts += [f'{name}={row[name]:.6g}' for name in rewards if row[name] is not None]
     if row['parent'] is not None:

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -48,10 +47,7 @@ def summary(study: Study) -> Document:
         'trials': {how: counts[how] for how in Status},
         'budgets': limits,
         'decisions': decisions,
-        'best': [
-            {**row, **more}
-            for row, more in zip(_rows(study, front), _replicates(study, front), strict=True)
-        ],
+        'best': _merged(_rows(study, front), _replicates(study, front)),
         'infeasible': reasons,
     }
     passed, remark = rungs_of(study)
@@ -87,12 +83,11 @@ def rungs_of(study: Study) -> tuple[list[dict[str, Any]], str]:
     return [dataclasses.asdict(rung) for rung in found], rung_report.warning(found, scheduler.unit)
 
 
-def rungs_text(study: Study) -> str:
-    """The same as text; empty where there is nothing to say."""
+def rungs_text(study: Study) -> list[str]:
+    """The same as text; nothing where there is nothing to say."""
     passed, remark = rungs_of(study)
-    if not passed:
-        return ''
-    return '\n'.join([to_text(Table(passed, rung_report.COLUMNS, _RUNGS)), *filter(None, [remark])])
+    texts = [to_text(Table(passed, rung_report.COLUMNS, _RUNGS)), remark] if passed else []
+    return [text for text in texts if text]
 
 
 def trials_of(
@@ -116,10 +111,7 @@ def trials_of(
         trials = _sorted(study, trials, sort, rungs)
     trials = trials[:limit]
     remark = '' if trials else 'There are no such trials.'
-    rows, columns = _rows(study, trials), trial_columns(trials, study.space.paths, study.rewards)
-    if rungs is not None:
-        rows = [{**row, 'rung': rungs.get(row['trial'])} for row in rows]
-        columns.append('rung')
+    rows, columns = _rows(study, trials, rungs), _columns(study, trials, rungs)
     return Document(rows, rows, columns, [_compact(study, trials, rungs=rungs)], remark)
 
 
@@ -154,7 +146,7 @@ def history_of(study: Study, number: int) -> Document:
         **{name: row[name] for name in ('origin', 'created', 'completed', 'seconds')},
         **trial.decisions,
     }
-    events = [{**event, 'time': _moment(event.get('time'))} for event in trial.history]
+    events = [{**event.to_json(), 'time': event.time} for event in trial.record.history]
     names = ['time', 'event', 'attempt', 'worker', 'step', 'detail']
     remarks = [] if events else [f'Nothing has happened to trial {number} yet.']
     tables = [_vertical(cells, f'trial {number}', 'value'), Table(events, names, 'History')]
@@ -169,14 +161,6 @@ def history_of(study: Study, number: int) -> Document:
     return Document(data, trial.history, names, tables, '\n'.join(remarks))
 
 
-def _moment(text: Any) -> Any:
-    """A time of a history, which is of its worker's making, as such."""
-    try:
-        return datetime.datetime.fromisoformat(text)
-    except (TypeError, ValueError):
-        return text
-
-
 def best_of(study: Study, trials: Sequence[Trial], train_command: str) -> Document:
     """The best trials.
 
@@ -185,29 +169,24 @@ def best_of(study: Study, trials: Sequence[Trial], train_command: str) -> Docume
         trials: as `best_trials` finds them.
         train_command: what trains the first of them alone; empty where nothing does.
     """
-    rows = _rows(study, trials)
     remark = '' if trials else 'No trial was completed yet.'
     if train_command:
         remark = f'To train trial {trials[0].id}:\n  {train_command}'
     repeated = _replicates(study, trials)
-    rows = [{**row, **more} for row, more in zip(rows, repeated, strict=True)]
+    added = [*repeated[0]] if repeated else []
+    rows = _merged(_rows(study, trials), repeated)
+    compact = _compact(study, trials)
+    table = Table(_merged(compact.rows, repeated), [*compact.columns, *added])
     data = {'trials': rows, 'train': train_command or None}
-    table = _compact(study, trials)
-    if any(repeated):
-        table = dataclasses.replace(
-            table,
-            rows=[{**row, **more} for row, more in zip(table.rows, repeated, strict=True)],
-            columns=[*table.columns, *repeated[0]],
-        )
-    columns = [
-        *trial_columns(trials, study.space.paths, study.rewards),
-        *(repeated[0] if repeated else []),
-    ]
-    return Document(data, rows, columns, [table], remark)
+    return Document(data, rows, [*_columns(study, trials), *added], [table], remark)
+
+
+def _merged(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
+    return [{**row, **added} for row, added in zip(rows, more, strict=True)]
 
 
 def _replicates(study: Study, trials: Sequence[Trial]) -> list[Row]:
-    """Of trials that stand for decisions, what their repeats say; nothing in a study without."""
+    """The means of the replicates of trials; nothing in a study without replicates."""
     standings = {each.trial.id: each for each in study.leaderboard}
     found = [standings[trial.id] for trial in trials]
     if not replicates.has_replicates(study.trials, study.search.replicates):
@@ -315,9 +294,19 @@ def _side(value: Any) -> Any:
     return value if plain else rendered(value)
 
 
-def _rows(study: Study, trials: Sequence[Trial]) -> list[Row]:
-    columns = reward_columns(study.rewards)
-    return [trial_row(trial, columns) for trial in trials]
+def _rows(
+    study: Study, trials: Sequence[Trial], rungs: Mapping[int, float] | None = None
+) -> list[Row]:
+    rewards = reward_columns(study.rewards)
+    rows = [trial_row(trial, rewards) for trial in trials]
+    return rows if rungs is None else [{**row, 'rung': rungs.get(row['trial'])} for row in rows]
+
+
+def _columns(
+    study: Study, trials: Sequence[Trial], rungs: Mapping[int, float] | None = None
+) -> list[str]:
+    columns = trial_columns(trials, study.space.paths, study.rewards)
+    return columns if rungs is None else [*columns, 'rung']
 
 
 def _compact(
@@ -329,11 +318,12 @@ def _compact(
     """Trials for people: without metrics, and decisions by short names."""
     rewards = reward_columns(study.rewards)
     taken = ['trial', 'state', 'attempt', 'rung', 'reason', 'seconds', *rewards]
-    names, rungs = _short_names(study, taken), rungs or {}
-    rows = []
-    for trial in trials:
-        row = trial_row(trial, rewards) | {'state': trial.status, 'rung': rungs.get(trial.id)}
-        rows.append(row | {names[path]: value for path, value in trial.decisions.items()})
+    names = _short_names(study, taken)
+    rows = [
+        {**row, 'state': trial.status}
+        | {names[path]: value for path, value in trial.decisions.items()}
+        for trial, row in zip(trials, _rows(study, trials, rungs), strict=True)
+    ]
     several = ['attempt'] if any(trial.attempt > 1 for trial in trials) else []
     reached = ['rung'] if rungs else []
     about = ['trial', 'state', *several, *reached]
@@ -342,7 +332,6 @@ def _compact(
 
 
 def _short_names(study: Study, taken: Sequence[str]) -> dict[str, str]:
-    """Names of the decisions by path, none of them taken."""
     paths = study.space.paths
     return {
         path: f'decisions.{path}' if name in taken else name
@@ -379,25 +368,19 @@ def _vertical(values: Mapping[str, Any], first: str, second: str) -> Table:
 def _budgets(study: Study, trials: Sequence[Trial]) -> list[dict[str, Any]]:
     search = study.search
     failures = sum(trial.is_failed for trial in trials)
-    rows = [
-        {'budget': 'trials', 'used': len(trials), 'limit': study.num_trials},
-        {'budget': 'hours', 'used': stopping_criteria.hours(trials), 'limit': search.budget.hours},
-        {
-            'budget': 'device hours',
-            'used': stopping_criteria.device_hours(trials),
-            'limit': search.budget.device_hours,
-        },
-        {'budget': 'failures', 'used': failures, 'limit': search.faults.max_failures},
+    rows: list[tuple[str, float | None, float | None]] = [
+        ('trials', len(trials), study.num_trials),
+        ('hours', stopping_criteria.hours(trials), search.budget.hours),
+        ('device hours', stopping_criteria.device_hours(trials), search.budget.device_hours),
+        ('failures', failures, search.faults.max_failures),
     ]
     if search.budget.target_reward is not None:
         best = study.leaderboard[:1]
-        reached = best[0].rewards[0] if best else None
-        rows.append({'budget': 'reward', 'used': reached, 'limit': search.budget.target_reward})
-    return rows
+        rows.append(('reward', best[0].rewards[0] if best else None, search.budget.target_reward))
+    return [{'budget': name, 'used': used, 'limit': limit} for name, used, limit in rows]
 
 
 def _reasons(trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    """Why trials are infeasible."""
     found = commonest(trial.infeasible_reason for trial in trials if trial.infeasible_reason)
     return [{'count': count, 'reason': reason} for count, reason in found[:_MOST_REASONS]]
 
@@ -406,11 +389,7 @@ def _sorted(
     study: Study, trials: Sequence[Trial], sort: str, rungs: Mapping[int, float] | None
 ) -> list[Trial]:
     name = sort.removeprefix('-')
-    columns, rewards = (
-        trial_columns(trials, study.space.paths, study.rewards),
-        reward_columns(study.rewards),
-    )
-    columns += [] if rungs is None else ['rung']
+    columns, rewards = _columns(study, trials, rungs), reward_columns(study.rewards)
     if name == 'reward' and len(rewards) == 1:
         name = rewards[0]
     meant = [each for each in (name, f'decisions.{name}', f'metrics.{name}') if each in columns]
@@ -422,10 +401,8 @@ def _sorted(
     backwards = sort.startswith('-')
     if column in rewards and study.rewards[rewards.index(column)].goal == 'maximize':
         backwards = not backwards
-    if column == 'rung':
-        pairs = [(trial, (rungs or {}).get(trial.id)) for trial in trials]
-    else:
-        pairs = [(trial, trial_row(trial, rewards).get(column)) for trial in trials]
+    rows = _rows(study, trials, rungs)
+    pairs = [(trial, row.get(column)) for trial, row in zip(trials, rows, strict=True)]
     there = [(trial, value) for trial, value in pairs if value is not None]
     there.sort(key=lambda pair: (isinstance(pair[1], str), pair[1]), reverse=backwards)
     return [trial for trial, _ in there] + [trial for trial, value in pairs if value is None]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.tree import Tree
 
 FORMATS = ('table', 'json', 'csv')
 
@@ -55,19 +56,6 @@ class Document:
     remark: str = ''
 
 
-@dataclasses.dataclass(frozen=True)
-class Node:
-    """A line of a tree, and its children."""
-
-    text: str
-    children: 'Sequence[Node]' = ()
-
-
-def plain(rows: Sequence[Row], columns: Sequence[str], title: str = '') -> Document:
-    """Makes a document with the same rows in every format."""
-    return Document(list(rows), rows, columns, [Table(rows, columns, title)])
-
-
 def write(document: Document, format_: str) -> None:
     """Writes a document to standard output.
 
@@ -95,7 +83,7 @@ def say(text: str) -> bool:
 
 
 def to_csv(rows: Iterable[Row], columns: Sequence[str]) -> str:
-    """Rows as CSV; numbers to the last bit, nothing for None, JSON for lists.
+    """Rows as CSV; exact numbers, nothing for None, JSON for lists.
 
     Example:
         >>> to_csv([{'x': 0.1, 'y': None}, {'x': True, 'y': [1, 2]}], ['x', 'y'])
@@ -119,8 +107,7 @@ def to_text(table: Table) -> str:
     """
     from rich.cells import cell_len
 
-    columns = _columns(table)
-    lines = [columns, *([_cell(row.get(column)) for column in columns] for row in table.rows)]
+    lines = _cells(table)
     widths = [max(map(cell_len, cells)) for cells in zip(*lines, strict=True)]
     aligned = [
         '  '.join(
@@ -150,33 +137,28 @@ def _tables(document: Document) -> str:
 
 def drawn(table: Table) -> Any:
     """A table with lines, for `rich` to print."""
-    from rich.table import Table as Drawn
-    from rich.text import Text
-
-    drawn = Drawn(title=table.title or None, title_justify='left')
-    columns = _columns(table)
-    for column in columns:
-        drawn.add_column(column, overflow='fold')
-    for row in table.rows:
-        # As text, so that brackets in it are no markup.
-        drawn.add_row(*(Text(_cell(row.get(column))) for column in columns))
-    return drawn
+    headings, *lines = _cells(table)
+    return _drawn(table.title, headings, lines)
 
 
 def print_table(
-    console: 'Console', title: str, headings: Sequence[str], lines: Sequence[Sequence[str]]
+    console: 'Console', title: str, headings: Iterable[str], lines: Iterable[Iterable[str]]
 ) -> None:
     """Prints a table with lines, empty columns included."""
+    console.print(_drawn(title, headings, lines), markup=False)
+
+
+def _drawn(title: str, headings: Iterable[str], lines: Iterable[Iterable[str]]) -> Any:
     from rich.table import Table as Drawn
     from rich.text import Text
 
-    drawn = Drawn(title=title, title_justify='left', expand=False)
+    drawn = Drawn(title=title or None, title_justify='left')
     for heading in headings:
         drawn.add_column(heading, overflow='fold')
     for line in lines:
         # As text, so that brackets in it are no markup.
         drawn.add_row(*map(Text, line))
-    console.print(drawn, markup=False)
+    return drawn
 
 
 def print_line(console: 'Console', text: str) -> None:
@@ -184,11 +166,14 @@ def print_line(console: 'Console', text: str) -> None:
     console.print(text, markup=False, soft_wrap=True)
 
 
-def branches(roots: Sequence[Node]) -> str:
+def branches(roots: 'Iterable[Tree]') -> str:
     """Trees for people, one below the other, each line as long as it is.
 
     Example:
-        >>> print(branches([Node('1', [Node('2', [Node('4')]), Node('3')]), Node('5')]))
+        >>> from rich.tree import Tree
+        >>> tree = Tree('1')
+        >>> child, _ = tree.add('2').add('4'), tree.add('3')
+        >>> print(branches([tree, Tree('5')]))
         1
         ├── 2
         │   └── 4
@@ -196,29 +181,26 @@ def branches(roots: Sequence[Node]) -> str:
         5
     """
     from rich.console import Console
-    from rich.text import Text
-    from rich.tree import Tree
 
-    drawn = [Tree(Text(_cell(root.text))) for root in roots]
-    left = list(zip(drawn, roots, strict=True))
-    for tree, node in left:  # Grows; a chain of trials may be longer than calls can be deep.
-        left += [(tree.add(Text(_cell(each.text))), each) for each in node.children]
     console = Console(width=_WIDEST, no_color=True, highlight=False)
     with console.capture() as capture:
-        for tree in drawn:
-            console.print(tree)
+        for root in roots:
+            console.print(root)
     return '\n'.join(line.rstrip() for line in capture.get().splitlines())
 
 
-def _columns(table: Table) -> list[str]:
-    return [
+def _cells(table: Table) -> list[list[str]]:
+    """The headings, then the rows."""
+    columns = [
         column
         for column in table.columns
         if any(row.get(column) not in (None, '', []) for row in table.rows)
     ]
+    return [columns, *([cell(row.get(column)) for column in columns] for row in table.rows)]
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """Formats a value for people, on one line."""
     if value is None:
         return ''
     if isinstance(value, bool):

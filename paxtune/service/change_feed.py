@@ -2,7 +2,6 @@
 
 import itertools
 import uuid
-from collections.abc import Iterator
 
 from paxtune.service.schema import ChangesReply
 from paxtune.storage.codec import TrialProto, decode_trial
@@ -63,7 +62,15 @@ class ChangeFeed:
 
     def put(self, proto: TrialProto) -> TrialRecord:
         """Records that a trial was written."""
-        return self._put(proto, proto.SerializeToString())
+        record = decode_trial(proto)
+        self._revision += 1
+        self._rows.pop(record.id, None)  # It becomes the last one.
+        self._rows[record.id] = (self._revision, proto.SerializeToString())
+        if record.status.has_ended:
+            self._unended.pop(record.id, None)
+        else:
+            self._unended[record.id] = record
+        return record
 
     def forget(self, id_: int) -> None:
         """Records that a trial was deleted."""
@@ -85,9 +92,8 @@ class ChangeFeed:
         for id_ in set(self._rows) - set(present):
             self.forget(id_)
         for id_, proto in present.items():
-            content = proto.SerializeToString()
-            if id_ not in self or self[id_] != content:
-                self._put(proto, content)
+            if id_ not in self or self[id_] != proto.SerializeToString():
+                self.put(proto)
         self._database_version = version
         return True
 
@@ -95,11 +101,11 @@ class ChangeFeed:
         """See `StudyCoordinator.changes`."""
         oldest = self._deleted[0][0] if len(self._deleted) >= _KEPT_DELETIONS else 0
         reset = generation != self._generation or since < oldest
-        if reset:
-            since = 0
+        since = 0 if reset else since
         page: list[bytes] = []
         size, upto, more = 0, self._revision, False
-        for id_ in self._changed_since(since):
+        newest = itertools.takewhile(lambda id_: self._rows[id_][0] > since, reversed(self._rows))
+        for id_ in reversed(list(newest)):
             revision, content = self._rows[id_]
             if page and size + len(content) > _PAGE_BYTES:
                 more = True
@@ -115,18 +121,3 @@ class ChangeFeed:
             deleted=[id_ for id_ in gone if id_ not in self],
             trials=page,
         )
-
-    def _changed_since(self, since: int) -> Iterator[int]:
-        newest = itertools.takewhile(lambda id_: self._rows[id_][0] > since, reversed(self._rows))
-        return reversed(list(newest))
-
-    def _put(self, proto: TrialProto, content: bytes) -> TrialRecord:
-        record = decode_trial(proto)
-        self._revision += 1
-        self._rows.pop(record.id, None)  # It becomes the last one.
-        self._rows[record.id] = (self._revision, content)
-        if record.status.has_ended:
-            self._unended.pop(record.id, None)
-        else:
-            self._unended[record.id] = record
-        return record

@@ -64,16 +64,11 @@ class ServiceFailedError(DetachedError):
 
 
 class _TransientError(Exception):
-    """A call has failed and may succeed later."""
+    """The call may succeed later."""
 
 
 class Client:
-    """Calls a service about one study. Thread-safe.
-
-    Attributes:
-        endpoint: host:port of the service.
-        study: the study's name.
-    """
+    """Calls a service about one study. Thread-safe."""
 
     def __init__(
         self,
@@ -233,7 +228,6 @@ class Client:
         return ServiceUnavailableError(f'the connection to {self.endpoint} was closed')
 
     def _translated(self, error: Any) -> Exception:
-        """Translates an error of gRPC."""
         code, details = error.code(), error.details() or ''
         rejected = dict(error.trailing_metadata() or ()).get(schema.REJECTED)
         if rejected is not None:

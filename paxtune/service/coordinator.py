@@ -18,14 +18,8 @@ from paxtune.service.change_feed import ChangeFeed
 from paxtune.service.leases import Lease, Leases
 from paxtune.service.schema import RequestRejectedError, WorkerOptions
 from paxtune.service.suggest_lock import SuggestLock
-from paxtune.storage.codec import (
-    DamagedRecordError,
-    TrialProto,
-    decode_study,
-    encode_trial,
-    parse_study,
-    parse_trial,
-)
+from paxtune.storage import codec
+from paxtune.storage.codec import TrialProto, encode_trial, parse_study, parse_trial
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.study import transitions
 from paxtune.study.record import Failures, Status, StudyRecord, TrialRecord
@@ -107,7 +101,7 @@ class StudyCoordinator:
     def create_study(self, spec: bytes) -> schema.DoneReply:
         """Creates the study; `done` is False if it exists already."""
         parsed = _checked(parse_study, spec)
-        _checked(decode_study, parsed)
+        _checked(codec.decode_study, parsed)
         with self._lock:
             return schema.DoneReply(done=self._store.create_from_spec(parsed))
 
@@ -119,7 +113,7 @@ class StudyCoordinator:
             spec: the specification with the new record.
             request_id: identifies this call.
         """
-        new = _checked(lambda content: decode_study(parse_study(content)), spec)
+        new = _checked(codec.decode_study, _checked(parse_study, spec))
 
         def change(current: StudyRecord) -> StudyRecord:
             if current.request == request_id:
@@ -256,7 +250,7 @@ class StudyCoordinator:
             if update.error is None:
                 update.content = self._feed[update.id]
 
-    def _decide(self, update: '_Update') -> TrialProto | None:
+    def _decide(self, update: _Update) -> TrialProto | None:
         """Returns the trial to write; None if it is rejected or was written before."""
         update.is_decided = True
         try:
@@ -376,9 +370,7 @@ class StudyCoordinator:
         """Returns those of some workers whose lease expired, or that made no progress."""
         with self._lock:
             self._reap()
-            return schema.RevokedReply(
-                workers=[worker for worker in workers if worker in self._revoked]
-            )
+            return schema.RevokedReply(workers=[each for each in workers if each in self._revoked])
 
     @property
     def num_leases(self) -> int:
@@ -395,7 +387,6 @@ class StudyCoordinator:
                     self._lose(id_, lease, loss, lease.max_attempts)
 
     def _reap(self) -> None:
-        """Ends expired leases."""
         for id_, lease, loss in self._leases.expired():
             self._lose(id_, lease, loss, lease.max_attempts)
             self._revoked.add(lease.worker)
@@ -435,12 +426,8 @@ class _ConflictError(Exception):
 
 
 def _checked(parse: Callable[[Any], Any], content: Any) -> Any:
-    """Parses what a client sent.
-
-    Raises:
-        RequestRejectedError: it cannot be parsed.
-    """
+    """Parses what a client sent, or rejects its request."""
     try:
         return parse(content)
-    except (DamagedRecordError, UserError) as error:
+    except (codec.DamagedRecordError, UserError) as error:
         raise RequestRejectedError('invalid', str(error)) from error

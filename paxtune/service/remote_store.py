@@ -14,19 +14,10 @@ from paxtune.service import schema
 from paxtune.service.client import Client
 from paxtune.service.coordinator import digest
 from paxtune.service.schema import RequestRejectedError, WorkerOptions
-from paxtune.storage.codec import (
-    StudySpec,
-    TrialProto,
-    decode_study,
-    decode_trial,
-    encode_study,
-    encode_trial,
-    parse_study,
-    parse_trial,
-    write_study,
-)
+from paxtune.storage import codec
+from paxtune.storage.codec import StudySpec, TrialProto, parse_trial
 from paxtune.study.record import StudyRecord, TrialRecord
-from paxtune.study.store import AddSuggested
+from paxtune.study.store import AddSuggested, StudyStore
 from paxtune.study.transitions import LeaseLostError, Transition, TurnLostError, WorkerLoss
 
 
@@ -42,11 +33,11 @@ def lose(client: Client, worker: str, loss: WorkerLoss, max_attempts: int) -> in
     return client.call(request).trial
 
 
-_MAX_ADDED = 500  # In one message, whose size is limited.
+_MAX_ADDED = 500  # Trials in one message, whose size is limited.
 _Reply = TypeVar('_Reply', schema.TrialsReply, schema.UpdateReply)
 
 
-class RemoteStore:
+class RemoteStore(StudyStore):
     """A study in a service, a `StudyStore` with the heartbeats of a worker.
 
     It caches the trials, and fetches only changes.
@@ -77,21 +68,17 @@ class RemoteStore:
 
     @property
     def flags(self) -> list[str]:
-        """Flags that select the study."""
         return [f'--vizier_endpoint={self._client.endpoint}', f'--study={self._client.study}']
 
     def close(self) -> None:
-        """Closes the connection."""
         self._client.close()
 
     def now(self) -> datetime.datetime:
-        """Returns the time, in UTC."""
         return datetime.datetime.now(datetime.UTC)
 
     def study(self) -> StudyRecord | None:
-        """See `StudyStore.study`."""
         spec = self._study_spec()
-        return None if spec is None else decode_study(spec, self._client.study)
+        return None if spec is None else codec.decode_study(spec, self._client.study)
 
     def _study_spec(self) -> StudySpec | None:
         with self._lock:
@@ -100,30 +87,27 @@ class RemoteStore:
             if not self._version:
                 self._spec = None
             elif reply.spec is not None:
-                self._spec = parse_study(reply.spec)
+                self._spec = codec.parse_study(reply.spec)
                 self._created = reply.created or 0.0
             return self._spec
 
     def created(self) -> datetime.datetime:
-        """See `StudyStore.created`."""
         if self._study_spec() is None:
             raise KeyError('study')
         return datetime.datetime.fromtimestamp(self._created, datetime.UTC)
 
     def create_study(self, record: StudyRecord, parameters: Iterable[Any]) -> bool:
-        """See `StudyStore.create_study`."""
-        spec = encode_study(record, parameters).SerializeToString()
+        spec = codec.encode_study(record, parameters).SerializeToString()
         return self._client.call(schema.CreateStudyRequest(spec=spec)).done
 
     def update_study(self, change: Callable[[StudyRecord], StudyRecord]) -> StudyRecord:
-        """See `StudyStore.update_study`."""
         request_id = uuid.uuid4().hex
         while True:
             spec = self._study_spec()
             if spec is None:
                 raise KeyError('study')
-            changed = change(decode_study(spec, self._client.study))
-            content = write_study(StudySpec.FromString(spec.SerializeToString()), changed)
+            changed = change(codec.decode_study(spec, self._client.study))
+            content = codec.write_study(StudySpec.FromString(spec.SerializeToString()), changed)
             request = schema.UpdateStudyRequest(
                 expected=self._version,
                 spec=content.SerializeToString(),
@@ -133,20 +117,17 @@ class RemoteStore:
                 return changed
 
     def ids(self) -> list[int]:
-        """See `StudyStore.ids`."""
         with self._lock:
             self._sync()
             return sorted(self._content)
 
     def trials(self, ids: Collection[int] | None = None) -> list[TrialRecord]:
-        """See `StudyStore.trials`."""
         with self._lock:
             self._sync()
             wanted = sorted(self._content if ids is None else self._content.keys() & set(ids))
             return [parse_trial(self._content[id_]) for id_ in wanted]
 
     def read(self, known: Collection[int]) -> tuple[list[int], list[TrialRecord]]:
-        """See `StudyStore.read`."""
         with self._lock:
             self._sync()
             numbers = sorted(self._content)
@@ -154,7 +135,6 @@ class RemoteStore:
             return numbers, [parse_trial(self._content[number]) for number in unknown]
 
     def trial(self, id_: int) -> TrialRecord:
-        """See `StudyStore.trial`."""
         with self._lock:
             # Only its owner changes a leased trial.
             if id_ not in self._held or id_ in self._lost:
@@ -162,18 +142,15 @@ class RemoteStore:
             return parse_trial(self._content[id_])
 
     def max_id(self) -> int:
-        """See `StudyStore.max_id`."""
         return max(self.ids(), default=0)
 
     def add_trials(self, records: Sequence[TrialRecord]) -> list[TrialRecord]:
-        """Adds trials, a few hundred in a transaction: see `StudyStore.add_trials`."""
         added: list[TrialRecord] = []
         for first in range(0, len(records), _MAX_ADDED):
             added += self._add(records[first : first + _MAX_ADDED], '')
         return added
 
     def apply(self, id_: int, transition: Transition) -> TrialRecord:
-        """See `StudyStore.apply`."""
         request_id = uuid.uuid4().hex
         with self._lock:
             if id_ not in self._content:
@@ -181,12 +158,12 @@ class RemoteStore:
             while True:
                 read = self._content[id_]
                 stored = TrialProto.FromString(read)
-                changed = transition(decode_trial(stored), self.now())
+                changed = transition(codec.decode_trial(stored), self.now())
                 held = self._held.get(id_)
                 request = schema.UpdateRequest(
                     id=id_,
                     expected=digest(read),
-                    trial=encode_trial(changed, stored).SerializeToString(),
+                    trial=codec.encode_trial(changed, stored).SerializeToString(),
                     worker=self.worker if held else '',
                     attempt=held or 0,
                     request_id=request_id,
@@ -200,7 +177,6 @@ class RemoteStore:
                     return record
 
     def delete_trial(self, id_: int) -> None:
-        """See `StudyStore.delete_trial`."""
         try:
             self._client.call(schema.DeleteRequest(id=id_))
         except RequestRejectedError as error:
@@ -209,17 +185,12 @@ class RemoteStore:
             raise KeyError(id_) from None
 
     def claim(self) -> TrialRecord | None:
-        """Leases an existing trial that waits to be run; returns None if there is none."""
         request = schema.ClaimRequest(worker=self.worker, options=self.options)
         content = self._client.call(request).trial
         return None if content is None else self._take(content)
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[AddSuggested]:
-        """Waits for the suggest lock, and holds it while entered.
-
-        Yields a function that adds the suggested trial, and leases it to this worker.
-        """
         polling = tenacity.Retrying(
             retry=tenacity.retry_if_result(lambda reply: not reply.suggest_lock),
             wait=tenacity.wait_random_exponential(multiplier=0.02, max=0.4),
@@ -240,7 +211,6 @@ class RemoteStore:
                 self._client.call(schema.ReleaseSuggestLockRequest(suggest_lock=suggest_lock))
 
     def lose(self, id_: int, loss: WorkerLoss, max_attempts: int, step: int) -> TrialRecord:
-        """Gives back a trial of this worker: see `paxtune.study.transitions.lose`."""
         with self._lock:
             lose(self._client, self.worker, loss, max_attempts)
             self._held.pop(id_, None)
@@ -286,7 +256,7 @@ class RemoteStore:
 
     def _add(self, trials: Sequence[TrialRecord], suggest_lock: str) -> list[TrialRecord]:
         request = schema.AddRequest(
-            trials=[encode_trial(trial).SerializeToString() for trial in trials],
+            trials=[codec.encode_trial(trial).SerializeToString() for trial in trials],
             suggest_lock=suggest_lock,
             worker=self.worker,
         )

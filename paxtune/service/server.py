@@ -1,6 +1,7 @@
 """gRPC server: authenticates, decodes, calls the coordinator of the study, encodes."""
 
 import concurrent.futures
+import functools
 import itertools
 import logging
 import socket
@@ -39,6 +40,8 @@ _LEVELS = {
 }
 
 _CHECK_SECONDS = 2.0
+_THREADS = 32
+_BURST = 20.0
 
 _OPTIONS = [
     # Otherwise a second server could take half of the calls to the port of the first.
@@ -69,10 +72,9 @@ class Server:
         *,
         token: str | None = None,
         tls: tuple[Path, Path] | None = None,
-        is_ready: Callable[[], object] | None = None,
+        is_ready: Callable[[], object] = lambda: None,
         metrics: monitoring.Metrics | None = None,
         max_bytes: int = schema.MAX_BYTES,
-        threads: int = 32,
     ) -> None:
         """Prepares a server.
 
@@ -86,12 +88,11 @@ class Server:
                 few seconds, for health checks.
             metrics: counts the calls.
             max_bytes: size limit of a request.
-            threads: number of calls that run at a time.
         """
         self._registry, self._host, self._asked_port = registry, host, port
         self._token, self._tls, self._is_ready = token, tls, is_ready
         self._metrics = metrics or monitoring.Metrics()
-        self._max_bytes, self._threads = max_bytes, threads
+        self._max_bytes = max_bytes
         self._log = _BoundedLog()
         self._stopping = threading.Event()
         self.port = 0
@@ -102,7 +103,7 @@ class Server:
         Raises:
             UserError: the port is unavailable, or the certificate is invalid.
         """
-        self._pool = concurrent.futures.ThreadPoolExecutor(self._threads, 'service')
+        self._pool = concurrent.futures.ThreadPoolExecutor(_THREADS, 'service')
         options = [*_OPTIONS, ('grpc.max_receive_message_length', self._max_bytes)]
         self._server = grpc.server(self._pool, [_Methods(self._answer)], options=options)
         self._health = health.HealthServicer()
@@ -165,14 +166,12 @@ class Server:
 
     def _watch_database(self) -> None:
         while not self._stopping.wait(_CHECK_SECONDS):
-            if self._is_ready is not None:
-                try:
-                    self._is_ready()
-                except (DatabaseUnavailableError, UserError) as error:
-                    self._log.write('database', logging.ERROR, f'the database: {error}')
-                    self._report(_NOT_SERVING)
-                    continue
-            self._report(_SERVING)
+            try:
+                self._is_ready()
+                self._report(_SERVING)
+            except (DatabaseUnavailableError, UserError) as error:
+                self._log.write('database', logging.ERROR, f'the database: {error}')
+                self._report(_NOT_SERVING)
 
     def _report(self, status: int) -> None:
         for service in ('', schema.SERVICE):
@@ -260,9 +259,7 @@ class _Methods(grpc.GenericRpcHandler):
             return None
         # A stream, though one message is expected: this allows to reject a caller before the
         # message is read, and to log a message that is too long.
-        return grpc.stream_unary_rpc_method_handler(
-            lambda requests, context: self._answer(path, requests, context)
-        )
+        return grpc.stream_unary_rpc_method_handler(functools.partial(self._answer, path))
 
 
 class _BoundedLog:
@@ -287,6 +284,3 @@ class _BoundedLog:
         if suppressed:
             message = f'({suppressed} lines like this were suppressed) {message}'
         _LOG.log(level, '%s', message, exc_info=trace)
-
-
-_BURST = 20.0
