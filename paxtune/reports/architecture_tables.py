@@ -41,7 +41,7 @@ def architecture(study: 'Study', trial: 'Trial') -> ModelReport:
         costs = totals(model)
         whole = costs['flops_per_token'] or 1.0
         rows = [
-            {**row, 'share': row['flops_per_token'] / whole} for row in map(_row, grouped(model))
+            _row(line) | {'share': line.costs['flops_per_token'] / whole} for line in grouped(model)
         ]
         report.data.append({'sub_experiment': name, 'layers': rows, **costs})
         formatted = [_for_people(row) for row in [*rows, {'layer': 'all', **costs, 'share': 1.0}]]

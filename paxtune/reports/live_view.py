@@ -65,12 +65,7 @@ class LiveView:
     """Reads a study repeatedly. Ended trials are read once."""
 
     def __init__(self, store: StudyStore, where: str) -> None:
-        """Prepares a view.
-
-        Args:
-            store: where the study is kept; it is only read.
-            where: that, for people.
-        """
+        """Prepares a view of a store, whose name for people is `where`."""
         self._store, self._where = store, where
         self._ended: dict[int, TrialRecord] = {}
         self._seen: dict[int, tuple[int, datetime.datetime | None]] = {}
@@ -99,21 +94,18 @@ class LiveView:
         # Steps of attempts that resumed from a checkpoint.
         resumed = [event.step for event in history if event.step is not None]
         step = max([0 if last is None else last.step, *resumed[-1:]])
-        event = history[-1] if history else None
         seen, since = self._seen.get(trial.id, (step, None))
         if step != seen:
             since = datetime.datetime.now(datetime.UTC)
         self._seen[trial.id] = step, since
-        moments = [
-            each for each in (None if event is None else event.time, since) if each is not None
-        ]
+        moments = [event.time for event in history[-1:]] + ([] if since is None else [since])
         return Running(
             number=trial.id,
             worker=trial.record.holder,
             attempt=trial.attempt,
             step=step,
             rewards=() if last is None else last.rewards,
-            event=event.event if event is not None else '',
+            event=history[-1].event if history else '',
             since=max(moments, default=None),
         )
 

@@ -9,7 +9,7 @@ from typing import Literal
 from paxtune.search_space.labels import display_name, explicit_fields
 from trainer.experiment import Experiment
 from trainer.layers import Layer
-from trainer.program.layer_costs import LayerCost, layer_costs
+from trainer.program.layer_costs import layer_costs
 from trainer.symbolic.component import components
 
 COSTS = ('num_params', 'flops_per_token')
@@ -56,17 +56,11 @@ class Line:
             'flops_per_token': self.flops_per_token * self.times,
         }
 
-    @property
-    def kind(self) -> tuple[str, str]:
-        """The place and the layer, which align it with lines of another model."""
-        return self.place, self.layer
-
     def goes_on(self, other: 'Line') -> bool:
         """Returns True if `other` is the next layer of the same stack, and equal."""
         if self.index is None or other.index != self.index + self.times:
             return False
-        same = dataclasses.replace(other, index=self.index, times=self.times)
-        return same == self
+        return dataclasses.replace(other, index=self.index, times=self.times) == self
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,21 +77,21 @@ class Change:
 
 
 def lines(experiment: Experiment) -> list[Line]:
-    """The layers of an experiment's model, one by one; nothing is compiled.
-
-    Args:
-        experiment: every decision in it is made.
+    """The layers of a concrete experiment's model, one by one; nothing is compiled.
 
     Raises:
         UserError: the model does not fit together.
     """
-    return [_line(each) for each in layer_costs(experiment)]
-
-
-def _line(cost: LayerCost) -> Line:
-    layer = display_name(cost.layer) if cost.is_complete else _outside(cost.layer)
-    place = cost.place or 'model'
-    return Line(place, cost.index, layer, cost.num_params, cost.flops_per_token)
+    return [
+        Line(
+            cost.place or 'model',
+            cost.index,
+            display_name(cost.layer) if cost.is_complete else _outside(cost.layer),
+            cost.num_params,
+            cost.flops_per_token,
+        )
+        for cost in layer_costs(experiment)
+    ]
 
 
 def _outside(layer: Layer) -> str:
@@ -133,9 +127,8 @@ def changes(left: Sequence[Line], right: Sequence[Line]) -> list[Change]:
     Layers are aligned by place and kind, so an inserted layer is one change. A layer with other
     costs, as in a wider model, differs.
     """
-    matcher = difflib.SequenceMatcher(
-        None, [each.kind for each in left], [each.kind for each in right], autojunk=False
-    )
+    kinds = [[(each.place, each.layer) for each in side] for side in (left, right)]
+    matcher = difflib.SequenceMatcher(None, kinds[0], kinds[1], autojunk=False)
     found: list[Change] = []
     for how, i, i_end, j, j_end in matcher.get_opcodes():
         if how != 'equal':

@@ -1,5 +1,6 @@
 """Overview of studies from their databases, without the classes of their experiments."""
 
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -59,26 +60,17 @@ class Overview:
         Raises:
             UserError: it holds no study of this version.
         """
-        store = VizierStore(Database(path, read_only=True))
-        try:
+        with contextlib.closing(VizierStore(Database(path, read_only=True))) as store:
             study = store.study()
             if study is None:
                 raise UserError('nothing was written yet')
             return cls.of(study, store.trials(), store.created())
-        finally:
-            store.close()
 
     @classmethod
     def of(
         cls, study: StudyRecord, records: Sequence[TrialRecord], created: datetime.datetime
     ) -> 'Overview':
-        """Summarizes a study.
-
-        Args:
-            study: its record.
-            records: all of its trials.
-            created: the time at which it was created.
-        """
+        """Summarizes a study and all of its trials."""
         value = json.loads(study.value)
         search = json.loads(study.search) if study.search else value['search']
         trials = bare_trials(study, records)
@@ -127,7 +119,7 @@ def listing(root: Path) -> Document:
     if not root.is_dir():
         raise UserError(f'{root}: there is no such directory: name the one that holds the studies')
     rows = [_row(path) for path in databases(root)]
-    cells = [row | {how: row.get(how) or None for how in Status} | _ratio(row) for row in rows]
+    cells = [row | {how: row[how] or None for how in Status} | _ratio(row) for row in rows]
     columns = ['study', 'experiment', 'trials', *Status, 'best', 'front', 'changed', 'done']
     table = Table(cells, [*columns, 'problem'])
     remark = '' if rows else f'There are no studies in {root} and below.'

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from paxtune.objectives import pareto
 from paxtune.objectives.metrics import MissingMetricError, as_metric
 from paxtune.objectives.shrinkage import mean
-from paxtune.reports.tables import Document, Row, Table
+from paxtune.reports.tables import Document, Table
 from paxtune.study.frames import reward_columns
 from trainer.runtime.directory import short_names
 from trainer.symbolic.errors import UserError
@@ -115,27 +115,24 @@ def front_of(study: 'Study', x: str | None = None, y: str | None = None) -> Fron
     Raises:
         UserError: it takes more to say what is meant, or nothing was measured that is called so.
     """
-    axes = [_axis(study, name) for name in _names(study, x, y)]
+    x, y = _names(study, x, y)
+    axes = _axis(study, x), _axis(study, y)
     found = study.leaderboard
     # As for the front of a study: one that lacks repeats may only have been lucky.
     found = [each for each in found if each.is_complete] or found
-    points = []
-    for entry in found:
-        values = _values(axes, entry)
-        if all(map(math.isfinite, values)):
-            points.append((entry.trial, values))
+    measured = [(entry.trial, *_values(axes, entry)) for entry in found]
+    points = [(trial, x, y) for trial, x, y in measured if math.isfinite(x) and math.isfinite(y)]
     if found and not points:
         _refuse(axes, found[0])
-    scores = [[axis.sign * v for axis, v in zip(axes, each, strict=True)] for _, each in points]
-    best = set(pareto.front(scores))
+    best = set(pareto.front([[axes[0].sign * x, axes[1].sign * y] for _, x, y in points]))
     made = [
-        Point(trial.id, values[0], values[1], trial.decisions, index in best)
-        for index, (trial, values) in enumerate(points)
+        Point(trial.id, x, y, trial.decisions, index in best)
+        for index, (trial, x, y) in enumerate(points)
     ]
     paths = study.space.paths
     names = dict(zip(paths, short_names(paths), strict=True))
     made.sort(key=lambda point: (point.x, point.y, point.trial))
-    return Front(axes[0], axes[1], made, names)
+    return Front(*axes, made, names)
 
 
 def document(front: Front) -> Document:
@@ -151,17 +148,15 @@ def document(front: Front) -> Document:
         for point in front.points
     ]
     columns = ['trial', 'front', *names, *(f'decisions.{path}' for path in front.names)]
-    taken = {'trial', *names}
-    columns_of = {
-        path: f'decisions.{path}' if name in taken else name for path, name in front.names.items()
+    short = {
+        f'decisions.{path}': name
+        for path, name in front.names.items()
+        if name not in ('trial', *names)
     }
-    best: list[Row] = [
-        {
-            'trial': point.trial,
-            **dict(zip(names, (point.x, point.y), strict=True)),
-            **{columns_of[path]: value for path, value in point.decisions.items()},
-        }
-        for point in front.best
+    best = [
+        {short.get(column, column): value for column, value in row.items()}
+        for row in rows
+        if row['front']
     ]
     axes = [
         {'name': axis.name, 'goal': 'maximize' if axis.is_maximized else 'minimize'}
@@ -171,12 +166,12 @@ def document(front: Front) -> Document:
     if rows:
         goals = ', '.join(f'{axis["name"]} ({axis["goal"]})' for axis in axes)
         remark = f'{len(best)} of {len(rows)} completed trials are on the front of {goals}.'
-    tables = [Table(best, ['trial', *names, *columns_of.values()])]
+    shown = [short.get(column, column) for column in columns if column != 'front']
+    tables = [Table(best, shown)]
     return Document({'x': axes[0], 'y': axes[1], 'trials': rows}, rows, columns, tables, remark)
 
 
 def _names(study: 'Study', x: str | None, y: str | None) -> tuple[str, str]:
-    """The names of both axes."""
     rewards = reward_columns(study.rewards)
     given = [_plain(rewards, name) for name in (x, y) if name is not None]
     left = [name for name in rewards if name not in given]
@@ -211,15 +206,15 @@ def _axis(study: 'Study', name: str) -> Axis:
     return Axis(plain, name.startswith('+'))
 
 
-def _values(axes: Sequence[Axis], entry: 'LeaderboardEntry') -> list[float]:
+def _values(axes: tuple[Axis, Axis], entry: 'LeaderboardEntry') -> tuple[float, float]:
     try:
-        return [axis.value(entry) for axis in axes]
+        return axes[0].value(entry), axes[1].value(entry)
     except MissingMetricError:
-        return [math.nan]
+        return math.nan, math.nan
 
 
 def _refuse(axes: Sequence[Axis], entry: 'LeaderboardEntry') -> None:
-    """Says what is wrong with axes that no trial has."""
+    """Raises UserError with the reason why no trial has both axes."""
     for flag, axis in zip(('--x', '--y'), axes, strict=True):
         try:
             axis.value(entry)

@@ -95,29 +95,18 @@ def show(space: 'Space', console: 'Console', drawn: Sequence['Decisions']) -> No
         console,
         'Decisions',
         ['decision', 'legal', 'scale', 'only if'],
-        [[row.path, row.legal, row.scale, row.condition] for row in rows(space)],
+        map(dataclasses.astuple, rows(space)),
     )
     if following := followers(space):
-        print_table(
-            console,
-            'Derived values',
-            ['field', 'follows'],
-            [[path, expression] for path, expression in following.items()],
-        )
+        print_table(console, 'Derived values', ['field', 'follows'], following.items())
     size = 'countless' if space.size is None else f'{space.size:,}'
     print_line(console, f'Size: {size} different experiments')
     if drawn:
         readable = [space.readable(decisions) for decisions in drawn]
         paths = [path for path in space.paths if any(path in decisions for decisions in readable)]
-        print_table(
-            console,
-            'Samples',
-            ['decision', *map(str, range(1, len(drawn) + 1))],
-            [
-                [path, *(_value(decisions.get(path, '')) for decisions in readable)]
-                for path in paths
-            ],
-        )
+        headings = ['decision', *map(str, range(1, len(drawn) + 1))]
+        lines = [[path, *(_value(each.get(path, '')) for each in readable)] for path in paths]
+        print_table(console, 'Samples', headings, lines)
 
 
 def _value(value: Any) -> str:

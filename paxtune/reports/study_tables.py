@@ -298,8 +298,8 @@ def _rows(
     study: Study, trials: Sequence[Trial], rungs: Mapping[int, float] | None = None
 ) -> list[Row]:
     rewards = reward_columns(study.rewards)
-    rows = [trial_row(trial, rewards) for trial in trials]
-    return rows if rungs is None else [{**row, 'rung': rungs.get(row['trial'])} for row in rows]
+    rung = [{} if rungs is None else {'rung': rungs.get(trial.id)} for trial in trials]
+    return _merged([trial_row(trial, rewards) for trial in trials], rung)
 
 
 def _columns(

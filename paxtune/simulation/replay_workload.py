@@ -4,7 +4,7 @@ import functools
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from paxtune.config.search import Search
 from paxtune.running.runners import Runner, RunnerWorkload
@@ -13,7 +13,7 @@ from paxtune.search_space.space import Space
 from paxtune.simulation import files
 from paxtune.simulation.course import course_of
 from paxtune.simulation.runner import TableRunner
-from paxtune.simulation.table import CurveTable
+from paxtune.simulation.table import CurveTable, Goal
 from paxtune.study.trial import Trial
 
 
@@ -37,7 +37,7 @@ class RecordedTrials(RunnerWorkload):
     table: str
     decisions: dict[str, Any]
     metric: str | None = None
-    goal: Literal['minimize', 'maximize'] | None = None
+    goal: Goal | None = None
     speedup: float | None = None
 
     def check(self) -> None:
@@ -51,7 +51,7 @@ class RecordedTrials(RunnerWorkload):
         path: str,
         search: Search,
         metric: str | None = None,
-        goal: Literal['minimize', 'maximize'] | None = None,
+        goal: Goal | None = None,
         speedup: float | None = None,
     ) -> 'RecordedTrials':
         """Reads those of a file: see `paxtune.simulation.files.read`.
@@ -91,7 +91,5 @@ class RecordedTrials(RunnerWorkload):
 
 
 @functools.lru_cache(maxsize=8)
-def _table(
-    path: str, metric: str | None, goal: Literal['minimize', 'maximize'] | None
-) -> CurveTable:
+def _table(path: str, metric: str | None, goal: Goal | None) -> CurveTable:
     return files.read(path, metric, goal)

@@ -42,8 +42,9 @@ class TableRunner(Runner):
         folder = Path(TrialSpec.of(study, trial).begin())
         state, checkpoint = newest(folder)
         _require(trial, state, folder)
-        resumed_from, past = state.step, _past(course, state.step)
-        count, end = len(course.row.measurements), course.row.end
+        measurements, end = course.row.measurements, course.row.end
+        resumed_from, count = state.step, len(measurements)
+        past = sum(each.step <= resumed_from for each in measurements)
         if resumed_from:
             is_last = past == count and end is not None
             yield Report(resumed_from, state.metrics, checkpoint, resumed_from, is_last)
@@ -51,7 +52,7 @@ class TableRunner(Runner):
                 raise Interrupted(resumed_from)
         for index in range(past, count):
             self._wait(course, index, state, should_interrupt)
-            step = course.row.measurements[index].step
+            step = measurements[index].step
             state = state.after(trial.id, step, course.metrics(index))
             checkpoint = save(state, folder)
             is_last = index + 1 == count and end is not None
@@ -65,11 +66,7 @@ class TableRunner(Runner):
             raise StopTrial('the reward of its end is the recorded one', reward=end)
 
     def _wait(
-        self,
-        course: Course,
-        index: int,
-        state: State,
-        should_interrupt: Callable[[], bool],
+        self, course: Course, index: int, state: State, should_interrupt: Callable[[], bool]
     ) -> None:
         """Waits as long as the training to an evaluation takes; an interruption loses it."""
         if self._speedup is None:
@@ -82,11 +79,6 @@ class TableRunner(Runner):
             time.sleep(seconds / count)
             if left and should_interrupt():
                 raise Interrupted(state.step)
-
-
-def _past(course: Course, step: int) -> int:
-    """The number of evaluations of its row up to a step."""
-    return sum(each.step <= step for each in course.row.measurements)
 
 
 def _require(trial: Trial, state: State, folder: Path) -> None:

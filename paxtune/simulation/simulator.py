@@ -4,13 +4,9 @@ import dataclasses
 import datetime
 import heapq
 import itertools
+from collections.abc import Sequence
 
-from paxtune.algorithms import (
-    Algorithm,
-    Exhausted,
-    Observation,
-    SuggestionContext,
-)
+from paxtune.algorithms import Algorithm, Exhausted, Observation, SuggestionContext
 from paxtune.objectives.measurement import Measurement, last_reward
 from paxtune.schedulers import Fork, Pause, Promote, Scheduler, Stop
 from paxtune.schedulers.base import Unit
@@ -91,31 +87,18 @@ def require_rows(table: CurveTable, scheduler: Scheduler | None, num_trials: int
 
 @dataclasses.dataclass
 class _Training:
-    """The simulated training of a trial.
-
-    Attributes:
-        row: the number of its row in the table.
-        recorded: that row.
-        clock: the time of each evaluation, from the first step.
-        used: the resource at each evaluation, that before a fork included.
-        decisions: of the trial.
-        max_resource: the resource at its end; None where it is unknown.
-        past: the number of evaluations that have passed, those before a fork included.
-        began_at: the same when it began, or went on, last.
-        began: the time of that.
-        cost: of its training until it left its worker last.
-    """
+    """The simulated training of a trial. Evaluations before its fork count."""
 
     row: int
     recorded: Row
-    clock: list[float]
-    used: list[float]
+    clock: Sequence[float]  # The time of each evaluation, from the first step.
+    used: Sequence[float]  # The resource at each evaluation.
     decisions: Decisions
-    max_resource: float | None
-    past: int = 0
-    began_at: int = 0
+    max_resource: float | None  # At its end; None where it is unknown.
+    past: int = 0  # Evaluations that have passed.
+    began_at: int = 0  # The same when it began, or went on, last.
     began: float = 0.0
-    cost: float = 0.0
+    cost: float = 0.0  # Until it left its worker last.
 
     def at(self, past: int) -> float:
         """The time of an evaluation, counted from the first step."""
@@ -123,8 +106,6 @@ class _Training:
 
 
 class _Study:
-    """A study whose trials run on a virtual clock."""
-
     def __init__(
         self,
         table: CurveTable,
@@ -241,7 +222,8 @@ class _Study:
         if row.end is None:
             self._show(transitions.fail(record, 'it diverged, as was recorded', self._time))
         else:
-            final = Measurement(_last_step(record), {}, (row.end,))
+            last_step = max((each.step for each in record.measurements), default=0)
+            final = Measurement(last_step, {}, (row.end,))
             self._show(transitions.complete(record, final, self._time))
             self._completed(row.end)
         return False
@@ -321,17 +303,19 @@ class _Study:
             elif not isinstance(action, Suggest) or not self._suggest():
                 return None
 
+    @property
+    def _records(self) -> list[TrialRecord]:
+        return [trial.record for trial in self.trials.values()]
+
     def _view(self) -> View:
-        records = [trial.record for trial in self.trials.values()]
-        adrift = any(each.status is Status.ACTIVE and not each.holder for each in records)
         return View(
-            records=records,
+            records=self._records,
             num_trials=self.num_trials,
             is_exhausted=self.is_exhausted or self.answers.left == 0,
             budget_used=None,
             decide=self._decide,
             has_holders=True,
-            may_claim=adrift or any(each.status is Status.REQUESTED for each in records),
+            may_claim=bool(self._claimable()),
         )
 
     def _decide(self) -> schedule.Decision:
@@ -340,12 +324,15 @@ class _Study:
         may_begin = len(self.trials) < self.num_trials
         return self.scheduling.decide(list(self.trials.values()), self._request(), may_begin)
 
+    def _claimable(self) -> list[TrialRecord]:
+        adrift = [
+            each for each in self._records if each.status is Status.ACTIVE and not each.holder
+        ]
+        return adrift + [each for each in self._records if each.status is Status.REQUESTED]
+
     def _claim(self) -> int:
-        records = [trial.record for trial in self.trials.values()]
-        adrift = [each for each in records if each.status is Status.ACTIVE and not each.holder]
-        waiting = [each for each in records if each.status is Status.REQUESTED]
-        first = (adrift + waiting)[0]
-        claimed = transitions.claim(first, _WORKER, transitions.unended(records), self._time)
+        unended = transitions.unended(self._records)
+        claimed = transitions.claim(self._claimable()[0], _WORKER, unended, self._time)
         return self._show(claimed).id
 
     def _paused(self, id_: int) -> Trial:
@@ -389,16 +376,10 @@ class _Study:
 
     def _add(self, row: int, decisions: Decisions, record: TrialRecord) -> int:
         id_, recorded = len(self.trials) + 1, self.table.rows[row]
-        used = list(recorded.resources[self.unit])
-        known = used[-1] if recorded.end is not None else self.most
-        training = _Training(
-            row,
-            recorded,
-            list(recorded.resources[self.table.unit]),
-            used,
-            decisions,
-            None if self.unit == 'seconds' else known,
-        )
+        used, clock = recorded.resources[self.unit], recorded.resources[self.table.unit]
+        end = used[-1] if recorded.end is not None else self.most
+        max_resource = None if self.unit == 'seconds' else end
+        training = _Training(row, recorded, clock, used, decisions, max_resource)
         if record.lineage.forked_from is not None:
             begun = self._take_over(training, *record.lineage.forked_from)
             record = dataclasses.replace(record, measurements=(begun,))
@@ -436,8 +417,3 @@ def _decisions(parameters: object) -> Decisions:
     # A simulated study stores decisions as they are.
     assert isinstance(parameters, dict)
     return parameters
-
-
-def _last_step(record: TrialRecord) -> int:
-    """Returns the step of the last measurement; 0 before."""
-    return max((each.step for each in record.measurements), default=0)

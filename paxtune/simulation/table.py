@@ -75,14 +75,7 @@ class CurveTable:
     def __init__(
         self, rows: Sequence[Row], goal: Goal, metric: str, source: str = '', left_out: int = 0
     ) -> None:
-        """Makes a table.
-
-        Args:
-            rows: the trials.
-            goal: 'minimize' if small rewards are good.
-            metric: the name of the reward.
-            source: the name of the file, for messages.
-            left_out: the number of trials that are not among the rows.
+        """Makes a table; `source` names its file in messages.
 
         Raises:
             UserError: fewer than two trials have an end, or nothing differs between them.
@@ -104,7 +97,6 @@ class CurveTable:
         # A name with a dot in it stands in brackets in an id.
         self._ids = [point.id.path for point in self.spec.elements]
         self._points = np.concatenate([each.points for each in self._columns], axis=1)
-        self._steps = np.array([row.steps for row in rows])
 
     def decisions(self) -> dict[str, Any]:
         """The decisions of its space, by name."""
@@ -134,10 +126,6 @@ class CurveTable:
         made = zip(self._columns, self._ids, strict=True)
         return np.concatenate([column.point(decisions[id_]) for column, id_ in made])
 
-    def goes_on_after(self, step: int) -> Floats:
-        """The mask of the rows that were trained beyond a step: [rows]."""
-        return np.asarray(self._steps > step)
-
 
 class Answers:
     """Assigns rows to the suggestions of one run, each row once."""
@@ -160,7 +148,8 @@ class Answers:
         Raises:
             LookupError: all of them are used.
         """
-        among = None if after is None else self._table.goes_on_after(after)
+        rows = self._table.rows
+        among = None if after is None else np.array([row.steps > after for row in rows])
         return self._unused.take(self._table.point(decisions), among)
 
 
