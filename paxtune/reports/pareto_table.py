@@ -166,8 +166,8 @@ def document(front: Front) -> Document:
     if rows:
         goals = ', '.join(f'{axis["name"]} ({axis["goal"]})' for axis in axes)
         remark = f'{len(best)} of {len(rows)} completed trials are on the front of {goals}.'
-    shown = [short.get(column, column) for column in columns if column != 'front']
-    tables = [Table(best, shown)]
+    displayed = [short.get(column, column) for column in columns if column != 'front']
+    tables = [Table(best, displayed)]
     return Document({'x': axes[0], 'y': axes[1], 'trials': rows}, rows, columns, tables, remark)
 
 
