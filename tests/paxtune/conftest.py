@@ -3,12 +3,14 @@
 import contextlib
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from paxtune import pyglove_backend, studies
 from paxtune.storage.open_study import open_study
-from tests.paxtune.toys import toy
+from tests.paxtune.studies import ask, mixed, run
+from tests.paxtune.toys import OBJECTIVES, search, toy
 from tests.postgres import PostgresMissingError, PostgresServer
 
 
@@ -45,3 +47,20 @@ def postgres():
         except PostgresMissingError as error:
             pytest.skip(f'no PostgreSQL server: {error}')
         yield server
+
+
+@pytest.fixture(scope='session')
+def some_studies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Studies, made once; tests leave them as they are."""
+    root = tmp_path_factory.mktemp('studies')
+    mixed(root / 'mixed')
+    with open_study(root / 'deep' / 'er' / 'done', toy()) as study:
+        run(study)
+    with open_study(root / 'front', toy(search=search(objective=OBJECTIVES))) as study:
+        for loss, accuracy in ((0.5, 0.5), (0.25, 0.25), (0.75, 0.25), (0.125, 0.5), (1, 0.75)):
+            trial = ask(study)
+            trial.report(1, {'loss': loss, 'accuracy': accuracy})
+            trial.complete()
+    with open_study(root / 'measured', toy(search=search(objective=None))) as study:
+        run(study)
+    return root

@@ -9,6 +9,8 @@ from paxtune.search_space.decisions import Decisions, active_decision_points, sl
 from tests.paxtune.toys import Block, Dense
 from trainer.symbolic.ranges import intv
 
+SEEDS = st.integers(0, 2**32)
+
 _SCALARS = st.one_of(
     st.none(),
     st.booleans(),

@@ -4,11 +4,16 @@ import csv
 import dataclasses
 import io
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from paxtune.config.budget import Budget
+from paxtune.schedulers import MedianStopping
+from paxtune.storage.open_study import open_study
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
+from tests.paxtune.toys import search, toy
 
 
 def ask(study: Study) -> RunningTrial:
@@ -75,3 +80,30 @@ def never_trained(study: Study, trial: Trial) -> bool:
 def rewrite(study: Study, number: int, **fields: Any) -> None:
     """Replaces fields of a stored trial, as another program might."""
     study.store.apply(number, lambda record, _: dataclasses.replace(record, **fields))
+
+
+def mixed(directory: Path) -> None:
+    """Seven trials, one of each outcome at least; 3 is the best."""
+    with open_study(directory, toy(search=search(budget=Budget(9)))) as study:
+        for loss in (0.5, 0.75, 0.1):
+            trial = ask(study)
+            trial.report(10, {'loss': loss, 'accuracy': 1 - loss})
+            trial.complete()
+        trial = ask(study)
+        trial.report(10, {'loss': 0.01})
+        trial.stop('worse than others')
+        ask(study).fail('the training loss is nan at step 7', is_error=True)
+        ask(study).fail('the training loss is nan at step 12')
+        ask(study).report(10, {'loss': 0.02})
+        study.add({'rate': 0.01})
+
+
+def states(study: Study) -> list[str]:
+    return [trial.state for trial in study.trials]
+
+
+def study_of_all_kinds(directory: Path) -> Study:
+    """A study with a completed, a stopped, an infeasible and an unfinished trial."""
+    study = open_study(directory, toy(search=search(scheduler=MedianStopping())))
+    run_all_kinds(study)
+    return study

@@ -7,7 +7,8 @@ import pyglove as pg
 from paxtune.algorithms import RandomSearch
 from paxtune.config.budget import Budget
 from paxtune.config.search import Search
-from paxtune.objectives.rewards import MetricReward
+from paxtune.objectives.rewards import MetricReward, Objectives
+from paxtune.search_space.constraints import Constraint, Infeasible
 from trainer.symbolic.component import Component
 
 
@@ -34,6 +35,7 @@ class Toy(Component):
 
 
 LOSS = MetricReward(metric='loss', goal='minimize')
+OBJECTIVES = Objectives([LOSS, MetricReward('maximize', 'accuracy')])
 
 
 def search(**fields: Any) -> Search:
@@ -52,3 +54,11 @@ def toy(**fields: Any) -> Toy:
         'widths': pg.manyof(2, [1, 2, 3, 4]),
     }
     return Toy(**(defaults | fields))
+
+
+class NotDense(Constraint):
+    """A constraint that forbids a good part of the space."""
+
+    def require(self, experiment: Any) -> None:
+        if isinstance(experiment.layer, Dense):
+            raise Infeasible('no dense layers')

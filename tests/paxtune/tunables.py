@@ -136,3 +136,10 @@ def WithoutData() -> Tunable:
         }
     )
     return made
+
+
+def rates(num_trials: int = 2, **changes: Any) -> Tunable:
+    """A tiny experiment whose learning rate is searched; dots in paths are written as `__`."""
+    made = Rates()
+    paths = {path.replace('__', '.'): value for path, value in changes.items()}
+    return made.rebind({'search.budget.trials': num_trials, **paths}, raise_on_no_change=False)

@@ -1,4 +1,4 @@
-"""Sizes of spaces, kinds of decisions, completion of partial decisions."""
+"""Decisions: sizes of spaces, kinds, what is stored, completion of partial ones."""
 
 import math
 import random
@@ -14,17 +14,20 @@ from paxtune.algorithms.encoding.enumeration import enumerate_decisions
 from paxtune.algorithms.encoding.sampling import complete, draw, mutate
 from paxtune.search_space.decisions import (
     Decisions,
+    decide,
     decision_points,
     from_dna,
     is_integer,
     size,
+    slot_ids,
     spec_from_json,
     spec_to_json,
     to_dna,
 )
 from paxtune.search_space.parameters import reader, to_parameters, to_search_space
 from paxtune.search_space.space import Space
-from tests.paxtune.spaces import values
+from tests.paxtune.spaces import SEEDS, values
+from tests.paxtune.toys import toy
 from tests.properties import examples
 from trainer.symbolic.ranges import intv
 
@@ -164,3 +167,64 @@ def test_contradictory_decisions_are_rejected(given_):
     )
     with pytest.raises(ValueError):
         complete(pg.dna_spec(value), given_, random.Random(0))
+
+
+@examples(30)
+@given(values(), SEEDS)
+@pytest.mark.contract
+def test_decisions_equal_those_of_pyglove(value, seed):
+    spec = pg.dna_spec(value)
+    dna = spec.random_dna(random.Random(seed))
+    decisions = from_dna(spec, dna)
+    assert decisions == dna.to_dict()
+    assert pg.eq(to_dna(spec, decisions), dna)
+    assert pg.eq(spec_from_json(spec_to_json(spec)), spec)
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        '{"_type": "type", "name": "os.system"}',
+        '{"_type": "pyglove.generators.geno.Template", "elements": [{"_type": ["x"]}]}',
+        '{"_type": "pyglove.generators.geno.Template", "elements": [], "hints":'
+        ' {"_type": "_OpaqueObject", "value": ""}}',
+        '["__tuple__", 1]',
+        '{"_type": "pyglove.generators.geno.Template", "elements": [{"num_choices": 10001}]}',
+        '{"num_choices": 1000, "candidates": [{"num_choices": 1000}]}',
+        '{"num_choices": "1"}',
+    ],
+)
+def test_a_stored_space_names_nothing_but_decisions(text):
+    with pytest.raises(ValueError, match='not part of a search space'):
+        spec_from_json(text)
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        '[' * 100_000,
+        '{',
+        '3',
+        '{"_type": "pyglove.generators.geno.Template", "elements": [], "allow_partial": 1}',
+        '{"_type": "pyglove.generators.geno.Template", "elements": 3}',
+    ],
+)
+def test_an_invalid_stored_space_is_refused(text):
+    with pytest.raises(ValueError, match='not a search space'):
+        spec_from_json(text)
+
+
+def test_spaces_are_infinite_only_with_a_range_of_floats():
+    assert size(pg.dna_spec(pg.Dict(x=pg.oneof([1, 2]), y=pg.permutate([1, 2, 3])))) == 12
+    assert size(pg.dna_spec(pg.Dict(x=pg.oneof([1, pg.floatv(0.0, 1.0)])))) is None
+
+
+def test_decide_visits_active_points_alone():
+    asked: list[str] = []
+
+    def choose(point):
+        asked.extend(slot_ids(point))
+        return 0.5 if isinstance(point, pg.geno.Float) else list(range(point.num_choices))
+
+    decide(Space(toy()).spec, choose)
+    assert asked == ['rate', 'layer', 'layer[=0/3].heads', 'widths[0]', 'widths[1]']

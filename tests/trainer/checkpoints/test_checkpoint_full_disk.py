@@ -16,7 +16,7 @@ import pytest
 from etils import epath
 
 from tests.disks import SmallDisk, small_disk
-from tests.trainer.loop.test_train_loop import final_state, measured, without_speed
+from tests.trainer.loop.measuring import final_state, measured, without_speed
 from tests.trainer.tiny import experiment
 from trainer.checkpoints.checkpoint import CheckpointStore, saved_checkpoints
 from trainer.checkpoints.retention import RetentionPolicy

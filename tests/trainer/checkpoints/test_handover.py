@@ -17,7 +17,7 @@ from etils import epath
 
 from tests.processes import ROOT, environment
 from tests.trainer import killed
-from tests.trainer.loop.test_train_loop import final_state, measured
+from tests.trainer.loop.measuring import final_state, measured
 from tests.trainer.tiny import experiment
 from trainer.checkpoints import handover
 from trainer.checkpoints.checkpoint import CheckpointStore, saved_checkpoints

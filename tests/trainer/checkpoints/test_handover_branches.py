@@ -17,7 +17,7 @@ from tests.trainer.checkpoints.test_handover import (
     fake,
     steps,
 )
-from tests.trainer.loop.test_train_loop import measured, without_speed
+from tests.trainer.loop.measuring import measured, without_speed
 from tests.trainer.tiny import experiment
 from trainer.checkpoints import handover
 from trainer.checkpoints.checkpoint import newest_checkpoint

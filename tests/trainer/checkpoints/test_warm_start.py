@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.trainer.loop.test_train_loop import final_state, measured, without_speed
+from tests.trainer.loop.measuring import final_state, measured, without_speed
 from tests.trainer.tiny import experiment
 from trainer import main
 from trainer.checkpoints.checkpoint import CheckpointStore

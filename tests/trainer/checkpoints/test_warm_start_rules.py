@@ -12,7 +12,7 @@ import pytest
 from etils import epath
 
 from tests.trainer import tiny_images
-from tests.trainer.loop.test_train_loop import measured
+from tests.trainer.loop.measuring import measured
 from tests.trainer.tiny import experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.checkpoints.reader import CheckpointReader

@@ -13,7 +13,7 @@ import pytest
 
 from tests.processes import ROOT, command, environment, passed
 from tests.trainer.checkpoints.test_checkpoint_watcher import saving_each_step, says
-from tests.trainer.loop.test_train_loop import scalars
+from tests.trainer.loop.measuring import scalars
 from trainer.checkpoints.end_marker import ended
 from trainer.loop.checkpoint_jobs import process_each
 from trainer.loop.train_loop import run

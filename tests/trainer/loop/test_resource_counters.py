@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.loop.test_train_loop import measured
+from tests.trainer.loop.measuring import measured
 from tests.trainer.tiny import LENGTH, CountingInput, experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
 from trainer.inputs.base import Batch

@@ -1,50 +1,31 @@
+"""What a run measures, evaluates and writes."""
+
 import json
 import math
-import shutil
-import struct
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 import pytest
-from tensorboardX.proto import event_pb2
 
+from tests.trainer.loop.measuring import measured, scalars, without_speed
 from tests.trainer.tiny import LENGTH, CountingInput, experiment
 from trainer.checkpoints.checkpoint import CheckpointStore
-from trainer.experiment import Experiment
 from trainer.inputs.base import Batch, EndOfData
 from trainer.layers import Dropout
 from trainer.loop.evaluate import evaluate
-from trainer.loop.report import Interrupted, Report
+from trainer.loop.report import Interrupted
 from trainer.loop.train_loop import run
 from trainer.metrics import Metrics
 from trainer.program.costs import COSTS
 from trainer.program.setup import compiled, localized
-from trainer.runtime.directory import JobPath
 from trainer.runtime.metric_writer import read_metrics
 from trainer.runtime.throughput import THROUGHPUT_METRICS
-from trainer.symbolic.errors import NonFiniteLossError, UserError
+from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import to_json_text
 from trainer.task import DeviceBatch
 from trainer.tasks import LanguageModelTask
-
-
-def measured(made: Experiment, directory: JobPath, **fields: Any) -> list[Report]:
-    return list(run(made, directory, **fields))
-
-
-def without_speed(measurement: Report) -> dict[str, float]:
-    return {k: v for k, v in measurement.metrics.items() if k not in THROUGHPUT_METRICS}
-
-
-def final_state(made: Experiment, directory: JobPath) -> Any:
-    program, _ = compiled(localized(made))
-    restored = CheckpointStore(directory / 'checkpoints').restore(program.abstract_state)
-    assert restored is not None
-    return jax.device_get(restored.state)
 
 
 @pytest.mark.contract
@@ -158,100 +139,6 @@ def test_metrics_are_written_once_each(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize('stop_after', [1, 2])
-@pytest.mark.fast(1)
-@pytest.mark.contract
-def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(tmp_path: Path, stop_after: int) -> None:
-    made = experiment(num_steps=6, task__model__dropout=Dropout(0.1), train__evaluation__every=3)
-    whole = measured(made, tmp_path / 'whole')
-    running = run(made, tmp_path / 'parts')
-    for _ in range(stop_after):
-        next(running)
-    running.close()
-    rest = measured(made, tmp_path / 'parts')
-    assert rest[0].resumed_from > 0
-    wanted = {m.step: without_speed(m) for m in whole}
-    assert {m.step: without_speed(m) for m in rest} == {
-        step: metrics for step, metrics in wanted.items() if step >= rest[0].step
-    }
-    jax.tree.map(
-        np.testing.assert_array_equal,
-        final_state(made, tmp_path / 'parts'),
-        final_state(made, tmp_path / 'whole'),
-    )
-    steps = [(r['step'], 'train/loss' in r) for r in read_metrics(tmp_path / 'parts/metrics.jsonl')]
-    assert steps == sorted(set(steps), key=lambda s: (s[0], not s[1]))
-    assert len(steps) == 6 + 2
-
-
-def test_a_relative_directory_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (got,) = measured(experiment(num_steps=1), Path('runs/job'))
-    assert got.checkpoint == str(tmp_path / 'runs' / 'job' / 'checkpoints' / '1')
-    assert measured(experiment(num_steps=1), Path('runs/job'))[0].resumed_from == 1
-
-
-def test_a_finished_run_repeats_its_last_measurement(tmp_path: Path) -> None:
-    first = measured(experiment(), tmp_path)
-    again = measured(experiment(), tmp_path)
-    assert [m.step for m in again] == [6]
-    assert without_speed(again[0]) == without_speed(first[-1])
-
-
-def test_an_interrupted_run_saves_and_goes_on(tmp_path: Path) -> None:
-    asked = iter([False, False, True])
-    with pytest.raises(Interrupted, match='interrupted at step 3'):
-        measured(experiment(), tmp_path, should_interrupt=lambda: next(asked))
-    rest = measured(experiment(), tmp_path)
-    assert rest[0].resumed_from == 3
-    whole = measured(experiment(), tmp_path / 'whole')
-    assert without_speed(rest[-1]) == without_speed(whole[-1])
-
-
-def test_a_damaged_checkpoint_is_stepped_over(tmp_path: Path) -> None:
-    whole = measured(experiment(), tmp_path)
-    newest = tmp_path / 'checkpoints' / '6'
-    for part in newest.rglob('*'):
-        if part.is_file():
-            part.write_bytes(b'')
-    (tmp_path / 'checkpoints' / '7').mkdir()
-    rest = measured(experiment(), tmp_path)
-    assert rest[0].resumed_from == 4
-    assert without_speed(rest[-1]) == without_speed(whole[-1])
-    assert final_state(experiment(), tmp_path).step == 6
-
-
-def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
-    measured(experiment(num_steps=2), tmp_path)
-    other = experiment(num_steps=2, task__model__embedding__dims=32)
-    with pytest.raises(UserError, match=r'of another experiment.*stored \(32, 16\)'):
-        measured(other, tmp_path)
-
-
-def test_checkpoints_none_of_which_can_be_read_are_not_written_over(tmp_path: Path) -> None:
-    measured(experiment(num_steps=2), tmp_path)
-    (tmp_path / 'checkpoints' / '2' / '_CHECKPOINT_METADATA').write_bytes(b'')
-    with pytest.raises(UserError, match='No checkpoint can be read'):
-        measured(experiment(num_steps=4), tmp_path)
-    assert [p.name for p in (tmp_path / 'checkpoints').iterdir()] == ['2']
-
-
-@pytest.mark.slow
-def test_an_interruption_between_evaluation_and_save_loses_no_metric(tmp_path: Path) -> None:
-    made = experiment(num_steps=8, train__checkpoints__every=3, train__summary_interval_steps=4)
-    asked = iter([False, True])
-    with pytest.raises(Interrupted, match='step 2'):
-        measured(made, tmp_path / 'parts', should_interrupt=lambda: next(asked))
-    rest = measured(made, tmp_path / 'parts')
-    whole = measured(made, tmp_path / 'whole')
-    assert [without_speed(m) for m in rest] == [without_speed(m) for m in whole]
-    parts, one = (
-        [(r['step'], r.get('train/loss')) for r in read_metrics(tmp_path / d / 'metrics.jsonl')]
-        for d in ('parts', 'whole')
-    )
-    assert parts == one
-
-
 @pytest.mark.contract
 def test_tensorboard_has_each_scalar_once(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
@@ -259,41 +146,6 @@ def test_tensorboard_has_each_scalar_once(tmp_path: Path) -> None:
     measured(experiment(), tmp_path)
     assert scalars(tmp_path, 'train/loss') == [1, 2, 3, 4, 5, 6]
     assert scalars(tmp_path, 'eval/loss') == [2, 4, 6]
-
-
-def scalars(directory: Path, tag: str, within: str = 'summaries') -> list[int]:
-    """Steps of a scalar as TensorBoard shows them: a restart purges from its step on."""
-    events: Any = event_pb2  # Generated code makes its classes when it is imported.
-    steps: list[int] = []
-    for file in sorted((directory / within).iterdir()):
-        for data in RecordReader(file):
-            event = events.Event.FromString(data)
-            if event.session_log.status == events.SessionLog.START:
-                steps = [step for step in steps if step < event.step]
-            steps += [event.step for value in event.summary.value if value.tag == tag]
-    return steps
-
-
-def RecordReader(file: Path) -> Iterator[bytes]:
-    """The records of a TFRecord file, without their checksums."""
-    data = file.read_bytes()
-    while data:
-        (length,) = struct.unpack('<Q', data[:8])
-        yield data[12 : 12 + length]
-        data = data[16 + length :]
-
-
-def test_a_state_that_is_not_finite_is_never_saved(tmp_path: Path) -> None:
-    made = experiment(
-        task__learner__learning_rate=1e30,
-        task__learner__skip=None,
-        num_steps=20,
-        train__summary_interval_steps=10,
-    )
-    with pytest.raises(NonFiniteLossError):
-        measured(made, tmp_path)
-    saved = final_state(made, tmp_path) if list((tmp_path / 'checkpoints').iterdir()) else None
-    assert saved is None or all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(saved.params))
 
 
 def test_the_written_experiment_is_the_one_that_was_given(tmp_path: Path) -> None:
@@ -310,50 +162,6 @@ def test_a_vocabulary_that_does_not_suffice_is_named(tmp_path: Path) -> None:
     message = r'eval_inputs.wide: its vocabulary has 259 ids, but .*vocab_size is 32'
     with pytest.raises(UserError, match=message):
         measured(made, tmp_path)
-
-
-def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
-    learner = {'learning_rate': 1e30, 'skip': None}
-    made = experiment(num_steps=20, **{f'task__learner__{k}': v for k, v in learner.items()})
-    with pytest.raises(NonFiniteLossError, match='the norm of the gradients is nan at step 2'):
-        measured(made, tmp_path)
-
-
-class NanAt(CountingInput):
-    """One batch has weights that are not numbers."""
-
-    at_batch: int = 5
-
-    def get_next(self) -> Batch:
-        batch = super().get_next()
-        if self._batch == self.at_batch:
-            batch['weights'][:] = np.nan
-        return batch
-
-
-@pytest.mark.parametrize('interval', [1, 2, 10])
-def test_a_non_finite_loss_names_its_step(interval: int, tmp_path: Path) -> None:
-    made = experiment(train_input=NanAt(batch_size=8, is_training=True))
-    made.rebind({'train.summary_interval_steps': interval})
-    with pytest.raises(NonFiniteLossError) as error:
-        measured(made, tmp_path)
-    saved = tmp_path / 'checkpoints' / '4'
-    assert str(error.value) == (
-        f'the training loss is nan at step 5; the last checkpoint from before that is {saved}. Its '
-        'batch is number 5 of train_input: python -m trainer.inspect_input --exp=… '
-        f'--input=train_input --num_batches=1 --from_checkpoint={saved}'
-    )
-
-
-def test_without_a_checkpoint_the_batch_is_found_from_the_first_on(tmp_path: Path) -> None:
-    made = experiment(
-        train_input=NanAt(batch_size=8, is_training=True), train__checkpoints__every=10
-    )
-    with pytest.raises(NonFiniteLossError, match=r'no checkpoint.*--skip_batches=4$'):
-        measured(made, tmp_path)
-
-
-# --- Evaluation on the next training batch ---
 
 
 def test_the_next_training_batch_is_evaluated_and_then_trained_on(tmp_path: Path) -> None:
@@ -465,23 +273,3 @@ def test_so_many_steps_are_under_way_and_no_more(
     measured(made, tmp_path)
     # The first step is waited for in any case; of the rest, all but those under way at the end.
     assert len(waits) == 1 + 5 - min(at_most, 2)
-
-
-def test_without_checkpoints_a_run_measures_all_and_begins_anew(tmp_path: Path) -> None:
-    made = experiment(train__checkpoints=None)
-    asked = iter([False, False, True])
-    with pytest.raises(Interrupted, match='interrupted at step 3'):
-        measured(made, tmp_path, should_interrupt=lambda: next(asked))
-    assert not list((tmp_path / 'checkpoints').glob('*'))
-    rest = measured(made, tmp_path)
-    assert (rest[0].resumed_from, rest[-1].checkpoint) == (0, None)
-    whole = measured(experiment(), tmp_path / 'whole')
-    assert [without_speed(m) for m in rest] == [without_speed(m) for m in whole]
-
-
-def test_no_temporary_checkpoint_is_left(tmp_path: Path) -> None:
-    half = tmp_path / 'checkpoints' / '2.orbax-checkpoint-tmp'
-    half.mkdir(parents=True)
-    measured(experiment(num_steps=2), tmp_path)
-    assert [p.name for p in (tmp_path / 'checkpoints').iterdir()] == ['2']
-    shutil.rmtree(tmp_path)

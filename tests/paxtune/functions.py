@@ -1,0 +1,33 @@
+"""Studies of functions, for tests. They train nothing."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyglove as pg
+
+from paxtune.config.budget import Budget
+from paxtune.config.search import Search
+from paxtune.objectives.rewards import MetricReward
+from paxtune.running.runners import FunctionRunner
+from paxtune.running.tuner import Tuner
+from paxtune.storage.open_study import open_study
+from paxtune.study.study import Study
+from tests.paxtune.toys import LOSS
+
+SPACE = pg.Dict(x=pg.oneof([0, 1, 2, 3, 4, 5]))
+OBJECTIVE = MetricReward('minimize', 'objective')
+
+
+def search(**fields: Any) -> Search:
+    return Search(**({'objective': LOSS, 'budget': Budget(4)} | fields))
+
+
+def run(function: Callable[..., Any], callbacks: Any = (), **fields: Any) -> Study:
+    study = open_study(None, SPACE, search=search(**fields))
+    Tuner(study, FunctionRunner(function), callbacks).run()
+    return study
+
+
+def two(values: Any) -> Iterator[dict[str, float]]:
+    yield {'loss': 2.0}
+    yield {'loss': 1.0}

@@ -1,0 +1,73 @@
+"""Budgets and target rewards end studies."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paxtune.config.budget import Budget
+from paxtune.objectives.rewards import MetricReward
+from paxtune.running.runners import FunctionRunner
+from paxtune.running.tuner import Tuner
+from paxtune.storage.open_study import open_study
+from tests.paxtune.functions import OBJECTIVE, SPACE, run, search
+from tests.paxtune.studies import states
+
+
+def test_hours_of_all_trials_together_end_a_study(tmp_path: Path) -> None:
+    fields = {'objective': OBJECTIVE, 'budget': Budget(6)}
+    short = search(objective=OBJECTIVE, budget=Budget(6, hours=1e-9))
+    with open_study(tmp_path, SPACE, search=short) as study:
+        Tuner(study, FunctionRunner(lambda values: 1.0)).run()
+        assert states(study) == ['COMPLETED']
+        assert study.trials[0].seconds > 0
+        assert study.done_reason == 'its 1e-09 hours are used up'
+        assert study.suggest() is None
+    with open_study(tmp_path, SPACE, search=search(**fields)) as study:
+        assert not study.is_done
+        Tuner(study, FunctionRunner(lambda values: 1.0)).run()
+        assert states(study) == ['COMPLETED'] * 6
+
+
+def test_a_trial_that_is_running_when_the_hours_end_is_not_lost(tmp_path: Path) -> None:
+    def slow(values: Any) -> Iterator[dict[str, float]]:
+        yield {'loss': 1.0}
+        yield {'loss': 0.5}
+
+    with open_study(tmp_path, SPACE, search=search(budget=Budget(4, hours=1e-9))) as study:
+        Tuner(study, FunctionRunner(slow)).run()
+        assert states(study) == ['ACTIVE']
+        assert study.is_done
+    with open_study(tmp_path, SPACE, search=search()) as study:
+        Tuner(study, FunctionRunner(slow)).run()
+        assert [trial.reward for trial in study.trials] == [0.5] * 4
+
+
+@pytest.mark.parametrize(('goal', 'target'), [('minimize', 2.0), ('maximize', 3.0)])
+def test_a_target_reward_ends_a_study(goal: str, target: float) -> None:
+    reward = MetricReward(goal, 'objective')
+    study = run(lambda v: float(v.x), objective=reward, budget=Budget(6, target_reward=target))
+    rewards = [trial.reward or 0.0 for trial in study.trials]
+    reached = [r <= target if goal == 'minimize' else r >= target for r in rewards]
+    assert reached == [False] * (len(rewards) - 1) + [True]
+    assert 'has reached the target reward' in str(study.done_reason)
+
+
+def test_device_hours_count_devices() -> None:
+    class Eight(FunctionRunner):
+        num_devices = 8
+
+    study = open_study(None, SPACE, search=search(budget=Budget(4, device_hours=1e9)))
+    Tuner(study, Eight(lambda values: {'loss': 1.0})).run()
+    assert [trial.record.devices for trial in study.trials] == [8] * 4
+    spent = sum(trial.seconds * 8 for trial in study.trials) / 3600 * 0.999
+    study.search.rebind({'budget.device_hours': spent})
+    study.search.rebind({'budget.trials': 5})
+    assert study.done_reason is not None
+    assert 'device hours are used up' in study.done_reason
+
+
+def test_a_space_that_is_searched_whole_needs_no_number() -> None:
+    study = run(lambda values: {'loss': 1.0}, budget=Budget(None))
+    assert len(study.trials) == 6

@@ -1,0 +1,96 @@
+"""`paxtune.tune` of a function."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyglove as pg
+import pytest
+
+from paxtune.api import tune
+from paxtune.schedulers import MedianStopping
+from paxtune.storage.open_study import load_study
+from paxtune.study.trial import Trial
+from tests.paxtune.functions import SPACE, run, two
+from tests.paxtune.toys import LOSS
+from trainer.symbolic.errors import UserError
+
+
+def test_a_function_is_tuned(tmp_path: Path) -> None:
+    study = tune(
+        lambda values: abs(values.x - 3),
+        space={'x': pg.oneof([1, 2, 3, 4])},
+        objective='minimize',
+        job_log_dir=tmp_path,
+    )
+    with study:
+        assert study.best is not None
+        assert study.best.decisions == {'x': 3}
+        assert sorted(trial.reward or 0.0 for trial in study.trials) == [0.0, 1.0, 1.0, 2.0]
+    with load_study(tmp_path) as loaded:
+        assert loaded.best is not None
+        assert loaded.best.reward == 0.0
+
+
+def test_a_function_may_take_the_trial_and_be_stopped_early() -> None:
+    def function(values: Any, trial: Trial) -> Iterator[dict[str, float]]:
+        for step in range(1, 4):
+            yield {'loss': values.x / step, 'trial': trial.id}
+
+    with tune(
+        function,
+        space=SPACE,
+        num_trials=6,
+        objective=LOSS,
+        scheduler=MedianStopping(min_trials=2),
+    ) as study:
+        stopped = [trial for trial in study.trials if trial.stop_reason is not None]
+        assert stopped
+        assert all(trial.metrics['trial'] == trial.id for trial in study.trials)
+
+
+def test_a_function_must_return_numbers() -> None:
+    study = run(lambda values: 'good')
+    assert 'the function must return a number or metrics by name' in str(
+        study.trials[0].infeasible_reason
+    )
+
+
+class Anything(pg.Object):
+    """A symbolic class that is no component."""
+
+    x: int
+
+
+def test_a_study_in_memory_takes_values_of_any_symbolic_class(tmp_path: Path) -> None:
+    space = {'f': pg.oneof([Anything(1), Anything(2)])}
+    with tune(lambda v: v.f.x, space=space, objective='minimize') as study:
+        assert study.best is not None
+        assert study.best.reward == 1
+    with pytest.raises(UserError, match=r'must derive from trainer\.Component'):
+        tune(lambda v: v.f.x, space=space, objective='minimize', job_log_dir=tmp_path / 'study')
+
+
+@pytest.mark.parametrize(
+    ('given', 'message'),
+    [
+        ({'objective': 'min'}, "expected 'minimize', 'maximize' or a reward"),
+        ({'space': [pg.oneof([1, 2])]}, 'expected a dict or a symbolic object'),
+        ({'budge': 1}, 'Did you mean budget'),
+        ({'space': {'x': pg.floatv(0.0, 1.0)}}, 'num_trials'),
+        ({'space': None}, 'a function needs one'),
+    ],
+)
+def test_options_that_a_function_cannot_use_are_refused(
+    tmp_path: Path, given: dict[str, Any], message: str
+) -> None:
+    fields: dict[str, Any] = {'space': {'x': pg.oneof([1, 2])}, 'objective': 'minimize'} | given
+    with pytest.raises(UserError, match=message):
+        tune(lambda values: values.x, job_log_dir=tmp_path / 'study', **fields)
+    assert not (tmp_path / 'study').exists()
+
+
+def test_a_study_that_is_read_cannot_be_written(tmp_path: Path) -> None:
+    tune(two, space=SPACE, objective=LOSS, num_trials=1, job_log_dir=tmp_path).close()
+    with load_study(tmp_path) as study, pytest.raises(UserError, match='read_only=False'):
+        study.add({'x': 1})

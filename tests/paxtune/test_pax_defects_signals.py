@@ -1,0 +1,140 @@
+"""Pax's verified defects of tuning: errors and signals."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyglove as pg
+import pytest
+
+from paxtune.algorithms import RandomSearch, RegularizedEvolution
+from paxtune.api import tune
+from paxtune.experiment import Tunable
+from paxtune.study.trial_paths import trial_directory
+from tests.paxtune.tunables import rates
+from tests.trainer.tiny import CountingInput
+from trainer.inputs.base import Batch
+from trainer.layers import FeedForward
+from trainer.runtime.signals import SkipTrial, StopTrial
+from trainer.symbolic.component import Component
+from trainer.tasks import LanguageModelTask
+
+
+class Checked(Component):
+    """A component whose `check` raises for one value."""
+
+    how: str
+
+    def check(self) -> None:
+        if self.how == 'bug':
+            raise RuntimeError('a bug')
+        if self.how == 'skip':
+            raise SkipTrial('not this one')
+
+
+@pytest.mark.parametrize('algorithm', [RandomSearch(), RegularizedEvolution(2, 1)])
+def test_an_error_in_a_check_ends_no_study(algorithm: Any) -> None:
+    # 5: a bug is an error of its trial; what is refused with a reason is not suggested at all.
+    space = {'part': Checked(pg.oneof(['bug', 'skip', 'good']))}
+    with tune(lambda values: 1.0, space=space, algorithm=algorithm, objective='minimize') as study:
+        ended = {trial.decisions['part.how']: trial for trial in study.trials}
+        assert ended.keys() == {'bug', 'good'}
+        assert ended['good'].state == 'COMPLETED'
+        assert ended['bug'].infeasible_reason == 'RuntimeError: a bug'
+        assert ended['bug'].is_failed
+
+
+class SignalInput(CountingInput):
+    """Raises a signal instead of a batch, or before there is any."""
+
+    signal: str
+    is_early: bool = False
+    at_batch: int = 1
+
+    def prepare(self) -> None:
+        if self.is_early:
+            raise made_signal(self.signal)
+
+    def get_next(self) -> Batch:
+        if self._batch == self.at_batch:
+            raise made_signal(self.signal)
+        return super().get_next()
+
+
+class SignalTask(LanguageModelTask):
+    """Raises a signal while a step is traced."""
+
+    signal: str = 'stop'
+
+    def measure(self, outputs: Any, batch: Any) -> Any:
+        raise made_signal(self.signal)
+
+
+class SignalLayer(FeedForward):
+    """Raises a signal while it is traced."""
+
+    signal: str = 'stop'
+
+    def forward(self, *args: Any) -> Any:
+        raise made_signal(self.signal)
+
+
+def made_signal(kind: str) -> Exception:
+    return StopTrial('enough', reward=0.5) if kind == 'stop' else SkipTrial('no use')
+
+
+def in_layer(signal: str) -> Tunable:
+    return rates(task__model__stack__layers=[SignalLayer(32, signal=signal)])
+
+
+def in_task(signal: str) -> Tunable:
+    task = rates().task
+    return rates(task=SignalTask(task.model, task.learner, signal=signal))
+
+
+def in_training_input(signal: str) -> Tunable:
+    return rates(train_input=SignalInput(batch_size=8, is_training=True, signal=signal))
+
+
+def before_the_first_batch(signal: str) -> Tunable:
+    data = SignalInput(batch_size=8, is_training=True, signal=signal, is_early=True)
+    return rates(train_input=data)
+
+
+def in_evaluation(signal: str) -> Tunable:
+    return rates(eval_inputs={'eval': SignalInput(batch_size=8, signal=signal)})
+
+
+@pytest.mark.parametrize('signal', ['stop', 'skip'])
+@pytest.mark.parametrize(
+    'make',
+    [
+        in_layer,
+        in_task,
+        pytest.param(in_training_input, marks=pytest.mark.slow),
+        before_the_first_batch,
+        pytest.param(in_evaluation, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.fast(1)
+def test_a_signal_from_anywhere_ends_its_trial_and_not_the_study(
+    make: Callable[[str], Tunable], signal: str, tmp_path: Path
+) -> None:
+    # 6
+    with tune(make(signal), job_log_dir=tmp_path) as study:
+        outcomes = [(trial.state, trial.reward, trial.reason) for trial in study.trials]
+        if signal == 'stop':
+            assert outcomes == [('COMPLETED', 0.5, 'enough')] * 2
+        else:
+            assert outcomes == [('INFEASIBLE', None, 'no use')] * 2
+        assert not any(trial.is_failed for trial in study.trials)
+
+
+@pytest.mark.slow
+def test_a_signal_in_one_sub_experiment_leaves_out_the_others(tmp_path: Path) -> None:
+    stops = SignalInput(batch_size=8, is_training=True, signal='stop')
+    changes = {'first': {'train_input': stops}, 'second': {}}
+    with tune(rates(1, sub_experiments=changes), job_log_dir=tmp_path) as study:
+        (trial,) = study.trials
+        assert (trial.state, trial.reward) == ('COMPLETED', 0.5)
+        assert not (trial_directory(study.directory, trial) / 'second').exists()

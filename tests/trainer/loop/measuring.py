@@ -1,0 +1,54 @@
+"""Runs of the training loop, and what they leave behind, for tests."""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+from tensorboardX.proto import event_pb2
+
+from trainer.checkpoints.checkpoint import CheckpointStore
+from trainer.experiment import Experiment
+from trainer.loop.report import Report
+from trainer.loop.train_loop import run
+from trainer.program.setup import compiled, localized
+from trainer.runtime.directory import JobPath
+from trainer.runtime.throughput import THROUGHPUT_METRICS
+
+
+def measured(made: Experiment, directory: JobPath, **fields: Any) -> list[Report]:
+    return list(run(made, directory, **fields))
+
+
+def without_speed(measurement: Report) -> dict[str, float]:
+    return {k: v for k, v in measurement.metrics.items() if k not in THROUGHPUT_METRICS}
+
+
+def final_state(made: Experiment, directory: JobPath) -> Any:
+    program, _ = compiled(localized(made))
+    restored = CheckpointStore(directory / 'checkpoints').restore(program.abstract_state)
+    assert restored is not None
+    return jax.device_get(restored.state)
+
+
+def scalars(directory: Path, tag: str, within: str = 'summaries') -> list[int]:
+    """Steps of a scalar as TensorBoard shows them: a restart purges from its step on."""
+    events: Any = event_pb2  # Generated code makes its classes when it is imported.
+    steps: list[int] = []
+    for file in sorted((directory / within).iterdir()):
+        for data in RecordReader(file):
+            event = events.Event.FromString(data)
+            if event.session_log.status == events.SessionLog.START:
+                steps = [step for step in steps if step < event.step]
+            steps += [event.step for value in event.summary.value if value.tag == tag]
+    return steps
+
+
+def RecordReader(file: Path) -> Iterator[bytes]:
+    """The records of a TFRecord file, without their checksums."""
+    data = file.read_bytes()
+    while data:
+        (length,) = struct.unpack('<Q', data[:8])
+        yield data[12 : 12 + length]
+        data = data[16 + length :]

@@ -1,0 +1,66 @@
+"""Losses and states that are not finite."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from tests.trainer.loop.measuring import final_state, measured
+from tests.trainer.tiny import CountingInput, experiment
+from trainer.inputs.base import Batch
+from trainer.symbolic.errors import NonFiniteLossError
+
+
+def test_a_state_that_is_not_finite_is_never_saved(tmp_path: Path) -> None:
+    made = experiment(
+        task__learner__learning_rate=1e30,
+        task__learner__skip=None,
+        num_steps=20,
+        train__summary_interval_steps=10,
+    )
+    with pytest.raises(NonFiniteLossError):
+        measured(made, tmp_path)
+    saved = final_state(made, tmp_path) if list((tmp_path / 'checkpoints').iterdir()) else None
+    assert saved is None or all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(saved.params))
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
+    learner = {'learning_rate': 1e30, 'skip': None}
+    made = experiment(num_steps=20, **{f'task__learner__{k}': v for k, v in learner.items()})
+    with pytest.raises(NonFiniteLossError, match='the norm of the gradients is nan at step 2'):
+        measured(made, tmp_path)
+
+
+class NanAt(CountingInput):
+    """One batch has weights that are not numbers."""
+
+    at_batch: int = 5
+
+    def get_next(self) -> Batch:
+        batch = super().get_next()
+        if self._batch == self.at_batch:
+            batch['weights'][:] = np.nan
+        return batch
+
+
+@pytest.mark.parametrize('interval', [1, 2, 10])
+def test_a_non_finite_loss_names_its_step(interval: int, tmp_path: Path) -> None:
+    made = experiment(train_input=NanAt(batch_size=8, is_training=True))
+    made.rebind({'train.summary_interval_steps': interval})
+    with pytest.raises(NonFiniteLossError) as error:
+        measured(made, tmp_path)
+    saved = tmp_path / 'checkpoints' / '4'
+    assert str(error.value) == (
+        f'the training loss is nan at step 5; the last checkpoint from before that is {saved}. Its '
+        'batch is number 5 of train_input: python -m trainer.inspect_input --exp=… '
+        f'--input=train_input --num_batches=1 --from_checkpoint={saved}'
+    )
+
+
+def test_without_a_checkpoint_the_batch_is_found_from_the_first_on(tmp_path: Path) -> None:
+    made = experiment(
+        train_input=NanAt(batch_size=8, is_training=True), train__checkpoints__every=10
+    )
+    with pytest.raises(NonFiniteLossError, match=r'no checkpoint.*--skip_batches=4$'):
+        measured(made, tmp_path)
