@@ -1,4 +1,4 @@
-"""Callbacks hear of everything, and their errors are their own."""
+"""Callbacks are called for each event; their errors end the search."""
 
 from typing import Any
 

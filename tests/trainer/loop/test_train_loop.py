@@ -1,4 +1,4 @@
-"""What a run measures, evaluates and writes."""
+"""Measurements, evaluations and files of a run."""
 
 import json
 import math
