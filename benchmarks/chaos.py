@@ -1,9 +1,9 @@
-"""Studies to which everything happens that can, and what must hold of them at the end.
+"""Studies under all kinds of faults, and checks of the studies at their ends.
 
     python benchmarks/chaos.py --check
 
-At random moments workers, the service and the search are killed, a worker (and a machine) sleeps
-longer than its lease, the disk of the trials is full, PostgreSQL is restarted; some trials raise,
+At random moments workers, the service and the search are killed. A worker (and a machine) sleeps
+longer than its lease, the disk of the trials is full, PostgreSQL is restarted. Some trials raise,
 pass their memory, hang or become NaN by their decisions. The kinds of fault come one after another,
 15 to 25 s apart, each kind once in a random order, then again, until the study is done. Then the
 study is compared with what workers had logged as acknowledged, and with the same decisions run
@@ -38,7 +38,7 @@ _LEASE_OF_AN_EMBEDDED_SERVICE = 30.0
 
 
 def plan_of(mode: Mode, quick: bool, seed: int) -> Plan:
-    """What is run."""
+    """The plan of a run."""
     return Plan(
         mode,
         num_workers=2 if quick else 4,
@@ -95,8 +95,8 @@ def _tell_events(study: Study) -> None:
     )
     outcomes = collections.Counter(trial.status for trial in study.trials)
     for what, counts in (('trials', outcomes), ('their events', events)):
-        told = ', '.join(f'{count} {name}' for name, count in sorted(counts.items()))
-        print(f'  {what}: {told}')
+        text = ', '.join(f'{count} {name}' for name, count in sorted(counts.items()))
+        print(f'  {what}: {text}')
 
 
 def main() -> int:

@@ -1,20 +1,20 @@
-"""How much less compute schedulers need than full runs, for a result that is as good.
+"""Compute that schedulers save over full runs, for a result that is as good.
 
     python benchmarks/early_stopping.py --check
 
 Part 1, in paxtune's simulator: eight tables of TaskSet (`benchmarks/search/tables.py`), from
-`--data_dir`. The public finds them in the repository of DPL,
-https://github.com/releaunifreiburg/DPL, as <data_dir>/taskset/FixedTextRNNClassification_*.npz with
-`hp_names`, `hp` [1000, 8] and `valid_loss` [1000, 51]; what is not there is left out, and a line
-says so. Trials are drawn at random, the same ones for every scheduler, 100 seeds, one worker.
-Compute is counted in evaluations: a full trial is trained for 51, one that diverges until it does.
+`--data_dir`. They are in the repository of DPL, https://github.com/releaunifreiburg/DPL, as
+<data_dir>/taskset/FixedTextRNNClassification_*.npz with `hp_names`, `hp` [1000, 8] and `valid_loss`
+[1000, 51]. Missing tables are left out, and a line says so. Trials are drawn at random, the same
+ones for every scheduler, 100 seeds, one worker. Compute is counted in evaluations: a full trial is
+trained for 51, one that diverges until it does.
 
 The target of a table is the median over the seeds of the best of 64 full trials. A run ends when a
 trial that was trained to its end is as good; it may begin as many trials as it needs, until all
 1,000 rows are used. The saving of a scheduler is the median over seeds of the compute of full runs
-by the median of its own; over tables, the geometric mean. A run that never gets there, because the
-scheduler ended all rows that are as good, counts as having trained all rows to their ends; the
-share of runs that got there stands beside it. Intervals hold 95 % of what comes of drawing seeds
+by the median of its own; over tables, the geometric mean. A run never gets there if the scheduler
+ended all rows that are as good. It counts as having trained all rows to their ends. The share of
+runs that got there stands beside it. Intervals hold 95 % of what comes of drawing seeds
 and tables again.
 
 Beside that: what 64 trials cost by full runs, and their normalized regret, (best - best of the
@@ -67,14 +67,14 @@ ROOT = Path(__file__).parents[1]
 TRIALS, SEEDS = 64, 100
 FULL = 'full'
 LOWEST = default_min_resource(range(1, 52), 51)
-"""What `--scheduler=asha` would choose for 51 evaluations: the second one."""
+"""The choice of `--scheduler=asha` for 51 evaluations: the second one."""
 GOALS = {'asha': 3.5, 'promoting_asha': 4.5, 'median': 1.4}
 _REPLICATES = 2000
 _SUGGESTIONS: dict[tuple[int, int], Suggestion] = {}
 
 
 def schedulers() -> dict[str, Scheduler | None]:
-    """What is compared, by name."""
+    """The compared schedulers by name."""
     return {
         FULL: None,
         'median': MedianStopping(),
@@ -97,7 +97,7 @@ class Remembered(RandomSearch):
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What a scheduler did on a table, a value for each seed.
+    """Results of a scheduler on a table, a value for each seed.
 
     Attributes:
         needed: the compute until a trial was as good as the target; that of all rows in full where
@@ -116,7 +116,7 @@ class Found:
 
 
 def of_table(file: Path, seeds: int, names: Sequence[str]) -> dict[str, Found]:
-    """What the schedulers did on one table."""
+    """Results of the schedulers on one table."""
     table = read(str(file), 'valid_loss', 'minimize')
     _SUGGESTIONS.clear()  # They are of another table's space.
     run = functools.partial(simulate, table, algorithm=Remembered())
@@ -232,18 +232,18 @@ def real(args: argparse.Namespace) -> dict[str, float]:
             directory = (args.work_dir or Path(scratch)).resolve() / name
             began = time.perf_counter()
             _search(directory, scheduler, trials, steps, every)
-            told = _read(directory, Asha(min_resource=lowest))
+            found = _read(directory, Asha(min_resource=lowest))
             minutes = (time.perf_counter() - began) / 60
             print(
-                f'{name}: {told["steps"]:.0f} steps, best {told["best"]:.5f}, '
-                f'{told["completed"]} of {trials} trials completed, {minutes:.1f} min'
+                f'{name}: {found["steps"]:.0f} steps, best {found["best"]:.5f}, '
+                f'{found["completed"]} of {trials} trials completed, {minutes:.1f} min'
             )
-            for rung in told['rungs']:
+            for rung in found['rungs']:
                 print(f'  {rung}')
-            if told['warning']:
-                print(f'  {told["warning"]}')
-            result[f'real_{name}_steps'] = told['steps']
-            result[f'real_{name}_best'] = round(told['best'], 5)
+            if found['warning']:
+                print(f'  {found["warning"]}')
+            result[f'real_{name}_steps'] = found['steps']
+            result[f'real_{name}_best'] = round(found['best'], 5)
     for name in asked:
         if name != FULL:
             full = result[f'real_{FULL}_steps']
@@ -262,7 +262,7 @@ def _search(directory: Path, scheduler: str, trials: int, steps: int, every: int
 
 
 def _read(directory: Path, rungs_of: Scheduler) -> dict[str, Any]:
-    """What came of a study.
+    """Reads the results of a study.
 
     Args:
         directory: of the study.

@@ -1,13 +1,13 @@
-"""How long it takes to look at studies of 10,000 trials, and to suggest one more trial.
+"""Time to look at studies of 10,000 trials, and to suggest one more trial.
 
     python benchmarks/large_study.py --check
 
-Three studies, each trial with three measurements of ten metrics: `ranges` has ranges and choices,
-`choices` only choices (where random search must know what was tried), `experiment` is a language
-model, whose components import JAX. All are measured in fresh processes; what is told is the least
-of several. Goals, on two busy cores: `studies list` and `show` under 5 s with the start of Python,
-`suggest` with random search under 0.3 s, the first of a process too. For `experiment`, `suggest`
-has no goal: it traces the model that it suggests, which no number of trials makes slower.
+There are three studies, each trial with three measurements of ten metrics. `ranges` has ranges and
+choices, `choices` only choices (where random search must know the tried ones). `experiment` is a
+language model, whose components import JAX. All are measured in fresh processes, and the least of
+several times counts. Goals, on two busy cores: `studies list` and `show` under 5 s with the start
+of Python, `suggest` with random search under 0.3 s, the first of a process too. For `experiment`,
+`suggest` has no goal: it traces the model, which no number of trials makes slower.
 
 `--quick` makes a tenth of the trials and measures once; `--check` exits with 1 where a goal is
 missed.
@@ -51,7 +51,7 @@ print(json.dumps(times))
 
 
 def value_of(name: str, num_trials: int) -> tuple[Any, Any]:
-    """What a study searches, and how."""
+    """The search space of a study, and its search."""
     import pyglove as pg
 
     from paxtune import Search

@@ -1,4 +1,4 @@
-"""Whether evolution finds better programs by mutations and a crossover that know layers.
+"""Programs that evolution finds by mutations and a crossover that know layers.
 
     python benchmarks/program_evolution.py
 
@@ -11,8 +11,8 @@ there are 13^8 programs. Problems, each drawn anew for each seed:
   random programs, 1 the best there is.
 - places: a hidden program; a layer in its place counts 1/8, one that belongs elsewhere 1/16, as in
   Mastermind. Swapping helps.
-- alignment at a cost: the first problem, and the sum of widths is to be low, both from 0 to 1. What
-  counts is the hypervolume of the front.
+- alignment at a cost: the first problem, and the sum of widths is to be low, both from 0 to 1. The
+  hypervolume of the front counts.
 
 Methods: `RegularizedEvolution(20, 5)`, and `NSGA2` where there are two goals: as by default
 (one_change), with `AnyMutation()` (layers), with `LayerRangeCrossover()` (ranges) or with both.
@@ -146,7 +146,7 @@ def _kind(layer: Layer) -> int | None:
 def highest(
     worth: Mapping[Layer, float], beside: Mapping[tuple[int | None, int | None], float]
 ) -> float:
-    """What the best of all programs is worth, by dynamic programming from place to place."""
+    """Worth of the best of all programs, by dynamic programming from place to place."""
     ends = dict(worth)
     for _ in range(LAYERS - 1):
         ends = {
@@ -216,7 +216,7 @@ def reached(points: Sequence[tuple[float, ...]]) -> float:
 def run(
     algorithm: Algorithm, spec: pg.DNASpec, score: Score, seed: int, budgets: Sequence[int]
 ) -> list[float]:
-    """What was reached after so many trials."""
+    """The best score after each number of trials."""
     history: list[Observation] = []
     for number in range(1, max(budgets) + 1):
         context = SuggestionContext(spec, seed, number, lambda: list(history))
@@ -268,7 +268,7 @@ def main() -> int:
         for name, values in found.items():
             value, low, high = ratio(values[:, -1], found[BASE][:, -1])
             result[f'{name}_{problem}'] = value
-            columns = ''.join(f'{_shown(each):>24}' for each in values.T)
+            columns = ''.join(f'{_rendered(each):>24}' for each in values.T)
             compared = f'{value:.3f} ({low:.3f}–{high:.3f})'
             print(f'{problem:22}{name:20}{columns}   {compared}', flush=True)
     for name in METHODS:
@@ -280,7 +280,7 @@ def main() -> int:
     return 0
 
 
-def _shown(values: np.ndarray) -> str:
+def _rendered(values: np.ndarray) -> str:
     """Mean, interval and median."""
     error = 1.96 * values.std(ddof=1) / math.sqrt(len(values))
     return f'{values.mean():.3f} ± {error:.3f}, {np.median(values):.3f}'

@@ -1,4 +1,4 @@
-"""Whether our trainer trains as a plain-JAX loop does, step by step.
+"""Losses of the trainer and of a plain-JAX loop, step by step.
 
     python benchmarks/reference_loss.py --check
 

@@ -1,4 +1,4 @@
-"""How long a command takes to refuse bad input, beside the interpreter that only imports JAX.
+"""Time that a command takes to refuse bad input, beside an interpreter that only imports JAX.
 
     python benchmarks/refusal_time.py --quick --check
 

@@ -1,15 +1,15 @@
-"""How good a search algorithm's trials are, beside Optuna's samplers and stock Vizier.
+"""Quality of the trials of search algorithms, beside Optuna's samplers and stock Vizier.
 
     python benchmarks/search_quality.py --check
 
 Problems: six functions of BBOB in 4 and 20 dimensions (`benchmarks/search/bbob.py`), shifted and
-rotated anew for each seed; one of ranges, whole numbers and categories, and one with conditional
-decisions of which some turn out infeasible (`problems.py`), new for each seed; and eight tables of
-TaskSet (`tables.py`), from `--data_dir`. The public finds them in the repository of DPL,
+rotated anew for each seed. One problem has ranges, whole numbers and categories, and one has
+conditional decisions of which some turn out infeasible (`problems.py`); both are new for each seed.
+Eight are tables of TaskSet (`tables.py`), from `--data_dir`. They are in the repository of DPL,
 https://github.com/releaunifreiburg/DPL, as <data_dir>/taskset/FixedTextRNNClassification_*.npz with
-`hp_names`, `hp` [1000, 8] and `valid_loss` [1000, 51]; what is not there is left out, and a line
-says so. A row whose training diverged to NaN is an infeasible trial; losses beyond all reason, up
-to 6e18, are told as they are.
+`hp_names`, `hp` [1000, 8] and `valid_loss` [1000, 51]. Missing tables are left out, and a line says
+so. A row whose training diverged to NaN is an infeasible trial. Losses up to 6e18 are reported as
+they are.
 
 Methods: paxtune's algorithms, Optuna's TPE and Gaussian process, all with their defaults, one trial
 after another (`methods.py`). Cheap ones have 20 seeds and 100 trials; Gaussian processes and the
@@ -22,10 +22,10 @@ than one random draw, 0 perfect. Means are geometric, a regret below 0.001 count
 intervals hold 95 % of what comes of drawing seeds, and problems where several are averaged, again.
 
 Goal: the default is at least as good as the better of Optuna's two in the mean over all problems
-at 50 trials: the interval of the ratio of regrets holds 1 or lies below.
+at 50 trials. The interval of the ratio of regrets then holds 1 or lies below.
 
-Cells (method, problem, seed) are kept in `--cache_dir`, told apart by settings, sources and the
-versions of libraries: a run that was interrupted goes on, and only what was changed runs again.
+Cells (method, problem, seed) are kept in `--cache_dir`, by settings, sources and the versions of
+libraries. A run that was interrupted goes on, and only changed cells run again.
 Optuna is installed into `.venv-search` when this is first run. A full run takes under two hours on
 two cores. `--only=METHOD,...` and `--problems=PROBLEM,...` run a part. `--quick` has 3 problems, 2
 seeds and 15 trials; `--check` exits with 1 where the goal is missed.
@@ -56,12 +56,12 @@ BUDGETS = (25, 50, 100)
 GOAL_AT = 50
 
 Found = Mapping[tuple[str, str], list[dict[str, Any]]]
-"""What was kept of the cells of a method and a problem, by seed."""
+"""Results of the cells of a method and a problem, by seed."""
 
 
 def planned(args: argparse.Namespace, all_: Mapping[str, Problem]) -> list[tuple[Method, Cell]]:
     """The cells of this run, the first seeds first."""
-    chosen = [each for each in METHODS if methods.is_there(each)]
+    chosen = [each for each in METHODS if methods.is_available(each)]
     for method in METHODS:
         if method not in chosen:
             print(f'left out: {method.name}, which paxtune does not have')
@@ -94,7 +94,7 @@ def _method_that_runs(method: Method, problem: Problem) -> Method:
     from benchmarks.search import ours
 
     others = {each.name: each for each in METHODS if each.module == 'ours' and each != method}
-    there = [name for name, each in others.items() if methods.is_there(each)]
+    there = [name for name, each in others.items() if methods.is_available(each)]
     return others.get(ours.twin(problem, there) or '', method)
 
 
@@ -132,7 +132,7 @@ def run_missing(plan: Sequence[tuple[Method, Cell]], data_dir: Path, cache_dir: 
 
 
 def read(plan: Sequence[tuple[Method, Cell]], cache_dir: Path) -> Found:
-    """What is kept of the cells; prints what was refused."""
+    """Reads the results of the cells; prints refused problems."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for method, cell in plan:
         kept = cell.read(cache_dir)

@@ -1,4 +1,4 @@
-"""How many suggestions and reports a second one service answers to 64 workers, beside Optuna.
+"""Suggestions and reports a second of one service with 64 workers, beside Optuna.
 
     python benchmarks/service_load.py --check
 
@@ -134,7 +134,7 @@ class Contender:
             self.seconds.setdefault(part, []).append(crew.do(part))
 
     def rate(self, part: str, workers: int) -> float:
-        """How many a second there were."""
+        """Number of operations a second."""
         from benchmarks.load.workers import STEPS
 
         each = len(STEPS) if part == 'report' else 1
@@ -192,7 +192,7 @@ def contenders() -> Iterator[list[Contender]]:
 
 
 def database_bytes(url: str) -> int:
-    """How long a PostgreSQL database is."""
+    """Size of a PostgreSQL database."""
     import psycopg
 
     with psycopg.connect(url) as connection:
@@ -201,7 +201,7 @@ def database_bytes(url: str) -> int:
 
 
 def file_bytes(path: Path) -> int:
-    """How long a file is; 0 where there is none."""
+    """Size of a file; 0 where there is none."""
     return path.stat().st_size if path.exists() else 0
 
 

@@ -1,4 +1,4 @@
-"""How long our train step takes, beside the same model in plain JAX and in plain flax.
+"""Time of the train step, beside the same model in plain JAX and in plain flax.
 
     python benchmarks/step_time.py --check
 

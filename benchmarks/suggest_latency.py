@@ -1,22 +1,22 @@
-"""How long a suggestion takes, beside stock Vizier and Optuna's samplers.
+"""Time of a suggestion, beside stock Vizier and Optuna's samplers.
 
     python benchmarks/suggest_latency.py --check
 
 There are 10, 25, 50, 100 and 1,000 trials before, drawn at random, of a space of five ranges and
-one choice. All of paxtune's algorithms that can search it, Optuna's TPE and Gaussian process, and
-Vizier's default designer, all with their defaults, are asked for a suggestion: a first one with so
-many trials, with what is compiled for it, and some later ones, each after another trial, of which
-the median is given. The Gaussian process and the default have processes of their own, one after
+one choice. The methods are paxtune's algorithms that can search it, Optuna's TPE and Gaussian
+process, and Vizier's default designer, all with their defaults. Each makes a first suggestion with
+so many trials, compilation included. Some later ones follow, each after another trial; their median
+is given. The Gaussian process and the default have processes of their own, one after
 another. Compiled programs are kept on disk, in a directory that is empty at first, and the Gaussian
 process has a second process that finds them there. Vizier takes 8 s a suggestion, so it is asked
 less often, and not with 1,000 trials.
 
 What XLA compiles is counted: with 17, 20, 24, 28 and 32 trials before, the Gaussian process
-compiles for the first alone. And a study of it runs with trials of 3 s: what lies between the end
-of one and the beginning of the next is what a worker waits for.
+compiles for the first alone. And a study of it runs with trials of 3 s: a worker waits from the
+end of one to the beginning of the next.
 
-Goals: the Gaussian process at least 4 times as fast as stock Vizier with 10 and 25 trials, 2.5
-times with 100; nothing compiled between two padded sizes; no worker waits for 0.2 s.
+Goals: the Gaussian process is at least 4 times as fast as stock Vizier with 10 and 25 trials, 2.5
+times with 100. Nothing is compiled between two padded sizes. No worker waits for 0.2 s.
 
 Optuna is installed into `.venv-search` when this is first run. `--quick` has 10 and 25 trials only;
 `--check` exits with 1 where a goal is missed.
@@ -115,16 +115,16 @@ def measure(bench: Bench, names: list[str], is_quick: bool) -> Figures:
 
 
 def only_at_new_sizes(bench: Bench) -> bool:
-    """Whether the Gaussian process compiles for the first of several numbers of trials alone."""
+    """True if the Gaussian process compiles for the first of several numbers of trials alone."""
     figures = bench.ask('ours', methods=[GP], sizes=BETWEEN, later=0)
     counts = [sum(each['compiled']) for each in figures]
-    shown = ', '.join(f'{count} with {size}' for size, count in zip(BETWEEN, counts, strict=True))
-    print(f'{GP} compiled {shown} trials', flush=True)
+    text = ', '.join(f'{count} with {size}' for size, count in zip(BETWEEN, counts, strict=True))
+    print(f'{GP} compiled {text} trials', flush=True)
     return counts[0] > 0 and not any(counts[1:])
 
 
 def longest_wait(bench: Bench, is_quick: bool) -> float:
-    """What a worker waits for at most, in seconds, where a trial takes 3 s."""
+    """Longest wait of a worker, in seconds, where a trial takes 3 s."""
     (gaps,) = bench.ask('waits', num_trials=6 if is_quick else 12, seconds=3.0)
     print(f'between trials: median {statistics.median(gaps):.3f} s, longest {max(gaps):.3f} s')
     return max(gaps)

@@ -1,9 +1,9 @@
-"""How much faster a study is with two workers than with one that has the cores of one of them.
+"""Speed of a study with two workers, beside one that has the cores of one of them.
 
     python benchmarks/workers.py --quick --check
 
 Both searches run the same trials of `lm.StdlibTunable`, of one structure, each trial on half of
-this machine's cores, one search after the other, with one compilation cache that is warm. Goal: two
+this machine's cores. One search runs after the other, with one warm compilation cache. Goal: two
 workers take at most 0.65 of the wall clock of one. `--quick` trains for fewer steps, so that
 starting the processes weighs more; `--check` exits with 1 where the goal is missed.
 """

@@ -1,6 +1,6 @@
 """Checks of the language: `python -m tools.prose --check [FILE ...]`.
 
-Reads docstrings, comments and messages of the packages and examples, tests, and documents.
+Reads docstrings, comments and messages of the packages, benchmarks and examples; tests; documents.
 A docstring starts with a verb or a noun phrase. Words have their field's meaning; `WORDS` maps each
 coined word to its replacement. Code in backticks is exempt. Without `--check` it prints a
 count for each file, and how many sentences are longer than the `AIM`.
@@ -114,9 +114,8 @@ class Problem(NamedTuple):
 
 def files(root: Path = ROOT) -> list[Path]:
     """Lists the sources, tests and documents that the rules hold for."""
-    python = [
-        path for name in (*PACKAGES, 'examples', 'tests') for path in (root / name).rglob('*.py')
-    ]
+    folders = (*PACKAGES, 'benchmarks', 'examples', 'tests')
+    python = [path for name in folders for path in (root / name).rglob('*.py')]
     return sorted([*python, *root.glob('*.md'), *(root / 'docs').rglob('*.md')])
 
 

@@ -1,4 +1,4 @@
-"""What must hold of a study at its end, whatever has happened to it."""
+"""Checks of a study at its end, after any faults."""
 
 import collections
 import contextlib
@@ -34,14 +34,14 @@ class Check:
     wrong: list[str]
 
     def __str__(self) -> str:
-        told = [f'  {each}' for each in self.wrong[:_SHOWN]]
-        more = len(self.wrong) - len(told)
+        lines = [f'  {each}' for each in self.wrong[:_SHOWN]]
+        more = len(self.wrong) - len(lines)
         head = f'{"FAILED" if self.wrong else "ok":6} {self.count:5} {self.what}'
-        return '\n'.join([head, *told, *([f'  and {more} more'] if more else [])])
+        return '\n'.join([head, *lines, *([f'  and {more} more'] if more else [])])
 
 
 def fate(trial: Trial) -> str | None:
-    """What was to become of a trial by its decisions; None for one that is well."""
+    """Fate of a trial by its decisions; None for one without a fault."""
     return FATES.get(trial.decisions['train_input.fate'])
 
 
@@ -98,7 +98,7 @@ def _twice(trials: list[Trial], entries: list[dict[str, Any]]) -> list[str]:
 
 
 def _acknowledged(trials: list[Trial], entries: list[dict[str, Any]]) -> Check:
-    """What workers logged once the service had said that it was written."""
+    """Compares the study with the entries that workers logged after an acknowledgement."""
     ends: Any = {trial.id: [trial.status, list(trial.rewards)] for trial in trials}
     measured: Any = {
         (trial.id, each.step): [list(each.rewards), dict(each.metrics)]
@@ -109,14 +109,14 @@ def _acknowledged(trials: list[Trial], entries: list[dict[str, Any]]) -> Check:
     for entry in entries:
         if 'metrics' in entry:
             kept = measured.get((entry['trial'], entry['step']))
-            said = [entry['rewards'], entry['metrics']]
+            logged = [entry['rewards'], entry['metrics']]
         elif 'outcome' in entry:
-            kept, said = ends.get(entry['trial']), [entry['outcome'], entry['rewards']]
+            kept, logged = ends.get(entry['trial']), [entry['outcome'], entry['rewards']]
         else:
             continue
         count += 1
-        if kept != said:
-            wrong.append(f'trial {entry["trial"]}: {said} was acknowledged; there is {kept}')
+        if kept != logged:
+            wrong.append(f'trial {entry["trial"]}: {logged} was acknowledged; there is {kept}')
     return Check('acknowledged measurements and ends are kept', count, wrong)
 
 
@@ -153,7 +153,7 @@ def _measured(trial: Trial) -> dict[int, Any]:
 
 
 def _history(study: Study, again: Mapping[Any, Trial]) -> Check:
-    """What an algorithm is told of the trials, by a process that has just opened the study."""
+    """Compares the trials with the observations of an algorithm, in a process that just opened."""
     expected = []
     for trial in study.trials:
         if _key(trial) in again:
@@ -163,30 +163,30 @@ def _history(study: Study, again: Mapping[Any, Trial]) -> Check:
             expected.append(Observation(trial.id, trial.by_id, 'completed', scores))
         else:
             expected.append(Observation(trial.id, trial.by_id, 'infeasible'))
-    told = told_history(study)
+    observed = observed_history(study)
     wrong = [
         f'{one}, expected {other}'
-        for one, other in zip(told, expected, strict=False)
+        for one, other in zip(observed, expected, strict=False)
         if one != other
     ]
-    if len(told) != len(expected):
-        wrong.append(f'there are {len(told)}, expected {len(expected)}')
-    return Check("the algorithm's history equals the trials", len(told), wrong)
+    if len(observed) != len(expected):
+        wrong.append(f'there are {len(observed)}, expected {len(expected)}')
+    return Check("the algorithm's history equals the trials", len(observed), wrong)
 
 
-def told_history(study: Study) -> list[Observation]:
+def observed_history(study: Study) -> list[Observation]:
     """The history that the study's algorithm would be asked with."""
     search = study.search.clone(deep=True)
     search.rebind(algorithm=_Witness(), initial_trials=[])
     suggestions = Suggester(study.space, search, [], lambda: study.trials)
     try:
         suggestions.next(len(study.trials) + 1)
-    except _Told as told:
-        return told.history
+    except _Observed as observed:
+        return observed.history
     raise AssertionError('a witness suggests nothing')
 
 
-class _Told(Exhausted):
+class _Observed(Exhausted):
     """Carries a history out of a search."""
 
     def __init__(self, history: list[Observation]) -> None:
@@ -195,10 +195,10 @@ class _Told(Exhausted):
 
 
 class _Witness(Algorithm):
-    """Suggests nothing, and tells what it was told."""
+    """Suggests nothing, and raises its observations."""
 
     def suggest(self, context: SuggestionContext) -> Suggestion:
-        raise _Told(list(context.observations))
+        raise _Observed(list(context.observations))
 
 
 def _key(trial: Trial) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ from trainer.inputs.base import Batch
 NUM_FATES = 20
 
 FATES = {16: 'raises', 17: 'passes its memory', 18: 'hangs', 19: 'NaN'}
-"""What becomes of a trial by its decision; the others are well."""
+"""Faults of trials by their decision; the others have none."""
 
 REASONS = {
     'raises': 'RuntimeError: this trial raises',
@@ -25,7 +25,7 @@ REASONS = {
     'hangs': 'it made no step',
     'NaN': 'nan at step',
 }
-"""What the study is to say of them."""
+"""Expected words of the study about each."""
 
 NUM_STEPS = 40
 

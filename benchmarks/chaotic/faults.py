@@ -118,7 +118,7 @@ def _stop_worker(scene: Scene, rng: random.Random) -> str:
 
 
 def _stop_machine(scene: Scene, rng: random.Random) -> str:
-    """A worker and the search that watches it: nobody kills the worker when its lease is over."""
+    """A worker and the search that watches it: no process kills it when its lease is over."""
     worker, seconds = rng.choice(scene.workers()), scene.plan.lease_seconds + rng.uniform(0.5, 2)
     with _stopped(psutil.Process(scene.driver.pid)):
         with _stopped(worker):

@@ -1,4 +1,4 @@
-"""What faults happen to: a search and its workers, their service, its database, their disk."""
+"""The scene of faults: a search and its workers, their service, its database, their disk."""
 
 import contextlib
 import dataclasses
@@ -37,7 +37,7 @@ _MAX_RESTARTS = 5
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is run.
+    """Settings of a run.
 
     Attributes:
         mode: where the study is kept.
@@ -68,8 +68,8 @@ class Scene:
     """Runs a study, to its end whatever happens.
 
     Attributes:
-        plan: what is run.
-        disk: where trials write; None where a file system of its own cannot be had.
+        plan: settings of the run.
+        disk: where trials write; None where no file system of its own is available.
         postgres: the server of the database; None for SQLite.
         surprises: what ended by itself that should not.
         job_log_dir: where trials write.
@@ -157,11 +157,11 @@ class Scene:
         return found
 
     def is_working(self) -> bool:
-        """Whether all workers are there, and one of them at least has begun with a trial."""
-        told = ''.join(log.read_text() for log in self.logs())
+        """True if all workers run, and at least one of them has begun a trial."""
+        text = ''.join(log.read_text() for log in self.logs())
         workers = self.workers()
         return len(workers) == self.plan.num_workers and any(
-            name in told for worker in workers for name in _flag(worker, 'worker')
+            name in text for worker in workers for name in _flag(worker, 'worker')
         )
 
     def logs(self) -> list[Path]:
@@ -169,7 +169,7 @@ class Scene:
         return sorted((self.job_log_dir / 'logs').glob('*.jsonl'))
 
     def is_done(self) -> bool:
-        """Whether the study is. What has ended by itself too early is started again."""
+        """Returns True if the study is done; restarts processes that have ended too early."""
         if self.service is not None and (code := self.service.poll()) is not None:
             self._surprise(f'the service ended with {code}: {self.last_line("service")}')
             self.start_service()
@@ -185,7 +185,7 @@ class Scene:
             raise RuntimeError('\n'.join(self.surprises))
 
     def last_line(self, name: str) -> str:
-        """What the service or the driver has said last."""
+        """Last line in the log of the service or the driver."""
         lines = (self._folder / f'{name}.log').read_text().strip().splitlines()
         return lines[-1] if lines else ''
 

@@ -1,1 +1,1 @@
-"""What `benchmarks/service_load.py` puts on a service, and on Optuna's storages."""
+"""The load of `benchmarks/service_load.py` on a service, and on Optuna's storages."""

@@ -1,4 +1,4 @@
-"""Workers of the contenders, some threads in a process: what they do is told on standard input.
+"""Workers of the contenders, some threads in a process, with orders on standard input.
 
 Optuna's run in an environment of their own, so nothing is imported here that it lacks.
 """
@@ -19,7 +19,7 @@ BUDGET = 1_000_000
 
 
 class Worker(Protocol):
-    """What a contender can do, for one worker."""
+    """Operations of a contender, for one worker."""
 
     @staticmethod
     def prepare() -> None:
@@ -234,7 +234,7 @@ class Optuna:
 
 
 def work(kind: str, where: str, threads: int) -> None:
-    """What a process of workers does: what it is told on its standard input."""
+    """Runs a process of workers by the orders on its standard input."""
     make: Any = {'paxtune': Paxtune, 'Optuna': Optuna}[kind]
     workers: list[Worker] = []
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:

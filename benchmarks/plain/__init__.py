@@ -1,1 +1,1 @@
-"""What people would write without a framework: the same model and the same step."""
+"""The same model and the same step without a framework."""

@@ -16,7 +16,7 @@ Params = dict[str, Any]
 
 
 class Shape(NamedTuple):
-    """How large a model is.
+    """Size of a model.
 
     Attributes:
         layers: how many blocks.
@@ -43,7 +43,7 @@ class AdamW(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a step changes."""
+    """State that a step changes."""
 
     step: jax.Array
     params: Params

@@ -1,1 +1,1 @@
-"""What `benchmarks/search_quality.py` searches, with what, and how it compares."""
+"""Problems, methods and comparisons of `benchmarks/search_quality.py`."""

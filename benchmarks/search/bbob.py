@@ -1,9 +1,9 @@
 """Six of the noiseless functions of BBOB, one at least of each of its five groups.
 
 Their definitions are those of Hansen, Finck, Ros and Auger (2009), Real-Parameter Black-Box
-Optimization Benchmarking 2009: Noiseless Functions Definitions (INRIA RR-6829), in whose numbering
-these are f3, f6, f9 (moved), f12, f17 and f21. The smallest value is 0, and it is reached inside
-the box [-5, 5]^d, outside of which nothing is asked, so that the penalties there are left out.
+Optimization Benchmarking 2009: Noiseless Functions Definitions (INRIA RR-6829). They are its f3,
+f6, f9 (moved), f12, f17 and f21. The smallest value is 0, and it is reached inside the box
+[-5, 5]^d, outside of which nothing is asked, so that the penalties there are left out.
 Shifts and rotations are drawn from a seed of our own, not from that of COCO.
 """
 

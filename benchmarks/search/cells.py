@@ -20,7 +20,7 @@ class Cell:
         problem: its name.
         seed: of the method, and of the problem's instance.
         trials: in the run.
-        key: what tells the method and the problem from other versions of them.
+        key: fingerprint of the versions of the method and the problem.
     """
 
     method: str
@@ -34,7 +34,7 @@ class Cell:
         return folder / self.method / self.problem / f'{self.seed}-{self.key}.json'
 
     def read(self, folder: Path) -> dict[str, Any] | None:
-        """What is kept of it; None where it was not run, or not for long enough."""
+        """The stored result; None where it was not run, or not for long enough."""
         try:
             found: dict[str, Any] = json.loads(self.path(folder).read_text())
         except FileNotFoundError:

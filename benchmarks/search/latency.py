@@ -1,4 +1,4 @@
-"""How long suggestions take: what `benchmarks/suggest_latency.py` runs in processes of their own.
+"""Times of suggestions, which `benchmarks/suggest_latency.py` measures in processes of their own.
 
 A line of JSON is printed for each figure.
 """

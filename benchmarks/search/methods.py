@@ -1,4 +1,4 @@
-"""What searches: names, how many trials and seeds each gets, and how each is told apart.
+"""Search methods: their names, their numbers of trials and seeds, and their fingerprints.
 
 Nothing heavy is imported before a method is made.
 """
@@ -26,10 +26,10 @@ class Searcher(Protocol):
         """The values of the next trial, by the names of the parameters."""
 
     def tell(self, value: float | None) -> None:
-        """What came of it; None where it was infeasible."""
+        """Reports the result of the last trial; None where it was infeasible."""
 
     def add(self, values: Mapping[str, Value], value: float | None) -> None:
-        """Tells of a trial that the method has not suggested."""
+        """Adds a trial that the method has not suggested."""
 
 
 class Refused(Exception):
@@ -58,7 +58,7 @@ class Method:
     problems: tuple[str, ...] = ()
 
 
-# Those of ours are found by name in `paxtune.algorithms`; what is not there is left out. A GP's
+# Those of paxtune are found by name in `paxtune.algorithms`; unknown ones are left out. A GP's
 # runs are short and few: a suggestion takes a second.
 METHODS: Sequence[Method] = (
     Method('random_search', 'own', 'ours', 100, 20),
@@ -91,17 +91,14 @@ def own_algorithm(name: str) -> Any:
     return own_algorithms()[name]()
 
 
-def is_there(method: Method) -> bool:
-    """Whether the method can be made; False for an algorithm that paxtune does not have."""
+def is_available(method: Method) -> bool:
+    """Returns False for an algorithm that paxtune does not have."""
     return method.module != 'ours' or method.name in own_algorithms()
 
 
 @functools.cache
 def fingerprint(method: Method) -> str:
-    """What tells the method from what it was, or from what other versions make of it.
-
-    That is its settings, its source, and the versions of the libraries.
-    """
+    """Fingerprint of a method: of its settings, its source, and the versions of the libraries."""
     sources = [ROOT / 'benchmarks' / 'search' / f'{method.module}.py']
     parts = [method.name]
     if method.where == 'peers':
@@ -140,7 +137,7 @@ def _version(library: str) -> str:
 
 @functools.cache
 def problems_fingerprint() -> str:
-    """What tells the problems from what they were."""
+    """Fingerprint of the sources of the problems."""
     names = ('bbob.py', 'problems.py', 'tables.py', 'cells.py')
     sources = [ROOT / 'benchmarks' / 'search' / name for name in names]
     return _digest([], [*sources, ROOT / 'paxtune' / 'simulation' / 'nearest_row.py'])

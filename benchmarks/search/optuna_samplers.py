@@ -1,7 +1,7 @@
 """Samplers of Optuna, their settings as they come. This runs in the peers' environment.
 
-A range of whole numbers is one, ordered numbers are a range of their places, which is more than a
-choice between them would tell, and an infeasible trial is told as one that failed.
+A range of whole numbers is one. Ordered numbers are a range of their places, which has more
+information than a choice between them. An infeasible trial is reported as one that failed.
 """
 
 import warnings
@@ -23,7 +23,7 @@ SAMPLERS: dict[str, Any] = {
 
 
 def suggested(trial: Any, parameter: Parameter) -> Value:
-    """What a trial of Optuna suggests for a parameter."""
+    """The suggestion of a trial of Optuna for a parameter."""
     name, low, high = parameter.name, parameter.low, parameter.high
     if parameter.kind == 'number':
         return trial.suggest_float(name, low, high, log=parameter.log)
@@ -55,7 +55,7 @@ class Study:
             self.study.tell(self._trial, value)
 
     def add(self, values: Mapping[str, Value], value: float | None) -> None:
-        """Tells of a trial that the sampler has not suggested."""
+        """Adds a trial that the sampler has not suggested."""
         params: dict[str, Any] = {}
         distributions = {}
         for each in self._problem.parameters:

@@ -18,8 +18,8 @@ def space(problem: Problem) -> Any:
     return _group(problem, None)
 
 
-def _group(problem: Problem, opened_by: tuple[str, str] | None) -> Any:
-    parts = [each for each in problem.parameters if each.opened_by == opened_by]
+def _group(problem: Problem, condition: tuple[str, str] | None) -> Any:
+    parts = [each for each in problem.parameters if each.condition == condition]
     return pg.Dict({each.name: _decision(problem, each) for each in parts})
 
 
@@ -29,11 +29,11 @@ def _decision(problem: Problem, parameter: Parameter) -> Any:
         return pg.floatv(parameter.low, parameter.high, scale)
     if parameter.kind == 'integer':
         return intv(int(parameter.low), int(parameter.high), scale)
-    owners = [each.opened_by for each in problem.parameters]
+    owners = [each.condition for each in problem.parameters]
     candidates = []
     for value in parameter.values:
-        opened_by = (parameter.name, str(value))
-        candidates.append(_group(problem, opened_by) if opened_by in owners else value)
+        condition = (parameter.name, str(value))
+        candidates.append(_group(problem, condition) if condition in owners else value)
     return pg.oneof(candidates)
 
 
@@ -86,7 +86,7 @@ class Study:
         self._append(self._suggestion, value)
 
     def add(self, values: Mapping[str, Value], value: float | None) -> None:
-        """Tells of a trial that the algorithm has not suggested."""
+        """Adds a trial that the algorithm has not suggested."""
         self._append(Suggestion(decisions_of(self._problem, self.spec, values)), value)
 
     def _append(self, suggestion: Suggestion, value: float | None) -> None:
@@ -95,12 +95,12 @@ class Study:
             trial = Observation(*made, 'infeasible', algorithm_state=suggestion.algorithm_state)
         else:
             trial = Observation(*made, 'completed', (-value,), suggestion.algorithm_state)
-        # Another list, since a request may be read when the next trial has been told.
+        # Another list, since a request may be read when the next trial has been reported.
         self.history = [*self.history, trial]
 
 
 def twin(problem: Problem, others: Sequence[str]) -> str | None:
-    """What the default is on a problem, of some methods; None where it is none of them."""
+    """The method that the default selects on a problem; None where `others` lack it."""
     chosen = own_algorithm('default').resolved(pg.dna_spec(space(problem)), 1)
     return next((name for name in others if pg.eq(own_algorithm(name), chosen)), None)
 

@@ -1,6 +1,6 @@
-"""What is searched: parameters, and what comes of their values.
+"""Problems of searches: parameters, and objectives of their values.
 
-Nothing but NumPy is imported, since the peers' environment has nothing else of ours. A problem has
+Nothing but NumPy is imported, since the peers' environment lacks paxtune. A problem has
 instances by seed: a run with seed n, of whatever method, searches instance n.
 """
 
@@ -35,7 +35,7 @@ class Parameter:
         high: the last number of a range.
         log: whether the range is on a logarithmic scale.
         values: those of an ordered one, ascending, or of a category.
-        opened_by: the name and the value of the category that opens it; None where it always is.
+        condition: the name and the value of the category that opens it; None where it always is.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Parameter:
     high: float = 1.0
     log: bool = False
     values: tuple[Value, ...] = ()
-    opened_by: tuple[str, str] | None = None
+    condition: tuple[str, str] | None = None
 
     def drawn(self, rng: random.Random) -> Value:
         """A value at random, uniform on the scale."""
@@ -68,19 +68,19 @@ def opened(parameters: Sequence[Parameter], values: dict[str, Value]) -> Iterato
         values: where the caller puts the value of each before it asks for the next.
     """
     for each in parameters:
-        if each.opened_by is None or values.get(each.opened_by[0]) == each.opened_by[1]:
+        if each.condition is None or values.get(each.condition[0]) == each.condition[1]:
             yield each
 
 
 @dataclasses.dataclass(frozen=True)
 class Instance:
-    """What is searched in one run.
+    """Problem of one run.
 
     Attributes:
         start: begins a run: gives its objective, which may remember what was asked.
         best: the smallest value that there is.
         median: of the values of random draws, of those that are feasible.
-        optimum: what has the smallest value, where it is known.
+        optimum: the values with the smallest objective, where they are known.
     """
 
     start: Callable[[], Objective]
@@ -105,8 +105,8 @@ class Problem:
 
     @property
     def is_conditional(self) -> bool:
-        """Whether some parameters are opened by others."""
-        return any(each.opened_by for each in self.parameters)
+        """True if some parameters are opened by others."""
+        return any(each.condition for each in self.parameters)
 
 
 def drawn(parameters: Sequence[Parameter], rng: random.Random) -> dict[str, Value]:
@@ -212,22 +212,22 @@ def conditional() -> Problem:
     """Choices that open further decisions.
 
     A network is the best model, but only where its parts are right: most networks are worse than
-    most forests, and the largest do not fit into memory, so that they are infeasible. All terms of
+    most forests. The largest do not fit into memory, so that they are infeasible. All terms of
     a network are 0 at once at one point, which is feasible: the smallest value is 0.
     """
     network, sgd, adam = ('model', 'network'), ('optimizer', 'sgd'), ('optimizer', 'adam')
     parameters = (
         Parameter('model', 'category', values=('linear', 'forest', 'network')),
-        Parameter('penalty', 'number', 1e-6, 1e2, log=True, opened_by=('model', 'linear')),
-        Parameter('trees', 'integer', 10, 1000, log=True, opened_by=('model', 'forest')),
-        Parameter('splits', 'integer', 2, 20, opened_by=('model', 'forest')),
-        Parameter('layers', 'integer', 1, 6, opened_by=network),
-        Parameter('width', 'integer', 8, 2048, log=True, opened_by=network),
-        Parameter('optimizer', 'category', values=('sgd', 'adam'), opened_by=network),
-        Parameter('sgd_rate', 'number', 1e-4, 10.0, log=True, opened_by=sgd),
-        Parameter('momentum', 'number', 0.0, 1.0, opened_by=sgd),
-        Parameter('adam_rate', 'number', 1e-6, 1e-1, log=True, opened_by=adam),
-        Parameter('epsilon', 'number', 1e-10, 1e-2, log=True, opened_by=adam),
+        Parameter('penalty', 'number', 1e-6, 1e2, log=True, condition=('model', 'linear')),
+        Parameter('trees', 'integer', 10, 1000, log=True, condition=('model', 'forest')),
+        Parameter('splits', 'integer', 2, 20, condition=('model', 'forest')),
+        Parameter('layers', 'integer', 1, 6, condition=network),
+        Parameter('width', 'integer', 8, 2048, log=True, condition=network),
+        Parameter('optimizer', 'category', values=('sgd', 'adam'), condition=network),
+        Parameter('sgd_rate', 'number', 1e-4, 10.0, log=True, condition=sgd),
+        Parameter('momentum', 'number', 0.0, 1.0, condition=sgd),
+        Parameter('adam_rate', 'number', 1e-6, 1e-1, log=True, condition=adam),
+        Parameter('epsilon', 'number', 1e-10, 1e-2, log=True, condition=adam),
     )
 
     @functools.cache

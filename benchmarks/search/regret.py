@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.search.problems import Instance
 
 FLOOR = 1e-3
-"""What is below counts as this much, or else the mean of logarithms would be that of lucky hits."""
+"""Smaller regrets count as this, or else the mean of logarithms would be that of lucky hits."""
 
 _REPLICATES = 2000
 

@@ -63,7 +63,7 @@ class Study:
         self.add(self._suggestion.parameters.as_dict(), value)
 
     def add(self, values: Mapping[str, Value], value: float | None) -> None:
-        """Tells of a trial that the designer need not have suggested."""
+        """Adds a trial that the designer need not have suggested."""
         from vizier import algorithms as vza
         from vizier import pyvizier as vz
 

@@ -53,8 +53,9 @@ def table_problem(name: str, names: Sequence[str], hp: np.ndarray, losses: np.nd
     """A table as a problem.
 
     All numbers are on logarithmic scales, of β₁ and β₂ those of 1 - β. The answer to a suggestion
-    is the row next to it, in the box of the logarithms, that the run has not used yet: its loss at
-    the last evaluation; infeasible where that is not finite. All seeds search the same table.
+    is the nearest row, in the box of the logarithms, that the run has not used yet. Its value is
+    its loss at the last evaluation; infeasible where that is not finite. All seeds search the same
+    table.
 
     Args:
         name: of the problem.

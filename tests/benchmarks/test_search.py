@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import search_quality
 from benchmarks.search import bbob, cells, ours, regret, tables
-from benchmarks.search.methods import METHODS, fingerprint, is_there, sources_of
+from benchmarks.search.methods import METHODS, fingerprint, is_available, sources_of
 from benchmarks.search.problems import Problem, Value, drawn, problems
 from paxtune.algorithms import Default, RandomSearch
 
@@ -117,7 +117,7 @@ def test_observed_values_are_decisions(name: str) -> None:
 
 def _check_values(problem: Problem, values: Mapping[str, Value]) -> None:
     for each in problem.parameters:
-        is_open = each.opened_by is None or values.get(each.opened_by[0]) == each.opened_by[1]
+        is_open = each.condition is None or values.get(each.condition[0]) == each.condition[1]
         assert (each.name in values) == is_open
         if is_open:
             value = values[each.name]
@@ -158,7 +158,7 @@ def test_a_cell_is_kept_for_the_key_and_the_trials_that_it_has(tmp_path: Path) -
 
 
 def test_methods_have_distinct_fingerprints() -> None:
-    there = [each for each in METHODS if is_there(each)]
+    there = [each for each in METHODS if is_available(each)]
     assert len({fingerprint(each) for each in there}) == len(there) > 3
 
 
