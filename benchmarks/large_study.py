@@ -103,7 +103,7 @@ def make(directory: Path, name: str, count: int) -> None:
 
     value, search = value_of(name, count + 1000)
     with open_study(directory, value, search=search) as study:
-        study.add_ended(list(ended(study.space.spec, count)))
+        study.store.add_trials(list(ended(study.space.spec, count)))
 
 
 def run(*arguments: str) -> tuple[float, str]:

@@ -85,11 +85,7 @@ class Run:
 
 
 def runs_for(args: 'argparse.Namespace') -> list[Run]:
-    """The runs that the flags ask for.
-
-    Returns:
-        A run for each sub-experiment; for a trial that was forked, one for each trial whose
-        training it goes on with, and its own.
+    """Lists the runs that the flags ask for: one for each sub-experiment, or ancestor of a trial.
 
     Raises:
         UserError: bad input, or decisions are left open.
@@ -122,23 +118,16 @@ def _of_trial(args: 'argparse.Namespace') -> list[Run]:
     if not args.trial:
         raise UserError('--trial: expected the number of a trial, or best')
     service = study_location.service_from_flags(args, args.exp)
-    place: study_location.StudyLocation
-    if service is None:
-        place = study_location.DirectoryLocation(args.study_dir)
-    else:
+    place: study_location.StudyLocation = study_location.DirectoryLocation(args.study_dir)
+    if service is not None:
         place = study_location.ServiceLocation(service, job_path(args.study_dir))
     with place.open() as study:
         trial = _named(study, args.trial)
         _require_weights(study, trial, args.job_log_dir)
-        runs = _before_fork(study, trial, args)
+        runs, parent_checkpoint = _before_fork(study, trial, args)
         for name, part in experiments(study, trial).items():
             experiment = overrides.override(part, args.set)
             _validate_data(study, name, experiment)
-            parent_checkpoint = (
-                (runs[-1].directory, trial.lineage.forked_from[1])
-                if trial.lineage.forked_from
-                else None
-            )
             runs.append(Run(os.path.join(args.job_log_dir, name), experiment, parent_checkpoint))
         for run in runs:
             _validate_experiment(run.directory, run.experiment)
@@ -146,22 +135,22 @@ def _of_trial(args: 'argparse.Namespace') -> list[Run]:
         return runs
 
 
-def _before_fork(study: 'Study', trial: 'Trial', args: 'argparse.Namespace') -> list[Run]:
-    """The runs that a forked trial goes on with, up to where the next one was forked."""
+def _before_fork(
+    study: 'Study', trial: 'Trial', args: 'argparse.Namespace'
+) -> tuple[list[Run], tuple[str, int] | None]:
+    """Lists the runs of a forked trial's ancestors, and the checkpoint that the trial continues."""
     from paxtune.running.runners import experiments
     from trainer.symbolic import overrides
 
     if trial.lineage.forked_from is None:
-        return []
+        return [], None
     number, step = trial.lineage.forked_from
     parent = study.trial(number)
-    runs = _before_fork(study, parent, args)
+    runs, parent_checkpoint = _before_fork(study, parent, args)
     (experiment,) = experiments(study, parent).values()
     shorter = overrides.override(experiment, [*args.set, f'train.num_train_steps={step}'])
-    origin = parent.lineage.forked_from
-    parent_checkpoint = (runs[-1].directory, origin[1]) if origin else None
     directory = os.path.join(args.job_log_dir, 'lineage', str(number))
-    return [*runs, Run(directory, shorter, parent_checkpoint)]
+    return [*runs, Run(directory, shorter, parent_checkpoint)], (directory, step)
 
 
 def _fork_checkpoints(directory: str, step: int, target: str) -> None:
@@ -186,7 +175,6 @@ def _named(study: 'Study', name: str) -> 'Trial':
 
 
 def _require_weights(study: 'Study', trial: 'Trial', job_log_dir: str) -> None:
-    """A trial that began with the weights of another can be repeated only while they are there."""
     from paxtune.study.checkpoint_retention import require_weights
     from trainer.checkpoints.checkpoint import newest_checkpoint
 
@@ -200,7 +188,7 @@ def _require_weights(study: 'Study', trial: 'Trial', job_log_dir: str) -> None:
 
 
 def _validate_experiment(job_log_dir: str, experiment: 'Experiment') -> None:
-    """A checkpoint of another trial of the same structure could be read, and would be wrong."""
+    # A checkpoint of another trial of the same structure could be read, and would be wrong.
     from etils import epath
 
     from trainer.symbolic.serialization import to_json_text

@@ -103,7 +103,7 @@ class Paxtune:
                     final=reported[-1],
                 )
 
-        self._study.add_ended(list(ended()))
+        self._study.store.add_trials(list(ended()))
 
     def suggest(self) -> None:
         trial = self._study.suggest()

@@ -207,9 +207,7 @@ def final_metrics(
     return final
 
 
-def _by_sub_experiment(
-    measurements: Iterable[Measurement],
-) -> dict[str | None, list[Measurement]]:
+def _by_sub_experiment(measurements: Iterable[Measurement]) -> dict[str | None, list[Measurement]]:
     """Measurements by sub-experiment; those of the whole trial have the key None."""
     parts: dict[str | None, list[Measurement]] = {}
     for measurement in measurements:

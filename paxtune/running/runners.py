@@ -11,13 +11,13 @@ from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.space import Space
-from paxtune.study.record import REPLICATE
+from paxtune.study.record import REPLICATE, Costs
 from paxtune.study.replicate_seeds import reseeded
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
-from paxtune.study.trial_costs import CostEstimate, Measured, estimate_costs, suffixed, wanted_by
+from paxtune.study.trial_costs import CostEstimate, estimate_costs, suffixed, wanted_by
 from paxtune.study.trial_experiments import parts_of
 from paxtune.study.trial_paths import attempt_directories, attempt_directory
 from paxtune.study.workload import Workload
@@ -101,16 +101,16 @@ class TrialSpec:
     """The specification of a trial for the processes that train it: plain data.
 
     Attributes:
-        trial: its number.
+        trial: the number of the trial.
         decisions: by id.
         directory: of this attempt.
         earlier: the directories of the attempts before it.
         warm_start: the number and the directory of the trial whose weights it begins with.
-        repeat: which of the trials of its decisions it is.
+        repeat: the 1-based replicate index.
         parent_checkpoint: of a fork: the directories of the parent's attempts, newest first,
             and the step.
-        forks: those that were forked from it and may not have begun: their directories and steps.
-        measured: what was measured of it before its first step, which each measurement repeats.
+        forks: directories and steps of the trial's own forks that may not have begun.
+        measured: costs from before the first step, which each measurement repeats.
     """
 
     trial: int
@@ -121,23 +121,17 @@ class TrialSpec:
     repeat: int = 1
     parent_checkpoint: tuple[Sequence[str], int] | None = None
     forks: Sequence[tuple[str, int]] = ()
-    measured: Measured = dataclasses.field(default_factory=dict)
+    measured: Costs = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, study: StudyView, trial: Trial) -> 'TrialSpec':
-        """That of a trial.
-
-        Raises:
-            ValueError: the study is in memory.
-        """
+        """Specifies a trial; raises ValueError where the study is in memory."""
         *earlier, own = attempt_directories(study.directory, trial)
         parent_checkpoint = None
         if trial.lineage.forked_from is not None:
             parent, step = trial.lineage.forked_from
-            parent_checkpoint = (
-                attempt_directories(study.directory, study.trial(parent))[::-1],
-                step,
-            )
+            attempts = attempt_directories(study.directory, study.trial(parent))
+            parent_checkpoint = attempts[::-1], step
         forks = [
             (attempt_directories(study.directory, other)[-1], origin[1])
             for other in (study.trials if trial.record.pauses else ())
@@ -157,12 +151,7 @@ class TrialSpec:
         )
 
     def experiments(self, space: Space) -> dict[str, Tunable]:
-        """Lists its experiments in order, by sub-experiment ('' without any).
-
-        Raises:
-            ValueError: the decisions do not fit together.
-            UserError: a sub-experiment names a path that is not there.
-        """
+        """Lists its experiments as `experiments` does."""
         return _begun(parts_of(space, self.decisions), self.warm_start, self.repeat)
 
     def estimate_costs(self, space: Space, search: Search) -> CostEstimate:
@@ -204,7 +193,7 @@ class TrialSpec:
             before += experiment.train.num_train_steps
 
     def begin(self, name: str = '') -> JobPath:
-        """Brings the checkpoints that are there for a run to go on from, and for its own forks.
+        """Copies the checkpoints that a run and its own forks begin with.
 
         Args:
             name: of the sub-experiment, where the trial has several.
@@ -213,7 +202,7 @@ class TrialSpec:
             The directory of the run.
 
         Raises:
-            CheckpointGoneError: what the trial was forked from is not there any more.
+            CheckpointGoneError: a checkpoint that a fork begins with is missing.
         """
         folder = job_path(self.directory) / name
         if self.earlier:
@@ -222,10 +211,7 @@ class TrialSpec:
         return folder
 
     def _fork_checkpoints(self) -> None:
-        """Brings the checkpoint that the trial begins with, and those that its own forks do.
-
-        Once it goes on, it may delete what they were to begin with.
-        """
+        # Its own forks come first: a trial that continues may delete what they begin with.
         with processes.together():
             if processes.is_first():
                 own = [self.directory, *reversed(self.earlier)]
@@ -258,7 +244,6 @@ def _warm_start(study: StudyView, trial: Trial) -> tuple[int, str] | None:
 def _begun(
     parts: dict[str, Tunable], warm_start: tuple[int, str] | None, repeat: int
 ) -> dict[str, Tunable]:
-    """With what a trial begins: the seeds of its repeat, and the weights of another trial."""
     parts = {name: reseeded(part, repeat) for name, part in parts.items()}
     if warm_start is None:
         return parts
@@ -276,7 +261,7 @@ def _begun(
 def resolve_warm_start(study: Study, trial: RunningTrial) -> None:
     """Records that a trial begins from scratch: its parent's weights are missing or do not fit.
 
-    That is found out before the first step, so that it holds for each attempt.
+    All attempts use the record, which is made before the first step.
     """
     if trial.lineage.warm_start is None or trial.lineage.origin not in ('algorithm', REPLICATE):
         return
@@ -302,10 +287,10 @@ def resolve_warm_start(study: Study, trial: RunningTrial) -> None:
 class FunctionRunner(Runner):
     """Calls a function with the trial's values, and with the trial where it takes two arguments.
 
-    It returns a number, which becomes the metric `objective`, or metrics by name. Or it yields
-    metrics, each a measurement at the next step, and the trial may be stopped in between. It may
-    yield (step, metrics), too: one that goes on from where the trial was paused or forked
-    (`Trial.continues_from`) says with the first of them where it goes on.
+    The function returns a number, which becomes the metric `objective`, or metrics by name. Or it
+    yields metrics, each a measurement at the next step, and the trial may be stopped in between. It
+    may also yield (step, metrics): a paused or forked trial continues at the first of these steps
+    (`Trial.continues_from`).
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -332,12 +317,7 @@ class FunctionRunner(Runner):
 
 
 def _stepped(last: int, yielded: Any) -> tuple[int, Any]:
-    """The step that metrics were measured at, and the metrics, as a function yields them.
-
-    Raises:
-        TypeError: a step is none.
-        ValueError: a step is not above the last one.
-    """
+    """Splits what a function yields into a step and metrics."""
     if not isinstance(yielded, tuple):
         return last + 1, yielded
     if len(yielded) != 2 or not isinstance(yielded[0], int) or isinstance(yielded[0], bool):

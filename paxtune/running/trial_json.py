@@ -11,7 +11,9 @@ from absl import logging
 
 from paxtune.study.export import content
 from paxtune.study.running_trial import RunningTrial
+from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
+from paxtune.study.trial_paths import trial_directory
 from trainer.runtime.directory import JobPath, write_json
 from trainer.symbolic.errors import is_disk_full
 
@@ -76,13 +78,16 @@ class TrialJson:
 
 
 def read(directory: JobPath) -> dict[str, Any] | None:
-    """The record of the trial in a directory, or None where there is none."""
+    """Reads the record of the trial in a directory; None where there is none."""
     path = directory / _FILE
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def write_final_state(directory: JobPath, trial: Trial) -> None:
+def write_final_state(study: StudyView, trial: Trial) -> None:
     """Brings the record of a terminal trial up to date, whose process died before it could."""
+    if study.directory is None:
+        return
+    directory = trial_directory(study.directory, trial)
     before = read(directory)
     if before is not None and before['state'] != trial.state:
         write_json(directory / _FILE, before | content(trial))

@@ -34,16 +34,13 @@ from trainer.symbolic.errors import LostProcessError, NonFiniteLossError, UserEr
 
 
 class Paused(Exception):
-    """The study is not finished, and goes on in the next call. The message says why.
-
-    The trial that was running is in a checkpoint.
-    """
+    """The study continues in the next call; the running trial was saved. The message says why."""
 
 
 class StudyStoppedError(Exception):
-    """An error of a trial stopped the study, as its search asks for. The message says which.
+    """An error of a trial stopped the study, as its search demands. The message says which.
 
-    The trial goes on in the next call.
+    The trial continues in the next call.
     """
 
 
@@ -65,22 +62,18 @@ _LEAST_ROOM = 2**20
 
 
 def take_up(study: Study) -> None:
-    """Settles what an earlier process left: a request to pause, records that it did not write."""
+    """Withdraws a request to pause, and writes records that an earlier process did not write."""
     stop_requests.resume(study.store)
-    if study.directory is not None:
-        for trial in study.trials:
-            if trial.is_terminal:
-                write_final_state(trial_directory(study.directory, trial), trial)
+    for trial in study.trials:
+        if trial.is_terminal:
+            write_final_state(study, trial)
 
 
 class Tuner:
     """Runs the trials of a study in this process, one after another.
 
     A failure inside a trial (an exception, a loss that is not finite, no memory) makes that trial
-    infeasible, and the study goes on, unless its search says otherwise.
-
-    Attributes:
-        study: where trials come from.
+    infeasible. The study continues, unless its search says otherwise.
     """
 
     def __init__(
@@ -140,8 +133,7 @@ class Tuner:
             if not trial.is_paused:
                 self._aside.remove(number)
             if trial.is_terminal:
-                if self.study.directory is not None:
-                    write_final_state(trial_directory(self.study.directory, trial), trial)
+                write_final_state(self.study, trial)
                 for callback in self._callbacks:
                     callback.on_trial_end(self.study, trial)
 
@@ -283,7 +275,6 @@ class Tuner:
         if is_disk_full(error):
             self._lose_to_full_disk(trial, error)
             return
-        # Whatever a trial raises is that trial's. The traceback is kept beside it.
         if directory is not None:
             try:
                 write_text(directory / 'error.txt', traceback.format_exc())

@@ -30,23 +30,22 @@ _GB = 10**9
 class CheckpointCleaner:
     """Removes the unneeded checkpoints of a study.
 
-    Others may do so at the same time, and any of them may be killed: what one leaves half removed
-    counts no longer, and the next one finishes it. What cannot be removed is logged.
+    Other processes may do so at the same time, and any of them may be killed: the next one finishes
+    its work. Errors of a removal are logged.
     """
 
     def __init__(self, study: StudyView) -> None:
-        """Begins to look after a study. What was removed once is not looked for again."""
         self._study = study
         self._directories: dict[int, JobPath] = {}
-        self._done: set[int] = set()
+        self._done: set[int] = set()  # Their checkpoints were removed.
         self._bytes: dict[int, int] = {}  # Of trials that have ended.
-        self._is_told = False
+        self._has_warned = False
 
     def remove_unneeded(self) -> list[int]:
-        """Removes checkpoints, by what the search says of them (`Search.retention`).
+        """Removes checkpoints as the search demands (`Search.retention`).
 
-        Those of a trial that has not ended stay, and those that such a trial is to begin with. An
-        earlier attempt's go when a later one has some of its own.
+        Those of a trial that has not ended stay, and those that such a trial is to begin with.
+        Those of an earlier attempt go when a later one has its own.
 
         Returns:
             The trials that have none left, and had some.
@@ -118,8 +117,8 @@ class CheckpointCleaner:
             if self._remove_all(trial):
                 removed.append(trial.id)
             held += self._held([trial]) - before
-        if held > limit * _GB and not self._is_told:
-            self._is_told = True
+        if held > limit * _GB and not self._has_warned:
+            self._has_warned = True
             logging.warning(
                 'search.retention.max_disk_gb is %g, and trials hold %.3g GB that they need',
                 limit,
@@ -140,11 +139,7 @@ class CheckpointCleaner:
 
 
 def check(search: Search, directory: epath.PathLike | None) -> None:
-    """Checks that what a search says of its checkpoints can be done where they are.
-
-    Raises:
-        UserError: it cannot.
-    """
+    """Raises UserError if a search limits the disk space of a remote directory."""
     limit = search.retention.max_disk_gb
     if limit is not None and directory is not None and not is_local(directory):
         raise UserError(
@@ -155,11 +150,7 @@ def check(search: Search, directory: epath.PathLike | None) -> None:
 
 
 def remove_unneeded(study: StudyView) -> list[int]:
-    """Removes the checkpoints that a study does not need: see `CheckpointCleaner`.
-
-    Returns:
-        The trials that have none left, and had some.
-    """
+    """Removes checkpoints of a study: see `CheckpointCleaner.remove_unneeded`."""
     return CheckpointCleaner(study).remove_unneeded()
 
 
@@ -191,9 +182,9 @@ def require_weights(
 
 
 def disk_bytes(directory: JobPath) -> int:
-    """The bytes of the files in a directory, and in those in there; 0 where it is missing.
+    """Sums the sizes of the files below a directory; 0 where it is missing.
 
-    What several names lead to (attempts share checkpoints) counts once.
+    A file with several names counts once: attempts share checkpoints.
     """
     sizes: dict[tuple[int, int], int] = {}
     for parent, _, names in os.walk(directory):
@@ -207,51 +198,47 @@ def disk_bytes(directory: JobPath) -> int:
 
 
 def _sources(trials: Sequence[Trial]) -> set[int]:
-    """The trials whose weights others are to begin with."""
+    """Finds the trials whose weights others are to begin with."""
     begun = (trial.lineage.weights_from for trial in trials if not trial.is_terminal)
     return {source[0] for source in begun if source is not None}
 
 
 def _kept(study: StudyView, trials: Sequence[Trial]) -> set[int]:
-    """The trials that have ended, and whose checkpoints stay as long as there is room."""
+    """Finds the ended trials whose checkpoints stay while there is room."""
     search = study.search
     if search.retention.best is None:
         return {trial.id for trial in trials}
     if search.warm_start == 'parent' or not search.rewards:
         # Any of them may become a parent; or nothing says which of them are good.
         return {trial.id for trial in trials if trial.state == 'COMPLETED'} | _sources(trials)
-    candidates = (trial for trial in _best_first(study, trials) if _is_candidate(trial))
-    best = list(itertools.islice(candidates, search.retention.best))
-    # Which of them stands for its decisions is open.
+    ordered = _best_first(study, trials)
+    completed = (trial for trial in ordered if trial.status is Status.COMPLETED)
+    best = list(itertools.islice(completed, search.retention.best))
+    # Any of these may become the representative of its configuration.
     best += replicates.pending(trials, search.replicates)
     # A trial can be trained once more only with the weights that it began with.
     origins = {trial.lineage.warm_start for trial in best if trial.lineage.warm_start}
     return {trial.id for trial in best} | origins | _sources(trials)
 
 
-def _is_candidate(trial: Trial) -> bool:
-    return trial.status is Status.COMPLETED
-
-
 def _best_first(study: StudyView, trials: Sequence[Trial]) -> Iterator[Trial]:
-    """The trials that have ended: the best ones, then those stopped early, then the others.
+    """Orders ended trials: the best ones, then those stopped early, then the others.
 
-    With several objectives those on the front come first, the most different ones of them first,
-    then those on the front of the rest, and so on. Without any, later ones are better. Of each
-    decision the trial that stands for it comes first (`Study.best`); its repeats come after all
-    decisions.
+    Several objectives rank by fronts, with the most different trials of a front first. Without any,
+    later trials are better. The representatives of all configurations (`Study.best`) come before
+    other replicates.
     """
-    candidates = [trial for trial in trials if _is_candidate(trial)]
+    completed = [trial for trial in trials if trial.status is Status.COMPLETED]
     if study.rewards:
         found = replicates.leaderboard(trials, study.search.replicates)
         entries = list(_by_fronts(found)) if len(study.rewards) > 1 else found
         yield from (each.trial for each in entries)
         yield from (t for each in entries for t in each.trials if t is not each.trial)
         counted = {trial.id for each in entries for trial in each.trials}
-        yield from (trial for trial in candidates if trial.id not in counted)  # Were retried.
+        yield from (trial for trial in completed if trial.id not in counted)  # Were retried.
     else:
-        yield from reversed(candidates)
-    others = [trial for trial in trials if trial.is_terminal and not _is_candidate(trial)]
+        yield from reversed(completed)
+    others = [t for t in trials if t.is_terminal and t.status is not Status.COMPLETED]
     yield from sorted(others, key=lambda trial: trial.state)  # COMPLETED, then INFEASIBLE.
 
 
@@ -259,32 +246,25 @@ def _by_fronts(
     entries: Sequence[replicates.LeaderboardEntry],
 ) -> Iterator[replicates.LeaderboardEntry]:
     for is_complete in (True, False):
-        yield from _fronts([each for each in entries if each.is_complete == is_complete])
-
-
-def _fronts(left: Sequence[replicates.LeaderboardEntry]) -> Iterator[replicates.LeaderboardEntry]:
-    while left:
-        front = set(pareto.front([each.scores for each in left]))
-        members = [left[index] for index in sorted(front)]
-        spread = pareto.crowding_distances([each.scores for each in members])
-        order = sorted(range(len(members)), key=lambda index: -spread[index])
-        yield from (members[index] for index in order)
-        left = [each for index, each in enumerate(left) if index not in front]
+        left = [each for each in entries if each.is_complete == is_complete]
+        while left:
+            front = pareto.front([each.scores for each in left])
+            members = [left[index] for index in front]
+            spread = pareto.crowding_distances([each.scores for each in members])
+            ordered = sorted(zip(spread, members, strict=True), key=lambda pair: -pair[0])
+            yield from (member for _, member in ordered)
+            left = [each for index, each in enumerate(left) if index not in {*front}]
 
 
 def _remove(part: JobPath) -> bool | None:
-    """Removes the checkpoints of a run.
-
-    Returns:
-        Whether there were any; None where they cannot be removed.
-    """
+    """Removes the checkpoints of a run; returns False without any, None if that fails."""
     if not isinstance(part, Path):
         return _remove_from_store(part)
     checkpoints, removed = part / _CHECKPOINTS, part / REMOVED
     try:
         _empty(removed)  # The process that removed them may have died before the end.
         try:
-            # From here on they count no longer, whatever happens.
+            # Renamed checkpoints do not count, whatever happens.
             checkpoints.rename(removed)
         except FileNotFoundError:
             return False
@@ -296,7 +276,7 @@ def _remove(part: JobPath) -> bool | None:
 
 
 def _remove_from_store(part: epath.Path) -> bool | None:
-    """As `_remove`, where no directory can be renamed: what says why there are none is a file."""
+    # No directory can be renamed: `REMOVED` is a file.
     from trainer.checkpoints.checkpoint import COMMITTED
 
     checkpoints = part / _CHECKPOINTS
@@ -306,19 +286,18 @@ def _remove_from_store(part: epath.Path) -> bool | None:
         except FileNotFoundError:
             return False
         (part / REMOVED).write_bytes(b'')
-        # From here on they count no longer, whatever happens.
+        # Without this file a checkpoint does not count, whatever happens.
         for child in children:
             (child / COMMITTED).unlink(missing_ok=True)
         checkpoints.rmtree(missing_ok=True)
-    # Whatever gcsfs raises.
-    except Exception as error:
+    except Exception as error:  # Of gcsfs.
         logging.warning('%s cannot be removed: %s', checkpoints, error)
         return None
     return True
 
 
 def _empty(directory: Path) -> None:
-    """Deletes what is in a directory, where there is one. Others may do so at the same time."""
+    # Other processes may do the same.
     for _ in range(10):
         try:
             children = list(directory.iterdir())

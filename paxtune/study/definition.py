@@ -12,12 +12,11 @@ from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import from_json_text, to_json_text
 
-MUTABLE = ('budget', 'faults', 'retention')
-"""Fields of `Search` that may change while the study goes on."""
+_MUTABLE = ('budget', 'faults', 'retention')  # Fields of `Search` that may change later.
 
 
 def redefined(stored: StudyRecord, now: StudyRecord) -> StudyRecord:
-    """The stored record with the budgets of the present definition."""
+    """Returns the stored record with the budgets of the present definition."""
     return dataclasses.replace(stored, value=now.value, search=now.search)
 
 
@@ -64,17 +63,14 @@ def validate_unchanged(stored: StudyRecord, now: StudyRecord, directory: JobPath
 
 
 def _differences_between(before: str, after: str, search: str) -> list[str]:
-    """Lists differences between two values in JSON, without the `MUTABLE` fields of the search.
+    """Lists differences between two values in JSON, without the `_MUTABLE` fields of the search.
 
-    Args:
-        before: the stored value.
-        after: the present value.
-        search: the prefix of the paths of the search's fields.
+    `search` is the prefix of their paths.
     """
     if before == after:
         return []
     there, asked = (from_json_text(text, pg.Symbolic, 'the study') for text in (before, after))
-    for path in (f'{search}{name}' for name in MUTABLE):
+    for path in (f'{search}{name}' for name in _MUTABLE):
         if asked.sym_has(path) and there.sym_has(path):
             there.rebind({path: asked.sym_get(path)}, raise_on_no_change=False)
     # Compared as text: a study that an older version wrote lacks what has a default now.

@@ -46,18 +46,18 @@ def _is_path(name: str) -> bool:
 
 
 def defaults(space: Space, base: Any, flag: str) -> dict[str, Any]:
-    """Returns the values at the decisions of a space without a search.
+    """Finds the values that the decisions of a space have without a search.
 
-    Looked up in the experiment before its decisions were opened (`--tune`), then in the classes
-    that it is derived from, then in the component's own defaults.
+    They are those of the experiment before its decisions were opened (`--tune`), else the defaults
+    of its classes, else those of the component.
 
     Args:
         space: of the experiment.
         base: the experiment before `--tune`.
-        flag: what asks for them, for messages.
+        flag: names the request in messages.
 
     Returns:
-        {path: value}, of the decisions that have such a value.
+        {path: value} of the decisions that have such a value.
 
     Raises:
         UserError: none has.

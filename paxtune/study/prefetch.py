@@ -12,15 +12,12 @@ from paxtune.study.trial import Trial
 
 
 def pending_then(trials: Sequence[Trial]) -> Snapshot:
-    """The trials that had not ended when the newest begun trial began, itself included.
+    """Finds the trials that had not ended when the newest begun trial began, itself included.
 
     Trials that never began here (imported ones, or those of a copied study) count as they stand.
-
-    Args:
-        trials: those below a number, by id.
     """
     for trial in reversed(trials):
-        if (then := trial.snapshot) is not None:
+        if (then := trial.record.snapshot) is not None:
             return {**then, trial.id: None}
     return {}
 
@@ -29,11 +26,7 @@ class Prefetcher:
     """A thread that makes suggestions one after another. It starts with the first one."""
 
     def __init__(self, suggest: Callable[[], None]) -> None:
-        """Starts nothing yet.
-
-        Args:
-            suggest: makes a suggestion, unless one waits already or none is needed.
-        """
+        """Starts nothing yet; `suggest` does nothing if a suggestion waits or none is needed."""
         self._suggest = suggest
         self._pool: ThreadPoolExecutor | None = None
         self._last: Future[None] | None = None

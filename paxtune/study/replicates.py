@@ -26,13 +26,8 @@ class Configuration:
     first: Trial
     trials: list[Trial]
 
-    @property
-    def has_failed(self) -> bool:
-        """Returns True if one of its trials was stopped early, or is infeasible."""
-        return self.has_failed_without(frozenset())
-
-    def has_failed_without(self, running: frozenset[int]) -> bool:
-        """Returns the same where some trials still count as running."""
+    def has_failed(self, running: frozenset[int] = frozenset()) -> bool:
+        """Returns True if a trial that does not count as running was stopped, or is infeasible."""
         ended = [trial for trial in self.trials if trial.id not in running]
         return any(trial.status in (Status.STOPPED, Status.INFEASIBLE) for trial in ended)
 
@@ -136,7 +131,7 @@ def due(
     for each in configurations(trials):
         lineage = each.trials[0].lineage
         is_here = lineage.replicate == 1 and not lineage.is_imported
-        if is_here and not each.has_failed_without(running) and (missing := each.missing(wanted)):
+        if is_here and not each.has_failed(running) and (missing := each.missing(wanted)):
             return missing[0]
     return None
 
@@ -216,7 +211,7 @@ def leaderboard(trials: Sequence[Trial], wanted: int) -> list[LeaderboardEntry]:
             _median(done),
             done,
             each,
-            is_complete=len(done) >= wanted and not each.has_failed,
+            is_complete=len(done) >= wanted and not each.has_failed(),
             scores=expected,
         )
         for (each, done), expected in zip(counted, scores, strict=True)
@@ -236,7 +231,7 @@ def pending(trials: Sequence[Trial], wanted: int) -> list[Trial]:
     if has_replicates(trials, wanted):
         for each in configurations(trials):
             several = wanted > 1 or len(each.trials) > 1
-            is_due = not each.has_failed and each.missing(wanted)
+            is_due = not each.has_failed() and each.missing(wanted)
             if several and (is_due or not all(trial.is_terminal for trial in each.trials)):
                 found += each.trials
     return found

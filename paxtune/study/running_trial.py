@@ -28,13 +28,8 @@ class RunningTrial(Trial):
     """
 
     def __init__(
-        self,
-        record: TrialRecord,
-        context: TrialContext,
-        scoring: Scoring,
-        store: StudyStore,
+        self, record: TrialRecord, context: TrialContext, scoring: Scoring, store: StudyStore
     ) -> None:
-        """Shows a record of a store, and changes it there."""
         super().__init__(record, context)
         self._scoring, self._store = scoring, store
         self.resumed = transitions.times_claimed(record) > 1
@@ -60,7 +55,6 @@ class RunningTrial(Trial):
         for name in metrics:
             if name.startswith('$'):
                 raise ValueError(f'no metric can be called {name!r}: names with $ are for rewards')
-        self._refresh()
         self._require_open()
         self.step = step
         for known in self.measurements:
@@ -93,7 +87,6 @@ class RunningTrial(Trial):
             MissingMetricError: a reward needs a metric that was not measured.
             IllegalTransition: the trial has ended, or nothing was measured.
         """
-        self._refresh()
         self._require_open()
         try:
             metrics = self.final_metrics()
@@ -108,7 +101,6 @@ class RunningTrial(Trial):
         Raises:
             IllegalTransition: the trial has ended, or no reward was measured.
         """
-        self._refresh()
         self._require_open()
         if not (rewarded := self.rewarded):
             raise IllegalTransition(
@@ -130,10 +122,7 @@ class RunningTrial(Trial):
             self.fail(f'{reason} (before a reward was measured)')
 
     def conclude(
-        self,
-        reason: str,
-        reward: float | None = None,
-        metrics: Mapping[str, float] | None = None,
+        self, reason: str, reward: float | None = None, metrics: Mapping[str, float] | None = None
     ) -> None:
         """Ends the trial with a given reward, or with metrics to compute the reward from.
 
@@ -146,7 +135,6 @@ class RunningTrial(Trial):
             NonFiniteRewardError: the reward is NaN or infinite.
             IllegalTransition: the trial has ended.
         """
-        self._refresh()
         self._require_open()
         last = self.measurements[-1].metrics if self.measurements else {}
         known = {**with_carried(self.measurements, last), **(metrics or {})}
@@ -238,11 +226,9 @@ class RunningTrial(Trial):
         )
 
     def _require_open(self) -> None:
+        self._show(self._store.trial(self.id))
         if not self.status.is_open:
             raise IllegalTransition(f'trial {self.id} is {self.status.upper()} already')
-
-    def _refresh(self) -> None:
-        self._show(self._store.trial(self.id))
 
     def _apply(self, transition: Transition) -> None:
         self._show(self._store.apply(self.id, transition))

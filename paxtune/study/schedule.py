@@ -74,7 +74,8 @@ def next_action(view: View) -> Action:
     decision = None if is_any_adrift and view.may_claim else view.decide()
     if isinstance(decision, Promote | Fork) and not is_any_adrift:
         return decision
-    if view.may_claim and (view.has_holders or is_any_adrift or _is_any_requested(view)):
+    is_any_requested = any(each.status is Status.REQUESTED for each in view.records)
+    if view.may_claim and (view.has_holders or is_any_adrift or is_any_requested):
         return Claim()
     if isinstance(decision, Wait):
         return decision
@@ -104,7 +105,3 @@ def done_reason(view: View) -> str | None:
 def is_prefetched(record: TrialRecord) -> bool:
     """Returns True if a trial is a prefetched suggestion that no worker has begun."""
     return record.status is Status.REQUESTED and record.is_prefetched
-
-
-def _is_any_requested(view: View) -> bool:
-    return any(each.status is Status.REQUESTED for each in view.records)

@@ -35,8 +35,8 @@ class TrialScheduling:
         Args:
             scheduler: decides how far trials are trained.
             rewards: of the search.
-            max_resource: what a trial uses if it is trained to its end, in the scheduler's unit;
-                None where that is unknown.
+            max_resource: computes what a trial uses if it is trained to its end, in the scheduler's
+                unit; None where that is unknown.
         """
         self.scheduler = scheduler
         self._reward = rewards[0] if len(rewards) == 1 else None

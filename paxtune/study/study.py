@@ -58,21 +58,13 @@ class Study(StudyView):
         self._scheduling: TrialScheduling | None = None
         if (scheduler := search.scheduler) is not None:
             self._scheduling = TrialScheduling(
-                scheduler,
-                self.rewards,
-                lambda trial: max_resource(self, trial, scheduler.unit),
+                scheduler, self.rewards, lambda trial: max_resource(self, trial, scheduler.unit)
             )
         self._scoring = Scoring(
             self.rewards, search.metric_aggregation, search.limits, space.sub_experiments
         )
         self._queue = TrialQueue(
-            space,
-            search,
-            store,
-            self.suggester,
-            self._scheduling,
-            lambda: self.trials,
-            self._open,
+            space, search, store, self.suggester, self._scheduling, lambda: self.trials, self._open
         )
 
     def _open(self, record: TrialRecord) -> RunningTrial:
@@ -111,8 +103,8 @@ class Study(StudyView):
         """Returns the next trial to run.
 
         A trial that was claimed before and not finished comes first, marked as `resumed`. Then come
-        trials that the scheduler promotes or forks, then added ones, then a new one. Where the
-        algorithm prefetches, the one after it is made in a thread from now on.
+        trials that the scheduler promotes or forks, then added ones, then a new one. If the
+        algorithm prefetches, a thread begins to make the suggestion after this one.
 
         Returns:
             The trial; None when the study is done, or must wait for other trials.
@@ -152,11 +144,7 @@ class Study(StudyView):
         return self._add(TrialRecord(to_parameters(self.space.spec, decisions), lineage=lineage))
 
     def add(
-        self,
-        decisions: Mapping[str, Any],
-        *,
-        warm_start: int | None = None,
-        origin: str = 'added',
+        self, decisions: Mapping[str, Any], *, warm_start: int | None = None, origin: str = 'added'
     ) -> RunningTrial:
         """Adds a trial with given decisions, which runs before new suggestions.
 
@@ -185,10 +173,6 @@ class Study(StudyView):
 
     def _require_weights(self, trial: Trial) -> None:
         require_weights(self.directory, trial, self.sub_experiments, self.search)
-
-    def add_ended(self, records: Sequence[TrialRecord]) -> None:
-        """Adds trials that ran elsewhere, all of them in one transaction."""
-        self.store.add_trials(records)
 
     def retry(self, number: int) -> RunningTrial:
         """Adds a trial with the decisions and seeds of another one.

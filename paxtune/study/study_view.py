@@ -31,12 +31,7 @@ class StudyView:
         store: keeps the study.
     """
 
-    def __init__(
-        self,
-        directory: JobPath | None,
-        plan: SearchPlan,
-        store: StudyStore,
-    ) -> None:
+    def __init__(self, directory: JobPath | None, plan: SearchPlan, store: StudyStore) -> None:
         """Not called directly: see `paxtune.storage.open_study`."""
         self.directory, self.store, self.data = directory, store, plan.data
         self.search, self.space, self.value = plan.search, plan.space, plan.space.value

@@ -20,10 +20,10 @@ from trainer.runtime.garbage_collection import gc_paused
 from trainer.runtime.signals import SkipTrial
 from trainer.symbolic.errors import UserError
 
-# What says that decisions are infeasible. `Infeasible` is a ValueError.
+# Errors of infeasible decisions. `Infeasible` is a ValueError.
 _REFUSALS = (SkipTrial, ArithmeticError, LookupError, TypeError, ValueError)
 
-_MAX_DRAWS = 100  # Of what a seed leaves open, until one is feasible.
+_MAX_DRAWS = 100  # Of missing decisions, until a draw is feasible.
 
 
 class SuggestionError(RuntimeError):
@@ -46,14 +46,7 @@ class Suggester:
         priors: Sequence[Observation],
         read_trials: Callable[[], Sequence[Trial]],
     ) -> None:
-        """Suggests nothing yet.
-
-        Args:
-            space: the search space.
-            search: the configuration of the search.
-            priors: observations from other studies.
-            read_trials: returns the study's trials as they stand.
-        """
+        """Suggests nothing yet; `read_trials` returns the study's trials as they stand."""
         self._space, self._search, self._priors = space, search, priors
         self.algorithm = search.algorithm.resolved(space.spec, len(search.rewards))
         self._prior = space.parse(dict(search.prior), partial=True)
@@ -134,17 +127,17 @@ class Suggester:
             values = self.values(decisions)
         except _REFUSALS as error:
             return str(error).split('\n')[0]
-        except UserError as error:
+        except UserError as error:  # Of a sub-experiment, whose changes do not fit.
             if not self._space.sub_experiments:
                 raise
-            return str(error).split('\n')[0]  # What a sub-experiment changes does not fit.
+            return str(error).split('\n')[0]
         except Exception:
             return None  # A bug in the `check` of a component: the trial will report it.
         try:
             for value in values.values():
                 for constraint in self._search.constraints:
                     constraint.require(value)
-        # A constraint may have no value under some decisions; `study_checks` has seen others.
+        # A constraint may have no value under some decisions; `validate_search` has seen others.
         except (UserError, *_REFUSALS) as error:
             return str(error).split('\n')[0]
         return self._too_costly(values) if self._space.is_tunable else None

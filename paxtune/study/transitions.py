@@ -234,7 +234,7 @@ def times_claimed(record: TrialRecord) -> int:
 
 
 def unended(records: Iterable[TrialRecord]) -> dict[int, int | None]:
-    """The snapshot of the trials that have not ended."""
+    """Makes the snapshot of the trials that have not ended."""
     return {each.id: each.paused_at for each in records if not each.status.has_ended}
 
 

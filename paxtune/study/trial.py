@@ -16,7 +16,7 @@ from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import Reward
 from paxtune.search_space.decisions import Decisions, to_dna
 from paxtune.search_space.space import Space
-from paxtune.study.record import Lineage, Snapshot, Status, TrialRecord
+from paxtune.study.record import Lineage, Status, TrialRecord
 
 State: TypeAlias = Literal['REQUESTED', 'ACTIVE', 'COMPLETED', 'INFEASIBLE']
 
@@ -71,7 +71,6 @@ class Trial:
     """
 
     def __init__(self, record: TrialRecord, context: TrialContext) -> None:
-        """Shows a record."""
         self.id = record.id
         self.record = record
         self._context = context
@@ -236,11 +235,6 @@ class Trial:
     def history(self) -> list[dict[str, Any]]:
         """Events as plain data: `time` (ISO, UTC), `event`, `attempt`, `worker`, `detail`."""
         return [event.to_json() for event in self.record.history]
-
-    @property
-    def snapshot(self) -> Snapshot | None:
-        """The earlier trials that had not ended when this one began; None before."""
-        return self.record.snapshot
 
     @property
     def metadata(self) -> Mapping[str, str]:

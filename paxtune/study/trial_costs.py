@@ -1,7 +1,7 @@
 """Costs of a trial before its first step, and the limits on them.
 
-Each kind of cost takes longer to know than the one before it: tracing a model, compiling its
-training step, running it. What is too costly by one is not asked for the next.
+Each kind of cost takes longer than the one before it: tracing a model, compiling its training step,
+running it. A trial that is beyond a limit skips the next kinds.
 """
 
 import dataclasses
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from paxtune.objectives.limits import Limit, violation
 from paxtune.objectives.metrics import Metric, join_name
+from paxtune.study.record import Costs
 from trainer.program import costs
 from trainer.runtime import processes
 
@@ -22,41 +23,38 @@ COMPILED, TIMED = 'device_memory_bytes', 'step_seconds'
 
 _GIB = 2**30
 
-Measured = Mapping[str, Mapping[str, float]]
-"""Metrics by the name of the sub-experiment ('' without any)."""
-
 
 @dataclasses.dataclass(frozen=True)
 class CostEstimate:
     """Estimated costs of a trial before it trains.
 
     Attributes:
-        metrics: its costs, by their names in the trial.
-        refusal: why it is infeasible by them; None if it is not.
-        measured: those of the costs that no two measurements agree on.
+        metrics: costs, by their names in the trial.
+        refusal: the reason why the trial is infeasible by them; None if it is not.
+        measured: the timed costs, which differ between measurements.
     """
 
     metrics: Mapping[str, float]
     refusal: str | None
-    measured: Measured = dataclasses.field(default_factory=dict)
+    measured: Costs = dataclasses.field(default_factory=dict)
 
 
 def estimate_costs(
     parts: 'Mapping[str, Tunable]',
     limits: list[Limit],
     wanted: Iterable[str] = (),
-    measured: Measured | None = None,
+    measured: Costs | None = None,
 ) -> CostEstimate:
-    """Finds out what a trial costs. All processes that train it must do so together.
+    """Estimates the costs of a trial. All processes that train it must do so together.
 
     Args:
         parts: its experiments, by the name of the sub-experiment ('' without any).
-        limits: what it must keep to. The memory of the device is one of them where it is known.
-        wanted: which of `COMPILED` and `TIMED` are to be known besides.
-        measured: what an earlier attempt at the trial has measured, which counts.
+        limits: bounds of the costs. The memory of the device is another one where it is known.
+        wanted: costs to estimate in any case: `COMPILED`, `TIMED`.
+        measured: timed costs of an earlier attempt at the trial, which are not timed again.
 
     Raises:
-        UserError: it does not fit together, or not the devices.
+        UserError: the experiments are invalid, or do not fit the devices.
     """
     wanted, measured = {*wanted}, measured or {}
     metrics = static_costs(parts)
@@ -79,9 +77,9 @@ def estimate_costs(
 
 
 def wanted_by(search: 'Search', parts: Iterable[str]) -> set[str]:
-    """Finds the costs that need a compiled or timed trial, from the search.
+    """Finds the costs that a search needs of a compiled or timed trial.
 
-    Each measurement of a run says what memory it needs: only a limit wants to know it before.
+    Each measurement of a run has the memory: only a limit needs it before.
     """
     limits = [limit.selector for limit in search.limits]
     asked = {COMPILED: limits, TIMED: [each for path in search.metrics.values() for each in path]}
@@ -95,7 +93,7 @@ def _ask_for(cost: str, metrics: Iterable[Metric], parts: list[str]) -> bool:
 
 
 def static_costs(parts: 'Mapping[str, Tunable]') -> dict[str, float]:
-    """The costs of sub-experiments that are known without compiling, as metrics of the trial.
+    """Computes the costs that need no compilation, as metrics of the trial.
 
     Raises:
         UserError: a model cannot be built.
@@ -107,7 +105,7 @@ def static_costs(parts: 'Mapping[str, Tunable]') -> dict[str, float]:
 
 
 def suffixed(metrics: Mapping[str, float], name: str) -> dict[str, float]:
-    """Metrics of a sub-experiment under the names that they have in the trial."""
+    """Renames the metrics of a sub-experiment as the trial does."""
     return {join_name(metric, name or None): value for metric, value in metrics.items()}
 
 

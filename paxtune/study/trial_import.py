@@ -23,34 +23,30 @@ def fork(source: StudyView, study: Study) -> int:
     concrete experiment, where the new space has it among its candidates.
 
     Returns:
-        How many trials were added.
+        The number of added trials.
     """
-    return import_trials(study, list(carried(source, study.space)), _name(source))
-
-
-def _name(source: StudyView) -> str:
     directory = source.directory
-    if directory is None:
-        return 'memory'
-    return str(directory.resolve() if isinstance(directory, Path) else directory)
+    if isinstance(directory, Path):
+        directory = directory.resolve()
+    return import_trials(study, list(carried(source, study.space)), str(directory or 'memory'))
 
 
 def import_trials(study: Study, trials: Sequence[Mapping[str, Any]], source: str) -> int:
     """Adds trials that have ended to a study, where they fit into its space.
 
-    Their rewards are made anew, of their metrics, by the rewards of this study. A trial that was
-    imported from the same source before is not imported again.
+    The rewards of the study are computed from their metrics. A trial that was imported from the
+    same source before is not imported again.
 
     Args:
-        study: where they are added.
+        study: gets the trials.
         trials: as `content` makes them.
         source: the study, or the file, that they are from.
 
     Returns:
-        How many were added. Others had not ended, do not fit, or lack a metric.
+        The number of added trials. Others had not ended, do not fit, or lack a metric.
 
     Raises:
-        UserError: something there is no trial.
+        UserError: an item is not a trial.
     """
     known = {trial.lineage.origin for trial in study.trials}
     # A path may hold bytes that are no text to a study.
@@ -69,7 +65,7 @@ def import_trials(study: Study, trials: Sequence[Mapping[str, Any]], source: str
         if fitting is not None:
             ended.append(fitting)
             known.add(origin)
-    study.add_ended(ended)
+    study.store.add_trials(ended)
     return len(ended)
 
 

@@ -42,9 +42,9 @@ class TrialQueue:
             search: the configuration of the search.
             store: keeps the study.
             suggester: makes new trials.
-            scheduling: the scheduler; None where the search has none.
+            scheduling: None where the search has no scheduler.
             read_trials: returns all trials as they stand.
-            open_trial: shows a record as a trial that can be changed.
+            open_trial: turns a record into a trial that can be changed.
         """
         self._space, self._search, self._store = space, search, store
         self._suggester, self._scheduling = suggester, scheduling
@@ -199,12 +199,11 @@ class TrialQueue:
         view = self._view(trials)
         if schedule.done_reason(view) is not None or len(trials) >= self.num_trials:
             return None
-        if view.decide() is not None:
-            _defer(is_prefetch, 'the scheduler has decided otherwise')
-            return None
-        if any(trial.status is Status.REQUESTED for trial in trials):
-            _defer(is_prefetch, 'a trial waits to be run')
-            return None
+        is_requested = any(trial.status is Status.REQUESTED for trial in trials)
+        if view.decide() is not None or is_requested:
+            if is_prefetch:
+                return None
+            raise TurnLostError('another action comes first')
         number = trials[-1].id + 1 if trials else 1
         try:
             suggestion, lineage = self._suggester.next(number)
@@ -228,9 +227,3 @@ class TrialQueue:
             raise UserError(f'nothing in the search space is feasible: {reason}') from None
         self._store.update_study(lambda study: dataclasses.replace(study, exhausted=num_trials))
         self._exhausted_at = num_trials
-
-
-def _defer(is_prefetch: bool, reason: str) -> None:
-    """Makes a worker look again; a prefetch is dropped."""
-    if not is_prefetch:
-        raise TurnLostError(reason)

@@ -95,11 +95,11 @@ def _validate_scheduler(search: Search, space: Space) -> None:
 
 
 def _validate_constraints(search: Search, space: Space, suggestions: Suggester) -> None:
-    """Looks at some experiments, to find constraints that name what is never there."""
+    """Finds constraints on paths that none of some experiments has."""
     rng = random.Random(search.seed)
     looked_at: list[Any] = []
     for _ in range(_SAMPLES if search.constraints else 0):
-        # Whatever a `check` raises: these decisions are infeasible for another reason.
+        # An error of a `check`: these decisions are infeasible for another reason.
         with contextlib.suppress(Exception):
             looked_at += suggestions.values(draw(space.spec, rng)).values()
     for constraint in search.constraints:

@@ -352,7 +352,7 @@ def test_a_suggestion_that_was_overtaken_is_made_again(
         calls.append(number)
         made = original(number)
         if number == 1:
-            other.add_ended([elsewhere(other, made[0].decisions)])
+            other.store.add_trials([elsewhere(other, made[0].decisions)])
         elif number == 2:
             other.add({})
         return made
