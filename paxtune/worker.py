@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _HEARTBEAT_SECONDS = 3.0
 
-# For so long a worker that begins waits for a service, as one that runs does.
+# Seconds that a new worker waits for the service, as a running one does.
 _PATIENCE = 120.0
 
 _LOG = logging.getLogger('paxtune.worker')
@@ -141,9 +141,9 @@ class Heartbeat(threading.Thread):
 
 
 class HeartbeatCallback(Callback):
-    """Has the steps of a trial counted from where it goes on.
+    """Counts the steps of a trial from where it resumes.
 
-    A trial that loses one worker after another must not look as if it came no further.
+    The steps of a trial that loses one worker after another must show its progress.
     """
 
     def __init__(self, heartbeat: Heartbeat) -> None:

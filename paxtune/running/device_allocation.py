@@ -1,4 +1,4 @@
-"""Where workers compute: the cores and the accelerators of this machine, divided between them."""
+"""Division of the cores and accelerators of this machine between workers."""
 
 import dataclasses
 import glob
@@ -16,7 +16,7 @@ class Place:
 
     Attributes:
         cores: the cores that it computes on, by number; empty for any.
-        environment: variables that show it its accelerators.
+        environment: variables that make its accelerators visible.
     """
 
     cores: tuple[int, ...]
@@ -26,8 +26,7 @@ class Place:
 def places(workers: int) -> list[Place]:
     """Divides this machine between workers, each with as many cores as any other.
 
-    What does not divide evenly is left idle, so that a trial has the same threads, and with them
-    the same bits, wherever it runs.
+    The remainder is idle: bits depend on the number of threads, and must not depend on the worker.
     """
     cores = divided(_cores(), workers)
     environments = _environments(workers)
@@ -35,7 +34,7 @@ def places(workers: int) -> list[Place]:
 
 
 def divided(things: Sequence[int], parts: int) -> list[tuple[int, ...]]:
-    """Equally many for each part; one for each, in turn, where there are too few.
+    """Gives each part equally many things; one, in turn, where there are too few.
 
     Example:
         >>> divided([0, 1, 2, 3, 4], 2), divided([7], 2)
@@ -48,7 +47,7 @@ def divided(things: Sequence[int], parts: int) -> list[tuple[int, ...]]:
 
 
 def pin(cores: Sequence[int]) -> None:
-    """Lets this process compute on some cores only. To be called before JAX starts its threads."""
+    """Restricts this process to some cores. It must come before JAX starts its threads."""
     if cores and hasattr(os, 'sched_setaffinity'):  # Not on macOS.
         os.sched_setaffinity(0, cores)
 
@@ -73,7 +72,7 @@ def _environments(workers: int) -> list[dict[str, str]]:
 
 
 def _memory(workers: int, devices: int) -> dict[str, str]:
-    """JAX takes most of the memory of a GPU at once: those who share one must share that."""
+    # JAX allocates most of the memory of a GPU at once: workers that share one must share that.
     if workers <= devices:
         return {}
     sharing = -(-workers // devices)

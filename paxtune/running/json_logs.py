@@ -1,6 +1,6 @@
-"""Structured logs: a line of JSON for each message, with the trial that it is about.
+"""Structured logs: a line of JSON for each message, with its trial.
 
-What a message says in numbers can stand beside it: `_LOG.info(…, extra={'fields': {'step': 8}})`.
+A message can have fields of its own: `_LOG.info(…, extra={'fields': {'step': 8}})`.
 """
 
 import datetime
@@ -22,8 +22,7 @@ class JsonLines(logging.Handler):
     """Appends messages to a file.
 
     Attributes:
-        context: what each line says beside the message: study, worker, and while a trial runs,
-            trial and attempt.
+        context: fields of each line: study, worker, and while a trial runs, trial and attempt.
     """
 
     def __init__(self, path: Path, context: Mapping[str, str | int]) -> None:
@@ -45,7 +44,7 @@ class JsonLines(logging.Handler):
             self.handleError(record)
 
     def line(self, record: logging.LogRecord) -> str:
-        """A message as one line of JSON."""
+        """Renders a message as one line of JSON."""
         time = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
         record_fields = {
             'time': time.isoformat(timespec='milliseconds'),

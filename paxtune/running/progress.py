@@ -25,15 +25,7 @@ Rewards = tuple[float, ...]
 
 @dataclasses.dataclass
 class Row:
-    """A trial as it is shown.
-
-    Attributes:
-        number: of the trial.
-        decisions: of the trial, by short names.
-        state: 'running', 'paused', 'completed', 'stopped' or 'infeasible'.
-        step: of the last measurement.
-        rewards: those of that measurement.
-    """
+    """A trial in the table, with its decisions by short names and its last measurement."""
 
     number: int
     decisions: str
@@ -75,70 +67,48 @@ class Progress(Callback):
             name = type(study.suggester.algorithm).__name__
             why = chooses.why(study.space.spec, len(study.rewards))
             self.say(f'algorithm: {name} (default for {why})')
-        done = sum(trial.is_terminal for trial in study.trials)
-        self.already_done(done, self._best_of(study))
+        self._done_before = sum(trial.is_terminal for trial in study.trials)
+        self._best = self._best_of(study)
+        if self._done_before:
+            self.say(f'{self._done_before} of {self.num_trials} trials are done')
 
     def on_trial_start(self, study: 'Study', trial: 'Trial') -> None:
-        self.start(trial.id, trial.decisions, trial.lineage.replicate)
+        names = zip(short_names(list(trial.decisions)), trial.decisions.values(), strict=True)
+        rendered = ' '.join(f'{name}={_short(value)}' for name, value in names)
+        replicate = trial.lineage.replicate
+        rendered += f' (repeat {replicate})' if replicate > 1 else ''
+        self._rows[trial.id] = Row(trial.id, rendered)
+        self._say_plain(f'trial {trial.id}/{self.num_trials}: {rendered}')
 
     def on_trial_resume(self, study: 'Study', trial: 'Trial', step: int) -> None:
-        self.resume(trial.id, step)
+        self._rows[trial.id].step = step
+        self.say(f'trial {trial.id}: resumed from step {step}')
 
     def on_trial_pause(self, study: 'Study', trial: 'Trial', reason: str) -> None:
-        self.pause(trial.id, reason)
+        self._rows[trial.id].state = 'paused'
+        self._say_plain(f'trial {trial.id}: paused ({reason})')
 
     def on_trial_lost(self, study: 'Study', trial: 'Trial', reason: str) -> None:
         self.say(f'trial {trial.id}: {reason}')
 
     def on_measurement(self, study: 'Study', trial: 'Trial', measurement: 'Measurement') -> None:
-        self.measure(trial.id, measurement.step, measurement.rewards)
+        row, rewards = self._rows[trial.id], measurement.rewards
+        row.step, row.rewards = measurement.step, rewards
+        self._say_plain(f'trial {trial.id}: step {row.step} {self._rendered(rewards)}')
 
     def on_trial_end(self, study: 'Study', trial: 'Trial') -> None:
-        self.end(trial.id, trial.status, trial.reason or '', self._best_of(study))
+        # It may have been paused before this process began.
+        row = self._rows.setdefault(trial.id, Row(trial.id, ''))
+        row.state, self._best = trial.status, self._best_of(study)
+        text = f'trial {trial.id}: {row.state}' + (f' ({trial.reason})' if trial.reason else '')
+        if self._best is not None:
+            number, rewards = self._best
+            text += f'; best is trial {number} with {self._rendered(rewards)}{self._replicates}'
+        self._say_plain(f'{text}; {self._time_left()}')
 
     def on_study_end(self, study: 'Study') -> None:
         if self._live is not None:
             self._live.stop()
-
-    def already_done(self, count: int, best: tuple[int, Rewards] | None) -> None:
-        """Prints the count of earlier trials, and (number, rewards) of the best of them."""
-        self._done_before, self._best = count, best
-        if count:
-            self.say(f'{count} of {self.num_trials} trials are done')
-
-    def start(self, number: int, decisions: dict[str, Any], repeat: int = 1) -> None:
-        """A trial begins."""
-        names = zip(short_names(list(decisions)), decisions.values(), strict=True)
-        rendered = ' '.join(f'{name}={_short(value)}' for name, value in names)
-        rendered += f' (repeat {repeat})' if repeat > 1 else ''
-        self._rows[number] = Row(number, rendered)
-        self._say_plain(f'trial {number}/{self.num_trials}: {rendered}')
-
-    def resume(self, number: int, step: int) -> None:
-        """A trial goes on from a checkpoint."""
-        self._rows[number].step = step
-        self.say(f'trial {number}: resumed from step {step}')
-
-    def measure(self, number: int, step: int, rewards: Rewards) -> None:
-        """A trial has been evaluated."""
-        row = self._rows[number]
-        row.step, row.rewards = step, rewards
-        self._say_plain(f'trial {number}: step {step} {self._rendered(rewards)}')
-
-    def pause(self, number: int, reason: str) -> None:
-        """A trial is put aside."""
-        self._rows[number].state = 'paused'
-        self._say_plain(f'trial {number}: paused ({reason})')
-
-    def end(self, number: int, state: str, reason: str, best: tuple[int, Rewards] | None) -> None:
-        """A trial is over; `best` is (number, rewards) of the study's best so far."""
-        # It may have been paused before this process began.
-        row = self._rows.setdefault(number, Row(number, ''))
-        row.state, self._best = state, best
-        text = f'trial {number}: {state}' + (f' ({reason})' if reason else '')
-        if best is not None:
-            text += f'; best is trial {best[0]} with {self._rendered(best[1])}{self._replicates}'
-        self._say_plain(f'{text}; {self._time_left()}')
 
     def say(self, text: str) -> None:
         """Prints a line, above the table where there is one."""
@@ -180,21 +150,18 @@ class Progress(Callback):
             cells = [str(row.number), row.state, str(row.step), *rewards, row.decisions]
             table.add_row(*cells, style=style)
         if self._best is not None:
-            table.caption = (
-                f'best: trial {self._best[0]}, {self._rendered(self._best[1])}{self._replicates}'
-            )
+            number, best = self._best
+            table.caption = f'best: trial {number}, {self._rendered(best)}{self._replicates}'
         return table
 
     def _best_of(self, study: 'Study') -> tuple[int, Rewards] | None:
-        """The best trial, and the mean of its repeats, how sure that is being noted."""
-        found = study.leaderboard[:1] if len(study.rewards) == 1 else []
-        for best in found:
-            count, error = len(best.trials), best.standard_errors[0]
-            self._replicates = (
-                '' if error is None else f' ± {error:.2g}, the mean of {count} trials'
-            )
-            return best.trial.id, best.rewards
-        return None
+        """Returns the best trial and the mean of its replicates; notes the error of the mean."""
+        found = study.leaderboard if len(study.rewards) == 1 else []
+        if not found:
+            return None
+        best, count, error = found[0], len(found[0].trials), found[0].standard_errors[0]
+        self._replicates = '' if error is None else f' ± {error:.2g}, the mean of {count} trials'
+        return best.trial.id, best.rewards
 
     def _rendered(self, rewards: Rewards) -> str:
         if not rewards:

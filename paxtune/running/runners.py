@@ -55,12 +55,12 @@ class Runner:
 
     @property
     def num_devices(self) -> int:
-        """On how many devices a trial runs."""
+        """The number of devices that a trial runs on."""
         return 0
 
 
 class RunnerWorkload(Workload):
-    """A value that says how its trials run. Workers find it through the study alone."""
+    """A value that makes the runner of its trials. Workers find it through the study."""
 
     def runner(self) -> Runner:
         """Makes the runner of its trials."""
@@ -68,7 +68,7 @@ class RunnerWorkload(Workload):
 
 
 def runner_of(study: StudyView) -> Runner:
-    """Makes the runner of a study's trials, in a process that knows the study alone."""
+    """Makes the runner of a study's trials."""
     return study.value.runner() if isinstance(study.value, RunnerWorkload) else ExperimentRunner()
 
 
@@ -167,14 +167,10 @@ class TrialSpec:
     def train(
         self, space: Space, should_interrupt: Callable[[], bool]
     ) -> Generator[Report, None, None]:
-        """Trains it, from where its last attempt left off.
-
-        Raises:
-            Exception: as `trainer.loop.train_loop.run`.
-        """
+        """Trains the trial from where its last attempt ended; raises as `train_loop.run`."""
         before, left = 0, len(parts := self.experiments(space))
         for name, experiment in parts.items():
-            # What a run leaves on the device must be gone before the next one begins.
+            # Frees the device memory of the run before.
             gc.collect()
             left -= 1
             folder = self.begin(name)

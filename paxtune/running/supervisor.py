@@ -1,4 +1,4 @@
-"""The workers of this machine: started, watched, and started again when they die."""
+"""Supervision of the workers of this machine, which are restarted when they die."""
 
 import contextlib
 import dataclasses
@@ -43,7 +43,7 @@ DETACHED, STOPPED = 75, 76
 
 _GAVE_BACK = (0, 2, DETACHED, STOPPED, 128 + signal.SIGINT, 128 + signal.SIGTERM)
 
-# What ends a process that has done nothing wrong. The kernel's own killer, too, uses SIGKILL.
+# Signals that end a process without a fault of its own. The kernel's OOM killer uses SIGKILL, too.
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -53,19 +53,19 @@ class WorkerError(Exception):
 
 @dataclasses.dataclass
 class _Slot:
-    """Where one worker at a time runs.
+    """A slot of one worker at a time.
 
     Attributes:
         number: from 1.
-        place: what it has of the machine.
-        worker: the name of the process that runs there.
-        process: that process.
-        log: the file that it prints to.
-        began: where in the log it began.
-        false_starts: how many processes in a row ended without a trial.
-        is_done: the last process said that there is nothing more to do.
-        stopped: since when the process is stopped, as by SIGSTOP.
-        killed: why the supervisor has killed it.
+        place: its share of the machine.
+        worker: the name of the worker.
+        process: the process of the worker.
+        log: the file of its output.
+        began: the offset in the log at which the worker began.
+        false_starts: the number of processes in a row that ended without a trial.
+        is_done: whether the last process found the study done.
+        stopped: the time since which the process is stopped, as by SIGSTOP.
+        killed: the reason why the supervisor has killed it.
     """
 
     number: int
@@ -100,13 +100,13 @@ class Supervisor:
 
         Args:
             client: of the study.
-            directory: where its trials write.
-            home: where the logs of workers are, on a local disk: the same, or another.
-            count: how many workers.
-            modules: what they import, so that they know the classes of the experiment.
-            token: what the service wants to know of them.
-            tls_flags: how they speak with it.
-            memory_bytes: a worker whose resident memory passes this is ended.
+            directory: of the study, where trials write.
+            home: a local directory for the logs of workers.
+            count: the number of workers.
+            modules: imported by workers, as they define the classes of the experiment.
+            token: the secret of the service.
+            tls_flags: flags of workers for their connection to the service.
+            memory_bytes: the resident memory beyond which a worker is ended.
             max_attempts: of a trial: see `paxtune.study.transitions.lose`.
         """
         self._client, self._directory, self._home = client, directory, home
@@ -245,12 +245,11 @@ class Supervisor:
             slot.process.kill()
 
     def _end_all(self) -> None:
-        """Has all workers save and end; those that a second signal finds still there just end."""
         running = [slot for slot in self._slots if slot.process is not None]
         for slot in running:
             assert slot.process is not None
             slot.process.send_signal(signal.SIGTERM)
-            slot.process.send_signal(signal.SIGCONT)  # One that is stopped hears of nothing.
+            slot.process.send_signal(signal.SIGCONT)  # A stopped process handles no signal.
         for slot in running:
             assert slot.process is not None and slot.process.stdin is not None
             slot.process.wait()
@@ -264,14 +263,12 @@ class Supervisor:
         return '\n'.join(lines[-_SHOWN_LINES:])
 
     def _error_message(self, slot: _Slot) -> str:
-        """The message that a worker has ended with; '' for none."""
         return f'\n{self._tail(slot)}'.rpartition('\nerror: ')[2].strip()
 
 
 def _loss_of(code: int) -> WorkerLoss:
     """Returns the loss of a worker that this supervisor did not kill."""
     if code >= 0:
-        # Its trial it has given back, or lost, by itself.
         reason, counts = f'its worker ended with exit code {code}', code not in _GAVE_BACK
     else:
         name = signal.Signals(-code).name
@@ -291,11 +288,7 @@ def worker_lock_file(directory: JobPath) -> Iterator[None]:
 
 
 def wait_for_the_last(directory: Path, seconds: float = 20.0) -> None:
-    """Waits until no worker of an earlier search is left in a directory. They end with it.
-
-    Raises:
-        UserError: one is still there.
-    """
+    """Waits for the end of an earlier search's workers; raises UserError if one stays."""
     polling = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(BlockingIOError),
         stop=tenacity.stop_after_delay(seconds),
@@ -313,7 +306,7 @@ def wait_for_the_last(directory: Path, seconds: float = 20.0) -> None:
 
 
 def modules_of(value: Any) -> list[str]:
-    """The modules of the classes that a value is built of, or names, which workers must import.
+    """Lists the modules of the classes that a value is built of, or names.
 
     Raises:
         UserError: a class is defined in the script that was started.

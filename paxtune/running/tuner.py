@@ -90,7 +90,7 @@ class Tuner:
         self._began = time.monotonic()
         self._seconds_left: float | None = None
         self._asked_to_pause = False
-        self._pausing: Pause | None = None  # What the scheduler makes of the trial that runs.
+        self._pausing: Pause | None = None  # The scheduler's decision about the running trial.
         self._aside = {trial.id for trial in study.trials if trial.is_paused}
         self._is_detached = False
         self._retention = CheckpointCleaner(study)
@@ -99,7 +99,7 @@ class Tuner:
         """Runs trials until the study is done.
 
         Raises:
-            Paused: `should_interrupt` or `stops.pause` said so, or hours are used up.
+            Paused: `should_interrupt` or a request asked for it, or hours are used up.
             StudyStoppedError: an error of a trial stops the study.
             BadRewardError: the reward needs a metric that is not measured.
         """
@@ -144,8 +144,11 @@ class Tuner:
         return not self._should_pause()
 
     def _run_trial(self, trial: RunningTrial) -> None:
+        home = self.study.directory
+        directory = None if home is None else trial_directory(home, trial)
         try:
-            directory = self._directory(trial)
+            if directory is not None:
+                directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             if not is_disk_full(error):
                 raise
@@ -214,7 +217,7 @@ class Tuner:
             trial.complete()
 
     def _listen(self, trial: RunningTrial, record: TrialJson) -> str | None:
-        """Runs a trial. Returns why it is to be stopped early; None if it came to its end."""
+        """Runs a trial; returns the reason of an early stop, or None at its end."""
         running = self._runner.run(self.study, trial, self._should_leave)
         with contextlib.closing(running) as reports:
             for report in reports:
@@ -239,7 +242,7 @@ class Tuner:
         return None
 
     def _put_back(self, trial: RunningTrial, step: int) -> None:
-        """Lets go of a trial that is in a checkpoint: it is paused, or goes on in a later call."""
+        """Pauses or releases a trial that is in a checkpoint."""
         if self._pausing is None:
             trial.release(f'after step {step}')
             return
@@ -260,10 +263,8 @@ class Tuner:
             for callback in self._callbacks:
                 callback.on_measurement(self.study, trial, measurement)
 
-    def _require_rewards(self, trial: RunningTrial, is_last: bool = True) -> None:
-        """Raises BadRewardError unless the rewards can be made of the trial's final metrics."""
-        if not trial.measurements:
-            return
+    def _require_rewards(self, trial: RunningTrial, is_last: bool) -> None:
+        """Raises BadRewardError unless the final metrics determine the rewards."""
         with _about_rewards():
             metrics = trial.final_metrics()
             for reward in self.study.rewards:
@@ -289,7 +290,7 @@ class Tuner:
         trial.fail(_reason(error), is_error=not isinstance(error, _EXPECTED))
 
     def _lose_to_full_disk(self, trial: RunningTrial, error: Exception) -> None:
-        """Gives a trial back, whatever its decisions are, once there may be room for it."""
+        """Gives a trial back, once there may be room for it."""
         if self.study.directory is not None and is_local(self.study.directory):
             self._wait_for_room(self.study.directory, trial_directory(self.study.directory, trial))
         loss = WorkerLoss(f'the disk is full: {_reason(error)}', counts=True, is_dead=True)
@@ -327,38 +328,26 @@ class Tuner:
         own.sort(key=lambda trial: (trial.completed, trial.id), reverse=True)
         return list(itertools.takewhile(lambda trial: trial.is_failed, own))
 
-    def _directory(self, trial: Trial) -> JobPath | None:
-        if self.study.directory is None:
-            return None
-        directory = trial_directory(self.study.directory, trial)
-        directory.mkdir(parents=True, exist_ok=True)
-        return directory
-
     def _left(self, record: TrialJson) -> float | None:
-        """The seconds that this attempt may take, by the study's budgets of hours."""
-        search = self.study.search
-        ended = [each for each in self.study.trials if not each.lineage.is_imported]
+        """Computes the seconds that this attempt may take, by the study's budgets of hours."""
+        budget, trials = self.study.search.budget, self.study.trials
+        ended = [each for each in trials if each.is_terminal and not each.lineage.is_imported]
         left = []
-        if search.budget.hours is not None:
-            spent = sum(trial.seconds for trial in ended if trial.is_terminal)
-            left.append(search.budget.hours * 3600 - spent)
-        if search.budget.device_hours is not None and (devices := self._runner.num_devices):
-            spent = sum(
-                trial.seconds * trial.record.devices for trial in ended if trial.is_terminal
-            )
-            left.append((search.budget.device_hours * 3600 - spent) / devices)
+        if budget.hours is not None:
+            left.append(budget.hours * 3600 - sum(trial.seconds for trial in ended))
+        if budget.device_hours is not None and (devices := self._runner.num_devices):
+            spent = sum(trial.seconds * trial.record.devices for trial in ended)
+            left.append((budget.device_hours * 3600 - spent) / devices)
         return min(left) - record.seconds_before if left else None
-
-    def _is_late(self) -> bool:
-        left = self._seconds_left
-        return left is not None and time.monotonic() - self._began > left
 
     def _should_leave(self) -> bool:
         """Returns True if the running trial must save a checkpoint now."""
         return self._should_pause() or self._pausing is not None
 
     def _should_pause(self) -> bool:
-        return self._interrupted() or self._is_late() or self._asked_to_pause
+        left = self._seconds_left
+        is_late = left is not None and time.monotonic() - self._began > left
+        return self._interrupted() or is_late or self._asked_to_pause
 
 
 def _is_of_speed(reward: Reward) -> bool:
@@ -371,7 +360,7 @@ class _OutsideError(Exception):
 
 @contextlib.contextmanager
 def _outside() -> Iterator[None]:
-    """Around what is not the trial's own code: callbacks, records."""
+    """Marks errors of callbacks and records, which are not the trial's own."""
     try:
         yield
     except Exception as error:
@@ -380,7 +369,7 @@ def _outside() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _about_rewards() -> Iterator[None]:
-    """Around what makes rewards: what is wrong with them is wrong for all trials."""
+    """Turns errors of rewards into BadRewardError: all trials would raise them."""
     try:
         yield
     except UserError as error:

@@ -1,38 +1,61 @@
 import io
-from typing import Any
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
 
+from paxtune.objectives.measurement import Measurement
+from paxtune.objectives.rewards import MetricReward
 from paxtune.running.progress import Progress, Row
-from paxtune.storage.open_study import open_study
+from paxtune.study.record import Lineage
 from paxtune.study.study import Study
-from tests.paxtune.toys import toy
-
-
-def empty_study() -> Study:
-    return open_study(None, toy())
-
+from paxtune.study.trial import Trial
 
 DECISIONS = {'task.learner.learning_rate': 0.00123456, 'task.model.stack.repeats': 2}
+
+
+def trial(number: int, decisions: Mapping[str, Any], status: str = '', reason: str = '') -> Trial:
+    made = SimpleNamespace(
+        id=number, decisions=decisions, lineage=Lineage(), status=status, reason=reason
+    )
+    return cast(Trial, made)
+
+
+def study_of(done: int, num_trials: int, best: tuple[int, tuple[float, ...]] | None) -> Study:
+    """A study of one objective that has ended some trials."""
+    entries = [
+        SimpleNamespace(
+            trial=SimpleNamespace(id=number), rewards=rewards, trials=[0], standard_errors=[None]
+        )
+        for number, rewards in ([] if best is None else [best])
+    ]
+    made = SimpleNamespace(
+        rewards=[MetricReward('minimize', 'eval/loss')],
+        num_trials=num_trials,
+        search=SimpleNamespace(algorithm=None),
+        trials=[SimpleNamespace(is_terminal=True)] * done,
+        leaderboard=entries,
+    )
+    return cast(Study, made)
 
 
 def show(terminal: bool, **fields: Any) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=120, highlight=False, **fields)
     progress = Progress(console)
-    with empty_study() as study:
-        progress.on_study_start(study)
-        progress.reward_names, progress.num_trials = ['eval/loss'], 4
-        progress.already_done(1, (1, (2.5,)))
-        progress.start(2, DECISIONS)
-        progress.resume(2, 40)
-        progress.measure(2, 80, (2.25,))
-        progress.end(2, 'completed', '', (2, (2.25,)))
-        progress.start(3, DECISIONS)
-        progress.measure(3, 40, (9.5,))
-        progress.end(3, 'stopped', 'worse than the median', (2, (2.25,)))
-        progress.on_study_end(study)
+    study = study_of(1, 4, (1, (2.5,)))
+    progress.on_study_start(study)
+    progress.on_trial_start(study, trial(2, DECISIONS))
+    progress.on_trial_resume(study, trial(2, DECISIONS), 40)
+    progress.on_measurement(study, trial(2, DECISIONS), Measurement(80, {}, (2.25,)))
+    better = study_of(1, 4, (2, (2.25,)))
+    progress.on_trial_end(better, trial(2, DECISIONS, 'completed'))
+    progress.on_trial_start(better, trial(3, DECISIONS))
+    progress.on_measurement(better, trial(3, DECISIONS), Measurement(40, {}, (9.5,)))
+    progress.on_trial_end(better, trial(3, DECISIONS, 'stopped', 'worse than the median'))
+    progress.on_study_end(better)
     return out.getvalue()
 
 
@@ -62,22 +85,23 @@ def test_a_table_in_a_terminal() -> None:
 def test_a_study_that_shrank_is_done() -> None:
     out = io.StringIO()
     progress = Progress(Console(file=out, width=100))
-    progress.num_trials = 2
-    progress.already_done(3, (1, (2.5,)))
-    progress.start(4, {})
-    progress.end(4, 'completed', '', (1, (2.5,)))
+    study = study_of(3, 2, (1, (2.5,)))
+    progress.on_study_start(study)
+    progress.on_trial_start(study, trial(4, {}))
+    progress.on_trial_end(study, trial(4, {}, 'completed'))
     assert out.getvalue().splitlines()[-1].endswith('; all trials are done')
 
 
 def test_trials_may_begin_while_the_table_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     progress = Progress(Console(file=io.StringIO(), width=100))
-    progress.num_trials = 9
-    progress.start(1, {})
-    progress.start(2, {})
+    study = study_of(0, 9, None)
+    progress.on_study_start(study)
+    progress.on_trial_start(study, trial(1, {}))
+    progress.on_trial_start(study, trial(2, {}))
     numbers = iter(range(3, 9))
 
     def state(row: Row) -> str:
-        progress.start(next(numbers), {})
+        progress.on_trial_start(study, trial(next(numbers), {}))
         return 'running'
 
     monkeypatch.setattr(Row, 'state', property(state, lambda row, value: None))
@@ -87,7 +111,8 @@ def test_trials_may_begin_while_the_table_is_drawn(monkeypatch: pytest.MonkeyPat
 def test_the_end_is_printed() -> None:
     out = io.StringIO()
     progress = Progress(Console(file=out, width=100))
-    progress.num_trials = 1
-    progress.start(1, {})
-    progress.end(1, 'infeasible', 'no memory', None)
+    study = study_of(0, 1, None)
+    progress.on_study_start(study)
+    progress.on_trial_start(study, trial(1, {}))
+    progress.on_trial_end(study, trial(1, {}, 'infeasible', 'no memory'))
     assert out.getvalue().splitlines()[-1] == 'trial 1: infeasible (no memory); all trials are done'
