@@ -74,8 +74,8 @@ class Run:
     """One run of several, each of which begins when the one before it has ended.
 
     Attributes:
-        directory: where it writes.
-        experiment: what it trains, every decision made.
+        directory: of the run.
+        experiment: every decision made.
         parent_checkpoint: directory and step of the run that it continues; None for none.
     """
 

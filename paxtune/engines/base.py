@@ -56,7 +56,11 @@ class Engine:
         return None if given is None else database(given).parent
 
     def follows(self, plan: SearchPlan, should_interrupt: Callable[[], bool]) -> bool:
-        """Takes part in the search of another process, to its end; False where none leads."""
+        """Takes part in the search of another process, to its end; False where none leads.
+
+        Asks `should_interrupt` before every training step: on True the trial is saved, and the
+        search of all processes paused.
+        """
         return False
 
     def open(

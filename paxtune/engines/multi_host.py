@@ -32,11 +32,7 @@ _ENDS = {'Paused': Paused, 'StudyStoppedError': StudyStoppedError}
 
 
 def require_same(tunable: Tunable, data: Mapping[str, str]) -> None:
-    """Makes sure that all processes were started with the same experiment, on the same data.
-
-    Raises:
-        UserError: they were not.
-    """
+    """Raises UserError unless all processes have the same experiment and the same data."""
     text = hashlib.sha256(to_json_text(tunable).encode()).hexdigest()
     for process, (other_text, other_data) in enumerate(processes.gather([text, dict(data)])):
         if other_text != text:
@@ -51,7 +47,7 @@ def require_same(tunable: Tunable, data: Mapping[str, str]) -> None:
 
 
 class LeadingRunner(ExperimentRunner):
-    """In the first process: trains trials together with the others.
+    """Trains trials in the first process, together with the others.
 
     Attributes:
         interrupted: whether a trial was left because a process was asked to stop.
@@ -89,12 +85,7 @@ class LeadingRunner(ExperimentRunner):
 
 
 def follow(plan: SearchPlan, should_interrupt: Callable[[], bool]) -> None:
-    """Trains with the first process what it says, to the end of its search.
-
-    Args:
-        plan: the search, the same as in the first process.
-        should_interrupt: asked before every training step; on True the trial is saved, and the
-            search of all processes paused.
+    """Trains the trials of the first process, to the end of its search: see `Engine.follows`.
 
     Raises:
         Paused, StudyStoppedError: the search ended so.
@@ -106,7 +97,7 @@ def follow(plan: SearchPlan, should_interrupt: Callable[[], bool]) -> None:
             _follow(spec, plan.space, plan.search, should_interrupt)
         except LostProcessError:
             raise
-        except Exception as error:  # Of the trial; the first process has it, too, and notes it.
+        except Exception as error:  # Of the trial; the first process raises and records it, too.
             logging.info('trial %d: %s: %s', spec.trial, type(error).__name__, error)
     if received['end']:
         raise _ENDS[received['end']](received['reason'])

@@ -87,8 +87,7 @@ def _digits(value: float, bound: float) -> str:
 
 
 def violation(limits: Sequence[Limit], metrics: Mapping[str, float]) -> str | None:
-    """Description of the first violated limit, given the metrics measured so far; None if there is
-    none.
+    """Describes the first limit that metrics violate; None without one.
 
     Example:
         >>> violation([Limit('loss', at_most=2.0), Limit('cost', at_most=1.0)], {'cost': 3.0})

@@ -79,7 +79,6 @@ class Reward(Component):
     def _measured(
         self, metric: str | Metric, metrics: Mapping[str, float], *field: str | int
     ) -> float:
-        """Value of the metric in a field."""
         return as_metric(metric).value(metrics, str(pg.KeyPath(list(field), self.sym_path)))
 
 

@@ -31,15 +31,15 @@ class Watcher:
         """Reports the changes since the last poll."""
         for trial in self._study.trials:
             if trial.id not in self._ended and (trial.history or trial.is_terminal):
-                self._tell(trial)
+                self._report(trial)
 
-    def _tell(self, trial: 'Trial') -> None:
+    def _report(self, trial: 'Trial') -> None:
         study = self._study
         if trial.id not in self._began:
             self._began.add(trial.id)
             for callback in self._callbacks:
                 callback.on_trial_start(study, trial)
-        self._tell_events(trial)
+        self._report_events(trial)
         for measurement in trial.measurements[self._measured.get(trial.id, 0) :]:
             for callback in self._callbacks:
                 callback.on_measurement(study, trial, measurement)
@@ -49,7 +49,7 @@ class Watcher:
             for callback in self._callbacks:
                 callback.on_trial_end(study, trial)
 
-    def _tell_events(self, trial: 'Trial') -> None:
+    def _report_events(self, trial: 'Trial') -> None:
         events = trial.history
         for event in events[self._happened.get(trial.id, 0) :]:
             for callback in self._callbacks:

@@ -91,7 +91,7 @@ class Tuner:
         self._seconds_left: float | None = None
         self._asked_to_pause = False
         self._pausing: Pause | None = None  # The scheduler's decision about the running trial.
-        self._aside = {trial.id for trial in study.trials if trial.is_paused}
+        self._paused = {trial.id for trial in study.trials if trial.is_paused}
         self._is_detached = False
         self._retention = CheckpointCleaner(study)
 
@@ -118,20 +118,19 @@ class Tuner:
 
     def _next(self) -> RunningTrial | None:
         while (trial := self.study.suggest()) is None:
-            self._tell_of_aside()
+            self._report_ended_while_paused()
             # There is nothing to do now; a trial that another worker loses may come.
             if not self.study.store.is_shared or self.study.is_done or not self._may_begin():
                 return None
             time.sleep(_POLL_SECONDS)
-        self._tell_of_aside()
+        self._report_ended_while_paused()
         return trial
 
-    def _tell_of_aside(self) -> None:
-        """Reports trials that have ended while they were paused."""
-        for number in sorted(self._aside):
+    def _report_ended_while_paused(self) -> None:
+        for number in sorted(self._paused):
             trial = self.study.trial(number)
             if not trial.is_paused:
-                self._aside.remove(number)
+                self._paused.remove(number)
             if trial.is_terminal:
                 write_final_state(self.study, trial)
                 for callback in self._callbacks:
@@ -247,7 +246,7 @@ class Tuner:
             trial.release(f'after step {step}')
             return
         trial.pause(step, self._pausing.reason)
-        self._aside.add(trial.id)
+        self._paused.add(trial.id)
         for callback in self._callbacks:
             callback.on_trial_pause(self.study, trial, self._pausing.reason)
 

@@ -1,11 +1,9 @@
-"""The definition of a study: its value, its search, its data."""
+"""Changes of a study's definition: its value, its search, its data."""
 
 import dataclasses
-from typing import Any
 
 import pyglove as pg
 
-from paxtune.config.search import Search
 from paxtune.search_space.differences import differences
 from paxtune.study.record import StudyRecord
 from trainer.runtime.directory import JobPath
@@ -18,25 +16,6 @@ _MUTABLE = ('budget', 'faults', 'retention')  # Fields of `Search` that may chan
 def redefined(stored: StudyRecord, now: StudyRecord) -> StudyRecord:
     """Returns the stored record with the budgets of the present definition."""
     return dataclasses.replace(stored, value=now.value, search=now.search)
-
-
-def searched(record: StudyRecord, source: str) -> tuple[Any, Search]:
-    """Rebuilds what a study searches, and the configuration of its search.
-
-    Args:
-        record: of the study.
-        source: where it is, for messages.
-
-    Raises:
-        UserError: it cannot be rebuilt.
-    """
-    value: Any = from_json_text(record.value, object, source)
-    if record.search:
-        return value, from_json_text(record.search, Search, source)
-    search = getattr(value, 'search', None)
-    if not isinstance(search, Search):
-        raise UserError(f'{source}: the study has no configuration of its search')
-    return value, search
 
 
 def validate_unchanged(stored: StudyRecord, now: StudyRecord, directory: JobPath | None) -> None:

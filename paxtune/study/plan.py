@@ -9,10 +9,10 @@ import pyglove as pg
 from paxtune.config.search import Search
 from paxtune.search_space.decisions import spec_to_json
 from paxtune.search_space.space import Space
-from paxtune.study.definition import searched
 from paxtune.study.record import Prior, StudyRecord
 from paxtune.study.validation import validate_search, validate_space
-from trainer.symbolic.serialization import to_json_text
+from trainer.symbolic.errors import UserError
+from trainer.symbolic.serialization import from_json_text, to_json_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,12 @@ class SearchPlan:
         Raises:
             UserError: it cannot be rebuilt.
         """
-        value, search = searched(record, source)
+        value: Any = from_json_text(record.value, object, source)
+        search = getattr(value, 'search', None)
+        if record.search:
+            search = from_json_text(record.search, Search, source)
+        if not isinstance(search, Search):
+            raise UserError(f'{source}: the study has no configuration of its search')
         return cls(Space(value), search, not record.search, record.data)
 
     def record(self, in_memory: bool, priors: Sequence[Prior]) -> StudyRecord:

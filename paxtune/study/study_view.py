@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class StudyView:
-    """Trials of one experiment, as they stand whenever they are read.
+    """The trials of one experiment, as they stand when they are read.
 
     Attributes:
         directory: the directory of the study; None for one in memory.
