@@ -192,7 +192,7 @@ def _some_parts(space: Space) -> dict[str, Tunable]:
     for _ in range(_MAX_DRAWS):
         try:
             return parts_of(space, draw(space.spec, rng))
-        # Whatever a `check` raises: a trial with these decisions would fail, another need not.
+        # An error of a `check`: a trial with these decisions would fail, another need not.
         except Exception as error:
             reason = error
     raise UserError(f'no experiment was found whose values fit together: {reason}') from reason
@@ -241,11 +241,11 @@ def _of_function(space: Any, changes: dict[str, Any]) -> tuple[Any, Search]:
     objective = changes.pop('objective', None)
     if objective is None:
         raise UserError("objective: say 'minimize' or 'maximize', or give a reward")
-    if isinstance(objective, str) and objective not in ('minimize', 'maximize'):
-        raise UserError(
-            f"objective: expected 'minimize', 'maximize' or a reward, not {objective!r}"
-        )
     if isinstance(objective, str):
+        if objective not in ('minimize', 'maximize'):
+            raise UserError(
+                f"objective: expected 'minimize', 'maximize' or a reward, not {objective!r}"
+            )
         objective = MetricReward(objective, 'objective')
     value = pg.Dict(space) if type(space) is dict else space
     if not isinstance(value, pg.Object | pg.Dict):

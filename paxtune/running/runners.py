@@ -155,12 +155,7 @@ class TrialSpec:
         return _begun(parts_of(space, self.decisions), self.warm_start, self.repeat)
 
     def estimate_costs(self, space: Space, search: Search) -> CostEstimate:
-        """Estimates its costs, and finds the reason why it is infeasible, if there is one.
-
-        Raises:
-            ValueError: the decisions do not fit together.
-            UserError: they do not fit the devices.
-        """
+        """Estimates the costs of the trial; raises as `experiments` and `estimate_costs`."""
         parts = self.experiments(space)
         return estimate_costs(parts, search.limits, wanted_by(search, parts), self.measured)
 

@@ -8,15 +8,14 @@ from trainer.symbolic.overrides import replaced
 
 
 def reseeded(experiment: Tunable, repeat: int) -> Tunable:
-    """An experiment with the seeds of one of its repeats.
+    """Returns an experiment with the training seeds of a replicate; the evaluation stays the same.
 
-    All seeds of training grow by one from repeat to repeat. `train.random_seed` seeds the initial
-    weights and dropout. `input_random_seed` of the training input, and of inputs in it, seeds the
-    order of the data. The evaluation stays the same.
+    Each replicate adds one to `train.random_seed` (initial weights, dropout), and to the
+    `input_random_seed` of the training input and of inputs in it (order of the data).
 
     Args:
         experiment: every decision made.
-        repeat: from 1, which leaves the experiment as it is.
+        repeat: the replicate index, from 1, which leaves the experiment as it is.
     """
     if repeat == 1:
         return experiment

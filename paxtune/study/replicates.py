@@ -75,21 +75,12 @@ Scores: TypeAlias = tuple[float, ...]
 
 
 def has_replicates(trials: Sequence[Trial], wanted: int) -> bool:
-    """Returns True if a study has replicates, or will have some.
-
-    Args:
-        trials: all of the study.
-        wanted: the number of trials of each configuration that its search asks for.
-    """
+    """Returns True if a study has replicates, or wants several trials of each configuration."""
     return wanted > 1 or any(trial.lineage.replicate > 1 for trial in trials)
 
 
 def configurations(trials: Sequence[Trial]) -> list[Configuration]:
-    """Groups trials by their decisions, in the order of the first ones.
-
-    Args:
-        trials: all of a study, by id.
-    """
+    """Groups all trials of a study, by id, by their decisions, in the order of the first ones."""
     labels: dict[int, int | str] = {}
     found: dict[int | str, tuple[Trial, dict[int, Trial]]] = {}
     for trial in trials:

@@ -32,7 +32,7 @@ class RunningTrial(Trial):
     ) -> None:
         super().__init__(record, context)
         self._scoring, self._store = scoring, store
-        self.resumed = transitions.times_claimed(record) > 1
+        self.resumed = sum(event.event == 'claimed' for event in record.history) > 1
         self.step = 0
 
     def report(

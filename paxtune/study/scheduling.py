@@ -49,12 +49,9 @@ class TrialScheduling:
         return list(_Curves(trials, self._curve))
 
     def decide_on(self, trial: Trial, step: int, trials: Sequence[Trial]) -> Stop | Pause | None:
-        """Decides whether a trial goes on after a step.
+        """Decides whether a trial continues after the step that it reported last.
 
-        Args:
-            trial: the trial, which reported that step last.
-            step: the step.
-            trials: all of the study.
+        `trials` are all of the study.
         """
         own = self._read(trial, until=step)
         if not own.measurements:

@@ -25,9 +25,9 @@ def used_up(budget: Budget, trials: Sequence[Trial], sign: float, replicates: in
 
     Args:
         budget: of the study.
-        trials: all of its trials.
-        sign: of its reward: 1.0 if more is better, else -1.0.
-        replicates: the number of trials of each decision.
+        trials: all of the study.
+        sign: of the reward: 1.0 if more is better, else -1.0.
+        replicates: the number of trials of each configuration.
     """
     target = budget.target_reward
     if target is not None:

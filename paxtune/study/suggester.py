@@ -46,7 +46,11 @@ class Suggester:
         priors: Sequence[Observation],
         read_trials: Callable[[], Sequence[Trial]],
     ) -> None:
-        """Suggests nothing yet; `read_trials` returns the study's trials as they stand."""
+        """Suggests nothing yet; `read_trials` returns the study's trials as they stand.
+
+        Raises:
+            UserError: the prior of the search is not in the space.
+        """
         self._space, self._search, self._priors = space, search, priors
         self.algorithm = search.algorithm.resolved(space.spec, len(search.rewards))
         self._prior = space.parse(dict(search.prior), partial=True)

@@ -228,11 +228,6 @@ def merge(current: TrialRecord, proposed: TrialRecord, request: str) -> TrialRec
     )
 
 
-def times_claimed(record: TrialRecord) -> int:
-    """Counts how often the trial was given to a worker, by its recorded history."""
-    return sum(event.event == 'claimed' for event in record.history)
-
-
 def unended(records: Iterable[TrialRecord]) -> dict[int, int | None]:
     """Makes the snapshot of the trials that have not ended."""
     return {each.id: each.paused_at for each in records if not each.status.has_ended}

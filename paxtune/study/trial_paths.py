@@ -21,15 +21,9 @@ def trial_directory(study_directory: JobPath | None, trial: Trial) -> JobPath:
 def attempt_directory(
     study_directory: JobPath | None, trial: Trial, attempt: int | None = None
 ) -> JobPath:
-    """Returns the directory of an attempt: the trial's own directory for the first.
+    """Returns the directory of an attempt, by default the current one: see `trial_directory`.
 
-    Args:
-        study_directory: of the study.
-        trial: the trial.
-        attempt: its number; the current one by default.
-
-    Raises:
-        ValueError: the study is in memory.
+    The first attempt writes to the trial's own directory.
     """
     number = trial.attempt if attempt is None else attempt
     directory = trial_directory(study_directory, trial)

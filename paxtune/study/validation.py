@@ -4,7 +4,6 @@ import contextlib
 import random
 from typing import Any
 
-from paxtune.algorithms import Algorithm
 from paxtune.algorithms.encoding.sampling import draw
 from paxtune.config.search import Search
 from paxtune.search_space.constraints import Constraint
@@ -30,27 +29,22 @@ def validate_search(search: Search, space: Space) -> None:
         )
     algorithm = search.algorithm.resolved(space.spec, len(search.rewards))
     algorithm.check_space(space.spec, len(search.rewards))
-    _validate_prior(search, space, algorithm)
-    _validate_scheduler(search, space)
-    suggestions = Suggester(space, search, [], list)
-    _validate_constraints(search, space, suggestions)
-    for i, seed in enumerate(search.initial_trials):
-        try:
-            suggestions.completed(seed, i + 1)
-        except UserError as error:
-            raise UserError(f'search.initial_trials[{i}]: {error}') from error
-
-
-def _validate_prior(search: Search, space: Space, algorithm: Algorithm) -> None:
     if search.prior and not algorithm.uses_prior:
         raise UserError(
             f'search.prior: {type(algorithm).__name__} has no use for what is believed to be good. '
             'Use GPBandit, or make it the first trial (search.initial_trials, --initial_defaults).'
         )
     try:
-        space.parse(dict(search.prior), partial=True)
+        suggestions = Suggester(space, search, [], list)
     except UserError as error:
         raise UserError(f'search.prior: {error}') from error
+    _validate_scheduler(search, space)
+    _validate_constraints(search, space, suggestions)
+    for i, seed in enumerate(search.initial_trials):
+        try:
+            suggestions.completed(seed, i + 1)
+        except UserError as error:
+            raise UserError(f'search.initial_trials[{i}]: {error}') from error
 
 
 def validate_space(space: Space) -> None:
