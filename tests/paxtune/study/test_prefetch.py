@@ -48,7 +48,7 @@ def test_the_trial_before_is_pending_even_where_it_has_ended() -> None:
         trials = run(study)
     assert [seen(trial) for trial in trials] == ['', '1:pending', '1:completed 2:pending']
     assert [was_ahead(trial) for trial in trials] == [False, True, True]
-    assert [trial.snapshot for trial in trials] == [{}] * 3
+    assert [trial.record.snapshot for trial in trials] == [{}] * 3
 
 
 def test_others_see_all_trials_as_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,11 +83,11 @@ def test_imported_trials_count_as_they_stand() -> None:
         finish(study, ask(study))
         settle(study)  # The second one waits.
         first = study.trial(1).by_id
-        study.add_ended([infeasible(study, {**first, 'x': 0.3})])
+        study.store.add_trials([infeasible(study, {**first, 'x': 0.3})])
         finish(study, ask(study))
         assert seen(ask(study)) == '1:completed 2:pending 3:infeasible'
     with opened() as study:
-        study.add_ended([infeasible(study, first)])
+        study.store.add_trials([infeasible(study, first)])
         assert seen(ask(study)) == '1:infeasible'
 
 
@@ -217,7 +217,7 @@ def test_a_later_attempt_leaves_what_was_noted() -> None:
         trial = ask(study)
         trial.lose(WorkerLoss('it crashed', counts=True), 3)
         again = ask(study)
-        assert (again.id, again.attempt, again.snapshot) == (1, 2, {})
+        assert (again.id, again.attempt, again.record.snapshot) == (1, 2, {})
         settle(study)
         assert [each.state for each in study.trials] == ['ACTIVE', 'REQUESTED']
 

@@ -65,13 +65,13 @@ def test_a_service_notes_what_was_open_when_a_trial_began() -> None:
         finish(a, three)
         four = ask(a)
         assert [trial.id for trial in (one, two, three, four)] == [1, 2, 3, 4]
-        notes = [sorted(trial.snapshot or ()) for trial in (one, two, three, four)]
+        notes = [sorted(trial.record.snapshot or ()) for trial in (one, two, three, four)]
         assert notes == [[], [1], [2], [2]]
         assert seen(three) == '1:pending 2:pending'
         assert seen(four) == '1:completed 2:pending 3:pending'
         # Only the service says so.
         rewrite(a, 4, snapshot={1: None, 3: None})
-        assert a.trial(4).snapshot == {2: None}
+        assert a.trial(4).record.snapshot == {2: None}
 
 
 @pytest.mark.usefixtures('anywhere')
@@ -99,11 +99,11 @@ def test_workers_do_not_wait_for_suggestions() -> None:
         trials = studies[0].trials
     assert [trial.id for trial in trials] == list(range(1, count + 1))
     assert all(was_ahead(trial) for trial in trials[workers:])
-    assert any(trial.snapshot for trial in trials)
+    assert any(trial.record.snapshot for trial in trials)
     # All was made of what is recorded.
     for trial in trials[1:]:
         states = {id_: state for id_, state in (e.split(':') for e in seen(trial).split())}
-        then = trials[trial.id - 2].snapshot
+        then = trials[trial.id - 2].record.snapshot
         assert then is not None
         pending = {int(id_) for id_, state in states.items() if state == 'pending'}
         assert pending == {*then, trial.id - 1}
