@@ -127,7 +127,6 @@ def run(
 
 
 def _say(text: str) -> None:
-    """Prints, in the first process."""
     from trainer.runtime import processes
 
     if processes.is_first():
@@ -191,7 +190,6 @@ def _flags() -> 'argparse.ArgumentParser':
 
 
 def _engine(args: 'argparse.Namespace', name: str) -> 'Engine | None':
-    """Returns the engine that the flags select; None for the default."""
     from paxtune.engines.remote import Remote
     from paxtune.engines.supervised import WorkerConfig
     from paxtune.engines.workers import Workers
@@ -255,18 +253,8 @@ def _with_initial_trials(
     return tunable
 
 
-def algorithm_names() -> dict[str, str]:
-    """The classes of paxtune's algorithms by what --algorithm calls them."""
-    return {name: kind.__name__ for name, kind in _classes('algorithm').items()}
-
-
-def scheduler_names() -> dict[str, str]:
-    """The classes of paxtune's schedulers by their names in --scheduler, without `none`."""
-    return {name: kind.__name__ for name, kind in _classes('scheduler').items()}
-
-
-def _classes(part: str) -> 'dict[str, type[pg.Object]]':
-    """The classes of a part of a search, by what its flag calls them."""
+def classes_of(part: str) -> 'dict[str, type[pg.Object]]':
+    """The classes of an `algorithm` or a `scheduler`, by their names in its flag."""
     from paxtune import algorithms, schedulers
     from paxtune.config.named_components import classes_by_name
 
@@ -275,21 +263,23 @@ def _classes(part: str) -> 'dict[str, type[pg.Object]]':
     return classes_by_name(schedulers, schedulers.Scheduler)
 
 
-def _with_algorithm(tunable: 'Tunable', text: str) -> 'Tunable':
-    """The experiment with the algorithm of --algorithm."""
-    import paxtune.algorithms as algorithms
+def import_factory(algorithm: object) -> None:
+    """Imports the factory of an algorithm that a flag names; a study imports nothing it names."""
+    from paxtune import algorithms
     from paxtune.algorithms.external import import_path
 
+    if isinstance(algorithm, algorithms.DnaGenerator | algorithms.VizierDesigner):
+        import_path.import_named(algorithm.factory)
+
+
+def _with_algorithm(tunable: 'Tunable', text: str) -> 'Tunable':
     tunable = _with_part(tunable, 'algorithm', text)
-    named = tunable.search.algorithm
-    if '(' in text and isinstance(named, algorithms.DnaGenerator | algorithms.VizierDesigner):
-        # As --exp: a person has named it. Of what a study names, nothing is imported.
-        import_path.import_named(named.factory)
+    if '(' in text:
+        import_factory(tunable.search.algorithm)
     return tunable
 
 
 def _with_scheduler(tunable: 'Tunable', text: str) -> 'Tunable':
-    """The experiment with the scheduler of --scheduler, or without any."""
     from trainer.symbolic import overrides
 
     if text == 'none':
@@ -311,11 +301,11 @@ def _first_rung(tunable: 'Tunable') -> 'dict[str, float]':
 def _with_part(
     tunable: 'Tunable', part: str, text: str, known: 'Mapping[str, float] | None' = None
 ) -> 'Tunable':
-    """The experiment with what a flag names; where that is of its own class, it keeps its own."""
+    """The experiment with the named part; a part of that class stays as it is."""
     from paxtune.config.named_components import spelled
     from trainer.symbolic import overrides
 
-    classes = _classes(part)
+    classes = classes_of(part)
     if text in classes and type(tunable.search.sym_getattr(part)) is classes[text]:
         return tunable
     made = spelled(f'--{part}', text, classes, known)

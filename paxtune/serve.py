@@ -84,7 +84,6 @@ def _flags() -> 'argparse.ArgumentParser':
 
 
 def _check(args: 'argparse.Namespace') -> None:
-    """Raises UserError for invalid flags."""
     from paxtune.service import auth
 
     for flag in ('port', 'metrics_port'):
@@ -106,7 +105,6 @@ def _check(args: 'argparse.Namespace') -> None:
 
 
 def _database(where: str) -> 'Database':
-    """Opens the database of --database. Creates the directory of a file."""
     from paxtune.storage.database import Database
 
     if '://' in where:
@@ -154,7 +152,6 @@ def _serving(args: 'argparse.Namespace', database: 'Database') -> Iterator[tuple
 def _greeting(
     args: 'argparse.Namespace', database: 'Database', port: int, metrics_port: int | None
 ) -> str:
-    """Returns the address of the service and a command that uses it."""
     from paxtune.service import auth
 
     served = auth.address(args.host, port)

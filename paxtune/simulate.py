@@ -21,8 +21,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from paxtune.reports.tables import FORMATS
-from paxtune.search import headline, run
+from paxtune.reports.tables import FORMATS, write
+from paxtune.search import classes_of, headline, import_factory, run
 from trainer import command
 from trainer.command import positive_int
 from trainer.symbolic.errors import UserError
@@ -48,7 +48,6 @@ def main(argv: Sequence[str] | None) -> int:
     args = _flags().parse_args(argv)
     _require_one_way(args)
 
-    from paxtune.reports.tables import write
     from paxtune.simulation.comparison import compare, document
     from paxtune.simulation.files import read
 
@@ -60,12 +59,7 @@ def main(argv: Sequence[str] | None) -> int:
         return _run(args, table, schedulers, algorithm, num_trials, argv)
     workers, seeds = args.workers or 1, args.seeds or _SEEDS
     found = compare(
-        table,
-        schedulers,
-        algorithm,
-        num_trials=num_trials,
-        workers=workers,
-        seeds=seeds,
+        table, schedulers, algorithm, num_trials=num_trials, workers=workers, seeds=seeds
     )
     what = (
         f'{num_trials} of {len(table.rows)} trials, {workers} workers, {seeds} seeds; '
@@ -76,7 +70,6 @@ def main(argv: Sequence[str] | None) -> int:
 
 
 def _require_one_way(args: argparse.Namespace) -> None:
-    """Checks that all flags are for the same mode."""
     given = [name for name in ('job_log_dir', 'speedup', 'seed') if getattr(args, name) is not None]
     if given and not args.processes:
         raise UserError(f'--{given[0]} is for a study with real processes: add --processes')
@@ -100,7 +93,6 @@ def _run(
     num_trials: int,
     argv: Sequence[str] | None,
 ) -> int:
-    """Runs a study with real processes."""
     from paxtune.config.budget import Budget
     from paxtune.config.search import Search
     from paxtune.engines.workers import Workers
@@ -196,46 +188,34 @@ def _split(text: str) -> list[str]:
 
 
 def _scheduler(text: str, table: 'CurveTable') -> 'Scheduler | None':
-    """The scheduler of a name, with a lowest rung for the table; None for 'none'."""
-    from paxtune import schedulers as schedulers
-    from paxtune.config.named_components import classes_by_name, spelled
+    from paxtune.schedulers import Scheduler
     from paxtune.schedulers.rungs import default_min_resource
 
     if text == 'none':
         return None
-    classes = classes_by_name(schedulers, schedulers.Scheduler)
     longest = max(row.steps for row in table.rows)
     steps = (step for row in table.rows for step in row.resources['steps'])
-    known = {'min_resource': default_min_resource(steps, longest)}
-    return _component(
-        '--scheduler', spelled('--scheduler', text, classes, known), schedulers.Scheduler
-    )
+    return _component(text, Scheduler, {'min_resource': default_min_resource(steps, longest)})
 
 
 def _algorithm(text: str, table: 'CurveTable') -> 'Algorithm':
-    """The algorithm of a name.
+    from paxtune.algorithms import Algorithm
 
-    Raises:
-        UserError: the name is unknown, or the algorithm cannot search the table's space.
-    """
-    from paxtune import algorithms
-    from paxtune.algorithms.external import import_path
-    from paxtune.config.named_components import classes_by_name, spelled
-
-    classes = classes_by_name(algorithms, algorithms.Algorithm)
-    found = _component('--algorithm', spelled('--algorithm', text, classes), algorithms.Algorithm)
-    if isinstance(found, algorithms.DnaGenerator | algorithms.VizierDesigner):
-        import_path.import_named(found.factory)  # As in a search: a person has named it.
+    found = _component(text, Algorithm)
+    import_factory(found)
     found.check_space(table.spec, 1)
     return found
 
 
-def _component(flag: str, text: str, kind: 'type[C]') -> 'C':
+def _component(text: str, kind: 'type[C]', known: Mapping[str, float] | None = None) -> 'C':
+    from paxtune.config.named_components import spelled
     from trainer.symbolic import literals
 
-    found = literals.parse(text, f'{flag}={text}')
+    part = kind.__name__.lower()
+    made = spelled(f'--{part}', text, classes_of(part), known)
+    found = literals.parse(made, f'--{part}={made}')
     if not isinstance(found, kind):
-        raise UserError(f'{flag}={text}: expected one of {kind.__name__.lower()}s, by its name')
+        raise UserError(f'--{part}={made}: expected one of {part}s, by its name')
     return found
 
 

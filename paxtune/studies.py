@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from paxtune.reports.tables import FORMATS
+from paxtune.reports.tables import FORMATS, say, write
 from paxtune.service import study_location
 from trainer import command
 from trainer.command import positive_int
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Args: TypeAlias = argparse.Namespace
 
-# As `paxtune.storage.vizier_protos.OUTCOMES`, which takes a second to import.
+# As `paxtune.study.record.Status`, which takes half a second to import.
 STATES = ('completed', 'stopped', 'infeasible', 'active', 'paused', 'requested')
 
 _INTERVAL = 2.0
@@ -204,7 +204,6 @@ def _seconds(text: str) -> float:
 
 def _list(args: Args) -> None:
     from paxtune.reports.overview import listing
-    from paxtune.reports.tables import write
 
     _require_local(args, 'list', 'a service does not list its studies: show one of them')
     write(listing(Path(args.dir)), args.format)
@@ -212,7 +211,6 @@ def _list(args: Args) -> None:
 
 def _show(args: Args) -> None:
     from paxtune.reports.study_tables import best_number, history_of, summary
-    from paxtune.reports.tables import write
 
     if args.watch:
         _watch(args)
@@ -236,7 +234,6 @@ def _watch(args: Args) -> None:
 
 def _trials(args: Args) -> None:
     from paxtune.reports.study_tables import trials_of
-    from paxtune.reports.tables import write
 
     with _opened(args) as study:
         write(trials_of(study, args.state, args.sort, args.limit), args.format)
@@ -244,7 +241,6 @@ def _trials(args: Args) -> None:
 
 def _best(args: Args) -> None:
     from paxtune.reports.study_tables import best_of, best_trials
-    from paxtune.reports.tables import write
     from paxtune.search import train_command
 
     with _opened(args) as study:
@@ -257,7 +253,6 @@ def _best(args: Args) -> None:
 
 def _pareto(args: Args) -> None:
     from paxtune.reports import pareto_plot, pareto_table
-    from paxtune.reports.tables import write
     from trainer.runtime.directory import write_bytes
 
     if args.out is not None:
@@ -274,7 +269,6 @@ def _pareto(args: Args) -> None:
 
 def _diff(args: Args) -> None:
     from paxtune.reports.study_tables import difference, parent_of
-    from paxtune.reports.tables import write
 
     if len(args.trials) > 2:
         raise UserError(f'diff compares two trials: {len(args.trials)} are named')
@@ -285,7 +279,6 @@ def _diff(args: Args) -> None:
 
 def _lineage(args: Args) -> None:
     from paxtune.reports.lineage import lineage
-    from paxtune.reports.tables import write
 
     with _opened(args) as study:
         write(lineage(study), args.format)
@@ -310,8 +303,6 @@ def _curves(args: Args) -> None:
 
 
 def _put(out: str | None, text: str) -> None:
-    """Writes a text to the file of --out; to standard output without one."""
-    from paxtune.reports.tables import say
     from trainer.runtime.directory import write_text
 
     if out is None:
@@ -323,7 +314,6 @@ def _put(out: str | None, text: str) -> None:
 
 @contextlib.contextmanager
 def _writing(out: str) -> Iterator[None]:
-    """Inside, the file of --out is written."""
     try:
         yield
     except OSError as error:

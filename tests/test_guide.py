@@ -152,12 +152,12 @@ def test_guide_names_every_event_of_a_history() -> None:
 
 
 def test_guide_names_every_algorithm_flag_function_and_field_of_a_search() -> None:
-    names = search.algorithm_names()
-    assert set(names.values()) == set(public(Algorithm))
-    for name, cls in names.items():
+    algorithms, schedulers = search.classes_of('algorithm'), search.classes_of('scheduler')
+    assert {cls.__name__ for cls in algorithms.values()} == set(public(Algorithm))
+    for name, cls in algorithms.items():
         # Those that take another's path stand there with one.
-        assert f'| `{name}` |' in ALL or f"| `'{cls}(" in ALL, name
-    assert set(search.scheduler_names().values()) == set(public(Scheduler))
+        assert f'| `{name}` |' in ALL or f"| `'{cls.__name__}(" in ALL, name
+    assert {cls.__name__ for cls in schedulers.values()} == set(public(Scheduler))
     for flag in flags_of(search._flags()) - flags_of(command.parser('')):
         assert flag in ALL, flag
     for name in _FUNCTIONS:

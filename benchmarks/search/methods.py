@@ -80,10 +80,9 @@ METHODS: Sequence[Method] = (
 @functools.cache
 def own_algorithms() -> Mapping[str, type[Any]]:
     """Algorithms of paxtune, by their names in `--algorithm`."""
-    from paxtune import algorithms
-    from paxtune.search import algorithm_names
+    from paxtune.search import classes_of
 
-    return {name: getattr(algorithms, kind) for name, kind in algorithm_names().items()}
+    return classes_of('algorithm')
 
 
 def own_algorithm(name: str) -> Any:

@@ -103,11 +103,6 @@ class PaxtuneBackend(pg.tuning.Backend):
         )
 
     def next(self) -> pg.tuning.Feedback:
-        """The feedback object of the next trial.
-
-        Raises:
-            StopIteration: there is none.
-        """
         with self._loop.lock:
             id_, dna = self._loop.next(self._worker, self._num_examples)
             return _Feedback(self._loop, id_, dna, self._metrics, self._policy)
@@ -140,8 +135,6 @@ class PaxtuneBackend(pg.tuning.Backend):
 
 
 class _Feedback(pg.tuning.Feedback):
-    """A worker's view of its trial."""
-
     def __init__(
         self, loop: Loop, id_: int, dna: pg.DNA, metrics: Sequence[str], policy: Any
     ) -> None:
@@ -150,22 +143,18 @@ class _Feedback(pg.tuning.Feedback):
 
     @property
     def id(self) -> int:
-        """The number of the trial, from 1."""
         return self._id
 
     @property
     def dna(self) -> pg.DNA:
-        """Returns the proposed decisions."""
         return self._dna
 
     @property
     def status(self) -> str:
-        """Where the trial stands: PENDING or COMPLETED."""
         status: str = self.get_trial().status
         return status
 
     def get_trial(self) -> pg.tuning.Trial:
-        """The trial as it stands now."""
         with self._loop.lock:
             return self._loop.trial(self._id)
 
@@ -213,7 +202,6 @@ class _Feedback(pg.tuning.Feedback):
         return None if text is None else from_text(text)
 
     def add_link(self, name: str, url: str) -> None:
-        """Keeps a link with the trial."""
         with self._loop.lock:
             self._loop.add_link(self._id, name, url)
 
@@ -226,9 +214,8 @@ class _Feedback(pg.tuning.Feedback):
             ValueError: nothing was measured.
             UserError: metadata could not be read back.
         """
-        added = {
-            key: to_text(value, f'metadata {key!r}') for key, value in (metadata or {}).items()
-        }
+        named = (metadata or {}).items()
+        added = {key: to_text(value, f'metadata {key!r}') for key, value in named}
         links = {LINK + link: url for link, url in (related_links or {}).items()}
         with self._loop.lock:
             self._loop.complete(self._id, added, links)
@@ -251,7 +238,6 @@ class _Feedback(pg.tuning.Feedback):
             return self._policy is not None and bool(self._policy.should_stop_early(trial))
 
     def end_loop(self) -> None:
-        """Lets no worker have another trial."""
         with self._loop.lock:
             self._loop.end()
 

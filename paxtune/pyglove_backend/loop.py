@@ -60,7 +60,6 @@ class Loop:
     """
 
     def __init__(self, study: Study, spec: pg.DNASpec) -> None:
-        """Not called directly: see `open_loop`."""
         self.study, self._spec, self.lock = study, spec, threading.RLock()
         self._view = View(study, spec)
         self._objectives = self._view.objectives
@@ -203,16 +202,13 @@ class Loop:
         if reward is not None and (len(self._objectives) > 1 or self._objectives == ['reward']):
             values['reward'] = reward
         finite = {name: value for name, value in values.items() if math.isfinite(value)}
-        rewards = [finite[name] for name in self._objectives if name in finite]
-        if len(rewards) < len(self._objectives):
-            rewards = []
+        are_known = all(name in finite for name in self._objectives)
+        rewards = tuple(finite[name] for name in self._objectives) if are_known else ()
         for name in values:
             if name.startswith('$'):
                 raise ValueError(f'no metric can be called {name!r}: names with $ are for rewards')
 
-        added = Measurement(
-            measurement.step, finite, tuple(rewards), measurement.checkpoint, seconds
-        )
+        added = Measurement(measurement.step, finite, rewards, measurement.checkpoint, seconds)
 
         def change(record: TrialRecord, _: datetime.datetime) -> TrialRecord:
             if record.status is not Status.ACTIVE:
@@ -242,7 +238,7 @@ class Loop:
             return
         if not len(record.measurements):
             raise ValueError(f'At least one measurement should be added for trial {id_}.')
-        final = list(record.measurements)[-1]
+        *_, final = record.measurements
         memo = dict(links)
         is_finite = len(final.rewards) == len(self._objectives)
         if is_finite and DNA_METADATA in record.memo:

@@ -105,6 +105,7 @@ class View:
         """Shows a trial as a `pg.tuning.Trial`."""
         trial = Trial(record, self.study.context)
         infeasible = record.status is Status.INFEASIBLE
+        of_links = [item for item in record.memo.items() if item[0].startswith(LINK)]
         final = None
         if infeasible:
             final = pg.tuning.Measurement(step=0, elapse_secs=0.0, reward=0.0)
@@ -118,11 +119,7 @@ class View:
             infeasible=infeasible,
             measurements=[self._measurement(each) for each in record.measurements],
             metadata=read_metadata(record.metadata),
-            related_links={
-                key.removeprefix(LINK): url
-                for key, url in record.memo.items()
-                if key.startswith(LINK)
-            },
+            related_links={key.removeprefix(LINK): url for key, url in of_links},
             created_time=int(trial.created.timestamp()),
             completed_time=int(trial.completed.timestamp()) if trial.completed else None,
         )
@@ -155,11 +152,8 @@ class SamplingResult(pg.tuning.Result):
     def __init__(self, name: str, study: Study, lock: Any, owner: object = None) -> None:
         """Shows a study.
 
-        Args:
-            name: what it is called.
-            study: the study.
-            lock: held while the study is read.
-            owner: what must live for the study to stay open.
+        The lock is held while the study is read. The owner lives as long as the result, and with
+        it the study stays open.
         """
         super().__init__()
         self._name, self._study, self._lock, self._owner = name, study, lock, owner
@@ -167,25 +161,21 @@ class SamplingResult(pg.tuning.Result):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The metadata of the study."""
         with self._lock:
             return read_metadata(self._study.record.metadata)
 
     @property
     def is_active(self) -> bool:
-        """Returns True while the loop may continue."""
         with self._lock:
             return is_active(self._study)
 
     @property
     def last_updated(self) -> datetime.datetime | None:
-        """When a trial was completed last; None before."""
         with self._lock:
             return max(filter(None, (t.completed for t in self._study.trials)), default=None)
 
     @property
     def trials(self) -> list[Any]:
-        """All trials, by id."""
         with self._lock:
             return self._view.trials()
 
@@ -200,7 +190,6 @@ class SamplingResult(pg.tuning.Result):
     def format(
         self, compact: bool = False, verbose: bool = True, root_indent: int = 0, **kwargs: Any
     ) -> str:
-        """A summary."""
         with self._lock:
             states = collections.Counter(_STATUS[t.state] for t in self._study.trials)
             infeasible = sum(t.state == 'INFEASIBLE' for t in self._study.trials)

@@ -164,20 +164,13 @@ def _rungs(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def document(table: CurveTable, summaries: Sequence[Summary], title: str) -> Document:
-    """The report of `python -m paxtune.simulate`.
-
-    Args:
-        table: the table.
-        summaries: of the schedulers.
-        title: of the printed table.
-    """
+    """The report of `python -m paxtune.simulate`, with a title for people."""
     time = 'hours' if table.unit == 'seconds' else 'elapsed_steps'
     scale = _HOUR if table.unit == 'seconds' else 1.0
     to_median = f'{"hours" if table.unit == "seconds" else "steps"}_to_median'
-    data: list[dict[str, Any]] = []
-    rendered: list[dict[str, Any]] = []
+    data, flat, rendered = [], [], []
     for each in summaries:
-        facts = {
+        facts: dict[str, Any] = {
             'scheduler': each.scheduler,
             'compute': each.compute,
             time: each.time / scale,
@@ -188,41 +181,28 @@ def document(table: CurveTable, summaries: Sequence[Summary], title: str) -> Doc
         best = None if each.best is None else dataclasses.asdict(each.best)
         regret = dataclasses.asdict(each.regret)
         data.append(facts | {'best': best, 'regret': regret, 'rungs': each.rungs})
+        medians = {'best': each.best and each.best.median, 'regret': each.regret.median}
+        flat.append(facts | medians)
         intervals = {'best': str(each.best or ''), 'regret': str(each.regret)}
         rendered.append(facts | intervals | {'rank correlation': _correlation(each)})
     columns = ['scheduler', 'compute', time, 'best', 'regret', to_median, 'reached']
     columns += ['completed', 'stopped', 'infeasible']
-    flat = [
-        {
-            **each,
-            'best': each['best'] and each['best']['median'],
-            'regret': each['regret']['median'],
-        }
-        for each in data
-    ]
-    left_out = (
-        f' Left out: {table.left_out} trials of the table that were stopped early.'
-        if table.left_out
-        else ''
-    )
-    return Document(
-        data,
-        flat,
-        columns,
-        [Table(rendered, [*columns, 'rank correlation'], title)],
+    remark = (
         'compute: by that of full runs. regret: 0 is the best of the table, 1 its median. '
         f'{to_median}: until a trial is as good as the median best of full runs; reached: the '
         f'share of runs that were, given up to {_LONGER} times the trials. Medians over seeds, '
         'with 95 % intervals. rank correlation: of the rewards where trials were stopped or paused '
-        f'with the ends.{left_out}',
+        'with the ends.'
     )
+    if table.left_out:
+        remark += f' Left out: {table.left_out} trials of the table that were stopped early.'
+    tables = [Table(rendered, [*columns, 'rank correlation'], title)]
+    return Document(data, flat, columns, tables, remark)
 
 
 def _correlation(summary: Summary) -> str:
-    """The steps at which most trials were cut, each with its correlation."""
+    """The correlations at the steps at which most trials were cut."""
     most = sorted(summary.rungs, key=lambda each: -each['cut'])[:3]
     known = [each for each in most if each['correlation'] is not None]
-    return ', '.join(
-        f'{each["step"]}: {each["correlation"]:.2f}'
-        for each in sorted(known, key=lambda each: int(each['step']))
-    )
+    known.sort(key=lambda each: int(each['step']))
+    return ', '.join(f'{each["step"]}: {each["correlation"]:.2f}' for each in known)

@@ -1,6 +1,5 @@
 """The result of a simulated study."""
 
-import bisect
 import collections
 import dataclasses
 from collections.abc import Sequence
@@ -106,9 +105,8 @@ class Run:
     def compute_to(self, reward: float) -> float | None:
         """The compute until a completed trial was as good as a reward; None if none was."""
         score = self.table.reward.score
-        found = (each for each in self.progress if score(each.reward) >= score(reward))
-        first = next(found, None)
-        return None if first is None else first.compute
+        reached = (each for each in self.progress if score(each.reward) >= score(reward))
+        return next((each.compute for each in reached), None)
 
     def outcomes(self) -> dict[str, int]:
         """The number of trials by state."""
@@ -126,10 +124,8 @@ class Run:
     def _rung(self, step: int, cut: int, trials: Sequence[SimulatedTrial]) -> Rung:
         pairs = []
         for trial in trials:
-            at = bisect.bisect_left(trial.measurements, step, key=lambda each: each.step)
             end = self.table.rows[trial.row].end
-            if at < len(trial.measurements) and trial.measurements[at].step == step:
-                reward = trial.measurements[at].reward
-                if reward is not None and end is not None:
-                    pairs.append((reward, end))
+            reward = next((each.reward for each in trial.measurements if each.step == step), None)
+            if reward is not None and end is not None:
+                pairs.append((reward, end))
         return Rung(step, cut, len(pairs), rank_correlation(pairs))
