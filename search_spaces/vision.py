@@ -71,6 +71,15 @@ def DigitsResNet() -> Experiment:
     )
 
 
+_SHORT_RUN = {
+    'task.learner.schedule.decay_steps': 220,
+    'train.num_train_steps': 220,
+    'train.evaluation.every': 55,
+    'train.checkpoints.every': 55,
+    'train.checkpoints.keep': 1,
+}
+
+
 def DigitsTunable() -> Tunable:
     """The search space of `DigitsResNet`: depth, width, normalization and learning rate.
 
@@ -80,7 +89,7 @@ def DigitsTunable() -> Tunable:
     """
     base = DigitsResNet()
     base.rebind(
-        _short_run(steps=220)
+        _SHORT_RUN
         | {
             'task.model.stage_sizes': pg.oneof([[1, 1], [1, 1, 1], [2, 2]]),
             'task.model.width': pg.oneof([8, 16]),
@@ -107,7 +116,7 @@ def DigitsNas() -> Tunable:
         for stride in ((1 if channels == 16 else 2), 1)
     ]
     base.rebind(
-        _short_run(steps=220)
+        _SHORT_RUN
         | {
             'task.model': Chain(
                 [
@@ -128,16 +137,6 @@ def DigitsNas() -> Tunable:
     return Tunable(**dict(base.sym_init_args), search=search)
 
 
-def _short_run(steps: int) -> dict[str, Any]:
-    return {
-        'task.learner.schedule.decay_steps': steps,
-        'train.num_train_steps': steps,
-        'train.evaluation.every': steps // 4,
-        'train.checkpoints.every': steps // 4,
-        'train.checkpoints.keep': 1,
-    }
-
-
 def _inverted_bottleneck(channels: int, stride: int) -> InvertedBottleneck:
     return InvertedBottleneck(
         channels=channels,
@@ -149,7 +148,6 @@ def _inverted_bottleneck(channels: int, stride: int) -> InvertedBottleneck:
 
 
 def _search() -> Search:
-    """Maximizes accuracy in 16 trials and stops unpromising ones early."""
     return Search(
         objective=MetricReward(goal='maximize', metric='test/accuracy'),
         budget=Budget(16),
@@ -264,7 +262,6 @@ def _convolution(channels: int) -> list[Layer]:
 def _images(
     split: str, name: str, image_shape: list[int], batch_size: int, flip: bool = False
 ) -> ImagesInput:
-    """Images from `data/<name>`, the default directory."""
     return ImagesInput(
         data_dir=f'data/{name}',
         split=split,

@@ -3,7 +3,7 @@
 import math
 
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers.base import Curves, Stop, TrialCurve, reward_score
+from paxtune.schedulers.base import Curves, Stop, TrialCurve
 from paxtune.schedulers.rungs import RungScheduler
 
 
@@ -26,7 +26,7 @@ class Asha(RungScheduler):
     """
 
     def _decide(self, curve: TrialCurve, others: Curves, reward: Reward | None) -> Stop | None:
-        score = reward_score(self, reward)
+        score = self._score(reward)
         rung = self._first_reached_now(curve)
         if rung is None:
             return None

@@ -192,6 +192,12 @@ class Scheduler(Component):
         """
         raise NotImplementedError(type(self).__name__)
 
+    def _score(self, reward: Reward | None) -> Score:
+        """The function that maps compared values to scores; ValueError if there is no reward."""
+        if reward is None:
+            raise ValueError(f'{type(self).__name__} needs a search with exactly one reward')
+        return reward.score
+
     def next_action(
         self, curves: Curves, reward: Reward | None, context: SuggestionContext, may_begin: bool
     ) -> Promote | Fork | Wait | None:
@@ -208,14 +214,3 @@ class Scheduler(Component):
             neither, and no trial runs, then the study is done and paused trials end.
         """
         return None
-
-
-def reward_score(scheduler: Scheduler, reward: Reward | None) -> Score:
-    """The function that maps rewards to scores, of which more is better.
-
-    Raises:
-        ValueError: there is no reward.
-    """
-    if reward is None:
-        raise ValueError(f'{type(scheduler).__name__} needs a search with exactly one reward')
-    return reward.score

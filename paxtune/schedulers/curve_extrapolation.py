@@ -4,7 +4,7 @@ import math
 
 from paxtune.objectives.measurement import last_reward
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers.base import Curves, Scheduler, Stop, TrialCurve, reward_score
+from paxtune.schedulers.base import Curves, Scheduler, Stop, TrialCurve
 from paxtune.schedulers.curve_model import chance_to_beat
 
 
@@ -55,7 +55,7 @@ class CurveExtrapolation(Scheduler):
             raise ValueError('max_resource must be given in seconds: no trial knows its own')
 
     def _decide(self, curve: TrialCurve, others: Curves, reward: Reward | None) -> Stop | None:
-        score = reward_score(self, reward)
+        score = self._score(reward)
         end = self.max_resource if curve.max_resource is None else curve.max_resource
         if end is None:
             raise ValueError('max_resource must be given where no trial knows its own')

@@ -5,7 +5,7 @@ import statistics
 from typing import Literal
 
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers.base import Curves, Scheduler, Stop, TrialCurve, reward_score
+from paxtune.schedulers.base import Curves, Scheduler, Stop, TrialCurve
 
 
 class MedianStopping(Scheduler):
@@ -45,7 +45,7 @@ class MedianStopping(Scheduler):
             raise ValueError(f'min_trials must be at least 1: {self.min_trials}')
 
     def _decide(self, curve: TrialCurve, others: Curves, reward: Reward | None) -> Stop | None:
-        score = reward_score(self, reward)
+        score = self._score(reward)
         last = curve.measurements[-1]
         step, resource = last.step, curve.resources[-1]
         if step < self.warmup_steps or last.reward is None:

@@ -10,7 +10,7 @@ import pyglove as pg
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.metrics import Metric, as_metric
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers.base import Curves, Scheduler, Score, Stop, TrialCurve, reward_score
+from paxtune.schedulers.base import Curves, Scheduler, Score, Stop, TrialCurve
 
 
 class MilestoneValue(NamedTuple):
@@ -83,7 +83,7 @@ class MilestoneScheduler(Scheduler):
 
     def _score(self, reward: Reward | None) -> Score:
         if self.metric is None:
-            return reward_score(self, reward)
+            return super()._score(reward)
         return operator.pos if self.goal == 'maximize' else operator.neg
 
     def _values(self, curves: Curves) -> list[list[MilestoneValue]]:

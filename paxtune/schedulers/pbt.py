@@ -8,17 +8,7 @@ import pyglove as pg
 
 from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers.base import (
-    Curves,
-    Fork,
-    Pause,
-    Promote,
-    Scheduler,
-    Score,
-    TrialCurve,
-    Wait,
-    reward_score,
-)
+from paxtune.schedulers.base import Curves, Fork, Pause, Promote, Scheduler, Score, TrialCurve, Wait
 from paxtune.schedulers.perturbation import names_of, numbers, perturbed
 from paxtune.schedulers.rungs import resource_at
 from paxtune.search_space.decisions import Decisions
@@ -91,7 +81,7 @@ class PopulationBasedTraining(Scheduler):
             raise ValueError('decisions must name a number to perturb; None stands for all')
 
     def _decide(self, curve: TrialCurve, others: Curves, reward: Reward | None) -> Pause | None:
-        reward_score(self, reward)
+        self._score(reward)
         last = curve.measurements[-1]
         # A promoted or forked trial is measured again up to where it was paused.
         if last.reward is None or last.step <= _origin(curve):
@@ -104,7 +94,7 @@ class PopulationBasedTraining(Scheduler):
     def next_action(
         self, curves: Curves, reward: Reward | None, context: SuggestionContext, may_begin: bool
     ) -> Promote | Fork | Wait | None:
-        score = reward_score(self, reward)
+        score = self._score(reward)
         is_growing = len(curves) < self.population_size and not any(map(_has_gone_on, curves))
         if is_growing and may_begin:
             return None

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.rewards import Reward
-from paxtune.schedulers.base import Curves, Pause, Promote, TrialCurve, reward_score
+from paxtune.schedulers.base import Curves, Pause, Promote, TrialCurve
 from paxtune.schedulers.rungs import RungScheduler, rung_at
 
 _Ranking: TypeAlias = list[tuple[float, list[int]]]
@@ -37,7 +37,7 @@ class PromotingAsha(RungScheduler):
     pauses = True
 
     def _decide(self, curve: TrialCurve, others: Curves, reward: Reward | None) -> Pause | None:
-        reward_score(self, reward)
+        self._score(reward)
         rung = self.rung_reached_now(curve)
         if rung is None:
             return None
@@ -72,7 +72,7 @@ class PromotingAsha(RungScheduler):
 
     def _ranking(self, bracket: Curves, reward: Reward | None) -> _Ranking:
         """The rungs from the highest down, each with the trials that reached it, best first."""
-        score = reward_score(self, reward)
+        score = self._score(reward)
         reached: dict[float, list[tuple[float, int]]] = {}
         for curve, rewards in zip(bracket, self.rung_rewards(bracket), strict=True):
             for rung, value in rewards.items():

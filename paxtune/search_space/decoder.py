@@ -23,7 +23,6 @@ class Decoder:
     """
 
     def __init__(self, template: pg.hyper.ObjectTemplate, spec: pg.geno.Space) -> None:
-        """Prepares the decoder for a template and its space."""
         self._template, self._spec = template, spec
         # Ids of the objects and containers with decisions inside.
         self._owners: set[int] = set()

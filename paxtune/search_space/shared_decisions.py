@@ -67,7 +67,6 @@ def _named(value: Any) -> Iterator[Any]:
 
 
 def _share(root: Any, name: str, decisions: list[Any]) -> None:
-    """Merges equal decisions of one name, in place."""
     paths = list(map(readable_path, decisions))
     for path, decision in zip(paths, decisions, strict=True):
         if not pg.eq(decisions[0], decision):

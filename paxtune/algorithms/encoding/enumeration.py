@@ -3,9 +3,9 @@
 The last decision changes fastest, as in `pg.DNASpec.iter_dna`.
 """
 
+import dataclasses
 import math
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
 
 import pyglove as pg
 
@@ -14,17 +14,17 @@ from paxtune.algorithms.encoding.scaling import from_unit
 from paxtune.search_space.decisions import Decisions, is_integer, num_assignments, slots
 
 
-class Enumeration(Protocol):
+@dataclasses.dataclass(frozen=True)
+class Enumeration:
     """All decisions of a space.
 
     Attributes:
         size: number of elements.
+        at: returns the element at an index below the size.
     """
 
     size: int
-
-    def at(self, index: int) -> Decisions:
-        """Element at an index below the size."""
+    at: Callable[[int], Decisions]
 
 
 def enumerate_decisions(spec: pg.DNASpec) -> Iterator[Decisions]:
@@ -65,38 +65,26 @@ def enumeration(spec: pg.DNASpec, points_per_range: int | None = None) -> Enumer
 
 def _enumeration(spec: pg.DNASpec, points_per_range: int | None) -> Enumeration:
     if isinstance(spec, pg.geno.Space):
-        return _Product([_enumeration(element, points_per_range) for element in spec.elements])
+        return _product([_enumeration(element, points_per_range) for element in spec.elements])
     if isinstance(spec, pg.geno.Float):
-        return _Range(spec, points_per_range)
-    return _Choice(spec, points_per_range)
+        id_, values = spec.id.path, _values(spec, points_per_range)
+        return Enumeration(len(values), lambda index: {id_: values[index]})
+    choice = _Choice(spec, points_per_range)
+    return Enumeration(choice.size, choice.at)
 
 
-class _Product:
-    """Product of independent enumerations."""
-
-    def __init__(self, parts: Sequence[Enumeration]) -> None:
-        self._parts = parts
-        self.size = math.prod(part.size for part in parts)
-
-    def at(self, index: int) -> Decisions:
+def _product(parts: Sequence[Enumeration]) -> Enumeration:
+    def at(index: int) -> Decisions:
         digits = []
-        for part in reversed(self._parts):
+        for part in reversed(parts):
             index, digit = divmod(index, part.size)
             digits.append(digit)
         found: Decisions = {}
-        for part, digit in zip(self._parts, reversed(digits), strict=True):
+        for part, digit in zip(parts, reversed(digits), strict=True):
             found |= part.at(digit)
         return found
 
-
-class _Range:
-    def __init__(self, point: pg.geno.Float, points_per_range: int | None) -> None:
-        self._id = point.id.path
-        self._values = _values(point, points_per_range)
-        self.size = len(self._values)
-
-    def at(self, index: int) -> Decisions:
-        return {self._id: self._values[index]}
+    return Enumeration(math.prod(part.size for part in parts), at)
 
 
 def _values(point: pg.geno.Float, count: int | None) -> Sequence[int | float]:

@@ -109,7 +109,6 @@ class FlatSpace:
                     self._add(opened, index, candidate)
 
     def __len__(self) -> int:
-        """Number of columns."""
         return len(self.features)
 
     def encode(self, decisions: Decisions) -> np.ndarray:

@@ -101,7 +101,6 @@ class Replay:
     """
 
     def __init__(self, generator: pg.DNAGenerator, spec: pg.DNASpec) -> None:
-        """Sets up the generator."""
         generator.setup(spec)
         self.is_recovered = False
         self._generator, self._spec = generator, spec

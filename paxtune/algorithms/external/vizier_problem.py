@@ -59,7 +59,6 @@ class FlatProblem:
             self.statement.metric_information.append(vz.MetricInformation(metric, goal=goal))
 
     def __len__(self) -> int:
-        """Number of parameters."""
         return len(self._features)
 
     def _varies(self, feature: Feature) -> bool:

@@ -49,11 +49,6 @@ class EncodingSpec:
         ]
         return np.repeat(np.arange(len(widths), dtype=np.int32), widths)
 
-    @property
-    def have_gradient(self) -> np.ndarray:
-        """True for each feature that small changes of the unit value affect: [features]."""
-        return np.array([count == 0 for count in self.counts])
-
 
 def encoding_spec(space: FlatSpace) -> EncodingSpec:
     """Describes a flat space."""

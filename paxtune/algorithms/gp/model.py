@@ -98,7 +98,6 @@ def _masked(matrix: jax.Array, mask: Array, noise: jax.Array) -> jax.Array:
 
 
 def _hyperprior(num_features: int) -> tuple[np.ndarray, np.ndarray]:
-    """Means and standard deviations of the prior of the parameters."""
     both = np.array([_LOG_AMPLITUDE, _LOG_NOISE, *[_LOG_LENGTH] * num_features])
     return both[:, 0], both[:, 1]
 

@@ -102,11 +102,11 @@ def _evolve(key: jax.Array, encoding: EncodingSpec, score: Score, elite: Scored)
 def _gradient_ascent(encoding: EncodingSpec, score: Score, rows: jax.Array) -> Scored:
     """Runs Adam with step sizes that decay to 0."""
     gradient = jax.grad(lambda rows: jnp.sum(score(rows)[1]))
-    have_gradient = np.array(encoding.have_gradient)
+    is_number = np.array(encoding.counts) == 0
 
     def step(carry: _AdamState, i: jax.Array) -> tuple[_AdamState, None]:
         rows, first, second = carry
-        ascent = jnp.where(have_gradient, jnp.nan_to_num(gradient(rows)), 0.0)
+        ascent = jnp.where(is_number, jnp.nan_to_num(gradient(rows)), 0.0)
         first, second = 0.8 * first + 0.2 * ascent, 0.95 * second + 0.05 * ascent**2
         scale = jnp.sqrt(second / (1 - 0.95 ** (i + 1))) + 1e-12
         move = first / (1 - 0.8 ** (i + 1)) / scale
