@@ -178,13 +178,12 @@ def _require_weights(study: 'Study', trial: 'Trial', job_log_dir: str) -> None:
     from paxtune.study.checkpoint_retention import require_weights
     from trainer.checkpoints.checkpoint import newest_checkpoint
 
-    names = study.sub_experiments or ['']
+    names = study.space.sub_experiments or ['']
     is_begun = any(
         newest_checkpoint(os.path.join(job_log_dir, name, 'checkpoints')) for name in names
     )
     if trial.lineage.warm_start is not None and not is_begun:
-        source = study.trial(trial.lineage.warm_start)
-        require_weights(study.directory, source, study.sub_experiments, study.search)
+        require_weights(study, study.trial(trial.lineage.warm_start))
 
 
 def _validate_experiment(job_log_dir: str, experiment: 'Experiment') -> None:

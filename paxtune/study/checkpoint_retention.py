@@ -92,7 +92,7 @@ class CheckpointCleaner:
 
     @property
     def _parts(self) -> Sequence[str]:
-        return self._study.sub_experiments or ['']
+        return self._study.space.sub_experiments or ['']
 
     def _attempts(self, trial: Trial) -> list[JobPath]:
         return [
@@ -154,30 +154,22 @@ def remove_unneeded(study: StudyView) -> list[int]:
     return CheckpointCleaner(study).remove_unneeded()
 
 
-def require_weights(
-    study_directory: JobPath | None, trial: Trial, sub_experiments: Sequence[str], search: Search
-) -> None:
+def require_weights(study: StudyView, trial: Trial) -> None:
     """Checks that the weights of an ended trial were not removed.
-
-    Args:
-        study_directory: of the study; None for one in memory.
-        trial: the trial.
-        sub_experiments: names of what it trained, one after another; none where it is one.
-        search: the configuration of the search.
 
     Raises:
         UserError: they were removed; the message says what to do.
     """
-    if study_directory is None:
+    if study.directory is None:
         return
-    directory = attempt_directory(study_directory, trial)
-    for name in sub_experiments or ['']:
+    directory = attempt_directory(study.directory, trial)
+    for name in study.space.sub_experiments or ['']:
         part = directory / name
         if (part / REMOVED).exists() and not (part / _CHECKPOINTS).exists():
             raise UserError(
                 f'the weights of trial {trial.id} were removed: the search keeps those of the best '
-                f'trials ({search.retention!r}). Let it keep more and retry the trial, or name '
-                'one that has its weights'
+                f'trials ({study.search.retention!r}). Let it keep more and retry the trial, or '
+                'name one that has its weights'
             )
 
 

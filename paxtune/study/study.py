@@ -18,7 +18,7 @@ from paxtune.study.scheduling import TrialScheduling
 from paxtune.study.store import StudyStore
 from paxtune.study.study_view import StudyView
 from paxtune.study.suggester import Suggester
-from paxtune.study.trial import Scoring, Trial
+from paxtune.study.trial import Scoring
 from paxtune.study.trial_queue import TrialQueue
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
@@ -168,11 +168,8 @@ class Study(StudyView):
                 raise UserError(
                     f'trial {source.id} has no weights here that another can begin with'
                 )
-            self._require_weights(source)
+            require_weights(self, source)
         return self._request(drawn, lineage)
-
-    def _require_weights(self, trial: Trial) -> None:
-        require_weights(self.directory, trial, self.sub_experiments, self.search)
 
     def retry(self, number: int) -> RunningTrial:
         """Adds a trial with the decisions and seeds of another one.
@@ -219,7 +216,7 @@ class Study(StudyView):
         missing = [each for entry in best for each in entry.configuration.missing(times)]
         for first, _ in missing:
             if first.lineage.warm_start is not None:
-                self._require_weights(self.trial(first.lineage.warm_start))
+                require_weights(self, self.trial(first.lineage.warm_start))
         return [
             self._request(first.by_id, replicates.lineage_of(first, replicate))
             for first, replicate in missing

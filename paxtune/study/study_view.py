@@ -54,11 +54,6 @@ class StudyView:
         return record
 
     @property
-    def sub_experiments(self) -> list[str]:
-        """Names of what each trial trains, one after another; none where it trains one."""
-        return self.space.sub_experiments
-
-    @property
     def trials(self) -> list[Trial]:
         """All trials, by id, as they stand now."""
         with self._reading:

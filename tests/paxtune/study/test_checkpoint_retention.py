@@ -288,7 +288,7 @@ def test_each_sub_experiment_is_looked_at_alone(
 def test_a_study_in_memory_and_trials_from_elsewhere_have_nothing_to_remove(tmp_path: Path) -> None:
     with opened(None) as study:
         assert remove_unneeded(study) == []
-        require_weights(study.directory, study.add({'x': 1.0}), study.sub_experiments, study.search)
+        require_weights(study, study.add({'x': 1.0}))
     with opened(tmp_path, retention=Retention(best=0, max_disk_gb=1.0)) as study:
         study.add({'x': 1.0})
         ask(study).fail('no')
@@ -348,9 +348,9 @@ def test_those_in_a_store_go_too_and_a_kill_leaves_nothing_that_counts(
         assert remove_unneeded(study) == []
         assert [path.name for path in worst.iterdir()] == [REMOVED]
         assert newest_checkpoint(best / 'checkpoints') is not None
-        require_weights(study.directory, study.trial(2), study.sub_experiments, study.search)
+        require_weights(study, study.trial(2))
         with pytest.raises(UserError, match='the weights of trial 1 were removed'):
-            require_weights(study.directory, study.trial(1), study.sub_experiments, study.search)
+            require_weights(study, study.trial(1))
 
 
 def test_buckets_are_not_measured(store: epath.Path) -> None:
@@ -406,9 +406,9 @@ def test_weights_that_were_removed_are_missed_by_name(tmp_path: Path) -> None:
         add(study, 1.0)
         add(study, 2.0)
         remove_unneeded(study)
-        require_weights(study.directory, study.trial(1), study.sub_experiments, study.search)
+        require_weights(study, study.trial(1))
         with pytest.raises(UserError, match=r'of trial 2 were removed.*best=1'):
-            require_weights(study.directory, study.trial(2), study.sub_experiments, study.search)
+            require_weights(study, study.trial(2))
 
 
 def test_bytes_that_have_two_names_count_once(tmp_path: Path) -> None:
