@@ -18,6 +18,7 @@ from paxtune.config.retention import Retention
 from paxtune.config.search import Search
 from paxtune.engines.remote import Remote
 from paxtune.objectives.rewards import MetricReward, Objectives
+from paxtune.search_space.space import Space
 from paxtune.service.address import Service
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
@@ -273,7 +274,7 @@ def test_all_attempts_at_a_trial_go(tmp_path: Path) -> None:
 def test_each_sub_experiment_is_looked_at_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Study, 'sub_experiments', ['long', 'short'])
+    monkeypatch.setattr(Space, 'sub_experiments', ['long', 'short'])
     with opened(tmp_path, retention=Retention(best=1)) as study:
         trial = lost(study, 1.0)
         first = [save(study, trial, part=part) for part in ('long', 'short')]
