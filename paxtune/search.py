@@ -339,12 +339,7 @@ def _with_a_way_out(error: UserError, tunable: 'Tunable', args: 'argparse.Namesp
 
 
 def summary(study: 'Study', exp: str) -> str:
-    """Renders the result of a finished study.
-
-    Args:
-        study: the study.
-        exp: the experiment as --exp names it.
-    """
+    """Renders the result of a finished study, whose experiment --exp names."""
     from paxtune.reports.study_tables import rungs_text
 
     lines = [headline(study)]
@@ -382,11 +377,8 @@ def headline(study: 'Study') -> str:
 def train_command(study: 'Study', trial: 'Trial', exp: str | None) -> str:
     """The command that trains a trial of a study alone, as ordinary training.
 
-    Args:
-        study: the study.
-        trial: the trial.
-        exp: the experiment as --exp names it: its module makes the classes known that the
-            experiment is built of. None where paxtune knows them itself.
+    It imports the module of `exp`, whose classes the experiment is built of. None stands for an
+    experiment of paxtune's own classes.
     """
     known = [] if exp is None else [f'--exp={exp}']
     which = 'best' if len(study.rewards) == 1 and study.best is trial else str(trial.id)

@@ -71,11 +71,6 @@ def replay(
     where these are its own (a seed is given wherever there may be one). One that proposes
     something else now recovers in PyGlove's way: its `recover` is shown all trials.
 
-    Args:
-        algorithm: is set up by this.
-        past: its proposals.
-        view: of the study that they are from.
-
     Returns:
         The DNA of each trial, by id.
     """

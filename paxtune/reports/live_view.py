@@ -122,8 +122,8 @@ def watch(
     In a terminal this is a live table; elsewhere, lines after each change.
 
     Args:
-        store: where the study is kept; it is only read.
-        where: that, for people.
+        store: holds the study; it is only read.
+        where: its name for people.
         interval: the least number of seconds between two reads.
         ended: ends the view when it is set.
         console: the output.

@@ -65,12 +65,7 @@ class Line:
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """A line that only one of two models has.
-
-    Attributes:
-        sign: '−' where it is in the first one, '+' in the second.
-        line: what is there.
-    """
+    """A line that only one of two models has: '−' the first, '+' the second."""
 
     sign: Literal['−', '+']
     line: Line
@@ -111,7 +106,7 @@ def _outside(layer: Layer) -> str:
 
 
 def grouped(single: Iterable[Line]) -> list[Line]:
-    """Lines with neighbours that are equal in one."""
+    """Merges equal neighbours."""
     found: list[Line] = []
     for line in single:
         if found and found[-1].goes_on(line):

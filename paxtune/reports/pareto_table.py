@@ -99,7 +99,7 @@ class Front:
 
     @property
     def others(self) -> list[Point]:
-        """All others."""
+        """The trials behind the front, by x."""
         return [point for point in self.points if not point.is_best]
 
 
@@ -113,7 +113,7 @@ def front_of(study: 'Study', x: str | None = None, y: str | None = None) -> Fron
         y: the same; the other reward by default.
 
     Raises:
-        UserError: it takes more to say what is meant, or nothing was measured that is called so.
+        UserError: the name of an axis is ambiguous or unknown.
     """
     x, y = _names(study, x, y)
     axes = _axis(study, x), _axis(study, y)

@@ -162,13 +162,7 @@ def history_of(study: Study, number: int) -> Document:
 
 
 def best_of(study: Study, trials: Sequence[Trial], train_command: str) -> Document:
-    """The best trials.
-
-    Args:
-        study: the study.
-        trials: as `best_trials` finds them.
-        train_command: what trains the first of them alone; empty where nothing does.
-    """
+    """Reports trials of `best_trials`, and the command that trains the first one, if any."""
     remark = '' if trials else 'No trial was completed yet.'
     if train_command:
         remark = f'To train trial {trials[0].id}:\n  {train_command}'

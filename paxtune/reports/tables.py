@@ -57,12 +57,7 @@ class Document:
 
 
 def write(document: Document, format_: str) -> None:
-    """Writes a document to standard output.
-
-    Args:
-        document: the output.
-        format_: one of `FORMATS`.
-    """
+    """Writes a document to standard output, in one of `FORMATS`."""
     if format_ == 'json':
         say(json.dumps(document.data, indent=2, allow_nan=False, default=_json))
     elif format_ == 'csv':

@@ -124,13 +124,7 @@ class Client:
         """Sends a request about the study; repeats it while the service is unavailable.
 
         Repeated requests are equal to the byte: the service recognizes a `Write` by its
-        `request_id`, which is drawn here if it is ''.
-
-        Args:
-            request: the request, without the study.
-
-        Returns:
-            The reply of the service.
+        `request_id`, which is drawn here if it is ''. The study is set here, too.
 
         Raises:
             schema.RequestRejectedError: the service rejects the request.
@@ -156,10 +150,7 @@ class Client:
             ) from error
 
     def connect(self, patience: float = 10.0) -> None:
-        """Waits for the service to be ready.
-
-        Args:
-            patience: for how many seconds.
+        """Waits for the service to be ready, for `patience` seconds.
 
         Raises:
             UserError: the service is not ready in time.

@@ -290,12 +290,7 @@ class StudyCoordinator:
     # Leases and the suggest lock.
 
     def claim(self, worker: str, options: WorkerOptions | None) -> schema.ClaimReply:
-        """Leases a trial to a worker: its own, then one that was lost, then one that was added.
-
-        Args:
-            worker: the caller.
-            options: see `heartbeat`.
-        """
+        """Leases a trial to a worker: its own, then one that was lost, then one that was added."""
         with self._lock:
             self._reap()
             self._refresh()

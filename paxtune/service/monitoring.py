@@ -23,11 +23,7 @@ class Metrics:
     """
 
     def __init__(self, opened: Callable[[], Mapping[str, Any]] = dict) -> None:
-        """Starts at zero.
-
-        Args:
-            opened: returns the open coordinators, by study.
-        """
+        """Starts at zero. `opened` returns the open coordinators, by study."""
         self.registry = prometheus_client.CollectorRegistry()
         self._requests = prometheus_client.Counter(
             'paxtune_requests',
@@ -74,7 +70,7 @@ def serve(
     """Serves the metrics over HTTP while entered. Yields the port.
 
     Args:
-        metrics: the metrics.
+        metrics: of a service.
         host: the address to listen at.
         port: 0 for any free port.
         token: authenticates a reader, as `Authorization: Bearer …`; None accepts every reader.

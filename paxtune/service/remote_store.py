@@ -50,12 +50,7 @@ class RemoteStore(StudyStore):
     is_shared = True
 
     def __init__(self, client: Client, worker: str = '') -> None:
-        """Makes the store of a client's study.
-
-        Args:
-            client: the client.
-            worker: a unique name; '' for a process that runs no trials.
-        """
+        """Makes the store of a client's study; the worker is '' if it runs no trials."""
         self._client, self.worker = client, worker
         self.options: WorkerOptions | None = None
         self._lock = threading.RLock()
@@ -217,13 +212,10 @@ class RemoteStore(StudyStore):
         return self.trial(id_)
 
     def heartbeat(self, progress: int) -> str | None:
-        """Renews the leases of this worker.
+        """Renews the leases of this worker. Returns the reason why one was lost, or None.
 
         Args:
             progress: the number of steps that it has done, of all trials.
-
-        Returns:
-            The reason why a lease was lost; None if none was.
         """
         # Without the lock, a trial that ends meanwhile would look like a lost one.
         with self._lock:

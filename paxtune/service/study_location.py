@@ -62,7 +62,6 @@ class DirectoryLocation(StudyLocation):
     """The --job_log_dir of a search."""
 
     def __init__(self, directory: str) -> None:
-        """Opens nothing yet."""
         self._given = directory
 
     def __str__(self) -> str:
@@ -111,12 +110,7 @@ class ServiceLocation(StudyLocation):
     """A study in a service, `python -m paxtune.serve`."""
 
     def __init__(self, service: 'Service', directory: 'JobPath | None' = None) -> None:
-        """Calls nothing yet.
-
-        Args:
-            service: the address of the study.
-            directory: the directory of its trials, if it is known.
-        """
+        """Calls nothing yet. The directory is that of the trials, if it is known."""
         self._service, self._directory = service, directory
 
     @property
@@ -152,12 +146,7 @@ class ServiceLocation(StudyLocation):
 
 
 def add_flags(flags: argparse.ArgumentParser, purpose: str) -> None:
-    """Adds the flags that select a study in a service.
-
-    Args:
-        flags: the flags of a command.
-        purpose: the help of --vizier_endpoint.
-    """
+    """Adds the flags that select a study in a service; `purpose` is the help of the first."""
     flags.add_argument(FLAG, metavar='HOST:PORT', help=purpose)
     flags.add_argument('--study', metavar='NAME', help='its name there; that of --exp by default')
     flags.add_argument(

@@ -124,8 +124,6 @@ _Resources: TypeAlias = list[Annotated[float, msgspec.Meta(ge=0.0, le=_MAX)]]
 
 
 class _Trial(msgspec.Struct):
-    """A trial of a file, which may be from any source."""
-
     ended: Literal['completed', 'stopped', 'infeasible']
     decisions: dict[str, bool | _Integer | _Number | str | None]
     rewards: list[_Number | None]
@@ -137,8 +135,6 @@ class _Trial(msgspec.Struct):
 
 
 class _File(msgspec.Struct):
-    """The content of a file, beside its format."""
-
     goal: Goal
     metric: str
     trials: list[_Trial]

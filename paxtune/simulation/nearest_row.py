@@ -85,11 +85,7 @@ class Unused:
     """Points of a box, each of which is taken once."""
 
     def __init__(self, points: Floats) -> None:
-        """Begins with all points unused.
-
-        Args:
-            points: [n, columns].
-        """
+        """Begins with all points unused: [n, columns]."""
         self._points = points
         self._used = np.zeros(len(points), bool)
         self.left = len(points)

@@ -27,12 +27,7 @@ class TableRunner(Runner):
     """
 
     def __init__(self, table: CurveTable, speedup: float | None) -> None:
-        """Makes a runner.
-
-        Args:
-            table: the recorded curves.
-            speedup: how much faster than the recorded training; None waits for nothing.
-        """
+        """Makes a runner that is `speedup` times as fast as was recorded; None never waits."""
         self._table, self._speedup = table, speedup
 
     def run(

@@ -154,8 +154,6 @@ class Answers:
 
 
 class _Range:
-    """A column of numbers."""
-
     def __init__(self, name: str, numbers: Floats) -> None:
         """Makes a column of numbers that are not all equal; missing ones are NaN."""
         self.name = name
@@ -173,8 +171,6 @@ class _Range:
 
 
 class _Category:
-    """A column of other values."""
-
     def __init__(self, name: str, values: Sequence[Value]) -> None:
         self.name = name
         keys = [(type(each).__name__, each) for each in values]
@@ -192,7 +188,6 @@ class _Category:
 
 
 def _columns(rows: Sequence[Row]) -> list[_Range | _Category]:
-    """The columns that differ between the rows."""
     found: list[_Range | _Category] = []
     for name in dict.fromkeys(name for row in rows for name in row.decisions):
         values = [row.decisions.get(name) for row in rows]
