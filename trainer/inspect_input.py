@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainer import command
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import UserError, prefixed
 
 if TYPE_CHECKING:
     from trainer.experiment import Experiment
@@ -137,10 +137,8 @@ def go_to_checkpoint(data: 'Input', path: str) -> int:
             f'--from_checkpoint={path}: several processes wrote it, each with its own shard of the '
             'data'
         )
-    try:
+    with prefixed(f'--from_checkpoint={path}'):
         data.set_position(positions[0])
-    except UserError as error:
-        raise UserError(f'--from_checkpoint={path}: {error}') from error
     return int(checkpoint.name)
 
 

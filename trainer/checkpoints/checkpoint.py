@@ -71,7 +71,7 @@ class CheckpointStore:
             SaveError: this save, or the one before it, failed.
         """
         self._finish_save()
-        tree = _as_dict(state)
+        tree = dict(vars(state))
         self._path = str(self._directory / str(step))
         with self._saves():
             # `force`: the loop decides when to save. Orbax's own policies skip saves silently.
@@ -160,11 +160,12 @@ class CheckpointStore:
 
     def _read(self, step: int, abstract: TrainState) -> tuple[Manifest, TrainState]:
         """Reads a checkpoint, with the same outcome in all processes."""
-        path, reason = self._directory / str(step), ''
+        path, wanted, reason = self._directory / str(step), dict(vars(abstract)), ''
         try:
-            found = Manifest.from_json(path, self._metadata(step))
-            found.check_same(path, _as_dict(abstract))
-            loaded = self._checkpointer.load_checkpointables(step, {'state': _as_dict(abstract)})
+            metadata = self._checkpointer.checkpointables_metadata(step)
+            found = Manifest.from_json(path, metadata.custom_metadata)
+            found.check_same(path, wanted)
+            loaded = self._checkpointer.load_checkpointables(step, {'state': wanted})
         except UserError:
             raise
         except Exception as error:
@@ -173,9 +174,6 @@ class CheckpointStore:
             raise DamagedError(reason or 'another process cannot read it')
         found.verify(loaded['state'])
         return found, TrainState(**loaded['state'])
-
-    def _metadata(self, step: int) -> Any:
-        return self._checkpointer.checkpointables_metadata(step).custom_metadata
 
 
 def newest_checkpoint(path: epath.PathLike) -> epath.Path | None:
@@ -210,7 +208,3 @@ def reason_of(error: Exception) -> str:
     """The reason of an error, on one line."""
     text = str(error) if isinstance(error, DamagedError) else f'{type(error).__name__}: {error}'
     return shortened(text.splitlines()[0], max_length=300)
-
-
-def _as_dict(state: TrainState) -> dict[str, Any]:
-    return dict(vars(state))

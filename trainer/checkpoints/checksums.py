@@ -18,11 +18,16 @@ def checksums(tree: Any) -> dict[str, int]:
         >>> checksums({'w': jnp.array([1.0, 2.0])}) == checksums({'w': jnp.array([2.0, 1.0])})
         False
     """
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    leaves = leaves_by_name(tree)
     if not leaves:
         return {}
-    sums = np.asarray(jax.device_get(_checksums([leaf for _, leaf in leaves])))
-    return {name_of(path): int(each) for (path, _), each in zip(leaves, sums, strict=True)}
+    sums = np.asarray(jax.device_get(_checksums(list(leaves.values()))))
+    return {name: int(each) for name, each in zip(leaves, sums, strict=True)}
+
+
+def leaves_by_name(tree: Any) -> dict[str, Any]:
+    """The arrays in a tree, by their paths as text."""
+    return {name_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def name_of(path: Any) -> str:

@@ -3,10 +3,9 @@ import hashlib
 import json
 from typing import Any
 
-import jax
 from etils import epath
 
-from trainer.checkpoints.checksums import checksums, name_of
+from trainer.checkpoints.checksums import checksums, leaves_by_name
 from trainer.symbolic.errors import UserError
 
 _FORMAT = 5
@@ -32,10 +31,9 @@ class Manifest:
     def of(cls, tree: Any, progress: dict[str, Any]) -> 'Manifest':
         """Makes the manifest of a state that is about to be written."""
         sums = checksums(tree)
-        leaves = jax.tree_util.tree_leaves_with_path(tree)
         arrays = {
-            name_of(path): (list(leaf.shape), str(leaf.dtype), sums[name_of(path)])
-            for path, leaf in leaves
+            name: (list(leaf.shape), str(leaf.dtype), sums[name])
+            for name, leaf in leaves_by_name(tree).items()
         }
         return cls(progress, arrays)
 
@@ -56,12 +54,14 @@ class Manifest:
             raise DamagedError('its metadata is damaged')
         data = dict(data)
         digest = data.pop('digest', None)
-        if digest != _digest(data):
-            if digest is None and data['format'] != _FORMAT:
-                raise _other_format(checkpoint, data['format'])
+        is_intact = digest == _digest(data)
+        if data['format'] != _FORMAT and (is_intact or digest is None):
+            raise UserError(
+                f'{checkpoint} has format {data["format"]}, and this version of the trainer reads '
+                f'{_FORMAT}: use the version that wrote it'
+            )
+        if not is_intact:
             raise DamagedError('its metadata is damaged')
-        if data['format'] != _FORMAT:
-            raise _other_format(checkpoint, data['format'])
         arrays = {
             name: (list(shape), dtype, checksum)
             for name, (shape, dtype, checksum) in data['arrays'].items()
@@ -75,7 +75,8 @@ class Manifest:
             UserError: its arrays differ.
         """
         stored = {name: tuple(shape) for name, (shape, _, _) in self.arrays.items()}
-        wanted = shapes(abstract)
+        leaves = leaves_by_name(abstract)
+        wanted = {name: tuple(leaf.shape) for name, leaf in leaves.items()}
         if stored != wanted:
             differing = sorted(dict(stored.items() ^ wanted.items()))
             raise UserError(
@@ -97,18 +98,5 @@ class Manifest:
             raise DamagedError(f'the array {damaged[0]}{more} is damaged')
 
 
-def shapes(tree: Any) -> dict[str, tuple[int, ...]]:
-    """Shapes of the arrays in a tree, by their paths."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {name_of(path): tuple(leaf.shape) for path, leaf in leaves}
-
-
 def _digest(data: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
-
-
-def _other_format(checkpoint: epath.Path, number: Any) -> UserError:
-    return UserError(
-        f'{checkpoint} has format {number}, and this version of the trainer reads {_FORMAT}: '
-        'use the version that wrote it'
-    )

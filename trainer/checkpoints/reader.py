@@ -6,7 +6,7 @@ import orbax.checkpoint.experimental.v1 as ocp
 from etils import epath
 
 from trainer.checkpoints.checkpoint import reason_of
-from trainer.checkpoints.checksums import name_of
+from trainer.checkpoints.checksums import leaves_by_name, name_of
 from trainer.checkpoints.manifest import Manifest
 from trainer.symbolic.errors import UserError
 
@@ -66,8 +66,7 @@ class CheckpointReader:
             self._manifest.verify(loaded['state'])
         except Exception as error:
             raise self._unreadable(error) from error
-        leaves = jax.tree_util.tree_leaves_with_path(loaded['state'])
-        found = {name_of(path): leaf for path, leaf in leaves}
+        found = leaves_by_name(loaded['state'])
         assert found.keys() == shardings.keys()
         return found
 

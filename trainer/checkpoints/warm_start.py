@@ -9,9 +9,8 @@ from absl import logging
 from etils import epath
 from jax.sharding import NamedSharding, PartitionSpec
 
-from trainer.checkpoints import manifest
 from trainer.checkpoints.checkpoint import newest_checkpoint
-from trainer.checkpoints.checksums import name_of
+from trainer.checkpoints.checksums import leaves_by_name, name_of
 from trainer.checkpoints.reader import CheckpointReader
 from trainer.checkpoints.warm_start_plan import Layered, Plan, layered, planned
 from trainer.experiment import Experiment
@@ -19,7 +18,7 @@ from trainer.program.program import Program, Values
 from trainer.runtime import processes
 from trainer.runtime.directory import write_json
 from trainer.state import TrainState
-from trainer.symbolic.errors import UserError, shortened
+from trainer.symbolic.errors import UserError, prefixed, shortened
 from trainer.warm_start_rules import FILE, WarmStart
 
 _FIELD = 'train.init_from_checkpoint'
@@ -73,9 +72,12 @@ class WarmStartLoader:
             UserError: a source cannot be read, or lacks an array.
         """
         self._sources, self._program = sources, program
-        self._readers = [_reader(source) for source in sources]
-        self._abstract = vars(program.abstract_state)
-        self._shapes = manifest.shapes(self._abstract)
+        self._readers: list[CheckpointReader] = []
+        for source in sources:
+            with prefixed(source.where):
+                self._readers.append(CheckpointReader(source.checkpoint))
+        self._leaves = leaves_by_name(vars(program.abstract_state))
+        self._shapes = {name: tuple(leaf.shape) for name, leaf in self._leaves.items()}
         self._plan = planned(
             self._shapes,
             [
@@ -96,10 +98,8 @@ class WarmStartLoader:
         """
         loaded: dict[tuple[int, str], jax.Array] = {}
         for number, source in enumerate(self._sources):
-            try:
+            with prefixed(source.where):
                 arrays = self._readers[number].load(self._shardings(number))
-            except UserError as error:
-                raise UserError(f'{source.where}: {error}') from error
             loaded |= {(number, name): array for name, array in arrays.items()}
         whole = self._plan.whole([each.shapes for each in self._readers])
         donated = {each: array for each, array in loaded.items() if self._is_donated(each, whole)}
@@ -157,11 +157,9 @@ class WarmStartLoader:
 
     def _shardings(self, number: int) -> dict[str, Any]:
         """Shardings of the arrays of a source: those of the arrays that they become part of."""
-        leaves = jax.tree_util.tree_leaves_with_path(self._abstract)
-        here = {name_of(path): leaf.sharding for path, leaf in leaves}
         there = layered(self._readers[number].shapes)
         return {
-            name: _without_scans(here[target], depth, there[name])
+            name: _without_scans(self._leaves[target].sharding, depth, there[name])
             for (source, name), (target, depth) in self._plan.needed().items()
             if source == number
         }
@@ -169,9 +167,8 @@ class WarmStartLoader:
     def _is_donated(self, each: tuple[int, str], whole: set[tuple[int, str]]) -> bool:
         """True if a loaded array becomes an array of the state without any change."""
         target, _ = self._plan.needed()[each]
-        leaves = jax.tree_util.tree_leaves_with_path(self._abstract)
-        dtypes = {name_of(path): str(leaf.dtype) for path, leaf in leaves}
-        return each in whole and self._readers[each[0]].dtypes[each[1]] == dtypes[target]
+        dtype = str(self._leaves[target].dtype)
+        return each in whole and self._readers[each[0]].dtypes[each[1]] == dtype
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,13 +185,6 @@ class FillIn:
             return self.plan.filled(name_of(path), leaf, loaded)
 
         return jax.tree_util.tree_map_with_path(filled, {part: drawn})[part]
-
-
-def _reader(source: Source) -> CheckpointReader:
-    try:
-        return CheckpointReader(source.checkpoint)
-    except UserError as error:
-        raise UserError(f'{source.where}: {error}') from error
 
 
 def _without_scans(at: NamedSharding, depth: int, stored: Layered) -> NamedSharding:

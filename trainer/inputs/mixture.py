@@ -9,7 +9,7 @@ import numpy as np
 from trainer.inputs.base import Batch, Input, host_share
 from trainer.inputs.examples import Examples
 from trainer.inputs.strides import Strides, check_weights
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import UserError, prefixed
 
 
 class MixtureInput(Input):
@@ -86,10 +86,8 @@ class MixtureInput(Input):
 
     def prepare(self) -> None:
         for name, source in self._by_name().items():
-            try:
+            with prefixed(f'inputs.{name}'):
                 source.data.prepare()
-            except UserError as error:
-                raise UserError(f'inputs.{name}: {error}') from error
         self.element_spec()
         (first, data), *others = self.inputs.items()
         for name, other in others:

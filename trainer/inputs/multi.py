@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from trainer.inputs.base import Batch, EndOfData, Input, host_share
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import UserError, prefixed
 
 
 class MultiInput(Input):
@@ -60,10 +60,8 @@ class MultiInput(Input):
 
     def prepare(self) -> None:
         for name, data in self.sources().items():
-            try:
+            with prefixed(f'inputs.{name}'):
                 data.prepare()
-            except UserError as error:
-                raise UserError(f'inputs.{name}: {error}') from error
 
     def fingerprint(self) -> str:
         names = {name: data.fingerprint() for name, data in self.sources().items()}

@@ -68,22 +68,17 @@ def process_one(
         raise UserError(f'--job_log_dir: there are no checkpoints in {path}')
     experiment = _prepared(job, experiment)
     program, values = compiled(experiment)
+    restored = None
     with contextlib.closing(CheckpointStore(path)) as checkpoints:
         if step is None:
             restored = checkpoints.restore(program.abstract_state)
         else:
-            restored = _of_step(checkpoints, step, program)
+            with contextlib.suppress(DamagedError):
+                restored = checkpoints.restore_step(step, program.abstract_state)
     if restored is None:
         which = '' if step is None else f' of step {step}'
         raise UserError(f'--job_log_dir: there is no readable checkpoint{which} in {path}')
     on_metrics(restored.step, _metrics(job, experiment, program, values, restored, job_log_dir))
-
-
-def _of_step(checkpoints: CheckpointStore, step: int, program: Program) -> Restored | None:
-    try:
-        return checkpoints.restore_step(step, program.abstract_state)
-    except DamagedError:
-        return None
 
 
 def _prepared(job: Job, experiment: Experiment) -> Experiment:

@@ -2,7 +2,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from trainer.inputs.base import Input
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import prefixed
 
 
 class RollingEval:
@@ -44,10 +44,8 @@ class RollingEval:
         for path in self.inputs.keys() & positions.keys():
             if len(saved) != count and not self.inputs[path].positions_are_global:
                 continue
-            try:
+            with prefixed(path):
                 self.inputs[path].set_position(positions[path])
-            except UserError as error:
-                raise UserError(f'{path}: {error}') from error
 
     def _now(self) -> dict[str, Any]:
         return {path: data.get_position() for path, data in self.inputs.items()}

@@ -120,7 +120,8 @@ class Training:
         self._experiment = localized(experiment)
         self._loop = experiment.train
         self._input = Peekable(self._experiment.train_input)
-        self._rolling = RollingEval(inputs_by_path(self._experiment))
+        inputs = inputs_by_path(self._experiment)
+        self._rolling = RollingEval(inputs)
         self._program, self._values = compiled(self._experiment)
         sources = prepared.warm_start
         warm = WarmStartLoader(experiment, sources, self._program) if sources else None
@@ -133,7 +134,7 @@ class Training:
         processes.agree()  # Now all processes are ready to begin.
         end_marker.remove(job_log_dir)
         with contextlib.ExitStack() as opened:
-            for data in inputs_by_path(self._experiment).values():
+            for data in inputs.values():
                 opened.callback(data.close)
             self._garbage = opened.enter_context(GcSchedule(self._loop.gc_interval_steps))
             path, checkpoints = job_log_dir / 'checkpoints', self._loop.checkpoints

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 from trainer.inputs.base import Batch, EndOfData, Input, host_share
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import UserError, prefixed
 
 HOSTS = (2, 3, 4)
 """Simulated numbers of hosts."""
@@ -21,10 +21,8 @@ def check_hosts(path: str, data: Input, num_batches: int) -> str:
         UserError: hosts read the same examples, or have different numbers of batches.
     """
     for hosts in HOSTS:
-        try:
+        with prefixed(f'{path}: as one of {hosts} hosts'):
             shards = [_read(data, hosts, host, num_batches) for host in range(hosts)]
-        except UserError as error:
-            raise UserError(f'{path}: as one of {hosts} hosts: {error}') from error
         ends = {len(shard) for shard in shards}
         if len(ends) > 1:
             raise UserError(

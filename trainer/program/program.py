@@ -109,11 +109,11 @@ class Program:
     def values(self, task: Task) -> Values:
         """The numbers of a task of this structure, as arguments of the program."""
         # Python numbers: they stay weakly typed, so bfloat16 activations stay bfloat16.
-        return self._on_all_devices(numbers(task))
+        return self.replicated(numbers(task))
 
     def random_key(self, seed: int) -> jax.Array:
         """The key of all random numbers of a run."""
-        return self._on_all_devices(jax.random.key(seed))
+        return self.replicated(jax.random.key(seed))
 
     def init(self, random_key: jax.Array, values: Values) -> TrainState:
         """Initializes a train state, sharded over the mesh."""
@@ -189,7 +189,11 @@ class Program:
 
     def replicated(self, value: Any) -> Any:
         """Copies a value, or a tree of values, to all devices."""
-        return self._on_all_devices(value)
+        if jax.process_count() == 1:
+            return jax.device_put(value, self._replicated)
+        # `device_put` would compare the values of all processes on the devices, where a Python
+        # number differs from its array.
+        return self._replicate_jit(value)
 
     @property
     def max_in_flight(self) -> int:
@@ -203,28 +207,22 @@ class Program:
         return {name: self._put(array) for name, array in batch.items()}
 
     def _put(self, array: np.ndarray) -> jax.Array:
-        # Each process has all positions of its examples, for any mesh.
-        shape = (array.shape[0] * self.data_shard[0], *array.shape[1:])
-        return jax.make_array_from_process_local_data(self._of_feature(shape), array, shape)
-
-    def _of_feature(self, shape: tuple[int, ...]) -> NamedSharding:
-        return NamedSharding(self.mesh, mesh_lib.feature_spec(len(shape)))
+        shape, at = self._of_all_hosts(array)
+        return jax.make_array_from_process_local_data(at, array, shape)
 
     def _abstract_batch(self, element_spec: ElementSpec) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes of the result of `put`."""
-        features = {name: self._of_all_hosts(s) for name, s in element_spec.items()}
-        return {name: _sharded(s, self._of_feature(s.shape)) for name, s in features.items()}
+        batch = {}
+        for name, s in element_spec.items():
+            shape, at = self._of_all_hosts(s)
+            dtype = jax.dtypes.canonicalize_dtype(s.dtype)
+            batch[name] = jax.ShapeDtypeStruct(shape, dtype, sharding=at)
+        return batch
 
-    def _of_all_hosts(self, s: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-        examples, dtype = s.shape[0] * self.data_shard[0], jax.dtypes.canonicalize_dtype(s.dtype)
-        return jax.ShapeDtypeStruct((examples, *s.shape[1:]), dtype)
-
-    def _on_all_devices(self, value: Any) -> Any:
-        if jax.process_count() == 1:
-            return jax.device_put(value, self._replicated)
-        # `device_put` would compare the values of all processes on the devices, where a Python
-        # number differs from its array.
-        return self._replicate_jit(value)
+    def _of_all_hosts(self, array: Any) -> tuple[tuple[int, ...], NamedSharding]:
+        # Each process has all positions of its examples, for any mesh.
+        shape = (array.shape[0] * self.data_shard[0], *array.shape[1:])
+        return shape, NamedSharding(self.mesh, mesh_lib.feature_spec(len(shape)))
 
     def _replicate(self, abstract: Any) -> Any:
         return jax.tree.map(lambda leaf: _sharded(leaf, self._replicated), abstract)
@@ -247,24 +245,19 @@ class Program:
         state = init_state(bind(self._task, values), boxed, filled)
         return TrainState(**{part: filled(part, drawn) for part, drawn in vars(state).items()})
 
-    def _forward(
-        self, task: Task, variables: Any, batch: Any, rngs: Any, training: bool
-    ) -> tuple[Metrics, Any]:
-        return forward(task, variables, batch, rngs, self._context(training))
-
     def _train_step(
         self, state: TrainState, batch: Any, random_key: jax.Array, values: Values
     ) -> tuple[TrainState, Metrics]:
         task = bind(self._task, values)
         key_of_step = jax.random.fold_in(jax.random.fold_in(random_key, 1), state.step)
-        trained = task.learner.trained(state.params)
+        trained, context = task.learner.trained(state.params), self._context(training=True)
 
         def total_loss(
             params: Any, non_trainable: Any, part: Any, index: Any
         ) -> tuple[jax.Array, tuple[Metrics, Any]]:
             rngs = {'dropout': jax.random.fold_in(key_of_step, index)}
             variables = {PARAMS: replaced(state.params, params), NON_TRAINABLE: non_trainable}
-            metrics, non_trainable = self._forward(task, variables, part, rngs, training=True)
+            metrics, non_trainable = forward(task, variables, part, rngs, context)
             return metrics['loss'].total, (metrics, non_trainable)
 
         def step(non_trainable: Any, part: Any, index: Any) -> tuple[Any, Any]:
@@ -309,7 +302,7 @@ class Program:
         return summed
 
     def _eval_step(self, variables: Any, batch: Any, values: Values) -> Metrics:
-        return self._forward(bind(self._task, values), variables, batch, {}, training=False)[0]
+        return forward(bind(self._task, values), variables, batch, {}, self._context())[0]
 
     def _score_step(self, variables: Any, batch: Any, values: Values) -> Scores:
         return Scores(

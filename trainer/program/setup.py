@@ -7,7 +7,7 @@ from trainer.experiment import Experiment
 from trainer.inputs.base import Input
 from trainer.inputs.evaluation import check_evaluation
 from trainer.program.program import Program, Values, program_for
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import UserError, prefixed
 
 
 def localized(experiment: Experiment) -> Experiment:
@@ -31,7 +31,7 @@ def data_shard(experiment: Experiment) -> tuple[int, int]:
     Raises:
         UserError: the mesh does not fit the devices, or the processes.
     """
-    return _data_shard(_mesh(experiment)) if jax.process_count() > 1 else (1, 0)
+    return _sharded_mesh(experiment)[1] if jax.process_count() > 1 else (1, 0)
 
 
 def inputs_by_path(experiment: Experiment) -> dict[str, Input]:
@@ -53,11 +53,9 @@ def prepare_inputs(experiment: Experiment) -> None:
         if data.is_training != training:
             raise UserError(f'{path}.is_training must be {str(training).lower()}')
         check_evaluation(data, path)
-        try:
+        with prefixed(path):
             data.prepare()
             check_suits(experiment, path, data)
-        except UserError as error:
-            raise UserError(f'{path}: {error}') from error
 
 
 def check_suits(experiment: Experiment, path: str, data: Input) -> None:
@@ -77,24 +75,17 @@ def compiled(experiment: Experiment) -> tuple[Program, Values]:
     Raises:
         UserError: the mesh does not fit the devices, or the model or a batch the mesh.
     """
-    mesh = _mesh(experiment)
-    num_shards, _ = _data_shard(mesh)
+    mesh, (num_shards, _) = _sharded_mesh(experiment)
     check_batch_sizes(experiment, mesh.shape['data'] * mesh.shape['fsdp'], num_shards)
     check_lengths(experiment, mesh.shape['sequence'])
     program = program_for(experiment.task, mesh, experiment.train_input.padded_spec())
     return program, program.values(experiment.task)
 
 
-def _mesh(experiment: Experiment) -> jax.sharding.Mesh:
+def _sharded_mesh(experiment: Experiment) -> tuple[jax.sharding.Mesh, tuple[int, int]]:
     try:
-        return experiment.mesh.make()
-    except ValueError as error:
-        raise UserError(f'mesh: {error}') from error
-
-
-def _data_shard(mesh: jax.sharding.Mesh) -> tuple[int, int]:
-    try:
-        return mesh_lib.data_shard(mesh)
+        mesh = experiment.mesh.make()
+        return mesh, mesh_lib.data_shard(mesh)
     except ValueError as error:
         raise UserError(f'mesh: {error}') from error
 

@@ -14,6 +14,9 @@ _SHOW_CURSOR = b'\x1b[?25h'
 class Interrupt:
     """Context manager that turns the first SIGINT or SIGTERM into a request.
 
+    Attributes:
+        number: number of the received signal; None before it.
+
     Example:
         >>> with Interrupt() as interrupt:
         ...     interrupt.requested()
@@ -21,22 +24,17 @@ class Interrupt:
     """
 
     def __init__(self) -> None:
-        self._signal: int | None = None
+        self.number: int | None = None
         self._held = contextlib.ExitStack()
 
     def requested(self) -> bool:
         """True after a signal."""
-        return self._signal is not None
-
-    @property
-    def number(self) -> int | None:
-        """Number of the received signal."""
-        return self._signal
+        return self.number is not None
 
     @property
     def exit_code(self) -> int:
         """Exit code that shells expect after a signal: 128 + its number."""
-        return 128 + (self._signal or signal.SIGINT)
+        return 128 + (self.number or signal.SIGINT)
 
     def __enter__(self) -> 'Interrupt':
         self._held.enter_context(_handled_by(self._handle))
@@ -46,11 +44,11 @@ class Interrupt:
         self._held.close()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._signal is not None:
+        if self.number is not None:
             if os.isatty(1):
                 _write(1, _SHOW_CURSOR)
             os._exit(self.exit_code)
-        self._signal = number
+        self.number = number
         _write(2, b'\nSaving a checkpoint, then stopping. Repeat the signal to stop at once.\n')
 
 

@@ -20,6 +20,8 @@ V = TypeVar('V')
 SHARED = 'shared'
 """Field of an experiment for values that several derived values read."""
 
+_parsed = functools.lru_cache(maxsize=1024)(Expression)
+
 _OVERRIDES = ('smoke', 'sub_experiments')
 
 
@@ -33,7 +35,7 @@ class Derived(pg.Object, pg.symbolic.PureSymbolic):
         # PyGlove accepts decisions and derived values in any field.
         if not isinstance(self.expression, str):
             raise TypeError(f'expected the text of an expression: {self.expression!r}')
-        parsed(self.expression)
+        _parsed(self.expression)
 
     def format(self, *unused: Any, **unused_named: Any) -> str:
         return f'derived({self.expression!r})'
@@ -63,16 +65,6 @@ def derived(expression: str) -> Any:
     return Derived(expression)
 
 
-@functools.lru_cache(maxsize=1024)
-def parsed(text: str) -> Expression:
-    """Parses an expression.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    return Expression(text)
-
-
 def resolve(value: V) -> V:
     """Replaces derived values by their results in a deep copy; returns `value` if there are none.
 
@@ -91,11 +83,7 @@ def resolve(value: V) -> V:
 
 
 def resolve_in_place(value: V) -> V:
-    """The same as `resolve`, in place.
-
-    Raises:
-        UserError, ValueError: as `resolve`.
-    """
+    """The same as `resolve`, in place."""
     while results := _Resolver(value).results():
         if isinstance(value, Derived):
             return results[value.sym_path]
@@ -181,7 +169,7 @@ class _Resolver:
     def _computed(self, place: Derived) -> Any:
         where = f'{place.sym_path}: {place}'
         try:
-            value = parsed(place.expression).evaluate(lambda path: self._look_up(place, path))
+            value = _parsed(place.expression).evaluate(lambda path: self._look_up(place, path))
         except RecursionError:
             raise UserError(f'{where} follows from too many others') from None
         except (ArithmeticError, TypeError) as error:

@@ -1,7 +1,9 @@
 """Errors with messages for users, and classification of errors."""
 
+import contextlib
 import errno
 import re
+from collections.abc import Iterator
 
 
 class UserError(Exception):
@@ -14,6 +16,15 @@ class UserError(Exception):
     def __str__(self) -> str:
         # The message may quote input of any length.
         return '\n'.join(map(shortened, super().__str__().split('\n')))
+
+
+@contextlib.contextmanager
+def prefixed(where: str) -> Iterator[None]:
+    """Context manager that puts a place before the message of a UserError."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f'{where}: {error}') from error
 
 
 class CheckpointGoneError(UserError):

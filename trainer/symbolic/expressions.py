@@ -19,11 +19,11 @@ _Evaluate = Callable[[Lookup], Any]
 
 _MAX_CHARACTERS = 1000
 _MAX_DEPTH = 50
-_MAX_BITS = 4096
+MAX_BITS = 4096
 _MAX_ITEMS = 10_000
 _MAX_DIGITS = 300
 
-_WORDS = {'true': True, 'false': False, 'null': None}
+WORDS = {'true': True, 'false': False, 'null': None}
 _HELP = (
     'Expressions have numbers, strings, true, false, null, lists, paths such as stack.layers[0].x, '
     '+ - * / // % **, comparisons, in, and, or, not, `a if c else b`, and the functions {}.'
@@ -71,6 +71,13 @@ class Expression:
         return self._evaluate(lookup)
 
 
+def syntax_tree(text: str) -> ast.expr:
+    """Parses an expression as Python does, without warnings, which are for Python sources."""
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        return ast.parse(text, mode='eval').body
+
+
 class _Reader:
     """Turns the syntax tree of one text into functions, and rejects syntax outside the grammar."""
 
@@ -85,10 +92,7 @@ class _Reader:
                 f'{_MAX_CHARACTERS}'
             )
         try:
-            with warnings.catch_warnings():
-                # Warnings about invalid escapes concern Python sources only.
-                warnings.simplefilter('ignore')
-                tree = ast.parse(self._text, mode='eval').body
+            tree = syntax_tree(self._text)
         except SyntaxError as error:
             where = f' at character {error.offset}' if error.offset else ''
             raise UserError(f'cannot read {self._text!r}{where}: {error.msg}') from None
@@ -106,8 +110,8 @@ class _Reader:
         match node:
             case ast.Constant(value=None | bool() | int() | float() | str() as constant):
                 return lambda lookup: constant
-            case ast.Name(id=word) if word in _WORDS:
-                constant = _WORDS[word]
+            case ast.Name(id=word) if word in WORDS:
+                constant = WORDS[word]
                 return lambda lookup: constant
             case ast.Name() | ast.Attribute() | ast.Subscript():
                 path = self._path(node)
@@ -128,7 +132,8 @@ class _Reader:
                 compare = [_COMPARISONS[type(op)] for op in ops]
                 return _chained(compare, [inner(left), *map(inner, others)])
             case ast.IfExp(test=test, body=body, orelse=otherwise):
-                return _conditional(inner(test), inner(body), inner(otherwise))
+                holds, then, other = map(inner, (test, body, otherwise))
+                return lambda lookup: then(lookup) if holds(lookup) else other(lookup)
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
                 function, fewest, most = _FUNCTIONS[name]
                 if not fewest <= len(args) <= (most or len(args)):
@@ -138,7 +143,7 @@ class _Reader:
 
     def _path(self, node: ast.expr) -> Path:
         match node:
-            case ast.Name(id=name) if name not in _WORDS:
+            case ast.Name(id=name) if name not in WORDS:
                 return (name,)
             case ast.Attribute(value=owner, attr=name):
                 return (*self._path(owner), name)
@@ -192,10 +197,6 @@ def _chained(compare: list[Callable[[Any, Any], bool]], operands: list[_Evaluate
     return evaluate
 
 
-def _conditional(test: _Evaluate, body: _Evaluate, otherwise: _Evaluate) -> _Evaluate:
-    return lambda lookup: body(lookup) if test(lookup) else otherwise(lookup)
-
-
 def _number(value: Any) -> int | float:
     if not isinstance(value, int | float):
         raise TypeError(f'expected a number, got {type(value).__name__}')
@@ -205,7 +206,7 @@ def _number(value: Any) -> int | float:
 def _bounded(value: Any) -> Any:
     if isinstance(value, complex):
         raise ArithmeticError('the result is not a real number')
-    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
         raise OverflowError('the result is too large')
     return value
 
@@ -235,7 +236,7 @@ def _power(base: Any, exponent: Any) -> Any:
     # Checks the size first: the power itself could take forever to compute.
     if isinstance(base, int) and isinstance(exponent, int):
         bits = max(abs(base).bit_length(), 1) * max(exponent, 0)
-        if abs(base) > 1 and bits > 2 * _MAX_BITS:
+        if abs(base) > 1 and bits > 2 * MAX_BITS:
             raise OverflowError('the result is too large')
     return base**exponent
 

@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,10 +9,10 @@ import pyglove as pg
 
 from trainer.symbolic import fields, names
 from trainer.symbolic.derived import derived
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import UserError, prefixed
+from trainer.symbolic.expressions import MAX_BITS, WORDS, syntax_tree
 from trainer.symbolic.ranges import intv
 
-_WORDS = {'true': True, 'false': False, 'null': None}
 _DECISIONS: dict[str, Callable[..., Any]] = {
     'oneof': pg.oneof,
     'manyof': pg.manyof,
@@ -25,7 +24,6 @@ _DECISIONS: dict[str, Callable[..., Any]] = {
 }
 _TYPE = pg.JSONConvertible.TYPE_NAME_KEY
 _TUPLE = pg.JSONConvertible.TUPLE_MARKER
-_MAX_BITS = 4096
 _HELP = (
     'Values are numbers, true, false, null, words, lists, {"name": value}, and components with '
     'values for their fields, such as SGD(momentum=0.9). Any other string goes into quotes.'
@@ -67,17 +65,14 @@ def parse(text: str, where: str) -> Any:
 
 def _tree(text: str) -> ast.expr:
     try:
-        with warnings.catch_warnings():
-            # Warnings about invalid escapes concern Python sources only.
-            warnings.simplefilter('ignore')
-            tree = ast.parse(text, mode='eval').body
+        tree = syntax_tree(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise _UnreadableError(repr(text)) from None
     for node in ast.walk(tree):
-        match node:
-            # Python reads hexadecimal numbers of any size, but does not print them.
-            case ast.Constant(value=int(number)) if number.bit_length() > _MAX_BITS:
-                raise _UnreadableError('a number of so many digits')
+        # Python reads hexadecimal numbers of any size, but does not print them.
+        number = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(number, int) and number.bit_length() > MAX_BITS:
+            raise _UnreadableError('a number of so many digits')
     return tree
 
 
@@ -88,7 +83,7 @@ def _value(node: ast.expr, where: str) -> Any:
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
             return -number
         case ast.Name(id=word):
-            return _WORDS.get(word, word)
+            return WORDS.get(word, word)
         case ast.List(elts=items) | ast.Tuple(elts=items):
             values = [_value(item, where) for item in items]
             if values[:1] == [_TUPLE]:
@@ -131,10 +126,8 @@ def _full_name(node: ast.expr) -> str:
 def _made(name: str, args: Sequence[Any], named: Mapping[str, Any], where: str) -> Any:
     if name in _DECISIONS:
         return _decision(name, args, named, where)
-    try:
+    with prefixed(where):
         component_class = names.class_in_flag(name)
-    except UserError as error:
-        raise UserError(f'{where}: {error}') from None
     return _component(component_class, args, named, f'{where}: {name}')
 
 

@@ -116,18 +116,14 @@ def type_at(experiment: Component, path: str, where: str) -> Any:
     Raises:
         UserError: the path does not exist.
     """
-    *owners, last = _keys(path, where)
+    if not _PATH.fullmatch(path):
+        raise UserError(f'{where}: not a path. Write it like task.model.layers[0].dropout')
+    *owners, last = pg.KeyPath.parse(path).keys
     owner: Any = experiment
     for key in owners:
         _, owner = _field(owner, key, where)
     spec, _ = _field(owner, last, where)
     return spec
-
-
-def _keys(path: str, where: str) -> list[str | int]:
-    if not _PATH.fullmatch(path):
-        raise UserError(f'{where}: not a path. Write it like task.model.layers[0].dropout')
-    return list(pg.KeyPath.parse(path).keys)
 
 
 def _field(owner: Any, key: str | int, where: str) -> tuple[Any, Any]:

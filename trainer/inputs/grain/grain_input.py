@@ -15,7 +15,7 @@ from trainer.inputs.tokens.document_input import DocumentInput
 from trainer.inputs.tokens.rows import Document, RowPacker
 from trainer.inputs.tokens.vocabulary import vocabulary_at
 from trainer.symbolic.component import require_not_negative
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import UserError, prefixed
 
 _THREADS = 4
 _READ_AHEAD = 64
@@ -86,12 +86,10 @@ class GrainInput(DocumentInput):
             UserError: a source has no documents.
         """
         for name in sorted(self.sources) if not self._by_name else []:
-            try:
+            with prefixed(f'sources.{name}'):
                 self._by_name[name] = self.sources[name].documents()
-            except UserError as error:
-                raise UserError(f'sources.{name}: {error}') from error
-            if not len(self._by_name[name]):
-                raise UserError(f'sources.{name}: its files have no document')
+                if not len(self._by_name[name]):
+                    raise UserError('its files have no document')
         return self._by_name
 
     def prepare(self) -> None:
