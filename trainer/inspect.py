@@ -101,11 +101,9 @@ def main(argv: Sequence[str] | None) -> int:
 
 
 def layout(experiment: 'Experiment', num_devices: int | None = None) -> Layout:
-    """Computes the sharding of the train state of an experiment, without its devices.
+    """Computes the sharding of the train state of a concrete experiment, without its devices.
 
-    Args:
-        experiment: without open decisions and derived values.
-        num_devices: number of devices; None for the minimum of the mesh.
+    The default number of devices is the minimum of the mesh.
 
     Raises:
         UserError: the mesh does not fit the devices, or a parameter does not divide evenly.

@@ -66,7 +66,8 @@ class CheckpointWatcher:
             restored = self._read(step, abstract)
             if restored is not None:
                 yield restored
-            self._note(step)
+            self.done = step
+            self.heartbeat()
 
     def _steps(self) -> Iterator[int]:
         has_printed = False
@@ -102,10 +103,6 @@ class CheckpointWatcher:
                 # Or deleted: the run may have been deleting it when this job began.
                 self._print(f'checkpoint {self._path / str(step)} is left out: {error}')
                 return None
-
-    def _note(self, step: int) -> None:
-        self.done = step
-        self.heartbeat()
 
     def heartbeat(self) -> None:
         """Writes the time, as proof that the job is live."""

@@ -89,13 +89,7 @@ class Decoder(Component):
         return 1
 
     def decode(self, extend: Extend, prompts: Prompts, key: jax.Array) -> Decoded:
-        """Continues prompts.
-
-        Args:
-            extend: the model; its cache holds the prompt and `max_decode_steps` more tokens.
-            prompts: the prompts.
-            key: random key.
-        """
+        """Continues prompts. The model's cache holds them and `max_decode_steps` more tokens."""
         raise NotImplementedError(type(self).__name__)
 
     def is_eos(self, ids: jax.Array) -> jax.Array:
@@ -110,12 +104,18 @@ class Decoder(Component):
         return jnp.where(is_end_V & (step < self.min_decode_steps), -jnp.inf, logits)
 
 
-def prefill(extend: Extend, prompts: Prompts) -> tuple[Cache, jax.Array]:
-    """Reads whole prompts. Returns the cache, and logits [B, V] of the first new token."""
+def prefill(extend: Extend, prompts: Prompts, count: int) -> tuple[Cache, jax.Array, jax.Array]:
+    """Reads whole prompts, and repeats each for `count` texts.
+
+    Returns:
+        The cache; the logits [R, V] of the first new token; the lengths [R] of the prompts.
+    """
     positions = Positions.unpacked(prompts.ids_BP.shape)
     cache, logits_BPV = extend(None, prompts.ids_BP, positions)
     last_B11 = (prompts.lengths_B - 1)[:, None, None]
-    return cache, jnp.take_along_axis(logits_BPV, last_B11, axis=1)[:, 0]
+    logits_BV = jnp.take_along_axis(logits_BPV, last_B11, axis=1)[:, 0]
+    each_R = jnp.arange(len(prompts.ids_BP) * count) // count
+    return gather_cache(cache, each_R), logits_BV[each_R], prompts.lengths_B[each_R]
 
 
 def decode_step(

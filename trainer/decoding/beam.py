@@ -59,9 +59,7 @@ class BeamSearch(Decoder):
 
     def decode(self, extend: Extend, prompts: Prompts, key: jax.Array) -> Decoded:
         beams, num_prompts = self.beam_size, prompts.ids_BP.shape[0]
-        cache, logits_BV = prefill(extend, prompts)
-        each_R = jnp.arange(num_prompts * beams) // beams
-        index_R = prompts.lengths_B[each_R]
+        cache, logits_RV, index_R = prefill(extend, prompts, beams)
 
         def body(state: _State) -> _State:
             extended, parent_BJ, is_end_BJ = self._extended(state)
@@ -77,8 +75,8 @@ class BeamSearch(Decoder):
 
         first = _State(
             jnp.zeros((), jnp.int32),
-            gather_cache(cache, each_R),
-            logits_BV[each_R],
+            cache,
+            logits_RV,
             self._empty(num_prompts, 0.0),
             self._empty(num_prompts, -jnp.inf),
         )

@@ -56,11 +56,7 @@ def decoded_examples(
 ) -> Iterator[DecodedExample]:
     """Yields the examples of a batch, without padding.
 
-    Args:
-        decoder: the decoder of the texts.
-        data: their input, which turns ids into text.
-        output: the result of the decode step, on the host.
-        first: the number of the batch's first example, for batches without `example_ids`.
+    Batches without `example_ids` are numbered from `first` on.
     """
     batch, count = output.batch, 0
     for row, length in enumerate(output.prompt_lengths_B.tolist()):

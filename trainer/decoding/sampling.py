@@ -3,15 +3,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from trainer.decoding.base import (
-    Decoded,
-    Decoder,
-    Extend,
-    Prompts,
-    decode_step,
-    gather_cache,
-    prefill,
-)
+from trainer.decoding.base import Decoded, Decoder, Extend, Prompts, decode_step, prefill
 from trainer.symbolic.component import Number, require_not_negative, require_positive
 
 
@@ -35,9 +27,7 @@ class Greedy(Decoder):
 
     def decode(self, extend: Extend, prompts: Prompts, key: jax.Array) -> Decoded:
         count, rows = self.num_results, prompts.ids_BP.shape[0] * self.num_results
-        cache, logits_BV = prefill(extend, prompts)
-        each_R = jnp.arange(rows) // count
-        lengths_R = prompts.lengths_B[each_R]
+        cache, logits_RV, lengths_R = prefill(extend, prompts, count)
 
         def body(state: _State) -> _State:
             keys_R = jax.vmap(jax.random.fold_in, (None, 0))(
@@ -64,8 +54,8 @@ class Greedy(Decoder):
 
         first = _State(
             jnp.zeros((), jnp.int32),
-            gather_cache(cache, each_R),
-            logits_BV[each_R],
+            cache,
+            logits_RV,
             jnp.zeros((rows, self.max_decode_steps), jnp.int32),
             jnp.zeros(rows, jnp.int32),
             jnp.zeros(rows, jnp.float32),

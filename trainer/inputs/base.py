@@ -51,10 +51,9 @@ class Input(Component):
     def check(self) -> None:
         require_positive(self, 'batch_size')
         require_not_negative(self, 'batch_padding_size')
-        hosts = max(self.num_infeed_hosts, 1)
-        if not 0 <= self.infeed_host_index < hosts:
+        if not 0 <= self.infeed_host_index < self.num_hosts:
             raise ValueError(
-                f'infeed_host_index must lie in [0, {hosts}): {self.infeed_host_index}'
+                f'infeed_host_index must lie in [0, {self.num_hosts}): {self.infeed_host_index}'
             )
 
     @property
@@ -158,11 +157,7 @@ class Input(Component):
         return {}
 
     def predict_metrics(self, outputs: Mapping[int, Sequence[int]]) -> dict[str, float]:
-        """Metrics that the data define on generated text.
-
-        Args:
-            outputs: token ids, by the number of the example.
-        """
+        """Metrics that the data define on generated text: ids, by the number of the example."""
         return {}
 
     def reset(self) -> None:

@@ -19,11 +19,7 @@ from trainer.symbolic.errors import UserError
 
 
 def check_evaluation(data: Input, path: str) -> None:
-    """Checks the combination of the fields of evaluation.
-
-    Args:
-        data: a training or an evaluation input.
-        path: its path in the experiment, for messages.
+    """Checks the combination of the fields of evaluation of a training or evaluation input.
 
     Raises:
         UserError: they contradict each other; the message starts with the path of a field.

@@ -33,19 +33,11 @@ class IndexedInput(Input):
         raise NotImplementedError(type(self).__name__)
 
     def train_batch(self, index: np.ndarray) -> Batch:
-        """Training examples.
-
-        Args:
-            index: int64 [B], counted over all epochs; see `drawn`.
-        """
+        """Training examples by their indices, int64 [B], over all epochs; see `drawn`."""
         raise NotImplementedError(type(self).__name__)
 
     def eval_batch(self, index: np.ndarray) -> Batch:
-        """Evaluation examples.
-
-        Args:
-            index: int64 [B]; examples from `num_examples()` on must be zeros.
-        """
+        """Evaluation examples by index, int64 [B]; zeros from `num_examples()` on."""
         raise NotImplementedError(type(self).__name__)
 
     def get_next(self) -> Batch:

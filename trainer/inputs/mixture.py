@@ -50,6 +50,7 @@ class MixtureInput(Input):
         super()._on_bound()
         self._sources: dict[str, Examples] = {}
         self._spec: dict[str, jax.ShapeDtypeStruct] = {}
+        self._strides: Strides | None = None
         self._go_to(0)
 
     def check(self) -> None:
@@ -109,7 +110,10 @@ class MixtureInput(Input):
 
     def get_next(self) -> Batch:
         batch = {name: np.empty(s.shape, s.dtype) for name, s in self.element_spec().items()}
-        chosen = self._turns().next(self.batch_size)
+        if self._strides is None:
+            shares = list(self.shares.values())
+            self._strides = Strides(shares, self.input_random_seed, self._read)
+        chosen = self._strides.next(self.batch_size)
         for i, source in enumerate(self._by_name().values()):
             (places,) = np.nonzero(chosen == i)
             rows = source.take(places.size) if places.size else {}
@@ -145,13 +149,7 @@ class MixtureInput(Input):
 
     def _go_to(self, examples: int) -> None:
         self._read = examples
-        self._strides: Strides | None = None
-
-    def _turns(self) -> Strides:
-        if self._strides is None:
-            shares = list(self.shares.values())
-            self._strides = Strides(shares, self.input_random_seed, self._read)
-        return self._strides
+        self._strides = None
 
     def _by_name(self) -> dict[str, Examples]:
         """The examples of each input, by sorted names."""

@@ -49,10 +49,6 @@ class Peekable:
         """The position of the next batch, as JSON data."""
         return self._data.get_position() if self._ahead is None else self._ahead[0]
 
-    def close(self) -> None:
-        """Closes the input."""
-        self._data.close()
-
     def set_position(self, position: dict[str, Any]) -> None:
         """Continues exactly at a result of `get_position`.
 

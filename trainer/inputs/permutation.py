@@ -45,12 +45,7 @@ class Permutation:
     """
 
     def __init__(self, size: int, *seeds: int):
-        """Draws a permutation.
-
-        Args:
-            size: of the range, at least 1.
-            *seeds: equal seeds and sizes give equal permutations.
-        """
+        """Draws a permutation; equal seeds and sizes give equal ones. The size is at least 1."""
         self._size = np.uint64(size)
         rows = math.isqrt(size - 1) + 1
         self._rows, self._columns = np.uint64(rows), np.uint64(-(-size // rows))

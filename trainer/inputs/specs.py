@@ -10,12 +10,7 @@ Spec = Mapping[str, jax.ShapeDtypeStruct]
 
 
 def check_batch(batch: Batch, spec: Spec, data: Input) -> Batch:
-    """Returns the batch if it has the features, shapes and dtypes of compiled steps.
-
-    Args:
-        batch: the result of the input's `get_next_padded`.
-        spec: the input's `padded_spec()`.
-        data: the input, for its path.
+    """Returns a padded batch of an input if it fits the spec, that of compiled steps.
 
     Raises:
         UserError: the batch has others. The message starts with the path of the input.

@@ -24,17 +24,13 @@ class Strides:
     """
 
     def __init__(self, weights: list[float], seed: int, start: int = 0):
-        """Starts anywhere in the sequence.
-
-        Args:
-            weights: the shares of the sources, not all of them zero.
-            seed: draws the phases.
-            start: number of earlier examples.
-        """
+        """Starts after `start` examples of the sequence. Not all weights may be zero."""
         total = math.fsum(weights)
         self._shares = [weight / total for weight in weights]
+        # The word of a source does not depend on the number of sources.
+        words = [random_words(1, seed, source)[0] for source in range(len(weights))]
         # In (0, 1), so that the first example of a source is due within its first period.
-        self._phases = [(int(word) + 0.5) / 2**64 for word in _words(len(weights), seed)]
+        self._phases = [(int(word) + 0.5) / 2**64 for word in words]
         # At this time at most `start` examples were due: each source is less than one ahead of its
         # share.
         time = start - len(weights) - 1.0
@@ -67,11 +63,6 @@ class Strides:
         while self._time(source, count) < time:
             count += 1
         return count
-
-
-def _words(count: int, seed: int) -> list[np.uint64]:
-    """A word for each source; it does not depend on the number of sources."""
-    return [random_words(1, seed, source)[0] for source in range(count)]
 
 
 def check_weights(weights: Mapping[str, float], field: str, names: Collection[str]) -> None:

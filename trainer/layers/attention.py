@@ -106,7 +106,12 @@ class Attention(MultiHead):
         )
         segment_BCW = None if segment_BT is None else in_blocks_of(window, segment_BT)
         out_BCWNH = attend_in_blocks(
-            self._mean, q_BCWNH, k_BCWKH, v_BCWKH, segment_BCW, as_examples=is_fused
+            lambda q, k, v, mask: self._mean(q, k, v, mask=mask),
+            q_BCWNH,
+            k_BCWKH,
+            v_BCWKH,
+            segment_BCW,
+            as_examples=is_fused,
         )
         return out_BCWNH.reshape(len(q_BTNH), -1, *q_BTNH.shape[2:])[:, :length]
 

@@ -166,7 +166,8 @@ class Layer(Component):
 
     def call_as(self, name: str | None, method: str, *args: Any, **kwargs: Any) -> Any:
         """Like `call`, with the parameters under another name in the owner."""
-        owner, frame = self._owner(), _frames.get()
+        owner = self.sym_ancestor(lambda value: isinstance(value, Layer))
+        frame = _frames.get()
         while frame is not None and frame.layer is not owner:
             frame = frame.up
         if owner is None or frame is None:
@@ -191,12 +192,6 @@ class Layer(Component):
             keys.append(parent.sym_path.key)
             parent = parent.sym_parent
         return '_'.join(str(key) for key in reversed(keys))
-
-    def _owner(self) -> 'Layer | None':
-        parent = self.sym_parent
-        while parent is not None and not isinstance(parent, Layer):
-            parent = parent.sym_parent
-        return parent
 
     # For use in `forward`.
 
@@ -250,11 +245,6 @@ class Layer(Component):
         """A float32 value of this layer without a gradient, such as a running mean.
 
         It is replicated on all devices, and saved with the parameters.
-
-        Args:
-            name: its name in this layer.
-            shape: its shape.
-            init: draws the initial value.
         """
 
         def boxed() -> ParameterBox:

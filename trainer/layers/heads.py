@@ -1,4 +1,6 @@
+import functools
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import jax
@@ -49,11 +51,6 @@ class MultiHead(Layer):
                 f'num_kv_heads ({self.num_kv_heads}) must divide num_heads ({self.num_heads})'
             )
 
-    @property
-    def kernel(self) -> Literal['xla', 'cudnn'] | None:
-        """The `implementation` argument of JAX's attention."""
-        return None if self.implementation == 'auto' else self.implementation
-
     def _head_dim(self, dims: int, step: int = 1) -> int:
         if self.head_dim is not None:
             return self.head_dim
@@ -96,7 +93,7 @@ class MultiHead(Layer):
     ) -> jax.Array:
         """Attention: the mean of the values, weighted by the softmax of logits: [B, T, N, H]."""
         q_BTNH, k_BSKH, v_BSKH = self._gathered(self._scaled(q_BTNH), k_BSKH, v_BSKH)
-        return self._mean(q_BTNH, k_BSKH, v_BSKH, mask, is_causal)
+        return self._mean(q_BTNH, k_BSKH, v_BSKH, mask=mask, is_causal=is_causal)
 
     def _scaled(self, q_BTNH: jax.Array) -> jax.Array:
         if not self.per_dim_scale:
@@ -106,26 +103,15 @@ class MultiHead(Layer):
         wide_H = jax.nn.softplus(scale_H.astype(jnp.float32)) / math.log(2)
         return q_BTNH * wide_H.astype(q_BTNH.dtype)
 
-    def _mean(
-        self,
-        q_BTNH: jax.Array,
-        k_BSKH: jax.Array,
-        v_BSKH: jax.Array,
-        mask: jax.Array | None,
-        is_causal: bool = False,
-    ) -> jax.Array:
+    @property
+    def _mean(self) -> Callable[..., jax.Array]:
         """Like `_product`, for scaled queries, without a change of the arrays' layout."""
         if self.logit_cap is not None:
-            return capped_attention(q_BTNH, k_BSKH, v_BSKH, self.logit_cap, mask, is_causal)
-        return jax.nn.dot_product_attention(
-            q_BTNH,
-            k_BSKH,
-            v_BSKH,
-            mask=mask,
-            is_causal=is_causal,
-            # cuDNN's kernels are for long sequences, not for one token and its cache.
-            implementation=self.kernel if self.cache_length is None else None,
-        )
+            return functools.partial(capped_attention, cap=self.logit_cap)
+        # cuDNN's kernels are for long sequences, not for one token and its cache.
+        is_default = self.implementation == 'auto' or self.cache_length is not None
+        kernel = None if is_default else self.implementation
+        return functools.partial(jax.nn.dot_product_attention, implementation=kernel)
 
     def _gathered(
         self, q_BTNH: jax.Array, k_BSKH: jax.Array, v_BSKH: jax.Array

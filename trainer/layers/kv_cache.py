@@ -10,14 +10,8 @@ def update_cache(
     """Adds new positions to a cache: [B, T, ...] -> the whole cache, [B, S, ...].
 
     Each position is stored at its index, of `cache_length` positions S. Entries later than the
-    current position of a row are invalid, and are overwritten when the row reaches them.
-
-    Args:
-        layer: owns the cache.
-        name: the name of the cache in the layer.
-        new: values of the new positions.
-        index_BT: the new positions.
-        axes: the logical axes of `new`.
+    current position of a row are invalid, and are overwritten when the row reaches them. `axes` are
+    the logical axes of `new`.
     """
     assert layer.cache_length is not None
     examples, _, *rest = new.shape

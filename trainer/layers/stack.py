@@ -190,11 +190,7 @@ def scanned_layers(name: str) -> list[str]:
 
 
 def cache_axis(path: Any) -> int:
-    """The axis of the examples in a cached array; scanned runs stack other axes before it.
-
-    Args:
-        path: of the array, from JAX's tree functions.
-    """
+    """The axis of the examples in a cached array; scanned runs stack other axes before it."""
     return sum(bool(scanned_layers(str(part.key))) for part in path)
 
 

@@ -149,14 +149,7 @@ class Learner(Component):
     def update(
         self, state: TrainState, gradients: Any, loss: WeightedScalar, decay_mask: Mask
     ) -> Update:
-        """Applies one step.
-
-        Args:
-            state: before the step.
-            gradients: a tree like the trained parameters.
-            loss: of the batch.
-            decay_mask: a tree like the parameters, True where weight decay applies.
-        """
+        """Applies one step, with the gradients of the trained parameters."""
         params = self.trained(state.params)
         norm = optax.tree.norm(gradients)
         is_valid = jnp.ones((), bool) if self.skip is None else self.skip.is_valid(norm, loss)

@@ -121,13 +121,7 @@ def matching(patterns: Sequence[str], params: Any, field: str) -> set[Path]:
 
 
 def unmatched(pattern: str, known: Sequence[str], what: str) -> str:
-    """The message for a pattern without a match, with a suggestion.
-
-    Args:
-        pattern: the regular expression.
-        known: the names.
-        what: the kind of thing that they name.
-    """
+    """The message for a pattern without a match in `known`, names of `what`, with a suggestion."""
     inside = [name for name in known if re.search(pattern, name)]
     hint = f'A pattern matches whole paths: try {pattern + ".*"!r}.' if inside else ''
     hint = hint or nearest(pattern.replace('\\', ''), known)

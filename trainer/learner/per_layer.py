@@ -13,11 +13,8 @@ def per_layer_transform(
     """A transformation with the same result for scanned and unrolled layers.
 
     Parameters of scanned layers are one array. An optimizer that uses the norm or the dimensions
-    of an array would treat it as one parameter, so it is mapped over the layers.
-
-    Args:
-        make: maps a part of the mask to the transformation of that part of the parameters.
-        mask: a tree like the parameters.
+    of an array would treat it as one parameter, so it is mapped over the layers. `make` maps a part
+    of the mask to the transformation of that part of the parameters.
     """
 
     def mapped(function: Callable[..., Any], depth: int) -> Callable[..., Any]:

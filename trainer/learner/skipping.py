@@ -18,12 +18,7 @@ class SkipNonFinite(Component):
         require_above_zero(self, 'max_norm')
 
     def is_valid(self, norm: jax.Array, loss: WeightedScalar) -> jax.Array:
-        """False if the step is skipped.
-
-        Args:
-            norm: the global norm of the gradients.
-            loss: of the batch.
-        """
+        """False if a step with this global norm of the gradients and this loss is skipped."""
         # A loss that is not finite nearly always makes its gradients non-finite, too.
         is_valid = jnp.isfinite(norm) & jnp.isfinite(loss.total)
         return is_valid if self.max_norm is None else is_valid & (norm < self.max_norm)

@@ -54,8 +54,7 @@ def run(
     Args:
         experiment: what to train, without open decisions.
         job_log_dir: directory of experiment.json, metrics.jsonl, summaries/ and checkpoints/.
-        should_interrupt: as for `train`.
-        profiler: as for `train`.
+        should_interrupt, profiler: as for `train`.
 
     Raises:
         UserError: the experiment cannot run here (no data, a mesh that does not fit …).

@@ -38,10 +38,9 @@ def flops_by_scope(
     """Counts operations by the scopes that `jax.named_scope` opens in `function`.
 
     Args:
-        function: as for `flops`.
+        function, *args: as for `flops`.
         scope: matches the names of scopes; its first group is the key. Operations in nested scopes
             belong to the innermost. None for no scopes.
-        *args: as for `flops`.
 
     Returns:
         Operations by key; '' for operations outside of all of these scopes.

@@ -129,8 +129,6 @@ class Program:
                 part. It is traced, and must be hashable.
             donated: arrays that become parts of the state; their buffers are donated.
             others: other arrays.
-            random_key: as for `init`.
-            values: as for `init`.
         """
         return self._init_from_jit(fill, donated, others, random_key, values)
 

@@ -40,10 +40,9 @@ def init_variables(task: Task, element_spec: ElementSpec, random_key: jax.Array)
 def init_state(
     task: Task, boxed: Any, filled: Callable[[str, Any], Any] = lambda _, drawn: drawn
 ) -> TrainState:
-    """Makes the initial train state of a run.
+    """Makes the initial train state of a run, by a task with bound numbers.
 
     Args:
-        task: a task with bound numbers.
         boxed: result of `init_variables`.
         filled: (PARAMS, initialized parameters) -> parameters to use instead.
     """

@@ -172,12 +172,7 @@ def broadcast(value: Any = None) -> Any:
 
 
 def barrier(name: str, message: str, milliseconds: int) -> set[str]:
-    """Waits for the other processes outside of rounds, in any thread.
-
-    Args:
-        name: unique name of the barrier.
-        message: message of this process.
-        milliseconds: time limit.
+    """Waits for the other processes outside of rounds, in any thread, at a barrier of unique name.
 
     Returns:
         The messages of all processes.

@@ -192,14 +192,9 @@ def is_number(owner: Any, name: str | int) -> bool:
 
 
 def numbers(value: Any, path: pg.KeyPath | None = None) -> dict[str, Any]:
-    """Collects all numbers under `value`, by path.
+    """Collects all numbers under `value`, by path; `path`, that of `value` itself, is their prefix.
 
-    Args:
-        value: a symbolic value.
-        path: the path of `value` itself, a prefix of each path in the result.
-
-    Returns:
-        {path: number}. Numbers that are None are structure and are left out.
+    Numbers that are None are structure and are left out.
 
     Example:
         >>> class Ramp(Component):

@@ -119,9 +119,7 @@ _FULL = re.compile(
 def is_disk_full(error: BaseException) -> bool:
     """True if an error, or one of its causes, is a full disk or quota.
 
-    Args:
-        error: any error. The search includes its causes, its context (unless `from None` hides
-            it) and the members of groups.
+    The search includes causes, contexts (unless `from None` hides them) and members of groups.
 
     Example:
         >>> is_disk_full(OSError(errno.ENOSPC, 'No space left on device'))

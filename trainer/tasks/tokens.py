@@ -101,13 +101,7 @@ class TokenTask(Task):
         return Prompts(ids_BT, jnp.clip(lengths_B, 1, ids_BT.shape[1]).astype(jnp.int32))
 
     def extender(self, variables: Any, batch: DeviceBatch, context: ForwardContext) -> Extend:
-        """The model as a function for decoders.
-
-        Args:
-            variables: of the model.
-            batch: the batch of the prompts.
-            context: settings of the forward passes, with the length of the cache.
-        """
+        """The model as a function for decoders; the context has the length of the cache."""
         raise NotImplementedError(type(self).__name__)
 
     def scores(self, outputs: jax.Array, batch: DeviceBatch) -> jax.Array:

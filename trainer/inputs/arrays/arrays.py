@@ -83,9 +83,7 @@ class ArraysInput(IndexedInput):
     def augment(self, batch: Batch, index: np.ndarray) -> Batch:
         """Augments a training batch, with random numbers from `random_words_at(index, …)`.
 
-        Args:
-            batch: examples.
-            index: their indices, counted over all epochs, int64 [B].
+        The indices of the examples, int64 [B], count over all epochs.
         """
         return batch
 

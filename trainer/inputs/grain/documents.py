@@ -33,7 +33,21 @@ class Documents(Protocol):
     def __getitem__(self, number: int) -> str: ...
 
 
-class Lines:
+class _InParts:
+    """Documents in parts, such as files, with the number of documents before each part."""
+
+    _before: list[int]
+
+    def __len__(self) -> int:
+        return self._before[-1]
+
+    def _place(self, number: int) -> tuple[int, int]:
+        """The part of a document, and the number of the document there."""
+        part = bisect.bisect_right(self._before, number) - 1
+        return part, number - self._before[part]
+
+
+class Lines(_InParts):
     """The non-blank lines of text files. The files are memory-mapped."""
 
     def __init__(self, files: Sequence[Path]) -> None:
@@ -50,27 +64,19 @@ class Lines:
         self.fingerprint = digest.hexdigest()
         self._maps = _Opened(_map)
 
-    def __len__(self) -> int:
-        return self._before[-1]
-
     def __getitem__(self, number: int) -> str:
-        file = bisect.bisect_right(self._before, number) - 1
-        line = number - self._before[file]
+        file, line = self._place(number)
         text = self._maps[self._files[file]]
         return _decoded(
             text[self._starts[file][line] : self._ends[file][line]], self._files[file], number
         )
 
 
-class ArrayRecords:
+class ArrayRecords(_InParts):
     """The records of ArrayRecord files: texts, or JSON objects with a text."""
 
     def __init__(self, files: Sequence[Path], field: str) -> None:
-        """Opens the files.
-
-        Args:
-            files: the files.
-            field: the name of the text in a JSON object; '' if records are texts.
+        """Opens the files; `field` names the text in JSON objects, '' where records are texts.
 
         Raises:
             UserError: a file is no ArrayRecord file.
@@ -82,21 +88,18 @@ class ArrayRecords:
         for file in self._files:
             self._before.append(self._before[-1] + len(self._opened[file]))
 
-    def __len__(self) -> int:
-        return self._before[-1]
-
     def __getitem__(self, number: int) -> str:
-        place = bisect.bisect_right(self._before, number) - 1
-        file = self._files[place]
+        part, record_number = self._place(number)
+        file = self._files[part]
         try:
-            record = self._opened[file][number - self._before[place]]
+            record = self._opened[file][record_number]
         except RuntimeError as error:
             raise UserError(f'{file} is damaged at record {number}: {error}') from error
         text = _decoded(record, file, number)
         return _field_of(text, self._field, file, number) if self._field else text
 
 
-class ParquetColumn:
+class ParquetColumn(_InParts):
     """The texts of a column of Parquet files. Whole row groups are read and cached."""
 
     def __init__(self, files: Sequence[Path], column: str) -> None:
@@ -114,13 +117,10 @@ class ParquetColumn:
                 self._before.append(self._before[-1] + rows)
         self.fingerprint = _named_by_ends(files, f'column {column}')
 
-    def __len__(self) -> int:
-        return self._before[-1]
-
     def __getitem__(self, number: int) -> str:
-        place = bisect.bisect_right(self._before, number) - 1
-        file, group = self._groups[place]
-        text = _row_group(file, group, self._column)[number - self._before[place]].as_py()
+        part, row = self._place(number)
+        file, group = self._groups[part]
+        text = _row_group(file, group, self._column)[row].as_py()
         if not isinstance(text, str):
             raise UserError(f'{file}: {self._column!r} of row {number} is no text: {text!r}')
         return text

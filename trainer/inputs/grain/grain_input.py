@@ -102,7 +102,8 @@ class GrainInput(DocumentInput):
 
     def get_next(self) -> Batch:
         if self._rows is None:
-            self._rows = self._rows_from(*self._start)
+            documents = self._encoded_from(self._start[0])
+            self._rows = RowPacker(documents, *self._start, self.sequence_length, self.packing)
         return self._take_batch(self._rows)
 
     def reset(self) -> None:
@@ -128,10 +129,6 @@ class GrainInput(DocumentInput):
         self._open = None
         self._start = (document, offset)
         self._rows = None
-
-    def _rows_from(self, document: int, offset: int) -> RowPacker[int]:
-        documents = self._encoded_from(document)
-        return RowPacker(documents, document, offset, self.sequence_length, self.packing)
 
     def _encoded_from(self, first: int) -> Iterator[Document[int]]:
         grain = importlib.import_module('grain')

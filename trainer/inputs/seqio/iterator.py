@@ -15,6 +15,9 @@ class DatasetIterator:
     A position is the number of batches read and, where the dataset supports it, the state of its
     iterator, with shuffle buffers and half-filled rows. With the state, restoring takes a fraction
     of a second; without it, all earlier batches are read again. Both are exact.
+
+    Attributes:
+        num_read: number of batches read so far.
     """
 
     def __init__(self, make: Callable[[], Any], name: str):
@@ -27,7 +30,7 @@ class DatasetIterator:
         """
         self._make = make
         self._name = f'{name} tensorflow {libraries().tf.__version__}'
-        self._read = 0
+        self.num_read = 0
         self._dataset = make()
         self._iterator: Any = None
 
@@ -35,37 +38,32 @@ class DatasetIterator:
         if self._iterator is None:
             self._iterator = iter(self._dataset)
         batch = {name: tensor.numpy() for name, tensor in next(self._iterator).items()}
-        self._read += 1
+        self.num_read += 1
         return batch
-
-    @property
-    def num_read(self) -> int:
-        """Number of batches read so far."""
-        return self._read
 
     def reset(self) -> None:
         """Goes back to the first batch."""
         # A second iteration of a dataset may shuffle differently.
         self._dataset = self._make()
         self._iterator = None
-        self._read = 0
+        self.num_read = 0
 
     def get_position(self) -> dict[str, Any]:
         """The position as JSON data; with a state, up to some megabytes."""
-        position: dict[str, Any] = {'batch': self._read, 'pipeline': self._name}
-        state = _state_of(self._iterator) if self._read else None
+        position: dict[str, Any] = {'batch': self.num_read, 'pipeline': self._name}
+        state = _state_of(self._iterator) if self.num_read else None
         return position if state is None else position | {'state': state}
 
     def set_position(self, position: dict[str, Any]) -> None:
         """Goes to a position of this or of an equal dataset."""
         if self._iterator is not None:
             self.reset()
-        self._read = int(position['batch'])
+        self.num_read = int(position['batch'])
         if 'state' in position and position['pipeline'] == self._name:
             self._iterator = iter(self._dataset)
             _restore(self._iterator, position['state'])
         else:
-            self._iterator = iter(self._dataset.skip(self._read))
+            self._iterator = iter(self._dataset.skip(self.num_read))
 
 
 def _state_of(iterator: Any) -> str | None:

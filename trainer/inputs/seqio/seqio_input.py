@@ -205,7 +205,8 @@ class SeqIOInput(Input):
         return self._provider().output_features[feature].vocabulary
 
     def _tasks(self) -> list[Any]:
-        return seqio_tasks.tasks_of(self._provider(), self.split)
+        tasks = libraries().seqio.get_subtasks(self._provider())
+        return [task for task in tasks if self.split in task.splits]
 
     def _metrics(self) -> TaskMetrics:
         return TaskMetrics(
@@ -222,14 +223,17 @@ class SeqIOInput(Input):
 
     def _examples_of(self, task: Any) -> Any:
         """A TensorFlow dataset of a task in the order of evaluation, with all of its features."""
-        return task.get_dataset(
+        return self._examples(task, shuffle=False)
+
+    def _examples(self, task_or_mixture: Any, **settings: Any) -> Any:
+        return task_or_mixture.get_dataset(
             dict(self.task_feature_lengths),
             split=self.split,
-            shuffle=False,
             seed=self.input_random_seed,
             trim_output_features=self.trim_output_features,
             use_cached=self.use_cached,
             try_in_mem_cache=False,
+            **settings,
         )
 
     def _features(self) -> dict[str, str]:
@@ -264,22 +268,13 @@ class SeqIOInput(Input):
         return dataset.prefetch(2).with_options(options)
 
     def _training_examples(self) -> Any:
-        seqio = libraries().seqio
-        return (
-            self._provider()
-            .get_dataset(
-                dict(self.task_feature_lengths),
-                split=self.split,
-                shuffle=self.shuffle is not False,
-                seed=self.input_random_seed,
-                shard_info=seqio.ShardInfo(self.infeed_host_index, self.num_hosts),
-                num_epochs=None,
-                trim_output_features=self.trim_output_features,
-                use_cached=self.use_cached,
-                try_in_mem_cache=False,
-            )
-            .map(self._features_alone)
+        examples = self._examples(
+            self._provider(),
+            shuffle=self.shuffle is not False,
+            shard_info=libraries().seqio.ShardInfo(self.infeed_host_index, self.num_hosts),
+            num_epochs=None,
         )
+        return examples.map(self._features_alone)
 
     def _all_examples(self) -> Any:
         # A mixture would stop at the end of its first task. Other features of the examples may

@@ -45,11 +45,6 @@ def provider(name: str, module: str, setting: str) -> Any:
         ) from None
 
 
-def tasks_of(found: Any, split: str) -> list[Any]:
-    """The tasks of a mixture, or the task itself, with a split."""
-    return [task for task in libraries().seqio.get_subtasks(found) if split in task.splits]
-
-
 def shards_of(task: Any, split: str) -> list[str]:
     """The shards of a task by name, and by size if they are files."""
     gfile = libraries().tf.io.gfile

@@ -14,16 +14,11 @@ def language_spec(
 ) -> dict[str, jax.ShapeDtypeStruct]:
     """Shapes and dtypes of a batch of `batch_size` rows of `length` tokens.
 
-    Args:
-        batch_size: rows.
-        length: tokens in a row.
-        packed: rows hold several documents.
-        label_bytes: the vocabulary knows the number of bytes of each token.
-
     Returns:
-        Specs of ids and labels (int32) and weights (float32, 0 for padding). Packed rows also have
-        segment_ids (from 1) and segment_pos (within the segment), int32, 0 for padding.
-        `label_bytes` is float32, the UTF-8 bytes of text of a label, 0 for padding.
+        Specs of ids and labels (int32) and weights (float32, 0 for padding). Packed rows, which
+        hold several documents, also have segment_ids (from 1) and segment_pos (within the segment),
+        int32, 0 for padding. `label_bytes` is float32, the UTF-8 bytes of text of a label, 0 for
+        padding.
     """
     integers = ['ids', 'labels'] + ['segment_ids', 'segment_pos'] * packed
     floats = ['weights'] + ['label_bytes'] * label_bytes
