@@ -72,7 +72,7 @@ class Contender:
         bytes: arguments, results and what is in between, as the compiler says.
     """
 
-    def __init__(self, step: Callable[[Any], tuple[Any, Any]], state: Any, batch: Any) -> None:
+    def __init__(self, step: Callable[..., tuple[Any, Any]], state: Any, batch: Any) -> None:
         begun = time.perf_counter()
         lowered: Any = step
         compiled_step = lowered.lower(state, batch).compile() if hasattr(step, 'lower') else step

@@ -99,7 +99,7 @@ def show(figures: list[Any], label: str | None = None) -> Figures:
 def measure(bench: Bench, names: list[str], is_quick: bool) -> Figures:
     """All suggestions."""
     sizes = [10, 25] if is_quick else [10, 25, 50, 100, 1000]
-    later = {'sizes': sizes, 'later': 3 if is_quick else 5}
+    later: dict[str, Any] = {'sizes': sizes, 'later': 3 if is_quick else 5}
     alone = [name for name in (GP, 'default') if name in names]
     others = [name for name in names if name not in alone]
     found = show(bench.ask('ours', methods=others, **later))
@@ -109,7 +109,7 @@ def measure(bench: Bench, names: list[str], is_quick: bool) -> Figures:
         show(bench.ask('ours', methods=[GP], **later), f'{GP}, again')
     optuna = ['optuna_tpe', 'optuna_gp']
     found |= show(bench.ask('optuna_samplers', python_of('search'), methods=optuna, **later))
-    few = {'sizes': [size for size in sizes if size < 1000], 'later': 1 if is_quick else 2}
+    few = later | {'sizes': sizes[:4], 'later': 1 if is_quick else 2}
     found |= show(bench.ask('stock_vizier', methods=['stock_vizier'], **few))
     return found
 

@@ -80,7 +80,7 @@ def begin(
     params = jax.jit(module.init)(jax.random.key(0), batch['ids'])
 
     def loss(params: Any, batch: Any) -> jax.Array:
-        logits = module.apply(params, batch['ids'])
+        logits: Any = module.apply(params, batch['ids'])
         each = optax.softmax_cross_entropy_with_integer_labels(logits, batch['labels'])
         weights = batch['weights'].astype(jnp.float32)
         return jnp.sum(each * weights) / jnp.sum(weights)

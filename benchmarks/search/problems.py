@@ -174,7 +174,7 @@ def mixed() -> Problem:
 
         def objective(values: Values) -> float:
             log = {
-                name: math.log2(values[name] / best)  # type: ignore[operator]
+                name: math.log2(float(values[name]) / best)
                 for name, best in (('width', best_width), ('batch', best_batch))
             }
             expected = best_rate - lower[str(values['optimizer'])] - 0.15 * log['width']

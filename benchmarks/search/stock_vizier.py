@@ -68,7 +68,7 @@ class Study:
         from vizier import pyvizier as vz
 
         self._count += 1
-        trial = vz.Trial(id=self._count, parameters=dict(values))
+        trial: Any = vz.Trial(id=self._count, parameters=dict(values))
         if value is None:
             trial.complete(vz.Measurement(), infeasibility_reason='infeasible')
         else:
