@@ -6,7 +6,7 @@ import io
 import math
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from paxtune.reports.pareto_table import Axis, Front, Point
 from trainer.symbolic.errors import UserError, shortened
@@ -52,10 +52,11 @@ def to_html(front: Front) -> str:
 
     figure = go.Figure()
     for name, color, points in _groups(front):
+        x, y = _columns(points)
         figure.add_trace(
             go.Scatter(
-                x=[point.x for point in points],
-                y=[point.y for point in points],
+                x=x,
+                y=y,
                 mode='markers',
                 marker={'color': color, 'size': 9},
                 name=name,
@@ -63,19 +64,21 @@ def to_html(front: Front) -> str:
                 hoverinfo='text',
             )
         )
+    x, y = _columns(front.best)
     figure.add_trace(
         go.Scatter(
-            x=[point.x for point in front.best],
-            y=[point.y for point in front.best],
+            x=x,
+            y=y,
             mode='lines',
             line={'color': _FRONT, 'width': 1.5, 'shape': 'vh' if front.x.is_maximized else 'hv'},
             hoverinfo='skip',
             showlegend=False,
         )
     )
+    x, y = _columns(front.points)
     for axis, values, update in (
-        (front.x, [point.x for point in front.points], figure.update_xaxes),
-        (front.y, [point.y for point in front.points], figure.update_yaxes),
+        (front.x, x, figure.update_xaxes),
+        (front.y, y, figure.update_yaxes),
     ):
         update(title=title(axis), type='log' if _is_log(axis, values) else 'linear')
         if _has_prefixes(axis, values):
@@ -94,22 +97,9 @@ def to_png(front: Front) -> bytes:
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     for order, (name, color, points) in enumerate(_groups(front), start=2):
-        axes.scatter(
-            [point.x for point in points],
-            [point.y for point in points],
-            s=26,
-            color=color,
-            label=name,
-            zorder=order,
-        )
-    axes.step(
-        [point.x for point in front.best],
-        [point.y for point in front.best],
-        where='pre' if front.x.is_maximized else 'post',
-        color=_FRONT,
-        linewidth=1.2,
-        zorder=1,
-    )
+        axes.scatter(*_columns(points), s=26, color=color, label=name, zorder=order)
+    where: Literal['pre', 'post'] = 'pre' if front.x.is_maximized else 'post'
+    axes.step(*_columns(front.best), where=where, color=_FRONT, linewidth=1.2, zorder=1)
     _scale(axes, front)
     axes.set_title(_heading(front), fontsize=11)
     axes.grid(color='#e6e6e6', linewidth=0.6)
@@ -144,6 +134,10 @@ def _groups(front: Front) -> Iterator[tuple[str, str, list[Point]]]:
     yield 'front', _FRONT, front.best
 
 
+def _columns(points: Sequence[Point]) -> tuple[list[float], list[float]]:
+    return [point.x for point in points], [point.y for point in points]
+
+
 def _is_log(axis: Axis, values: Sequence[float]) -> bool:
     return axis.reward is None and min(values) > 0 and max(values) >= _SPAN * min(values)
 
@@ -168,16 +162,16 @@ def _hover(front: Front, point: Point) -> str:
 def _scale(axes: 'Axes', front: Front) -> None:
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
+    x, y = _columns(front.points)
     for axis, values, drawn_axis, set_scale in (
-        (front.x, [point.x for point in front.points], axes.xaxis, axes.set_xscale),
-        (front.y, [point.y for point in front.points], axes.yaxis, axes.set_yscale),
+        (front.x, x, axes.xaxis, axes.set_xscale),
+        (front.y, y, axes.yaxis, axes.set_yscale),
     ):
         if _is_log(axis, values):
             set_scale('log')
             decades = math.log10(max(values) / min(values))
-            drawn_axis.set_major_locator(
-                LogLocator(subs=(1.0, 2.0, 5.0) if decades < 4 else (1.0,))
-            )
+            subs = (1.0, 2.0, 5.0) if decades < 4 else (1.0,)
+            drawn_axis.set_major_locator(LogLocator(subs=subs))
             drawn_axis.set_minor_formatter(NullFormatter())
         if _has_prefixes(axis, values):
             drawn_axis.set_major_formatter(EngFormatter(_unit(axis), sep=' '))

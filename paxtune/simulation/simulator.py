@@ -147,9 +147,6 @@ class _Study:
                 self._schedule(id_)
             if self._num_running < workers and not self.is_over:
                 self._begin_all(workers)
-        return self._result()
-
-    def _result(self) -> Run:
         trials = [self._simulated(trial) for trial in self.trials.values()]
         return Run(self.table, trials, self.progress, self._compute, self.now)
 
