@@ -243,8 +243,9 @@ def _print(experiment: 'Experiment', found: Layout, validated: bool) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     console.print(experiment.format(compact=False, verbose=False), markup=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False)
-    for name, justify in (('parameter', 'left'), ('shape', 'right'), ('axes', 'left')):
-        table.add_column(name, justify=justify, overflow='fold')  # type: ignore[arg-type]
+    table.add_column('parameter', overflow='fold')
+    table.add_column('shape', justify='right', overflow='fold')
+    table.add_column('axes', overflow='fold')
     table.add_column('divided over', overflow='fold')
     table.add_column('shard', justify='right', overflow='fold')
     for each in found.parameters:

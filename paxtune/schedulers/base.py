@@ -15,6 +15,8 @@ from trainer.symbolic.component import Component
 Unit: TypeAlias = Literal['steps', 'tokens', 'flops', 'seconds']
 """The unit of a resource: see `paxtune.schedulers.resources`."""
 
+State: TypeAlias = Literal['waiting', 'running', 'paused', 'completed', 'stopped']
+
 
 @dataclasses.dataclass(frozen=True)
 class TrialCurve:
@@ -34,7 +36,7 @@ class TrialCurve:
     """
 
     id: int
-    state: Literal['waiting', 'running', 'paused', 'completed', 'stopped']
+    state: State
     measurements: Sequence[Measurement]
     resources: Sequence[float]
     max_resource: float | None = None

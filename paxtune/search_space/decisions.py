@@ -57,14 +57,14 @@ def decide(spec: pg.DNASpec, choose: Choose) -> Decisions:
     return decisions
 
 
-def _decide(spec: pg.DNASpec, choose: Choose, decisions: Decisions) -> None:
+def _decide(spec: pg.DNASpec, choose: Callable[[DecisionPoint], Any], decisions: Decisions) -> None:
     if isinstance(spec, pg.geno.Space):
         for element in spec.elements:
             _decide(element, choose, decisions)
     elif isinstance(spec, pg.geno.Float):
-        decisions[spec.id.path] = choose(spec)  # type: ignore[assignment]
+        decisions[spec.id.path] = choose(spec)
     else:
-        for slot, index in zip(slots(spec), choose(spec), strict=True):  # type: ignore[arg-type]
+        for slot, index in zip(slots(spec), choose(spec), strict=True):
             decisions[slot.id.path] = index
             _decide(slot.candidates[index], choose, decisions)
 

@@ -136,8 +136,6 @@ class StoredMeasurements:
             return NotImplemented
         return tuple(self) == tuple(other)
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         return repr(self._decoded)
 

@@ -7,12 +7,13 @@ from typing import overload
 from paxtune.algorithms import SuggestionContext
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers import Pause, Scheduler, Stop, TrialCurve
+from paxtune.schedulers.base import State
 from paxtune.schedulers.resources import consumed
 from paxtune.study.record import Status
 from paxtune.study.schedule import Decision
 from paxtune.study.trial import Trial
 
-_STATES = {
+_STATES: dict[Status, State] = {
     Status.REQUESTED: 'waiting',
     Status.ACTIVE: 'running',
     Status.PAUSED: 'paused',
@@ -88,7 +89,7 @@ class TrialScheduling:
         measured = [each for each in trial.measurements if until is None or each.step <= until]
         return TrialCurve(
             id=trial.id,
-            state=_STATES[trial.status],  # type: ignore[arg-type]
+            state=_STATES[trial.status],
             measurements=measured,
             resources=consumed(measured, self.scheduler.unit),
             max_resource=self._max_resource(trial),

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import random
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pyglove as pg
 
@@ -13,6 +13,7 @@ from paxtune.algorithms.encoding.sampling import draw
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers import Fork, Pause, Promote, Scheduler, Stop, TrialCurve, Wait
+from paxtune.schedulers.base import State
 from paxtune.search_space.decisions import Decisions
 from trainer.symbolic.ranges import intv
 from trainer.symbolic.serialization import from_json_text, to_json_text
@@ -46,7 +47,7 @@ class Toy:
 
     id: int
     decisions: Decisions
-    state: str = 'waiting'
+    state: State | Literal['infeasible'] = 'waiting'
     step: int = 0
     origin: int = 0
     is_measured_again: bool = False
@@ -56,7 +57,7 @@ class Toy:
     replaces: int | None = None
     num_ends: int = 0
 
-    def end(self, state: str) -> None:
+    def end(self, state: State | Literal['infeasible']) -> None:
         self.state = state
         self.num_ends += 1
 
@@ -118,10 +119,11 @@ class ToyStudy:
         return [self._curve(each) for each in trials]
 
     def _curve(self, trial: Toy, until: float = math.inf) -> TrialCurve:
+        assert trial.state != 'infeasible'
         measured = [each for step, each in sorted(trial.measured.items()) if step <= until]
         return TrialCurve(
             trial.id,
-            trial.state,  # type: ignore[arg-type]
+            trial.state,
             measured,
             [self._per_step * each.step for each in measured],
             self._max_resource,
@@ -234,9 +236,9 @@ class ToyStudy:
         """Stops those whose place was taken before a worker died."""
         if sometimes and self.kills and self.kills.random() < 0.5:
             return
-        for number in self._replaced() - {None}:
-            if self.trials[number].state == 'paused':  # type: ignore[index]
-                self.trials[number].end('stopped')  # type: ignore[index]
+        for number in self._replaced():
+            if number is not None and self.trials[number].state == 'paused':
+                self.trials[number].end('stopped')
 
     def _train(self, trial: Toy) -> None:
         if not trial.is_measured_again:

@@ -21,9 +21,14 @@ def _climbed(scores: list[float | None], algorithm: HillClimbing) -> list[Observ
     history: list[Observation] = []
     for number, score in enumerate(scores, 1):
         suggestion = ask(algorithm, SPEC, history)
-        state, found = ('infeasible', ()) if score is None else ('completed', (score,))
         history.append(
-            Observation(number, suggestion.decisions, state, found, suggestion.algorithm_state)  # type: ignore[arg-type]
+            Observation(
+                number,
+                suggestion.decisions,
+                'infeasible' if score is None else 'completed',
+                () if score is None else (score,),
+                suggestion.algorithm_state,
+            )
         )
     return history
 

@@ -1,4 +1,5 @@
 import random
+from typing import Any
 
 import pyglove as pg
 import pytest
@@ -7,6 +8,7 @@ from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import MetricReward
 from paxtune.schedulers import Fork, Pause, PopulationBasedTraining, Promote, TrialCurve, Wait
+from paxtune.schedulers.base import State
 from paxtune.schedulers.perturbation import perturbed
 from tests.conformance.scheduler_suite import check_study
 from tests.conformance.toy_study import ToyStudy, ran
@@ -26,11 +28,11 @@ SCHEDULER = PopulationBasedTraining(population_size=4, interval=20)
 
 
 def member(
-    id: int, reward: float, *, state: str = 'paused', step: int = 20, **fields: object
+    id: int, reward: float, *, state: State = 'paused', step: int = 20, **fields: Any
 ) -> TrialCurve:
     """A member that was paused at a step."""
     measured = [Measurement(step, {}, (reward,))]
-    return TrialCurve(id, state, measured, [float(step)], 100.0, [step], MADE, **fields)  # type: ignore
+    return TrialCurve(id, state, measured, [float(step)], 100.0, [step], MADE, **fields)
 
 
 def request(number: int = 9, infeasible=lambda decisions: None) -> SuggestionContext:

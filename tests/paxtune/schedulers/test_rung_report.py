@@ -11,19 +11,20 @@ from hypothesis import strategies as st
 
 from paxtune.objectives.measurement import Measurement
 from paxtune.schedulers import MedianStopping, RankStopping, TrialCurve
+from paxtune.schedulers.base import State
 from paxtune.schedulers.rung_report import rank_correlation, rung_report, rungs_reached, warning
 
 MILESTONES = RankStopping(milestones=[[10, 0.5, 1], [30, 0.5, 1]])
 
 
-def curve(id: int, rewards: Sequence[float | None], state: str = 'completed') -> TrialCurve:
+def curve(id: int, rewards: Sequence[float | None], state: State = 'completed') -> TrialCurve:
     """Measured at 10, 20, …; its max_resource is 50."""
     steps = [10 * (number + 1) for number in range(len(rewards))]
     measured = [
         Measurement(step, {}, () if reward is None else (reward,))
         for step, reward in zip(steps, rewards, strict=True)
     ]
-    return TrialCurve(id, state, measured, [float(step) for step in steps], max_resource=50.0)  # type: ignore[arg-type]
+    return TrialCurve(id, state, measured, [float(step) for step in steps], max_resource=50.0)
 
 
 def test_a_rung_counts_its_trials_and_their_states() -> None:

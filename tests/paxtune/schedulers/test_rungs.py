@@ -5,6 +5,7 @@ from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import MetricReward
 from paxtune.schedulers import Asha, Hyperband, Pause, Promote, PromotingAsha, Stop, TrialCurve
+from paxtune.schedulers.base import State
 from paxtune.schedulers.rungs import RungScheduler
 from tests.conformance.scheduler_suite import check_stops, check_study
 from tests.conformance.toy_study import ran
@@ -14,7 +15,7 @@ ACCURACY = MetricReward(metric='accuracy', goal='maximize')
 REQUEST = SuggestionContext(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0))), 0, 9, list)
 
 
-def trial(id: int, *rewards: float | None, state: str = 'running', pauses: int = 0) -> TrialCurve:
+def trial(id: int, *rewards: float | None, state: State = 'running', pauses: int = 0) -> TrialCurve:
     """A trial that is measured every 10 steps, up to step 100; paused at its last so many."""
     measured = [
         Measurement(10 * n, {}, () if value is None else (value,))
@@ -23,7 +24,7 @@ def trial(id: int, *rewards: float | None, state: str = 'running', pauses: int =
     steps = [each.step for each in measured]
     return TrialCurve(
         id,
-        state,  # type: ignore[arg-type]
+        state,
         measured,
         [float(step) for step in steps],
         100.0,

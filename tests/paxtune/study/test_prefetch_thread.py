@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pyglove as pg
 import pytest
@@ -18,13 +19,16 @@ from tests.paxtune.studies import ask
 from tests.paxtune.study.prefetching import opened, run, run_to, settle
 
 
-def test_a_suggestion_in_progress_is_awaited() -> None:
+def test_a_suggestion_in_progress_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(budget=Budget(4), algorithm=Digest(seconds=0.1)) as study:
         numbers = []
         original = study.suggester.next
-        study.suggester.next = lambda number: (
-            numbers.append(number) or original(number)  # type: ignore[func-returns-value]
-        )
+
+        def counted(number: int) -> Any:
+            numbers.append(number)
+            return original(number)
+
+        monkeypatch.setattr(study.suggester, 'next', counted)
         run(study)
     assert numbers == [1, 2, 3, 4]
 
