@@ -117,11 +117,11 @@ class Training:
         experiment, job_log_dir = prepared.experiment, prepared.job_log_dir
         self._profiler, self._job_log_dir = profiler, job_log_dir
         self._experiment = localized(experiment)
+        inputs = inputs_by_path(self._experiment)
+        self._program, self._values = compiled(self._experiment)
         self._loop = experiment.train
         self._input = Peekable(self._experiment.train_input)
-        inputs = inputs_by_path(self._experiment)
         self._rolling = RollingEval(inputs)
-        self._program, self._values = compiled(self._experiment)
         sources = prepared.warm_start
         warm = WarmStartLoader(experiment, sources, self._program) if sources else None
         self._key = self._program.random_key(self._loop.random_seed)
