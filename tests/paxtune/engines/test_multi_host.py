@@ -89,7 +89,8 @@ def test_a_new_attempt_goes_on_where_the_one_before_was(
 ) -> None:
     search(tmp_path, kill={1: 'int:9'})
     with load_study(tmp_path, read_only=False) as study:
-        study.trials[-1].lose(WorkerLoss('its disk was full', counts=True))
+        loss = WorkerLoss('its disk was full', counts=True)
+        study.open_trial(2).lose(loss, study.search.faults.max_attempts)
     assert 'trial 2: resumed from step 3' in all_passed(search(tmp_path))
     assert told(tmp_path) == undisturbed
 
