@@ -33,6 +33,21 @@ class Loss(Component):
         """
         raise NotImplementedError(type(self).__name__)
 
+    def per_example(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
+        """The values of `of`, once their shape is checked.
+
+        Raises:
+            ValueError: there is not one value for each example. A mean would hide it.
+        """
+        values, expected = self.of(outputs, labels), outputs.shape[:-1]
+        if values.shape != expected:
+            raise ValueError(
+                f'{type(self).__name__}: outputs of shape {outputs.shape} and labels of shape '
+                f'{labels.shape} give losses of shape {values.shape}. Expected {expected}, one '
+                'loss for each example'
+            )
+        return values
+
     def parts(self, outputs: jax.Array, labels: jax.Array) -> dict[str, jax.Array]:
         """The terms of the loss of each example, by name; {} for a single term."""
         return {}
@@ -89,8 +104,7 @@ class MeanSquaredError(Loss):
     def of(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
         if labels.ndim == outputs.ndim - 1 and outputs.shape[-1] == 1:
             labels = labels[..., None]
-        if labels.shape != outputs.shape:
-            raise ValueError(f'outputs of shape {outputs.shape}, labels of shape {labels.shape}')
+        _require_labels(labels, outputs, outputs.shape)
         squared = jnp.square(outputs.astype(jnp.float32) - labels.astype(jnp.float32))
         return jnp.mean(squared, axis=-1)
 
@@ -130,11 +144,12 @@ class WeightedLosses(Loss):
         return sum((self.weights[name] * part for name, part in parts.items()), jnp.zeros(()))
 
     def parts(self, outputs: jax.Array, labels: jax.Array) -> dict[str, jax.Array]:
-        return {name: loss.of(outputs, labels) for name, loss in self.losses.items()}
+        return {name: loss.per_example(outputs, labels) for name, loss in self.losses.items()}
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
     """-log softmax(logits)[label], in nats: [..., K] and labels -> [...]."""
+    _require_labels(labels, logits, logits.shape, logits.shape[:-1])
     log_z = jax.nn.logsumexp(logits, axis=-1)
     if labels.ndim == logits.ndim:
         return log_z * jnp.sum(labels, axis=-1) - jnp.sum(labels * logits, axis=-1)
@@ -146,6 +161,7 @@ def class_weights(labels: jax.Array, logits: jax.Array) -> jax.Array:
 
     A single logit is that of class 1 against class 0.
     """
+    _require_labels(labels, logits, logits.shape, logits.shape[:-1])
     if labels.ndim == logits.ndim:
         return labels.astype(jnp.float32)
     if logits.shape[-1] == 1:
@@ -155,6 +171,16 @@ def class_weights(labels: jax.Array, logits: jax.Array) -> jax.Array:
 
 def class_ids(labels: jax.Array, logits: jax.Array) -> jax.Array:
     """Labels as the index of a class, the one with the largest weight: int32 [...]."""
+    _require_labels(labels, logits, logits.shape, logits.shape[:-1])
     if labels.ndim == logits.ndim:
         return jnp.argmax(labels, axis=-1).astype(jnp.int32)
     return labels.astype(jnp.int32)
+
+
+def _require_labels(labels: jax.Array, outputs: jax.Array, *shapes: tuple[int, ...]) -> None:
+    # Other shapes would broadcast: [B] and [B, 1] to [B, B].
+    if labels.shape not in shapes:
+        raise ValueError(
+            f'outputs of shape {outputs.shape} and labels of shape {labels.shape} do not fit '
+            f'together: expected labels of shape {" or ".join(map(str, shapes))}'
+        )

@@ -43,7 +43,16 @@ class WeightedScalar(Metric):
 
     @classmethod
     def of(cls, values: jax.Array, weights: jax.Array) -> 'WeightedScalar':
-        """The mean of `values` weighted by `weights`, arrays of equal shape."""
+        """The mean of `values` weighted by `weights`, arrays of equal shape.
+
+        Raises:
+            ValueError: the shapes differ, and a product would have the shape of neither.
+        """
+        if values.shape != weights.shape:
+            raise ValueError(
+                f'values of shape {values.shape} need weights of the same shape, not '
+                f'{weights.shape}: is the loss or the measure one value for each example?'
+            )
         return cls(jnp.sum(values * weights), jnp.sum(weights))
 
     @property

@@ -56,7 +56,7 @@ def test_mean_squared_error() -> None:
     loss = MeanSquaredError()
     np.testing.assert_allclose(of(loss, 0 * LOGITS), np.mean(LOGITS**2, -1), rtol=1e-5)
     np.testing.assert_allclose(of(loss, LABELS, LOGITS[:, :1]), (LOGITS[:, 0] - LABELS) ** 2, 1e-5)
-    with pytest.raises(ValueError, match=r'outputs of shape \(5, 4\), labels of shape \(5,\)'):
+    with pytest.raises(ValueError, match=r'outputs of shape \(5, 4\) and labels of shape \(5,\)'):
         of(loss, LABELS)
 
 
@@ -84,3 +84,25 @@ def test_several_losses_are_one() -> None:
 def test_impossible_numbers_are_refused(kind: type[Loss], fields: dict[str, float]) -> None:
     with pytest.raises(ValueError, match='must'):
         kind(**fields)
+
+
+class Difference(Loss):
+    """A mistake that broadcasting hides: outputs [B, 1] minus labels [B]."""
+
+    def of(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
+        return jnp.square(outputs - labels)
+
+
+@pytest.mark.parametrize(
+    'wrap', [lambda loss: loss, lambda loss: WeightedLosses({'d': loss}, {'d': 1.0})]
+)
+def test_a_loss_with_another_shape_than_one_value_for_each_example_is_refused(wrap: Any) -> None:
+    expected = r'Difference: outputs of shape \(5, 1\) and labels of shape \(5,\) .*\(5, 5\)'
+    with pytest.raises(ValueError, match=expected):
+        wrap(Difference()).per_example(jnp.zeros((5, 1)), jnp.zeros(5))
+
+
+@pytest.mark.parametrize('loss', [SoftmaxCrossEntropy(), SigmoidCrossEntropy(), MeanSquaredError()])
+def test_labels_that_would_broadcast_are_refused(loss: Loss) -> None:
+    with pytest.raises(ValueError, match=r'outputs of shape \(5, 4\) and labels of shape \(5, 1\)'):
+        loss.of(jnp.zeros((5, 4)), jnp.zeros((5, 1), jnp.int32))

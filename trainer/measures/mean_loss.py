@@ -18,4 +18,6 @@ class MeanLoss(Measure):
         return self.name
 
     def measure(self, outcome: Outcome) -> WeightedScalar:
-        return WeightedScalar.of(self.loss.of(outcome.outputs, outcome.labels), outcome.weights)
+        return WeightedScalar.of(
+            self.loss.per_example(outcome.outputs, outcome.labels), outcome.weights
+        )

@@ -71,7 +71,7 @@ class SupervisedTask(Task):
 
     def _measured(self, outcome: Outcome) -> Metrics:
         labelled = outcome.outputs, outcome.labels
-        values = {'loss': self.loss.of(*labelled)}
+        values = {'loss': self.loss.per_example(*labelled)}
         values |= {f'loss/{name}': part for name, part in self.loss.parts(*labelled).items()}
         return _means(values, outcome.weights) | measured(self.metrics, outcome)
 

@@ -72,7 +72,7 @@ class TokenTask(Task):
         xent_BT = cross_entropy(outputs, labels_BT)
         right_BT = jnp.argmax(outputs, axis=-1) == labels_BT
         metrics: Metrics = {
-            'loss': WeightedScalar.of(self.loss.of(outputs, labels_BT), weights_BT),
+            'loss': WeightedScalar.of(self.loss.per_example(outputs, labels_BT), weights_BT),
             'log_pplx': WeightedScalar.of(xent_BT, weights_BT),
             'accuracy': WeightedScalar.of(right_BT.astype(jnp.float32), weights_BT),
             'num_predictions': Count(jnp.sum(weights_BT)),
