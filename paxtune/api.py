@@ -32,8 +32,7 @@ from trainer.program.setup import inputs_by_path, prepare_inputs
 from trainer.runtime import directory as directories
 from trainer.runtime import processes
 from trainer.runtime.signals import Signal
-from trainer.symbolic.errors import UserError
-from trainer.symbolic.names import nearest
+from trainer.symbolic.errors import UserError, nearest
 
 PathLike = str | os.PathLike[str]
 V = TypeVar('V', bound=Tunable | RunnerWorkload)

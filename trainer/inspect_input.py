@@ -107,7 +107,7 @@ def with_concrete_inputs(experiment: 'Experiment') -> 'Experiment':
 
 
 def _chosen(inputs: 'dict[str, Input]', paths: Sequence[str]) -> 'dict[str, Input]':
-    from trainer.symbolic.names import nearest
+    from trainer.symbolic.errors import nearest
 
     for path in paths:
         if path not in inputs:

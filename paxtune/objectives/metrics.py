@@ -14,8 +14,7 @@ from fractions import Fraction
 from typing import Literal, Protocol
 
 from trainer.symbolic.component import Component
-from trainer.symbolic.errors import UserError
-from trainer.symbolic.names import nearest
+from trainer.symbolic.errors import UserError, nearest
 
 Aggregator = Literal['mean', 'sum', 'max', 'min', 'median']
 

@@ -18,8 +18,7 @@ from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from trainer.runtime.directory import short_names
 from trainer.symbolic.component import unchecked
-from trainer.symbolic.errors import UserError
-from trainer.symbolic.names import nearest
+from trainer.symbolic.errors import UserError, nearest
 
 _MOST_REASONS = 5
 

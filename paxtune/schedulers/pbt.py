@@ -12,8 +12,7 @@ from paxtune.schedulers.base import Curves, Fork, Pause, Promote, Scheduler, Sco
 from paxtune.schedulers.perturbation import names_of, numbers, perturbed
 from paxtune.schedulers.rungs import resource_at
 from paxtune.search_space.decisions import Decisions
-from trainer.symbolic.errors import UserError
-from trainer.symbolic.names import nearest
+from trainer.symbolic.errors import UserError, nearest
 
 _MAX_TRIES = 10
 _ENDED = ('completed', 'stopped')

@@ -10,9 +10,8 @@ from typing import Any
 import pyglove as pg
 
 from trainer.symbolic.component import Component
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import UserError, nearest
 from trainer.symbolic.expressions import Expression, Path
-from trainer.symbolic.names import nearest
 
 
 class Infeasible(ValueError):

@@ -23,8 +23,7 @@ from paxtune.search_space.labels import candidate_names, match_candidate, parame
 from paxtune.search_space.shared_decisions import with_shared_scope
 from trainer.symbolic.component import Component
 from trainer.symbolic.derived import SHARED, check_names, resolve_in_place
-from trainer.symbolic.errors import UserError
-from trainer.symbolic.names import nearest
+from trainer.symbolic.errors import UserError, nearest
 from trainer.symbolic.ranges import IntRange
 
 

@@ -6,8 +6,7 @@ import orbax.checkpoint.experimental.v1 as ocp
 
 from trainer.experiment import Checkpoints
 from trainer.symbolic.durations import seconds
-from trainer.symbolic.errors import UserError
-from trainer.symbolic.names import nearest
+from trainer.symbolic.errors import UserError, nearest
 
 _policies = ocp.training.preservation_policies
 

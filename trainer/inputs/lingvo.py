@@ -26,8 +26,7 @@ import numpy as np
 
 from trainer.inputs.base import Batch, EndOfData, Input, pad_batch
 from trainer.symbolic.component import require_not_negative
-from trainer.symbolic.errors import UserError
-from trainer.symbolic.names import nearest
+from trainer.symbolic.errors import UserError, nearest
 
 
 class Generator(Protocol):

@@ -13,8 +13,7 @@ import jax
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from trainer.layers.stack import scanned_layers
-from trainer.symbolic.errors import UserError
-from trainer.symbolic.names import nearest
+from trainer.symbolic.errors import UserError, nearest
 
 Path = tuple[str, ...]
 

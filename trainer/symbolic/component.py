@@ -21,6 +21,8 @@ from typing import Annotated, Any, TypeVar
 
 import pyglove as pg
 
+from trainer.symbolic.errors import nearest
+
 C = TypeVar('C', bound='Component')
 
 
@@ -118,6 +120,19 @@ class Component(pg.Object, metaclass=_ComponentMeta):
         if not self.sym_puresymbolic:
             _check(self)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        # PyGlove keeps an attribute that is no field, so a typo would change nothing.
+        if not name.startswith('_') and not hasattr(type(self), name):
+            known = map(str, self.__schema__.fields)
+            raise AttributeError(
+                _at(self, f'there is no {name!r}. {nearest(name, known)}'.rstrip())
+            )
+        try:
+            super().__setattr__(name, value)
+        except pg.WritePermissionError:
+            change = f'change a copy with .clone().rebind({name}=…)'
+            raise AttributeError(_at(self, f'{name} cannot be assigned: {change}')) from None
+
     def check(self) -> None:
         """Raises ValueError if concrete values do not fit together.
 
@@ -134,6 +149,11 @@ def _check(component: Component) -> None:
         if path := str(component.sym_path):
             error.args = (f'{path}: {error}',)
         raise
+
+
+def _at(component: Component, message: str) -> str:
+    path, name = str(component.sym_path), type(component).__name__
+    return f'{path} ({name}): {message}' if path else f'{name}: {message}'
 
 
 def _check_no_booleans(component: Component) -> None:

@@ -1,9 +1,10 @@
 """Errors with messages for users, and classification of errors."""
 
 import contextlib
+import difflib
 import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 
 class UserError(Exception):
@@ -108,6 +109,19 @@ def shortened(line: str, max_length: int = 4000) -> str:
     # A message begins with the place of a fault, and ends with the remedy.
     tail = max_length // 5
     return f'{line[: max_length - tail - 3]} … {line[-tail:]}'
+
+
+def nearest(name: str, legal: Iterable[str]) -> str:
+    """Suggests the names in `legal` that are close to `name`, as a sentence; empty without any.
+
+    Example:
+        >>> nearest('lerning_rate', ['learning_rate', 'schedule'])
+        'Did you mean learning_rate?'
+        >>> nearest('x', ['learning_rate'])
+        ''
+    """
+    close = difflib.get_close_matches(name, list(legal), n=3)
+    return f'Did you mean {" or ".join(close)}?' if close else ''
 
 
 # TensorStore raises a ValueError with the system's message, SQLite an error of its own.

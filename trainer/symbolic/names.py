@@ -1,36 +1,22 @@
 """Lookup of component classes by their names on the command line and in files."""
 
-import difflib
 import functools
 import importlib
 import importlib.util
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyglove as pg
 
 from trainer.symbolic.component import OWN_PACKAGES, Component
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import UserError, nearest
 
 _SEARCH_SPACES = 'search_spaces'
 PACKAGES = (*OWN_PACKAGES, _SEARCH_SPACES)
 """Packages whose modules may be imported because a file or a flag names a class in them."""
 
 _CLASS = re.compile(r"^class (\w+)|serialization_name='(\w+)'", re.MULTILINE)
-
-
-def nearest(name: str, legal: Iterable[str]) -> str:
-    """Suggests the names in `legal` that are close to `name`, as a sentence; empty without any.
-
-    Example:
-        >>> nearest('lerning_rate', ['learning_rate', 'schedule'])
-        'Did you mean learning_rate?'
-        >>> nearest('x', ['learning_rate'])
-        ''
-    """
-    close = difflib.get_close_matches(name, list(legal), n=3)
-    return f'Did you mean {" or ".join(close)}?' if close else ''
 
 
 def loaded_classes(base: type[Component] = Component) -> Iterator[type[Component]]:

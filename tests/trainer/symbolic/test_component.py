@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from typing import ClassVar
 
 import pyglove as pg
 import pytest
@@ -157,3 +158,29 @@ def test_booleans_are_not_integers(values: dict[str, bool]) -> None:
 def test_components_lists_owners_first() -> None:
     tree = Tree([Leaf(), Leaf()])
     assert [type(c).__name__ for c in components(tree)] == ['Tree', 'Leaf', 'Leaf']
+
+
+def test_an_attribute_that_is_no_field_is_refused_with_its_path_and_the_nearest_field() -> None:
+    tree = Tree([Leaf()])
+    with pytest.raises(AttributeError, match=r"leaves\[0\] \(Leaf\): .*'widht'. .*width"):
+        tree.leaves[0].widht = 7
+    with pytest.raises(AttributeError, match=r"^Tree: there is no 'xyz'.$"):
+        tree.xyz = 7
+    assert tree == Tree([Leaf()])
+
+
+def test_a_field_is_changed_by_rebind_alone() -> None:
+    leaf = Leaf()
+    with pytest.raises(AttributeError, match=r'Leaf: width cannot be assigned: .*rebind\(width'):
+        leaf.width = 7
+    assert leaf.clone().rebind(width=7).width == 7
+
+
+def test_private_attributes_and_attributes_of_the_class_can_be_assigned() -> None:
+    class Named(Component):
+        label: ClassVar[str] = 'a'
+
+    named = Named()
+    named._cache = 1
+    named.label = 'b'
+    assert (named._cache, named.label) == (1, 'b')

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainer.inputs.libraries import libraries
-from trainer.symbolic.errors import UserError
-from trainer.symbolic.names import PACKAGES, nearest
+from trainer.symbolic.errors import UserError, nearest
+from trainer.symbolic.names import PACKAGES
 
 _importable: set[str] = set()
 
