@@ -90,7 +90,7 @@ from trainer.learner import (
 )
 from trainer.learner import Linear as LinearDecay
 from trainer.losses import MeanSquaredError, SigmoidCrossEntropy, WeightedLosses
-from trainer.measures import F1, AccuracyAt, AccuracyStrict, Auc, MeanLoss
+from trainer.measures import F1, AccuracyAt, AccuracyStrict, Auc, MeanLoss, Precision, Recall
 from trainer.symbolic.component import Component, bind, components, is_number, key, numbers
 from trainer.symbolic.serialization import from_json_text, to_json_text
 from trainer.tasks import ClassificationTask, RegressionTask, SequenceTask
@@ -123,6 +123,8 @@ _MORE = [
     Exponential(decay_steps=9),
     ErrorPattern('RuntimeError', 'RESOURCE_EXHAUSTED'),
     F1(),
+    Precision(),
+    Recall(),
     RandomSearch(),
     GPBandit(),
     CurveExtrapolation(),

@@ -12,14 +12,24 @@ from hypothesis import strategies as st
 
 from tests.properties import examples
 from trainer.losses import MeanSquaredError
-from trainer.measures import F1, AccuracyAt, AccuracyStrict, Auc, MeanLoss, Measure, Outcome
+from trainer.measures import (
+    F1,
+    AccuracyAt,
+    AccuracyStrict,
+    Auc,
+    MeanLoss,
+    Measure,
+    Outcome,
+    Precision,
+    Recall,
+)  # fmt: skip
 from trainer.measures.auc import AucCounts
 from trainer.metrics import Metric, Totals
 
 CLASSES = 4
 MEASURES: list[Measure] = [
-    AccuracyAt(1), AccuracyAt(2), F1(), F1('micro'), F1('macro'), Auc(), Auc(positive_class=3),
-    MeanLoss('squared', MeanSquaredError()),
+    AccuracyAt(1), AccuracyAt(2), F1(), F1('micro'), F1('macro'), Precision('macro'),
+    Recall(), Auc(), Auc(positive_class=3), MeanLoss('squared', MeanSquaredError()),
 ]  # fmt: skip
 
 
@@ -117,37 +127,48 @@ def test_tied_logits_are_never_correct() -> None:
         assert value(AccuracyAt(2), [found]) == 0
 
 
-def f1_by_hand(actual: Any, predicted: Any, weights: Any, average: str) -> float:
-    """The F1 of scikit-learn."""
+def scores_by_hand(actual: Any, predicted: Any, weights: Any, average: str) -> dict[str, float]:
+    """Precision, recall and F1 of scikit-learn, by the names of their metrics."""
     hits, of_class, said = (
         np.sum(weights[:, None] * each, 0) for each in (actual * predicted, actual, predicted)
     )
     if average == 'micro':
-        return 2 * hits.sum() / (of_class.sum() + said.sum())
-    precision = np.divide(hits, said, where=said > 0, out=np.zeros(CLASSES))
-    recall = np.divide(hits, of_class, where=of_class > 0, out=np.zeros(CLASSES))
+        hits, of_class, said = (np.sum(each, keepdims=True) for each in (hits, of_class, said))
+    precision, recall = (
+        np.divide(hits, total, where=total > 0, out=np.zeros(len(hits)))
+        for total in (said, of_class)
+    )
     both = precision + recall
-    f1 = np.divide(2 * precision * recall, both, where=both > 0, out=np.zeros(CLASSES))
-    return f1[1] if average == 'binary' else f1[(of_class + said) > 0].mean()
+    f1 = np.divide(2 * precision * recall, both, where=both > 0, out=np.zeros(len(hits)))
+    suffix = '' if average == 'binary' else f'_{average}'
+    return {
+        f'{name}{suffix}': each[1] if average == 'binary' else each[(of_class + said) > 0].mean()
+        for name, each in (('precision', precision), ('recall', recall), ('f1', f1))
+    }
 
 
 @pytest.mark.parametrize('several', [False, True])
 @pytest.mark.parametrize('average', ['binary', 'micro', 'macro'])
-def test_f1_is_that_of_scikit_learn(average: Any, several: bool) -> None:
+@pytest.mark.parametrize('measure', [Precision, Recall, F1])
+def test_scores_of_classes_are_those_of_scikit_learn(
+    measure: Any, average: Any, several: bool
+) -> None:
     found = data(2, 40, several)
+    # The last class is never predicted: its precision is 0, as scikit-learn has it.
+    found.outputs[:, 3] = -9
     predicted = np.eye(CLASSES)[found.outputs.argmax(-1)]
     if several:
         predicted = 1 / (1 + np.exp(-found.outputs)) > 0.3
-    wanted = f1_by_hand(found.labels, predicted, found.weights, average)
-    measure = F1(average, threshold=0.3)
-    assert value(measure, [found]) == pytest.approx(wanted, rel=1e-6)
-    assert measure.metric_name() == {'binary': 'f1'}.get(average, f'f1_{average}')
+    wanted = scores_by_hand(found.labels, predicted, found.weights, average)
+    score = measure(average, threshold=0.3)
+    assert value(score, [found]) == pytest.approx(wanted[score.metric_name()], rel=1e-6)
 
 
-def test_classes_that_do_not_occur_have_no_f1() -> None:
+@pytest.mark.parametrize('measure', [Precision, Recall, F1])
+def test_classes_that_do_not_occur_have_no_score(measure: Any) -> None:
     found = outcome_of(np.eye(CLASSES)[[0, 0]], np.eye(CLASSES)[[0, 0]], np.ones(2))
-    assert value(F1('macro'), [found]) == 1
-    assert value(F1('binary'), [found]) is None
+    assert value(measure('macro'), [found]) == 1
+    assert value(measure('binary'), [found]) is None
 
 
 def auc_by_hand(score: Any, is_of_class: Any, weights: Any) -> float:

@@ -1,0 +1,133 @@
+"""Precision, recall and their harmonic mean."""
+
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from trainer.losses import class_weights
+from trainer.measures.base import Measure, Outcome
+from trainer.metrics import Metric
+from trainer.symbolic.component import require_not_negative
+
+
+class ClassCounts(Metric):
+    """Weighted counts by class, and the share of hits in all classes together.
+
+    Attributes:
+        hits: the numerator of the score, float32 [K].
+        total: its denominator, float32 [K].
+        seen: examples whose label or prediction is the class, float32 [K].
+    """
+
+    hits: Any
+    total: Any
+    seen: Any
+
+    def value(self) -> float | None:
+        return _share(np.sum(self.hits), np.sum(self.total), np.sum(self.seen))
+
+
+class MacroClassCounts(ClassCounts):
+    """The same counts, and the mean score of the classes that occur."""
+
+    def value(self) -> float | None:
+        classes = zip(*map(np.atleast_1d, (self.hits, self.total, self.seen)), strict=True)
+        known = [score for each in classes if (score := _share(*each)) is not None]
+        return float(np.mean(known)) if known else None
+
+
+def _share(hits: Any, total: Any, seen: Any) -> float | None:
+    # As in scikit-learn, the precision of a class that is never predicted is 0.
+    if not seen:
+        return None
+    return float(hits / total) if total else 0.0
+
+
+class _ClassScore(Measure):
+    """Base of scores of predicted classes.
+
+    The prediction is the class with the largest logit; in multi-label classification, each class
+    with a probability above `threshold`.
+
+    Attributes:
+        average: 'binary' is of one class, 'micro' counts the examples of all classes together,
+            'macro' is the mean over the classes that occur, in labels or in predictions.
+        positive_class: the class of 'binary'.
+        threshold: of the probability.
+    """
+
+    average: Literal['binary', 'micro', 'macro'] = 'binary'
+    positive_class: int = 1
+    threshold: float = 0.5
+
+    name: ClassVar[str]
+
+    def check(self) -> None:
+        require_not_negative(self, 'positive_class')
+        if not 0 < self.threshold < 1:
+            raise ValueError(f'threshold must lie in (0, 1): {self.threshold}')
+
+    def metric_name(self) -> str:
+        return self.name if self.average == 'binary' else f'{self.name}_{self.average}'
+
+    def measure(self, outcome: Outcome) -> ClassCounts:
+        actual = class_weights(outcome.labels, outcome.outputs)
+        predicted = self._predicted(outcome)
+        if self.average == 'binary':
+            chosen = min(self.positive_class, actual.shape[-1] - 1)  # A single logit is class 1's.
+            actual, predicted = actual[..., [chosen]], predicted[..., [chosen]]
+        axes = tuple(range(actual.ndim - 1))
+        weights = outcome.weights[..., None]
+        hits, said, there = (
+            jnp.sum(weights * each, axes) for each in (actual * predicted, predicted, actual)
+        )
+        kind = MacroClassCounts if self.average == 'macro' else ClassCounts
+        return kind(*self._fraction(hits, said, there), said + there)
+
+    def _fraction(
+        self, hits: jax.Array, predicted: jax.Array, actual: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Returns the numerator and the denominator of the score, from counts [K]."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _predicted(self, outcome: Outcome) -> jax.Array:
+        """1 for the predicted classes of each example: [..., K]."""
+        logits = outcome.outputs
+        if outcome.is_multi_label:
+            return (jax.nn.sigmoid(logits) > self.threshold).astype(jnp.float32)
+        return jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1])
+
+
+class F1(_ClassScore):
+    """`f1`, `f1_micro` or `f1_macro`: the harmonic mean of precision and recall."""
+
+    name = 'f1'
+
+    def _fraction(
+        self, hits: jax.Array, predicted: jax.Array, actual: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        return 2 * hits, predicted + actual
+
+
+class Precision(_ClassScore):
+    """`precision`, `precision_micro` or `precision_macro`: share of correct predictions."""
+
+    name = 'precision'
+
+    def _fraction(
+        self, hits: jax.Array, predicted: jax.Array, actual: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        return hits, predicted
+
+
+class Recall(_ClassScore):
+    """`recall`, `recall_micro` or `recall_macro`: share of labels that are predicted."""
+
+    name = 'recall'
+
+    def _fraction(
+        self, hits: jax.Array, predicted: jax.Array, actual: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        return hits, actual
