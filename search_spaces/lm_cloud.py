@@ -30,6 +30,16 @@ _2B = dataclasses.replace(
     percore_batch_size=8,
     ici_mesh_shape=(1, 4, 1),
 )
+_TRANSFORMER = SyntheticLm(
+    num_layers=32,
+    model_dims=1024,
+    num_heads=16,
+    dims_per_head=64,
+    percore_batch_size=16,
+    fprop_dtype='float32',
+    use_repeated_layer=False,
+    softmax_cap_logits=None,
+)
 
 
 def LmCloudSpmdTest() -> Experiment:
@@ -54,6 +64,33 @@ def LmCloudSpmd2BLimitSteps() -> Experiment:
     python -m trainer.inspect --exp=lm_cloud.LmCloudSpmd2BLimitSteps
     """
     return dataclasses.replace(_2B, num_train_steps=300).made()
+
+
+def LmCloudTransformerAdam() -> Experiment:
+    """0.4 billion parameters in float32, 16 rows per step on one device.
+
+    Pax divides the batch with `pmap`. On 4 devices:
+
+    python -m trainer.inspect --exp=lm_cloud.LmCloudTransformerAdam \\
+        --set mesh.data=4 train_input.batch_size=64 eval_inputs.eval.batch_size=64
+    """
+    return _with_biases(_TRANSFORMER)
+
+
+def LmCloudTransformerAdamTest() -> Experiment:
+    """Two layers of the same.
+
+    python -m trainer.inspect --exp=lm_cloud.LmCloudTransformerAdamTest
+    """
+    return _with_biases(dataclasses.replace(_TRANSFORMER, num_layers=2))
+
+
+def LmCloudTransformerAdamLimitSteps() -> Experiment:
+    """Ten layers of the same, for 2,000 steps.
+
+    python -m trainer.inspect --exp=lm_cloud.LmCloudTransformerAdamLimitSteps
+    """
+    return _with_biases(dataclasses.replace(_TRANSFORMER, num_layers=10, num_train_steps=2000))
 
 
 def LmCloudSpmdTestTunable() -> Tunable:
@@ -91,3 +128,7 @@ def LmCloudSpmdTestTunable() -> Tunable:
             scheduler=MedianStopping(min_trials=4),
         ),
     )
+
+
+def _with_biases(model: SyntheticLm) -> Experiment:
+    return model.made().rebind({'task.model.stack.layers[0].feed_forward.bias': 'zeros'})

@@ -97,6 +97,7 @@ def test_each_has_the_parameters_and_the_shards_of_its_closed_form(name: str) ->
         (c4_multislice.C4Spmd22BAdam2xv4_384, 3840),
         (lm_cloud.LmCloudSpmdTest, 4),
         (lm_cloud.LmCloudSpmd2B, 32),
+        (lm_cloud.LmCloudTransformerAdam, 16),
         (gpt.GPT126M, 256),
     ],
 )
@@ -134,6 +135,16 @@ def test_the_gpu_anchor_has_the_parameters_of_gpt() -> None:
     assert found.num_params == wanted
     assert found.num_params == pytest.approx(126e6, rel=0.01)
     assert found.mesh_shape['data'] == 64
+
+
+def test_the_transformer_of_lm_cloud_has_biases_only_in_its_feed_forward_layers() -> None:
+    layers, dims, hidden = 2, 1024, 4096
+    block = 4 * dims**2 + 64 + 2 * dims * hidden + hidden + dims + 4 * dims
+    found = layout(lm_cloud.LmCloudTransformerAdamTest())
+    assert found.num_params == layers * block + 2 * dims + 32_000 * dims
+    limited = lm_cloud.LmCloudTransformerAdamLimitSteps()
+    assert limited.train.num_train_steps == 2000
+    assert limited.task.model.stack.repeats == 10
 
 
 def test_unknown_fields_are_refused() -> None:
