@@ -10,6 +10,8 @@ Example:
 
 from etils import epy
 
+__version__ = '0.2.0'
+
 with epy.lazy_api_imports(globals()):
     from paxtune.algorithms import CMAES as CMAES
     from paxtune.algorithms import NSGA2 as NSGA2
@@ -74,3 +76,5 @@ with epy.lazy_api_imports(globals()):
     from trainer.runtime.signals import StopTrial as StopTrial
     from trainer.symbolic.derived import derived as derived
     from trainer.symbolic.ranges import intv as intv
+
+__all__ = [name for name in globals()['__dir__']() if name[0].isalpha() and name != 'epy']

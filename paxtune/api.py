@@ -12,20 +12,24 @@ from absl import logging
 
 from paxtune.algorithms import Algorithm
 from paxtune.algorithms.encoding.sampling import draw
+from paxtune.config.named_components import chosen
 from paxtune.config.search import Search
 from paxtune.engines.base import Engine, Job
 from paxtune.engines.in_process import InProcess
 from paxtune.engines.multi_host import MultiHost
 from paxtune.experiment import Tunable
 from paxtune.objectives.rewards import MetricReward, Objectives, Reward
-from paxtune.running.callbacks import Callback
-from paxtune.running.runners import ExperimentRunner, FunctionRunner, Runner, RunnerWorkload
+from paxtune.running.callbacks import Callback, OnTrialEnd
+from paxtune.running.function_runner import FunctionRunner
+from paxtune.running.runners import ExperimentRunner, Runner, RunnerWorkload
 from paxtune.schedulers import Scheduler
+from paxtune.schedulers.rungs import first_rung
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study
 from paxtune.study import checkpoint_retention, trial_import
 from paxtune.study.plan import SearchPlan
 from paxtune.study.study import Study
+from paxtune.study.trial import Trial
 from paxtune.study.trial_experiments import parts_of
 from trainer.command import enable_compilation_cache
 from trainer.program.setup import inputs_by_path, prepare_inputs
@@ -36,6 +40,7 @@ from trainer.symbolic.errors import UserError, nearest
 
 PathLike = str | os.PathLike[str]
 V = TypeVar('V', bound=Tunable | RunnerWorkload)
+P = TypeVar('P', Algorithm, Scheduler)
 
 _MAX_DRAWS = 100
 
@@ -51,11 +56,11 @@ def tune(
     num_trials: int | None = None,
     job_log_dir: PathLike | None = None,
     objective: Reward | Objectives | Literal['minimize', 'maximize'] | None = None,
-    algorithm: Algorithm | None = None,
-    scheduler: Scheduler | None = None,
+    algorithm: Algorithm | str | None = None,
+    scheduler: Scheduler | str | None = None,
     seed: int | None = None,
     engine: Engine | None = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback | Callable[[Study, Trial], object]] = (),
     prior_studies: Iterable[PathLike] = (),
     fork_study: PathLike | None = None,
     should_interrupt: Callable[[], bool] = lambda: False,
@@ -69,19 +74,21 @@ def tune(
     experiment together. The first one has the study; the others read it when it is done.
 
     Args:
-        what: a tunable experiment; or a function of the values of a trial (and of the trial, where
-            it takes two arguments). The function returns a number or metrics by name, or yields
-            metrics, so that it can be stopped early.
+        what: a tunable experiment; or a function of the values of a trial, which are passed as
+            one object or by name (`FunctionRunner`). The function returns a number or metrics by
+            name, or yields metrics, so that it can be stopped early.
         space: for a function: any symbolic value with decisions in it, or a dict of them.
         num_trials: the study's total (`Budget.trials`); None for all that a finite space has.
         job_log_dir: the directory of the study and of its trials: a local one, or with `Remote`
             also one in Google Cloud Storage, `gs://…`. None keeps the study of a function in
             memory.
         objective: for a function, 'minimize' and 'maximize' mean the number that it returns.
-        algorithm: proposes trials; by default the space determines it.
-        scheduler: ends trials early.
+        algorithm: proposes trials, also by its name in `--algorithm`, such as 'random_search'; by
+            default the space determines it.
+        scheduler: ends trials early, also by its name, such as 'asha'.
         seed: the random seed of the algorithm.
-        callbacks: listen to the study, as `paxtune.Progress()` does.
+        callbacks: listen to the study, as `paxtune.Progress()` does; a function of the study and a
+            trial is called when the trial has ended.
         prior_studies: directories of studies that the algorithm of a new study learns from.
         fork_study: the directory of a study whose trials a new study begins with.
         engine: runs the trials: `InProcess()`, `Workers(2)`, `Remote(...)`, or `MultiHost()`. By
@@ -100,7 +107,7 @@ def tune(
 
     Example:
         >>> study = tune(
-        ...     lambda values: (values.x - 3) ** 2,
+        ...     lambda x: (x - 3) ** 2,
         ...     space={'x': pg.floatv(0.0, 10.0)},
         ...     num_trials=5,
         ...     objective='minimize',
@@ -108,10 +115,12 @@ def tune(
         >>> abs(study.best.decisions['x'] - 3) < 1
         True
     """
+    current = what.search if isinstance(what, Tunable | RunnerWorkload) else None
+    rung = first_rung(what) if isinstance(what, Tunable) else {}
     changes = {
         'objective': objective,
-        'algorithm': algorithm,
-        'scheduler': scheduler,
+        'algorithm': _part(Algorithm, algorithm, current),
+        'scheduler': _part(Scheduler, scheduler, current, rung),
         'seed': seed,
         'budget.trials': num_trials,
     }
@@ -142,10 +151,21 @@ def tune(
             on_error.callback(study.close)
             if fork_study is not None and not study.trials:
                 _fork(held.enter_context(load_study(fork_study)), study)
-            engine.run(Job(study, runner, callbacks, should_interrupt))
+            listening = [c if isinstance(c, Callback) else OnTrialEnd(c) for c in callbacks]
+            engine.run(Job(study, runner, listening, should_interrupt))
             on_error.pop_all()
         _warn_of_failure(study)
         return study
+
+
+def _part(
+    kind: type[P], given: P | str | None, search: Search | None, known: Mapping[str, Any] = {}
+) -> P | None:
+    if not isinstance(given, str):
+        return given
+    name = kind.__name__.lower()
+    current = None if search is None else search.sym_getattr(name)
+    return chosen(kind, given, f'{name}={given!r}', current, known)
 
 
 def _planned(

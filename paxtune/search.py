@@ -25,8 +25,6 @@ from trainer.symbolic.errors import UserError
 if TYPE_CHECKING:
     import argparse
 
-    import pyglove as pg
-
     from paxtune.engines.base import Engine
     from paxtune.experiment import Tunable
     from paxtune.running.runners import RunnerWorkload
@@ -253,16 +251,6 @@ def _with_initial_trials(
     return tunable
 
 
-def classes_of(part: str) -> 'dict[str, type[pg.Object]]':
-    """The classes of an `algorithm` or a `scheduler`, by their names in its flag."""
-    from paxtune import algorithms, schedulers
-    from paxtune.config.named_components import classes_by_name
-
-    if part == 'algorithm':
-        return classes_by_name(algorithms, algorithms.Algorithm)
-    return classes_by_name(schedulers, schedulers.Scheduler)
-
-
 def import_factory(algorithm: object) -> None:
     """Imports the factory of an algorithm that a flag names; a study imports nothing it names."""
     from paxtune import algorithms
@@ -273,42 +261,35 @@ def import_factory(algorithm: object) -> None:
 
 
 def _with_algorithm(tunable: 'Tunable', text: str) -> 'Tunable':
-    tunable = _with_part(tunable, 'algorithm', text)
+    from paxtune.algorithms import Algorithm
+
+    tunable = _with_part(tunable, Algorithm, text)
     if '(' in text:
         import_factory(tunable.search.algorithm)
     return tunable
 
 
 def _with_scheduler(tunable: 'Tunable', text: str) -> 'Tunable':
+    from paxtune.schedulers import Scheduler
+    from paxtune.schedulers.rungs import first_rung
     from trainer.symbolic import overrides
 
     if text == 'none':
         return overrides.override(tunable, ['search.scheduler=null'])
-    return _with_part(tunable, 'scheduler', text, _first_rung(tunable))
-
-
-def _first_rung(tunable: 'Tunable') -> 'dict[str, float]':
-    """The default of `min_resource`, if the experiment determines its number of steps."""
-    from paxtune.schedulers.rungs import default_min_resource
-
-    steps = tunable.sym_get('train.num_train_steps')
-    every = getattr(tunable.train.evaluation, 'every', None)
-    if not isinstance(steps, int) or not isinstance(every, int):
-        return {}
-    return {'min_resource': default_min_resource([*range(every, steps, every), steps], steps)}
+    return _with_part(tunable, Scheduler, text, first_rung(tunable))
 
 
 def _with_part(
-    tunable: 'Tunable', part: str, text: str, known: 'Mapping[str, float] | None' = None
+    tunable: 'Tunable', kind: type, text: str, known: 'Mapping[str, float] | None' = None
 ) -> 'Tunable':
     """The experiment with the named part; a part of that class stays as it is."""
-    from paxtune.config.named_components import spelled
+    from paxtune.config.named_components import classes_of, spelled
     from trainer.symbolic import overrides
 
-    classes = classes_of(part)
+    part, classes = kind.__name__.lower(), classes_of(kind)
     if text in classes and type(tunable.search.sym_getattr(part)) is classes[text]:
         return tunable
-    made = spelled(f'--{part}', text, classes, known)
+    made = spelled(f'--{part}={text}', text, classes, known)
     return overrides.override(tunable, [f'search.{part}={made}'])
 
 

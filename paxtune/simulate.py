@@ -19,10 +19,10 @@ import argparse
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from paxtune.reports.tables import FORMATS, write
-from paxtune.search import classes_of, headline, import_factory, run
+from paxtune.search import headline, import_factory, run
 from trainer import command
 from trainer.command import positive_int
 from trainer.symbolic.errors import UserError
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from paxtune.schedulers import Scheduler
     from paxtune.simulation.table import CurveTable
     from paxtune.study.study import Study
-    from trainer.symbolic.component import Component
-
-    C = TypeVar('C', bound=Component)
 
 _SEEDS = 20
 
@@ -188,6 +185,7 @@ def _split(text: str) -> list[str]:
 
 
 def _scheduler(text: str, table: 'CurveTable') -> 'Scheduler | None':
+    from paxtune.config.named_components import component
     from paxtune.schedulers import Scheduler
     from paxtune.schedulers.rungs import default_min_resource
 
@@ -195,27 +193,17 @@ def _scheduler(text: str, table: 'CurveTable') -> 'Scheduler | None':
         return None
     longest = max(row.steps for row in table.rows)
     steps = (step for row in table.rows for step in row.resources['steps'])
-    return _component(text, Scheduler, {'min_resource': default_min_resource(steps, longest)})
+    known = {'min_resource': default_min_resource(steps, longest)}
+    return component(Scheduler, text, f'--scheduler={text}', known)
 
 
 def _algorithm(text: str, table: 'CurveTable') -> 'Algorithm':
     from paxtune.algorithms import Algorithm
+    from paxtune.config.named_components import component
 
-    found = _component(text, Algorithm)
+    found = component(Algorithm, text, f'--algorithm={text}')
     import_factory(found)
     found.check_space(table.spec, 1)
-    return found
-
-
-def _component(text: str, kind: 'type[C]', known: Mapping[str, float] | None = None) -> 'C':
-    from paxtune.config.named_components import spelled
-    from trainer.symbolic import literals
-
-    part = kind.__name__.lower()
-    made = spelled(f'--{part}', text, classes_of(part), known)
-    found = literals.parse(made, f'--{part}={made}')
-    if not isinstance(found, kind):
-        raise UserError(f'--{part}={made}: expected one of {part}s, by its name')
     return found
 
 

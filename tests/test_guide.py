@@ -18,6 +18,7 @@ import paxtune
 from examples.tunable_lm import Tiny
 from paxtune import search, serve, studies
 from paxtune.algorithms import Algorithm
+from paxtune.config.named_components import classes_of
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers import Scheduler
 from paxtune.service.monitoring import Metrics
@@ -152,7 +153,7 @@ def test_guide_names_every_event_of_a_history() -> None:
 
 
 def test_guide_names_every_algorithm_flag_function_and_field_of_a_search() -> None:
-    algorithms, schedulers = search.classes_of('algorithm'), search.classes_of('scheduler')
+    algorithms, schedulers = classes_of(Algorithm), classes_of(Scheduler)
     assert {cls.__name__ for cls in algorithms.values()} == set(public(Algorithm))
     for name, cls in algorithms.items():
         # Those that take another's path stand there with one.

@@ -2,11 +2,14 @@
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import paxtune
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ('trainer', 'paxtune', 'search_spaces')
@@ -108,3 +111,14 @@ def test_at_most_25_sentinels() -> None:
     marker = 'pytest.mark.' + 'sentinel'
     texts = [path.read_text() for path in (ROOT / 'tests').rglob('*.py')]
     assert sum(text.count(marker) for text in texts) <= 25
+
+
+def test_the_newest_version_of_the_changelog_is_that_of_the_package() -> None:
+    versions = re.findall(r'^## \[(\d.*?)\]', (ROOT / 'CHANGELOG.md').read_text(), re.MULTILINE)
+    assert versions[0] == paxtune.__version__
+
+
+def test_all_public_names_can_be_imported_at_once() -> None:
+    code = 'from paxtune import *; print(tune.__name__, Search.__name__)'
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
+    assert done.stdout == 'tune Search\n'

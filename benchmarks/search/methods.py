@@ -80,9 +80,10 @@ METHODS: Sequence[Method] = (
 @functools.cache
 def own_algorithms() -> Mapping[str, type[Any]]:
     """Algorithms of paxtune, by their names in `--algorithm`."""
-    from paxtune.search import classes_of
+    from paxtune.algorithms import Algorithm
+    from paxtune.config.named_components import classes_of
 
-    return classes_of('algorithm')
+    return classes_of(Algorithm)
 
 
 def own_algorithm(name: str) -> Any:

@@ -3,14 +3,54 @@
 import re
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import pyglove as pg
 
+from paxtune import algorithms, schedulers
+from trainer.symbolic import literals
 from trainer.symbolic.errors import UserError
+
+C = TypeVar('C', bound=pg.Object)
 
 _WORD_BEGINS = re.compile(r'(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])')
 _MISSING = pg.MISSING_VALUE
+
+
+def component(kind: type[C], text: str, where: str, known: Mapping[str, Any] | None = None) -> C:
+    """Makes the algorithm or the scheduler that a text names.
+
+    Args:
+        kind: `Algorithm` or `Scheduler`.
+        text: as for `spelled`.
+        where: as for `spelled`.
+        known: as for `spelled`.
+
+    Raises:
+        UserError: the text names no such component.
+
+    Example:
+        >>> component(algorithms.Algorithm, 'gp_bandit', 'algorithm').num_initial
+        4
+    """
+    found = literals.parse(spelled(where, text, classes_of(kind), known), where)
+    if not isinstance(found, kind):
+        raise UserError(f'{where}: expected one of {kind.__name__.lower()}s, by its name')
+    return found
+
+
+def chosen(
+    kind: type[C], text: str, where: str, current: C | None, known: Mapping[str, Any] | None = None
+) -> C:
+    """Returns `current` if the text is the name of its class, or a new component."""
+    if current is not None and classes_of(kind).get(text) is type(current):
+        return current
+    return component(kind, text, where, known)
+
+
+def classes_of(kind: type) -> dict[str, type[pg.Object]]:
+    """The classes of algorithms or of schedulers, by their names in flags."""
+    return classes_by_name(algorithms if kind is algorithms.Algorithm else schedulers, kind)
 
 
 def classes_by_name(module: ModuleType, base: type) -> dict[str, type[pg.Object]]:
@@ -29,7 +69,7 @@ def classes_by_name(module: ModuleType, base: type) -> dict[str, type[pg.Object]
 
 
 def spelled(
-    flag: str,
+    where: str,
     text: str,
     classes: Mapping[str, type[pg.Object]],
     known: Mapping[str, Any] | None = None,
@@ -37,7 +77,7 @@ def spelled(
     """Translates a flag's text to the syntax of `--set`: `GPBandit()` for `gp_bandit`.
 
     Args:
-        flag: the flag, such as '--algorithm'.
+        where: names the text in messages, such as '--algorithm=gp'.
         text: a name, or an unambiguous beginning of one; or a component with values for its
             fields, which is returned unchanged.
         classes: by name.
@@ -49,11 +89,11 @@ def spelled(
     Example:
         >>> from paxtune import schedulers
         >>> classes = classes_by_name(schedulers, schedulers.Scheduler)
-        >>> spelled('--scheduler', 'median', classes)
+        >>> spelled('--scheduler=median', 'median', classes)
         'MedianStopping()'
-        >>> spelled('--scheduler', 'asha', classes, {'min_resource': 100})
+        >>> spelled('--scheduler=asha', 'asha', classes, {'min_resource': 100})
         'Asha(min_resource=100)'
-        >>> spelled('--scheduler', 'asha', classes)
+        >>> spelled('--scheduler=asha', 'asha', classes)
         Traceback (most recent call last):
         ...
         trainer.symbolic.errors.UserError: --scheduler=asha: write 'Asha(min_resource=…)'
@@ -63,11 +103,11 @@ def spelled(
     begun = [name for name in classes if name.startswith(text)]
     name = begun[0] if text not in classes and len(begun) == 1 else text
     if name not in classes:
-        raise UserError(f'{flag}={text}: expected one of {", ".join(sorted(classes))}')
+        raise UserError(f'{where}: expected one of {", ".join(sorted(classes))}')
     kind, known = classes[name], known or {}
     missing = [name for name, field in kind.__schema__.items() if field.default_value is _MISSING]
     if all(name in known for name in missing):
         values = ', '.join(f'{name}={known[name]!r}' for name in missing)
         return f'{kind.__name__}({values})'
     needed = ', '.join(f'{name}=…' for name in missing)
-    raise UserError(f"{flag}={text}: write '{kind.__name__}({needed})'")
+    raise UserError(f"{where}: write '{kind.__name__}({needed})'")

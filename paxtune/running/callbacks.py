@@ -1,5 +1,6 @@
 """Callbacks: a search reports its trials to them as they run."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,3 +44,13 @@ class Callback:
 
     def on_study_end(self, study: 'Study') -> None:
         """The search stops, whether the study is done or not."""
+
+
+class OnTrialEnd(Callback):
+    """Calls a function with the study and the trial whenever a trial has ended."""
+
+    def __init__(self, function: 'Callable[[Study, Trial], object]') -> None:
+        self._function = function
+
+    def on_trial_end(self, study: 'Study', trial: 'Trial') -> None:
+        self._function(study, trial)

@@ -3,9 +3,7 @@
 import contextlib
 import dataclasses
 import gc
-import inspect
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Sequence
 
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
@@ -273,58 +271,3 @@ def resolve_warm_start(study: Study, trial: RunningTrial) -> None:
     )
     if newest is not None:
         trial.set_warm_start(parent.id, int(newest.name))
-
-
-class FunctionRunner(Runner):
-    """Calls a function with the trial's values, and with the trial where it takes two arguments.
-
-    The function returns a number, which becomes the metric `objective`, or metrics by name. Or it
-    yields metrics, each a measurement at the next step, and the trial may be stopped in between. It
-    may also yield (step, metrics): a paused or forked trial continues at the first of these steps
-    (`Trial.continues_from`).
-    """
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-        parameters = inspect.signature(function).parameters.values()
-        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        required = [p for p in parameters if p.kind in positional and p.default is p.empty]
-        self._takes_trial = len(required) > 1
-
-    def run(
-        self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]
-    ) -> Generator[Report, None, None]:
-        args = [trial.materialize(), *([trial] if self._takes_trial else [])]
-        returned = self._function(*args)
-        if isinstance(returned, Iterator):
-            step = 0
-            for metrics in returned:
-                step, metrics = _stepped(step, metrics)
-                yield Report(step, _named(metrics))
-                if should_interrupt():
-                    raise Interrupted(step)
-        elif returned is not None:
-            yield Report(trial.step + 1, _named(returned), is_last=True)
-
-
-def _stepped(last: int, yielded: Any) -> tuple[int, Any]:
-    """Splits what a function yields into a step and metrics."""
-    if not isinstance(yielded, tuple):
-        return last + 1, yielded
-    if len(yielded) != 2 or not isinstance(yielded[0], int) or isinstance(yielded[0], bool):
-        raise TypeError(f'the function must yield metrics, or (step, metrics), not {yielded!r}')
-    step, metrics = yielded
-    if step <= last:
-        raise ValueError(f'the function yields step {step} after step {last}')
-    return step, metrics
-
-
-def _named(returned: Any) -> dict[str, float]:
-    if isinstance(returned, Mapping):
-        return {str(name): float(value) for name, value in returned.items()}
-    try:
-        return {'objective': float(returned)}
-    except (TypeError, ValueError):
-        raise TypeError(
-            f'the function must return a number or metrics by name, not {returned!r}'
-        ) from None

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 
 from paxtune.schedulers.base import Scheduler, TrialCurve
+from trainer.experiment import Experiment
 
 
 class RungScheduler(Scheduler):
@@ -98,6 +99,15 @@ def default_min_resource(evaluated: Iterable[float], max_resource: float) -> flo
         400
     """
     return min(each for each in evaluated if each * 27 >= max_resource)
+
+
+def first_rung(experiment: Experiment) -> dict[str, float]:
+    """The default of `min_resource` by name; {} if the number of steps is a decision."""
+    steps = experiment.sym_get('train.num_train_steps')
+    every = getattr(experiment.train.evaluation, 'every', None)
+    if not isinstance(steps, int) or not isinstance(every, int):
+        return {}
+    return {'min_resource': default_min_resource([*range(every, steps, every), steps], steps)}
 
 
 def resource_at(curve: TrialCurve, step: int) -> float:

@@ -42,6 +42,9 @@ class StudyView:
         self._terminal: dict[int, Trial] = {}
         self._reading = threading.RLock()
 
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}({self.directory or "in memory"})'
+
     def close(self) -> None:
         """Closes the store."""
         self.store.close()

@@ -11,8 +11,8 @@ from benchmarks.chaotic import checks
 from benchmarks.chaotic.experiment import FATES, NUM_FATES, REASONS, Chaotic
 from paxtune.algorithms import RandomSearch
 from paxtune.config.budget import Budget
+from paxtune.running.function_runner import FunctionRunner
 from paxtune.running.json_logs import JsonLines
-from paxtune.running.runners import FunctionRunner
 from paxtune.running.tuner import Tuner
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import open_study

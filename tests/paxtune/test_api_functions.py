@@ -7,6 +7,7 @@ from typing import Any
 import pyglove as pg
 import pytest
 
+from paxtune.algorithms import RandomSearch
 from paxtune.api import tune
 from paxtune.schedulers import MedianStopping
 from paxtune.storage.open_study import load_study
@@ -54,6 +55,68 @@ def test_a_function_must_return_numbers() -> None:
     assert 'the function must return a number or metrics by name' in str(
         study.trials[0].infeasible_reason
     )
+
+
+def test_a_function_that_returns_nothing_is_an_error_of_its_trial() -> None:
+    study = run(lambda values: None)
+    assert study.trials[0].is_failed
+    assert 'must return a number or metrics by name, not None' in str(
+        study.trials[0].infeasible_reason
+    )
+
+
+def test_values_are_passed_by_name_where_the_function_names_them() -> None:
+    space = {'x': pg.oneof([1, 2]), 'y': pg.oneof([5, 6])}
+
+    def named(x: int, *, y: int = 0) -> int:
+        return 10 * x + y
+
+    def with_trial(trial: Trial, x: int, y: int) -> int:
+        assert trial.decisions == {'x': x, 'y': y}
+        return 10 * x + y
+
+    def as_one(x: Any, trial: Trial) -> int:
+        return 10 * int(x.x) + int(x.y)
+
+    for function in (named, with_trial, as_one):
+        with tune(function, space=space, objective='minimize') as study:
+            assert sorted(trial.reward or 0.0 for trial in study.trials) == [15, 16, 25, 26]
+
+
+def test_an_algorithm_and_a_scheduler_may_be_names() -> None:
+    with tune(
+        lambda x: x,
+        space={'x': pg.floatv(0.0, 1.0)},
+        num_trials=2,
+        objective='minimize',
+        algorithm='random_search',
+        scheduler='median',
+    ) as study:
+        assert study.search.algorithm == RandomSearch()
+        assert study.search.scheduler == MedianStopping()
+
+
+@pytest.mark.parametrize(
+    ('named', 'message'),
+    [
+        ({'algorithm': 'randomm'}, r"^algorithm='randomm': expected one of .*random_search"),
+        ({'scheduler': 'asha'}, r"^scheduler='asha': write 'Asha\(min_resource=…\)'"),
+    ],
+)
+def test_a_name_without_a_component_is_refused(named: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        tune(lambda x: x, space={'x': pg.floatv(0.0, 1.0)}, objective='minimize', **named)
+
+
+def test_a_function_listens_to_the_end_of_each_trial() -> None:
+    heard = []
+    with tune(
+        lambda x: x,
+        space={'x': pg.oneof([1, 2])},
+        objective='minimize',
+        callbacks=[lambda study, trial: heard.append((repr(study), trial.reward))],
+    ):
+        assert sorted(heard) == [('Study(in memory)', 1), ('Study(in memory)', 2)]
 
 
 class Anything(pg.Object):

@@ -14,7 +14,7 @@ import pytest
 from paxtune import studies
 from paxtune.config.budget import Budget
 from paxtune.running.callbacks import Callback
-from paxtune.running.runners import FunctionRunner
+from paxtune.running.function_runner import FunctionRunner
 from paxtune.running.tuner import Paused, Tuner
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.study import stop_requests

@@ -6,7 +6,7 @@ import pytest
 
 from paxtune.config.budget import Budget
 from paxtune.running.callbacks import Callback
-from paxtune.running.runners import FunctionRunner
+from paxtune.running.function_runner import FunctionRunner
 from paxtune.running.tuner import Tuner
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study

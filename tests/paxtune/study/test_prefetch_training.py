@@ -14,7 +14,7 @@ from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.objectives.limits import Limit
 from paxtune.objectives.rewards import MetricReward
-from paxtune.running.runners import FunctionRunner
+from paxtune.running.function_runner import FunctionRunner
 from paxtune.running.tuner import Tuner
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study, open_study

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from paxtune.running.callbacks import Callback
-from paxtune.running.runners import FunctionRunner
+from paxtune.running.function_runner import FunctionRunner
 from paxtune.running.tuner import Paused, Tuner
 from paxtune.storage.open_study import open_study
 from paxtune.study import stop_requests

@@ -8,7 +8,7 @@ import pytest
 
 from paxtune.config.budget import Budget
 from paxtune.objectives.rewards import MetricReward
-from paxtune.running.runners import FunctionRunner
+from paxtune.running.function_runner import FunctionRunner
 from paxtune.running.tuner import Tuner
 from paxtune.storage.open_study import open_study
 from tests.paxtune.functions import OBJECTIVE, SPACE, run, search

@@ -13,7 +13,7 @@ from paxtune.config.faults import Faults
 from paxtune.objectives.limits import Limit
 from paxtune.objectives.metrics import Metric
 from paxtune.objectives.rewards import MetricReward
-from paxtune.running.runners import FunctionRunner
+from paxtune.running.function_runner import FunctionRunner
 from paxtune.running.tuner import BadRewardError, StudyStoppedError, Tuner
 from paxtune.search_space.constraints import Requires
 from paxtune.storage.open_study import open_study

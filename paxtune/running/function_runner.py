@@ -1,0 +1,82 @@
+"""Trials of functions."""
+
+import inspect
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Any
+
+import pyglove as pg
+
+from paxtune.running.runners import Runner
+from paxtune.study.running_trial import RunningTrial
+from paxtune.study.study import Study
+from trainer.loop.report import Interrupted, Report
+
+
+class FunctionRunner(Runner):
+    """Calls a function with the values of a trial, and with the trial where it takes that, too.
+
+    The values are one argument. Where the space is a dict, and the function has a parameter for
+    each of its keys, they are passed by name, and the trial to a parameter called `trial`.
+
+    The function returns a number, which becomes the metric `objective`, or metrics by name. Or it
+    yields metrics, each a measurement at the next step, and the trial may be stopped in between. It
+    may also yield (step, metrics): a paused or forked trial continues at the first of these steps
+    (`Trial.continues_from`).
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._signature = inspect.signature(function)
+
+    def run(
+        self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]
+    ) -> Generator[Report, None, None]:
+        arguments = self._arguments(trial)
+        returned = self._function(*arguments.args, **arguments.kwargs)
+        if isinstance(returned, Iterator):
+            step = 0
+            for metrics in returned:
+                step, metrics = _stepped(step, metrics)
+                yield Report(step, _named(metrics))
+                if should_interrupt():
+                    raise Interrupted(step)
+        elif returned is not None or not trial.step:
+            yield Report(trial.step + 1, _named(returned), is_last=True)
+
+    def _arguments(self, trial: RunningTrial) -> inspect.BoundArguments:
+        values, parameters = trial.materialize(), self._signature.parameters
+        if isinstance(values, pg.Dict) and set(values) <= set(parameters):
+            named = {**({'trial': trial} if 'trial' in parameters else {}), **values}
+            try:
+                return self._signature.bind(**named)
+            except TypeError:
+                pass  # A parameter has another name, and so gets all values.
+        required = [
+            p
+            for p in parameters.values()
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+        ]
+        return self._signature.bind(values, *([trial] if len(required) > 1 else []))
+
+
+def _stepped(last: int, yielded: Any) -> tuple[int, Any]:
+    """Splits what a function yields into a step and metrics."""
+    if not isinstance(yielded, tuple):
+        return last + 1, yielded
+    if len(yielded) != 2 or not isinstance(yielded[0], int) or isinstance(yielded[0], bool):
+        raise TypeError(f'the function must yield metrics, or (step, metrics), not {yielded!r}')
+    step, metrics = yielded
+    if step <= last:
+        raise ValueError(f'the function yields step {step} after step {last}')
+    return step, metrics
+
+
+def _named(returned: Any) -> dict[str, float]:
+    if isinstance(returned, Mapping):
+        return {str(name): float(value) for name, value in returned.items()}
+    try:
+        return {'objective': float(returned)}
+    except (TypeError, ValueError):
+        raise TypeError(
+            f'the function must return a number or metrics by name, not {returned!r}'
+        ) from None
