@@ -80,11 +80,11 @@ class _ClassScore(Measure):
             actual, predicted = actual[..., [chosen]], predicted[..., [chosen]]
         axes = tuple(range(actual.ndim - 1))
         weights = outcome.weights[..., None]
-        hits, said, there = (
+        hits, guessed, labelled = (
             jnp.sum(weights * each, axes) for each in (actual * predicted, predicted, actual)
         )
         kind = MacroClassCounts if self.average == 'macro' else ClassCounts
-        return kind(*self._fraction(hits, said, there), said + there)
+        return kind(*self._fraction(hits, guessed, labelled), guessed + labelled)
 
     def _fraction(
         self, hits: jax.Array, predicted: jax.Array, actual: jax.Array
