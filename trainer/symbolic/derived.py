@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import pyglove as pg
 
-from trainer.symbolic import fields, names
+from trainer.symbolic import fields
 from trainer.symbolic.component import unchecked
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import UserError, nearest
 from trainer.symbolic.expressions import Expression, Path
 
 V = TypeVar('V')
@@ -197,7 +197,7 @@ class _Resolver:
         legal = sorted({*fields_around} - {str(name)})
         raise _UnknownNameError(
             f'{place.sym_path}: {place} names {name}, which is no field here, nor of any owner '
-            f'of this field. {names.nearest(str(name), legal)}'.strip()
+            f'of this field. {nearest(str(name), legal)}'.strip()
         )
 
     def _opened(self, value: Any) -> Any:
@@ -252,7 +252,7 @@ def _unknown_key(place: Derived, before: Path, key: str | int, value: Any) -> Us
         has = f'{owner} is a list of {len(value)} items'
     elif isinstance(value, pg.Object | pg.Dict):
         legal = [str(name) for name in value.sym_keys()]
-        has = f'{names.nearest(str(key), legal)} {owner} has: {", ".join(legal) or "nothing"}'
+        has = f'{nearest(str(key), legal)} {owner} has: {", ".join(legal) or "nothing"}'
     else:
         has = f'{owner} is {fields.to_literal(value)}'
     full = pg.KeyPath([*before, key])

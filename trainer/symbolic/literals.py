@@ -9,7 +9,7 @@ import pyglove as pg
 
 from trainer.symbolic import fields, names
 from trainer.symbolic.derived import derived
-from trainer.symbolic.errors import UserError, prefixed
+from trainer.symbolic.errors import UserError, nearest, prefixed
 from trainer.symbolic.expressions import MAX_BITS, WORDS, syntax_tree
 from trainer.symbolic.ranges import intv
 
@@ -155,7 +155,7 @@ def _component(
         raise UserError(f'{where} has {len(declared)} fields, got {len(args)}. Its fields: {legal}')
     for field, value in named.items():
         if field not in declared:
-            hint = names.nearest(field, declared)
+            hint = nearest(field, declared)
             raise UserError(f'{where} has no field {field}. {hint} Its fields: {legal}')
         if field in values:
             raise UserError(f'{where}: {field} is given twice')

@@ -6,10 +6,10 @@ from typing import Any, TypeVar
 
 import pyglove as pg
 
-from trainer.symbolic import fields, literals, names
+from trainer.symbolic import fields, literals
 from trainer.symbolic.component import Component, bind, components
 from trainer.symbolic.derived import Derived
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import UserError, nearest
 from trainer.symbolic.ranges import IntRange
 
 E = TypeVar('E', bound=Component)
@@ -145,7 +145,7 @@ def _field(owner: Any, key: str | int, where: str) -> tuple[Any, Any]:
         raise UserError(f'{where}: {fields.to_literal(owner)} has no {key} inside')
     if key not in legal:
         full = [str(pg.KeyPath(k, owner.sym_path)) for k in legal]
-        hint = names.nearest(str(pg.KeyPath(key, owner.sym_path)), full)
+        hint = nearest(str(pg.KeyPath(key, owner.sym_path)), full)
         raise UserError(
             f'{where}: {kind} has no {key!r}. {hint} It has: {", ".join(legal) or "nothing"}.'
         )

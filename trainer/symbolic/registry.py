@@ -7,9 +7,8 @@ import pkgutil
 from types import ModuleType
 from typing import Any, TypeVar
 
-from trainer.symbolic import names
 from trainer.symbolic.component import Component
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import UserError, nearest
 
 C = TypeVar('C', bound=Component)
 
@@ -131,7 +130,7 @@ def _choices(name: str, base: type[Component], package: str) -> str:
     found, broken = available(base, package)
     return ' '.join(
         [
-            names.nearest(name, found),
+            nearest(name, found),
             f'{package} has: {", ".join(found) or "none"}.',
             *(f'Left out, because it cannot be imported: {module}.' for module in broken),
             'For others use the dotted path of a class or function that Python can import.',

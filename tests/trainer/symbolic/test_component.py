@@ -1,6 +1,5 @@
 import subprocess
 import sys
-from typing import ClassVar
 
 import pyglove as pg
 import pytest
@@ -176,9 +175,15 @@ def test_a_field_is_changed_by_rebind_alone() -> None:
     assert leaf.clone().rebind(width=7).width == 7
 
 
-def test_private_attributes_and_attributes_of_the_class_can_be_assigned() -> None:
+def test_private_attributes_and_properties_can_be_assigned() -> None:
     class Named(Component):
-        label: ClassVar[str] = 'a'
+        @property
+        def label(self) -> str:
+            return self._label
+
+        @label.setter
+        def label(self, value: str) -> None:
+            self._label = value
 
     named = Named()
     named._cache = 1
