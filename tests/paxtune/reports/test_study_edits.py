@@ -349,7 +349,7 @@ def function(values):
     for _ in range(2000):
         time.sleep(0.02)
         yield {'objective': values.x}
-tune(function, space={'x': pg.floatv(0.0, 1.0)}, num_trials=3, reward='minimize',
+tune(function, space={'x': pg.floatv(0.0, 1.0)}, num_trials=3, objective='minimize',
      job_log_dir=sys.argv[1])
 """
 
