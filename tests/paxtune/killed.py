@@ -8,7 +8,7 @@ from paxtune.study.trial import Trial
 from tests.paxtune import tunables
 from tests.processes import command
 
-assert tunables.__name__  # Importing it makes its classes known to `Study.load`.
+assert tunables.__name__  # Importing it makes its classes known to `load_study`.
 
 
 def search(experiment: str, directory: Path, kill: str | None = None) -> Any:

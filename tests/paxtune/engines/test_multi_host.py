@@ -15,7 +15,7 @@ from tests.paxtune.studies import never_trained
 
 pytestmark = pytest.mark.slow
 
-assert joined.__name__  # Importing it makes its classes known to `Study.load`.
+assert joined.__name__  # Importing it makes its classes known to `load_study`.
 
 
 def search(directory: Path, *flags: str, **how: Any) -> list[Ended]:

@@ -22,7 +22,7 @@ from paxtune.study.suggester import Suggester
 from tests.paxtune import asking, tunables
 from tests.processes import command, passed
 
-assert tunables.__name__  # Importing it makes its classes known to `Study.load`.
+assert tunables.__name__  # Importing it makes its classes known to `load_study`.
 
 
 def search(directory: Path, kill: str | None = None) -> Any:
