@@ -22,10 +22,11 @@ from paxtune.objectives.rewards import MetricReward, Objectives, Reward
 from paxtune.running.callbacks import Callback, OnTrialEnd
 from paxtune.running.function_runner import FunctionRunner
 from paxtune.running.runners import ExperimentRunner, Runner, RunnerWorkload
+from paxtune.running.tuner import Paused
 from paxtune.schedulers import Scheduler
 from paxtune.schedulers.rungs import first_rung
 from paxtune.search_space.space import Space
-from paxtune.storage.open_study import load_study
+from paxtune.storage.open_study import load_study, open_plan
 from paxtune.study import checkpoint_retention, trial_import
 from paxtune.study.plan import SearchPlan
 from paxtune.study.study import Study
@@ -63,6 +64,7 @@ def tune(
     callbacks: Sequence[Callback | Callable[[Study, Trial], object]] = (),
     prior_studies: Iterable[PathLike] = (),
     fork_study: PathLike | None = None,
+    study: Study | None = None,
     should_interrupt: Callable[[], bool] = lambda: False,
     **search: Any,
 ) -> Study:
@@ -91,6 +93,8 @@ def tune(
             trial is called when the trial has ended.
         prior_studies: directories of studies that the algorithm of a new study learns from.
         fork_study: the directory of a study whose trials a new study begins with.
+        study: a study in memory that this call continues, in its space, and with its search where
+            this call changes nothing.
         engine: runs the trials: `InProcess()`, `Workers(2)`, `Remote(...)`, or `MultiHost()`. By
             default this process, or all processes that were started together.
         should_interrupt: asked after every training step; on True the trial is saved, and
@@ -98,11 +102,12 @@ def tune(
         **search: other fields of `Search`, such as `limits` and `budget`.
 
     Returns:
-        The study, open.
+        The study, open. An interrupt of a study in memory ends the search: `study.interrupted` is
+        True, and the trials so far are there.
 
     Raises:
         UserError: bad input.
-        Paused: the study continues in a later call: see `should_interrupt`.
+        Paused: the study in `job_log_dir` continues in a later call: see `should_interrupt`.
         StudyStoppedError: an error of a trial stopped the study, as `search.faults` demands.
 
     Example:
@@ -134,25 +139,41 @@ def tune(
     if is_function and engine.why_no_function is not None:
         raise UserError(engine.why_no_function)
     directory = engine.directory(job_log_dir)
+    if study is not None and (directory or study.directory or space is not None):
+        raise UserError(
+            f'study: {study} must be in memory, and has its own space: give neither job_log_dir '
+            'nor space'
+        )
     if not is_function and (space is not None or directory is None):
         raise UserError('an experiment is its own space, and needs a job_log_dir for its trials')
     with contextlib.ExitStack() as held:
         if isinstance(what, Tunable):
             _require_one_way(engine)
             held.enter_context(processes.together())
-        plan, runner = _planned(what, space, changes)
+        plan, runner = _planned(what, space, changes, study)
         checkpoint_retention.check(plan.search, directory)
         if isinstance(what, Tunable) and engine.follows(plan, should_interrupt):
             assert directory is not None
             return load_study(directory)
-        study, opened = engine.open(directory, plan, list(map(directories.job_path, prior_studies)))
-        held.enter_context(opened)
+        if study is None:
+            priors = list(map(directories.job_path, prior_studies))
+            study, opened = engine.open(directory, plan, priors)
+            held.enter_context(opened)
+        else:
+            study = open_plan(None, plan, store=study.store)
         with contextlib.ExitStack() as on_error:
             on_error.callback(study.close)
             if fork_study is not None and not study.trials:
                 _fork(held.enter_context(load_study(fork_study)), study)
             listening = [c if isinstance(c, Callback) else OnTrialEnd(c) for c in callbacks]
-            engine.run(Job(study, runner, listening, should_interrupt))
+            try:
+                engine.run(Job(study, runner, listening, should_interrupt))
+            except (KeyboardInterrupt, Paused):
+                if directory is not None:
+                    raise
+                # Only this process has the trials.
+                study.interrupted = True
+                logging.warning('Interrupted. tune(…, study=study) continues this study.')
             on_error.pop_all()
         _warn_of_failure(study)
         return study
@@ -169,7 +190,10 @@ def _part(
 
 
 def _planned(
-    what: Tunable | RunnerWorkload | Callable[..., Any], space: Any, changes: dict[str, Any]
+    what: Tunable | RunnerWorkload | Callable[..., Any],
+    space: Any,
+    changes: dict[str, Any],
+    study: Study | None,
 ) -> tuple[SearchPlan, Runner]:
     if isinstance(what, RunnerWorkload):
         return SearchPlan.compile(_changed(what, changes), data=what.data()), what.runner()
@@ -178,7 +202,7 @@ def _planned(
         plan = dataclasses.replace(plan, data=prepared_data(plan.space))
         enable_compilation_cache()
         return plan, ExperimentRunner()
-    return SearchPlan.compile(*_of_function(space, changes)), FunctionRunner(what)
+    return SearchPlan.compile(*_of_function(space, changes, study)), FunctionRunner(what)
 
 
 def prepared_data(space: Space) -> dict[str, str]:
@@ -254,21 +278,23 @@ def _changed(value: V, changes: Mapping[str, Any]) -> V:
     return copy
 
 
-def _of_function(space: Any, changes: dict[str, Any]) -> tuple[Any, Search]:
+def _of_function(space: Any, changes: dict[str, Any], study: Study | None) -> tuple[Any, Search]:
+    if space is None and study is not None:
+        space = study.value
     if space is None:
         raise UserError('space: a function needs one, such as {"x": pg.floatv(0.0, 1.0)}')
-    objective = changes.pop('objective', None)
-    if objective is None:
-        raise UserError("objective: say 'minimize' or 'maximize', or give a reward")
-    if isinstance(objective, str):
-        if objective not in ('minimize', 'maximize'):
-            raise UserError(
-                f"objective: expected 'minimize', 'maximize' or a reward, not {objective!r}"
-            )
-        objective = MetricReward(objective, 'objective')
     value = pg.Dict(space) if type(space) is dict else space
     if not isinstance(value, pg.Object | pg.Dict):
         raise UserError(f'space: expected a dict or a symbolic object, not {type(space).__name__}')
-    search = Search(objective)
+    if isinstance(goal := changes.get('objective'), str):
+        if goal not in ('minimize', 'maximize'):
+            raise UserError(f"objective: expected 'minimize', 'maximize' or a reward, not {goal!r}")
+        changes['objective'] = MetricReward(goal, 'objective')
+    if study is not None:
+        search = study.search.clone(deep=True)
+    elif 'objective' in changes:
+        search = Search(changes.pop('objective'))
+    else:
+        raise UserError("objective: say 'minimize' or 'maximize', or give a reward")
     search.rebind(changes, raise_on_no_change=False)
     return pg.clone(value, deep=True), search

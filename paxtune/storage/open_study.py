@@ -69,7 +69,7 @@ def open_plan(
             stored = None if is_new else store.study()
         if stored is not None:
             # The priors stay as they were when it was created.
-            record = plan.record(False, stored.priors)
+            record = plan.record(folder is None, stored.priors)
             validate_unchanged(stored, record, folder)
             record = redefined(stored, record)
             if record != stored:

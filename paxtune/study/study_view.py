@@ -29,7 +29,10 @@ class StudyView:
         space: the search space.
         data: fingerprints of the data that its trials see, by input.
         store: keeps the study.
+        interrupted: an interrupt ended the search of a study in memory (`paxtune.tune`).
     """
+
+    interrupted = False
 
     def __init__(self, directory: JobPath | None, plan: SearchPlan, store: StudyStore) -> None:
         """Not called directly: see `paxtune.storage.open_study`."""

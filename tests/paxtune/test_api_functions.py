@@ -119,6 +119,38 @@ def test_a_function_listens_to_the_end_of_each_trial() -> None:
         assert sorted(heard) == [('Study(in memory)', 1), ('Study(in memory)', 2)]
 
 
+def test_an_interrupted_study_in_memory_is_returned_and_continued() -> None:
+    calls = []
+
+    def interrupted(x: float) -> float:
+        calls.append(x)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return x
+
+    fields: Any = {'space': {'x': pg.floatv(0.0, 1.0)}, 'objective': 'minimize', 'seed': 3}
+    first = tune(interrupted, num_trials=6, **fields)
+    assert first.interrupted
+    assert [trial.state for trial in first.trials[:3]] == ['COMPLETED'] * 3
+    undisturbed = tune(lambda x: x, num_trials=6, **fields)
+    with undisturbed, tune(interrupted, study=first) as study:
+        assert not study.interrupted
+        for one, other in zip(study.trials, undisturbed.trials, strict=True):
+            assert (one.decisions, one.reward) == (other.decisions, other.reward)
+        with tune(interrupted, study=study, num_trials=8) as longer:
+            assert len(longer.trials) == 8
+
+
+def test_only_a_study_in_memory_is_continued_by_itself(tmp_path: Path) -> None:
+    fields: Any = {'space': {'x': pg.oneof([1, 2])}, 'objective': 'minimize'}
+    with tune(lambda x: x, job_log_dir=tmp_path, **fields) as on_disk:
+        pass
+    with tune(lambda x: x, **fields) as in_memory:
+        for given in ({'study': on_disk}, {'study': in_memory, 'space': fields['space']}):
+            with pytest.raises(UserError, match=r'^study: Study\(.* must be in memory'):
+                tune(lambda x: x, **given)
+
+
 class Anything(pg.Object):
     """A symbolic class that is no component."""
 

@@ -186,7 +186,7 @@ def test_an_added_trial_may_begin_with_anothers_weights(tmp_path: Path) -> None:
         assert second.decisions == first.decisions
         assert np.isfinite(second.reward or np.nan)
         assert (second.reward or 0.0) < (first.reward or 0.0)
-        assert study.retry(2).warm_start == 1
+        assert study.retry(2).lineage.warm_start == 1
 
 
 # --- Several objectives ---
