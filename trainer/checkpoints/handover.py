@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from absl import logging
 from etils import epath
 
+from trainer.checkpoints import experiment_record
 from trainer.checkpoints.checkpoint import COMMITTED, newest_checkpoint, saved_checkpoints
 from trainer.runtime import processes
 from trainer.runtime.directory import absolute, is_local, write_json, write_text
@@ -40,10 +41,10 @@ _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENO
 def take_over(earlier: Sequence[epath.PathLike], run_dir: epath.PathLike) -> int:
     """Copies the newest checkpoint of earlier attempts into the directory of a new attempt.
 
-    The checkpoint before it, as a fallback, and the metrics up to it are copied, too. Copies are
-    hard links where the file system has them, because complete checkpoints never change. Nothing
-    happens if the new attempt has a checkpoint already, so a killed call can be repeated. With
-    several processes all must call this; the first does the work.
+    The checkpoint before it, as a fallback, the metrics up to it, and the record of the experiment
+    are copied, too. Copies are hard links where the file system has them, because complete
+    checkpoints never change. Nothing happens if the new attempt has a checkpoint already, so a
+    killed call can be repeated. With several processes all must call this; the first does the work.
 
     Args:
         earlier: directories of the earlier attempts, in order. They may be missing, and may change
@@ -242,6 +243,6 @@ def _copy_metrics(checkpoint: epath.Path, target: epath.Path) -> None:
 
 
 def _copy_provenance(checkpoint: epath.Path, target: epath.Path) -> None:
-    for name in (WARM_START, FORKED_FROM):
+    for name in (experiment_record.FILE, WARM_START, FORKED_FROM):
         with contextlib.suppress(FileNotFoundError):
             write_text(target / name, (checkpoint.parent.parent / name).read_text())
