@@ -20,7 +20,7 @@ from trainer.checkpoints.checkpoint import COMMITTED, newest_checkpoint, saved_c
 from trainer.runtime import processes
 from trainer.runtime.directory import absolute, is_local, write_json, write_text
 from trainer.runtime.metric_writer import METRICS, read_metrics
-from trainer.symbolic.errors import CheckpointGoneError
+from trainer.symbolic.errors import CheckpointGoneError, UserError
 from trainer.warm_start_rules import FILE as WARM_START
 
 FORKED_FROM = 'forked_from.json'
@@ -86,10 +86,12 @@ def fork_checkpoint(sources: Sequence[epath.PathLike], step: int, run_dir: epath
 
     Raises:
         CheckpointGoneError: no source has the checkpoint (any more), and the run has none.
+        UserError: the run was forked from another run, or at another step.
         OSError: a checkpoint cannot be read or written. Repeating the call continues.
     """
     target = _absolute(run_dir)
     directories = [_absolute(source) for source in sources]
+    _require_same_origin(target, directories, step)
     for directory in directories:
         if newest_checkpoint(target / 'checkpoints') is not None:
             return
@@ -102,6 +104,19 @@ def fork_checkpoint(sources: Sequence[epath.PathLike], step: int, run_dir: epath
             f'{", ".join(map(str, directories)) or "no directory"}: its run has deleted it, or '
             'never saved at this step. Keep more checkpoints (train.checkpoints.keep), or fork '
             'before the run continues'
+        )
+
+
+def _require_same_origin(target: epath.Path, sources: Sequence[epath.Path], step: int) -> None:
+    if newest_checkpoint(target / 'checkpoints') is None or not (target / FORKED_FROM).exists():
+        return
+    origin = json.loads((target / FORKED_FROM).read_text())
+    # The directory of all these runs may have been moved.
+    names = [source.name for source in sources]
+    if origin['step'] != step or epath.Path(origin['run']).name not in names:
+        raise UserError(
+            f'{target} was forked from step {origin["step"]} of {origin["run"]}, and not from step '
+            f'{step} of {", ".join(map(str, sources))}: move it away, or use another directory'
         )
 
 

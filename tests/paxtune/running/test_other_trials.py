@@ -12,7 +12,7 @@ from paxtune.running.runners import ExperimentRunner
 from paxtune.running.tuner import Tuner
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
-from paxtune.storage.open_study import open_study
+from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.study import Study
 from paxtune.study.trial_paths import trial_directory
 from tests.paxtune import tunables
@@ -89,6 +89,21 @@ def test_a_larger_budget_is_no_other_experiment(
     with open_study(tmp_path, tunables.rates(num_trials=2)) as study:
         tune(study)
         assert [trial.state for trial in study.trials] == ['COMPLETED'] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('flags', [(), ('--workers=1',)], ids=['here', 'in a worker'])
+def test_a_trial_does_not_resume_in_the_directory_of_a_deleted_one(
+    tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    run(tmp_path, 'Rates', '--num_trials=1')
+    with load_study(tmp_path, read_only=False) as study:
+        study.delete_trial(1)
+    with pytest.raises(UserError, match=r'0001-.* holds a trial of another study, or a deleted'):
+        run(tmp_path, 'Rates', '--num_trials=1', *flags)
+    with load_study(tmp_path) as study:
+        assert [trial.state for trial in study.trials] == ['ACTIVE']
+        assert study.trials[0].measurements == []
 
 
 @pytest.mark.slow

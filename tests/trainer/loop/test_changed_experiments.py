@@ -28,6 +28,11 @@ def records(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.glob('experiment*.json'))
 
 
+def test_changes_can_be_allowed_only_to_training(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match='--allow_changes is for training'):
+        train(tmp_path, flags=('--mode=eval', '--allow_changes'))
+
+
 def test_other_data_and_another_task_are_refused_with_their_paths(tmp_path: Path) -> None:
     assert train(tmp_path) == 0
     before = (tmp_path / 'experiment.json').read_text()
@@ -66,6 +71,18 @@ def test_allowed_changes_are_printed_and_the_earlier_experiment_is_kept(
     assert train(tmp_path, 'train.num_train_steps=4', rate) == 0
     assert 'changed' not in capsys.readouterr().out
     assert records(tmp_path) == ['experiment-1-until-step-2.json', 'experiment.json']
+
+
+@pytest.mark.slow
+def test_an_evaluation_job_warns_of_another_task(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert train(tmp_path) == 0
+    flags = ('--mode=eval_once',)
+    assert train(tmp_path, 'eval_inputs.eval.batch_size=4', flags=flags) == 0
+    assert 'another task' not in caplog.text
+    assert train(tmp_path, 'task.learner.learning_rate=0.5', flags=flags) == 0
+    assert 'another task:  task.learner.learning_rate: 0.01 → 0.5' in caplog.text
 
 
 @pytest.mark.slow

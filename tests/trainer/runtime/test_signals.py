@@ -56,8 +56,8 @@ def made_signal(kind: str) -> Exception:
     return SkipTrial('no use')
 
 
-def measured(made: Experiment, directory: Path) -> list[Report]:
-    return list(run(made, directory))
+def measured(made: Experiment, directory: Path, **fields: Any) -> list[Report]:
+    return list(run(made, directory, **fields))
 
 
 def with_input(**fields: Any) -> Experiment:
