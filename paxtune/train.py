@@ -5,9 +5,9 @@
         --job_log_dir=runs/mine
 
 The command trains a trial exactly as its study did, to the last bit on the same machine. It trains
-the ancestors of a forked trial first (in <job_log_dir>/lineage). The same command
-again resumes. --coordinator and its like are those of trainer.main. Exit codes: 0 done, 2
-bad input, 3 another process was lost, 130 or 143 interrupted.
+the ancestors of a forked trial first (in <job_log_dir>/lineage). The same command again resumes.
+--allow_changes, --coordinator and the like are those of trainer.main. Exit codes: 0 done, 2 bad
+input, 3 another process was lost, 130 or 143 interrupted.
 """
 
 import dataclasses
@@ -48,6 +48,7 @@ def main(argv: Sequence[str] | None) -> int:
         help='decisions to make, such as task.learner.learning_rate=1e-3',
     )
     flags.add_argument('--job_log_dir', required=True, help='where everything is written')
+    command.add_allow_changes_flag(flags)
     command.add_process_flags(flags)
     args = flags.parse_args(argv)
 
@@ -63,7 +64,12 @@ def main(argv: Sequence[str] | None) -> int:
         for run in runs:
             if run.parent_checkpoint is not None:
                 _fork_checkpoints(*run.parent_checkpoint, run.directory)
-            code = train(run.experiment, run.directory, resume_command=again)
+            code = train(
+                run.experiment,
+                run.directory,
+                resume_command=again,
+                allow_changes=args.allow_changes,
+            )
             if code:
                 return code
     return 0
@@ -97,8 +103,11 @@ def runs_for(args: 'argparse.Namespace') -> list[Run]:
         raise UserError('name an experiment with --exp, or a study with --study_dir and --trial')
     experiment = registry.find(args.exp, Experiment) if args.exp else None
     if args.study_dir:
-        if args.smoke or args.decisions:
-            raise UserError('--smoke and --decisions go with --exp, not with a trial of a study')
+        if args.smoke or args.decisions or args.allow_changes:
+            raise UserError(
+                '--smoke, --decisions and --allow_changes go with --exp, not with a trial of a '
+                'study'
+            )
         # With --exp, the modules of the experiment's own classes have been imported by now.
         return _of_trial(args)
     if args.trial:
@@ -188,14 +197,12 @@ def _require_weights(study: 'Study', trial: 'Trial', job_log_dir: str) -> None:
 
 def _validate_experiment(job_log_dir: str, experiment: 'Experiment') -> None:
     # A checkpoint of another trial of the same structure could be read, and would be wrong.
-    from etils import epath
+    from trainer.checkpoints import experiment_record
 
-    from trainer.symbolic.serialization import to_json_text
-
-    path = epath.Path(job_log_dir) / 'experiment.json'
-    if path.exists() and path.read_text() != to_json_text(experiment):
+    if changes := experiment_record.changes(job_log_dir, experiment):
         raise UserError(
-            f'--job_log_dir: {job_log_dir} holds another experiment: choose another directory'
+            f'--job_log_dir: {job_log_dir} holds another experiment: choose another directory. '
+            'There, and in the trial:\n' + '\n'.join(map(str, changes))
         )
 
 

@@ -56,6 +56,15 @@ def add_tune_flag(flags: argparse.ArgumentParser) -> None:
     )
 
 
+def add_allow_changes_flag(flags: argparse.ArgumentParser) -> None:
+    """Adds --allow_changes."""
+    flags.add_argument(
+        '--allow_changes',
+        action='store_true',
+        help='resume a run also with another task, other data or another seed',
+    )
+
+
 def add_process_flags(flags: argparse.ArgumentParser) -> None:
     """Adds --coordinator, --num_processes and --process_id, for `processes.start`."""
     flags.add_argument(

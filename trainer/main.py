@@ -3,10 +3,11 @@
     python -m trainer.main --exp=lm.C4Small --job_log_dir=runs/c4 --mode=train
     python -m trainer.main --exp=lm.C4Small --job_log_dir=runs/c4 --mode=eval
 
-The same command again resumes from the newest checkpoint. --mode=eval evaluates each checkpoint of
-a run as it appears, and ends with the training, which may not have begun. --mode=decode decodes
-from each checkpoint in the same way, into decode_out/. eval_once and decode_once process only the
-newest checkpoint, or that of --checkpoint_step.
+The same command again resumes from the newest checkpoint. The experiment must be the same then,
+except for its mesh and train loop, unless --allow_changes is given. --mode=eval evaluates each
+checkpoint of a run as it appears, and ends with the training, which may not have begun.
+--mode=decode decodes from each checkpoint in the same way, into decode_out/. eval_once and
+decode_once process only the newest checkpoint, or that of --checkpoint_step.
 
 The directory may be in Google Cloud Storage, gs://BUCKET/DIRECTORY (pip install 'paxtune[gcs]'),
 without a lock against other processes. Several processes, or hosts with a common file system, can
@@ -56,6 +57,7 @@ def main(argv: Sequence[str] | None) -> int:
         action='store_true',
         help='on GPUs, schedule steps by the measured times of their parts in the first steps',
     )
+    command.add_allow_changes_flag(flags)
     command.add_process_flags(flags)
     args = flags.parse_args(argv)
 
@@ -70,6 +72,8 @@ def main(argv: Sequence[str] | None) -> int:
         raise UserError('--checkpoint_step is for --mode=eval_once and --mode=decode_once')
     if args.pgle and args.mode != 'train':
         raise UserError('--pgle is for training: leave out --mode')
+    if args.allow_changes and args.mode != 'train':
+        raise UserError('--allow_changes is for training: leave out --mode')
     if args.pgle and args.profile_steps is not None:
         raise UserError('--pgle: only one can profile at a time: leave out --profile_steps')
     profiler = None if args.profile_steps is None else Profiler.parse(args.profile_steps)
@@ -87,7 +91,7 @@ def main(argv: Sequence[str] | None) -> int:
                 job, experiment, args.job_log_dir, once=bool(once), step=args.checkpoint_step
             )
         again = ['python', '-m', 'trainer.main', *command.given(argv)]
-        return train(experiment, args.job_log_dir, again, profiler)
+        return train(experiment, args.job_log_dir, again, profiler, args.allow_changes)
 
 
 def train(
@@ -95,18 +99,20 @@ def train(
     job_log_dir: str,
     resume_command: Sequence[str],
     profiler: 'Profiler | None' = None,
+    allow_changes: bool = False,
 ) -> int:
     """Trains an experiment, prints its metrics, and returns the exit code of the command.
 
     With several processes, the first one prints and locks the directory.
 
     Raises:
-        UserError: bad input, or another process trains in the directory.
+        UserError: bad input, another process trains in the directory, or it holds another
+            experiment, unless `allow_changes`.
     """
     from trainer.runtime.signals import SkipTrial, StopTrial
 
     try:
-        return _train(experiment, job_log_dir, resume_command, profiler)
+        return _train(experiment, job_log_dir, resume_command, profiler, allow_changes)
     except StopTrial as stop:
         _print(f'stopped at step {stop.step}: {stop}')
         return 0
@@ -119,6 +125,7 @@ def _train(
     job_log_dir: str,
     resume_command: Sequence[str],
     profiler: 'Profiler | None',
+    allow_changes: bool,
 ) -> int:
     from trainer.loop import train_loop
     from trainer.loop.prepared_run import prepare_run
@@ -128,13 +135,15 @@ def _train(
     from trainer.symbolic.errors import NonFiniteLossError
 
     directory.job_path(job_log_dir)  # Configures access to a remote store.
-    prepared = prepare_run(experiment, job_log_dir)
+    prepared = prepare_run(experiment, job_log_dir, allow_changes)
     command.enable_compilation_cache()
     with contextlib.ExitStack() as held:
         if processes.is_first() and directory.is_local(job_log_dir):
             held.enter_context(directory.locked(job_log_dir))
         elif processes.is_first():
             directory.create(job_log_dir)  # There are no locks.
+        if prepared.changes:
+            _print('The experiment has changed. Before, and now:', *map(str, prepared.changes))
         interrupt = held.enter_context(Interrupt())
         try:
             has_printed = False
@@ -186,11 +195,11 @@ def print_metrics(step: int, metrics: Mapping[str, float]) -> None:
     _print(f'step {step}: ' + ' '.join(f'{name}={value!r}' for name, value in named))
 
 
-def _print(text: str) -> None:
+def _print(*lines: str) -> None:
     from trainer.runtime import processes
 
     if processes.is_first():
-        print(text, flush=True)
+        print(*lines, sep='\n', flush=True)
 
 
 if __name__ == '__main__':

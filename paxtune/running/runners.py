@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
+from paxtune.running.other_trials import require_own_experiment
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.space import Space
 from paxtune.study.record import REPLICATE, Costs
@@ -19,6 +20,7 @@ from paxtune.study.trial_costs import CostEstimate, estimate_costs, suffixed, wa
 from paxtune.study.trial_experiments import parts_of
 from paxtune.study.trial_paths import attempt_directories, attempt_directory
 from paxtune.study.workload import Workload
+from trainer.checkpoints import experiment_record
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.checkpoints.handover import fork_checkpoint, take_over
 from trainer.checkpoints.warm_start import WarmStartLoader, warm_start_sources
@@ -74,6 +76,7 @@ class ExperimentRunner(Runner):
     """Trains a trial's experiment, or its sub-experiments one after another."""
 
     def prepare(self, study: Study, trial: RunningTrial) -> str | None:
+        _require_own_experiments(study, trial)
         resolve_warm_start(study, trial)
         found = self._estimate_costs(study, TrialSpec.of(study, trial))
         trial.set_costs(found.measured)
@@ -247,6 +250,15 @@ def _begun(
     }
 
 
+def _require_own_experiments(study: Study, trial: Trial) -> None:
+    attempts = [job_path(each) for each in attempt_directories(study.directory, trial)]
+    names = study.space.sub_experiments or ['']
+    if any((each / name / experiment_record.FILE).exists() for each in attempts for name in names):
+        for name, part in experiments(study, trial).items():
+            for each in attempts:
+                require_own_experiment(each / name, trial, part)
+
+
 def resolve_warm_start(study: Study, trial: RunningTrial) -> None:
     """Records that a trial begins from scratch: its parent's weights are missing or do not fit.
 
@@ -256,7 +268,7 @@ def resolve_warm_start(study: Study, trial: RunningTrial) -> None:
         return
     parts = experiments(study, trial)
     attempts = [attempt_directory(study.directory, trial, n + 1) for n in range(trial.attempt)]
-    if any((each / name / 'experiment.json').exists() for each in attempts for name in parts):
+    if any((each / name / experiment_record.FILE).exists() for each in attempts for name in parts):
         return
     try:
         for name, part in parts.items():

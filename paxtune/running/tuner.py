@@ -13,6 +13,7 @@ from paxtune.config.faults import Faults
 from paxtune.objectives.metrics import split_name
 from paxtune.objectives.rewards import NonFiniteRewardError, Reward
 from paxtune.running.callbacks import Callback
+from paxtune.running.other_trials import OtherTrialError, require_own_record
 from paxtune.running.runners import Runner
 from paxtune.running.trial_json import TrialJson, write_final_state
 from paxtune.schedulers import Pause, Stop
@@ -102,6 +103,7 @@ class Tuner:
             Paused: `should_interrupt` or a request asked for it, or hours are used up.
             StudyStoppedError: an error of a trial stops the study.
             BadRewardError: the reward needs a metric that is not measured.
+            OtherTrialError: a directory holds files of another trial.
         """
         study = self.study
         if not study.store.is_shared:
@@ -153,6 +155,8 @@ class Tuner:
                 raise
             self._lose_to_full_disk(trial, error)
             return
+        if directory is not None:
+            require_own_record(directory, trial)
         record = TrialJson(directory, trial, self.study.data, self._runner.num_devices)
         self._began, self._pausing = time.monotonic(), None
         self._seconds_left = self._left(record)
@@ -169,6 +173,7 @@ class Tuner:
             BadRewardError,
             DatabaseUnavailableError,
             LostProcessError,
+            OtherTrialError,
             sqlalchemy.exc.SQLAlchemyError,
         ):
             raise

@@ -8,12 +8,13 @@ from paxtune.config.search import Search
 from paxtune.search_space.parameters import to_search_space
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
-from paxtune.storage.vizier_store import database
+from paxtune.storage.vizier_store import DATABASE, database
 from paxtune.study import transfer
 from paxtune.study.definition import redefined, validate_unchanged
 from paxtune.study.plan import SearchPlan
 from paxtune.study.store import StudyStore
 from paxtune.study.study import Study
+from paxtune.study.trial_paths import TRIALS
 from trainer.runtime.directory import JobPath, job_path
 from trainer.symbolic.errors import UserError
 
@@ -40,7 +41,8 @@ def open_study(
 
     Raises:
         UserError: the space cannot be searched, or the study that is there is of another
-            experiment or of other data. The search's budgets may differ.
+            experiment or of other data. The search's budgets may differ. Or the study is new, and
+            its directory has trials.
     """
     plan = SearchPlan.compile(value, search, data)
     return open_plan(directory, plan, priors=priors, store=store)
@@ -58,9 +60,15 @@ def open_plan(
     folder = None if directory is None else job_path(directory)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
+    # Another process may create the study, and then its trials: these are looked for first.
+    has_trials = folder is not None and _has_trials(folder)
+    if has_trials and path is not None and not (path.exists() and path.stat().st_size):
+        raise _other_trials(path.parent)  # Before a database is made.
     store = store or LocalStore(Database(path))
     try:
         stored = store.study()
+        if stored is None and folder is not None and has_trials:
+            raise _other_trials(folder)
         if stored is None:
             learnt = transfer.priors(priors, plan.space, plan.search)
             record = plan.record(folder is None, learnt)
@@ -78,6 +86,19 @@ def open_plan(
         store.close()
         raise
     return Study(folder, plan, record.priors, store)
+
+
+def _has_trials(directory: JobPath) -> bool:
+    trials = directory / TRIALS
+    return trials.is_dir() and any(trials.iterdir())
+
+
+def _other_trials(directory: JobPath) -> UserError:
+    return UserError(
+        f'--job_log_dir: {directory / TRIALS} has the trials of another study, from whose '
+        f'checkpoints a new study would resume. If {DATABASE} was lost, or the study of a service, '
+        'restore it. To begin anew, move the trials away, or use another --job_log_dir'
+    )
 
 
 def load_study(directory: str | os.PathLike[str], read_only: bool = True) -> Study:

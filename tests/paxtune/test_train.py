@@ -74,7 +74,9 @@ def test_train_says_how_to_resume_with_the_flags_that_it_was_given(
 ) -> None:
     said: list[list[str]] = []
 
-    def fake(experiment: Any, job_log_dir: str, resume_command: list[str]) -> int:
+    def fake(
+        experiment: Any, job_log_dir: str, resume_command: list[str], allow_changes: bool
+    ) -> int:
         said.append(resume_command)
         return 0
 
@@ -150,6 +152,7 @@ def test_a_directory_of_another_trial_is_refused(tmp_path: Path) -> None:
         (['--study_dir={dir}/none', '--trial=best'], 'There is no study'),
         (['--exp={exp}', '--trial=1'], '--trial needs --study_dir'),
         (['--study_dir={dir}/none', '--trial=1', '--smoke'], 'go with --exp'),
+        (['--study_dir={dir}/none', '--trial=1', '--allow_changes'], 'go with --exp'),
     ],
 )
 def test_bad_input_to_train_is_refused(tmp_path: Path, flags: list[str], message: str) -> None:

@@ -15,11 +15,12 @@ from collections.abc import Iterator, Sequence
 from absl import logging
 from etils import epath
 
+from trainer.checkpoints import experiment_record
 from trainer.checkpoints.checkpoint import COMMITTED, newest_checkpoint, saved_checkpoints
 from trainer.runtime import processes
 from trainer.runtime.directory import absolute, is_local, write_json, write_text
 from trainer.runtime.metric_writer import METRICS, read_metrics
-from trainer.symbolic.errors import CheckpointGoneError
+from trainer.symbolic.errors import CheckpointGoneError, UserError
 from trainer.warm_start_rules import FILE as WARM_START
 
 FORKED_FROM = 'forked_from.json'
@@ -40,10 +41,10 @@ _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENO
 def take_over(earlier: Sequence[epath.PathLike], run_dir: epath.PathLike) -> int:
     """Copies the newest checkpoint of earlier attempts into the directory of a new attempt.
 
-    The checkpoint before it, as a fallback, and the metrics up to it are copied, too. Copies are
-    hard links where the file system has them, because complete checkpoints never change. Nothing
-    happens if the new attempt has a checkpoint already, so a killed call can be repeated. With
-    several processes all must call this; the first does the work.
+    The checkpoint before it, as a fallback, the metrics up to it, and the record of the experiment
+    are copied, too. Copies are hard links where the file system has them, because complete
+    checkpoints never change. Nothing happens if the new attempt has a checkpoint already, so a
+    killed call can be repeated. With several processes all must call this; the first does the work.
 
     Args:
         earlier: directories of the earlier attempts, in order. They may be missing, and may change
@@ -85,10 +86,12 @@ def fork_checkpoint(sources: Sequence[epath.PathLike], step: int, run_dir: epath
 
     Raises:
         CheckpointGoneError: no source has the checkpoint (any more), and the run has none.
+        UserError: the run was forked from another run, or at another step.
         OSError: a checkpoint cannot be read or written. Repeating the call continues.
     """
     target = _absolute(run_dir)
     directories = [_absolute(source) for source in sources]
+    _require_same_origin(target, directories, step)
     for directory in directories:
         if newest_checkpoint(target / 'checkpoints') is not None:
             return
@@ -101,6 +104,19 @@ def fork_checkpoint(sources: Sequence[epath.PathLike], step: int, run_dir: epath
             f'{", ".join(map(str, directories)) or "no directory"}: its run has deleted it, or '
             'never saved at this step. Keep more checkpoints (train.checkpoints.keep), or fork '
             'before the run continues'
+        )
+
+
+def _require_same_origin(target: epath.Path, sources: Sequence[epath.Path], step: int) -> None:
+    if newest_checkpoint(target / 'checkpoints') is None or not (target / FORKED_FROM).exists():
+        return
+    origin = json.loads((target / FORKED_FROM).read_text())
+    # The directory of all these runs may have been moved.
+    names = [source.name for source in sources]
+    if origin['step'] != step or epath.Path(origin['run']).name not in names:
+        raise UserError(
+            f'{target} was forked from step {origin["step"]} of {origin["run"]}, and not from step '
+            f'{step} of {", ".join(map(str, sources))}: move it away, or use another directory'
         )
 
 
@@ -242,6 +258,6 @@ def _copy_metrics(checkpoint: epath.Path, target: epath.Path) -> None:
 
 
 def _copy_provenance(checkpoint: epath.Path, target: epath.Path) -> None:
-    for name in (WARM_START, FORKED_FROM):
+    for name in (experiment_record.FILE, WARM_START, FORKED_FROM):
         with contextlib.suppress(FileNotFoundError):
             write_text(target / name, (checkpoint.parent.parent / name).read_text())

@@ -4,8 +4,10 @@ import contextlib
 from collections.abc import Callable
 from typing import Literal
 
+from absl import logging
 from etils import epath
 
+from trainer.checkpoints import experiment_record
 from trainer.checkpoints.checkpoint import CheckpointStore, Restored
 from trainer.checkpoints.checkpoint_watcher import CheckpointWatcher, watch_checkpoints
 from trainer.checkpoints.manifest import DamagedError
@@ -40,7 +42,7 @@ def process_each(
         UserError: bad input, a checkpoint belongs to another experiment, or another process runs
             this job.
     """
-    experiment = _prepared(job, experiment)
+    experiment = _prepared(job, experiment, job_log_dir)
     with watch_checkpoints(job_log_dir, job) as watcher:
         program, values = compiled(experiment)
         writer = _Writer(job, job_path(job_log_dir), watcher)
@@ -66,7 +68,7 @@ def process_one(
     path = job_path(job_log_dir) / 'checkpoints'
     if not path.exists():
         raise UserError(f'--job_log_dir: there are no checkpoints in {path}')
-    experiment = _prepared(job, experiment)
+    experiment = _prepared(job, experiment, job_log_dir)
     program, values = compiled(experiment)
     restored = None
     with contextlib.closing(CheckpointStore(path)) as checkpoints:
@@ -81,11 +83,15 @@ def process_one(
     on_metrics(restored.step, _metrics(job, experiment, program, values, restored, job_log_dir))
 
 
-def _prepared(job: Job, experiment: Experiment) -> Experiment:
+def _prepared(job: Job, experiment: Experiment, job_log_dir: epath.PathLike) -> Experiment:
     if not experiment.sym_getattr(f'{job}_inputs'):
         verb = 'evaluate on' if job == 'eval' else 'decode'
         raise UserError(f'{job}_inputs: there is nothing to {verb}')
-    experiment = localized(concrete(experiment))
+    experiment = concrete(experiment)
+    for change in experiment_record.changes(job_log_dir, experiment):
+        if change.path.startswith('task'):  # Other data, or devices, are the job's own affair.
+            logging.warning('%s was trained with another task:%s', job_log_dir, change)
+    experiment = localized(experiment)
     prepare_inputs(experiment)
     return experiment
 

@@ -2,6 +2,7 @@ import dataclasses
 
 from etils import epath
 
+from trainer.checkpoints import experiment_record
 from trainer.checkpoints.warm_start import Source, warm_start_sources
 from trainer.experiment import Experiment
 from trainer.program.setup import prepare_inputs
@@ -17,21 +18,34 @@ class PreparedRun:
         experiment: without decisions and derived values; its data exists and suits the task.
         job_log_dir: the directory of the run.
         warm_start: checkpoints to start from; empty where the run resumes.
+        changes: changes of the experiment with which the run resumes.
     """
 
     experiment: Experiment
     job_log_dir: epath.Path
     warm_start: tuple[Source, ...]
+    changes: tuple[experiment_record.Change, ...] = ()
 
 
-def prepare_run(experiment: Experiment, job_log_dir: epath.PathLike) -> PreparedRun:
+def prepare_run(
+    experiment: Experiment, job_log_dir: epath.PathLike, allow_changes: bool = False
+) -> PreparedRun:
     """Resolves an experiment, prepares its inputs, and finds the checkpoints of its warm start.
 
+    Args:
+        experiment: without open decisions.
+        job_log_dir: the directory of the run.
+        allow_changes: resume also with another task, other data or another seed.
+
     Raises:
-        UserError: a decision is open, data is missing, or there is no checkpoint to start from.
+        UserError: a decision is open, data is missing, there is no checkpoint to start from, or
+            the run has another experiment.
     """
     processes.require_joined()
     experiment = concrete(experiment)
+    changes = experiment_record.changes_of_resumption(job_log_dir, experiment)
+    if not allow_changes:
+        experiment_record.require_free(job_log_dir, changes)
     prepare_inputs(experiment)
     sources = warm_start_sources(experiment, job_log_dir)
-    return PreparedRun(experiment, epath.Path(job_log_dir), tuple(sources))
+    return PreparedRun(experiment, epath.Path(job_log_dir), tuple(sources), tuple(changes))

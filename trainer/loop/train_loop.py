@@ -10,7 +10,7 @@ import jax
 from absl import logging
 from etils import epath
 
-from trainer.checkpoints import end_marker
+from trainer.checkpoints import end_marker, experiment_record
 from trainer.checkpoints.checkpoint import CheckpointStore, Restored
 from trainer.checkpoints.checkpoint_watcher import first_unprocessed
 from trainer.checkpoints.retention import RetentionPolicy
@@ -30,7 +30,6 @@ from trainer.program import device_peaks
 from trainer.program.costs import static_costs
 from trainer.program.setup import compiled, inputs_by_path, localized
 from trainer.runtime import processes
-from trainer.runtime.directory import write_text
 from trainer.runtime.garbage_collection import GcSchedule
 from trainer.runtime.metric_writer import MetricWriter
 from trainer.runtime.profiling import Profiler
@@ -38,7 +37,6 @@ from trainer.runtime.signals import Signal
 from trainer.runtime.throughput import Throughput
 from trainer.state import TrainState
 from trainer.symbolic.errors import NonFiniteLossError, UserError
-from trainer.symbolic.serialization import to_json_text
 
 
 def run(
@@ -46,6 +44,7 @@ def run(
     job_log_dir: epath.PathLike,
     should_interrupt: Callable[[], bool] = lambda: False,
     profiler: Profiler | None = None,
+    allow_changes: bool = False,
 ) -> Generator[Report, None, None]:
     """Trains an experiment, from its newest checkpoint in `job_log_dir` if there is one.
 
@@ -55,13 +54,16 @@ def run(
         experiment: what to train, without open decisions.
         job_log_dir: directory of experiment.json, metrics.jsonl, summaries/ and checkpoints/.
         should_interrupt, profiler: as for `train`.
+        allow_changes: as for `prepare_run`.
 
     Raises:
         UserError: the experiment cannot run here (no data, a mesh that does not fit …).
         Exception: as `train`.
     """
     with processes.together(), end_marker.on_early_exit(job_log_dir):
-        prepared = prepare_run(experiment, job_log_dir)
+        prepared = prepare_run(experiment, job_log_dir, allow_changes)
+    for change in prepared.changes:
+        logging.warning('%s: the experiment has changed:%s', job_log_dir, change)
     yield from train(prepared, should_interrupt, profiler)
 
 
@@ -145,7 +147,9 @@ class Training:
             self.step = self.resumed_from
             self._writer: MetricWriter | None = None
             if processes.is_first():
-                write_text(job_log_dir / 'experiment.json', to_json_text(experiment))
+                experiment_record.write(
+                    job_log_dir, experiment, self.resumed_from, prepared.changes
+                )
                 self._writer = MetricWriter(job_log_dir, self.resumed_from)
                 opened.callback(self._writer.close)
             if profiler is not None:

@@ -95,6 +95,18 @@ def test_a_new_attempt_goes_on_where_the_one_before_was(
     assert told(tmp_path) == undisturbed
 
 
+def test_a_trial_in_a_directory_of_another_experiment_ends_all(tmp_path: Path) -> None:
+    search(tmp_path, kill={1: 'int:9'})
+    (record,) = tmp_path.glob('trials/0002-*/experiment.json')
+    record.write_text(record.read_text().replace('"is_broken": false', '"is_broken": true'))
+    ended = search(tmp_path)
+    assert [each.code for each in ended] == [2, 2], ended
+    for each in ended:
+        assert 'train_input.is_broken: true → false' in each.err
+    with load_study(tmp_path) as study:
+        assert [trial.state for trial in study.trials] == ['COMPLETED', 'ACTIVE']
+
+
 def test_processes_with_other_flags_are_refused(tmp_path: Path) -> None:
     ended = search(tmp_path, own={1: ['--set', 'train.num_train_steps=4']})
     assert [each.code for each in ended] == [2, 2], ended

@@ -28,7 +28,7 @@ from trainer.learner import DecayAtRungs
 from trainer.loop.report import Interrupted, Report
 from trainer.loop.train_loop import run
 from trainer.runtime.metric_writer import read_metrics
-from trainer.symbolic.errors import CheckpointGoneError
+from trainer.symbolic.errors import CheckpointGoneError, UserError
 
 
 def made(**overrides: Any) -> Experiment:
@@ -188,6 +188,21 @@ def test_the_newest_attempt_that_has_it_counts(tmp_path: Path) -> None:
         assert steps(target) == [step]
         provenance = json.loads((target / FORKED_FROM).read_text())
         assert provenance == {'run': str(tmp_path / run_dir), 'step': step}
+
+
+def test_a_branch_of_another_run_or_step_is_refused(tmp_path: Path) -> None:
+    fake(tmp_path / 'parent', 2, 4)
+    fake(tmp_path / 'other', 4)
+    fork_checkpoint([tmp_path / 'parent'], 4, tmp_path / 'branch')
+    for source, step in (('other', 4), ('parent', 2)):
+        with pytest.raises(UserError, match=r'was forked from step 4 of .*/parent, and not from'):
+            fork_checkpoint([tmp_path / source], step, tmp_path / 'branch')
+    moved = tmp_path / 'moved'
+    moved.mkdir()
+    for name in ('parent', 'branch'):
+        (tmp_path / name).rename(moved / name)
+    fork_checkpoint([moved / 'parent'], 4, moved / 'branch')
+    assert steps(moved / 'branch') == [4]
 
 
 def test_a_missing_checkpoint_is_reported(tmp_path: Path) -> None:

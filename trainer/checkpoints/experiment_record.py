@@ -1,0 +1,141 @@
+"""Record of the experiment of a run, `experiment.json`, and what changes when the run resumes."""
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pyglove as pg
+from etils import epath
+
+from trainer.checkpoints.checkpoint import newest_checkpoint
+from trainer.experiment import Experiment
+from trainer.runtime.directory import write_text
+from trainer.symbolic.concrete import concrete
+from trainer.symbolic.errors import UserError, shortened
+from trainer.symbolic.serialization import from_json_text, to_json_text
+
+FILE = 'experiment.json'
+
+_FIELDS = ('task', 'train_input', 'eval_inputs', 'decode_inputs', 'mesh', 'train')
+_SEED = 'train.random_seed'
+_TYPE = pg.JSONConvertible.TYPE_NAME_KEY
+_MISSING = object()
+_MAX_LENGTH = 80  # Of one side of a change.
+
+
+class Change(NamedTuple):
+    """Difference between the recorded experiment of a run and the present one.
+
+    Attributes:
+        path: path of the value in the experiment.
+        before: the recorded value, as text.
+        after: the present value, as text.
+    """
+
+    path: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return f'  {self.path}: {self.before} → {self.after}'
+
+    @property
+    def is_free(self) -> bool:
+        """True if the run computes the same with it: other devices, another length or interval."""
+        return self.path.startswith(('mesh', 'train.')) and self.path != _SEED
+
+
+def changes(directory: epath.PathLike, experiment: Experiment) -> list[Change]:
+    """Lists the changes of an experiment since a run recorded it; none without a record.
+
+    Only what the trainer reads is compared, and not, for example, the search of a trial.
+
+    Raises:
+        UserError: the record cannot be read.
+    """
+    path = epath.Path(directory).expanduser() / FILE
+    if not path.exists():
+        return []
+    before, after = path.read_text(), to_json_text(concrete(experiment))
+    try:
+        return [] if before == after else list(_differences('', *_trees(before, after)))
+    except (AttributeError, ValueError) as error:
+        raise UserError(
+            f'{path} is damaged ({error}): the experiment of the run is unknown. Restore the file, '
+            'or remove it if the experiment is the same'
+        ) from error
+
+
+def changes_of_resumption(directory: epath.PathLike, experiment: Experiment) -> list[Change]:
+    """Lists the changes with which a run would resume; none if it starts from the beginning."""
+    checkpoint = newest_checkpoint(epath.Path(directory) / 'checkpoints')
+    return [] if checkpoint is None else changes(directory, experiment)
+
+
+def require_free(directory: epath.PathLike, found: Sequence[Change]) -> None:
+    """Checks that no change of a run that resumes affects the data or the task.
+
+    Raises:
+        UserError: lists all changes.
+    """
+    if not all(change.is_free for change in found):
+        raise UserError(
+            f'--job_log_dir: {directory} holds another experiment. There, and now:\n'
+            + '\n'.join(map(str, found))
+            + '\nUse another --job_log_dir for the changed experiment. To resume the run with it '
+            'nevertheless: --allow_changes (in Python, allow_changes=True)'
+        )
+
+
+def write(
+    directory: epath.PathLike, experiment: Experiment, step: int, found: Sequence[Change]
+) -> None:
+    """Records an experiment. An earlier record, if it differs, stays beside it.
+
+    Args:
+        directory: of the run.
+        experiment: a concrete one.
+        step: the step from which the run resumes, in the name of the earlier record.
+        found: the changes since that record.
+    """
+    path = epath.Path(directory) / FILE
+    if found:
+        number = 1 + sum(1 for _ in path.parent.glob('experiment-*-until-step-*.json'))
+        kept = path.with_name(f'experiment-{number}-until-step-{step}.json')
+        write_text(kept, path.read_text())
+    write_text(path, to_json_text(experiment))
+
+
+def _trees(*texts: str) -> list[Any]:
+    trees = [{name: tree.get(name) for name in _FIELDS} for tree in map(json.loads, texts)]
+    try:
+        # Adds the defaults of fields that an older version of a class did not have.
+        made = [from_json_text(json.dumps(tree), pg.Dict) for tree in trees]
+        return [json.loads(to_json_text(each)) for each in made]
+    except UserError:  # A class of the record is unknown here.
+        return trees
+
+
+def _differences(path: str, before: Any, after: Any) -> Iterator[Change]:
+    if _is_same_kind(dict, before, after) and before.get(_TYPE) == after.get(_TYPE):
+        for name in before | after:
+            below = f'{path}.{name}' if path else name
+            yield from _differences(below, before.get(name, _MISSING), after.get(name, _MISSING))
+    elif _is_same_kind(list, before, after):
+        for i, pair in enumerate(itertools.zip_longest(before, after, fillvalue=_MISSING)):
+            yield from _differences(f'{path}[{i}]', *pair)
+    elif before != after:
+        yield Change(path, _rendered(before), _rendered(after))
+
+
+def _is_same_kind(kind: type, *values: Any) -> bool:
+    return all(isinstance(value, kind) for value in values)
+
+
+def _rendered(value: Any) -> str:
+    if value is _MISSING:
+        return '(nothing)'
+    if isinstance(value, dict) and _TYPE in value:
+        return f'{value[_TYPE].rpartition(".")[2]}(…)'
+    return shortened(json.dumps(value), _MAX_LENGTH)
