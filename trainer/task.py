@@ -1,9 +1,10 @@
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import jax
 
 from trainer.inputs.base import Input
+from trainer.inputs.weights import example_mask, weight_features
 from trainer.layers.base import Layer
 from trainer.learner.learner import Learner
 from trainer.metrics import Metrics
@@ -45,12 +46,21 @@ class Task(Component):
         """Arguments of the model for a batch; for initialization they are only shapes."""
         raise NotImplementedError(type(self).__name__)
 
+    def weight_features(self, names: Iterable[str]) -> list[str]:
+        """The features of a batch with the weights that `measure` reads.
+
+        Batches with padding must have one. `trainer.inputs.weights.weights_of` reads them.
+        """
+        return weight_features(names)
+
     def example_weights(self, batch: DeviceBatch) -> jax.Array | None:
         """Weights for layers that ignore padding, such as batch normalization; None for equal ones.
 
-        Its axes are the first axes of the normalized arrays.
+        By default they are [B], 0 for examples of padding. The axes of other weights must be the
+        first axes of the normalized arrays.
         """
-        return None
+        mask: jax.Array | None = example_mask(batch)
+        return mask
 
     def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
         """Computes the metrics of the model's outputs; training minimizes the mean of `loss`."""

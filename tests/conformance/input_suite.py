@@ -19,6 +19,7 @@ import pytest
 from trainer.inputs.base import Batch, EndOfData, Input
 from trainer.inputs.evaluation import eval_batches
 from trainer.inputs.peek import Peekable
+from trainer.inputs.weights import example_mask, weights_of
 from trainer.symbolic.errors import UserError
 
 Maker = Callable[..., Input]
@@ -44,8 +45,7 @@ def rows(batches: list[Batch]) -> list[bytes]:
     return [
         b''.join(np.ascontiguousarray(batch[name][i]).tobytes() for name in sorted(batch))
         for batch in batches
-        for i in range(len(batch['weights']))
-        if batch['weights'][i].any()
+        for i in np.flatnonzero(example_mask(batch))
     ]
 
 
@@ -71,9 +71,10 @@ def spec_matches_batches(make: Maker) -> None:
 
 def weights_are_zero_where_nothing_is(make: Maker) -> None:
     for batch in read(make(batch_size=3), 2):
-        padding = batch['weights'] == 0
-        empty = ~batch['weights'].reshape(len(padding), -1).any(axis=1)
+        empty = ~example_mask(batch)
         for name in batch:
+            weights = weights_of(batch, name)
+            padding = empty if weights is None else weights == 0
             # An encoder's tokens stand in other places than the labels that weigh.
             alike = batch[name].shape[: padding.ndim] == padding.shape
             there = alike and not name.startswith('encoder_')

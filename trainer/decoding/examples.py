@@ -9,6 +9,7 @@ import numpy as np
 from trainer.decoding.base import Decoded, DecodeOutput, Decoder
 from trainer.inputs.base import Input
 from trainer.inputs.tokens.vocabulary import PAD_ID
+from trainer.inputs.weights import broadcast, weights_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,8 +60,9 @@ def decoded_examples(
     Batches without `example_ids` are numbered from `first` on.
     """
     batch, count = output.batch, 0
+    weights_BT = broadcast(weights_of(batch, 'labels'), batch['labels'].shape)
     for row, length in enumerate(output.prompt_lengths_B.tolist()):
-        weights = batch['weights'][row]
+        weights = weights_BT[row]
         if not weights.any():
             continue
         after = np.arange(weights.size) >= length - 1

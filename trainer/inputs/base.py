@@ -1,15 +1,22 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 import pyglove as pg
 
+from trainer.inputs.weights import weight_features
 from trainer.symbolic.component import Component, components, require_not_negative, require_positive
 from trainer.symbolic.errors import UserError
 
 Batch = dict[str, np.ndarray]
 """Arrays by feature name; the first axis is the examples of one host's batch."""
+
+
+NO_WEIGHTS = (
+    'its batches have padding but no weights, so padding would count as examples. Add a feature '
+    '`weights` [B] to them: float32, 1 for each example and 0 for padding'
+)
 
 
 class EndOfData(Exception):
@@ -22,7 +29,8 @@ class Input(Component):
     The contract is that of Pax's `BaseInput`. A training input repeats forever, and its batches are
     a pure function of its fields and its position. An evaluation input yields each example exactly
     once, then raises `EndOfData`. Its last batches are padded with examples of weight zero, so that
-    all hosts end after the same number of batches.
+    all hosts end after the same number of batches. `trainer.inputs.weights` names the features of
+    weights; batches with padding must have one.
 
     Attributes:
         batch_size: examples in one host's batch.
@@ -69,6 +77,11 @@ class Input(Component):
         share of its host.
         """
         return False
+
+    @property
+    def has_padding(self) -> bool:
+        """True if batches are known to hold examples of padding."""
+        return self.batch_padding_size > 0
 
     def settings(self, field: str) -> list[str]:
         """The paths of a field of this input, and of other inputs of its class.
@@ -123,7 +136,7 @@ class Input(Component):
             EndOfData: as `get_next`.
         """
         batch = self.get_next()
-        return pad_batch(batch, self.batch_padding_size) if self.batch_padding_size else batch
+        return pad_batch(batch, self.batch_padding_size, self)
 
     def ids_to_strings(
         self, ids: np.ndarray, lengths: np.ndarray | None = None, key: str = 'labels'
@@ -189,8 +202,27 @@ class Input(Component):
             )
 
 
-def pad_batch(batch: Batch, count: int) -> Batch:
-    """Adds `count` examples of zeros."""
+def require_weights(data: Input, weights: Collection[str]) -> None:
+    """Checks the features with weights of an input with padding.
+
+    Raises:
+        UserError: there are none, so padding would count in metrics and gradients.
+    """
+    if not weights and data.has_padding:
+        raise UserError(NO_WEIGHTS)
+
+
+def pad_batch(batch: Batch, count: int, data: Input | None = None) -> Batch:
+    """Adds `count` examples of zeros to a batch, of `data` for messages.
+
+    Raises:
+        UserError: the batch has no weights.
+    """
+    if not count:
+        return batch
+    if not weight_features(batch):
+        where = '' if data is None else f'{data.sym_path or type(data).__name__}: '
+        raise UserError(f'{where}{NO_WEIGHTS}')
     return {
         name: np.pad(rows, [(0, count)] + [(0, 0)] * (rows.ndim - 1))
         for name, rows in batch.items()

@@ -28,6 +28,12 @@ class IndexedInput(Input):
     def positions_are_global(self) -> bool:
         return True
 
+    @property
+    def has_padding(self) -> bool:
+        step = self.batch_size * self.num_hosts
+        ends_early = not self.is_training and self.num_examples() % step > 0
+        return ends_early or super().has_padding
+
     def num_examples(self) -> int:
         """Examples in an epoch; at least one, or `prepare` raises UserError."""
         raise NotImplementedError(type(self).__name__)

@@ -210,7 +210,7 @@ class LingvoEvalAdaptor(LingvoInputAdaptor):
 
     The generator yields all examples on every host, in the same order, in batches of any size. Each
     host takes its rows of each step, so the hosts end together. Padding is zeros, also in
-    `eval_sample_weights` [B], which is 1 elsewhere.
+    `eval_sample_weights` [B], which is 1 elsewhere. It multiplies `weights`, where there are some.
     """
 
     def check(self) -> None:
@@ -248,7 +248,7 @@ class LingvoEvalAdaptor(LingvoInputAdaptor):
         first = self.infeed_host_index * self.batch_size
         weighted = {**batch, 'eval_sample_weights': np.ones(_size(batch), np.float32)}
         own = {name: array[first : first + self.batch_size] for name, array in weighted.items()}
-        return pad_batch(own, self.batch_size - _size(own))
+        return pad_batch(own, self.batch_size - _size(own), self)
 
 
 def _flat(batch: Any, path: str = '') -> Iterator[tuple[str, np.ndarray]]:

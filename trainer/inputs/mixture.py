@@ -69,6 +69,8 @@ class MixtureInput(Input):
                     f'inputs.{name}.num_infeed_hosts must be 0: the mixture sets the share of each '
                     'input'
                 )
+            if data.batch_padding_size:
+                raise ValueError(f'inputs.{name}.batch_padding_size must be 0: set it here')
 
     @property
     def shares(self) -> dict[str, float]:

@@ -5,12 +5,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from trainer.inputs.base import Batch, EndOfData, Input, host_share
+from trainer.inputs.base import Batch, EndOfData, Input, host_share, require_weights
+from trainer.inputs.weights import weight_features
 from trainer.symbolic.errors import UserError, prefixed
 
 
 class MultiInput(Input):
     """Joins the batches of several inputs; `a.ids` is the feature `ids` of the input `a`.
+
+    `a.weights` are the weights of the features of `a`. A task with features of several inputs
+    counts an example that is padding in none of them.
 
     As Pax's MultiInput. `MixtureInput` draws the examples of a batch from several inputs instead.
     The inputs of an evaluation must end together.
@@ -43,12 +47,17 @@ class MultiInput(Input):
                 theirs, ours = data.sym_getattr(field), self.sym_getattr(field)
                 if theirs != ours:
                     raise ValueError(f'inputs.{name}.{field} must be {ours}, as here: {theirs}')
-            if data.num_infeed_hosts:
-                raise ValueError(f'inputs.{name}.num_infeed_hosts must be 0')
+            for field in ('num_infeed_hosts', 'batch_padding_size'):
+                if data.sym_getattr(field):
+                    raise ValueError(f'inputs.{name}.{field} must be 0: set it here')
 
     @property
     def positions_are_global(self) -> bool:
         return all(data.positions_are_global for data in self.inputs.values())
+
+    @property
+    def has_padding(self) -> bool:
+        return super().has_padding or any(each.has_padding for each in self.sources().values())
 
     def sources(self) -> dict[str, Input]:
         """The inputs with this host's share, by sorted names."""
@@ -62,6 +71,7 @@ class MultiInput(Input):
         for name, data in self.sources().items():
             with prefixed(f'inputs.{name}'):
                 data.prepare()
+                require_weights(data, weight_features(data.element_spec()))
 
     def fingerprint(self) -> str:
         names = {name: data.fingerprint() for name, data in self.sources().items()}

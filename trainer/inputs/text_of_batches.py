@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from trainer.inputs.base import Batch, Input
+from trainer.inputs.weights import example_mask, weights_by_part
 
 _MOST_CHARACTERS = 200
 _TOKENS = {'labels': 'segment_ids', 'encoder_ids': 'encoder_segment_ids'}
@@ -19,25 +20,32 @@ def describe(batch: Batch) -> str:
         >>> describe({'weights': weights, 'segment_ids': np.array([[1, 2, 2, 0], [0, 0, 0, 0]])})
         '37.5 % of its 8 positions have weight, 1 of 2 examples is padding, 2.0 documents per row'
     """
-    weights = batch.get('weights')
-    if weights is None:
-        return f'{len(next(iter(batch.values())))} examples, without weights'
+    found = [
+        _described(weights, part, batch.get(f'{part}.segment_ids' if part else 'segment_ids'))
+        for part, weights in weights_by_part(batch).items()
+    ]
+    return '; '.join(found) or f'{len(next(iter(batch.values())))} examples, without weights'
+
+
+def _described(weights: np.ndarray, part: str, segment_ids: np.ndarray | None) -> str:
     kind = 'examples' if weights.ndim == 1 else 'positions'
     share = f'{(weights > 0).mean():.1%}'.replace('%', ' %')
-    parts = [f'{share} of its {weights.size:,} {kind} have weight']
+    its = f'{part}: ' if part else ''
+    parts = [f'{its}{share} of its {weights.size:,} {kind} have weight']
     empty = ~weights.reshape(len(weights), -1).any(axis=1)
     if empty.any():
         verb = 'is' if empty.sum() == 1 else 'are'
         parts.append(f'{empty.sum()} of {len(weights)} examples {verb} padding')
-    if 'segment_ids' in batch and not empty.all():
-        documents = batch['segment_ids'].max(axis=1)[~empty].mean()
+    if segment_ids is not None and not empty.all():
+        documents = segment_ids.max(axis=1)[~empty].mean()
         parts.append(f'{documents:.1f} documents per row')
     return ', '.join(parts)
 
 
 def spell(data: Input, batch: Batch, row: int) -> Iterator[str]:
     """Yields lines about one example: token ids as text, other features as numbers."""
-    if 'weights' in batch and not batch['weights'][row].any():
+    mask = example_mask(batch)
+    if mask is not None and not mask[row]:
         yield 'padding'
         return
     texts = [name for name in _TOKENS if name in batch and batch[name].ndim == 2]

@@ -6,6 +6,7 @@ Losses, metrics and decoders live elsewhere: a layer maps arrays to arrays. `Nnx
 
 from trainer.layers.attention import Attention as Attention
 from trainer.layers.base import Layer as Layer
+from trainer.layers.base import counted_products as counted_products
 from trainer.layers.batch_norm import BatchNorm as BatchNorm
 from trainer.layers.chain import Activate as Activate
 from trainer.layers.chain import Chain as Chain

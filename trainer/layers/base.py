@@ -39,6 +39,9 @@ PARAMS, NON_TRAINABLE, AUX_LOSS, SUMMARIES = 'params', 'non_trainable', 'aux_los
 CACHE = 'cache'
 """Flax collections: trained and untrained variables, and outputs of a forward pass."""
 
+COUNTED_PRODUCTS = 'counted_products'
+"""Scope of elementwise products that `trainer.program.flops` counts."""
+
 
 @dataclasses.dataclass(frozen=True)
 class ForwardContext:
@@ -73,6 +76,20 @@ def forward_context(context: ForwardContext) -> Iterator[None]:
         yield
     finally:
         _context.reset(token)
+
+
+def counted_products() -> contextlib.AbstractContextManager[None]:
+    """Scope of the elementwise products of a convolution, which count in FLOPs.
+
+    Example:
+        >>> from trainer.program.flops import flops
+        >>> def smoothed(x, taps):
+        ...     with counted_products():
+        ...         return taps[0] * x + taps[1] * jnp.roll(x, 1)
+        >>> flops(smoothed, jnp.ones(5), jnp.ones(2)) == 2 * 2 * 5
+        True
+    """
+    return jax.named_scope(COUNTED_PRODUCTS)
 
 
 class ParameterBox(nn.LogicallyPartitioned):

@@ -3,7 +3,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from trainer.layers.base import Layer
+from trainer.layers.base import Layer, counted_products
 from trainer.layers.kv_cache import update_cache
 from trainer.layers.positions import Positions
 from trainer.symbolic.component import require_positive
@@ -44,14 +44,16 @@ class DepthwiseConv1D(Layer):
         shape, axes = (self.width, *features), (None, *_FEATURES[len(features)])
         kernel = self.param('kernel', shape, axes, _identity, decay=False)
         at_positions = ('batch', 'length', *_ACTIVATIONS[len(features)])
-        y = kernel[0] * x
+        cache = None
         if self.cache_length is not None:
             cache = update_cache(self, 'inputs', x, positions.index_BT, at_positions)
+        with counted_products():
+            y = kernel[0] * x
             for back in range(1, self.width):
-                y += kernel[back] * _earlier(cache, positions.index_BT - back)
-        else:
-            for back in range(1, self.width):
-                y += kernel[back] * _shifted(x, back, positions.segment_BT)
+                if cache is not None:
+                    y += kernel[back] * _earlier(cache, positions.index_BT - back)
+                else:
+                    y += kernel[back] * _shifted(x, back, positions.segment_BT)
         return self.constrain(y, at_positions)
 
 

@@ -10,15 +10,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.extend import core
+
+from trainer.layers.base import COUNTED_PRODUCTS
 
 
 def flops(function: Callable[..., Any], *args: Any) -> int:
     """Counts the operations of the matrix products and convolutions in `function(*args)`.
 
     A multiplication and the following addition are two operations. Elementwise operations do not
-    count, as is usual: they are few, and bound by memory. Custom kernels (Pallas, cuDNN) do not
-    count either.
+    count, as is usual: they are few, and bound by memory. Products in `counted_products()`
+    (`trainer.layers.base`) do, as those of a convolution. Custom kernels (Pallas, cuDNN) do not
+    count. `tests/conformance/test_layer_flops.py` compares each layer with XLA's count.
 
     A loop of unknown length counts once. Of the branches of a condition the most expensive one
     counts. Recomputation (`jax.checkpoint`) counts only if `function` contains a backward pass.
@@ -55,26 +59,31 @@ def flops_by_scope(
         >>> dict(flops_by_scope(function, re.compile(r'part:([a-z]*)'), x, w))
         {'square': 128, '': 96}
     """
-    return _of_jaxpr(jax.make_jaxpr(function)(*args), scope, '')
+    return _of_jaxpr(jax.make_jaxpr(function)(*args), scope, '', False)
 
 
-def _of_jaxpr(jaxpr: Any, scope: re.Pattern[str] | None, outer: str) -> Counter[str]:
+def _of_jaxpr(jaxpr: Any, scope: re.Pattern[str] | None, outer: str, counted: bool) -> Counter[str]:
     found: Counter[str] = Counter()
     for equation in getattr(jaxpr, 'jaxpr', jaxpr).eqns:
-        found += _of_equation(equation, scope, outer)
+        found += _of_equation(equation, scope, outer, counted)
     return found
 
 
-def _of_equation(equation: Any, scope: re.Pattern[str] | None, outer: str) -> Counter[str]:
+def _of_equation(
+    equation: Any, scope: re.Pattern[str] | None, outer: str, counted: bool
+) -> Counter[str]:
     name, params = equation.primitive.name, equation.params
     # An inner jaxpr has the names of scopes opened inside of it.
-    names = scope.findall(str(equation.source_info.name_stack)) if scope else []
-    key = names[-1] if names else outer
+    stack = str(equation.source_info.name_stack)
+    names = scope.findall(stack) if scope else []
+    key, counted = names[-1] if names else outer, counted or COUNTED_PRODUCTS in stack
+    if counted and name == 'mul' and jnp.issubdtype(equation.outvars[0].aval.dtype, jnp.floating):
+        return Counter({key: 2 * _size(equation.outvars[0])})
     if name == 'dot_general':
         return Counter({key: _of_product(equation)})
     if name == 'conv_general_dilated':
         return Counter({key: _of_convolution(equation)})
-    inner = [_of_jaxpr(jaxpr, scope, key) for jaxpr in _inner(params)]
+    inner = [_of_jaxpr(jaxpr, scope, key, counted) for jaxpr in _inner(params)]
     if name == 'cond':
         return max(inner, key=Counter.total)
     times = params['length'] if name == 'scan' else 1

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 from trainer.inputs.base import Batch, EndOfData, Input, host_share
+from trainer.inputs.weights import example_mask
 from trainer.symbolic.errors import UserError, prefixed
 
 HOSTS = (2, 3, 4)
@@ -77,9 +78,10 @@ def _rows(batches: list[Batch]) -> Iterator[bytes]:
     """Yields the examples with a weight, as comparable bytes."""
     for batch in batches:
         # The number of an example does not belong to its content.
-        names = sorted(name for name in batch if name != 'example_ids')
+        names = sorted(name for name in batch if name.rpartition('.')[2] != 'example_ids')
+        mask = example_mask(batch)
         for row in range(len(batch[names[0]])):
-            if 'weights' not in batch or batch['weights'][row].any():
+            if mask is None or mask[row]:
                 yield b''.join(batch[name][row].tobytes() for name in names)
 
 

@@ -4,7 +4,7 @@ import jax
 
 from trainer import mesh as mesh_lib
 from trainer.experiment import Experiment
-from trainer.inputs.base import Input
+from trainer.inputs.base import Input, require_weights
 from trainer.inputs.evaluation import check_evaluation
 from trainer.program.program import Program, Values, program_for
 from trainer.symbolic.errors import UserError, prefixed
@@ -65,6 +65,7 @@ def check_suits(experiment: Experiment, path: str, data: Input) -> None:
         UserError: it does not.
     """
     experiment.task.check_input(data)
+    require_weights(data, experiment.task.weight_features(data.element_spec()))
     if path.startswith('decode_inputs'):
         experiment.task.check_decode_input(data)
 

@@ -10,7 +10,6 @@ from trainer.layers.base import ForwardContext
 from trainer.layers.masks import require_mask
 from trainer.layers.positions import Positions
 from trainer.layers.transformer import TransformerLm
-from trainer.metrics import Metrics
 from trainer.symbolic.errors import UserError
 from trainer.task import DeviceBatch
 from trainer.tasks.tokens import TokenTask
@@ -62,10 +61,9 @@ class LanguageModelTask(TokenTask):
             positions = positions._replace(prefix_BT=batch['inputs_indicator'] > 0)
         return (ids_BT,) if positions is None else (ids_BT, positions)
 
-    def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
-        if self.model_type == 'prefix':
-            batch = {**batch, 'weights': batch['weights'] * _is_unseen(batch)}
-        return super().measure(outputs, batch)
+    def label_weights(self, batch: DeviceBatch) -> jax.Array:
+        weights_BT = super().label_weights(batch)
+        return weights_BT * _is_unseen(batch) if self.model_type == 'prefix' else weights_BT
 
     def extender(self, variables: Any, batch: DeviceBatch, context: ForwardContext) -> Extend:
         lengths_B = self.prompts(batch).lengths_B

@@ -1,8 +1,9 @@
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import jax
 import jax.numpy as jnp
 
+from trainer.inputs import weights
 from trainer.inputs.base import Input
 from trainer.losses import (
     Loss,
@@ -22,6 +23,7 @@ from trainer.task import DeviceBatch, Task
 class SupervisedTask(Task):
     """Base of tasks whose batches hold examples and their labels, and may hold `weights` [B].
 
+    The weights are those of the labels, as in `trainer.inputs.weights`.
     Metrics: `loss`, with `loss/<name>` for each of several; then those in `metrics`.
 
     Attributes:
@@ -55,16 +57,20 @@ class SupervisedTask(Task):
         return (x.astype(self.fprop_dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x,)
 
     def example_weights(self, batch: DeviceBatch) -> jax.Array | None:
-        return batch.get('weights')
+        found: jax.Array | None = weights.weights_of(batch, *self._features())
+        return found
+
+    def weight_features(self, names: Iterable[str]) -> list[str]:
+        return weights.weight_features(names, *self._features())
+
+    def _features(self) -> tuple[str, str]:
+        return self.label_feature, self.input_feature
 
     def outcome(self, outputs: jax.Array, batch: DeviceBatch) -> Outcome:
         """The input of measures."""
         labels, outputs = batch[self.label_feature], outputs.astype(jnp.float32)
-        weights = batch.get('weights')
-        if weights is None:
-            weights = jnp.ones(len(labels))
-        several = self.loss.is_multi_label
-        return Outcome(outputs, labels, weights.astype(jnp.float32), several)
+        found = weights.broadcast(self.example_weights(batch), outputs.shape[:-1])
+        return Outcome(outputs, labels, found, self.loss.is_multi_label)
 
     def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
         return self._measured(self.outcome(outputs, batch))

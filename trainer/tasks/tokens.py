@@ -9,6 +9,7 @@ from trainer.decoding import Decoder, Prompts
 from trainer.decoding.base import Extend
 from trainer.decoding.examples import DecodedExample, text_metrics
 from trainer.inputs.base import Input
+from trainer.inputs.weights import broadcast, weight_features, weights_of
 from trainer.layers.base import CACHE, ForwardContext, forward_context
 from trainer.losses import SoftmaxCrossEntropy, cross_entropy
 from trainer.measures.base import Measure, Outcome, measured, require_distinct
@@ -44,6 +45,12 @@ class TokenTask(Task):
         require_distinct(self.metrics)
 
     def check_input(self, data: Input) -> None:
+        there = data.element_spec()
+        shape = there['labels'].shape if 'labels' in there else None
+        if shape and not any(there[w].shape == shape for w in weight_features(there, 'labels')):
+            raise UserError(
+                f'its batches have no `weights` {list(shape)}, 1 for each label and 0 for padding'
+            )
         known = getattr(getattr(self.model, 'embedding', None), 'vocab_size', None)
         needed = getattr(data, 'vocab_size', None)
         if isinstance(known, int) and isinstance(needed, int) and known < needed:
@@ -68,7 +75,7 @@ class TokenTask(Task):
         return 'token'
 
     def measure(self, outputs: jax.Array, batch: DeviceBatch) -> Metrics:
-        labels_BT, weights_BT = batch['labels'], batch['weights'].astype(jnp.float32)
+        labels_BT, weights_BT = batch['labels'], self.label_weights(batch)
         xent_BT = cross_entropy(outputs, labels_BT)
         right_BT = jnp.argmax(outputs, axis=-1) == labels_BT
         metrics: Metrics = {
@@ -84,6 +91,11 @@ class TokenTask(Task):
         segments = batch.get('segment_ids')
         outcome = Outcome(outputs, labels_BT, weights_BT, segments=segments)
         return metrics | measured(self.metrics, outcome)
+
+    def label_weights(self, batch: DeviceBatch) -> jax.Array:
+        """Weights of the labels, float32 [B, T]."""
+        weights_BT: jax.Array = broadcast(weights_of(batch, 'labels'), batch['labels'].shape)
+        return weights_BT
 
     def prompts(self, batch: DeviceBatch) -> Prompts:
         """The prompts of a batch: the first tokens of its rows."""
@@ -107,7 +119,7 @@ class TokenTask(Task):
     def scores(self, outputs: jax.Array, batch: DeviceBatch) -> jax.Array:
         """The logarithm of the probability of each row's labels, in nats: float32 [B]."""
         xent_BT = cross_entropy(outputs, batch['labels'])
-        return -jnp.sum(xent_BT * batch['weights'], axis=1)
+        return -jnp.sum(xent_BT * self.label_weights(batch), axis=1)
 
     def process_decode_out(
         self, data: Input, examples: Sequence[DecodedExample]

@@ -25,34 +25,14 @@ def maker(is_training, **fixed):
     return make
 
 
-class Weighted(MultiInput):
-    """Adds the weights that the suite needs."""
-
-    def element_spec(self):
-        spec = super().element_spec()
-        return spec | {'weights': spec['images.weights']}
-
-    def get_next(self):
-        batch = super().get_next()
-        return batch | {'weights': batch['images.weights']}
-
-
-def weighted(is_training):
-    def make(**fields):
-        made = maker(is_training)(**fields)
-        return Weighted(**{name: made.sym_getattr(name) for name in made.sym_keys()})
-
-    return make
-
-
 @pytest.mark.parametrize('check', input_suite.TRAINING)
 def test_training(check):
-    check(weighted(True))
+    check(maker(True))
 
 
 @pytest.mark.parametrize('check', input_suite.EVALUATION)
 def test_evaluation(check):
-    check(weighted(False))  # Both sets have 360 examples.
+    check(maker(False))  # Both sets have 360 examples.
 
 
 def test_batches_stand_side_by_side():

@@ -116,7 +116,7 @@ class ArraysInput(IndexedInput):
 
     def eval_batch(self, index: np.ndarray) -> Batch:
         existing = index[index < self.num_examples()]
-        return pad_batch(self._examples(existing), len(index) - len(existing))
+        return pad_batch(self._examples(existing), len(index) - len(existing), self)
 
     def _examples(self, example: np.ndarray) -> Batch:
         rows = {name: array[example] for name, array in self.arrays().features.items()}

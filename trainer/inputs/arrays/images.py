@@ -81,7 +81,7 @@ class ImagesInput(IndexedInput):
 
     def eval_batch(self, index: np.ndarray) -> Batch:
         existing = index[index < self.num_examples()]
-        return pad_batch(self._batch_of(existing, None), len(index) - len(existing))
+        return pad_batch(self._batch_of(existing, None), len(index) - len(existing), self)
 
     def close(self) -> None:
         self._files = None
