@@ -52,15 +52,29 @@ class CheckpointStore:
             directory: their directory.
             retention: selects the checkpoints to keep when a new one is written; None for a
                 reader, which changes nothing: a run may be writing there.
+
+        Raises:
+            UserError: Orbax can open none of the checkpoints, since the metadata of one is damaged.
         """
         # Orbax rejects relative paths, but only when it writes.
         self._directory = absolute(directory)
-        self._checkpointer = ocp.training.Checkpointer(
-            self._directory,
-            context=save_barriers.context(),
-            preservation_policy=None if retention is None else retention.policy,
-            cleanup_tmp_directories=retention is not None,
-        )
+        try:
+            self._checkpointer = ocp.training.Checkpointer(
+                self._directory,
+                context=save_barriers.context(),
+                preservation_policy=None if retention is None else retention.policy,
+                cleanup_tmp_directories=retention is not None,
+            )
+        except ValueError as error:
+            damaged = [
+                str(path) for path in saved_checkpoints(self._directory) if _is_unknown(path)
+            ]
+            if not damaged:
+                raise
+            raise UserError(
+                f'the metadata of {", ".join(damaged)} is damaged ({error}): move that checkpoint '
+                'away'
+            ) from error
         self._saving: ocp.AsyncResponse[bool] | None = None
         self._path = str(self._directory)  # Path of the last save.
 
@@ -208,3 +222,11 @@ def reason_of(error: Exception) -> str:
     """The reason of an error, on one line."""
     text = str(error) if isinstance(error, DamagedError) else f'{type(error).__name__}: {error}'
     return shortened(text.splitlines()[0], max_length=300)
+
+
+def _is_unknown(checkpoint: epath.Path) -> bool:
+    try:
+        ocp.checkpointables_metadata(checkpoint)
+    except Exception:
+        return True
+    return False

@@ -126,11 +126,24 @@ def test_no_damage_to_a_file_ends_in_silent_garbage(
     assert {'_CHECKPOINT_METADATA', 'state/_METADATA', 'state/manifest.ocdbt'} <= {
         str(file.relative_to(newest)) for file in files
     }
+    # Orbax opens no checkpoint where a name in the metadata of one is damaged.
+    opened_none = set() if is_alone else outcomes.pop('said', set())
+    assert opened_none <= {'_CHECKPOINT_METADATA'}, opened_none
     assert outcomes.keys() <= {'said' if is_alone else 'fallen back', 'unharmed'}, outcomes
     harmed = outcomes['said' if is_alone else 'fallen back']
     assert harmed >= {'_CHECKPOINT_METADATA', 'state/manifest.ocdbt'}
     assert any('/d/' in name for name in harmed)
     assert outcome(tmp_path / 'checkpoints', whole, abstract) == 'unharmed'
+
+
+def test_a_checkpoint_with_a_damaged_name_in_its_metadata_is_named(
+    saved: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(saved, tmp_path / 'checkpoints')
+    metadata = tmp_path / 'checkpoints' / '4' / '_CHECKPOINT_METADATA'
+    metadata.write_text(metadata.read_text().replace('"performance_metrics"', '"1erformance"'))
+    with pytest.raises(UserError, match=r'checkpoints/4 is damaged .*: move that checkpoint away'):
+        CheckpointStore(tmp_path / 'checkpoints')
 
 
 def outcome(directory: Path, whole: dict[int, Right], abstract: TrainState) -> str:
