@@ -1,7 +1,7 @@
 """Quasi-random search: low-discrepancy points."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyglove as pg
 
@@ -39,8 +39,14 @@ class QuasiRandom(Algorithm):
         return Suggestion(draw_quasi_random(context))
 
 
-def draw_quasi_random(context: SuggestionContext) -> Decisions:
+def draw_quasi_random(
+    context: SuggestionContext, is_new: Callable[[Decisions], bool] = lambda decisions: True
+) -> Decisions:
     """Draws eligible decisions that are evenly spread with those of other trial numbers.
+
+    Args:
+        context: inputs of the suggestion.
+        is_new: further condition on decisions of a sequence.
 
     Raises:
         Exhausted: none exist.
@@ -50,7 +56,7 @@ def draw_quasi_random(context: SuggestionContext) -> Decisions:
     for sequence in range(_MAX_SEQUENCES if columns else 0):
         row = _point(len(columns), context.number - 1, f'{context.seed}/sobol/{sequence}')
         decisions = _decode(context.spec, columns, row)
-        if context.is_eligible(decisions):
+        if is_new(decisions) and context.is_eligible(decisions):
             return decisions
     return draw_eligible(context, context.rng())
 

@@ -12,6 +12,7 @@ from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.gp import model
 from paxtune.algorithms.gp.acquisition import AcquisitionContext, Kind, compiled_acquisition
 from paxtune.algorithms.gp.encoding import EncodingSpec, compiled_encoder, encoding_spec
+from paxtune.algorithms.gp.novelty import RESOLUTION, WIDE, EarlierTrials
 from paxtune.algorithms.gp.optimizer import compiled_optimizer
 from paxtune.algorithms.gp.warping import warp
 from paxtune.search_space.decisions import Decisions
@@ -55,12 +56,17 @@ def suggest_decisions(
         known = np.resize(_rows(leaders, space), (_NUM_KNOWN, len(space)))
         key = jax.random.key(int(rng.integers(2**31)))
         rows, _ = compiled_optimizer(kind, encoding)(key, posterior, inputs, known)
-        found = _first_feasible(context, [space.decode(row) for row in np.asarray(rows)])
+        earlier = EarlierTrials(space, trials)
+        candidates = [space.decode(row) for row in np.asarray(rows)]
+        found = _first_new(context, earlier, candidates, RESOLUTION, WIDE)
         if found is None and (near := _perturbations(context, leaders)):
             padded = _padded(_rows(near, space), _NUM_PERTURBATIONS)
             values = compiled_acquisition(kind, encoding)(posterior, inputs, padded)
             order = np.argsort(-np.asarray(values)[: len(near)], kind='stable')
-            found = _first_feasible(context, [near[i] for i in order])
+            ordered = [near[i] for i in order]
+            # Where nothing else is feasible, even a point close to an earlier one is tried.
+            tries = (_first_new(context, earlier, ordered, d, d) for d in (WIDE, RESOLUTION, 0.0))
+            found = next((each for each in tries if each is not None), None)
     return found
 
 
@@ -86,7 +92,7 @@ def _kind(
 ) -> Kind:
     if acquisition == 'log_ei':
         return 'log_ei'
-    # With prefetched suggestions one trial is always running.
+    # While a suggestion is prefetched, at least one trial is running.
     explores = 0.75 * (1 - 1 / num_running) if num_running > 1 else 0.1
     return 'pe' if rng.random() < explores else 'ucb'
 
@@ -148,11 +154,23 @@ def _trust_region(
     return center, radius
 
 
-def _first_feasible(
-    context: SuggestionContext, candidates: Sequence[Decisions]
+def _first_new(
+    context: SuggestionContext,
+    earlier: EarlierTrials,
+    candidates: Sequence[Decisions],
+    distance: float,
+    wider: float,
 ) -> Decisions | None:
+    """Finds the first feasible candidate that is farther than a distance from earlier trials.
+
+    Where the model prefers a known point, as at a bound, its neighbours teach little more. After
+    such a candidate, others must be farther than the wider distance.
+    """
     refused: list[Decisions] = []
     for decisions in candidates:
+        if earlier.has_close(decisions, distance):
+            distance = wider
+            continue
         if context.seen(decisions) or decisions in refused:
             continue
         if context.infeasibility_reason(decisions) is None:

@@ -1,0 +1,60 @@
+"""Novelty of decisions: a point very close to an earlier trial only repeats that trial."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyglove as pg
+
+from paxtune.algorithms.base import Observation
+from paxtune.algorithms.encoding.scaling import to_unit
+from paxtune.algorithms.encoding.unit_cube import Feature, FlatSpace
+from paxtune.search_space.decisions import Decisions, is_integer
+
+RESOLUTION = 1e-3
+"""Distance, as a share of each range, within which two numbers count as the same."""
+
+WIDE = 1e-2
+"""Distance to earlier trials after a candidate that repeats one: the next is worth its trial."""
+
+_INACTIVE = -1.0  # Farther from any unit value than every distance.
+
+
+class EarlierTrials:
+    """Earlier trials of this study as rows of unit values.
+
+    Choices, and integers of short ranges, are equal or different. Other numbers are compared by
+    their distance on the scale of their range.
+    """
+
+    def __init__(self, space: FlatSpace, observations: Sequence[Observation]) -> None:
+        """Reads trials in any state. Those of earlier studies do not count."""
+        self._space = space
+        rows = [self._row(trial.decisions) for trial in observations if trial.id > 0]
+        self._rows = np.array(rows).reshape(len(rows), len(space))
+        self._is_fine = np.array([_is_fine(space, feature) for feature in space.features], bool)
+
+    def has_close(self, decisions: Decisions, distance: float = RESOLUTION) -> bool:
+        """Returns True if all numbers are within a distance of those of an earlier trial.
+
+        Decisions without a fine number are close to none: they are untried unless they are equal.
+        """
+        row = self._row(decisions)
+        if not np.any(self._is_fine & (row != _INACTIVE)):
+            return False
+        limits = np.where(self._is_fine, distance, 1e-9)
+        return bool(np.any(np.all(np.abs(self._rows - row) <= limits, axis=1)))
+
+    def _row(self, decisions: Decisions) -> np.ndarray:
+        return np.nan_to_num(self._space.encode(decisions), nan=_INACTIVE)
+
+
+def _is_fine(space: FlatSpace, feature: Feature) -> bool:
+    """Returns True for a range in which neighbouring numbers are closer than the resolution."""
+    if feature.kind != 'number':
+        return False
+    point: pg.geno.Float = space.ranges[feature.id]
+    if not is_integer(point) or point.max_value - point.min_value < 1:
+        return not is_integer(point)
+    low, high = point.min_value, point.max_value
+    steps = [to_unit(point, a + 1) - to_unit(point, a) for a in (low, high - 1)]
+    return min(map(abs, steps)) < RESOLUTION
