@@ -321,6 +321,7 @@ def _with_a_way_out(error: UserError, tunable: 'Tunable', args: 'argparse.Namesp
 
 def summary(study: 'Study', exp: str) -> str:
     """Renders the result of a finished study, whose experiment --exp names."""
+    from paxtune.reports.range_edges import edges_text
     from paxtune.reports.study_tables import rungs_text
 
     lines = [headline(study)]
@@ -344,7 +345,7 @@ def summary(study: 'Study', exp: str) -> str:
         mean, error = standing.rewards[0], standing.standard_errors[0]
         lines.append(f'Mean of its replicates (trials {trials}): {mean:.6g} ± {error:.2g}')
     lines += [f'  {path} = {value}' for path, value in best.decisions.items()]
-    lines += rungs_text(study)
+    lines += [*edges_text(study), *rungs_text(study)]
     return '\n'.join([*lines, 'To train it:', f'  {train_command(study, best, exp)}'])
 
 
