@@ -165,11 +165,7 @@ class Algorithm(Component):
         return self
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
-        """Validates the space before the first trial of a study.
-
-        Args:
-            spec: search space.
-            num_objectives: number of rewards of a trial; 0 if trials have none.
+        """Validates the space before the first trial; `num_objectives` is 0 without rewards.
 
         Raises:
             UserError: the algorithm cannot search the space.
@@ -178,7 +174,6 @@ class Algorithm(Component):
     def _require_reward(
         self, num_objectives: int, exactly_one: bool = False, name: str | None = None
     ) -> None:
-        """Raises UserError unless there is a reward, or exactly one."""
         if num_objectives and not (exactly_one and num_objectives > 1):
             return
         others = 'NSGA2 or RegularizedEvolution' if num_objectives else 'RandomSearch or Grid'

@@ -1,5 +1,3 @@
-"""Algorithm that is chosen by the space."""
-
 import pyglove as pg
 
 from paxtune.algorithms.base import Algorithm, Suggestion, SuggestionContext

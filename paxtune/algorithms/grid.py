@@ -1,5 +1,3 @@
-"""Grid search over a space, or over some values of its ranges."""
-
 import hashlib
 import math
 

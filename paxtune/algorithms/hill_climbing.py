@@ -1,5 +1,3 @@
-"""Hill climbing."""
-
 from collections.abc import Sequence
 
 import pyglove as pg
@@ -66,7 +64,6 @@ def _climb(trial: Observation) -> int:
 
 
 def _num_children(trials: Sequence[Observation], parent: Observation) -> int:
-    """Number of ended children of a trial."""
     name = str(parent.id)
     return sum(
         trial.id > 0 and trial.state != 'pending' and trial.algorithm_state.get('from') == name

@@ -1,5 +1,3 @@
-"""Quasi-random search: low-discrepancy points."""
-
 import random
 from collections.abc import Callable, Mapping, Sequence
 
@@ -45,7 +43,6 @@ def draw_quasi_random(
     """Draws eligible decisions that are evenly spread with those of other trial numbers.
 
     Args:
-        context: inputs of the suggestion.
         is_new: further condition on decisions of a sequence.
 
     Raises:

@@ -1,5 +1,3 @@
-"""Random search."""
-
 from paxtune.algorithms.base import Algorithm, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.sampling import draw_eligible
 

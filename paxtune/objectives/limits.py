@@ -1,5 +1,3 @@
-"""Limits: bounds on metrics of a trial."""
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -1,5 +1,3 @@
-"""Successive halving that stops trials which are not among the best at a rung."""
-
 import math
 
 from paxtune.objectives.rewards import Reward

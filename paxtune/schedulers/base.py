@@ -147,11 +147,7 @@ class Scheduler(Component):
         return self.grace_period > 0.0
 
     def check_space(self, spec: pg.DNASpec) -> None:
-        """Checks the search space, before the first trial of a study.
-
-        Raises:
-            UserError: the scheduler cannot be used with this space.
-        """
+        """Raises UserError before the first trial if the scheduler cannot use this space."""
 
     def rung_levels(self, curve: TrialCurve) -> Sequence[float]:
         """The resources at which it compares a trial with others, from the lowest.

@@ -1,5 +1,3 @@
-"""Stops trials that are unlikely to beat the best, by extrapolating their learning curves."""
-
 import math
 
 from paxtune.objectives.measurement import last_reward

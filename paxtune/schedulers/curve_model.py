@@ -44,7 +44,6 @@ def chance_to_beat(shares: Sequence[float], scores: Sequence[float], best: float
     Args:
         shares: the shares of `max_resource` at the measurements, in order, below 1.
         scores: the scores there; more is better.
-        best: the score to beat.
 
     Example:
         >>> shares = [0.1, 0.2, 0.3, 0.4, 0.5]

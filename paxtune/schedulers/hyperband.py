@@ -1,5 +1,3 @@
-"""Successive halving in brackets that begin at different rungs."""
-
 import bisect
 import functools
 import itertools

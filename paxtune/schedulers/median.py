@@ -1,5 +1,3 @@
-"""The median stopping rule."""
-
 import bisect
 import statistics
 from typing import Literal

@@ -78,7 +78,6 @@ class MilestoneScheduler(Scheduler):
         return self._decide_at(own[-1], others, score)
 
     def _decide_at(self, value: MilestoneValue, others: Curves, score: Score) -> Stop | None:
-        """Decides about a trial that reaches a milestone with its last measurement."""
         raise NotImplementedError(type(self).__name__)
 
     def _score(self, reward: Reward | None) -> Score:
@@ -87,7 +86,6 @@ class MilestoneScheduler(Scheduler):
         return operator.pos if self.goal == 'maximize' else operator.neg
 
     def _values(self, curves: Curves) -> list[list[MilestoneValue]]:
-        """The values of each trial at the milestones that it has reached, by step."""
         # Read once: a study may have thousands of trials.
         steps, read = [row[0] for row in self.milestones], self._reader()
         return [_values_of(curve, steps, read) for curve in curves]

@@ -1,5 +1,3 @@
-"""Population-based training: the worst trials continue from the weights of the best."""
-
 import math
 import random
 from collections.abc import Mapping

@@ -28,9 +28,6 @@ def perturbed(
     """Perturbs the numbers of decisions within their ranges, and keeps the choices.
 
     Args:
-        spec: the space.
-        parent: the decisions.
-        rng: the source of randomness.
         factor: each number is multiplied or divided by this, at random. A whole number changes by
             at least one.
         resample_probability: the probability that a number is resampled instead, on its scale.

@@ -1,5 +1,3 @@
-"""Successive halving that pauses trials at rungs and promotes the best."""
-
 from collections.abc import Mapping
 from typing import TypeAlias
 

@@ -1,5 +1,3 @@
-"""Stops trials that rank too low among the others."""
-
 import itertools
 
 from paxtune.schedulers.base import Curves, Score, Stop

@@ -95,10 +95,6 @@ def rungs_reached(curves: Sequence[TrialCurve], scheduler: Scheduler) -> dict[in
 def warning(rungs: Sequence[Rung], unit: str) -> str:
     """The warning about rungs that did not predict later rewards; empty if all did.
 
-    Args:
-        rungs: as `rung_report` returns them.
-        unit: the unit of their resources.
-
     Example:
         >>> print(warning([Rung(250.0, 12, 8, 4, 0, 0.9, 8, 0.24, 8)], 'steps'))
         Warning: early ranks were misleading. The rank correlation of the rewards
@@ -168,7 +164,6 @@ def _rung_levels(curves: Sequence[TrialCurve], scheduler: Scheduler) -> list[Seq
 
 
 def _reached(curve: TrialCurve, levels: Sequence[float]) -> dict[float, RungValue]:
-    """The rungs that the trial reaches before its end."""
     measured = [
         (resource, RungValue(each.step, each.reward))
         for resource, each in zip(curve.resources, curve.measurements, strict=True)

@@ -90,10 +90,6 @@ class RungScheduler(Scheduler):
 def default_min_resource(evaluated: Iterable[float], max_resource: float) -> float:
     """The lowest rung by default: the first evaluation from a 27th of the resource on.
 
-    Args:
-        evaluated: the resources of a trial's evaluations.
-        max_resource: the resource that training to the end takes.
-
     Example:
         >>> default_min_resource(range(100, 10001, 100), 10000)
         400

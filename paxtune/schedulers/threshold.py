@@ -1,5 +1,3 @@
-"""Stops trials that miss a threshold."""
-
 from paxtune.schedulers.base import Curves, Score, Stop
 from paxtune.schedulers.milestones import MilestoneScheduler, MilestoneValue
 

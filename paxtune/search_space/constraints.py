@@ -22,13 +22,9 @@ class Constraint(Component):
     """Predicate on experiments. Subclasses define `require`."""
 
     def require(self, experiment: Any) -> None:
-        """Raises if an experiment violates the constraint.
+        """Raises Infeasible, with the reason, if an experiment violates the constraint.
 
-        Args:
-            experiment: concrete experiment; not modified.
-
-        Raises:
-            Infeasible: it violates the constraint; the message is the reason.
+        The experiment is concrete, and is not modified.
         """
         raise NotImplementedError(type(self).__name__)
 

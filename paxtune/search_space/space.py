@@ -1,5 +1,3 @@
-"""The search space of an experiment."""
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -131,11 +129,7 @@ class Space:
         return value
 
     def decode(self, decisions: Decisions) -> Any:
-        """Decodes decisions, and leaves derived values unresolved.
-
-        Raises:
-            ValueError: as `materialize`.
-        """
+        """Decodes decisions, and leaves derived values unresolved; ValueError as `materialize`."""
         return self._decoder.decode(decisions)
 
     def readable(self, decisions: Decisions) -> dict[str, Any]:
@@ -172,8 +166,7 @@ class Space:
     def adopt(self, value_at: Callable[[str], Any]) -> Decisions | None:
         """Translates decisions of another space, given its value at the path of each decision.
 
-        Returns:
-            The decisions; None if one is missing or illegal here.
+        Returns None if one is missing or illegal here.
         """
 
         def choose(point: DecisionPoint) -> Sequence[int] | float:

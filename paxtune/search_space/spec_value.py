@@ -1,5 +1,3 @@
-"""Symbolic values of search spaces that are given as a `pg.DNASpec`, without a value."""
-
 import ast
 import contextlib
 import itertools

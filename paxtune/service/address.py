@@ -1,5 +1,3 @@
-"""Address of a study in a service."""
-
 import dataclasses
 from pathlib import Path
 

@@ -85,10 +85,7 @@ def address(host: str, port: int) -> str:
 
 
 def check_endpoint(endpoint: str) -> str:
-    """Returns the host of an endpoint.
-
-    Raises:
-        UserError: the endpoint is not host:port.
+    """Returns the host of an endpoint; raises UserError unless it is host:port.
 
     Example:
         >>> check_endpoint('[::1]:8470')
@@ -101,11 +98,7 @@ def check_endpoint(endpoint: str) -> str:
 
 
 def read(file: str | os.PathLike[str], flag: str) -> bytes:
-    """Reads a small file.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
+    """Reads a small file; raises UserError if that fails."""
     try:
         return Path(file).read_bytes()
     except OSError as error:

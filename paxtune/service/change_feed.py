@@ -1,5 +1,3 @@
-"""Change feed of a study: serialized trials by revision."""
-
 import itertools
 import uuid
 
@@ -20,7 +18,6 @@ class ChangeFeed:
     """
 
     def __init__(self, store: VizierStore) -> None:
-        """Reads all trials of a study."""
         self._store = store
         self._generation, self._revision = uuid.uuid4().hex, 0
         # Ordered by revision.
@@ -80,11 +77,7 @@ class ChangeFeed:
         self._deleted = [*self._deleted, (self._revision, id_)][-_KEPT_DELETIONS:]
 
     def refresh(self) -> bool:
-        """Reads the study again if another process has written to the database.
-
-        Returns:
-            True if one has.
-        """
+        """Reads the study again if another process has written to the database; True if so."""
         version = self._store.database.version()
         if version == self._database_version:
             return False

@@ -85,8 +85,6 @@ class Client:
 
         Args:
             endpoint: host:port of the service.
-            study: the study's name.
-            token: authenticates the caller.
             tls: use TLS, with a certificate that a public authority has signed.
             ca_cert: use TLS, with a certificate that the authority in this file has signed.
             timeout: seconds that a reply may take.
@@ -150,11 +148,7 @@ class Client:
             ) from error
 
     def connect(self, patience: float = 10.0) -> None:
-        """Waits for the service to be ready, for `patience` seconds.
-
-        Raises:
-            UserError: the service is not ready in time.
-        """
+        """Waits for the service to be ready; raises UserError after `patience` seconds."""
         request = health_pb2.HealthCheckRequest(service=schema.SERVICE)
 
         def check() -> None:

@@ -111,7 +111,6 @@ class StudyCoordinator:
         Args:
             expected: the hash of the specification that the caller read.
             spec: the specification with the new record.
-            request_id: identifies this call.
         """
         new = _checked(codec.decode_study, _checked(parse_study, spec))
 
@@ -150,8 +149,6 @@ class StudyCoordinator:
         Args:
             trials: a suggested trial has the number that it was suggested for.
             suggest_lock: the token of the suggest lock; '' for trials that no algorithm suggests.
-            worker: the caller.
-            request_id: identifies this call.
         """
         records = [_checked(parse_trial, content) for content in trials]
         with self._lock:
@@ -200,12 +197,8 @@ class StudyCoordinator:
         """Changes a trial, unless it has changed since the caller read it.
 
         Args:
-            id: the trial's number.
             expected: the hash of the bytes that the caller read.
-            trial: the new content.
             worker: the caller, which owns the trial if it is leased.
-            attempt: the worker's attempt.
-            request_id: identifies this call.
 
         Returns:
             True if the trial was written, and its current content.
@@ -326,9 +319,6 @@ class StudyCoordinator:
         """Renews the lease of a trial.
 
         Args:
-            worker: the owner.
-            id: the trial's number.
-            attempt: the worker's attempt.
             progress: the number of steps that the worker has done.
             options: limits of the worker's trials; None to keep those that it sent last.
 

@@ -41,12 +41,7 @@ class Leases(dict[int, Lease]):
     """The leases of a study, by the number of the trial. Not thread-safe."""
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
-        """Makes an empty table.
-
-        Args:
-            seconds: the time that a worker may pass without a heartbeat.
-            clock: in seconds.
-        """
+        """Makes an empty table. Without a heartbeat a lease lasts `seconds` on the clock."""
         super().__init__()
         self._seconds, self._clock = seconds, clock
 

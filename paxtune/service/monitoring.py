@@ -70,8 +70,6 @@ def serve(
     """Serves the metrics over HTTP while entered. Yields the port.
 
     Args:
-        metrics: of a service.
-        host: the address to listen at.
         port: 0 for any free port.
         token: authenticates a reader, as `Authorization: Bearer …`; None accepts every reader.
         tls: the files of the certificate and of its key; None for HTTP without TLS.

@@ -1,5 +1,3 @@
-"""Registry of the studies that a service has open."""
-
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,23 +20,14 @@ class StudyRegistry:
     """
 
     def __init__(self, make: Callable[[str], Any], max_studies: int = MAX_STUDIES) -> None:
-        """Makes an empty registry.
-
-        Args:
-            make: opens the coordinator of a study.
-            max_studies: bounds the memory, as open studies stay in it.
-        """
+        """Makes an empty registry; `max_studies` bounds the memory, as open studies stay in it."""
         self._make, self._max_studies = make, max_studies
         self._lock = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
         self._open: dict[str, Any] = {}
 
     def __call__(self, study: str) -> Any:
-        """Returns the coordinator of a study.
-
-        Raises:
-            RequestRejectedError: too many studies are open.
-        """
+        """Returns the coordinator of a study; RequestRejectedError if too many studies are open."""
         coordinator = self._open.get(study)
         if coordinator is not None:
             return coordinator

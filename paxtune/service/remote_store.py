@@ -1,5 +1,3 @@
-"""Store of a study in a service."""
-
 import contextlib
 import dataclasses
 import datetime
@@ -22,11 +20,7 @@ from paxtune.study.transitions import LeaseLostError, Transition, TurnLostError,
 
 
 def lose(client: Client, worker: str, loss: WorkerLoss, max_attempts: int) -> int | None:
-    """Ends the lease of a worker: see `paxtune.study.transitions.lose`.
-
-    Returns:
-        The number of its trial; None if it had none.
-    """
+    """Ends a worker's lease: see `transitions.lose`. Returns the trial's number, or None."""
     request = schema.LoseRequest(
         worker=worker, **dataclasses.asdict(loss), max_attempts=max_attempts
     )

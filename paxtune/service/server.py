@@ -80,13 +80,11 @@ class Server:
 
         Args:
             registry: returns the coordinator of a study, which has the methods of `schema.METHODS`.
-            host: the address to listen at.
             port: 0 for any free port.
             token: authenticates a caller; None accepts every caller.
             tls: the files of the certificate and of its key.
             is_ready: raises DatabaseUnavailableError if the database is unavailable; called every
                 few seconds, for health checks.
-            metrics: counts the calls.
             max_bytes: size limit of a request.
         """
         self._registry, self._host, self._asked_port = registry, host, port

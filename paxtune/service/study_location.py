@@ -47,11 +47,7 @@ class StudyLocation(abc.ABC):
 
     @abc.abstractmethod
     def locked(self) -> 'contextlib.AbstractContextManager[object]':
-        """Excludes other writers while entered.
-
-        Raises:
-            UserError: a search is running there.
-        """
+        """Excludes other writers while entered; raises UserError if a search is running there."""
 
     @abc.abstractmethod
     def has_workers(self) -> bool:
@@ -157,10 +153,7 @@ def add_flags(flags: argparse.ArgumentParser, purpose: str) -> None:
 
 
 def from_flags(args: argparse.Namespace) -> StudyLocation:
-    """Returns the location that flags select.
-
-    Args:
-        args: has `dir` or the flags of `add_flags`, and `exp`.
+    """Returns the location that flags select: `exp`, and `dir` or the flags of `add_flags`.
 
     Raises:
         UserError: the flags are invalid.
@@ -173,7 +166,6 @@ def service_from_flags(args: argparse.Namespace, name: str | None) -> 'Service |
     """Returns the service that flags select; None if they select none.
 
     Args:
-        args: has the flags of `add_flags`.
         name: the study's name without --study.
 
     Raises:

@@ -16,12 +16,7 @@ class SuggestLock:
     """
 
     def __init__(self, lock: threading.RLock, clock: Callable[[], float]) -> None:
-        """Makes a free lock.
-
-        Args:
-            lock: held by all callers.
-            clock: in seconds.
-        """
+        """Makes a free lock. All callers hold `lock`; the clock is in seconds."""
         self._clock = clock
         self._freed, self._num_waiting = threading.Condition(lock), 0
         self._token, self._worker, self._expires = '', '', 0.0

@@ -40,11 +40,7 @@ class State:
 
 
 def save(state: State, run_dir: Path) -> str:
-    """Writes the checkpoint of a step atomically, and removes those before the last two.
-
-    Returns:
-        The path of the checkpoint.
-    """
+    """Writes a checkpoint atomically, removes those before the last two, and returns its path."""
     directory = run_dir / 'checkpoints'
     partial = directory / '.partial'  # A run has one process.
     _remove(partial)

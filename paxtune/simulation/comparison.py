@@ -83,10 +83,7 @@ def compare(
     """Runs every scheduler on a table, with the same seeds.
 
     Args:
-        table: the recorded curves.
         schedulers: by name; None for full runs.
-        algorithm: proposes trials.
-        num_trials: the number of trials in each run.
         workers: the number of trials that run at once.
         seeds: the number of runs of each scheduler.
 

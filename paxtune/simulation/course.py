@@ -1,5 +1,3 @@
-"""The course of a trial: a row of a table, from the step where the trial was forked."""
-
 from collections.abc import Sequence
 
 from paxtune.schedulers.base import Unit

@@ -1,5 +1,3 @@
-"""The learning curves of a study, as a table for simulations."""
-
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 

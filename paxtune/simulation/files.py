@@ -64,8 +64,6 @@ def write(rows: Sequence[Mapping[str, Any]], goal: Goal, metric: str) -> str:
             final reward, if completed) and `decisions`. `rewards` has a value for each measurement
             (None without a reward), and so have `steps` and the other units that were measured. An
             infeasible trial has one more resource, for the point of failure.
-        goal: of the reward.
-        metric: the name of the reward.
     """
     content = {'format': _FORMAT, 'goal': goal, 'metric': metric, 'trials': list(rows)}
     return json.dumps(content, indent=1, allow_nan=False) + '\n'

@@ -19,7 +19,6 @@ def one_minus_betas(names: Sequence[str], hp: Floats) -> tuple[list[str], Floats
     Momenta crowd near 1: their distance from it has a logarithmic scale.
 
     Args:
-        names: of the columns.
         hp: [n, columns].
 
     Returns:
@@ -58,13 +57,7 @@ class Box:
     """
 
     def __init__(self, low: Sequence[float], high: Sequence[float], is_log: Sequence[bool]) -> None:
-        """Makes a box.
-
-        Args:
-            low: the lowest number of each column.
-            high: the highest number of each column, above it.
-            is_log: True if the column has a logarithmic scale; its numbers are above 0.
-        """
+        """Makes a box with each `high` above its `low`; both are above 0 on a logarithmic scale."""
         self._is_log = np.array(is_log, bool)
         self._low, high_ = self._scaled(np.array(low, float)), self._scaled(np.array(high, float))
         self._width = high_ - self._low

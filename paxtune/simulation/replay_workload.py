@@ -1,5 +1,3 @@
-"""Real studies whose training is read from a table of recorded curves."""
-
 import functools
 import hashlib
 from collections.abc import Sequence
@@ -54,11 +52,7 @@ class RecordedTrials(RunnerWorkload):
         goal: Goal | None = None,
         speedup: float | None = None,
     ) -> 'RecordedTrials':
-        """Reads those of a file: see `paxtune.simulation.files.read`.
-
-        Raises:
-            UserError: the file cannot be read.
-        """
+        """Reads those of a file: see `paxtune.simulation.files.read`, also for what is raised."""
         where = str(Path(path).absolute())
         return cls(search, where, _table(where, metric, goal).decisions(), metric, goal, speedup)
 
@@ -82,11 +76,7 @@ class RecordedTrials(RunnerWorkload):
 
     @property
     def curves(self) -> CurveTable:
-        """The table.
-
-        Raises:
-            UserError: it cannot be read.
-        """
+        """The table; raises UserError if it cannot be read."""
         return _table(self.table, self.metric, self.goal)
 
 

@@ -51,12 +51,9 @@ def simulate(
     next to its own decisions.
 
     Args:
-        table: the recorded curves.
         scheduler: decides how far trials are trained; None trains all to their ends.
-        algorithm: proposes trials.
         num_trials: the number of trials, forked ones included.
         workers: the number of trials that run at once.
-        seed: the random seed of the algorithm.
         target: the reward at whose first completion the run ends; None runs all trials.
 
     Raises:
@@ -68,11 +65,7 @@ def simulate(
 
 
 def require_rows(table: CurveTable, scheduler: Scheduler | None, num_trials: int) -> None:
-    """Checks that a table has the scheduler's unit, and enough rows.
-
-    Raises:
-        UserError: it does not.
-    """
+    """Raises UserError unless a table has the scheduler's unit, and enough rows."""
     unit: Unit = 'steps' if scheduler is None else scheduler.unit
     if unit not in table.units:
         raise UserError(
@@ -239,7 +232,6 @@ class _Study:
         return dataclasses.replace(measured, metrics=metrics)
 
     def _goes_on(self, id_: int) -> bool:
-        """Asks the scheduler about a trial at its last measurement."""
         if self.scheduling is None:
             return True
         trial = self.trials[id_]
@@ -255,7 +247,6 @@ class _Study:
         return False
 
     def _leave(self, id_: int) -> None:
-        """Accounts for a trial that leaves its worker."""
         training = self.training[id_]
         took = self.now - training.began
         training.cost += took

@@ -100,7 +100,6 @@ class CheckpointCleaner:
         ]
 
     def _make_room(self, trials: Sequence[Trial]) -> list[int]:
-        """Removes checkpoints until the trials hold no more than they may."""
         limit = self._study.search.retention.max_disk_gb
         if limit is None or self._held(trials) <= limit * _GB:
             return []
@@ -155,11 +154,7 @@ def remove_unneeded(study: StudyView) -> list[int]:
 
 
 def require_weights(study: StudyView, trial: Trial) -> None:
-    """Checks that the weights of an ended trial were not removed.
-
-    Raises:
-        UserError: they were removed; the message says what to do.
-    """
+    """Raises UserError, with what to do, if the weights of an ended trial were removed."""
     if study.directory is None:
         return
     directory = attempt_directory(study.directory, trial)

@@ -19,11 +19,7 @@ def redefined(stored: StudyRecord, now: StudyRecord) -> StudyRecord:
 
 
 def validate_unchanged(stored: StudyRecord, now: StudyRecord, directory: JobPath | None) -> None:
-    """Compares the stored definition of a study with the present one.
-
-    Raises:
-        UserError: they differ in more than the search's budgets.
-    """
+    """Raises UserError if a stored definition differs in more than the search's budgets."""
     differences = _differences_between(stored.value, now.value, 'search.')
     differences += _differences_between(stored.search or '{}', now.search or '{}', '')
     if differences:
@@ -42,10 +38,7 @@ def validate_unchanged(stored: StudyRecord, now: StudyRecord, directory: JobPath
 
 
 def _differences_between(before: str, after: str, search: str) -> list[str]:
-    """Lists differences between two values in JSON, without the `_MUTABLE` fields of the search.
-
-    `search` is the prefix of their paths.
-    """
+    """Lists differences of values in JSON, except `_MUTABLE` fields under the prefix `search`."""
     if before == after:
         return []
     there, asked = (from_json_text(text, pg.Symbolic, 'the study') for text in (before, after))

@@ -64,11 +64,7 @@ def export(study: StudyView) -> dict[str, Any]:
 
 
 def read(path: str) -> dict[str, Any]:
-    """Reads a file that `export` made.
-
-    Raises:
-        UserError: it cannot be read, or is something else.
-    """
+    """Reads a file that `export` made; raises UserError if that fails."""
     found = read_json(path, path)
     is_export = isinstance(found, dict) and isinstance(found.get('trials'), list)
     if not is_export or not isinstance(found.get('data', {}), dict):

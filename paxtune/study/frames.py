@@ -19,13 +19,7 @@ _ABOUT = (
 def trial_columns(
     trials: Iterable[Trial], paths: Iterable[str], rewards: Sequence[Reward]
 ) -> list[str]:
-    """Lists the columns of a table of trials.
-
-    Args:
-        trials: their metrics become columns.
-        paths: of all decisions of the space.
-        rewards: of the search.
-    """
+    """Lists the columns of a table of trials, which have a column for each of their metrics."""
     metrics = dict.fromkeys(name for trial in trials for name in trial.metrics)
     return [
         'trial',

@@ -52,7 +52,6 @@ def defaults(space: Space, base: Any, flag: str) -> dict[str, Any]:
     of its classes, else those of the component.
 
     Args:
-        space: of the experiment.
         base: the experiment before `--tune`.
         flag: names the request in messages.
 
@@ -91,7 +90,6 @@ def _candidates(path: pg.KeyPath, base: Any) -> Iterator[Any]:
 
 
 def _default(cls: type, path: pg.KeyPath) -> Iterator[Any]:
-    """Returns the default value at a path in an object of a class, if there is one."""
     schema = getattr(cls, '__schema__', None)
     field = None if schema is None else schema.get_field(path.keys[0])
     if field is not None and field.value.has_default:

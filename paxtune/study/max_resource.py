@@ -1,5 +1,3 @@
-"""The resource that a trial uses if it is trained to its end."""
-
 from paxtune.schedulers import resources
 from paxtune.schedulers.base import Unit
 from paxtune.study.study_view import StudyView

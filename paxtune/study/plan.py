@@ -53,11 +53,7 @@ class SearchPlan:
 
     @classmethod
     def of(cls, record: StudyRecord, source: str) -> 'SearchPlan':
-        """Rebuilds the plan of a stored study, which was validated when it was created.
-
-        Raises:
-            UserError: it cannot be rebuilt.
-        """
+        """Rebuilds the plan of a stored study, which was valid; raises UserError if that fails."""
         value: Any = from_json_text(record.value, object, source)
         search = getattr(value, 'search', None)
         if record.search:
@@ -72,7 +68,6 @@ class SearchPlan:
         Args:
             in_memory: whether the study is in memory. It is never read back, so its values may be
                 of any class, and are not stored.
-            priors: completed trials of other studies.
         """
         return StudyRecord(
             value=to_json_text(pg.Dict() if in_memory else self.space.value),

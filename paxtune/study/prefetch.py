@@ -39,13 +39,9 @@ class Prefetcher:
         self._last = self._pool.submit(self._suggest)
 
     def wait(self) -> bool:
-        """Waits until everything that was started is done.
+        """Waits until everything that was started is done, and raises the suggestion's error.
 
-        Returns:
-            False where nothing was started.
-
-        Raises:
-            Exception: the error of the suggestion.
+        Returns False where nothing was started.
         """
         if self._last is None:
             return False

@@ -1,5 +1,3 @@
-"""Training seeds of the trials that try the same decisions."""
-
 import pyglove as pg
 
 from paxtune.experiment import Tunable

@@ -156,7 +156,6 @@ def merged(
 
     Args:
         trials: all of a study, by id.
-        observations: the one of each trial.
         wanted: the number of trials of each configuration that the search asks for.
     """
     if not has_replicates(trials, wanted):

@@ -41,7 +41,6 @@ class RunningTrial(Trial):
         """Adds a measurement. A step that was reported before is left as it is.
 
         Args:
-            step: the training step.
             metrics: all metrics by name. NaN and infinity are left out, and noted by name.
             checkpoint: the path of the checkpoint of this step.
 

@@ -1,5 +1,3 @@
-"""The scheduler of a study, applied to its trials."""
-
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import overload
@@ -34,8 +32,6 @@ class TrialScheduling:
         """Computes nothing yet.
 
         Args:
-            scheduler: decides how far trials are trained.
-            rewards: of the search.
             max_resource: computes what a trial uses if it is trained to its end, in the scheduler's
                 unit; None where that is unknown.
         """
@@ -63,13 +59,7 @@ class TrialScheduling:
     def decide(
         self, trials: Sequence[Trial], context: SuggestionContext, may_begin: bool
     ) -> Decision:
-        """Decides what comes before a new suggestion.
-
-        Args:
-            trials: all of the study.
-            context: of the next suggestion.
-            may_begin: whether one more trial may begin.
-        """
+        """Decides what comes before a new suggestion; `trials` are all of the study."""
         if not self.scheduler.pauses:
             return None
         own = self.curves([trial for trial in trials if not trial.lineage.is_imported])

@@ -17,11 +17,7 @@ def request_pause(store: StudyStore) -> None:
 
 
 def request_stop(store: StudyStore, trial: int) -> None:
-    """Requests the stop of a trial at its next measurement.
-
-    Raises:
-        UserError: there is no such trial, or it is not running.
-    """
+    """Requests the stop of a trial at its next measurement; UserError unless it is running."""
     try:
         status = store.trial(trial).status
     except KeyError:

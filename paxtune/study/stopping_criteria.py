@@ -24,8 +24,6 @@ def used_up(budget: Budget, trials: Sequence[Trial], sign: float, replicates: in
     """Names the limit of the budget that is reached; None without one.
 
     Args:
-        budget: of the study.
-        trials: all of the study.
         sign: of the reward: 1.0 if more is better, else -1.0.
         replicates: the number of trials of each configuration.
     """

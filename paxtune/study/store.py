@@ -49,7 +49,6 @@ class StudyStore(Protocol):
         """Creates the study, in one transaction; returns False where another process was first.
 
         Args:
-            record: the study.
             parameters: its search space, as Vizier's parameter specs.
         """
 

@@ -118,11 +118,7 @@ class Study(StudyView):
     ask = suggest
 
     def open_trial(self, number: int) -> RunningTrial:
-        """Returns a trial that can be changed.
-
-        Raises:
-            UserError: no trial has this number.
-        """
+        """Returns a trial that can be changed; raises UserError if no trial has this number."""
         return self._open(self.trial(number).record)
 
     def start(self, decisions: Decisions, memo: Mapping[str, str]) -> RunningTrial:
@@ -235,7 +231,6 @@ class Study(StudyView):
         A reward that is NaN or infinite makes the trial infeasible.
 
         Args:
-            trial: the trial.
             metrics: final measurements; a number is the metric of the reward, where there is one.
                 None where the trial has reported everything.
             step: the step of the metrics; after the last one by default.

@@ -78,11 +78,7 @@ class StudyView:
         return [known[number] for number in numbers]
 
     def trial(self, number: int) -> Trial:
-        """Returns one trial.
-
-        Raises:
-            UserError: no trial has this number.
-        """
+        """Returns one trial; raises UserError if no trial has this number."""
         if (known := self._terminal.get(number)) is not None:
             return known
         try:

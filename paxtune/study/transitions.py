@@ -71,10 +71,8 @@ def claim(
 
     Args:
         record: a REQUESTED trial, or an ACTIVE one whose worker is gone.
-        worker: the new owner.
         unended: all trials that have not ended. The first claim keeps those before this trial, so
             that suggestions stay reproducible.
-        now: the time.
     """
     if record.status not in (Status.REQUESTED, Status.ACTIVE):
         raise IllegalTransition(
@@ -115,10 +113,8 @@ def lose(
 
     Args:
         record: an ACTIVE trial.
-        loss: the loss.
         max_attempts: the number of losses that count after which the trial is infeasible.
         step: the last step that the worker is known to have reached.
-        now: the time.
     """
     _require_active(record)
     before = record.failures
@@ -168,8 +164,6 @@ def complete(
     Args:
         record: an ACTIVE or PAUSED trial.
         final: final metrics and rewards. Metrics that are NaN or infinite are left out.
-        now: the time.
-        reason: why it ended as it did.
         is_stopped: whether it was stopped early. Such a trial is never the best.
     """
     _require_open(record)
@@ -207,8 +201,6 @@ def merge(current: TrialRecord, proposed: TrialRecord, request: str) -> TrialRec
     """Accepts a worker's proposal, except for the fields that only the service writes.
 
     Args:
-        current: the stored trial.
-        proposed: the trial as the worker changed it.
         request: the idempotency key of the write.
     """
     fixed = (current.id, current.parameters, current.created)

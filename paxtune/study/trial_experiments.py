@@ -1,5 +1,3 @@
-"""Experiments of trials."""
-
 from paxtune.experiment import Tunable
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.space import Space

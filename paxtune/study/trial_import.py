@@ -20,10 +20,8 @@ def fork(source: StudyView, study: Study) -> int:
     """Adds the ended trials of another study to a study of a changed experiment.
 
     Decisions are carried over by path. One that the source did not make is read from the trial's
-    concrete experiment, where the new space has it among its candidates.
-
-    Returns:
-        The number of added trials.
+    concrete experiment, where the new space has it among its candidates. Returns the number of
+    added trials.
     """
     directory = source.directory
     if isinstance(directory, Path):
@@ -38,9 +36,7 @@ def import_trials(study: Study, trials: Sequence[Mapping[str, Any]], source: str
     same source before is not imported again.
 
     Args:
-        study: gets the trials.
         trials: as `content` makes them.
-        source: the study, or the file, that they are from.
 
     Returns:
         The number of added trials. Others had not ended, do not fit, or lack a metric.

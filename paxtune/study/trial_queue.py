@@ -35,17 +35,7 @@ class TrialQueue:
         read_trials: Callable[[], Sequence[Trial]],
         open_trial: Callable[[TrialRecord], RunningTrial],
     ) -> None:
-        """Suggests nothing yet.
-
-        Args:
-            space: the search space.
-            search: the configuration of the search.
-            store: keeps the study.
-            suggester: makes new trials.
-            scheduling: None where the search has no scheduler.
-            read_trials: returns all trials as they stand.
-            open_trial: turns a record into a trial that can be changed.
-        """
+        """Suggests nothing yet; `scheduling` is None where the search has no scheduler."""
         self._space, self._search, self._store = space, search, store
         self._suggester, self._scheduling = suggester, scheduling
         self._read_trials, self._open_trial = read_trials, open_trial
@@ -172,7 +162,6 @@ class TrialQueue:
                 self._end(trial, f'not promoted from step {trial.record.paused_at}')
 
     def _end_replaced(self, trials: Sequence[Trial]) -> None:
-        """Ends paused trials whose place in the population others have taken."""
         takers = {trial.lineage.replaces: trial.id for trial in trials}
         for trial in trials:
             if trial.is_paused and trial.id in takers:
@@ -190,11 +179,7 @@ class TrialQueue:
                 return
 
     def _suggest(self, add: AddSuggested, is_prefetch: bool) -> TrialRecord | None:
-        """Adds a new trial. Other workers may have had their turns before this one.
-
-        Raises:
-            TurnLostError: another action comes first now.
-        """
+        """Adds a new trial; raises TurnLostError if another worker's action comes first now."""
         trials = self._read_trials()
         view = self._view(trials)
         if schedule.done_reason(view) is not None or len(trials) >= self.num_trials:

@@ -17,11 +17,7 @@ _SAMPLES = 20
 
 
 def validate_search(search: Search, space: Space) -> None:
-    """Checks that a space can be searched as configured.
-
-    Raises:
-        UserError: it cannot.
-    """
+    """Raises UserError if a space cannot be searched as configured."""
     if search.budget.trials is None and space.size is None:
         raise UserError(
             'search.budget.trials: a range has countless values, so a number of trials must be '
@@ -48,11 +44,7 @@ def validate_search(search: Search, space: Space) -> None:
 
 
 def validate_space(space: Space) -> None:
-    """Checks that no decision is about the search itself.
-
-    Raises:
-        UserError: one is.
-    """
+    """Raises UserError if a decision is about the search itself."""
     if not isinstance(space.value, Component):
         return  # A field of that name is the user's own.
     for id_ in space.ids:

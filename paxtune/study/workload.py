@@ -1,5 +1,3 @@
-"""Values whose trials are no training of experiments."""
-
 from collections.abc import Sequence
 
 from paxtune.config.search import Search
@@ -25,12 +23,5 @@ class Workload(Component):
     def max_resource(
         self, space: Space, trials: Sequence[Trial], trial: Trial, unit: Unit
     ) -> float | None:
-        """Returns what a trial uses if it is run to its end; None where that is unknown.
-
-        Args:
-            space: the search space.
-            trials: all of the study, by id.
-            trial: one of them.
-            unit: of the resource.
-        """
+        """Returns what a trial uses if it is run to its end; None where that is unknown."""
         return None

@@ -1,5 +1,3 @@
-"""CMA-ES."""
-
 import random
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias

@@ -1,5 +1,3 @@
-"""Cache of values that are derived from a search space."""
-
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar

@@ -1,5 +1,3 @@
-"""Conversion between numbers of a range and unit values, on the scale of the range."""
-
 import math
 
 import pyglove as pg

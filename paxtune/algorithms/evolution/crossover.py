@@ -26,11 +26,7 @@ class Crossover(Component):
         raise NotImplementedError(type(self).__name__)
 
     def check_space(self, spec: pg.DNASpec) -> None:
-        """Validates the space before the first trial of a study.
-
-        Raises:
-            UserError: all children would equal their first parents.
-        """
+        """Raises UserError before the first trial if every child is its first parent."""
 
 
 class UniformCrossover(Crossover):

@@ -30,11 +30,7 @@ class Mutation(Component):
         raise NotImplementedError(type(self).__name__)
 
     def check_space(self, spec: pg.DNASpec) -> None:
-        """Validates the space before the first trial of a study.
-
-        Raises:
-            UserError: the mutation can change nothing in this space.
-        """
+        """Raises UserError before the first trial if the mutation can change nothing."""
 
 
 class ChangeOneDecision(Mutation):
@@ -73,11 +69,7 @@ class LayerMutation(Mutation):
     """
 
     def order(self, count: int, rng: random.Random) -> Sequence[int | None]:
-        """Draws the new order of `count` layers, at least 2.
-
-        Returns:
-            For each slot the index of the layer that it gets, or None for a random layer.
-        """
+        """Draws for each of `count` ≥ 2 slots the index of its layer; None for a random one."""
         raise NotImplementedError(type(self).__name__)
 
     def mutate(self, spec: pg.DNASpec, parent: Decisions, rng: random.Random) -> Decisions | None:

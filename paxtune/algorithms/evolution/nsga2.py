@@ -1,5 +1,3 @@
-"""NSGA-II."""
-
 import random
 from collections.abc import Sequence
 

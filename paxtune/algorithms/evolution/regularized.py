@@ -1,5 +1,3 @@
-"""Regularized evolution."""
-
 import random
 from collections.abc import Sequence
 from typing import Literal

@@ -1,5 +1,3 @@
-"""Vizier's Eagle Strategy."""
-
 import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple

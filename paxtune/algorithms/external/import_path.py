@@ -43,7 +43,6 @@ def resolve(path: str, base: type, field: str) -> Callable[..., Any]:
 
     Args:
         path: `module.Class` or `module.function`.
-        base: required class of the instances.
         field: field that holds the path, for messages.
 
     Raises:
@@ -137,11 +136,7 @@ def _creates(found: Any, base: type) -> bool:
 
 
 def to_plain(value: Any, path: str) -> Any:
-    """Copies plain data without PyGlove's containers.
-
-    Raises:
-        ValueError: the value is not plain.
-    """
+    """Copies plain data without PyGlove's containers; raises ValueError for any other value."""
     if isinstance(value, dict) and '_type' not in value:  # PyGlove would create an object.
         return {name: to_plain(child, f'{path}.{name}') for name, child in value.items()}
     if isinstance(value, list):

@@ -1,5 +1,3 @@
-"""Algorithms of PyGlove."""
-
 import contextlib
 import inspect
 import threading

@@ -1,5 +1,3 @@
-"""Algorithms of Vizier."""
-
 import inspect
 from typing import Any
 

@@ -43,15 +43,7 @@ class AcquisitionContext(NamedTuple):
 def log_expected_improvement(mean: Array, deviation: Array, incumbent: Array | float) -> jax.Array:
     """Logarithm of the expected improvement, accurate for tiny values too.
 
-    Ament et al. 2023 (arXiv 2310.20708).
-
-    Args:
-        mean: [B].
-        deviation: standard deviations [B].
-        incumbent: score to improve upon.
-
-    Returns:
-        [B].
+    Ament et al. 2023 (arXiv 2310.20708). The mean, the standard deviation and the result are [B].
     """
     z = (mean - incumbent) / deviation
     near = jnp.log(jnp.maximum(stats.norm.pdf(z) + z * stats.norm.cdf(z), 1e-300))

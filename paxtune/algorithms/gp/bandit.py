@@ -1,5 +1,3 @@
-"""Bayesian optimization with a Gaussian process."""
-
 from typing import Literal
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Maximization of the acquisition function."""
-
 import functools
 from collections.abc import Callable
 from typing import TypeAlias

@@ -1,5 +1,3 @@
-"""Output warping of scores."""
-
 import numpy as np
 import scipy.special
 import scipy.stats
@@ -9,18 +7,12 @@ _POWERS = (-3.0, 5.0)
 
 
 def warp(scores: np.ndarray) -> np.ndarray:
-    """Warps scores to mean 0, variance 1 and a nearly normal distribution.
+    """Warps scores [N] to mean 0, variance 1 and a nearly normal distribution, in the same order.
 
     Scores below the median become quantiles of a normal distribution as wide as the better half.
     A diverged run therefore does not hide differences between good ones (Golovin et al. 2017).
     The power transform of Yeo and Johnson (2000) with the maximum likelihood follows, as in
-    Cowen-Rivers et al. 2022.
-
-    Args:
-        scores: [N], larger is better.
-
-    Returns:
-        [N], in the same order.
+    Cowen-Rivers et al. 2022. Larger scores are better.
 
     Example:
         >>> warp(np.array([1.0, 2.0, 3.0, 4.0, -1e9])).round(1).tolist()
