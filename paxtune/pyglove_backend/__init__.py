@@ -69,10 +69,7 @@ class PaxtuneBackend(pg.tuning.Backend):
         Args:
             name: what this process finds the loop by, in `pg.sample` and `pg.poll_result`.
             group: workers of one group work on the same trial; None for a group of this thread.
-            dna_spec: the space.
-            algorithm: what proposes.
             metrics_to_optimize: which metrics are maximized.
-            early_stopping_policy: what `should_stop_early` asks.
             num_examples: how many trials the study is to have, all in all.
             job_log_dir: where the study is; None keeps it in memory.
 

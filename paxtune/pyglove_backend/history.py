@@ -1,5 +1,3 @@
-"""The state of a PyGlove algorithm, made anew of the trials that it has proposed."""
-
 import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -21,8 +19,6 @@ class Proposal:
     """A trial that an algorithm has proposed.
 
     Attributes:
-        id: its number.
-        record: the trial.
         decisions: what was proposed.
         rewards: the rewards that the algorithm observed; None without any.
         fed_back: the trial before this observation, and the position in a row.

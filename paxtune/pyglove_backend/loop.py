@@ -1,5 +1,3 @@
-"""A sampling loop: one study, the PyGlove algorithm that proposes its trials, and its workers."""
-
 import contextlib
 import dataclasses
 import datetime
@@ -55,7 +53,6 @@ class Loop:
     written as completed, so it observes again what a kill loses.
 
     Attributes:
-        study: the study.
         lock: held by each user of the study.
     """
 
@@ -189,9 +186,7 @@ class Loop:
         """Adds to what was measured of a trial. What is not finite is left out.
 
         Args:
-            id_: the trial.
             measurement: of its metrics, without rewards.
-            reward: PyGlove's reward.
             seconds: how long the trial has run.
 
         Raises:
@@ -227,7 +222,6 @@ class Loop:
 
         Args:
             id_: the trial; nothing happens if it has ended.
-            metadata: added to the trial's metadata.
             links: added to the trial's memo.
 
         Raises:
@@ -293,7 +287,6 @@ def open_loop(
     The study is closed, and its directory free for others, when no thread has the loop any more.
 
     Args:
-        spec: the search space.
         metrics: what is optimized: all of them are maximized.
         num_examples: how many trials there are to be, all in all; None for no limit.
         job_log_dir: where the study is; None keeps it in memory.

@@ -1,5 +1,3 @@
-"""Trials of a paxtune study as PyGlove's tuning API shows them, and what it keeps with them."""
-
 import collections
 import datetime
 import json
@@ -80,7 +78,6 @@ class View:
     """Shows the trials of a study as PyGlove's tuning API does.
 
     Attributes:
-        study: the study.
         spec: the space that DNAs refer to.
         objectives: the metrics that are optimized, 'reward' for the reward itself.
     """
@@ -89,7 +86,6 @@ class View:
         """Makes a view.
 
         Args:
-            study: the study.
             spec: the space, as `pg.sample` made it; None for that of the study, which is the same
                 but for what a study does not keep.
         """

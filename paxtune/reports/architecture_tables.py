@@ -1,5 +1,3 @@
-"""The models of trials for `python -m paxtune.studies`: layer by layer, and what differs."""
-
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from paxtune.reports.model_summary import COSTS, Line, changes, grouped, lines, totals

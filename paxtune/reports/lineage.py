@@ -1,5 +1,3 @@
-"""Lineage of trials: the sources of their weights, for `paxtune.studies lineage`."""
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +63,6 @@ def _row(trial: 'Trial', trials: Mapping[int, 'Trial'], rewards: Sequence[str]) 
 
 
 def _changes(parent: 'Trial', trial: 'Trial') -> Iterator[tuple[str, list[Any]]]:
-    """Yields the decisions that differ: the path, and both values."""
     for path in dict.fromkeys([*parent.decisions, *trial.decisions]):
         both = [parent.decisions.get(path), trial.decisions.get(path)]
         if both[0] != both[1]:

@@ -28,13 +28,11 @@ class Running:
     """A trial that has begun and not ended.
 
     Attributes:
-        number: of the trial.
         worker: its owner; '' while it waits for one.
         attempt: the number of the attempt.
         step: the last reported step.
         rewards: of its last measurement.
-        event: the last event.
-        since: the time of that event, or of the last observed step; None if unknown.
+        since: the time of `event`, or of the last observed step; None if unknown.
     """
 
     number: int
@@ -51,8 +49,6 @@ class StudySnapshot:
     """The state of a study at one moment.
 
     Attributes:
-        overview: the study on one line.
-        running: the trials that have begun and not ended.
         is_to_pause: True if a pause was requested.
     """
 
@@ -125,8 +121,6 @@ def watch(
         store: holds the study; it is only read.
         where: its name for people.
         interval: the least number of seconds between two reads.
-        ended: ends the view when it is set.
-        console: the output.
 
     Raises:
         UserError: there is no study of this version.

@@ -1,5 +1,3 @@
-"""The model of an experiment, layer by layer: what each is, what it costs, what two differ in."""
-
 import dataclasses
 import difflib
 import itertools

@@ -1,5 +1,3 @@
-"""Overview of studies from their databases, without the classes of their experiments."""
-
 import contextlib
 import dataclasses
 import datetime
@@ -38,10 +36,7 @@ class Overview:
         counts: the trials by outcome.
         best: the best reward, or mean of repeats; None where there is none, or more than one
             objective.
-        best_trial: the trial that has it.
         front: how many trials no other is better than; None with one objective.
-        created: when it was made.
-        is_done: whether it needs no more trials, as `Study.is_done` says.
     """
 
     experiment: str

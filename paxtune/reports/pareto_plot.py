@@ -1,5 +1,3 @@
-"""Plots of a Pareto front: as a page of HTML that can be moved about in, and as a picture."""
-
 import html
 import importlib
 import io

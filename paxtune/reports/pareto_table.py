@@ -30,8 +30,6 @@ class Axis:
     """One of the two numbers.
 
     Attributes:
-        name: of the reward or the metric.
-        is_maximized: whether more is better.
         reward: which reward of the study it is; None for a metric.
     """
 
@@ -63,8 +61,6 @@ class Point:
 
     Attributes:
         trial: its number; where decisions were tried repeatedly, that of the trial for them.
-        x: its value on one axis.
-        y: its value on the other.
         decisions: {path: plain value or short name}.
         is_best: whether no other one is better on one axis, and as good on the other.
     """
@@ -81,8 +77,6 @@ class Front:
     """Trials by two numbers.
 
     Attributes:
-        x: one axis.
-        y: the other.
         points: all trials that have both numbers, by x.
         names: short names of decisions, by path.
     """
@@ -107,7 +101,6 @@ def front_of(study: 'Study', x: str | None = None, y: str | None = None) -> Fron
     """The trials of a study by two numbers.
 
     Args:
-        study: the study.
         x: a reward by its label, or a metric; the first of two rewards by default, and the number
             of parameters where there is one reward.
         y: the same; the other reward by default.

@@ -1,5 +1,3 @@
-"""Decisions of the best trial that lie at the edge of their range."""
-
 from collections.abc import Iterator
 
 import pyglove as pg

@@ -1,5 +1,3 @@
-"""Costs of random samples of a space, for `python -m paxtune.space`."""
-
 import dataclasses
 import math
 import statistics
@@ -34,8 +32,6 @@ class Kept:
     """The number of samples within a limit.
 
     Attributes:
-        limit: its label.
-        kept: samples within it.
         known: samples with a known value.
     """
 
@@ -50,7 +46,6 @@ class Costs:
 
     Attributes:
         values: of the feasible samples, by the name of the cost.
-        num_samples: the number of samples.
         reasons: of the infeasible samples.
         limits: the number of samples within each limit on a cost; the last row is for all limits.
         unit: the unit of the tasks: tokens or examples.
@@ -67,8 +62,6 @@ def costs(space: 'Space', decided: Sequence['Decisions'], is_measured: bool = Fa
     """Computes the costs of experiments by their decisions.
 
     Args:
-        space: the search space.
-        decided: the decisions of each experiment.
         is_measured: also compile them and run some steps, for the costs that need it.
     """
     from paxtune.objectives.metrics import split_name

@@ -1,5 +1,3 @@
-"""Tables of a search space: its decisions, derived values, size, and some samples."""
-
 import dataclasses
 import random
 from collections.abc import Iterator, Sequence
@@ -21,8 +19,6 @@ class Row:
 
     Attributes:
         path: the place in the concrete experiment.
-        legal: the legal values.
-        scale: the scale of a range.
         condition: the decisions that it depends on; empty where it is always made.
     """
 

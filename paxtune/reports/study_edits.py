@@ -1,5 +1,3 @@
-"""Edits of studies by `python -m paxtune.studies`, with their messages."""
-
 import contextlib
 import sys
 from collections.abc import Iterable, Sequence

@@ -1,5 +1,3 @@
-"""Tables of one study for `python -m paxtune.studies`."""
-
 import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -95,7 +93,6 @@ def trials_of(
     """The trials of a study.
 
     Args:
-        study: the study.
         outcome: only those that ended so.
         sort: the column to sort by, least first, or best first where it is a reward; with - before
             it the other way round.

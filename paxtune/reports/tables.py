@@ -1,5 +1,3 @@
-"""Rows of plain data, as a table for people, and as JSON and CSV for programs."""
-
 import csv
 import dataclasses
 import datetime
@@ -29,7 +27,6 @@ class Table:
     Attributes:
         rows: what is aligned; a column that is empty in all of them is left out.
         columns: their keys, in order.
-        title: of the table.
     """
 
     rows: Sequence[Row]
@@ -185,7 +182,6 @@ def branches(roots: 'Iterable[Tree]') -> str:
 
 
 def _cells(table: Table) -> list[list[str]]:
-    """The headings, then the rows."""
     columns = [
         column
         for column in table.columns

@@ -1,5 +1,3 @@
-"""Callbacks: a search reports its trials to them as they run."""
-
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 

@@ -1,5 +1,3 @@
-"""Division of the cores and accelerators of this machine between workers."""
-
 import dataclasses
 import glob
 import os

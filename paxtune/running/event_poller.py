@@ -1,5 +1,3 @@
-"""Reports changes that other processes make in a study."""
-
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -18,7 +16,6 @@ class Watcher:
 
         Args:
             study: open; other processes run its trials.
-            callbacks: what listens.
         """
         self._study, self._callbacks = study, callbacks
         trials = study.trials

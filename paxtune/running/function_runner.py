@@ -1,5 +1,3 @@
-"""Trials of functions."""
-
 import inspect
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
@@ -60,7 +58,6 @@ class FunctionRunner(Runner):
 
 
 def _stepped(last: int, yielded: Any) -> tuple[int, Any]:
-    """Splits what a function yields into a step and metrics."""
     if not isinstance(yielded, tuple):
         return last + 1, yielded
     if len(yielded) != 2 or not isinstance(yielded[0], int) or isinstance(yielded[0], bool):

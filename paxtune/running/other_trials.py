@@ -1,5 +1,3 @@
-"""Refusal of trial directories that hold files of another trial, from which none may resume."""
-
 from paxtune.running import trial_json
 from paxtune.study.trial import Trial
 from trainer.checkpoints import experiment_record

@@ -35,12 +35,7 @@ class Row:
 
 
 class Progress(Callback):
-    """Shows the trials of a study as they run.
-
-    Attributes:
-        reward_names: what the rewards are of.
-        num_trials: the study's total.
-    """
+    """Shows the trials of a study as they run."""
 
     def __init__(self, console: Console | None = None):
         self.reward_names: Sequence[str] = ['reward']

@@ -1,5 +1,3 @@
-"""Runners of a trial: one trains its experiments, one calls a function."""
-
 import contextlib
 import dataclasses
 import gc
@@ -46,7 +44,6 @@ class Runner:
         """Runs a trial.
 
         Args:
-            study: the study of the trial.
             trial: an ACTIVE one.
             should_interrupt: asked often; on True the trial saves itself and raises
                 `trainer.loop.report.Interrupted`.

@@ -1,5 +1,3 @@
-"""Supervision of the workers of this machine, which are restarted when they die."""
-
 import contextlib
 import dataclasses
 import fcntl
@@ -57,9 +55,6 @@ class _Slot:
 
     Attributes:
         number: from 1.
-        place: its share of the machine.
-        worker: the name of the worker.
-        process: the process of the worker.
         log: the file of its output.
         began: the offset in the log at which the worker began.
         false_starts: the number of processes in a row that ended without a trial.
@@ -99,10 +94,8 @@ class Supervisor:
         """Prepares to start workers.
 
         Args:
-            client: of the study.
             directory: of the study, where trials write.
             home: a local directory for the logs of workers.
-            count: the number of workers.
             modules: imported by workers, as they define the classes of the experiment.
             token: the secret of the service.
             tls_flags: flags of workers for their connection to the service.

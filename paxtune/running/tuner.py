@@ -1,5 +1,3 @@
-"""The tuner: asks the study for trials, runs them, and reports their results."""
-
 import contextlib
 import itertools
 import shutil

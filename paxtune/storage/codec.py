@@ -54,7 +54,6 @@ def encode_trial(record: TrialRecord, stored: TrialProto | None = None) -> Trial
     """Translates a trial. The inverse of `decode_trial`.
 
     Args:
-        record: the trial.
         stored: the trial as it is stored. Its name and other programs' metadata are kept.
     """
     proto = TrialProto(state=_STATES[record.status])
@@ -148,7 +147,6 @@ def encode_study(record: StudyRecord, parameters: Iterable[Any] = ()) -> StudySp
     """Translates a study.
 
     Args:
-        record: the study.
         parameters: the search space as Vizier's parameter specs, where the study is new.
     """
     spec = StudySpec(algorithm=record.algorithm)
@@ -170,7 +168,6 @@ def decode_study(spec: StudySpec, source: object = 'the study') -> StudyRecord:
     """Translates a study of a store.
 
     Args:
-        spec: as the store keeps it.
         source: where it is, for messages.
 
     Raises:

@@ -1,5 +1,3 @@
-"""A study in a database of this process, which gives its trials to itself."""
-
 import contextlib
 import datetime
 from collections.abc import Iterator

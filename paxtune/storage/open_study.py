@@ -1,5 +1,3 @@
-"""Studies opened where they are kept."""
-
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -105,7 +103,6 @@ def load_study(directory: str | os.PathLike[str], read_only: bool = True) -> Stu
     """Opens an existing study, as it was created.
 
     Args:
-        directory: of the study.
         read_only: change nothing; another process may be working on it.
 
     Raises:

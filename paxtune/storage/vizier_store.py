@@ -42,7 +42,6 @@ class VizierStore:
 
         Args:
             database: closed with the store.
-            name: of the study in the database.
 
         Raises:
             UserError: no study can have that name.
@@ -205,9 +204,6 @@ class VizierStore:
 
         Args:
             decide: called in the transaction; returns what is to be written.
-
-        Returns:
-            What was written.
         """
         update = trials.update().where(trials.c.trial_name == sqlalchemy.bindparam('name'))
         update = update.values(serialized_trial=sqlalchemy.bindparam('content'))

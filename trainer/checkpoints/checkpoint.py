@@ -25,8 +25,6 @@ class Restored(NamedTuple):
     """A checkpoint that has been read.
 
     Attributes:
-        step: step of the checkpoint.
-        path: path of the checkpoint.
         state: its arrays, on the mesh.
         progress: other data saved with it.
     """
@@ -49,7 +47,6 @@ class CheckpointStore:
         """Opens the checkpoints in a directory.
 
         Args:
-            directory: their directory.
             retention: selects the checkpoints to keep when a new one is written; None for a
                 reader, which changes nothing: a run may be writing there.
 

@@ -29,8 +29,6 @@ class Change(NamedTuple):
 
     Attributes:
         path: path of the value in the experiment.
-        before: the recorded value, as text.
-        after: the present value, as text.
     """
 
     path: str
@@ -94,7 +92,6 @@ def write(
     """Records an experiment. An earlier record, if it differs, stays beside it.
 
     Args:
-        directory: of the run.
         experiment: a concrete one.
         step: the step from which the run resumes, in the name of the earlier record.
         found: the changes since that record.

@@ -81,8 +81,6 @@ def fork_checkpoint(sources: Sequence[epath.PathLike], step: int, run_dir: epath
     Args:
         sources: directories of the attempts at the parent run, the newest first. They may be
             missing, and may change during the call.
-        step: step of the checkpoint.
-        run_dir: directory of the fresh run.
 
     Raises:
         CheckpointGoneError: no source has the checkpoint (any more), and the run has none.

@@ -15,7 +15,6 @@ class CheckpointReader:
     """Reads the manifest of a checkpoint, and arrays on request.
 
     Attributes:
-        checkpoint: path of the checkpoint.
         shapes: shapes of its arrays, by their names in the state.
         dtypes: dtypes of its arrays, by their names in the state.
         progress: data saved besides the arrays.

@@ -29,7 +29,6 @@ class Source(NamedTuple):
 
     Attributes:
         where: path of `start` in the experiment.
-        start: selects the arrays.
         checkpoint: path of the checkpoint of one step.
     """
 

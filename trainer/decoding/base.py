@@ -49,7 +49,6 @@ class DecodeOutput(NamedTuple):
     Attributes:
         batch: the global batch.
         prompt_lengths_B: number of prompt tokens in each row.
-        decoded: the generated texts.
     """
 
     batch: dict[str, jax.Array]

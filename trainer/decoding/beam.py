@@ -132,7 +132,6 @@ def _joined(first: _Texts, second: _Texts) -> _Texts:
 
 
 def _best(texts: _Texts, count: int) -> tuple[_Texts, jax.Array]:
-    """The hypotheses with the best scores, and their indices."""
     scores_BK, chosen_BK = jax.lax.top_k(texts.scores_BK, count)
     lengths_BK = jnp.take_along_axis(texts.lengths_BK, chosen_BK, axis=1)
     log_probs_BK = jnp.take_along_axis(texts.log_probs_BK, chosen_BK, axis=1)

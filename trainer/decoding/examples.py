@@ -1,5 +1,3 @@
-"""Generated texts by example, for files and metrics."""
-
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -14,9 +14,6 @@ class Examples:
     A position consists of an earlier position of the input, the number of batches read since, and
     the number of examples taken of the last one. Restoring reads these batches again. So positions
     are exact, and as small as those of the input.
-
-    Attributes:
-        data: the input.
     """
 
     def __init__(self, data: Input) -> None:
@@ -63,7 +60,6 @@ class Examples:
 
     @property
     def _there(self) -> int:
-        """Examples in the last batch."""
         return self.data.batch_size if self._since else 0
 
     def _start(self, before: dict[str, Any] | None) -> None:

@@ -154,7 +154,6 @@ class MixtureInput(Input):
         self._strides = None
 
     def _by_name(self) -> dict[str, Examples]:
-        """The examples of each input, by sorted names."""
         if not self._sources:
             for name in sorted(self.inputs):
                 share = host_share(self.inputs[name], self.num_hosts, self.infeed_host_index)

@@ -1,5 +1,3 @@
-"""Random permutations, computed without storage."""
-
 import hashlib
 import math
 

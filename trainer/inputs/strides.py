@@ -1,5 +1,3 @@
-"""Stride scheduling: the source of each example of a mixture."""
-
 import heapq
 import math
 from collections.abc import Collection, Mapping

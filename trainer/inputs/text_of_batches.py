@@ -1,5 +1,3 @@
-"""Batches as text, for people."""
-
 from collections.abc import Iterator
 
 import numpy as np

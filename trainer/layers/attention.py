@@ -139,7 +139,6 @@ def rotate(x_BTNH: jax.Array, index_BT: jax.Array, wavelength: float) -> jax.Arr
 
     Args:
         x_BTNH: queries or keys; H is even. Feature i is paired with feature i + H / 2.
-        index_BT: positions.
         wavelength: of the slowest pair, in tokens.
     """
     half = x_BTNH.shape[-1] // 2

@@ -239,10 +239,7 @@ class Layer(Component):
         """A float32 parameter of this layer, cast to the dtype of computations.
 
         Args:
-            name: its name in this layer.
-            shape: its shape.
             axes: the logical axis of each dimension, as in `trainer.mesh.RULES`.
-            init: draws the initial value.
             decay: weight decay applies to it.
             keep_float32: returns it as float32, without a cast.
         """

@@ -1,5 +1,3 @@
-"""Layers in sequence, and small layers between them."""
-
 import math
 
 import jax
@@ -35,11 +33,7 @@ class Chain(Layer):
 
 
 class Activate(Layer):
-    """An activation as a layer.
-
-    Attributes:
-        activation: applied to each element.
-    """
+    """An activation as a layer."""
 
     activation: Activation = 'relu'
 

@@ -1,5 +1,3 @@
-"""Initial values that several layers share."""
-
 from collections.abc import Sequence
 from typing import Literal
 
@@ -18,8 +16,6 @@ def kernel_init(
 
     Args:
         std: its standard deviation; None for 1 / sqrt(inputs).
-        in_axis: the axes of the inputs.
-        out_axis: the axes of the outputs.
     """
     if std is not None:
         return initializers.normal(std)

@@ -12,8 +12,6 @@ def within_window(queries: jax.Array, keys_S: jax.Array, window: int) -> jax.Arr
 
     Args:
         queries: positions [..., T].
-        keys_S: positions.
-        window: number of visible positions.
 
     Returns:
         [..., T, S].
@@ -42,9 +40,6 @@ def attend_in_blocks(
 
     Args:
         attend: attention of one block of each example.
-        q_BCWNH: queries, in blocks.
-        k_BCWKH: keys, in blocks.
-        v_BCWKH: values, in blocks.
         segment_BCW: as in `Positions`, in blocks.
         as_examples: calls `attend` with all blocks as examples, for kernels without `vmap`;
             otherwise maps it over blocks, which a mesh that shards positions needs.

@@ -29,9 +29,7 @@ def capped_attention(
     Logits and weights are float32. All of them, [B, N, T, S], are in memory at once.
 
     Args:
-        q_BTNH: queries.
         k_BSKH: keys; K divides N.
-        v_BSKH: values.
         cap: see `soft_cap`.
         mask: True where a key is visible, [B, 1, T, S]; None where all are.
         is_causal: hides later positions as well.

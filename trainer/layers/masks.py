@@ -1,5 +1,3 @@
-"""Attention masks."""
-
 import jax
 import jax.numpy as jnp
 

@@ -27,11 +27,8 @@ def residual(
     """x + dropout(branch(x)), with a normalization as the policy says: an array like `x`.
 
     Args:
-        x: the input.
-        branch: the residual branch.
         norm: a child of the running layer. For 'primer_hybrid', the parameters of the second
             normalization are stored under its name with `_after`.
-        policy: the place of the normalization.
         dropout: applied to the branch, after its normalization.
     """
     y = branch(norm(x) if policy in ('pre', 'primer_hybrid') else x)

@@ -1,5 +1,3 @@
-"""Stacks of layers, and the two views of their parameters: as stored, and per layer."""
-
 import itertools
 import re
 from collections.abc import Iterator, Mapping

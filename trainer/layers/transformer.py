@@ -1,5 +1,3 @@
-"""Transformer blocks and the decoder-only language model."""
-
 from typing import Any
 
 import jax

@@ -42,7 +42,6 @@ class Piecewise(Schedule):
     """One schedule after another; each counts its steps, warm-up included, from its start.
 
     Attributes:
-        schedules: in order.
         boundaries: the first step of each but the first, ascending.
 
     Example:

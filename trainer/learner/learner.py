@@ -43,9 +43,6 @@ class Update:
 
     Attributes:
         before: the state before the step.
-        params: the new parameters.
-        opt_state: the new state of the optimizer.
-        ema_params: the new averages of the parameters.
         is_valid: False if the update is skipped (e.g. non-finite gradients).
         metrics: the learning rate, the norm of the gradients, and the number of skipped steps.
     """

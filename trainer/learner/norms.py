@@ -1,5 +1,3 @@
-"""Norms of parameters and gradients, layer by layer where a stack is scanned."""
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

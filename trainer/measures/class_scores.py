@@ -1,5 +1,3 @@
-"""Precision, recall and their harmonic mean."""
-
 from typing import Any, ClassVar, Literal
 
 import jax

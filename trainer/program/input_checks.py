@@ -1,5 +1,3 @@
-"""Checks that read the data: shards of hosts, vocabularies."""
-
 import contextlib
 import itertools
 from collections.abc import Iterator, Mapping

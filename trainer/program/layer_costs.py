@@ -30,7 +30,6 @@ class LayerCost:
             itself.
         index: its index, if the field is a list of layers; repeated layers of a stack continue the
             count.
-        layer: the layer in the experiment.
         is_complete: False if layers inside this one have costs of their own.
         num_params: number of trained parameters.
         flops_per_token: operations of training on a token, forward and backward.

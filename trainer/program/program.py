@@ -78,7 +78,6 @@ class Program:
     the steps at their first call, and again after it has profiled them.
 
     Attributes:
-        mesh: the mesh that the program runs on.
         abstract_state: shapes, dtypes and shardings of the train state.
         data_shard: (number of shards of a batch, index of the shard of this process).
     """
@@ -128,7 +127,6 @@ class Program:
             fill: (name of a part of the state, its random initialization, donated, others) -> the
                 part. It is traced, and must be hashable.
             donated: arrays that become parts of the state; their buffers are donated.
-            others: other arrays.
         """
         return self._init_from_jit(fill, donated, others, random_key, values)
 

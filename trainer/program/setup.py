@@ -1,5 +1,3 @@
-"""Set-up of an experiment for its first step: data, devices, compiled program."""
-
 import jax
 
 from trainer import mesh as mesh_lib

@@ -1,5 +1,3 @@
-"""Job directories: creation, locks, names, and writes that survive a kill at any time."""
-
 import contextlib
 import importlib.util
 import json

@@ -1,5 +1,3 @@
-"""Images in numpy files, for data sets larger than memory, such as ImageNet."""
-
 import hashlib
 from pathlib import Path
 from typing import Any

@@ -181,7 +181,6 @@ def _records(file: Path) -> Any:
 
 
 def _row_groups(file: Path, column: str) -> list[int]:
-    """The rows in each row group."""
     arrow, parquet = (importlib.import_module(name) for name in ('pyarrow', 'pyarrow.parquet'))
     try:
         metadata = parquet.read_metadata(file)

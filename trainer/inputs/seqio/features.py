@@ -1,5 +1,3 @@
-"""Feature converters of SeqIO tasks: for a decoder, or for an encoder and a decoder."""
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,8 +39,6 @@ class FeatureConverter(Component):
         """SeqIO's converter.
 
         Args:
-            lengths: as in `features`.
-            packed: as in `features`.
             check_lengths: examples that are too long are an error.
         """
         raise NotImplementedError(type(self).__name__)

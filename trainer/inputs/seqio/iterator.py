@@ -15,9 +15,6 @@ class DatasetIterator:
     A position is the number of batches read and, where the dataset supports it, the state of its
     iterator, with shuffle buffers and half-filled rows. With the state, restoring takes a fraction
     of a second; without it, all earlier batches are read again. Both are exact.
-
-    Attributes:
-        num_read: number of batches read so far.
     """
 
     def __init__(self, make: Callable[[], Any], name: str):

@@ -1,5 +1,3 @@
-"""Properties of SeqIO's vocabularies."""
-
 import hashlib
 from typing import Any
 

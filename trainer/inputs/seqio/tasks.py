@@ -1,5 +1,3 @@
-"""Tasks and mixtures in SeqIO's registries, and the modules that register them."""
-
 import contextlib
 import importlib
 import sys

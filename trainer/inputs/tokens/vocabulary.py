@@ -1,5 +1,3 @@
-"""Vocabularies: text to token ids, and the bytes of text of each id."""
-
 import functools
 import hashlib
 import importlib
