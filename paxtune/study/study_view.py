@@ -1,7 +1,7 @@
 """The reading half of a study."""
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Self
 
 from paxtune.objectives import pareto
 from paxtune.objectives.rewards import Reward
@@ -155,7 +155,7 @@ class StudyView:
 
         return trials_frame(self.trials, self.space.paths, self.rewards)
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -11,6 +11,7 @@ from paxtune.service.server import Server
 from paxtune.storage.database import Database
 from paxtune.storage.open_study import load_study
 from paxtune.storage.vizier_store import VizierStore
+from paxtune.study.record import Status
 
 
 def test_a_worker_of_a_service_does_all_that_it_is_asked(
@@ -34,6 +35,6 @@ def test_a_worker_of_a_service_does_all_that_it_is_asked(
 def test_large_studies_have_trials_that_ended(name: str, tmp_path: Path) -> None:
     large_study.make(tmp_path, name, 20)
     with load_study(tmp_path) as study:
-        assert [trial.status for trial in study.trials].count('infeasible') == 2
+        assert [trial.status for trial in study.trials].count(Status.INFEASIBLE) == 2
         assert study.best is not None
         assert len(study.best.measurements) == len(large_study.STEPS)

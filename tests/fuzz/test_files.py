@@ -174,8 +174,8 @@ def test_studies_that_another_program_has_changed(name: str, share: int, tmp_pat
 
     def check(text: str) -> None:
         with open_study(None, toy()) as study:
-            text = text.encode(errors='replace').decode()
-            changed = dataclasses.replace(whole, **{name: text})
+            changes: dict[str, Any] = {name: text.encode(errors='replace').decode()}
+            changed = dataclasses.replace(whole, **changes)
             study.store.update_study(lambda _: changed)
             watch.refused_or_taken(lambda: join_study(study.store, tmp_path))
 

@@ -33,6 +33,7 @@ from paxtune.study.checkpoint_retention import (
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.transitions import WorkerLoss
+from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import attempt_directory, trial_directory
 from tests.paxtune.studies import ask
 from tests.paxtune.tunables import Rates
@@ -58,9 +59,7 @@ def opened(directory: Path | None, **fields: Any) -> Study:
     return open_study(directory, pg.Dict(x=pg.floatv(0.0, 100.0)), search=search)
 
 
-def save(
-    study: Study, trial: RunningTrial, *steps: int, part: str = '', attempt: int = 1
-) -> JobPath:
+def save(study: Study, trial: Trial, *steps: int, part: str = '', attempt: int = 1) -> JobPath:
     """Writes what is taken for checkpoints."""
     directory = attempt_directory(study.directory, trial, attempt) / part / 'checkpoints'
     for step in steps or (2,):

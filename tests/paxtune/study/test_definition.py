@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,8 @@ _OPAQUE = '{"_type": "pyglove.core.utils.json_conversion._OpaqueObject", "value"
 def test_a_definition_that_paxtune_never_writes_is_refused(
     name: str, text: str, tmp_path: Path
 ) -> None:
+    changes: dict[str, Any] = {name: text}
     with open_study(tmp_path, toy()) as study:
-        study.store.update_study(lambda record: dataclasses.replace(record, **{name: text}))
+        study.store.update_study(lambda record: dataclasses.replace(record, **changes))
     with pytest.raises(UserError, match=str(tmp_path)):
         load_study(tmp_path)

@@ -18,6 +18,7 @@ from paxtune.algorithms import (
 from paxtune.config.budget import Budget
 from paxtune.objectives.rewards import MetricReward, NonFiniteRewardError
 from paxtune.schedulers import MedianStopping, Stop
+from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
@@ -435,6 +436,7 @@ def test_a_loaded_study_follows_the_one_that_runs(tmp_path):
 def test_the_search_space_in_the_database_is_conditional(tmp_path):
     deep = pg.oneof([pg.Dict(a=pg.oneof([pg.Dict(b=pg.oneof(['x', 'y'])), None])), None])
     with open_study(tmp_path, toy(layer=deep)) as study:
+        assert isinstance(study.store, LocalStore)
         spec = study.store.study_spec()
         run(study)
     config = svz.StudyConfig.from_proto(spec)
