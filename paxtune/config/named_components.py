@@ -30,8 +30,8 @@ def component(kind: type[C], text: str, where: str, known: Mapping[str, Any] | N
         UserError: the text names no such component.
 
     Example:
-        >>> component(algorithms.Algorithm, 'gp_bandit', 'algorithm').num_initial
-        4
+        >>> type(component(algorithms.Algorithm, 'gp_bandit', 'algorithm')).__name__
+        'GPBandit'
     """
     found = literals.parse(spelled(where, text, classes_of(kind), known), where)
     if not isinstance(found, kind):

@@ -5,9 +5,12 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from paxtune.schedulers.base import Scheduler, TrialCurve
-from trainer.experiment import Experiment
+
+if TYPE_CHECKING:
+    from trainer.experiment import Experiment
 
 
 class RungScheduler(Scheduler):
@@ -97,7 +100,7 @@ def default_min_resource(evaluated: Iterable[float], max_resource: float) -> flo
     return min(each for each in evaluated if each * 27 >= max_resource)
 
 
-def first_rung(experiment: Experiment) -> dict[str, float]:
+def first_rung(experiment: 'Experiment') -> dict[str, float]:
     """The default of `min_resource` by name; {} if the number of steps is a decision."""
     steps = experiment.sym_get('train.num_train_steps')
     every = getattr(experiment.train.evaluation, 'every', None)

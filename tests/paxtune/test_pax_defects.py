@@ -73,7 +73,12 @@ def test_a_trial_that_measures_nothing_ends_and_is_not_handed_out_again() -> Non
     # 1, 13: nothing was measured that final metrics could be made of.
     calls: list[int] = []
     space = {'x': pg.oneof([0, 1, 2, 3])}
-    with tune(lambda values: calls.append(values.x), space=space, objective='minimize') as study:
+
+    def function(values: Any) -> Iterator[float]:
+        calls.append(values.x)
+        yield from ()
+
+    with tune(function, space=space, objective='minimize') as study:
         assert states(study) == ['INFEASIBLE'] * 4
         assert sorted(calls) == [0, 1, 2, 3]
         assert 'nothing was measured' in str(study.trials[0].infeasible_reason)

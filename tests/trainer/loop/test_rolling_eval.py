@@ -70,6 +70,9 @@ def test_other_data_are_refused_by_their_path(tmp_path: Path) -> None:
     data = made.eval_inputs['rolls']
     fields = {name: data.sym_getattr(name) for name in data.sym_keys()}
     made.rebind({'eval_inputs.rolls': Others(**fields)})
+    with pytest.raises(UserError, match=r'eval_inputs\.rolls: CountingInput\(…\) → Others\(…\)'):
+        losses(made, tmp_path)
+    (tmp_path / 'experiment.json').unlink()  # The position knows its data, too.
     with pytest.raises(UserError, match=r'^eval_inputs\.rolls: the data changed'):
         losses(made, tmp_path)
 
