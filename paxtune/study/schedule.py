@@ -94,8 +94,10 @@ def done_reason(view: View) -> str | None:
     elif view.is_exhausted:
         reason = f'there are no more than {len(view.records)} different experiments in its space'
         considered = list(view.records)
-    if not all(each.status.has_ended or each.status is Status.PAUSED for each in considered):
-        return None
+    # The newest first: usually the last trials are those that run.
+    for each in reversed(considered):
+        if not each.status.has_ended and each.status is not Status.PAUSED:
+            return None
     decision = view.decide()
     if reason is None and isinstance(decision, Wait):
         reason = decision.reason
