@@ -86,6 +86,9 @@ def done_reason(view: View) -> str | None:
     """Says why the study needs no more trials; None while it does."""
     if view.budget_used is not None:
         return view.budget_used
+    # In a large study this is found at once, from the newest trial on.
+    if any(each.status is Status.ACTIVE for each in reversed(view.records)):
+        return None
     # A prefetched suggestion is left alone where the study was shortened since.
     wanted = [each for each in view.records if not is_prefetched(each)]
     reason, considered = None, wanted
@@ -94,10 +97,8 @@ def done_reason(view: View) -> str | None:
     elif view.is_exhausted:
         reason = f'there are no more than {len(view.records)} different experiments in its space'
         considered = list(view.records)
-    # The newest first: usually the last trials are those that run.
-    for each in reversed(considered):
-        if not each.status.has_ended and each.status is not Status.PAUSED:
-            return None
+    if not all(each.status.has_ended or each.status is Status.PAUSED for each in considered):
+        return None
     decision = view.decide()
     if reason is None and isinstance(decision, Wait):
         reason = decision.reason
