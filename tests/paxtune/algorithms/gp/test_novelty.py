@@ -1,3 +1,5 @@
+import functools
+
 import numpy as np
 import pyglove as pg
 import pytest
@@ -83,7 +85,8 @@ def test_an_optimum_at_a_bound_is_suggested_once(dimensions, count, is_prefetche
             seen = list(history)
             if is_prefetched and seen:
                 seen[-1] = Observation(seen[-1].id, seen[-1].decisions, 'pending')
-            made = GPBandit().suggest(SuggestionContext(spec, seed, number, lambda: seen))  # noqa: B023
+            context = SuggestionContext(spec, seed, number, functools.partial(list, seen))
+            made = GPBandit().suggest(context)
             score = (-sum(made.decisions.values()),)
             history.append(Observation(number, made.decisions, 'completed', score))
         points = np.array([list(trial.decisions.values()) for trial in history])
