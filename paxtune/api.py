@@ -23,7 +23,7 @@ from paxtune.running.callbacks import Callback, OnTrialEnd
 from paxtune.running.function_runner import FunctionRunner
 from paxtune.running.runners import ExperimentRunner, Runner, RunnerWorkload
 from paxtune.running.tuner import Paused
-from paxtune.schedulers import Scheduler
+from paxtune.schedulers import Scheduler, resources
 from paxtune.schedulers.rungs import first_rung
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study, open_plan
@@ -152,6 +152,11 @@ def tune(
             held.enter_context(processes.together())
         plan, runner = _planned(what, space, changes, study)
         checkpoint_retention.check(plan.search, directory)
+        if plan.search.faults.trial_timeout is not None and not engine.has_workers:
+            raise UserError(
+                'search.faults.trial_timeout (--trial_timeout): nothing can end a trial in the '
+                'process of the search: use workers (--workers=1), or set it to None'
+            )
         if isinstance(what, Tunable) and engine.follows(plan, should_interrupt):
             assert directory is not None
             return load_study(directory)
@@ -200,6 +205,8 @@ def _planned(
     if isinstance(what, Tunable):
         plan = SearchPlan.compile(_changed(what, changes))
         plan = dataclasses.replace(plan, data=prepared_data(plan.space))
+        for reason in scheduler_without_effect(plan):
+            logging.warning('%s', reason)
         enable_compilation_cache()
         return plan, ExperimentRunner()
     return SearchPlan.compile(*_of_function(space, changes, study)), FunctionRunner(what)
@@ -227,6 +234,14 @@ def prepared_data(space: Space) -> dict[str, str]:
         prints = {path: data.fingerprint() for path, data in inputs_by_path(part).items()}
         found |= {f'{path}:{name}' if name else path: text for path, text in prints.items()}
     return found
+
+
+def scheduler_without_effect(plan: SearchPlan) -> list[str]:
+    """Lists the fields of the scheduler for which all trials are too short."""
+    scheduler = plan.search.scheduler
+    if scheduler is None or not first_rung(plan.space.value):
+        return []  # Their lengths differ: some may be long enough.
+    return resources.without_effect(scheduler, _some_parts(plan.space))
 
 
 def _some_parts(space: Space) -> dict[str, Tunable]:

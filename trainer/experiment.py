@@ -1,3 +1,4 @@
+import math
 import re
 from typing import Any, Literal
 
@@ -122,6 +123,7 @@ class TrainLoop(Component):
                 f'decoding.every ({self.decoding.every}) must be a multiple of evaluation.every '
                 f'({self.evaluation.every}): decoding is part of an evaluation'
             )
+        self._check_best()
         starts = self.init_from_checkpoint
         if isinstance(starts, list):
             for field in ('load_optimizer', 'load_step'):
@@ -129,6 +131,17 @@ class TrainLoop(Component):
                     raise ValueError(
                         f'init_from_checkpoint: {field} can be true in one source only'
                     )
+
+    def _check_best(self) -> None:
+        if self.checkpoints is None or self.checkpoints.keep_best is None:
+            return
+        saved, evaluated = self.checkpoints.every, self.evaluation.every
+        if saved < self.num_train_steps <= math.lcm(saved, evaluated):
+            raise ValueError(
+                f'checkpoints.keep_best compares checkpoints of evaluated steps, and only the last '
+                f'step is one: let checkpoints.every ({saved}) be a multiple of evaluation.every '
+                f'({evaluated}), or the reverse, below num_train_steps ({self.num_train_steps})'
+            )
 
 
 class Experiment(Component):
@@ -159,6 +172,25 @@ class Experiment(Component):
         for field in ('eval_inputs', 'decode_inputs'):
             for name, data in self.sym_getattr(field).items():
                 self._check_set(field, name, data)
+
+    def without_effect(self) -> list[str]:
+        """Settings that are legal, and do nothing in this run: one sentence for each."""
+        learner, steps = self.task.learner, self.train.num_train_steps
+        owners = {'task.learner': learner} | {
+            f'task.learner.auxiliary_optimizers.{name}': each
+            for name, each in learner.auxiliary_optimizers.items()
+        }
+        found = [
+            f'{path}.schedule: {type(owner.schedule).__name__} ends at step {end} of {steps}. The '
+            'factor of the learning rate stays the same from there on.'
+            for path, owner in owners.items()
+            if (end := owner.schedule.end) is not None and end < steps
+        ]
+        if (decoding := self.train.decoding) is not None and not self.decode_inputs:
+            found.append('train.decoding: there are no decode_inputs to decode.')
+        elif decoding is not None and decoding.start > steps:
+            found.append(f'train.decoding.start: step {decoding.start} is after the last, {steps}.')
+        return found
 
     def _check_set(self, field: str, name: str, data: Input) -> None:
         if (

@@ -151,6 +151,9 @@ class Algorithm(Component):
     uses_prior: ClassVar[bool] = False
     """True if the algorithm uses the user prior."""
 
+    names_parents: ClassVar[bool] = False
+    """True if suggestions name their parents, for `Search(warm_start='parent')`."""
+
     def suggest(self, context: SuggestionContext) -> Suggestion:
         """Returns the next trial, with decisions that are eligible in the context.
 

@@ -26,6 +26,8 @@ class HillClimbing(Algorithm):
         patience: number of ended children without an improvement before a restart.
     """
 
+    names_parents = True
+
     starts: int = 5
     step: float = 0.2
     patience: int = 30

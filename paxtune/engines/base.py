@@ -45,6 +45,9 @@ class Engine:
             can.
     """
 
+    has_workers: ClassVar[bool] = False
+    """True if trials run in processes that can be ended."""
+
     why_no_function: ClassVar[str | None] = None
 
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:

@@ -30,6 +30,7 @@ class Remote(Engine):
         workers: those of this machine.
     """
 
+    has_workers = True
     why_no_function = 'workers run experiments; a function runs in this process'
 
     service: Service

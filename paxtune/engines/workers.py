@@ -26,6 +26,7 @@ class Workers(WorkerConfig, Engine):
         lease_seconds: the time that a worker may pass without a heartbeat.
     """
 
+    has_workers = True
     why_no_function = 'workers run experiments; a function runs in this process'
 
     lease_seconds: float = LEASE_SECONDS

@@ -156,6 +156,14 @@ class Scheduler(Component):
         """
         return ()
 
+    def onsets(self, max_resource: float) -> dict[str, float]:
+        """The resources from which fields have an effect, by field.
+
+        Args:
+            max_resource: the resource that training to the end takes.
+        """
+        return {'grace_period': self.grace_period * max_resource}
+
     def decide(
         self, curve: TrialCurve, others: Curves, reward: Reward | None
     ) -> Stop | Pause | None:

@@ -42,6 +42,10 @@ class MedianStopping(Scheduler):
         if self.min_trials < 1:
             raise ValueError(f'min_trials must be at least 1: {self.min_trials}')
 
+    def onsets(self, max_resource: float) -> dict[str, float]:
+        warmup = {'warmup_steps': float(self.warmup_steps)} if self.unit == 'steps' else {}
+        return {**super().onsets(max_resource), **warmup}
+
     def _decide(self, curve: TrialCurve, others: Curves, reward: Reward | None) -> Stop | None:
         score = self._score(reward)
         last = curve.measurements[-1]

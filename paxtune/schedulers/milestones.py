@@ -58,6 +58,10 @@ class MilestoneScheduler(Scheduler):
         if (self.metric is None) != (self.goal is None):
             raise ValueError('metric and goal must be given together: the reward has its own goal')
 
+    def onsets(self, max_resource: float) -> dict[str, float]:
+        starts = {f'milestones[{i}]': float(each[0]) for i, each in enumerate(self.milestones)}
+        return {**super().onsets(max_resource), **starts}
+
     @property
     def needs_reward(self) -> bool:
         return self.metric is None

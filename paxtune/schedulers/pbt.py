@@ -77,6 +77,9 @@ class PopulationBasedTraining(Scheduler):
         if self.decisions is not None and not self.decisions:
             raise ValueError('decisions must name a number to perturb; None stands for all')
 
+    def onsets(self, max_resource: float) -> dict[str, float]:
+        return {**super().onsets(max_resource), 'interval': self.interval}
+
     def _decide(self, curve: TrialCurve, others: Curves, reward: Reward | None) -> Pause | None:
         self._score(reward)
         last = curve.measurements[-1]

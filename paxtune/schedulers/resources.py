@@ -7,7 +7,7 @@ from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.metrics import split_name
 
 if TYPE_CHECKING:
-    from paxtune.schedulers.base import Unit
+    from paxtune.schedulers.base import Scheduler, Unit
     from trainer.experiment import Experiment
 
 METRICS: 'Mapping[Unit, str]' = {
@@ -51,6 +51,30 @@ def max_resource(parts: 'Mapping[str, Experiment]', unit: 'Unit') -> float | Non
     if unit == 'seconds':
         return None
     return sum(_max_resource(part, unit) for part in parts.values())
+
+
+def without_effect(scheduler: 'Scheduler', parts: 'Mapping[str, Experiment]') -> list[str]:
+    """Fields of a scheduler for which training is too short: one sentence for each.
+
+    Args:
+        scheduler: of the search.
+        parts: the experiments of a trial, in order.
+
+    Raises:
+        UserError: a model cannot be built.
+    """
+    unit, last = scheduler.unit, list(parts.values())[-1]
+    if (end := max_resource(parts, unit)) is None:
+        return []
+    steps, own = last.train.num_train_steps, _max_resource(last, unit)
+    evaluated = (steps - 1) // last.train.evaluation.every * last.train.evaluation.every
+    latest = end - own + own * evaluated / steps
+    return [
+        f'search.scheduler.{field}: training ends before it has an effect, at {onset:g} {unit}. '
+        f'The last evaluation before the end is at {latest:g}.'
+        for field, onset in scheduler.onsets(end).items()
+        if onset > latest
+    ]
 
 
 def _max_resource(part: 'Experiment', unit: 'Unit') -> float:

@@ -46,6 +46,9 @@ class RungScheduler(Scheduler):
     def needs_max_resource(self) -> bool:
         return super().needs_max_resource or self.max_resource is None
 
+    def onsets(self, max_resource: float) -> dict[str, float]:
+        return {**super().onsets(max_resource), 'min_resource': self.min_resource}
+
     def rung_level_function(self) -> Callable[[TrialCurve], Sequence[float]]:
         """The function that `rung_levels` calls.
 

@@ -4,6 +4,7 @@ import contextlib
 import random
 from typing import Any
 
+from paxtune.algorithms.base import Algorithm
 from paxtune.algorithms.encoding.sampling import draw
 from paxtune.config.search import Search
 from paxtune.search_space.constraints import Constraint
@@ -30,6 +31,7 @@ def validate_search(search: Search, space: Space) -> None:
             f'search.prior: {type(algorithm).__name__} has no use for what is believed to be good. '
             'Use GPBandit, or make it the first trial (search.initial_trials, --initial_defaults).'
         )
+    _validate_warm_start(search, space, algorithm)
     try:
         suggestions = Suggester(space, search, [], list)
     except UserError as error:
@@ -54,6 +56,21 @@ def validate_space(space: Space) -> None:
         ):
             if id_ == part or id_.startswith((f'{part}.', f'{part}[')):
                 raise UserError(f'{id_}: {what} cannot be searched. Give it a value.')
+
+
+def _validate_warm_start(search: Search, space: Space, algorithm: Algorithm) -> None:
+    if search.warm_start is None:
+        return
+    if not algorithm.names_parents:
+        raise UserError(
+            f'search.warm_start: {type(algorithm).__name__} derives no trial from another one, so '
+            "'parent' has no effect. Use HillClimbing, RegularizedEvolution or NSGA2, or None."
+        )
+    if space.is_tunable and getattr(space.value.train, 'checkpoints', True) is None:
+        raise UserError(
+            'search.warm_start: no trial has weights for others, since train.checkpoints is None: '
+            'set either'
+        )
 
 
 def _validate_scheduler(search: Search, space: Space) -> None:

@@ -1,12 +1,32 @@
 """Experiments: what is misspelt or impossible in one is refused when it is written."""
 
+from pathlib import Path
 from typing import Any
 
 import pyglove as pg
 import pytest
+from absl import logging
 
 from tests.trainer.tiny import experiment
-from trainer.experiment import Checkpoints, Decoding, Evaluation, Experiment, TrainLoop
+from trainer.experiment import (
+    BestCheckpoint,
+    Checkpoints,
+    Decoding,
+    Evaluation,
+    Experiment,
+    TrainLoop,
+)
+from trainer.learner import (
+    AuxiliaryOptimizer,
+    Constant,
+    Cosine,
+    DecayAtRungs,
+    Linear,
+    Piecewise,
+    Scaled,
+    Schedule,
+)
+from trainer.loop.prepared_run import prepare_run
 
 
 @pytest.mark.parametrize(
@@ -63,3 +83,58 @@ def test_parts_of_a_loop_can_be_searched() -> None:
     made = experiment(train__checkpoints=kinds)
     assert pg.materialize(made, pg.DNA(1)).train.checkpoints.every == 5
     assert pg.materialize(made, pg.DNA(0)).train.checkpoints is None
+
+
+@pytest.mark.parametrize(
+    ('every', 'evaluated', 'steps', 'is_compared'),
+    [(3, 2, 6, False), (4, 6, 12, False), (1, 9, 8, False), (3, 2, 7, True), (9, 9, 8, True)],
+)
+def test_the_best_checkpoint_needs_checkpoints_of_evaluated_steps(
+    every: int, evaluated: int, steps: int, is_compared: bool
+) -> None:
+    def make() -> TrainLoop:
+        best = Checkpoints(every, keep_best=BestCheckpoint('eval/loss'))
+        return TrainLoop(steps, Evaluation(evaluated), best)
+
+    if is_compared:
+        make()
+    else:
+        with pytest.raises(ValueError, match=rf'checkpoints.every \({every}\) be a multiple of'):
+            make()
+
+
+@pytest.mark.parametrize(
+    ('schedule', 'end'),
+    [
+        (Linear(decay_steps=4), 4),
+        (DecayAtRungs(ends=[2, 5]), 5),
+        (Scaled(schedule=Cosine(decay_steps=3), scale=0.5), 3),
+        (Piecewise(schedules=[Constant(), Linear(decay_steps=2)], boundaries=[3]), 5),
+        (Linear(decay_steps=6), None),
+        (Constant(warmup_steps=2), None),
+        (Piecewise(schedules=[Linear(decay_steps=2), Constant()], boundaries=[3]), None),
+    ],
+)
+def test_a_schedule_that_ends_before_the_last_step_is_named(
+    schedule: Schedule, end: int | None
+) -> None:
+    found = experiment(num_steps=6, task__learner__schedule=schedule).without_effect()
+    name = type(schedule).__name__
+    expected = [] if end is None else [f'task.learner.schedule: {name} ends at step {end} of 6.']
+    assert [each.partition(' The')[0] for each in found] == expected
+
+
+def test_settings_without_effect_are_logged_once(tmp_path: Path) -> None:
+    auxiliary = AuxiliaryOptimizer(['embedding.*'], 0.1, Linear(decay_steps=5))
+    made = experiment(
+        task__learner__auxiliary_optimizers={'a': auxiliary}, train__decoding=Decoding(2)
+    )
+    logged: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logging, 'warning', lambda text, *values: logged.append(text % values))
+        for name in ('one', 'other'):
+            prepare_run(made, tmp_path / name)
+    assert [text.split(':')[0] for text in logged] == [
+        'task.learner.auxiliary_optimizers.a.schedule',
+        'train.decoding',
+    ]

@@ -59,6 +59,11 @@ class Piecewise(Schedule):
         _check_boundaries(self.boundaries)
         _check_lengths('schedules', len(self.schedules), len(self.boundaries) + 1)
 
+    @property
+    def end(self) -> int | None:
+        last = self.schedules[-1].end
+        return None if last is None else last + sum(self.boundaries[-1:])
+
     def after_warmup(self, step: jax.Array) -> jax.Array:
         return _joined(self.schedules, self.boundaries, step)
 
@@ -108,6 +113,10 @@ class Scaled(Schedule):
     def check(self) -> None:
         super().check()
         require_not_negative(self, 'scale')
+
+    @property
+    def end(self) -> int | None:
+        return self.schedule.end
 
     def after_warmup(self, step: jax.Array) -> jax.Array:
         return self.scale * self.schedule.factor(step)

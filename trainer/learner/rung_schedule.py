@@ -57,6 +57,10 @@ class DecayAtRungs(Schedule):
         if not 0 <= self.final_factor <= 1:
             raise ValueError(f'final_factor must lie between 0 and 1: {self.final_factor}')
 
+    @property
+    def end(self) -> int | None:
+        return self.ends[-1]
+
     def after_warmup(self, step: jax.Array) -> jax.Array:
         ends = jnp.stack([jnp.asarray(end, jnp.float32) for end in self.ends])
         number = jnp.searchsorted(ends[:-1], step, side='right')

@@ -31,6 +31,11 @@ class Schedule(Component):
     def check(self) -> None:
         require_not_negative(self, 'warmup_steps')
 
+    @property
+    def end(self) -> int | None:
+        """The step from which a decay stays at its final factor; None if it has no end."""
+        return None
+
     def factor(self, step: jax.Array) -> jax.Array:
         """The factor at `step` (int32, from 0), float32."""
         step = jnp.asarray(step, jnp.float32)
@@ -84,6 +89,10 @@ class Decay(Schedule):
                 f'decay_steps ({self.decay_steps}) must be above warmup_steps '
                 f'({self.warmup_steps}){held}'
             )
+
+    @property
+    def end(self) -> int | None:
+        return self.decay_steps
 
     def after_warmup(self, step: jax.Array) -> jax.Array:
         start = self.warmup_steps + self.hold_steps

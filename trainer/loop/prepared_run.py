@@ -1,5 +1,7 @@
 import dataclasses
+import functools
 
+from absl import logging
 from etils import epath
 
 from trainer.checkpoints import experiment_record
@@ -47,5 +49,13 @@ def prepare_run(
     if not allow_changes:
         experiment_record.require_free(job_log_dir, changes)
     prepare_inputs(experiment)
+    for text in experiment.without_effect():
+        _warn_once(text)
     sources = warm_start_sources(experiment, job_log_dir)
     return PreparedRun(experiment, epath.Path(job_log_dir), tuple(sources), tuple(changes))
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    # The trials of a search say the same.
+    logging.warning('%s', text)

@@ -35,6 +35,8 @@ class NSGA2(Algorithm):
         crossover: crossover of two parents.
     """
 
+    names_parents = True
+
     population_size: int = 20
     crossover_rate: float = 0.9
     mutation: Mutation = ChangeOneDecision(step=0.1)

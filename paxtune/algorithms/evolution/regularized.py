@@ -35,6 +35,8 @@ class RegularizedEvolution(Algorithm):
         crossover_rate: fraction of the children with two parents, from 0 to 1.
     """
 
+    names_parents = True
+
     population_size: int = 50
     tournament_size: int = 10
     first: Literal['random', 'quasi_random'] = 'random'
