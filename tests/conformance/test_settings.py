@@ -173,7 +173,7 @@ def tuned(search: Search) -> object:
 
 
 def suggested(search: Search) -> object:
-    """The belief that suggestions start from."""
+    """The prior of the first suggestion."""
     return Suggester(Space(SPACE), search, [], list).context(1).prior
 
 
