@@ -22,7 +22,7 @@ from paxtune.objectives.rewards import MetricReward, Objectives, Reward
 from paxtune.running.callbacks import Callback, OnTrialEnd
 from paxtune.running.function_runner import FunctionRunner
 from paxtune.running.runners import ExperimentRunner, Runner, RunnerWorkload
-from paxtune.running.tuner import Paused
+from paxtune.running.tuner import Paused, StudyStoppedError
 from paxtune.schedulers import Scheduler, resources
 from paxtune.schedulers.rungs import first_rung
 from paxtune.search_space.space import Space
@@ -108,7 +108,8 @@ def tune(
     Raises:
         UserError: bad input.
         Paused: the study in `job_log_dir` continues in a later call: see `should_interrupt`.
-        StudyStoppedError: an error of a trial stopped the study, as `search.faults` demands.
+        StudyStoppedError: an error stopped the study, as `search.faults` demands. A study in memory
+            is open in `error.study`, and continues with `study=error.study`.
 
     Example:
         >>> study = tune(
@@ -179,6 +180,11 @@ def tune(
                 # Only this process has the trials.
                 study.interrupted = True
                 logging.warning('Interrupted. tune(…, study=study) continues this study.')
+            except StudyStoppedError as error:
+                if directory is None:
+                    error.study = study
+                    on_error.pop_all()
+                raise
             on_error.pop_all()
         _warn_of_failure(study)
         return study

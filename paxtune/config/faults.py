@@ -19,8 +19,10 @@ class Faults(Component):
         trial_timeout: a worker stands still if it makes no step for so many seconds. Compilation
             and evaluation count as part of a step.
         max_failures: the study stops when more trials than this have failed with an error.
-        max_consecutive_failures: the study stops when so many trials in a row have.
-        errors_to_skip: errors that make a trial infeasible; None for all. Others stop the study.
+        max_consecutive_failures: the study stops when so many trials in a row have. By default it
+            stops when the first three raised the same error, before any was measured.
+        errors_to_skip: errors that make a trial infeasible. Others stop the study. None for all
+            but an `OSError` and a checkpoint that cannot be written.
         errors_to_stop_study: errors that stop the study, in spite of `errors_to_skip`.
     """
 

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 import sqlalchemy
 
-from paxtune.config.faults import Faults
 from paxtune.objectives.metrics import split_name
-from paxtune.objectives.rewards import NonFiniteRewardError, Reward
+from paxtune.objectives.rewards import Reward
+from paxtune.running import trial_errors
 from paxtune.running.callbacks import Callback
 from paxtune.running.other_trials import OtherTrialError, require_own_record
 from paxtune.running.runners import Runner
+from paxtune.running.trial_errors import reason_of
 from paxtune.running.trial_json import TrialJson, write_final_state
 from paxtune.schedulers import Pause, Stop
-from paxtune.search_space.constraints import Infeasible
 from paxtune.storage.database import DatabaseUnavailableError
 from paxtune.study import stop_requests
 from paxtune.study.checkpoint_retention import CheckpointCleaner, disk_bytes
@@ -27,9 +27,9 @@ from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import trial_directory
 from trainer.loop.report import Interrupted, Report
 from trainer.runtime.directory import JobPath, is_local, write_text
-from trainer.runtime.signals import SkipTrial, StopTrial
+from trainer.runtime.signals import StopTrial
 from trainer.runtime.throughput import THROUGHPUT_METRICS
-from trainer.symbolic.errors import LostProcessError, NonFiniteLossError, UserError, is_disk_full
+from trainer.symbolic.errors import LostProcessError, UserError, is_disk_full
 
 
 class Paused(Exception):
@@ -37,18 +37,21 @@ class Paused(Exception):
 
 
 class StudyStoppedError(Exception):
-    """An error of a trial stopped the study, as its search demands. The message says which.
+    """An error stopped the study, as `search.faults` demands. The message says which.
 
     The trial continues in the next call.
+
+    Attributes:
+        study: the study, open, where it is in memory: `paxtune.tune(…, study=error.study)`
+            continues it.
     """
+
+    study: Study | None = None
 
 
 class BadRewardError(UserError):
     """The reward cannot be made of what is measured: no trial of this study can have one."""
 
-
-# What makes a trial infeasible without being an error of the program.
-_EXPECTED = (NonFiniteLossError, NonFiniteRewardError, SkipTrial, Infeasible)
 
 INTERRUPTED, STOP_REQUESTED = 'interrupted', 'python -m paxtune.studies stop asked for it'
 """Reasons of a pause: a signal, or a request."""
@@ -111,8 +114,11 @@ class Tuner:
             for callback in self._callbacks:
                 callback.on_study_start(study)
                 listening.callback(callback.on_study_end, study)
-            while self._may_begin() and (trial := self._next()) is not None:
-                self._run_trial(trial)
+            try:
+                while self._may_begin() and (trial := self._next()) is not None:
+                    self._run_trial(trial)
+            except OSError as error:  # Of the study's own files, or of a callback.
+                raise StudyStoppedError(reason_of(error)) from error
         if not study.is_done:
             raise Paused(INTERRUPTED if self._interrupted() else STOP_REQUESTED)
 
@@ -284,18 +290,16 @@ class Tuner:
             except OSError as full:
                 if not is_disk_full(full):
                     raise
-        if _stops_study(self.study.search.faults, error):
-            raise StudyStoppedError(
-                f'trial {trial.id} raised {_reason(error)}, which stops the study '
-                '(search.faults.errors_to_skip, search.faults.errors_to_stop_study)'
-            ) from error
-        trial.fail(_reason(error), is_error=not isinstance(error, _EXPECTED))
+        faults, trials = self.study.search.faults, self.study.trials
+        if why := trial_errors.why_study_stops(error, trial, trials, faults):
+            raise StudyStoppedError(why) from error
+        trial.fail(reason_of(error), is_error=not isinstance(error, trial_errors.EXPECTED))
 
     def _lose_to_full_disk(self, trial: RunningTrial, error: Exception) -> None:
         """Gives a trial back, once there may be room for it."""
         if self.study.directory is not None and is_local(self.study.directory):
             self._wait_for_room(self.study.directory, trial_directory(self.study.directory, trial))
-        loss = WorkerLoss(f'the disk is full: {_reason(error)}', counts=True, is_dead=True)
+        loss = WorkerLoss(f'the disk is full: {reason_of(error)}', counts=True, is_dead=True)
         trial.lose(loss, self.study.search.faults.max_attempts)
 
     def _wait_for_room(self, disk: JobPath, directory: JobPath) -> None:
@@ -384,18 +388,3 @@ def _conclude(trial: RunningTrial, signal: StopTrial) -> None:
         trial.conclude(signal.reason, signal.reward, signal.metrics)
     else:
         trial.end_early(signal.reason)
-
-
-def _stops_study(faults: Faults, error: Exception) -> bool:
-    if any(pattern.matches(error) for pattern in faults.errors_to_stop_study):
-        return True
-    if faults.errors_to_skip is None or isinstance(error, _EXPECTED):
-        return False
-    return not any(pattern.matches(error) for pattern in faults.errors_to_skip)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, _EXPECTED):
-        return str(error)
-    text = str(error).strip().split('\n')[0]
-    return f'{type(error).__name__}: {text}' if text else type(error).__name__

@@ -9,6 +9,7 @@ import pytest
 
 from paxtune.algorithms import RandomSearch
 from paxtune.api import tune
+from paxtune.config.budget import Budget
 from paxtune.schedulers import MedianStopping
 from paxtune.storage.open_study import load_study
 from paxtune.study.trial import Trial
@@ -51,14 +52,14 @@ def test_a_function_may_take_the_trial_and_be_stopped_early() -> None:
 
 
 def test_a_function_must_return_numbers() -> None:
-    study = run(lambda values: 'good')
+    study = run(lambda values: 'good', budget=Budget(1))
     assert 'the function must return a number or metrics by name' in str(
         study.trials[0].infeasible_reason
     )
 
 
 def test_a_function_that_returns_nothing_is_an_error_of_its_trial() -> None:
-    study = run(lambda values: None)
+    study = run(lambda values: None, budget=Budget(1))
     assert study.trials[0].is_failed
     assert 'must return a number or metrics by name, not None' in str(
         study.trials[0].infeasible_reason

@@ -20,6 +20,7 @@ import pytest
 from paxtune.algorithms import Grid, RegularizedEvolution
 from paxtune.api import prepared_data, tune
 from paxtune.config.budget import Budget
+from paxtune.config.faults import Faults
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.objectives.measurement import Measurement
@@ -78,7 +79,8 @@ def test_a_trial_that_measures_nothing_ends_and_is_not_handed_out_again() -> Non
         calls.append(values.x)
         yield from ()
 
-    with tune(function, space=space, objective='minimize') as study:
+    faults = Faults(max_consecutive_failures=9)
+    with tune(function, space=space, objective='minimize', faults=faults) as study:
         assert states(study) == ['INFEASIBLE'] * 4
         assert sorted(calls) == [0, 1, 2, 3]
         assert 'nothing was measured' in str(study.trials[0].infeasible_reason)

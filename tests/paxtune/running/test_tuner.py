@@ -12,7 +12,7 @@ from rich.console import Console
 
 from paxtune.running.progress import Progress
 from paxtune.running.runners import ExperimentRunner
-from paxtune.running.tuner import Paused, Tuner
+from paxtune.running.tuner import Paused, StudyStoppedError, Tuner
 from paxtune.schedulers import Stop
 from paxtune.storage.open_study import open_study
 from paxtune.study.running_trial import RunningTrial
@@ -106,23 +106,22 @@ def test_a_kill_at_the_end_of_a_trial_leaves_no_record_behind(
 
 
 @pytest.mark.slow
-def test_a_last_save_that_fails_makes_the_trial_infeasible(
+def test_a_last_save_that_fails_stops_the_study_and_ends_no_trial(
     study: Study, train: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(*args: Any) -> Running:
         try:
             yield measured(2)
         finally:
-            raise OSError('no space left on device')
+            raise OSError('the disk is gone')
 
     train(run)
     monkeypatch.setattr(Study, 'decide', lambda *args: Stop('worse than the median'))
-    tune(study)
-    for trial in study.trials:
-        assert trial.infeasible_reason == 'OSError: no space left on device'
-        assert trial.stop_reason is None
-        error = trial_directory(study.directory, trial) / 'error.txt'
-        assert 'no space left' in error.read_text()
+    with pytest.raises(StudyStoppedError, match='trial 1 raised OSError: the disk is gone'):
+        tune(study)
+    (trial,) = study.trials
+    assert (trial.state, trial.stop_reason) == ('ACTIVE', None)
+    assert 'the disk is gone' in (trial_directory(study.directory, trial) / 'error.txt').read_text()
 
 
 @pytest.mark.contract
