@@ -17,7 +17,7 @@ from paxtune.config.search import Search
 from paxtune.engines.base import Engine, Job
 from paxtune.engines.in_process import InProcess
 from paxtune.engines.multi_host import MultiHost
-from paxtune.experiment import Tunable
+from paxtune.experiment import Tunable, as_tunable
 from paxtune.objectives.rewards import MetricReward, Objectives, Reward
 from paxtune.running.callbacks import Callback, OnTrialEnd
 from paxtune.running.function_runner import FunctionRunner
@@ -33,11 +33,13 @@ from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from paxtune.study.trial_experiments import parts_of
 from trainer.command import enable_compilation_cache
+from trainer.experiment import Experiment
 from trainer.program.setup import inputs_by_path, prepare_inputs
 from trainer.runtime import directory as directories
 from trainer.runtime import processes
 from trainer.runtime.signals import Signal
 from trainer.symbolic.errors import UserError, nearest
+from trainer.symbolic.overrides import replaced
 
 PathLike = str | os.PathLike[str]
 V = TypeVar('V', bound=Tunable | RunnerWorkload)
@@ -51,7 +53,7 @@ class MissingDataError(UserError):
 
 
 def tune(
-    what: Tunable | RunnerWorkload | Callable[..., Any],
+    what: Experiment | RunnerWorkload | Callable[..., Any],
     *,
     space: Any = None,
     num_trials: int | None = None,
@@ -76,10 +78,11 @@ def tune(
     experiment together. The first one has the study; the others read it when it is done.
 
     Args:
-        what: a tunable experiment; or a function of the values of a trial, which are passed as
+        what: an experiment; or a function of the values of a trial, which are passed as
             one object or by name (`FunctionRunner`). The function returns a number or metrics by
             name, or yields metrics, so that it can be stopped early.
-        space: for a function: any symbolic value with decisions in it, or a dict of them.
+        space: for a function: any symbolic value with decisions in it, or a dict of them. For an
+            experiment: decisions, and other values, by path.
         num_trials: the study's total (`Budget.trials`); None for all that a finite space has.
         job_log_dir: the directory of the study and of its trials: a local one, or with `Remote`
             also one in Google Cloud Storage, `gs://…`. None keeps the study of a function in
@@ -121,6 +124,8 @@ def tune(
         >>> abs(study.best.decisions['x'] - 3) < 1
         True
     """
+    if isinstance(what, Experiment):
+        what, space = _searched(what, space, objective), None
     current = what.search if isinstance(what, Tunable | RunnerWorkload) else None
     rung = first_rung(what) if isinstance(what, Tunable) else {}
     changes = {
@@ -146,7 +151,7 @@ def tune(
             'nor space'
         )
     if not is_function and (space is not None or directory is None):
-        raise UserError('an experiment is its own space, and needs a job_log_dir for its trials')
+        raise UserError('an experiment needs a job_log_dir for its trials')
     with contextlib.ExitStack() as held:
         if isinstance(what, Tunable):
             _require_one_way(engine)
@@ -188,6 +193,18 @@ def tune(
             on_error.pop_all()
         _warn_of_failure(study)
         return study
+
+
+def _searched(experiment: Experiment, space: Any, objective: Any) -> Tunable:
+    if isinstance(objective, str) or (objective is None and not isinstance(experiment, Tunable)):
+        raise UserError(
+            'objective: an experiment without a search of its own needs a reward, such as '
+            'MetricReward("minimize", "eval/loss")'
+        )
+    tunable = as_tunable(experiment, Search(None))
+    if space is not None and not isinstance(space, Mapping):
+        raise UserError('space: expected values by path, {"task.learner.learning_rate": …}')
+    return tunable if space is None else replaced(tunable, space, 'space')
 
 
 def _part(

@@ -5,6 +5,7 @@ from typing import Any
 from paxtune.config.search import Search
 from trainer.experiment import Experiment
 from trainer.symbolic.component import bind
+from trainer.symbolic.errors import UserError
 from trainer.symbolic.overrides import replaced
 
 
@@ -13,15 +14,12 @@ class Tunable(Experiment):
 
     Attributes:
         search: objective, budget, algorithm, scheduler.
-        shared: named values, decisions included, that other values are derived from
-            (`derived('shared.width')`).
         sub_experiments: the experiments that a trial trains, one after another: by name, the
             values by path that differ from this experiment. Their metrics are called
             `<metric>:<name>`. Empty for a trial of one experiment.
     """
 
     search: Search
-    shared: dict[str, Any] = {}
     sub_experiments: dict[str, dict[str, Any]] = {}
 
     def check(self) -> None:
@@ -52,3 +50,23 @@ class Tunable(Experiment):
             name: replaced(alone, dict(changes), f'sub_experiments.{name}')
             for name, changes in self.sub_experiments.items()
         }
+
+
+def as_tunable(experiment: Experiment, search: Search) -> Tunable:
+    """A copy of an experiment that can be searched; a `Tunable` keeps its own search.
+
+    Args:
+        search: of an experiment without one.
+
+    Raises:
+        UserError: a class derived from `Experiment` has fields or a `check` of its own.
+    """
+    if isinstance(experiment, Tunable):
+        return experiment.clone(deep=True)
+    kind, own = type(experiment), dict(experiment.clone(deep=True).sym_init_args)
+    if own.keys() - set(Experiment.__schema__.keys()) or kind.check is not Experiment.check:
+        raise UserError(
+            f'{kind.__name__} has fields or a check of its own: derive it from paxtune.Tunable, in '
+            'place of Experiment, to search it'
+        )
+    return Tunable(**own, search=search)

@@ -30,12 +30,17 @@ if TYPE_CHECKING:
     from paxtune.running.runners import RunnerWorkload
     from paxtune.study.study import Study
     from paxtune.study.trial import Trial
+    from trainer.experiment import Experiment
 
 
 _FIELDS: 'dict[str, tuple[str, type, str]]' = {
     'seed': ('seed', int, 'random seed of the algorithm'),
     'replicates': ('replicates', int, 'trials of each decision, each with its own training seeds'),
-    'num_trials': ('budget.trials', int, "the study's total"),
+    'num_trials': (
+        'budget.trials',
+        int,
+        "the study's total; 16 for an experiment without a search",
+    ),
     'max_hours': ('budget.hours', float, 'hours for all trials together'),
     'max_device_hours': ('budget.device_hours', float, 'the same, times the devices'),
     'target_reward': ('budget.target_reward', float, 'stop when a trial is as good as this'),
@@ -44,6 +49,9 @@ _FIELDS: 'dict[str, tuple[str, type, str]]' = {
     'max_consecutive_failures': ('faults.max_consecutive_failures', int, 'failed trials in a row'),
 }
 """The flags that set fields of `Search`: path, type and help."""
+
+_NUM_TRIALS = 16
+"""Trials of an experiment without a search of its own."""
 
 
 def main(argv: Sequence[str] | None) -> int:
@@ -174,6 +182,8 @@ def _flags() -> 'argparse.ArgumentParser':
         '--fork_study', metavar='DIR', help='a study whose trials this one begins with'
     )
     command.add_tune_flag(flags)
+    flags.add_argument('--metric', help='the reward, such as eval/loss, with --goal')
+    flags.add_argument('--goal', choices=['minimize', 'maximize'], help='direction of --metric')
     command.add_process_flags(flags)
     flags.add_argument(
         '--workers', type=int, help='run trials in so many processes, which may die without harm'
@@ -211,13 +221,13 @@ def tunable_for(args: 'argparse.Namespace') -> 'Tunable':
     Raises:
         UserError: bad input.
     """
-    from paxtune.experiment import Tunable
+    from trainer.experiment import Experiment
     from trainer.symbolic import overrides, registry
 
-    tunable = registry.find(args.exp, Tunable)
+    experiment = registry.find(args.exp, Experiment)
     if args.smoke:
-        tunable = overrides.smoke(tunable)
-    base = overrides.override(tunable, args.set)
+        experiment = overrides.smoke(experiment)
+    base = overrides.override(_with_objective(experiment, args), args.set)
     tunable = overrides.tune(base, args.tune)
     given = {path: getattr(args, name) for name, (path, *_) in _FIELDS.items()}
     changes = [f'search.{path}={value}' for path, value in given.items() if value is not None]
@@ -228,6 +238,25 @@ def tunable_for(args: 'argparse.Namespace') -> 'Tunable':
         tunable = _with_scheduler(tunable, args.scheduler)
     tunable = _with_initial_trials(tunable, base, args)
     _check_metrics(tunable)
+    return tunable
+
+
+def _with_objective(experiment: 'Experiment', args: 'argparse.Namespace') -> 'Tunable':
+    from paxtune.config.budget import Budget
+    from paxtune.config.search import Search
+    from paxtune.experiment import Tunable, as_tunable
+    from paxtune.objectives.rewards import MetricReward
+
+    if (args.metric is None) != (args.goal is None):
+        raise UserError('--metric and --goal: give both, as --metric=eval/loss --goal=minimize')
+    if args.metric is None and not isinstance(experiment, Tunable):
+        raise UserError(
+            f'--exp={args.exp} has no search of its own: name what makes a trial better, such as '
+            '--metric=eval/loss --goal=minimize'
+        )
+    tunable = as_tunable(experiment, Search(None, Budget(_NUM_TRIALS)))
+    if args.metric is not None:
+        tunable.rebind({'search.objective': MetricReward(args.goal, args.metric)})
     return tunable
 
 
@@ -313,7 +342,11 @@ def _check_metrics(tunable: 'Tunable') -> None:
 def _with_a_way_out(error: UserError, tunable: 'Tunable', args: 'argparse.Namespace') -> UserError:
     if args.smoke or not tunable.smoke:
         return error
-    tiny = f'python -m paxtune.search --exp={args.exp} --num_trials=4 --smoke'
+    flags = [f'--exp={args.exp}', '--num_trials=4', '--smoke']
+    if args.metric is not None:
+        flags += [f'--metric={args.metric}', f'--goal={args.goal}']
+    flags += ['--tune', *args.tune] if args.tune else []
+    tiny = shlex.join(['python', '-m', 'paxtune.search', *flags])
     return UserError(
         f'{error}\nTo see whether the experiment runs at all, without that data:\n  {tiny}'
     )

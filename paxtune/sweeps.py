@@ -7,7 +7,7 @@ import pyglove as pg
 
 from paxtune.algorithms import Grid
 from paxtune.config.search import Search
-from paxtune.experiment import Tunable
+from paxtune.experiment import Tunable, as_tunable
 from paxtune.search_space.decisions import decision_points, is_integer
 from paxtune.search_space.labels import parameter_path as path_of
 from paxtune.search_space.shared_decisions import reference
@@ -64,11 +64,7 @@ def _searched(experiment: Experiment, search: dict[str, Any]) -> Tunable:
     """The experiment with a search over all of its space."""
     everything = Grid(points_per_range=None)
     changes = {'algorithm': everything, 'scheduler': None, 'budget.trials': None} | search
-    if isinstance(experiment, Tunable):
-        tunable = experiment.clone(deep=True)
-    else:
-        own = dict(experiment.clone(deep=True).sym_init_args)
-        tunable = Tunable(**own, search=Search(None))
+    tunable = as_tunable(experiment, Search(None))
     tunable.search.rebind(changes, raise_on_no_change=False)
     return tunable
 

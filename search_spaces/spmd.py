@@ -2,11 +2,15 @@
 
 `SpmdLm` has the values of Pax's TransformerLmSpmdAdam. The modules of experiments name the values
 that differ: `dataclasses.replace(base, num_layers=13, …)`. An unknown name is an error.
+
+A value may be a decision, which then is `shared.<name>` in the experiment:
+`dataclasses.replace(base, model_dims=pg.oneof([1024, 2048]))`. Others follow it.
 """
 
 import dataclasses
-import math
-from typing import Literal
+from typing import Any, Literal
+
+import pyglove as pg
 
 from trainer.experiment import Checkpoints, Experiment, TrainLoop
 from trainer.inputs.base import Input
@@ -25,10 +29,14 @@ from trainer.layers import (
 )
 from trainer.learner import AdamW, Exponential, GlobalNorm, Learner
 from trainer.mesh import Mesh
+from trainer.symbolic.derived import SHARED, Derived, derived
 from trainer.tasks import LanguageModelTask
 
 _NEVER = 10_000_000
 """Pax's default number of steps."""
+
+_IN_PLACE = ('learner', 'trainable_position_emb')
+"""Fields that no other value follows: they hold their decisions themselves."""
 
 
 def adam(learning_rate: float = 1e-3, decay_end: int = 300_000) -> Learner:
@@ -103,10 +111,24 @@ class SpmdLm:
     @property
     def batch_size(self) -> int:
         """Rows of all devices together."""
-        return self.percore_batch_size * math.prod(self.ici_mesh_shape) * self.num_slices
+        replica, data, mdl = self._mesh_shape()
+        return self.percore_batch_size * replica * data * mdl * self.num_slices
 
     def made(self) -> Experiment:
-        """The experiment."""
+        """The experiment. Named values that are decisions are in its field `shared`."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        # PyGlove finds no decisions in tuples.
+        if isinstance(self.ici_mesh_shape, tuple):
+            values['ici_mesh_shape'] = list(self.ici_mesh_shape)
+        shared = {
+            name: value
+            for name, value in values.items()
+            if name not in _IN_PLACE and not pg.is_deterministic(value)
+        }
+        names = {name: derived(f'{SHARED}.{name}') for name in shared}
+        return dataclasses.replace(self, **names)._made(shared)
+
+    def _made(self, shared: dict[str, Any]) -> Experiment:
         return Experiment(
             task=self.task(),
             train_input=self.rows(is_training=True),
@@ -119,6 +141,7 @@ class SpmdLm:
                 random_seed=1234,
             ),
             smoke=smoke(),
+            shared=shared,
         )
 
     def rows(self, is_training: bool) -> Input:
@@ -137,7 +160,7 @@ class SpmdLm:
             stack=Stack(
                 [self._block()],
                 repeats=self.num_layers,
-                scan='always' if self.use_repeated_layer else 'never',
+                scan=_either(self.use_repeated_layer, 'always', 'never'),
             ),
             final_norm=self._norm(),
             position_embedding=self._positions(),
@@ -147,12 +170,16 @@ class SpmdLm:
 
     def mesh(self) -> Mesh:
         """The devices of all slices; parameters are sharded only within a slice."""
-        replica, data, mdl = self.ici_mesh_shape
+        replica, data, mdl = self._mesh_shape()
         # Only gradients cross the network of the data center.
         return Mesh(data=replica, fsdp=data, tensor=mdl, dcn_data=self.num_slices)
 
+    def _mesh_shape(self) -> tuple[int, int, int]:
+        shape = self.ici_mesh_shape
+        return shape[0], shape[1], shape[2]
+
     def _block(self) -> TransformerBlock:
-        bias = 'zeros' if self.use_bias else 'none'
+        bias = _either(self.use_bias, 'zeros', 'none')
         return TransformerBlock(
             attention=Attention(
                 num_heads=self.num_heads,
@@ -164,7 +191,7 @@ class SpmdLm:
                 init_std=self.init_std,
             ),
             feed_forward=FeedForward(
-                hidden_dims=self.hidden_dims or 4 * self.model_dims,
+                hidden_dims=4 * self.model_dims if self.hidden_dims is None else self.hidden_dims,
                 bias=bias,
                 init_std=self.init_std,
             ),
@@ -176,9 +203,22 @@ class SpmdLm:
         return LayerNorm(epsilon=self.layernorm_epsilon)
 
     def _positions(self) -> PositionEmbedding:
-        if not self.trainable_position_emb:
+        is_trainable: Any = self.trainable_position_emb
+        if isinstance(is_trainable, pg.hyper.OneOf):
+            choices = [
+                dataclasses.replace(self, trainable_position_emb=c) for c in is_trainable.candidates
+            ]
+            return pg.oneof([choice._positions() for choice in choices])
+        if not is_trainable:
             return SinusoidalPositions()
-        return LearnedPositions(self.max_seq_len, init_std=self.init_std or 0.02)
+        init_std = 0.02 if self.init_std is None else self.init_std
+        return LearnedPositions(self.max_seq_len, init_std=init_std)
+
+
+def _either(condition: Any, yes: str, no: str) -> Any:
+    if isinstance(condition, Derived):
+        return derived(f'{yes!r} if {condition.expression} else {no!r}')
+    return yes if condition else no
 
 
 class SyntheticLm(SpmdLm):

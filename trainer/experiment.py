@@ -156,6 +156,8 @@ class Experiment(Component):
         mesh: arrangement of the devices.
         train: steps, evaluation, checkpoints, seed.
         smoke: overrides, path to value, that shrink the experiment for `--smoke`.
+        shared: named values, decisions included, that other values are derived from
+            (`derived('shared.width')`).
     """
 
     task: Task
@@ -165,6 +167,7 @@ class Experiment(Component):
     mesh: Mesh = Mesh()
     train: TrainLoop = TrainLoop()
     smoke: dict[str, Any] = {}
+    shared: dict[str, Any] = {}
 
     def check(self) -> None:
         if not self.train_input.is_training:

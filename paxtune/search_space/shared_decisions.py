@@ -78,7 +78,7 @@ def _share(root: Any, name: str, decisions: list[Any]) -> None:
     if scope is None:
         raise UserError(
             f'{" and ".join(paths)}: decisions of the same name, {name!r}, are shared in a field '
-            f'`{SHARED}`, which {type(root).__name__} lacks. Use a Tunable, or rename one of them.'
+            f'`{SHARED}`, which {type(root).__name__} lacks. Rename one of them.'
         )
     home = pg.KeyPath([SHARED, name])
     others = [decision.sym_path for decision in decisions if decision.sym_path != home]

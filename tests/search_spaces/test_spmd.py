@@ -1,18 +1,24 @@
 """Pax's language models: sizes, shards and hyperparameters."""
 
+import dataclasses
 import subprocess
 import sys
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyglove as pg
 import pytest
 
+from paxtune.search_space.space import Space
 from search_spaces import c4, c4_multislice, gpt, lm_cloud
 from search_spaces.spmd import SpmdLm
 from trainer.experiment import Experiment
 from trainer.inspect import layout
+from trainer.layers import LearnedPositions
+from trainer.mesh import Mesh
 from trainer.program.setup import prepare_inputs
 from trainer.symbolic import registry
+from trainer.symbolic.derived import derived
 from trainer.symbolic.errors import UserError
 
 
@@ -192,3 +198,33 @@ def test_inspecting_takes_less_than_a_minute_and_4_gb(name: str) -> None:
     printed = done.stdout.replace(',', '')
     count = next(int(line.split()[1]) for line in printed.splitlines() if line[:10] == 'parameters')
     assert count == pytest.approx(SIZES[name].num_params(), rel=1e-3)
+
+
+def test_named_values_may_be_decisions_that_others_follow() -> None:
+    base = dataclasses.replace(
+        lm_cloud._TEST,
+        model_dims=pg.oneof([64, 128]),
+        percore_batch_size=pg.oneof([4, 8]),
+        ici_mesh_shape=(1, pg.oneof([1, 2]), 1),
+        use_bias=pg.oneof([True, False]),
+        trainable_position_emb=pg.oneof([False, True]),
+        max_seq_len=pg.oneof([32, 64]),
+    )
+    space = Space(base.made())
+    assert space.paths == [
+        'task.model.position_embedding',
+        'shared.model_dims',
+        'shared.max_seq_len',
+        'shared.percore_batch_size',
+        'shared.ici_mesh_shape[1]',
+        'shared.use_bias',
+    ]
+    made = space.materialize({id_: 1 for id_ in space.ids})
+    model = made.task.model
+    block = model.stack.layers[0]
+    assert (model.embedding.dims, block.feed_forward.hidden_dims) == (128, 4 * 128)
+    assert block.attention.bias == block.feed_forward.bias == 'none'
+    assert model.position_embedding == LearnedPositions(64, init_std=0.02)
+    assert made.train_input.sequence_length == made.eval_inputs['eval'].sequence_length == 64
+    assert made.train_input.batch_size == made.eval_inputs['eval'].batch_size == 8 * 2
+    assert made.mesh == Mesh(data=1, fsdp=2, tensor=1, dcn_data=1)

@@ -5,7 +5,8 @@ trial resolves it with the values of the decisions.
 """
 
 import functools
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import pyglove as pg
@@ -22,13 +23,53 @@ SHARED = 'shared'
 
 _parsed = functools.lru_cache(maxsize=1024)(Expression)
 
+_PLAIN = re.compile(r'[\w.\[\]]+')
+
 _OVERRIDES = ('smoke', 'sub_experiments')
 
 
+def _operation(form: str) -> Callable[['Derived', Any], 'Derived']:
+    def operation(self: 'Derived', other: Any) -> 'Derived':
+        if not isinstance(other, int | float | Derived):
+            return NotImplemented
+        return Derived(form.format(_operand(self), _operand(other)))
+
+    return operation
+
+
+def _operand(value: Any) -> str:
+    text = value.expression if isinstance(value, Derived) else repr(value)
+    return text if _PLAIN.fullmatch(text) else f'({text})'
+
+
 class Derived(pg.Object, pg.symbolic.PureSymbolic):
-    """A value computed from others. It may occupy any field; see `derived`."""
+    """A value computed from others. It may occupy any field; see `derived`.
+
+    Arithmetic makes further derived values.
+
+    Example:
+        >>> width = derived('shared.width')
+        >>> 4 * width // (width - 2)
+        derived('(4 * shared.width) // (shared.width - 2)')
+    """
 
     expression: str
+
+    __add__, __radd__ = _operation('{0} + {1}'), _operation('{1} + {0}')
+    __sub__, __rsub__ = _operation('{0} - {1}'), _operation('{1} - {0}')
+    __mul__, __rmul__ = _operation('{0} * {1}'), _operation('{1} * {0}')
+    __truediv__, __rtruediv__ = _operation('{0} / {1}'), _operation('{1} / {0}')
+    __floordiv__, __rfloordiv__ = _operation('{0} // {1}'), _operation('{1} // {0}')
+    __mod__, __rmod__ = _operation('{0} % {1}'), _operation('{1} % {0}')
+    __pow__, __rpow__ = _operation('{0} ** {1}'), _operation('{1} ** {0}')
+
+    __iter__ = None  # Or Python counts up keys for ever.
+
+    def __getitem__(self, key: int | str) -> 'Derived':
+        return Derived(f'{self.expression}[{key!r}]')
+
+    def __bool__(self) -> bool:
+        raise TypeError(f'{self} is true or false only in a trial: use derived("… if … else …")')
 
     def _on_bound(self) -> None:
         super()._on_bound()
@@ -248,7 +289,7 @@ def _owners(place: Derived) -> Iterator[Any]:
 
 def _unknown_key(place: Derived, before: Path, key: str | int, value: Any) -> UserError:
     owner = str(pg.KeyPath(list(before)))
-    if isinstance(value, pg.List):
+    if isinstance(value, pg.List | tuple):
         has = f'{owner} is a list of {len(value)} items'
     elif isinstance(value, pg.Object | pg.Dict):
         legal = [str(name) for name in value.sym_keys()]
@@ -262,12 +303,14 @@ def _unknown_key(place: Derived, before: Path, key: str | int, value: Any) -> Us
 
 
 def _has(owner: Any, key: str | int) -> bool:
-    if isinstance(owner, pg.List):
+    if isinstance(owner, pg.List | tuple):
         return isinstance(key, int) and -len(owner) <= key < len(owner)
     return isinstance(owner, pg.Object | pg.Dict) and key in owner.sym_keys()
 
 
 def _child(owner: Any, key: str | int) -> Any:
+    if isinstance(owner, tuple):
+        return owner[key]
     if isinstance(owner, pg.List):
         return owner.sym_getattr(key)
     # Inferred: the value of a field may come from an owner, and may be missing yet.

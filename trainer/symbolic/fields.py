@@ -71,6 +71,8 @@ def to_literal(value: Any) -> str:
         return {None: 'null', True: 'true', False: 'false'}[value]
     if isinstance(value, IntRange):
         return value.text
+    if isinstance(value, pg.hyper.Float):
+        return f'floatv({value.min_value}, {value.max_value})'
     if isinstance(value, pg.Object):
         return f'{type(value).__name__}(…)'
     if isinstance(value, list):

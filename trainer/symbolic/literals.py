@@ -126,6 +126,9 @@ def _full_name(node: ast.expr) -> str:
 def _made(name: str, args: Sequence[Any], named: Mapping[str, Any], where: str) -> Any:
     if name in _DECISIONS:
         return _decision(name, args, named, where)
+    if name[:1].islower() and '.' not in name:
+        hint = f'{nearest(name, _DECISIONS)} Decisions are {", ".join(_DECISIONS)}.'.strip()
+        raise UserError(f'{where}: there is no function {name}. {hint}')
     with prefixed(where):
         component_class = names.class_in_flag(name)
     return _component(component_class, args, named, f'{where}: {name}')
