@@ -18,7 +18,6 @@ from trainer.layers import LearnedPositions
 from trainer.mesh import Mesh
 from trainer.program.setup import prepare_inputs
 from trainer.symbolic import registry
-from trainer.symbolic.derived import derived
 from trainer.symbolic.errors import UserError
 
 

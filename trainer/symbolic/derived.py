@@ -310,7 +310,7 @@ def _has(owner: Any, key: str | int) -> bool:
 
 def _child(owner: Any, key: str | int) -> Any:
     if isinstance(owner, tuple):
-        return owner[key]
+        return owner[int(key)]
     if isinstance(owner, pg.List):
         return owner.sym_getattr(key)
     # Inferred: the value of a field may come from an owner, and may be missing yet.

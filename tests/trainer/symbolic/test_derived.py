@@ -414,3 +414,20 @@ def test_a_head_size_that_follows_open_decisions_everywhere():
         assert layer.head_dim * layer.num_heads == model.embedding.dims
         seen.add((model.embedding.dims, layer.num_heads))
     assert seen == {(dims, heads) for dims in (16, 32) for heads in (1, 2, 4)}
+
+
+def test_arithmetic_on_derived_values_computes_the_same():
+    width = derived('width')
+    forms = [2 * width + 1, (width - 1) % 5, -1.5 * (7 - width), 2**width // 3, (width / 4) ** 2]
+    values = resolve(pg.Dict(width=8, forms=forms, second=derived('forms')[1]))
+    assert values.forms == [17, 2, 1.5, 85, 4.0]
+    assert values.second == 2
+
+
+def test_a_derived_value_is_no_condition_and_no_sequence():
+    with pytest.raises(TypeError, match=r"derived\('width'\) is true or false only in a trial"):
+        bool(derived('width'))
+    with pytest.raises(TypeError, match='not iterable'):
+        list(derived('width'))
+    with pytest.raises(TypeError, match='unsupported operand'):
+        derived('width') * [1]
