@@ -14,8 +14,8 @@ from paxtune.schedulers.resources import METRICS
 from paxtune.search_space.decisions import Decisions
 from paxtune.simulation.result import Progress, Run, SimulatedTrial
 from paxtune.simulation.table import CurveTable, Row
-from paxtune.study import prefetch, schedule, transitions
-from paxtune.study.observations import as_of, observe
+from paxtune.study import schedule, transitions
+from paxtune.study.observations import observe
 from paxtune.study.record import SCHEDULER, Lineage, Status, TrialRecord
 from paxtune.study.schedule import Claim, Done, Suggest, View
 from paxtune.study.scheduling import TrialScheduling
@@ -395,10 +395,8 @@ class _Study:
         return SuggestionContext(self.table.spec, self.seed, len(self.trials) + 1, self._history)
 
     def _history(self) -> list[Observation]:
-        trials = list(self.trials.values())
-        # Suggestions are made of what was known when the newest trial began.
-        then = prefetch.pending_then(trials) if self.algorithm.prefetches else {}
-        return [as_of(each, then[each.id]) if each.id in then else observe(each) for each in trials]
+        # On the virtual clock a suggestion takes no time, so none is prefetched.
+        return [observe(each) for each in self.trials.values()]
 
 
 def _decisions(parameters: object) -> Decisions:

@@ -174,6 +174,9 @@ class TrialRecord:
         request: the idempotency key of the last write through a service.
         snapshot: the earlier trials that had not ended when the trial began; None before.
         is_prefetched: whether the trial was suggested before a worker asked for it.
+        suggest_seconds: how long the algorithm took for the decisions; 0 where it made none.
+        prefetches_next: whether the suggestion after this trial uses the snapshot, and so can be
+            made while the trial runs; None before the trial began.
         pauses: the steps at which a scheduler paused it, ascending.
         history: the last events.
         non_finite: the last step at which each metric was NaN or infinite.
@@ -200,6 +203,8 @@ class TrialRecord:
     request: str = ''
     snapshot: Snapshot | None = None
     is_prefetched: bool = False
+    suggest_seconds: float = 0.0
+    prefetches_next: bool | None = None
     pauses: tuple[int, ...] = ()
     history: tuple[Event, ...] = ()
     non_finite: Mapping[str, int] = dataclasses.field(default_factory=dict)

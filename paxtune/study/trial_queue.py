@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
 
 from paxtune.algorithms import Exhausted
@@ -9,7 +10,7 @@ from paxtune.config.search import Search
 from paxtune.schedulers import Fork, Promote
 from paxtune.search_space.parameters import to_parameters
 from paxtune.search_space.space import Space
-from paxtune.study import schedule, stop_requests, stopping_criteria, transitions
+from paxtune.study import prefetch, schedule, stop_requests, stopping_criteria, transitions
 from paxtune.study.prefetch import Prefetcher
 from paxtune.study.record import SCHEDULER, Lineage, Status, TrialRecord
 from paxtune.study.running_trial import RunningTrial
@@ -55,9 +56,19 @@ class TrialQueue:
     def take(self) -> RunningTrial | None:
         """Returns the next trial to run; None where there is none now: see `Study.suggest`."""
         trial = self._take()
-        if trial is not None and self._suggester.algorithm.prefetches:
+        if trial is not None and self._prefetches_after(trial):
             self._prefetcher.begin()
         return trial
+
+    def _prefetches_after(self, trial: RunningTrial) -> bool:
+        algorithm = self._suggester.algorithm
+        if not algorithm.prefetches:
+            return False
+        if trial.record.prefetches_next is None:
+            # Recorded once: later attempts find other times, but the next trial stays the same.
+            share = algorithm.prefetch_share
+            trial.set_prefetches_next(prefetch.is_worthwhile(self._read_trials(), share))
+        return bool(trial.record.prefetches_next)
 
     def close(self) -> None:
         """Waits for a suggestion that is being prefetched, and prefetches no more."""
@@ -190,17 +201,20 @@ class TrialQueue:
                 return None
             raise TurnLostError('another action comes first')
         number = trials[-1].id + 1 if trials else 1
+        began = time.monotonic()
         try:
             suggestion, lineage = self._suggester.next(number)
         except Exhausted:
             self._note_exhausted(len(trials))
             return None
+        is_own = lineage.origin == Lineage().origin
         record = TrialRecord(
             to_parameters(self._space.spec, suggestion.decisions),
             id=number,
             lineage=lineage,
             memo=suggestion.algorithm_state,
             is_prefetched=is_prefetch,
+            suggest_seconds=round(time.monotonic() - began, 6) if is_own else 0.0,
         )
         if not is_prefetch:
             unended = transitions.unended(trial.record for trial in trials)

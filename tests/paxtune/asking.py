@@ -27,6 +27,7 @@ class Digest(Algorithm):
     """
 
     prefetches = True
+    prefetch_share = 0.0
 
     seconds: float = 0.0
     breaks_at: int | None = None
