@@ -185,7 +185,7 @@ class _NoRoom(Component):
         ),
         (
             _NoRoom(x=width(), y=width()),
-            "x and y: decisions of the same name, 'width', .* _NoRoom lacks. Use a Tunable",
+            "x and y: decisions of the same name, 'width', .* _NoRoom lacks. Rename one",
         ),
         (pg.oneof([width(), width()]), 'are shared in a field `shared`, which OneOf lacks'),
         (pg.Dict(x=width(), y=width(), shared=3), 'are shared in a field `shared`'),

@@ -430,4 +430,4 @@ def test_a_derived_value_is_no_condition_and_no_sequence():
     with pytest.raises(TypeError, match='not iterable'):
         list(derived('width'))
     with pytest.raises(TypeError, match='unsupported operand'):
-        derived('width') * [1]
+        derived('width') * None
