@@ -117,8 +117,8 @@ def run(
 
     again = shlex.join(['python', '-m', *argv])
     saved = f'The study is saved in {job_log_dir}. To resume: {again}'
-    options |= {'job_log_dir': job_log_dir, 'callbacks': [Progress()]}
     with Interrupt() as interrupt:
+        options |= {'job_log_dir': job_log_dir, 'callbacks': [Progress(interrupt=interrupt)]}
         try:
             study = tune(what, should_interrupt=interrupt.requested, **options)
         except Paused as reason:

@@ -129,6 +129,11 @@ def _flags(is_in_service: bool) -> argparse.ArgumentParser:
         '--sort=-COLUMN the other way round',
     )
     parser.add_argument('--limit', type=positive_int, metavar='N', help='only the first of them')
+    parser.add_argument(
+        '--columns',
+        metavar='A,B',
+        help='only these columns; decisions and metrics: a column for each of them',
+    )
     parser = add('best', _best, 'shows the best trials, or the Pareto front', is_view=True)
     parser.add_argument('--top', type=positive_int, metavar='N', help='how many; 1 by default')
     parser = add(
@@ -236,7 +241,7 @@ def _trials(args: Args) -> None:
     from paxtune.reports.study_tables import trials_of
 
     with _opened(args) as study:
-        write(trials_of(study, args.state, args.sort, args.limit), args.format)
+        write(trials_of(study, args.state, args.sort, args.limit, args.columns), args.format)
 
 
 def _best(args: Args) -> None:

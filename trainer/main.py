@@ -127,11 +127,14 @@ def _train(
     profiler: 'Profiler | None',
     allow_changes: bool,
 ) -> int:
+    from rich.console import Console
+
     from trainer.loop import train_loop
     from trainer.loop.prepared_run import prepare_run
     from trainer.loop.report import Interrupted
     from trainer.runtime import directory, processes
     from trainer.runtime.interrupt import Interrupt
+    from trainer.runtime.run_display import RunDisplay
     from trainer.symbolic.errors import NonFiniteLossError
 
     directory.job_path(job_log_dir)  # Configures access to a remote store.
@@ -145,15 +148,23 @@ def _train(
         if prepared.changes:
             _print('The experiment has changed. Before, and now:', *map(str, prepared.changes))
         interrupt = held.enter_context(Interrupt())
+        num_steps = prepared.experiment.train.num_train_steps
+        _print(f'Training to step {num_steps} in {job_log_dir}')
+        console = Console(highlight=False, quiet=not processes.is_first())
         try:
             has_printed = False
             reports = train_loop.train(prepared, interrupt.requested, profiler)
-            with contextlib.closing(reports):
+            with RunDisplay(num_steps, interrupt, console), contextlib.closing(reports):
                 for report in reports:
                     if report.resumed_from and not has_printed:
                         has_printed = True
                         _print(f'resumed from step {report.resumed_from}')
                     print_metrics(report.step, report.metrics)
+            _print(
+                f'Trained to step {num_steps}. In {job_log_dir}: metrics.jsonl, summaries/ for '
+                'TensorBoard, experiment.json'
+                + ('' if prepared.experiment.train.checkpoints is None else ', checkpoints/')
+            )
         except Interrupted as stopped:
             again = shlex.join(resume_command)
             if prepared.experiment.train.checkpoints is None:
@@ -190,9 +201,16 @@ def process_checkpoints(
 
 
 def print_metrics(step: int, metrics: Mapping[str, float]) -> None:
-    """Prints a line with every metric in full precision, evaluation first."""
-    named = sorted(metrics.items(), key=lambda item: (item[0].startswith('train/'), item[0]))
-    _print(f'step {step}: ' + ' '.join(f'{name}={value!r}' for name, value in named))
+    """Prints a line with the results of evaluation, the training loss, and the speed."""
+    from trainer.runtime.run_display import rendered_speed
+
+    evaluated = {
+        name: value
+        for name, value in sorted(metrics.items())
+        if '/' in name and not name.startswith('train/') and '/num_' not in name
+    }
+    parts = [f'{name}={value:.6g}' for name, value in evaluated.items()]
+    _print(f'step {step}: ' + ' '.join([*parts, *rendered_speed(metrics)]))
 
 
 def _print(*lines: str) -> None:

@@ -6,7 +6,6 @@ from rich.tree import Tree
 
 from paxtune.reports.tables import Document, Row, branches, cell
 from paxtune.study.frames import reward_columns
-from trainer.runtime.directory import short_names
 
 if TYPE_CHECKING:
     from paxtune.study.study import Study
@@ -20,12 +19,11 @@ def lineage(study: 'Study') -> Document:
     """
     trials = {trial.id: trial for trial in study.trials}
     rewards = reward_columns(study.rewards)
-    names = dict(zip(study.space.paths, short_names(study.space.paths), strict=True))
     rows = {number: _row(trial, trials, rewards) for number, trial in trials.items()}
     trees: dict[int, Tree] = {}
     roots = []
     for number, row in rows.items():
-        line = Text(cell(_line(row, rewards, names)))
+        line = Text(cell(_line(row, rewards, study.space.short_names)))
         # The parent comes first, unless another program has written something else.
         if row['parent'] in trees:
             trees[number] = trees[row['parent']].add(line)

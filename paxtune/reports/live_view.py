@@ -11,13 +11,15 @@ from rich.live import Live
 from rich.text import Text
 
 from paxtune.reports.overview import Overview, bare_trials
-from paxtune.reports.tables import Table, drawn, say, to_text
+from paxtune.reports.tables import Drawn, Table, say, to_text
 from paxtune.study.record import Status, TrialRecord
 from paxtune.study.store import StudyStore
 from paxtune.study.trial import Trial
 from trainer.symbolic.errors import UserError
 
 _COLUMNS = ('trial', 'worker', 'attempt', 'step', 'reward', 'last event', 'seconds ago')
+
+_OTHER_LINES = 8  # Of a live table, those that are no trials.
 
 # A read takes longer with more trials, on a machine that is busy with training.
 _MOST_OF_THE_TIME = 0.1
@@ -133,7 +135,7 @@ def watch(
             began = time.monotonic()
             snapshot = view.refresh()
             if live is not None:
-                table = drawn(_table(snapshot))
+                table = Drawn(_table(snapshot), max_lines=console.height - _OTHER_LINES)
                 live.update(Group(Text(_headline(snapshot, where)), table), refresh=True)
             elif snapshot != printed and not say(_lines(snapshot, where)):
                 return
@@ -155,8 +157,8 @@ def _lines(snapshot: StudySnapshot, where: str) -> str:
 def _headline(snapshot: StudySnapshot, where: str) -> str:
     seen = snapshot.overview
     counts = seen.counts
-    total = sum(counts.values())
-    parts = [f'{total} of {seen.num_trials or "?"} trials']
+    ended = sum(count for how, count in counts.items() if Status(how).has_ended)
+    parts = [f'{ended} of {seen.num_trials or "?"} trials']
     parts += [f'{counts[how]} {how}' for how in Status if counts.get(how)]
     if seen.best is not None:
         parts.append(f'best: trial {seen.best_trial} with {seen.best:.6g}')

@@ -114,9 +114,9 @@ def listing(root: Path) -> Document:
     if not root.is_dir():
         raise UserError(f'{root}: there is no such directory: name the one that holds the studies')
     rows = [_row(path) for path in databases(root)]
-    cells = [row | {how: row[how] or None for how in Status} | _ratio(row) for row in rows]
-    columns = ['study', 'experiment', 'trials', *Status, 'best', 'front', 'changed', 'done']
-    table = Table(cells, [*columns, 'problem'])
+    cells = [row | _cells(row) for row in rows]
+    columns = ['study', 'trials', 'best', 'front', 'done', 'states', 'changed', 'experiment']
+    table = Table.compact(cells, [*columns, 'problem'], {})
     remark = '' if rows else f'There are no studies in {root} and below.'
     return Document(rows, rows, _COLUMNS, [table], remark)
 
@@ -153,9 +153,12 @@ def _row(path: Path) -> dict[str, Any]:
     }
 
 
-def _ratio(row: Mapping[str, Any]) -> dict[str, str]:
-    known = row['trials'] is not None
-    return {'trials': f'{row["trials"]}/{row["num_trials"] or "?"}'} if known else {}
+def _cells(row: Mapping[str, Any]) -> dict[str, str]:
+    cells = {'changed': f'{row["changed"].astimezone():%Y-%m-%d %H:%M}'}
+    if row['trials'] is not None:
+        cells['trials'] = f'{row["trials"]}/{row["num_trials"] or "?"}'
+        cells['states'] = ', '.join(f'{row[how]} {how}' for how in Status if row[how])
+    return cells
 
 
 def _size_of_front(entries: Sequence[replicates.LeaderboardEntry]) -> int:

@@ -14,7 +14,6 @@ from paxtune.objectives.metrics import MissingMetricError, as_metric
 from paxtune.objectives.shrinkage import mean
 from paxtune.reports.tables import Document, Table
 from paxtune.study.frames import reward_columns
-from trainer.runtime.directory import short_names
 from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
@@ -122,10 +121,8 @@ def front_of(study: 'Study', x: str | None = None, y: str | None = None) -> Fron
         Point(trial.id, x, y, trial.decisions, index in best)
         for index, (trial, x, y) in enumerate(points)
     ]
-    paths = study.space.paths
-    names = dict(zip(paths, short_names(paths), strict=True))
     made.sort(key=lambda point: (point.x, point.y, point.trial))
-    return Front(*axes, made, names)
+    return Front(*axes, made, study.space.short_names)
 
 
 def document(front: Front) -> Document:
@@ -141,16 +138,7 @@ def document(front: Front) -> Document:
         for point in front.points
     ]
     columns = ['trial', 'front', *names, *(f'decisions.{path}' for path in front.names)]
-    short = {
-        f'decisions.{path}': name
-        for path, name in front.names.items()
-        if name not in ('trial', *names)
-    }
-    best = [
-        {short.get(column, column): value for column, value in row.items()}
-        for row in rows
-        if row['front']
-    ]
+    best = [row for row in rows if row['front']]
     axes = [
         {'name': axis.name, 'goal': 'maximize' if axis.is_maximized else 'minimize'}
         for axis in (front.x, front.y)
@@ -159,8 +147,8 @@ def document(front: Front) -> Document:
     if rows:
         goals = ', '.join(f'{axis["name"]} ({axis["goal"]})' for axis in axes)
         remark = f'{len(best)} of {len(rows)} completed trials are on the front of {goals}.'
-    displayed = [short.get(column, column) for column in columns if column != 'front']
-    tables = [Table(best, displayed)]
+    decided = {f'decisions.{path}': name for path, name in front.names.items()}
+    tables = [Table.compact(best, ['trial', *names, 'decisions'], decided)]
     return Document({'x': axes[0], 'y': axes[1], 'trials': rows}, rows, columns, tables, remark)
 
 

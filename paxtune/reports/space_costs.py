@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from paxtune.reports.tables import print_line, print_table
+from paxtune.reports.tables import Table, print_line, print_table
 from paxtune.study.reasons import commonest
 
 if TYPE_CHECKING:
@@ -151,13 +151,14 @@ def show_costs(found: Costs, console: 'Console') -> None:
             if name in found.values
         ]
         title = f'Costs of {found.num_samples - num_infeasible} samples'
-        print_table(console, title, headings, rows)
+        print_table(console, Table.of(title, headings, rows))
     if found.limits:
         rows = [
             [each.limit, f'{each.kept} of {each.known}', f'{each.kept / each.known:.0%}']
             for each in found.limits
         ]
-        print_table(console, 'Limits', ['limit', 'samples that keep to it', 'share'], rows)
+        table = Table.of('Limits', ['limit', 'samples that keep to it', 'share'], rows)
+        print_table(console, table)
     if num_infeasible:
         print_line(console, f'{num_infeasible} of {found.num_samples} samples are infeasible:')
         reasons = commonest(found.reasons)

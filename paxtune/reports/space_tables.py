@@ -3,7 +3,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from paxtune.reports.tables import print_line, print_table
+from paxtune.reports.tables import Table, print_line, print_table
 
 if TYPE_CHECKING:
     import pyglove as pg
@@ -87,14 +87,12 @@ def samples(space: 'Space', number: int, seed: int) -> list['Decisions']:
 
 def show(space: 'Space', console: 'Console', drawn: Sequence['Decisions']) -> None:
     """Prints the decisions of a space, its size, and some samples."""
-    print_table(
-        console,
-        'Decisions',
-        ['decision', 'legal', 'scale', 'only if'],
-        map(dataclasses.astuple, rows(space)),
-    )
+    made = map(dataclasses.astuple, rows(space))
+    headings = ['decision', 'legal', 'scale', 'only if']
+    print_table(console, Table.of('Decisions', headings, made))
     if following := followers(space):
-        print_table(console, 'Derived values', ['field', 'follows'], following.items())
+        table = Table.of('Derived values', ['field', 'follows'], following.items())
+        print_table(console, table)
     size = 'countless' if space.size is None else f'{space.size:,}'
     print_line(console, f'Size: {size} different experiments')
     if drawn:
@@ -102,7 +100,7 @@ def show(space: 'Space', console: 'Console', drawn: Sequence['Decisions']) -> No
         paths = [path for path in space.paths if any(path in decisions for decisions in readable)]
         headings = ['decision', *map(str, range(1, len(drawn) + 1))]
         lines = [[path, *(_value(each.get(path, '')) for each in readable)] for path in paths]
-        print_table(console, 'Samples', headings, lines)
+        print_table(console, Table.of('Samples', headings, lines))
 
 
 def _value(value: Any) -> str:

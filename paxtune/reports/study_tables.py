@@ -14,7 +14,6 @@ from paxtune.study.reasons import commonest
 from paxtune.study.record import Status
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
-from trainer.runtime.directory import short_names
 from trainer.symbolic.component import unchecked
 from trainer.symbolic.errors import UserError, nearest
 
@@ -88,7 +87,11 @@ def rungs_text(study: Study) -> list[str]:
 
 
 def trials_of(
-    study: Study, outcome: str | None = None, sort: str | None = None, limit: int | None = None
+    study: Study,
+    outcome: str | None = None,
+    sort: str | None = None,
+    limit: int | None = None,
+    shown: str | None = None,
 ) -> Document:
     """The trials of a study.
 
@@ -97,6 +100,7 @@ def trials_of(
         sort: the column to sort by, least first, or best first where it is a reward; with - before
             it the other way round.
         limit: only the first of them.
+        shown: only these columns, separated by commas; `decisions` and `metrics` are all of them.
 
     Raises:
         UserError: there is no such column.
@@ -108,7 +112,14 @@ def trials_of(
     trials = trials[:limit]
     remark = '' if trials else 'There are no such trials.'
     rows, columns = _rows(study, trials, rungs), _columns(study, trials, rungs)
-    return Document(rows, rows, columns, [_compact(study, trials, rungs=rungs)], remark)
+    table = _compact(study, trials, rungs=rungs)
+    if shown is not None:
+        names = _headers(study, trials, rungs)
+        flag = f'--columns={shown}'
+        columns = [each for name in shown.split(',') for each in _meant(study, name, names, flag)]
+        rows = [{column: row.get(column) for column in columns} for row in rows]
+        table = Table(_renamed(rows, names), [names[column] for column in columns])
+    return Document(rows, rows, columns, [table], remark)
 
 
 def _rungs_reached(study: Study) -> dict[int, float] | None:
@@ -306,27 +317,31 @@ def _compact(
     rungs: Mapping[int, float] | None = None,
 ) -> Table:
     """Trials for people: without metrics, and decisions by short names."""
-    rewards = reward_columns(study.rewards)
-    taken = ['trial', 'state', 'attempt', 'rung', 'reason', 'seconds', *rewards]
-    names = _short_names(study, taken)
-    rows = [
-        {**row, 'state': trial.status}
-        | {names[path]: value for path, value in trial.decisions.items()}
-        for trial, row in zip(trials, _rows(study, trials, rungs), strict=True)
-    ]
+    decided = {f'decisions.{path}': name for path, name in study.space.short_names.items()}
     several = ['attempt'] if any(trial.attempt > 1 for trial in trials) else []
     reached = ['rung'] if rungs else []
-    about = ['trial', 'state', *several, *reached]
-    columns = [*about, *rewards, *names.values(), 'reason', 'seconds']
-    return Table(rows, columns, title)
+    rewards = reward_columns(study.rewards)
+    columns = ['trial', 'state', *several, *reached, *rewards, 'seconds', 'decisions', 'reason']
+    return Table.compact(_rows(study, trials, rungs), columns, decided, title)
 
 
-def _short_names(study: Study, taken: Sequence[str]) -> dict[str, str]:
-    paths = study.space.paths
-    return {
-        path: f'decisions.{path}' if name in taken else name
-        for path, name in zip(paths, short_names(paths), strict=True)
-    }
+def _renamed(rows: Sequence[Row], names: Mapping[str, str]) -> list[Row]:
+    return [{names.get(name, name): value for name, value in row.items()} for row in rows]
+
+
+def _headers(
+    study: Study, trials: Sequence[Trial], rungs: Mapping[int, float] | None
+) -> dict[str, str]:
+    """Maps columns to their names for people: decisions and metrics by short names, if free."""
+    columns, names = _columns(study, trials, rungs), {}
+    taken = {each for each in columns if '.' not in each} | {'reward', 'decisions', 'metrics'}
+    for column in columns:
+        prefix, _, path = column.partition('.')
+        is_own = prefix in ('decisions', 'metrics') and path
+        name = study.space.short_names.get(path, path) if prefix == 'decisions' else path
+        names[column] = name if is_own and name not in taken else column
+        taken.add(names[column])
+    return names
 
 
 def _best_tables(study: Study, best: Sequence[Trial]) -> list[Table]:
@@ -378,16 +393,8 @@ def _reasons(trials: Sequence[Trial]) -> list[dict[str, Any]]:
 def _sorted(
     study: Study, trials: Sequence[Trial], sort: str, rungs: Mapping[int, float] | None
 ) -> list[Trial]:
-    name = sort.removeprefix('-')
-    columns, rewards = _columns(study, trials, rungs), reward_columns(study.rewards)
-    if name == 'reward' and len(rewards) == 1:
-        name = rewards[0]
-    meant = [each for each in (name, f'decisions.{name}', f'metrics.{name}') if each in columns]
-    if not meant:
-        known = [each.removeprefix('decisions.').removeprefix('metrics.') for each in columns]
-        hint = nearest(name, known) or f'The columns are {", ".join(columns)}.'
-        raise UserError(f'--sort={sort}: there is no such column. {hint}')
-    column = meant[0]
+    rewards, names = reward_columns(study.rewards), _headers(study, trials, rungs)
+    column = _meant(study, sort.removeprefix('-'), names, f'--sort={sort}')[0]
     backwards = sort.startswith('-')
     if column in rewards and study.rewards[rewards.index(column)].goal == 'maximize':
         backwards = not backwards
@@ -396,3 +403,20 @@ def _sorted(
     there = [(trial, value) for trial, value in pairs if value is not None]
     there.sort(key=lambda pair: (isinstance(pair[1], str), pair[1]), reverse=backwards)
     return [trial for trial, _ in there] + [trial for trial, value in pairs if value is None]
+
+
+def _meant(study: Study, name: str, names: Mapping[str, str], flag: str) -> list[str]:
+    """Columns by their own name or that for people, or by the name of a group."""
+    rewards = reward_columns(study.rewards)
+    if name == 'reward' and len(rewards) == 1:
+        name = rewards[0]
+    groups = (name, f'decisions.{name}', f'metrics.{name}')
+    meant = [column for column in groups if column in names]
+    meant += [column for column, own in names.items() if own == name]
+    if meant:
+        return meant[:1]
+    group = [column for column in names if column.startswith(f'{name}.')]
+    if name in ('decisions', 'metrics') and group:
+        return group
+    hint = nearest(name, names.values()) or f'The columns are {", ".join(names.values())}.'
+    raise UserError(f'{flag}: there is no column {name}. {hint}')

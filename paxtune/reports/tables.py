@@ -5,11 +5,11 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions
     from rich.tree import Tree
 
 FORMATS = ('table', 'json', 'csv')
@@ -17,7 +17,10 @@ FORMATS = ('table', 'json', 'csv')
 Row: TypeAlias = Mapping[str, Any]
 
 _WIDEST = 10_000  # Columns of a tree, whose lines are not broken.
-_MOST_DRAWN = 1000  # Rows of a table with lines around them: drawing takes 1 ms a row.
+_MOST_DRAWN = 1000  # Rows of a table that is fitted to the terminal: that takes 1 ms a row.
+_FEW_ROWS = 3  # A table with fewer rows has no columns that are the same in all.
+_GAP = 2
+_LEAST_WIDTH = 20  # Of a column of texts. What is narrower is never broken over lines.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,12 +29,52 @@ class Table:
 
     Attributes:
         rows: what is aligned; a column that is empty in all of them is left out.
-        columns: their keys, in order.
+        columns: their keys, in order; those of numbers by importance.
+        note: a line below.
     """
 
     rows: Sequence[Row]
     columns: Sequence[str]
     title: str = ''
+    note: str = ''
+
+    @classmethod
+    def of(cls, title: str, columns: Sequence[str], lines: Iterable[Iterable[Any]]) -> 'Table':
+        """Makes a table of lines of cells."""
+        return cls([dict(zip(columns, line, strict=True)) for line in lines], columns, title)
+
+    @classmethod
+    def compact(
+        cls,
+        rows: Sequence[Row],
+        columns: Sequence[str],
+        decided: Mapping[str, str],
+        title: str = '',
+    ) -> 'Table':
+        """Makes a table of what differs between rows; the note has what is the same in all.
+
+        Args:
+            columns: as of the table; the first one always stays.
+            decided: names by key of what shares the cell of the column `decisions`.
+
+        Example:
+            >>> rows = [{'trial': n, 'state': 'stopped', 'x': n / 10} for n in (1, 2, 3)]
+            >>> print(to_text(Table.compact(rows, ['trial', 'state', 'decisions'], {'x': 'rate'})))
+            trial  decisions
+            1      rate=0.1
+            2      rate=0.2
+            3      rate=0.3
+            The same in all: state=stopped
+        """
+        names = {name: name for name in columns[1:]} | dict(decided)
+        same = {}
+        if len(rows) >= _FEW_ROWS:
+            values = {key: {cell(row.get(key)) for row in rows} for key in names}
+            same = {key: names[key] for key, own in values.items() if len(own) == 1 and own != {''}}
+        different = {key: name for key, name in decided.items() if key not in same}
+        note = f'The same in all: {assignments(rows[0], same)}' if same else ''
+        rows = [{**row, 'decisions': assignments(row, different)} for row in rows]
+        return cls(rows, [key for key in columns if key not in same], title, note)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,8 +131,13 @@ def to_csv(rows: Iterable[Row], columns: Sequence[str]) -> str:
     return out.getvalue()
 
 
+def assignments(values: Row, names: Mapping[str, str]) -> str:
+    """Renders values on one line, without missing ones, by their names by key."""
+    return ' '.join(f'{names[key]}={cell(values[key])}' for key in names if key in values)
+
+
 def to_text(table: Table) -> str:
-    """A table without lines, as wide as it needs to be.
+    """A table as wide as it needs to be, a line for each row: for a pager, and for other programs.
 
     Example:
         >>> print(to_text(Table([{'x': 1, 'name': 'a b'}, {'x': 22, 'name': 'c'}], ['x', 'name'])))
@@ -107,7 +155,8 @@ def to_text(table: Table) -> str:
         )
         for line in lines
     ]
-    return '\n'.join([*filter(None, [table.title]), *(line.rstrip() for line in aligned)])
+    about = [table.title, *(line.rstrip() for line in aligned), table.note]
+    return '\n'.join(line for line in about if line)
 
 
 def _tables(document: Document) -> str:
@@ -116,41 +165,99 @@ def _tables(document: Document) -> str:
     console = Console(highlight=False)
     blocks = []
     for table in document.tables:
-        if not table.rows:
-            continue
-        if console.is_terminal and len(table.rows) <= _MOST_DRAWN:
+        if table.rows:
             with console.capture() as capture:
-                console.print(drawn(table))
+                print_table(console, table)
             blocks.append(capture.get().rstrip('\n'))
-        else:
-            blocks.append(to_text(table))
     return '\n\n'.join([*blocks, *filter(None, [document.remark])])
 
 
-def drawn(table: Table) -> Any:
-    """A table with lines, for `rich` to print."""
-    headings, *lines = _cells(table)
-    return _drawn(table.title, headings, lines)
+def print_table(console: 'Console', table: Table) -> None:
+    """Prints a table: fitted to a terminal, elsewhere as `to_text` renders it."""
+    if console.is_terminal and len(table.rows) <= _MOST_DRAWN:
+        console.print(Drawn(table), markup=False)
+    else:
+        print_line(console, to_text(table))
 
 
-def print_table(
-    console: 'Console', title: str, headings: Iterable[str], lines: Iterable[Iterable[str]]
-) -> None:
-    """Prints a table with lines, empty columns included."""
-    console.print(_drawn(title, headings, lines), markup=False)
+class Drawn:
+    """A table fitted to the width of a terminal, for `rich` to print.
 
+    Only long texts are broken over lines. Columns for which there is no room are left out, the
+    last ones first, and are named below.
+    """
 
-def _drawn(title: str, headings: Iterable[str], lines: Iterable[Iterable[str]]) -> Any:
-    from rich.table import Table as Drawn
-    from rich.text import Text
+    def __init__(self, table: Table, marked: int | None = None, max_lines: int | None = None):
+        """Draws a table.
 
-    drawn = Drawn(title=title or None, title_justify='left')
-    for heading in headings:
-        drawn.add_column(heading, overflow='fold')
-    for line in lines:
+        Args:
+            marked: the index of the row that stands out.
+            max_lines: of the rows; the first ones are left out.
+        """
+        self._table, self._marked, self._max_lines = table, marked, max_lines
+
+    def __rich_console__(self, console: 'Console', options: 'ConsoleOptions') -> Iterator[Any]:
+        from rich import box
+        from rich.table import Table as Grid
+        from rich.text import Text
+
+        headings, *lines = _cells(self._table)
+        widths = _widths(headings, lines, options.max_width)
+        grid = Grid(
+            box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0),
+        )  # fmt: skip
+        for column, width in widths.items():
+            grid.add_column(Text(headings[column]), width=width, overflow='fold')
         # As text, so that brackets in it are no markup.
-        drawn.add_row(*map(Text, line))
-    return drawn
+        rows = [[Text(line[column]) for column in widths] for line in lines]
+        first = 0
+        if self._max_lines is not None:
+            heights = [
+                max(len(text.wrap(console, widths[i])) for i, text in zip(widths, row, strict=True))
+                for row in rows
+            ]
+            while first < len(rows) - 1 and sum(heights[first:]) > self._max_lines:
+                first += 1
+        for index in range(first, len(rows)):
+            grid.add_row(*rows[index], style='bold green' if index == self._marked else None)
+        if self._table.title:
+            yield Text(self._table.title)
+        yield grid
+        if first:
+            yield Text(f'{first} earlier ones are above.')
+        left_out = [name for column, name in enumerate(headings) if column not in widths]
+        if left_out:
+            yield Text(f'{options.max_width} columns are too few for: {", ".join(left_out)}')
+        if self._table.note:
+            yield Text(self._table.note)
+
+
+def _widths(
+    headings: Sequence[str], lines: Sequence[Sequence[str]], available: int
+) -> dict[int, int]:
+    """Widths by column; a column without room has none."""
+    from rich.cells import cell_len
+
+    content = [max(map(cell_len, cells), default=0) for cells in zip(*lines, strict=True)]
+    widest = [max(own, cell_len(heading)) for own, heading in zip(content, headings, strict=True)]
+    # Also a heading may be broken.
+    widths = {column: min(width, _LEAST_WIDTH) for column, width in enumerate(widest)}
+    short = [column for column, own in enumerate(content) if column and own <= _LEAST_WIDTH]
+    while short and _total(widths) > available:
+        del widths[short.pop()]
+    least, widths = widths, {column: min(widest[column], available) for column in widths}
+    while _total(widths) > available:
+        broken = [i for i in widths if widths[i] > least[i]]
+        if not broken:
+            break
+        # The column whose texts then have the fewest lines; the widest of several.
+        narrowed = min(broken, key=lambda i: (-(-widest[i] // (widths[i] - 1)), -widths[i]))
+        widths[narrowed] -= 1
+    return widths
+
+
+def _total(widths: Mapping[int, int]) -> int:
+    return sum(widths.values()) + _GAP * (len(widths) - 1)
 
 
 def print_line(console: 'Console', text: str) -> None:

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ class Callback:
 
     def on_trial_lost(self, study: 'Study', trial: 'Trial', reason: str) -> None:
         """The worker of a trial was lost; the trial is tried again, unless it has ended by that."""
+
+    def on_step(
+        self, study: 'Study', trial: 'Trial', step: int, metrics: 'Mapping[str, float]'
+    ) -> None:
+        """A trial has begun a step; metrics are of training, and of an earlier one, if any."""
 
     def on_measurement(self, study: 'Study', trial: 'Trial', measurement: 'Measurement') -> None:
         """A trial has reported."""

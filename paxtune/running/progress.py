@@ -1,17 +1,20 @@
 """Progress of a search: a live table in a terminal, plain lines elsewhere."""
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 
 from paxtune.algorithms import Default
+from paxtune.reports.tables import Drawn, Table, assignments
 from paxtune.running.callbacks import Callback
-from trainer.runtime.directory import short_names
+from paxtune.study.frames import reward_columns
+from trainer.runtime.interrupt import Interrupt
+from trainer.runtime.run_display import rendered_speed, rendered_time
 
 if TYPE_CHECKING:
     from paxtune.objectives.measurement import Measurement
@@ -19,60 +22,79 @@ if TYPE_CHECKING:
     from paxtune.study.trial import Trial
 
 _SHOWN_TRIALS = 20
+_OTHER_LINES = 8  # Of the table, those that are no trials.
+_PLAIN_SECONDS = 10.0
+_SPEED = ('train/loss', 'steps/s')
+_OPEN = ('compiling', 'running', 'paused')
 
 Rewards = tuple[float, ...]
 
 
 @dataclasses.dataclass
 class Row:
-    """A trial in the table, with its decisions by short names and its last measurement."""
+    """A trial in the table.
+
+    Attributes:
+        decisions: by path.
+        step: the last one that has begun.
+        rewards: of the last measurement.
+        metrics: of training, since the last measurement.
+    """
 
     number: int
-    decisions: str
+    decisions: Mapping[str, Any]
     state: str = 'running'
+    replicate: int = 1
     step: int = 0
     rewards: Rewards = ()
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 class Progress(Callback):
     """Shows the trials of a study as they run."""
 
-    def __init__(self, console: Console | None = None):
+    def __init__(self, console: Console | None = None, interrupt: Interrupt | None = None):
+        """Prepares a display; a live table also says that an interrupt was requested."""
         self.reward_names: Sequence[str] = ['reward']
         self.num_trials = 0
         self._console = console or Console(highlight=False)
         self._rows: dict[int, Row] = {}
+        self._names: dict[str, str] = {}
         self._best: tuple[int, Rewards] | None = None
         self._replicates = ''
         self._done_before = 0
-        self._started = time.monotonic()
-        self._live = (
-            Live(get_renderable=self._table, console=self._console, refresh_per_second=4)
-            if self._console.is_terminal
-            else None
-        )
+        self._started = self._printed = time.monotonic()
+        self._interrupt = interrupt
+        self._is_live = self._console.is_terminal
+        self._shown = contextlib.ExitStack()
 
     def on_study_start(self, study: 'Study') -> None:
-        self.reward_names = [reward.label for reward in study.rewards]
+        self.reward_names = reward_columns(study.rewards)
+        self._names = {_key(path): name for path, name in study.space.short_names.items()}
         self.num_trials = study.num_trials
-        if self._live is not None:
-            self._live.start()
+        self._done_before = sum(trial.is_terminal for trial in study.trials)
+        self._best = self._best_of(study)
+        if self._is_live:
+            # Made here, since it draws the table at once.
+            live = Live(get_renderable=self._table, console=self._console, refresh_per_second=4)
+            self._shown.enter_context(live)
+            if self._interrupt is not None:
+                self._shown.enter_context(self._interrupt.shown_elsewhere())
         chooses = study.search.algorithm
         if isinstance(chooses, Default):
             name = type(study.suggester.algorithm).__name__
             why = chooses.why(study.space.spec, len(study.rewards))
             self.say(f'algorithm: {name} (default for {why})')
-        self._done_before = sum(trial.is_terminal for trial in study.trials)
-        self._best = self._best_of(study)
         if self._done_before:
             self.say(f'{self._done_before} of {self.num_trials} trials are done')
 
     def on_trial_start(self, study: 'Study', trial: 'Trial') -> None:
-        names = zip(short_names(list(trial.decisions)), trial.decisions.values(), strict=True)
-        rendered = ' '.join(f'{name}={_short(value)}' for name, value in names)
+        decisions = {_key(path): value for path, value in trial.decisions.items()}
         replicate = trial.lineage.replicate
-        rendered += f' (repeat {replicate})' if replicate > 1 else ''
-        self._rows[trial.id] = Row(trial.id, rendered)
+        state = 'compiling' if study.space.is_tunable else 'running'
+        self._rows[trial.id] = Row(trial.id, decisions, state, replicate)
+        rendered = assignments(decisions, self._names)
+        rendered += f' (replicate {replicate})' if replicate > 1 else ''
         self._say_plain(f'trial {trial.id}/{self.num_trials}: {rendered}')
 
     def on_trial_resume(self, study: 'Study', trial: 'Trial', step: int) -> None:
@@ -86,14 +108,25 @@ class Progress(Callback):
     def on_trial_lost(self, study: 'Study', trial: 'Trial', reason: str) -> None:
         self.say(f'trial {trial.id}: {reason}')
 
+    def on_step(
+        self, study: 'Study', trial: 'Trial', step: int, metrics: Mapping[str, float]
+    ) -> None:
+        row = self._rows[trial.id]
+        row.state, row.step = 'running', max(step, row.step)
+        row.metrics = {**row.metrics, **metrics}
+        if time.monotonic() - self._printed > _PLAIN_SECONDS:
+            self._printed = time.monotonic()
+            speed = ' '.join(rendered_speed(row.metrics))
+            self._say_plain(f'trial {trial.id}: step {row.step} {speed}'.rstrip())
+
     def on_measurement(self, study: 'Study', trial: 'Trial', measurement: 'Measurement') -> None:
         row, rewards = self._rows[trial.id], measurement.rewards
-        row.step, row.rewards = measurement.step, rewards
+        row.state, row.step, row.rewards = 'running', measurement.step, rewards
         self._say_plain(f'trial {trial.id}: step {row.step} {self._rendered(rewards)}')
 
     def on_trial_end(self, study: 'Study', trial: 'Trial') -> None:
         # It may have been paused before this process began.
-        row = self._rows.setdefault(trial.id, Row(trial.id, ''))
+        row = self._rows.setdefault(trial.id, Row(trial.id, {}))
         row.state, self._best = trial.status, self._best_of(study)
         text = f'trial {trial.id}: {row.state}' + (f' ({trial.reason})' if trial.reason else '')
         if self._best is not None:
@@ -102,15 +135,14 @@ class Progress(Callback):
         self._say_plain(f'{text}; {self._time_left()}')
 
     def on_study_end(self, study: 'Study') -> None:
-        if self._live is not None:
-            self._live.stop()
+        self._shown.close()
 
     def say(self, text: str) -> None:
         """Prints a line, above the table where there is one."""
         self._console.print(text, markup=False, soft_wrap=True)
 
     def _say_plain(self, text: str) -> None:
-        if self._live is None:
+        if not self._is_live:
             self.say(text)
 
     def _copied(self) -> list[Row]:
@@ -118,7 +150,7 @@ class Progress(Callback):
         return list(self._rows.values())
 
     def _ended(self) -> int:
-        return sum(row.state not in ('running', 'paused') for row in self._copied())
+        return sum(row.state not in _OPEN for row in self._copied())
 
     def _time_left(self) -> str:
         ended = self._ended()
@@ -128,26 +160,48 @@ class Progress(Callback):
         if not ended:
             return f'{left} trials left'
         seconds = (time.monotonic() - self._started) / ended * left
-        return (
-            f'about {seconds / 60:.0f} min left' if seconds > 90 else f'about {seconds:.0f} s left'
-        )
+        return rendered_time(seconds)
 
-    def _table(self) -> Table:
+    def _table(self) -> Drawn:
         done = self._done_before + self._ended()
-        title = f'{done} of {self.num_trials} trials, {self._time_left()}'
-        table = Table(title=title, title_justify='left', expand=False)
-        for heading in ('trial', 'state', 'step', *self.reward_names, 'decisions'):
-            table.add_column(heading, overflow='ellipsis', no_wrap=True)
-        for row in self._copied()[-_SHOWN_TRIALS:]:
-            style = 'bold green' if self._best and self._best[0] == row.number else ''
-            rewards = [f'{reward:.5g}' for reward in row.rewards]
-            rewards += [''] * (len(self.reward_names) - len(rewards))
-            cells = [str(row.number), row.state, str(row.step), *rewards, row.decisions]
-            table.add_row(*cells, style=style)
+        rows, marked = self._copied()[-_SHOWN_TRIALS:], None
+        if self._best is not None:
+            marked = next((i for i, row in enumerate(rows) if row.number == self._best[0]), None)
+        lines = [
+            {
+                'trial': row.number,
+                'state': row.state,
+                'replicate': row.replicate if row.replicate > 1 else None,
+                'step': row.step,
+                **dict(zip(self.reward_names, (f'{r:.5g}' for r in row.rewards), strict=False)),
+                'train/loss': row.metrics.get('train/loss'),
+                'steps/s': row.metrics.get('train/steps_per_second'),
+                **row.decisions,
+            }
+            for row in rows
+        ]
+        table = Table.compact(lines, ['trial', 'decisions'], self._names)
+        notes = [table.note] if table.note else []
         if self._best is not None:
             number, best = self._best
-            table.caption = f'best: trial {number}, {self._rendered(best)}{self._replicates}'
-        return table
+            notes.append(f'best: trial {number}, {self._rendered(best)}{self._replicates}')
+        if self._interrupt is not None and self._interrupt.requested():
+            notes.append(self._interrupt.MESSAGE)
+        table = dataclasses.replace(
+            table,
+            columns=[
+                'trial',
+                'state',
+                'replicate',
+                'step',
+                *self.reward_names,
+                *_SPEED,
+                'decisions',
+            ],
+            title=f'{done} of {self.num_trials} trials, {self._time_left()}',
+            note='\n'.join(notes),
+        )
+        return Drawn(table, marked, self._console.height - _OTHER_LINES)
 
     def _best_of(self, study: 'Study') -> tuple[int, Rewards] | None:
         """Returns the best trial and the mean of its replicates; notes the error of the mean."""
@@ -165,5 +219,5 @@ class Progress(Callback):
         return ', '.join(f'{name}={reward:.5g}' for name, reward in named)
 
 
-def _short(value: Any) -> str:
-    return f'{value:.3g}' if isinstance(value, float) else str(value)
+def _key(path: str) -> str:
+    return f'decisions.{path}'  # No other column has this name.

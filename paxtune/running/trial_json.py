@@ -89,7 +89,7 @@ def write_final_state(study: StudyView, trial: Trial) -> None:
         return
     directory = trial_directory(study.directory, trial)
     before = read(directory)
-    if before is not None and before['state'] != trial.state:
+    if before is not None and before['state'] != trial.status:
         write_json(directory / _FILE, before | content(trial))
 
 

@@ -1,9 +1,10 @@
 import contextlib
+import functools
 import itertools
 import shutil
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import sqlalchemy
 
@@ -28,6 +29,7 @@ from paxtune.study.trial_paths import trial_directory
 from trainer.loop.report import Interrupted, Report
 from trainer.runtime.directory import JobPath, is_local, write_text
 from trainer.runtime.signals import StopTrial
+from trainer.runtime.step_events import listening
 from trainer.runtime.throughput import THROUGHPUT_METRICS
 from trainer.symbolic.errors import LostProcessError, UserError, is_disk_full
 
@@ -227,7 +229,8 @@ class Tuner:
     def _listen(self, trial: RunningTrial, record: TrialJson) -> str | None:
         """Runs a trial; returns the reason of an early stop, or None at its end."""
         running = self._runner.run(self.study, trial, self._should_leave)
-        with contextlib.closing(running) as reports:
+        steps = listening(functools.partial(self._on_step, trial))
+        with steps, contextlib.closing(running) as reports:
             for report in reports:
                 if trial.resumed and not trial.step:
                     how = 'resumed' if report.resumed_from else 'restarted'
@@ -248,6 +251,11 @@ class Tuner:
                     return decision.reason
                 self._pausing = decision
         return None
+
+    def _on_step(self, trial: RunningTrial, step: int, metrics: Mapping[str, float]) -> None:
+        with _outside():
+            for callback in self._callbacks:
+                callback.on_step(self.study, trial, step, metrics)
 
     def _put_back(self, trial: RunningTrial, step: int) -> None:
         """Pauses or releases a trial that is in a checkpoint."""

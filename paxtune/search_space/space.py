@@ -1,3 +1,4 @@
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from paxtune.search_space.decisions import (
 from paxtune.search_space.decoder import Decoder
 from paxtune.search_space.labels import candidate_names, match_candidate, parameter_path
 from paxtune.search_space.shared_decisions import with_shared_scope
+from trainer.runtime.directory import short_names
 from trainer.symbolic.component import Component
 from trainer.symbolic.derived import SHARED, check_names, resolve_in_place
 from trainer.symbolic.errors import UserError, nearest
@@ -114,6 +116,11 @@ class Space:
     def paths(self) -> list[str]:
         """Paths of all decisions, conditional ones included."""
         return list(dict.fromkeys(map(parameter_path, self.ids)))
+
+    @functools.cached_property
+    def short_names(self) -> dict[str, str]:
+        """Short names of all decisions by path, the same in every trial."""
+        return dict(zip(self.paths, short_names(self.paths), strict=True))
 
     def materialize(self, decisions: Decisions) -> Any:
         """Decodes decisions to the concrete experiment.

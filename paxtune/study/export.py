@@ -10,7 +10,7 @@ from trainer.runtime.directory import read_json
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import to_json_text
 
-FORMAT = 4
+FORMAT = 5
 """The version of exported files."""
 
 
@@ -19,7 +19,7 @@ def content(trial: Trial) -> dict[str, Any]:
     lineage = trial.lineage
     return {
         'trial': trial.id,
-        'state': trial.state,
+        'state': trial.status,
         'reason': trial.reason,
         'stopped': trial.status == 'stopped',
         'decisions': trial.decisions,

@@ -38,7 +38,7 @@ def reward_columns(rewards: Sequence[Reward]) -> list[str]:
 
 def trial_row(trial: Trial, rewards: list[str]) -> dict[str, Any]:
     """Maps columns to the values of a trial; missing values have no entry."""
-    row: dict[str, Any] = {'trial': trial.id, 'state': trial.state}
+    row: dict[str, Any] = {'trial': trial.id, 'state': trial.status}
     row |= dict.fromkeys(rewards) | dict(zip(rewards, trial.rewards, strict=False))
     row |= {f'decisions.{path}': value for path, value in trial.decisions.items()}
     row |= {f'metrics.{name}': value for name, value in trial.metrics.items()}

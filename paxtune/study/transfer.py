@@ -12,10 +12,12 @@ from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.labels import display_value, match_candidate
 from paxtune.search_space.space import Space
 from paxtune.study.export import content
-from paxtune.study.record import Prior
+from paxtune.study.record import Prior, Status
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
 from trainer.symbolic.errors import UserError
+
+_COMPLETED = (Status.COMPLETED, Status.STOPPED)
 
 
 def priors(sources: Sequence[StudyView], space: Space, search: Search) -> list[Prior]:
@@ -31,7 +33,7 @@ def priors(sources: Sequence[StudyView], space: Space, search: Search) -> list[P
         for each in carried(source, space):
             decisions = adopted(space, each['decisions'])
             made = rewards_of(rewards, each['metrics'], space)
-            complete = len(made) == len(rewards) and each['state'] == 'COMPLETED'
+            complete = len(made) == len(rewards) and each['state'] in _COMPLETED
             if decisions is not None and complete:
                 scores = [r.score(v) for r, v in zip(rewards, made, strict=True)]
                 found.append(Prior(decisions, tuple(scores)))

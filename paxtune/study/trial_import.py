@@ -68,14 +68,17 @@ def import_trials(study: Study, trials: Sequence[Mapping[str, Any]], source: str
 def _ended(study: Study, each: Mapping[str, Any], origin: str) -> TrialRecord | None:
     """Reads one trial; None where it has not ended or does not fit into the study."""
     decisions = adopted(study.space, each['decisions'])
-    if decisions is None or each['state'] not in ('COMPLETED', 'INFEASIBLE'):
+    status = Status(each['state'].lower())
+    if status is Status.COMPLETED and each['stopped']:
+        status = Status.STOPPED
+    if decisions is None or not status.has_ended:
         return None
     measurements = _measurements(study, each)
-    is_stopped = each['stopped'] and each['state'] == 'COMPLETED'
+    is_stopped = status is Status.STOPPED
     now = study.store.now()
     record = TrialRecord(
         to_parameters(study.space.spec, decisions),
-        status=Status.STOPPED if is_stopped else Status.COMPLETED,
+        status=status,
         ended=now,
         measurements=tuple(measurements),
         reason=_text(each['reason'] or '') if is_stopped else None,
@@ -83,10 +86,8 @@ def _ended(study: Study, each: Mapping[str, Any], origin: str) -> TrialRecord | 
         seconds=_duration(each['seconds']),
         devices=_whole(each['devices']),
     )
-    if each['state'] == 'INFEASIBLE':
-        return dataclasses.replace(
-            record, status=Status.INFEASIBLE, reason=_text(each['reason'] or '')
-        )
+    if status is Status.INFEASIBLE:
+        return dataclasses.replace(record, reason=_text(each['reason'] or ''))
     metrics = _metrics(each)
     made = rewards_of(study.rewards, metrics, study.space)
     if len(made) < len(study.rewards) or violation(study.search.limits, metrics):

@@ -73,7 +73,7 @@ def test_a_trial_directory_holds_the_trial(tmp_path: Path) -> None:
     assert re.fullmatch(r'0001-learning_rate=[0-9.e-]+', directory.name)
     record = json.loads((directory / 'trial.json').read_text())
     assert record['decisions'] == first.decisions
-    assert record['state'] == 'COMPLETED'
+    assert record['state'] == 'completed'
     assert record['rewards'] == [first.reward]
     assert record['data'] == {'train_input': 'counting', 'eval_inputs.eval': 'counting'}
     assert record['machine']['threads'] >= 1

@@ -32,8 +32,8 @@ def test_the_command_measures(capsys):
 
 def test_the_command_shows_limits_and_what_a_task_counts(capsys):
     out = shown(capsys, f'--exp={MODULE}.Widths', '--samples=0')
-    assert re.search('num_params ≤ 4000 +│ 2 of 4 +│ 50%', out)
-    assert re.search('all of them +│ 1 of 4 +│ 25%', out)
+    assert re.search('num_params ≤ 4000 +2 of 4 +50%', out)
+    assert re.search('all of them +1 of 4 +25%', out)
     assert 'FLOPs per token' in out
     out = shown(capsys, f'--exp={MODULE}.Images', '--samples=0')
     assert 'FLOPs per example' in out
@@ -44,7 +44,7 @@ def test_the_command(capsys):
     out = shown(capsys, f'--exp={MODULE}.Following', '--num_costed=12', '--samples=2', '--seed=3')
     assert 'one of 8, 12, 16' in out
     assert 'an integer from 1 to 4' in out
-    assert f'{SIZE} │ embedding.dims / num_heads' in out
+    assert f'{SIZE}  embedding.dims / num_heads' in out
     assert 'Size: 12 different experiments' in out
     assert '3 × twelve is unlucky' in out
     assert 'parameters' in out

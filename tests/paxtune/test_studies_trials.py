@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pyglove as pg
 import pytest
 
 from paxtune import studies
@@ -12,8 +13,8 @@ from paxtune.storage.open_study import load_study, open_study
 from paxtune.study import export
 from paxtune.study.record import Status
 from paxtune.study.transitions import WorkerLoss
-from tests.paxtune.studies import ask, read_csv
-from tests.paxtune.toys import toy
+from tests.paxtune.studies import ask, finish, read_csv
+from tests.paxtune.toys import Block, toy
 from trainer.symbolic.errors import UserError
 
 # --- trials ---
@@ -27,7 +28,7 @@ def test_trials_are_rows_with_all_that_is_known(
         frame = study.to_pandas()
         assert list(rows[0]) == ['trial', *frame.columns]
         for row, trial in zip(rows, study.trials, strict=True):
-            assert (int(row['trial']), row['state']) == (trial.id, trial.state)
+            assert (int(row['trial']), row['state']) == (trial.id, trial.status)
             assert row['loss'] == (repr(trial.reward) if trial.rewards else '')
             assert float(row['decisions.rate']) == trial.decisions['rate']
             assert row['decisions.layer.heads'] == str(trial.decisions.get('layer.heads', ''))
@@ -72,11 +73,29 @@ def test_an_unknown_column_is_refused(some_studies: Path, shown: Callable[..., s
         shown('trials', some_studies / 'mixed', '--sort=lss')
 
 
+def test_columns_are_chosen_and_sorted_by_the_printed_name(
+    tmp_path: Path, shown: Callable[..., str]
+) -> None:
+    with open_study(tmp_path, toy(layer=Block(pg.oneof([1, 2, 4])), widths=None)) as study:
+        for _ in range(3):
+            finish(ask(study))
+        values = [trial.decisions['layer.heads'] for trial in study.trials]
+    flags = ('--columns=trial,heads,metrics', '--sort=-heads')
+    as_csv = read_csv(shown('trials', tmp_path, '--format=csv', *flags))
+    assert list(as_csv[0]) == ['trial', 'decisions.layer.heads', 'metrics.accuracy', 'metrics.loss']
+    assert [float(row['decisions.layer.heads']) for row in as_csv] == sorted(values, reverse=True)
+    assert shown('trials', tmp_path, *flags).split()[:3] == ['trial', 'heads', 'accuracy']
+    with pytest.raises(UserError, match=r'no column haeds\. Did you mean heads'):
+        shown('trials', tmp_path, '--columns=trial,haeds')
+
+
 def test_decisions_are_short_in_a_table(some_studies: Path, shown: Callable[..., str]) -> None:
-    lines = shown('trials', some_studies / 'mixed').splitlines()
+    *lines, note = shown('trials', some_studies / 'mixed').splitlines()
+    assert note == 'The same in all: seconds=0'
     assert len(lines) == 9
-    assert lines[0].split()[:5] == ['trial', 'state', 'loss', 'rate', 'layer']
+    assert lines[0].split() == ['trial', 'state', 'loss', 'decisions', 'reason']
     assert lines[4].split()[1] == 'stopped'
+    assert ' rate=' in lines[4] and ' layer=' in lines[4]
     assert 'worse than others' in lines[4]
     assert shown('trials', some_studies / 'deep' / 'er' / 'done', '--state=stopped') == (
         'There are no such trials.\n'

@@ -29,7 +29,7 @@ from trainer.metrics import Metrics
 from trainer.program import device_peaks
 from trainer.program.costs import static_costs
 from trainer.program.setup import compiled, inputs_by_path, localized
-from trainer.runtime import processes
+from trainer.runtime import processes, step_events
 from trainer.runtime.garbage_collection import GcSchedule
 from trainer.runtime.metric_writer import MetricWriter
 from trainer.runtime.profiling import Profiler
@@ -169,6 +169,7 @@ class Training:
         for step in range(self.resumed_from + 1, self._loop.num_train_steps + 1):
             in_flight.append(self._step(step, interrupt))
             self.step = step
+            step_events.notify(step)
             if len(in_flight) > max_in_flight:
                 jax.block_until_ready(in_flight.popleft())
             self._garbage.after(step)
@@ -277,7 +278,9 @@ class Training:
         with self._error_context():
             metrics = self._train_metrics.since_summary(step)
         metrics |= self._rates()
-        self._write(step, {f'train/{name}': value for name, value in metrics.items()})
+        named = {f'train/{name}': value for name, value in metrics.items()}
+        self._write(step, named)
+        step_events.notify(step, named)
 
     def _rates(self) -> dict[str, float]:
         rates = self._throughput.rates()

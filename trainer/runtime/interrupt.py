@@ -16,6 +16,7 @@ class Interrupt:
 
     Attributes:
         number: number of the received signal; None before it.
+        MESSAGE: what people are told at the first signal.
 
     Example:
         >>> with Interrupt() as interrupt:
@@ -23,13 +24,25 @@ class Interrupt:
         False
     """
 
+    MESSAGE = 'Saving a checkpoint, then stopping. Repeat the signal to stop at once.'
+
     def __init__(self) -> None:
         self.number: int | None = None
+        self._is_shown = False
         self._held = contextlib.ExitStack()
 
     def requested(self) -> bool:
         """True after a signal."""
         return self.number is not None
+
+    @contextlib.contextmanager
+    def shown_elsewhere(self) -> Iterator[None]:
+        """Context manager in which a live display shows the message; it would overwrite a line."""
+        self._is_shown = True
+        try:
+            yield
+        finally:
+            self._is_shown = False
 
     @property
     def exit_code(self) -> int:
@@ -49,7 +62,8 @@ class Interrupt:
                 _write(1, _SHOW_CURSOR)
             os._exit(self.exit_code)
         self.number = number
-        _write(2, b'\nSaving a checkpoint, then stopping. Repeat the signal to stop at once.\n')
+        if not self._is_shown:
+            _write(2, f'\n{self.MESSAGE}\n'.encode())
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ def test_it_is_a_study_that_paxtune_reads(tmp_path):
         assert first.reward == max(trial.decisions['x'] for trial in study.trials)
         assert first.materialize().x == first.reward
         assert first.metrics == {'reward': first.reward}
-        assert list(study.to_pandas()['state']) == ['COMPLETED'] * 6
+        assert list(study.to_pandas()['state']) == ['completed'] * 6
         assert study.done_reason == 'it has all of its 6 trials'
     with load_study(tmp_path, read_only=False) as study:
         study.search.rebind({'budget.trials': 7})

@@ -160,7 +160,8 @@ def test_a_table_in_a_terminal(tmp_path: Path, watched: Callable[..., str]) -> N
                       lambda: study.open_trial(1).complete()]  # fmt: skip
         assert watched(acts, console) == ''
     shown = out.getvalue()
-    assert shown.count('┏') == 2
+    assert shown.count('───\n') == 2
+    assert '0 of 1 trials, 1 active' in shown
     assert 'claimed' in shown
     assert '1 of 1 trials, 1 completed' in shown.rpartition('here: ')[2]
 

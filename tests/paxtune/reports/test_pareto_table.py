@@ -165,7 +165,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_front_as_a_table(made: Path, shown: Callable[..., str]) -> None:
     on_front = {*range(1, 13)} - beaten({'num_params': -1, 'loss': -1}, MEASURED)
     heading, *rows, _, remark = shown('pareto', made / 'one').splitlines()
-    assert heading.split()[:4] == ['trial', 'num_params', 'loss', 'rate']
+    assert heading.split()[:4] == ['trial', 'num_params', 'loss', 'decisions']
     assert {int(row.split()[0]) for row in rows} == on_front
     assert [float(row.split()[1]) for row in rows] == sorted(float(r.split()[1]) for r in rows)
     assert remark == (

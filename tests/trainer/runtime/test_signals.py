@@ -113,7 +113,8 @@ def test_training_prints_why_it_stopped(tmp_path: Path, capsys: Any) -> None:
     assert main.train(with_input(), str(tmp_path), resume_command=[]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == 'stopped at step 4: enough'
-    assert lines[0].startswith('step 2: ')
+    assert lines[0] == f'Training to step 6 in {tmp_path}'
+    assert lines[1].startswith('step 2: ')
 
 
 @pytest.mark.parametrize('where', ['get_next', 'prepare'])
