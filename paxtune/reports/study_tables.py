@@ -91,7 +91,7 @@ def trials_of(
     outcome: str | None = None,
     sort: str | None = None,
     limit: int | None = None,
-    shown: str | None = None,
+    only: str | None = None,
 ) -> Document:
     """The trials of a study.
 
@@ -100,7 +100,7 @@ def trials_of(
         sort: the column to sort by, least first, or best first where it is a reward; with - before
             it the other way round.
         limit: only the first of them.
-        shown: only these columns, separated by commas; `decisions` and `metrics` are all of them.
+        only: these columns, separated by commas; `decisions` and `metrics` are all of them.
 
     Raises:
         UserError: there is no such column.
@@ -113,10 +113,10 @@ def trials_of(
     remark = '' if trials else 'There are no such trials.'
     rows, columns = _rows(study, trials, rungs), _columns(study, trials, rungs)
     table = _compact(study, trials, rungs=rungs)
-    if shown is not None:
+    if only is not None:
         names = _headers(study, trials, rungs)
-        flag = f'--columns={shown}'
-        columns = [each for name in shown.split(',') for each in _meant(study, name, names, flag)]
+        flag = f'--columns={only}'
+        columns = [each for name in only.split(',') for each in _meant(study, name, names, flag)]
         rows = [{column: row.get(column) for column in columns} for row in rows]
         table = Table(_renamed(rows, names), [names[column] for column in columns])
     return Document(rows, rows, columns, [table], remark)

@@ -16,7 +16,7 @@ class Interrupt:
 
     Attributes:
         number: number of the received signal; None before it.
-        MESSAGE: what people are told at the first signal.
+        MESSAGE: the text for people at the first signal.
 
     Example:
         >>> with Interrupt() as interrupt:

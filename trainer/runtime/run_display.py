@@ -74,8 +74,8 @@ def rendered_speed(metrics: Mapping[str, float]) -> list[str]:
         >>> rendered_speed({'train/loss': 2.5, 'train/steps_per_second': 12.34})
         ['train/loss=2.5', '12.3 steps/s']
     """
-    shown = {'train/loss': 'train/loss={:.5g}', 'train/steps_per_second': '{:.3g} steps/s'}
-    return [text.format(metrics[name]) for name, text in shown.items() if name in metrics]
+    formats = {'train/loss': 'train/loss={:.5g}', 'train/steps_per_second': '{:.3g} steps/s'}
+    return [text.format(metrics[name]) for name, text in formats.items() if name in metrics]
 
 
 def rendered_time(seconds: float) -> str:

@@ -28,7 +28,7 @@ def listening(listener: StepListener) -> Iterator[None]:
 
 
 def notify(step: int, metrics: Mapping[str, float] | None = None) -> None:
-    """Tells the listener, if there is one, of a step. The first one means that it is compiled."""
+    """Passes a step to the listener, if there is one. The first one means that it is compiled."""
     listener = _listener.get()
     if listener is not None:
         listener(step, metrics or {})

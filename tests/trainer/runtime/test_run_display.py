@@ -54,7 +54,7 @@ def test_training_prints_what_matters_and_where_the_run_lies(
     assert last.startswith(f'Trained to step 2. In {tmp_path}: metrics.jsonl, ')
 
 
-def test_a_run_tells_of_each_step_and_of_the_loss_between_evaluations(tmp_path: Path) -> None:
+def test_a_run_reports_each_step_and_the_loss_between_evaluations(tmp_path: Path) -> None:
     heard: list[tuple[int, float | None]] = []
     made = experiment(num_steps=4)
     made.rebind({'train.summary_interval_steps': 2, 'train.evaluation.every': 4})
