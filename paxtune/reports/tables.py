@@ -21,6 +21,7 @@ _MOST_DRAWN = 1000  # Rows of a table that is fitted to the terminal: that takes
 _FEW_ROWS = 3  # A table with fewer rows has no columns that are the same in all.
 _GAP = 2
 _LEAST_WIDTH = 20  # Of a column of texts. What is narrower is never broken over lines.
+_LEAST_HEADING = 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,7 +242,10 @@ def _widths(
     content = [max(map(cell_len, cells), default=0) for cells in zip(*lines, strict=True)]
     widest = [max(own, cell_len(heading)) for own, heading in zip(content, headings, strict=True)]
     # Also a heading may be broken.
-    widths = {column: min(width, _LEAST_WIDTH) for column, width in enumerate(widest)}
+    widths = {
+        column: max(min(own, _LEAST_WIDTH), min(cell_len(heading), _LEAST_HEADING))
+        for column, (own, heading) in enumerate(zip(content, headings, strict=True))
+    }
     short = [column for column, own in enumerate(content) if column and own <= _LEAST_WIDTH]
     while short and _total(widths) > available:
         del widths[short.pop()]

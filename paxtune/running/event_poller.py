@@ -1,7 +1,9 @@
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from paxtune.running.callbacks import Callback
+from paxtune.study.record import Status
+from paxtune.study.trial_paths import attempt_directory
 
 if TYPE_CHECKING:
     from paxtune.study.study import Study
@@ -22,6 +24,7 @@ class Watcher:
         self._ended = {trial.id for trial in trials if trial.is_terminal}
         self._began: set[int] = set()
         self._measured = {trial.id: len(trial.measurements) for trial in trials}
+        self._steps: dict[int, Mapping[str, float]] = {}
         self._happened = {trial.id: len(trial.history) for trial in trials}
 
     def look(self) -> None:
@@ -41,10 +44,24 @@ class Watcher:
             for callback in self._callbacks:
                 callback.on_measurement(study, trial, measurement)
         self._measured[trial.id] = len(trial.measurements)
+        if trial.status is Status.ACTIVE:
+            self._report_step(trial)
         if trial.is_terminal:
             self._ended.add(trial.id)
             for callback in self._callbacks:
                 callback.on_trial_end(study, trial)
+
+    def _report_step(self, trial: 'Trial') -> None:
+        # Imported here: a study of functions needs no trainer.
+        from trainer.runtime.metric_writer import METRICS, last_training_record
+
+        if self._study.space.is_tunable:
+            path = attempt_directory(self._study.directory, trial) / METRICS
+            record = last_training_record(path)
+            if record is not None and record != self._steps.get(trial.id):
+                self._steps[trial.id] = record
+                for callback in self._callbacks:
+                    callback.on_step(self._study, trial, record['step'], record)
 
     def _report_events(self, trial: 'Trial') -> None:
         events = trial.history
