@@ -172,10 +172,9 @@ def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
 
 def last_training_record(path: epath.PathLike) -> dict[str, Any] | None:
     """Reads the last record of training in a `metrics.jsonl` that grows; None without any."""
-    path = epath.Path(path)
-    if not is_local(path) or not path.exists():
+    if not is_local(path) or not os.path.exists(path):
         return None
-    with path.open('rb') as file:
+    with open(path, 'rb') as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _TAIL_BYTES))
         lines = file.read().split(b'\n')[:-1]
