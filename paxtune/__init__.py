@@ -42,6 +42,7 @@ with epy.lazy_api_imports(globals()):
     from paxtune.engines.in_process import InProcess as InProcess
     from paxtune.engines.multi_host import MultiHost as MultiHost
     from paxtune.engines.remote import Remote as Remote
+    from paxtune.engines.threads import Threads as Threads
     from paxtune.engines.workers import Workers as Workers
     from paxtune.experiment import Tunable as Tunable
     from paxtune.objectives.aggregation import BestStep as BestStep

@@ -17,10 +17,12 @@ from paxtune.config.search import Search
 from paxtune.engines.base import Engine, Job
 from paxtune.engines.in_process import InProcess
 from paxtune.engines.multi_host import MultiHost
+from paxtune.engines.threads import Threads
+from paxtune.engines.workers import Workers
 from paxtune.experiment import Tunable, as_tunable
 from paxtune.objectives.rewards import MetricReward, Objectives, Reward
 from paxtune.running.callbacks import Callback, OnTrialEnd
-from paxtune.running.function_runner import FunctionRunner
+from paxtune.running.function_runner import FunctionRunner, import_name
 from paxtune.running.runners import ExperimentRunner, Runner, RunnerWorkload
 from paxtune.running.tuner import Paused, StudyStoppedError
 from paxtune.schedulers import Scheduler, resources
@@ -63,6 +65,7 @@ def tune(
     scheduler: Scheduler | str | None = None,
     seed: int | None = None,
     engine: Engine | None = None,
+    workers: int | None = None,
     callbacks: Sequence[Callback | Callable[[Study, Trial], object]] = (),
     prior_studies: Iterable[PathLike] = (),
     fork_study: PathLike | None = None,
@@ -98,8 +101,10 @@ def tune(
         fork_study: the directory of a study whose trials a new study begins with.
         study: a study in memory that this call continues, in its space, and with its search where
             this call changes nothing.
-        engine: runs the trials: `InProcess()`, `Workers(2)`, `Remote(...)`, or `MultiHost()`. By
-            default this process, or all processes that were started together.
+        engine: runs the trials: `InProcess()`, `Threads(2)`, `Workers(2)`, `Remote(...)`, or
+            `MultiHost()`. By default this process, or all processes that were started together.
+        workers: the number of trials at a time: in processes (`Workers`), or in threads (`Threads`)
+            where processes cannot import the function.
         should_interrupt: asked after every training step; on True the trial is saved, and
             `Paused` raised.
         **search: other fields of `Search`, such as `limits` and `budget`.
@@ -139,19 +144,21 @@ def tune(
     if unknown := [name for name in search if Search.__schema__.get_field(name) is None]:
         known = [str(name) for name in Search.__schema__.fields]
         raise UserError(f'a search has no {unknown[0]!r}. {nearest(unknown[0], known)}'.rstrip())
-    if engine is None:
-        engine = MultiHost() if processes.count() > 1 else InProcess()
     is_function = not isinstance(what, Tunable | RunnerWorkload)
-    if is_function and engine.why_no_function is not None:
-        raise UserError(engine.why_no_function)
+    if not is_function and (space is not None or job_log_dir is None):
+        raise UserError('an experiment needs a job_log_dir for its trials')
+    if workers is not None:
+        engine = _engine_of(what, workers, engine)
+    elif engine is None:
+        engine = MultiHost() if processes.count() > 1 else InProcess()
+    if is_function:
+        engine.require_function(FunctionRunner(what))
     directory = engine.directory(job_log_dir)
     if study is not None and (directory or study.directory or space is not None):
         raise UserError(
             f'study: {study} must be in memory, and has its own space: give neither job_log_dir '
             'nor space'
         )
-    if not is_function and (space is not None or directory is None):
-        raise UserError('an experiment needs a job_log_dir for its trials')
     with contextlib.ExitStack() as held:
         if isinstance(what, Tunable):
             _require_one_way(engine)
@@ -205,6 +212,14 @@ def _searched(experiment: Experiment, space: Any, objective: Any) -> Tunable:
     if space is not None and not isinstance(space, Mapping):
         raise UserError('space: expected values by path, {"task.learner.learning_rate": …}')
     return tunable if space is None else replaced(tunable, space, 'space')
+
+
+def _engine_of(what: Any, workers: int, engine: Engine | None) -> Engine:
+    if engine is not None:
+        raise UserError(f'workers={workers} and engine={engine!r}: give one of them')
+    if isinstance(what, Tunable | RunnerWorkload) or (workers > 1 and import_name(what)):
+        return Workers(workers)
+    return InProcess() if workers == 1 else Threads(workers)
 
 
 def _part(

@@ -3,6 +3,7 @@
     python -m paxtune.studies list [ROOT]
     python -m paxtune.studies show|trials|best|pareto|diff|lineage|export|curves DIR …
     python -m paxtune.studies add|confirm|import|retry|delete DIR …
+    python -m paxtune.studies ask|tell DIR …
     python -m paxtune.studies stop DIR [TRIAL …]
 
 DIR is the --job_log_dir of a search. While a search works there, it can be looked at, and `stop`
@@ -181,6 +182,14 @@ def _flags(is_in_service: bool) -> argparse.ArgumentParser:
         default=3,
         help='trials of each, all in all; 3',
     )
+    parser = add('ask', _ask, 'hands out trials that are computed elsewhere, as lines of JSON')
+    parser.add_argument('--count', type=positive_int, metavar='N', default=1, help='how many; 1')
+    parser = add('tell', _tell, 'ends a trial that `ask` has handed out')
+    parser.add_argument('trial', type=int, metavar='TRIAL')
+    parser.add_argument(
+        'metrics', nargs='*', metavar='METRIC=VALUE', help='a number alone is that of the reward'
+    )
+    parser.add_argument('--infeasible', metavar='REASON', help='in place of metrics')
     parser = add('stop', _stop, 'asks the search to stop trials, or to pause')
     parser.add_argument('trials', type=int, nargs='*', metavar='TRIAL')
     parser = add('retry', _retry, 'adds a trial that repeats another one')
@@ -374,6 +383,21 @@ def _confirm(args: Args) -> None:
         print(confirmed(study.confirm(args.top, args.replicates)))
 
 
+def _ask(args: Args) -> None:
+    from paxtune.reports.ask_tell import ask
+
+    with _held(args, is_shared=True) as study:
+        for line in ask(study, args.count):
+            print(line, flush=True)
+
+
+def _tell(args: Args) -> None:
+    from paxtune.reports.ask_tell import tell
+
+    with _held(args, is_shared=True) as study:
+        print(tell(study, args.trial, args.metrics, args.infeasible))
+
+
 def _stop(args: Args) -> None:
     from paxtune.reports.study_edits import stop
 
@@ -393,9 +417,9 @@ def _delete(args: Args) -> None:
 
 
 @contextlib.contextmanager
-def _held(args: Args) -> 'Iterator[Study]':
-    """The study, while no search may work in its directory."""
-    with args.where.locked(), _opened(args, can_write=True) as study:
+def _held(args: Args, is_shared: bool = False) -> 'Iterator[Study]':
+    """The study, while no search may work in its directory, or none that does not share it."""
+    with args.where.locked(is_shared), _opened(args, can_write=True) as study:
         yield study
 
 

@@ -53,14 +53,14 @@ def main(argv: Sequence[str] | None) -> int:
     from paxtune.service.client import Client
     from paxtune.service.remote_store import RemoteStore
 
-    for module in args.modules.split(','):
+    for module in filter(None, args.modules.split(',')):
         importlib.import_module(module)
     secret, authority = auth.token(None), Path(args.tls_ca) if args.tls_ca else None
     client = Client(args.endpoint, args.study, secret, tls=args.tls, ca_cert=authority)
     client.connect(_PATIENCE)
     store = RemoteStore(client, args.worker)
     with worker_lock_file:
-        return _work(store, directory, log)
+        return _work(store, directory, log, args.function)
 
 
 def _flags() -> argparse.ArgumentParser:
@@ -74,13 +74,17 @@ def _flags() -> argparse.ArgumentParser:
         ('modules', 'what makes the classes of the experiment known'),
     ):
         flags.add_argument(f'--{name}', required=True, help=description)
+    flags.add_argument('--function', metavar='MODULE:NAME', help='called in each trial')
     flags.add_argument('--cores', default='', help='the cores to compute on')
     flags.add_argument('--tls', action='store_true', help='speak TLS')
     flags.add_argument('--tls_ca', help='speak TLS, trust this authority')
     return flags
 
 
-def _work(store: 'RemoteStore', directory: JobPath, log: json_logs.JsonLines) -> int:
+def _work(
+    store: 'RemoteStore', directory: JobPath, log: json_logs.JsonLines, function: str | None
+) -> int:
+    from paxtune.running.function_runner import FunctionRunner
     from paxtune.running.runners import runner_of
     from paxtune.running.tuner import Paused, StudyStoppedError, Tuner
     from paxtune.service.schema import WorkerOptions
@@ -102,7 +106,8 @@ def _work(store: 'RemoteStore', directory: JobPath, log: json_logs.JsonLines) ->
         heartbeat.start()
         try:
             callbacks = [LogCallback(log), HeartbeatCallback(heartbeat)]
-            Tuner(study, runner_of(study), callbacks, should_interrupt).run()
+            runner = FunctionRunner.named(function) if function else runner_of(study)
+            Tuner(study, runner, callbacks, should_interrupt).run()
         except Paused as reason:
             _LOG.info('paused: %s', reason)
             return interrupt.exit_code if interrupt.requested() else 0

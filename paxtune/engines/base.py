@@ -15,6 +15,7 @@ from paxtune.study.plan import SearchPlan
 from paxtune.study.study import Study
 from trainer.runtime import directory as directories
 from trainer.runtime.directory import JobPath
+from trainer.symbolic.component import Component
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,14 +42,13 @@ class Engine:
     process, whose study is in `<directory>/study.db`.
 
     Attributes:
-        why_no_function: the reason why trials cannot call a function of this process; None if they
-            can.
+        joins: whether several processes may run trials of a function for one directory.
     """
 
     has_workers: ClassVar[bool] = False
     """True if trials run in processes that can be ended."""
 
-    why_no_function: ClassVar[str | None] = None
+    joins: ClassVar[bool] = False
 
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
         """Returns the directory of the study.
@@ -57,6 +57,9 @@ class Engine:
             UserError: the engine cannot use that directory.
         """
         return None if given is None else database(given).parent
+
+    def require_function(self, runner: Runner) -> None:
+        """Raises UserError unless trials can call the function of a runner."""
 
     def follows(self, plan: SearchPlan, should_interrupt: Callable[[], bool]) -> bool:
         """Takes part in the search of another process, to its end; False where none leads.
@@ -83,7 +86,9 @@ class Engine:
             is_new = directory is None or not database(directory).exists()
             priors = [held.enter_context(load_study(each)) for each in prior_studies if is_new]
             if directory is not None:
-                held.enter_context(directories.locked(directory))
+                # Those of an experiment have checkpoints and devices, which are not divided.
+                is_joined = self.joins and not isinstance(plan.space.value, Component)
+                held.enter_context(directories.locked(directory, is_shared=is_joined))
             return open_plan(directory, plan, priors=priors), held.pop_all()
 
     def run(self, job: Job) -> None:

@@ -10,5 +10,7 @@ from paxtune.running.tuner import Tuner
 class InProcess(Engine):
     """Runs the trials in this process, one after another."""
 
+    joins = True
+
     def run(self, job: Job) -> None:
         Tuner(job.study, job.runner, job.callbacks, job.should_interrupt).run()

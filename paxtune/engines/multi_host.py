@@ -16,7 +16,7 @@ from absl import logging
 from paxtune.config.search import Search
 from paxtune.engines.base import Engine, Job
 from paxtune.experiment import Tunable
-from paxtune.running.runners import ExperimentRunner, TrialSpec
+from paxtune.running.runners import ExperimentRunner, Runner, TrialSpec
 from paxtune.running.tuner import Paused, StudyStoppedError, Tuner
 from paxtune.search_space.space import Space
 from paxtune.study.plan import SearchPlan
@@ -133,7 +133,8 @@ class MultiHost(Engine):
     The first process has the study; the others follow it, and read the study when it is done.
     """
 
-    why_no_function = 'several processes train experiments; a function runs in one process'
+    def require_function(self, runner: Runner) -> None:
+        raise UserError('several processes train experiments; a function runs in one process')
 
     def follows(self, plan: SearchPlan, should_interrupt: Callable[[], bool]) -> bool:
         require_same(plan.space.value, plan.data)

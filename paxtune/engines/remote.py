@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from paxtune.engines.base import Engine, Job
-from paxtune.engines.supervised import WorkerConfig, supervise
+from paxtune.engines.supervised import WorkerConfig, directory_or_temporary, supervise
+from paxtune.running.runners import Runner
 from paxtune.running.tuner import take_up
 from paxtune.service.address import Service
 from paxtune.service.remote_store import RemoteStore
@@ -31,13 +32,15 @@ class Remote(Engine):
     """
 
     has_workers = True
-    why_no_function = 'workers run experiments; a function runs in this process'
 
     service: Service
     workers: WorkerConfig = dataclasses.field(default_factory=WorkerConfig)
 
+    def require_function(self, runner: Runner) -> None:
+        runner.worker_flags()
+
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
-        return None if given is None else directories.job_path(given)
+        return directories.job_path(directory_or_temporary(given))
 
     def open(
         self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[JobPath]

@@ -1,7 +1,9 @@
 """Workers of this machine, supervised until the study is done."""
 
 import dataclasses
+import os
 import re
+import tempfile
 from pathlib import Path
 
 from absl import logging
@@ -39,6 +41,14 @@ class WorkerConfig:
             raise UserError(f'--worker_memory={self.memory_gb}: expected more than 0 (GiB)')
 
 
+def directory_or_temporary(given: str | os.PathLike[str] | None) -> str | os.PathLike[str]:
+    """Returns a directory for logs and trials, where a study of a function was given none."""
+    if given is None:
+        given = tempfile.mkdtemp(prefix='paxtune-')
+        logging.warning('Without a job_log_dir, the trials are in %s', given)
+    return given
+
+
 def _home(study: Study, service: Service) -> Path:
     """Returns a local directory for logs and locks, wherever trials write to."""
     assert study.directory is not None
@@ -67,7 +77,7 @@ def supervise(job: Job, config: WorkerConfig, service: Service) -> None:
         config.count,
         sorted({*modules_of(study.value), *config.modules}),
         token=service.token,
-        tls_flags=service.worker_flags,
+        flags=[*service.worker_flags, *job.runner.worker_flags()],
         memory_bytes=None if config.memory_gb is None else int(config.memory_gb * 2**30),
         max_attempts=study.search.faults.max_attempts,
     )

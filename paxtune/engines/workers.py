@@ -1,11 +1,13 @@
 """Trials in worker processes of this machine."""
 
 import dataclasses
+import os
 import secrets
 from pathlib import Path
 
 from paxtune.engines.base import Engine, Job
-from paxtune.engines.supervised import WorkerConfig, supervise
+from paxtune.engines.supervised import WorkerConfig, directory_or_temporary, supervise
+from paxtune.running.runners import Runner
 from paxtune.running.supervisor import wait_for_the_last
 from paxtune.running.tuner import take_up
 from paxtune.service.address import Service
@@ -13,6 +15,7 @@ from paxtune.service.coordinator import LEASE_SECONDS, StudyCoordinator
 from paxtune.service.schema import RequestRejectedError
 from paxtune.service.server import Server
 from paxtune.storage.local_store import LocalStore
+from trainer.runtime.directory import JobPath
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,16 +23,22 @@ class Workers(WorkerConfig, Engine):
     """Runs the trials in processes of this machine. Any of them may die without harm.
 
     The study's database belongs to this process. Workers speak to a service inside it, which only
-    this machine can reach and whose token only they know.
+    this machine can reach and whose token only they know. Without a directory the study of a
+    function is in a temporary one.
 
     Attributes:
         lease_seconds: the time that a worker may pass without a heartbeat.
     """
 
     has_workers = True
-    why_no_function = 'workers run experiments; a function runs in this process'
 
     lease_seconds: float = LEASE_SECONDS
+
+    def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
+        return super().directory(directory_or_temporary(given))
+
+    def require_function(self, runner: Runner) -> None:
+        runner.worker_flags()
 
     def run(self, job: Job) -> None:
         study = job.study

@@ -1,4 +1,7 @@
 import inspect
+import operator
+import pkgutil
+import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
@@ -8,6 +11,7 @@ from paxtune.running.runners import Runner
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from trainer.loop.report import Interrupted, Report
+from trainer.symbolic.errors import UserError
 
 
 class FunctionRunner(Runner):
@@ -25,6 +29,20 @@ class FunctionRunner(Runner):
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._signature = inspect.signature(function)
+
+    @classmethod
+    def named(cls, name: str) -> 'FunctionRunner':
+        """Imports the function of a name (`import_name`)."""
+        return cls(pkgutil.resolve_name(name))
+
+    def worker_flags(self) -> list[str]:
+        name = import_name(self._function)
+        if name is None:
+            raise UserError(
+                f'workers are processes, which cannot import {_place(self._function)[1]}: put it '
+                'at the top level of a module, or use engine=paxtune.Threads(…)'
+            )
+        return [f'--function={name}']
 
     def run(
         self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]
@@ -55,6 +73,30 @@ class FunctionRunner(Runner):
             if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
         ]
         return self._signature.bind(values, *([trial] if len(required) > 1 else []))
+
+
+def import_name(function: Callable[..., Any]) -> str | None:
+    """Returns the name by which another process imports a function; None where it cannot.
+
+    Example:
+        >>> import math
+        >>> import_name(math.sqrt), import_name(lambda x: x)
+        ('math:sqrt', None)
+    """
+    module, name = _place(function)
+    found = sys.modules.get(module)
+    if module == '__main__' or found is None or found.__spec__ is None:
+        return None
+    try:
+        is_same = operator.attrgetter(name)(found) is function
+    except AttributeError:
+        return None
+    return f'{module}:{name}' if is_same else None
+
+
+def _place(function: Callable[..., Any]) -> tuple[str, str]:
+    name = getattr(function, '__qualname__', repr(function))
+    return getattr(function, '__module__', None) or '', name
 
 
 def _stepped(last: int, yielded: Any) -> tuple[int, Any]:

@@ -55,6 +55,10 @@ class Runner:
         """The number of devices that a trial runs on."""
         return 0
 
+    def worker_flags(self) -> list[str]:
+        """Returns the flags of `paxtune.worker` that make this runner; UserError if none do."""
+        return []
+
 
 class RunnerWorkload(Workload):
     """A value that makes the runner of its trials. Workers find it through the study."""

@@ -87,7 +87,7 @@ class Supervisor:
         modules: Sequence[str],
         *,
         token: str | None,
-        tls_flags: Sequence[str] = (),
+        flags: Sequence[str] = (),
         memory_bytes: int | None = None,
         max_attempts: int = 1,
     ) -> None:
@@ -98,12 +98,12 @@ class Supervisor:
             home: a local directory for the logs of workers.
             modules: imported by workers, as they define the classes of the experiment.
             token: the secret of the service.
-            tls_flags: flags of workers for their connection to the service.
+            flags: further flags of workers, as for their connection to the service.
             memory_bytes: the resident memory beyond which a worker is ended.
             max_attempts: of a trial: see `paxtune.study.transitions.lose`.
         """
         self._client, self._directory, self._home = client, directory, home
-        self._modules, self._token, self._tls_flags = modules, token, tls_flags
+        self._modules, self._token, self._flags = modules, token, flags
         self._memory_bytes, self._max_attempts = memory_bytes, max_attempts
         self._name = transitions.new_worker()
         self._slots = [_Slot(i + 1, place) for i, place in enumerate(places(count))]
@@ -170,7 +170,7 @@ class Supervisor:
             'cores': ','.join(map(str, slot.place.cores)),
         }
         flags = [f'--{name}={value}' for name, value in given.items()]
-        return [sys.executable, '-m', 'paxtune.worker', *flags, *self._tls_flags]
+        return [sys.executable, '-m', 'paxtune.worker', *flags, *self._flags]
 
     def _environment(self, slot: _Slot) -> dict[str, str]:
         # What this process can import, its workers can: also what lies in its directory.

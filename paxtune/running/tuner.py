@@ -21,6 +21,7 @@ from paxtune.storage.database import DatabaseUnavailableError
 from paxtune.study import stop_requests
 from paxtune.study.checkpoint_retention import CheckpointCleaner, disk_bytes
 from paxtune.study.reasons import commonest
+from paxtune.study.record import Status
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.transitions import DetachedError, WorkerLoss
@@ -118,7 +119,8 @@ class Tuner:
                 listening.callback(callback.on_study_end, study)
             try:
                 while self._may_begin() and (trial := self._next()) is not None:
-                    self._run_trial(trial)
+                    with self._given_back(trial):
+                        self._run_trial(trial)
             except OSError as error:  # Of the study's own files, or of a callback.
                 raise StudyStoppedError(reason_of(error)) from error
         if not study.is_done:
@@ -128,11 +130,28 @@ class Tuner:
         while (trial := self.study.suggest()) is None:
             self._report_ended_while_paused()
             # There is nothing to do now; a trial that another worker loses may come.
-            if not self.study.store.is_shared or self.study.is_done or not self._may_begin():
+            if not self._has_others() or self.study.is_done or not self._may_begin():
                 return None
             time.sleep(_POLL_SECONDS)
         self._report_ended_while_paused()
         return trial
+
+    def _has_others(self) -> bool:
+        is_active = (trial.status is Status.ACTIVE for trial in self.study.trials)
+        return self.study.store.is_shared or any(is_active)
+
+    @contextlib.contextmanager
+    def _given_back(self, trial: RunningTrial) -> Iterator[None]:
+        """Gives a trial back that an error has left, for another call in this process."""
+        try:
+            yield
+        except (DatabaseUnavailableError, sqlalchemy.exc.SQLAlchemyError):
+            raise
+        except BaseException:
+            if not self.study.store.is_shared and trial.status is Status.ACTIVE:
+                with contextlib.suppress(DatabaseUnavailableError, sqlalchemy.exc.SQLAlchemyError):
+                    trial.release('the search ended')
+            raise
 
     def _report_ended_while_paused(self) -> None:
         for number in sorted(self._paused):

@@ -367,7 +367,7 @@ class StudyCoordinator:
             record = self._feed.read(id_)
             if record.holder:
                 lease = self._leases.grant(record)
-                if not workers_may_live:
+                if not workers_may_live and not transitions.is_outside(record.holder):
                     loss = WorkerLoss('the search ended, or was killed', is_dead=True)
                     self._lose(id_, lease, loss, lease.max_attempts)
 

@@ -1,12 +1,13 @@
 """Leases: which worker owns which trial of a study, on the clock of the service."""
 
 import dataclasses
+import math
 import sys
 from collections.abc import Callable, Iterator
 
 from paxtune.service.schema import WorkerOptions
 from paxtune.study.record import Status, TrialRecord
-from paxtune.study.transitions import WorkerLoss
+from paxtune.study.transitions import WorkerLoss, is_outside
 
 
 @dataclasses.dataclass
@@ -48,7 +49,8 @@ class Leases(dict[int, Lease]):
     def grant(self, record: TrialRecord, options: WorkerOptions | None = None) -> Lease:
         """Leases a trial to its holder."""
         now = self._clock()
-        lease = Lease(record.holder, record.attempt, now + self._seconds, progressed=now)
+        seconds = math.inf if is_outside(record.holder) else self._seconds
+        lease = Lease(record.holder, record.attempt, now + seconds, progressed=now)
         lease.set_options(options)
         self[record.id] = lease
         return lease

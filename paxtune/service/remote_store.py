@@ -62,6 +62,9 @@ class RemoteStore(StudyStore):
     def close(self) -> None:
         self._client.close()
 
+    def is_alive(self, worker: str) -> bool:
+        return bool(worker)  # The service takes the trials of others away.
+
     def now(self) -> datetime.datetime:
         return datetime.datetime.now(datetime.UTC)
 

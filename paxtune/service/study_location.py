@@ -46,8 +46,8 @@ class StudyLocation(abc.ABC):
         return join_study(self.store(can_write), self.directory)
 
     @abc.abstractmethod
-    def locked(self) -> 'contextlib.AbstractContextManager[object]':
-        """Excludes other writers while entered; raises UserError if a search is running there."""
+    def locked(self, is_shared: bool = False) -> 'contextlib.AbstractContextManager[object]':
+        """Excludes other writers, or those that do not share; UserError if a search is running."""
 
     @abc.abstractmethod
     def has_workers(self) -> bool:
@@ -78,10 +78,10 @@ class DirectoryLocation(StudyLocation):
 
         return LocalStore(Database(self._database(), read_only=not can_write))
 
-    def locked(self) -> 'contextlib.AbstractContextManager[object]':
+    def locked(self, is_shared: bool = False) -> 'contextlib.AbstractContextManager[object]':
         from trainer.runtime.directory import locked
 
-        return locked(self.directory)
+        return locked(self.directory, is_shared)
 
     def has_workers(self) -> bool:
         try:
@@ -132,7 +132,7 @@ class ServiceLocation(StudyLocation):
             on_error.pop_all()
         return store
 
-    def locked(self) -> 'contextlib.AbstractContextManager[object]':
+    def locked(self, is_shared: bool = False) -> 'contextlib.AbstractContextManager[object]':
         # Each change is one transaction of the service.
         return contextlib.nullcontext()
 

@@ -59,6 +59,9 @@ class Database:
     All that is done goes over one connection, one thread after the other. A connection that was
     lost is made again by the next call.
 
+    Attributes:
+        path: the SQLite file; None for a URL, and in memory.
+
     Example:
         >>> database = Database(None)
         >>> database.studies()
@@ -78,6 +81,7 @@ class Database:
             UserError: there is no such database, or it cannot be opened.
         """
         self._kind: Kind = kind_of(where, read_only)
+        self.path = where if isinstance(where, Path) else None
         self._lock = threading.RLock()
         self._read_only = read_only
         self._engine = self._kind.engine()

@@ -1,7 +1,8 @@
 import contextlib
 import datetime
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from paxtune.storage import presence
 from paxtune.storage.database import Database
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.study import transitions
@@ -11,26 +12,51 @@ from paxtune.study.transitions import TurnLostError, WorkerLoss
 
 
 class LocalStore(VizierStore):
-    """The study of a database that no other process takes trials from."""
+    """The study of a database in this process, or in a file that several processes may share."""
 
     is_shared = False
     flags: list[str] = []  # The directory of the study is enough.
 
     def __init__(self, database: Database, name: str = 'study') -> None:
         super().__init__(database, name)
-        self.worker = transitions.new_worker()
+        self._worker = ''
+        self._leave: Callable[[], object] = lambda: None
+
+    @property
+    def worker(self) -> str:
+        """The name of this process. Others see it as alive until the store is closed."""
+        if not self._worker:
+            self._worker = transitions.new_worker()
+            if self.database.path is not None:
+                self._leave = presence.enter(self.database.path, self._worker, self)
+        return self._worker
+
+    @worker.setter
+    def worker(self, name: str) -> None:
+        self._worker = name
+
+    def close(self) -> None:
+        super().close()
+        self._leave()
+
+    def is_alive(self, worker: str) -> bool:
+        if transitions.is_outside(worker) or self.database.path is None:
+            return transitions.is_outside(worker) or worker == self.worker
+        return presence.is_alive(self.database.path, worker)
 
     def claim(self) -> TrialRecord | None:
-        # A trial that was claimed before and has not ended comes first: its process is gone.
+        # A trial that was claimed before, and whose process is gone, comes first.
         with self.database.transaction():
             waiting = [each for each in self.trials() if not each.status.has_ended]
             snapshot = transitions.unended(waiting)
-            for status in (Status.ACTIVE, Status.REQUESTED):
-                for each in waiting:
-                    if each.status is status:
-                        return self.apply(
-                            each.id, lambda record, now: self._claim(record, snapshot, now)
-                        )
+            adrift = [
+                each
+                for each in waiting
+                if each.status is Status.ACTIVE and not self.is_alive(each.holder)
+            ]
+            requested = [each for each in waiting if each.status is Status.REQUESTED]
+            for each in adrift + requested:
+                return self.apply(each.id, lambda record, now: self._claim(record, snapshot, now))
         return None
 
     def _claim(

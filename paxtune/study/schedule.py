@@ -41,8 +41,8 @@ class View:
         is_exhausted: whether the space has no untried experiment left.
         budget_used: the budget that is used up, for people; None if none is.
         decide: the scheduler's decision, computed when it is needed.
-        has_holders: whether workers that hold trials may be alive, as in a shared store. In a local
-            one every active trial lost its process.
+        has_holders: whether a service gives out trials: it knows best which wait.
+        is_alive: whether the worker of a name may be alive.
         may_claim: whether a claim may succeed.
     """
 
@@ -52,6 +52,7 @@ class View:
     budget_used: str | None
     decide: Callable[[], Decision]
     has_holders: bool = False
+    is_alive: Callable[[str], bool] = bool
     may_claim: bool = True
 
     @property
@@ -63,7 +64,7 @@ class View:
     def is_any_adrift(self) -> bool:
         """Returns True if an active trial has no worker. A worker claims it first."""
         active = (each for each in self.records if each.status is Status.ACTIVE)
-        return any(not self.has_holders or not each.holder for each in active)
+        return any(not self.is_alive(each.holder) for each in active)
 
 
 def next_action(view: View) -> Action:

@@ -17,7 +17,7 @@ class StudyStore(Protocol):
 
     Attributes:
         worker: the name of this process.
-        is_shared: whether other workers take trials of the study at the same time.
+        is_shared: whether a service gives the trials of the study to its workers.
         flags: command-line flags that name the store, beside its directory.
     """
 
@@ -31,6 +31,9 @@ class StudyStore(Protocol):
 
     def close(self) -> None:
         """Closes the connection."""
+
+    def is_alive(self, worker: str) -> bool:
+        """Returns True unless a worker that holds a trial is known to be gone."""
 
     def now(self) -> datetime.datetime:
         """Returns the time, in UTC."""

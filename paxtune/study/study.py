@@ -1,8 +1,9 @@
 """A study: suggests trials, and writes what becomes of them."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 from paxtune.objectives.rewards import NonFiniteRewardError
 from paxtune.schedulers import Pause, Stop, TrialCurve
@@ -102,9 +103,10 @@ class Study(StudyView):
     def suggest(self) -> RunningTrial | None:
         """Returns the next trial to run.
 
-        A trial that was claimed before and not finished comes first, marked as `resumed`. Then come
-        trials that the scheduler promotes or forks, then added ones, then a new one. If the
-        algorithm prefetches, a thread begins to make the suggestion after this one.
+        A trial whose process has not finished it comes first, marked as `resumed`. Then come trials
+        that the scheduler promotes or forks, then added ones, then a new one. No trial is handed
+        out twice while the study that has it is open. If the algorithm prefetches, a thread begins
+        to make the suggestion after this one.
 
         Returns:
             The trial; None when the study is done, or must wait for other trials.
@@ -115,7 +117,16 @@ class Study(StudyView):
         """
         return self._queue.take()
 
-    ask = suggest
+    @overload
+    def ask(self) -> RunningTrial | None: ...
+    @overload
+    def ask(self, count: int) -> list[RunningTrial]: ...
+    def ask(self, count: int | None = None) -> RunningTrial | list[RunningTrial] | None:
+        """Returns the next trial, as `suggest`; or a list of the next ones, at most `count`."""
+        if count is None:
+            return self.suggest()
+        asked = (self.suggest() for _ in range(count))
+        return [trial for trial in itertools.takewhile(bool, asked) if trial is not None]
 
     def open_trial(self, number: int) -> RunningTrial:
         """Returns a trial that can be changed; raises UserError if no trial has this number."""

@@ -26,6 +26,7 @@ MAX_LOSSES = 8
 """Losses in a row, without one more step, after which another loss counts."""
 
 _MAX_EVENTS = 200
+_OUTSIDE = 'outside:'  # A name of a host has no colon.
 
 
 class IllegalTransition(RuntimeError):
@@ -59,9 +60,14 @@ class WorkerLoss:
     is_dead: bool = False
 
 
-def new_worker() -> str:
-    """Returns a unique name for a worker."""
-    return f'{socket.gethostname()}-{uuid.uuid4().hex[:8]}'
+def new_worker(is_outside: bool = False) -> str:
+    """Returns a unique name for a worker, or for one outside: see `is_outside`."""
+    return f'{_OUTSIDE if is_outside else ""}{socket.gethostname()}-{uuid.uuid4().hex[:8]}'
+
+
+def is_outside(worker: str) -> bool:
+    """Returns True for a worker without a process here, which keeps its trial until it ends."""
+    return worker.startswith(_OUTSIDE)
 
 
 def claim(

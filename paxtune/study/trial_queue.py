@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -40,6 +41,7 @@ class TrialQueue:
         self._space, self._search, self._store = space, search, store
         self._suggester, self._scheduling = suggester, scheduling
         self._read_trials, self._open_trial = read_trials, open_trial
+        self._lock = threading.Lock()
         self._prefetcher = Prefetcher(self._prefetch)
         study = store.study()
         self._exhausted_at = None if study is None else study.exhausted
@@ -55,10 +57,11 @@ class TrialQueue:
 
     def take(self) -> RunningTrial | None:
         """Returns the next trial to run; None where there is none now: see `Study.suggest`."""
-        trial = self._take()
-        if trial is not None and self._prefetches_after(trial):
-            self._prefetcher.begin()
-        return trial
+        with self._lock:
+            trial = self._take()
+            if trial is not None and self._prefetches_after(trial):
+                self._prefetcher.begin()
+            return trial
 
     def _prefetches_after(self, trial: RunningTrial) -> bool:
         algorithm = self._suggester.algorithm
@@ -72,7 +75,8 @@ class TrialQueue:
 
     def close(self) -> None:
         """Waits for a suggestion that is being prefetched, and prefetches no more."""
-        self._prefetcher.close()
+        with self._lock:
+            self._prefetcher.close()
 
     def done_reason(self, trials: Sequence[Trial]) -> str | None:
         """Says why the study needs no more trials than these; None while it does."""
@@ -105,6 +109,7 @@ class TrialQueue:
             ),
             decide=lambda: self._decide(trials, is_exhausted),
             has_holders=self._store.is_shared,
+            is_alive=self._store.is_alive,
             may_claim=may_claim,
         )
 

@@ -1,5 +1,6 @@
 """Studies of functions, for tests. They train nothing."""
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +17,13 @@ from tests.paxtune.toys import LOSS
 
 SPACE = pg.Dict(x=pg.oneof([0, 1, 2, 3, 4, 5]))
 OBJECTIVE = MetricReward('minimize', 'objective')
+PARALLEL: dict[str, Any] = {
+    'space': {'x': pg.floatv(0.0, 1.0)},
+    'objective': 'minimize',
+    'num_trials': 4,
+    'algorithm': 'random_search',
+}
+"""A search whose trials do not depend on each other."""
 
 
 def search(**fields: Any) -> Search:
@@ -26,6 +34,11 @@ def run(function: Callable[..., Any], callbacks: Any = (), **fields: Any) -> Stu
     study = open_study(None, SPACE, search=search(**fields))
     Tuner(study, FunctionRunner(function), callbacks).run()
     return study
+
+
+def process_of(x: float) -> dict[str, float]:
+    """Measures the process that it runs in."""
+    return {'objective': x, 'process': os.getpid()}
 
 
 def two(values: Any) -> Iterator[dict[str, float]]:

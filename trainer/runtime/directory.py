@@ -1,4 +1,5 @@
 import contextlib
+import fcntl
 import importlib.util
 import json
 import os
@@ -108,15 +109,17 @@ def _created(directory: Path) -> Path:
 
 
 @contextlib.contextmanager
-def locked(path: str | os.PathLike[str]) -> Iterator[Path]:
+def locked(path: str | os.PathLike[str], is_shared: bool = False) -> Iterator[Path]:
     """Makes the directory and locks it for this process; the kernel unlocks it at process exit.
+
+    Args:
+        path: the directory.
+        is_shared: whether others may hold such a lock, too.
 
     Raises:
         UserError: as `create`, and if another process holds the lock, or the directory is not on
             a local disk.
     """
-    import filelock
-
     if not is_local(path):
         raise UserError(
             f'--job_log_dir={os.fspath(path)}: name a directory on a local disk: its lock, and '
@@ -124,14 +127,14 @@ def locked(path: str | os.PathLike[str]) -> Iterator[Path]:
         )
     directory = _created(Path(path))
     file = directory / _LOCK_FILE
-    try:
-        lock = filelock.FileLock(file, blocking=False, fallback_to_soft=False).acquire()
-    except filelock.Timeout:
-        raise UserError(
-            f'--job_log_dir={directory}: process {file.read_text().strip() or "(unknown)"} is '
-            'working there: wait for it, or stop it'
-        ) from None
-    with lock:
+    with open(file, 'a') as held:
+        try:
+            fcntl.flock(held, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f'--job_log_dir={directory}: process {file.read_text().strip() or "(unknown)"} is '
+                'working there: wait for it, or stop it'
+            ) from None
         file.write_text(str(os.getpid()))
         yield directory
 

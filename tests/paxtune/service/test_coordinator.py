@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import datetime
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from paxtune.config.faults import Faults
+from paxtune.reports import ask_tell
 from paxtune.search_space.parameters import to_parameters
 from paxtune.service import schema
 from paxtune.service.client import Client
@@ -416,3 +418,15 @@ def test_a_study_of_another_experiment_is_left_alone(service: Service) -> None:
     with pytest.raises(UserError, match='holds a study of another experiment'):
         open_study('anywhere', toy(rate=0.5), store=service.store('b'))
     assert service.coordinator.study('') == before
+
+
+def test_a_trial_that_was_asked_for_outside_is_kept_until_it_is_told(service: Service) -> None:
+    assert len(list(ask_tell.ask(service.study(''), 2))) == 2
+    service.now = 1000.0
+    assert ask(service.study('a')).id == 3
+    service.restart(workers_may_live=False)
+    assert ask(service.study('b')).id == 3
+    told = ask_tell.tell(service.study(''), 2, ['loss=0.5', 'accuracy=1'], None)
+    assert json.loads(told)['rewards'] == {'loss': 0.5}
+    with pytest.raises(UserError, match='trial 3 is active by b: tell one'):
+        ask_tell.tell(service.study(''), 3, ['loss=0.5'], None)

@@ -148,5 +148,7 @@ def test_any_study_has_a_next_action(given: View) -> None:
 @given(given=views())
 @examples(400)
 def test_a_worker_that_is_alone_never_waits(given: View) -> None:
-    alone = dataclasses.replace(given, has_holders=False, may_claim=True)
+    alone = dataclasses.replace(
+        given, has_holders=False, is_alive=lambda worker: False, may_claim=True
+    )
     assert not isinstance(next_action(alone), Wait)

@@ -1,0 +1,72 @@
+"""Ask and tell from a shell: lines of JSON.
+
+The process that asks for a trial ends before the trial is computed. Until it is told, no other
+process gets the trial.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+
+from paxtune.study import transitions
+from paxtune.study.running_trial import RunningTrial
+from paxtune.study.study import Study
+from paxtune.study.transitions import IllegalTransition
+from trainer.symbolic.errors import UserError
+
+
+def ask(study: Study, count: int) -> Iterator[str]:
+    """Hands out the next trials, and renders each; says on stderr why there are fewer."""
+    for _ in range(count):
+        study.store.worker = transitions.new_worker(is_outside=True)
+        trial = study.ask()
+        if trial is None:
+            reason = study.done_reason or 'the others must end first'
+            print(f'No more trials: {reason}', file=sys.stderr)
+            return
+        yield json.dumps({'trial': trial.id, 'decisions': trial.decisions})
+
+
+def tell(study: Study, number: int, given: Sequence[str], infeasible: str | None) -> str:
+    """Ends a trial that `ask` has handed out, and renders its state.
+
+    Args:
+        study: one that can be written.
+        number: of the trial.
+        given: METRIC=VALUE of each metric, or the number of the reward; nothing if infeasible.
+        infeasible: the reason why no metrics belong to the trial.
+
+    Raises:
+        UserError: the trial was not asked for, or has ended, or the metrics do not suit.
+    """
+    if bool(given) == bool(infeasible):
+        raise UserError('tell: give metrics, such as loss=0.5, or --infeasible=REASON')
+    trial = _asked(study, number)
+    try:
+        study.tell(trial, _metrics(given) if given else None, infeasible=infeasible)
+    except (IllegalTransition, ValueError) as error:
+        raise UserError(f'tell: {error}') from error
+    rewards = dict(zip((each.label for each in study.rewards), trial.rewards, strict=False))
+    return json.dumps({'trial': number, 'state': trial.status, 'rewards': rewards})
+
+
+def _asked(study: Study, number: int) -> RunningTrial:
+    trial = study.open_trial(number)
+    if not transitions.is_outside(worker := trial.record.holder):
+        by = f' by {worker}' if worker else ''
+        raise UserError(f'trial {number} is {trial.status}{by}: tell one that `ask` handed out')
+    study.store.worker = worker
+    if study.store.is_shared:
+        study.store.claim()  # The service then writes for the worker that owns the trial.
+    return trial
+
+
+def _metrics(given: Sequence[str]) -> dict[str, float] | float:
+    named = [text.rpartition('=') for text in given]
+    try:
+        numbers = {name: float(value) for name, _, value in named}
+    except ValueError as error:
+        raise UserError(f'tell: expected METRIC=VALUE: {error}') from None
+    if '' in numbers and len(given) > 1:
+        raise UserError(f'tell: give one number, or name each metric: {" ".join(given)}')
+    return numbers.get('', numbers)

@@ -1,0 +1,46 @@
+"""Presence of workers: each locks a file of its own beside the database, until it ends."""
+
+import fcntl
+import os
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+
+def enter(database: Path, worker: str, owner: object) -> Callable[[], object]:
+    """Shows other processes that a worker is alive, as long as `owner` and this process live.
+
+    The kernel unlocks the file of a killed process.
+
+    Returns:
+        A function that ends the presence.
+    """
+    path = _file(database, worker)
+    file = os.open(path, os.O_CREAT | os.O_RDWR)
+    fcntl.flock(file, fcntl.LOCK_EX)
+    return weakref.finalize(owner, _leave, path, file)
+
+
+def is_alive(database: Path, worker: str) -> bool:
+    """Returns True if a worker is present. The file of a dead one is deleted."""
+    path = _file(database, worker)
+    try:
+        file = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        return True
+    _leave(path, file)
+    return False
+
+
+def _leave(path: Path, file: int) -> None:
+    path.unlink(missing_ok=True)
+    os.close(file)
+
+
+def _file(database: Path, worker: str) -> Path:
+    return database.with_name(f'{database.name}-{worker}')

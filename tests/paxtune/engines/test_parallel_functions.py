@@ -1,0 +1,206 @@
+"""Trials of a function, several at a time: in threads, in workers, in processes that join."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyglove as pg
+import pytest
+
+from paxtune.algorithms import RandomSearch
+from paxtune.api import tune
+from paxtune.config.budget import Budget
+from paxtune.config.faults import Faults
+from paxtune.engines.in_process import InProcess
+from paxtune.engines.remote import Remote
+from paxtune.engines.supervised import WorkerConfig
+from paxtune.engines.threads import Threads
+from paxtune.engines.workers import Workers
+from paxtune.running.function_runner import import_name
+from paxtune.running.tuner import StudyStoppedError
+from paxtune.service.address import Service
+from paxtune.service.coordinator import StudyCoordinator
+from paxtune.service.registry import StudyRegistry
+from paxtune.service.server import Server
+from paxtune.storage.database import Database
+from paxtune.storage.open_study import open_study
+from paxtune.storage.vizier_store import VizierStore
+from paxtune.study.study import Study
+from paxtune.study.trial import Trial
+from tests.paxtune.functions import OBJECTIVE, PARALLEL, process_of, search
+from tests.paxtune.tunables import Rates
+from tests.processes import ROOT, environment
+from trainer.runtime import directory as directories
+from trainer.symbolic.errors import UserError
+
+
+def decisions(trials: list[Trial]) -> list[Any]:
+    return [trial.decisions for trial in trials]
+
+
+# --- Threads ---
+
+
+def test_a_function_that_cannot_be_imported_runs_in_threads() -> None:
+    together = threading.Barrier(4, timeout=30.0)
+
+    def waits_for_others(x: float) -> float:
+        together.wait()
+        return x
+
+    ended: list[int] = []
+    with tune(
+        waits_for_others,
+        workers=4,
+        callbacks=[lambda study, trial: ended.append(trial.id)],
+        **PARALLEL,
+    ) as study:
+        assert [trial.state for trial in study.trials] == ['COMPLETED'] * 4
+        assert sorted(ended) == [1, 2, 3, 4]
+        with tune(lambda x: x, workers=1, **PARALLEL) as alone:
+            assert decisions(alone.trials) == decisions(study.trials)
+
+
+def test_an_error_that_stops_the_study_stops_all_threads() -> None:
+    def breaks(x: float, trial: Trial) -> float:
+        if trial.id == 2:
+            raise OSError('the disk is lost')
+        return x
+
+    with pytest.raises(StudyStoppedError, match='trial 2 raised OSError: the disk is lost'):
+        tune(breaks, engine=Threads(2), faults=Faults(errors_to_skip=[]), **PARALLEL)
+
+
+def test_an_interrupt_of_threads_returns_their_trials() -> None:
+    asked = threading.Event()
+
+    def interrupts(x: float, trial: Trial) -> float:
+        if trial.id == 2:
+            asked.set()
+        return x
+
+    with tune(interrupts, engine=Threads(2), should_interrupt=asked.is_set, **PARALLEL) as study:
+        assert study.interrupted
+        assert {trial.state for trial in study.trials} == {'COMPLETED'}
+        assert 2 <= len(study.trials) < 4
+        with tune(lambda x: x, study=study) as whole:
+            assert [trial.state for trial in whole.trials] == ['COMPLETED'] * 4
+
+
+# --- Workers ---
+
+
+def test_workers_run_what_they_can_import() -> None:
+    assert import_name(process_of) == 'tests.paxtune.functions:process_of'
+    assert import_name(lambda x: x) is None
+    with pytest.raises(UserError, match='at least 1'):
+        tune(process_of, workers=0, **PARALLEL)
+    with pytest.raises(UserError, match='Threads run functions'):
+        tune(Rates(), engine=Threads(2), job_log_dir='unused')
+    with pytest.raises(UserError, match=r'workers=2 and engine=InProcess\(\): give one'):
+        tune(process_of, workers=2, engine=InProcess(), **PARALLEL)
+
+
+@pytest.mark.slow
+def test_a_function_that_can_be_imported_runs_in_processes(tmp_path: Path) -> None:
+    study = tune(process_of, workers=2, **PARALLEL)
+    with study:
+        found = {trial.metrics['process'] for trial in study.trials}
+        assert os.getpid() not in found and 1 <= len(found) <= 2
+        assert study.directory is not None
+    with tune(process_of, engine=Workers(1), job_log_dir=tmp_path, **PARALLEL) as other:
+        assert decisions(other.trials) == decisions(study.trials)
+        assert other.directory == tmp_path
+
+
+@pytest.mark.slow
+def test_functions_join_the_study_of_a_service(tmp_path: Path) -> None:
+    with contextlib.closing(Database(tmp_path / 'studies.db')) as database:
+        registry = StudyRegistry(lambda name: StudyCoordinator(VizierStore(database, name)))
+        with Server(registry) as server:
+            engine = Remote(Service(f'127.0.0.1:{server.port}', 'parallel'), WorkerConfig(2))
+            for fields in (PARALLEL, PARALLEL | {'num_trials': 6}):
+                with tune(process_of, engine=engine, **fields) as study:
+                    assert len(study.trials) == fields['num_trials']
+                    assert all(trial.state == 'COMPLETED' for trial in study.trials)
+            assert database.studies() == ['parallel']
+
+
+# --- Several processes on one directory ---
+
+
+def opened(directory: Path | None) -> Study:
+    space = pg.Dict(x=pg.floatv(0.0, 1.0))
+    how = search(objective=OBJECTIVE, budget=Budget(5), algorithm=RandomSearch())
+    return open_study(directory, space, search=how)
+
+
+def test_a_study_hands_out_several_trials_each_once() -> None:
+    with opened(None) as study:
+        trials = study.ask(3)
+        assert [trial.id for trial in trials] == [1, 2, 3]
+        assert len({str(trial.decisions) for trial in trials}) == 3
+        fourth = study.ask()
+        assert fourth is not None and fourth.id == 4
+        assert [trial.id for trial in study.ask(3)] == [5]
+        assert study.ask() is None and not study.is_done
+        for trial in trials:
+            study.tell(trial, 0.5)
+        assert study.best is not None
+
+
+def test_studies_of_one_directory_hand_out_each_trial_once(tmp_path: Path) -> None:
+    with opened(tmp_path) as first:
+        assert [trial.id for trial in first.ask(2)] == [1, 2]
+        with opened(tmp_path) as second:
+            trials = second.ask(10)
+            assert [trial.id for trial in trials] == [3, 4, 5]
+            assert second.ask() is None
+            for trial in trials[:2]:
+                second.tell(trial, 0.5)
+        # Only the third of these is without a process now.
+        again = first.ask(10)
+        assert [(trial.id, trial.resumed) for trial in again] == [(5, True)]
+    assert not list(tmp_path.glob('study.db-*'))
+
+
+def test_functions_share_a_directory_and_experiments_do_not(tmp_path: Path) -> None:
+    directory = tmp_path / 'study'
+    with directories.locked(directory, is_shared=True):
+        tune(lambda x: x, job_log_dir=directory, **PARALLEL).close()
+        with pytest.raises(UserError, match='is working there'):
+            tune(process_of, engine=Workers(1), job_log_dir=directory, **PARALLEL)
+    with (
+        directories.locked(directory),
+        pytest.raises(UserError, match='is working there'),
+    ):
+        tune(lambda x: x, job_log_dir=directory, **PARALLEL)
+
+
+@pytest.mark.slow
+def test_a_process_that_joins_takes_the_trial_of_a_killed_one(tmp_path: Path) -> None:
+    blocked = subprocess.Popen(
+        [sys.executable, '-m', 'tests.paxtune.blocking', str(tmp_path)],
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+    )
+    with blocked:
+        assert blocked.stdout is not None
+        first = float(blocked.stdout.readline())
+        seen: list[float] = []
+
+        def kills_at_the_third(x: float) -> float:
+            seen.append(x)
+            if len(seen) == 3:
+                blocked.kill()
+            return x
+
+        with tune(kills_at_the_third, job_log_dir=tmp_path, **PARALLEL) as study:
+            assert seen[3] == first
+            assert seen[:3] == [trial.decisions['x'] for trial in study.trials[1:]]
+            assert [each['event'] for each in study.trials[0].history].count('lost') == 1
