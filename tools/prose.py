@@ -85,7 +85,7 @@ _QUESTION = re.compile(r'(What|Whatever|Whether|Which|Whichever|Who|Whose|Whom|H
 _ANY_BAD_WORD = re.compile(rf'\b(?:{"|".join(WORDS)})\b', re.IGNORECASE)
 _BAD_WORDS = [(re.compile(rf'\b(?:{word})\b', re.IGNORECASE), use) for word, use in WORDS.items()]
 _BAD_NAMES = [(re.compile(name), use) for name, use in NAMES.items()]
-_ASK_AND_TELL = re.compile(r'\bask[- ]and[- ]tell\b', re.IGNORECASE)
+_ASK_AND_TELL = re.compile(r'\bask(?:[- ]and[- ]|\|)tell\b', re.IGNORECASE)
 _BAD_TEST_NAME = re.compile(
     r'test_(?:what|they|who|how|whether|which)_|_(?:told|tells|nobody|somebody|whoever)(?:_|$)'
 )

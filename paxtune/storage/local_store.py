@@ -2,7 +2,7 @@ import contextlib
 import datetime
 from collections.abc import Callable, Iterator
 
-from paxtune.storage import presence
+from paxtune.storage import worker_locks
 from paxtune.storage.database import Database
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.study import transitions
@@ -28,7 +28,7 @@ class LocalStore(VizierStore):
         if not self._worker:
             self._worker = transitions.new_worker()
             if self.database.path is not None:
-                self._leave = presence.enter(self.database.path, self._worker, self)
+                self._leave = worker_locks.hold(self.database.path, self._worker, self)
         return self._worker
 
     @worker.setter
@@ -42,7 +42,7 @@ class LocalStore(VizierStore):
     def is_alive(self, worker: str) -> bool:
         if transitions.is_outside(worker) or self.database.path is None:
             return transitions.is_outside(worker) or worker == self.worker
-        return presence.is_alive(self.database.path, worker)
+        return worker_locks.is_alive(self.database.path, worker)
 
     def claim(self) -> TrialRecord | None:
         # A trial that was claimed before, and whose process is gone, comes first.

@@ -1,4 +1,4 @@
-"""Presence of workers: each locks a file of its own beside the database, until it ends."""
+"""Locks of workers: each locks a file of its own beside the database, until it ends."""
 
 import fcntl
 import os
@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def enter(database: Path, worker: str, owner: object) -> Callable[[], object]:
+def hold(database: Path, worker: str, owner: object) -> Callable[[], object]:
     """Shows other processes that a worker is alive, as long as `owner` and this process live.
 
     The kernel unlocks the file of a killed process.
 
     Returns:
-        A function that ends the presence.
+        A function that lets go.
     """
     path = _file(database, worker)
     file = os.open(path, os.O_CREAT | os.O_RDWR)
@@ -22,7 +22,7 @@ def enter(database: Path, worker: str, owner: object) -> Callable[[], object]:
 
 
 def is_alive(database: Path, worker: str) -> bool:
-    """Returns True if a worker is present. The file of a dead one is deleted."""
+    """Returns True if a worker holds its lock. The file of a dead one is deleted."""
     path = _file(database, worker)
     try:
         file = os.open(path, os.O_RDWR)
