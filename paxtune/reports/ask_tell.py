@@ -1,6 +1,6 @@
 """Ask and tell from a shell: lines of JSON.
 
-The process that asks for a trial ends before the trial is computed. Until it is told, no other
+The process that asks for a trial ends before the trial is computed. Until its `tell`, no other
 process gets the trial.
 """
 
@@ -40,12 +40,12 @@ def tell(study: Study, number: int, given: Sequence[str], infeasible: str | None
         UserError: the trial was not asked for, or has ended, or the metrics do not suit.
     """
     if bool(given) == bool(infeasible):
-        raise UserError('tell: give metrics, such as loss=0.5, or --infeasible=REASON')
+        raise UserError('`tell`: give metrics, such as loss=0.5, or --infeasible=REASON')
     trial = _asked(study, number)
     try:
         study.tell(trial, _metrics(given) if given else None, infeasible=infeasible)
     except (IllegalTransition, ValueError) as error:
-        raise UserError(f'tell: {error}') from error
+        raise UserError(f'`tell`: {error}') from error
     rewards = dict(zip((each.label for each in study.rewards), trial.rewards, strict=False))
     return json.dumps({'trial': number, 'state': trial.status, 'rewards': rewards})
 
@@ -54,7 +54,7 @@ def _asked(study: Study, number: int) -> RunningTrial:
     trial = study.open_trial(number)
     if not transitions.is_outside(worker := trial.record.holder):
         by = f' by {worker}' if worker else ''
-        raise UserError(f'trial {number} is {trial.status}{by}: tell one that `ask` handed out')
+        raise UserError(f'trial {number} is {trial.status}{by}: report one that `ask` handed out')
     study.store.worker = worker
     if study.store.is_shared:
         study.store.claim()  # The service then writes for the worker that owns the trial.
@@ -66,7 +66,7 @@ def _metrics(given: Sequence[str]) -> dict[str, float] | float:
     try:
         numbers = {name: float(value) for name, _, value in named}
     except ValueError as error:
-        raise UserError(f'tell: expected METRIC=VALUE: {error}') from None
+        raise UserError(f'`tell`: expected METRIC=VALUE: {error}') from None
     if '' in numbers and len(given) > 1:
-        raise UserError(f'tell: give one number, or name each metric: {" ".join(given)}')
+        raise UserError(f'`tell`: give one number, or name each metric: {" ".join(given)}')
     return numbers.get('', numbers)

@@ -27,7 +27,7 @@ def asked(tmp_path: Path, shown: Callable[..., str]) -> Path:
     return tmp_path
 
 
-def test_a_trial_is_asked_for_once_and_told(asked: Path, shown: Callable[..., str]) -> None:
+def test_a_trial_is_handed_out_once_and_reported(asked: Path, shown: Callable[..., str]) -> None:
     assert json.loads(shown('ask', asked))['trial'] == 3
     told = json.loads(shown('tell', asked, 2, 0.25))
     assert told == {'trial': 2, 'state': 'completed', 'rewards': {'objective': 0.25}}
@@ -71,15 +71,15 @@ def test_a_search_leaves_asked_trials_alone(asked: Path, shown: Callable[..., st
 @pytest.mark.parametrize(
     ('arguments', 'message'),
     [
-        (('1',), '^tell: give metrics'),
-        (('1', '0.5', '--infeasible=x'), '^tell: give metrics'),
-        (('1', '0.5', 'y=1'), '^tell: give one number, or name each metric: 0.5 y=1'),
-        (('1', 'y=high'), '^tell: expected METRIC=VALUE: could not convert'),
+        (('1',), '^`tell`: give metrics'),
+        (('1', '0.5', '--infeasible=x'), '^`tell`: give metrics'),
+        (('1', '0.5', 'y=1'), '^`tell`: give one number, or name each metric: 0.5 y=1'),
+        (('1', 'y=high'), '^`tell`: expected METRIC=VALUE: could not convert'),
         (('1', 'y=1'), 'objective'),
         (('3', '1'), 'has no trial 3'),
     ],
 )
-def test_what_cannot_be_told_is_refused_and_the_trial_stays_open(
+def test_unfit_metrics_are_refused_and_the_trial_stays_open(
     asked: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
@@ -88,11 +88,11 @@ def test_what_cannot_be_told_is_refused_and_the_trial_stays_open(
         assert [trial.state for trial in study.trials] == ['ACTIVE', 'ACTIVE']
 
 
-def test_only_an_asked_trial_is_told(asked: Path, shown: Callable[..., str]) -> None:
+def test_only_an_asked_trial_is_reported(asked: Path, shown: Callable[..., str]) -> None:
     shown('tell', asked, 1, 0.5)
-    with pytest.raises(UserError, match='trial 1 is completed: tell one that `ask` handed out'):
+    with pytest.raises(UserError, match='trial 1 is completed: report one that `ask` handed out'):
         studies.main(['tell', str(asked), '1', '0.5'])
     with load_study(asked, read_only=False) as study:
         (held,) = study.ask(1)
-        with pytest.raises(UserError, match=rf'trial {held.id} is active by .*: tell one'):
+        with pytest.raises(UserError, match=rf'trial {held.id} is active by .*: report one'):
             studies.main(['tell', str(asked), str(held.id), '0.5'])

@@ -420,7 +420,7 @@ def test_a_study_of_another_experiment_is_left_alone(service: Service) -> None:
     assert service.coordinator.study('') == before
 
 
-def test_a_trial_that_was_asked_for_outside_is_kept_until_it_is_told(service: Service) -> None:
+def test_a_trial_that_was_asked_for_outside_is_kept_until_it_ends(service: Service) -> None:
     assert len(list(ask_tell.ask(service.study(''), 2))) == 2
     service.now = 1000.0
     assert ask(service.study('a')).id == 3
@@ -428,5 +428,5 @@ def test_a_trial_that_was_asked_for_outside_is_kept_until_it_is_told(service: Se
     assert ask(service.study('b')).id == 3
     told = ask_tell.tell(service.study(''), 2, ['loss=0.5', 'accuracy=1'], None)
     assert json.loads(told)['rewards'] == {'loss': 0.5}
-    with pytest.raises(UserError, match='trial 3 is active by b: tell one'):
+    with pytest.raises(UserError, match='trial 3 is active by b: report one'):
         ask_tell.tell(service.study(''), 3, ['loss=0.5'], None)
