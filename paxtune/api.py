@@ -30,6 +30,7 @@ from paxtune.schedulers.rungs import first_rung
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study, open_plan
 from paxtune.study import checkpoint_retention, trial_import
+from paxtune.study.metric_names import validate_metrics
 from paxtune.study.plan import SearchPlan
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
@@ -47,7 +48,7 @@ PathLike = str | os.PathLike[str]
 V = TypeVar('V', bound=Tunable | RunnerWorkload)
 P = TypeVar('P', Algorithm, Scheduler)
 
-_MAX_DRAWS = 100
+_MAX_DRAWS, _SAMPLES = 100, 4
 
 
 class MissingDataError(UserError):
@@ -243,6 +244,7 @@ def _planned(
     if isinstance(what, Tunable):
         plan = SearchPlan.compile(_changed(what, changes))
         plan = dataclasses.replace(plan, data=prepared_data(plan.space))
+        validate_metrics(plan.search, (_some_parts(plan.space, seed) for seed in range(_SAMPLES)))
         for reason in scheduler_without_effect(plan):
             logging.warning('%s', reason)
         enable_compilation_cache()
@@ -282,9 +284,9 @@ def scheduler_without_effect(plan: SearchPlan) -> list[str]:
     return resources.without_effect(scheduler, _some_parts(plan.space))
 
 
-def _some_parts(space: Space) -> dict[str, Tunable]:
+def _some_parts(space: Space, seed: int = 0) -> dict[str, Tunable]:
     """Returns the experiment of one feasible trial, the same one each time."""
-    rng = random.Random(0)
+    rng = random.Random(seed)
     for _ in range(_MAX_DRAWS):
         try:
             return parts_of(space, draw(space.spec, rng))

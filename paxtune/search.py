@@ -236,9 +236,7 @@ def tunable_for(args: 'argparse.Namespace') -> 'Tunable':
         tunable = _with_algorithm(tunable, args.algorithm)
     if args.scheduler is not None:
         tunable = _with_scheduler(tunable, args.scheduler)
-    tunable = _with_initial_trials(tunable, base, args)
-    _check_metrics(tunable)
-    return tunable
+    return _with_initial_trials(tunable, base, args)
 
 
 def _with_objective(experiment: 'Experiment', args: 'argparse.Namespace') -> 'Tunable':
@@ -320,23 +318,6 @@ def _with_part(
         return tunable
     made = spelled(f'--{part}={text}', text, classes, known)
     return overrides.override(tunable, [f'search.{part}={made}'])
-
-
-def _check_metrics(tunable: 'Tunable') -> None:
-    """A metric of an evaluation set that is not there would show only after the first trial."""
-    groups = ['train', *tunable.eval_inputs]
-    if tunable.train.decoding is not None:
-        groups += [f'decode_{name}' for name in tunable.decode_inputs]
-    if getattr(tunable.train.evaluation, 'train_batch', None) is not False:  # Or it is searched.
-        groups.append('eval_train')
-    for asking, metrics in tunable.search.metrics.items():
-        for metric in metrics:
-            group, slash, _ = metric.name.partition('/')
-            if slash and not metric.pattern and not tunable.sub_experiments and group not in groups:
-                raise UserError(
-                    f'search.{asking}: the metric {metric.name!r} is not measured: the metrics of '
-                    f'this experiment begin with {", ".join(f"{name}/" for name in groups)}'
-                )
 
 
 def _with_a_way_out(error: UserError, tunable: 'Tunable', args: 'argparse.Namespace') -> UserError:

@@ -89,7 +89,8 @@ class Engine:
                 # Those of an experiment have checkpoints and devices, which are not divided.
                 is_joined = self.joins and not isinstance(plan.space.value, Component)
                 held.enter_context(directories.locked(directory, is_shared=is_joined))
-            return open_plan(directory, plan, priors=priors), held.pop_all()
+            study = open_plan(directory, plan, priors=priors, may_correct=True)
+            return study, held.pop_all()
 
     def run(self, job: Job) -> None:
         """Runs trials until the study is done.

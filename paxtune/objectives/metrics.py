@@ -9,7 +9,7 @@ import functools
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Literal, Protocol
 
@@ -198,7 +198,7 @@ class Metric(Component):
         where = f'{path}: ' if path else ''
         found = self.matches(metrics)
         if not found:
-            raise MissingMetricError(where + self._missing(metrics))
+            raise MissingMetricError(where + self.missing(metrics))
         values = [float(metrics[name]) for name in found]
         if self.aggregator is not None:
             return aggregate(self.aggregator, values)
@@ -206,10 +206,11 @@ class Metric(Component):
             raise UserError(where + self._ambiguous(found))
         return values[0]
 
-    def _missing(self, metrics: Mapping[str, float]) -> str:
+    def missing(self, metrics: Collection[str]) -> str:
+        """Says that the metric is not among those that are measured, with the nearest of them."""
         wanted = join_name(self.name, self.sub_experiment)
         hint = '' if self.pattern else nearest(wanted, metrics)
-        what = f'no metric that matches {wanted!r} was' if self.pattern else f'{wanted!r} was not'
+        what = f'no metric that matches {wanted!r} is' if self.pattern else f'{wanted!r} is not'
         parts = [f'{what} measured.', hint, f'Measured: {", ".join(sorted(metrics)) or "nothing"}.']
         return ' '.join(filter(None, parts))
 

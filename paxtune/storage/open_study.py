@@ -1,6 +1,9 @@
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from absl import logging
 
 from paxtune.config.search import Search
 from paxtune.search_space.parameters import to_search_space
@@ -8,8 +11,14 @@ from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.vizier_store import DATABASE, database
 from paxtune.study import transfer
-from paxtune.study.definition import redefined, validate_unchanged
+from paxtune.study.definition import (
+    ChangedStudyError,
+    is_correctable,
+    redefined,
+    validate_unchanged,
+)
 from paxtune.study.plan import SearchPlan
+from paxtune.study.record import StudyRecord
 from paxtune.study.store import StudyStore
 from paxtune.study.study import Study
 from paxtune.study.trial_paths import TRIALS
@@ -52,8 +61,14 @@ def open_plan(
     *,
     priors: Sequence[Study] = (),
     store: StudyStore | None = None,
+    may_correct: bool = False,
 ) -> Study:
-    """Creates the study of a plan, or resumes the one that is there: see `open_study`."""
+    """Creates the study of a plan, or resumes the one that is there: see `open_study`.
+
+    Args:
+        may_correct: replace a local study of another experiment, or of other data, in which no
+            trial has a reward, and none is running.
+    """
     path = None if directory is None or store else database(directory)
     folder = None if directory is None else job_path(directory)
     if folder is not None:
@@ -76,14 +91,50 @@ def open_plan(
         if stored is not None:
             # The priors stay as they were when it was created.
             record = plan.record(folder is None, stored.priors)
-            validate_unchanged(stored, record, folder)
-            record = redefined(stored, record)
-            if record != stored:
-                store.update_study(lambda current: redefined(current, record))
+            try:
+                validate_unchanged(stored, record, folder)
+            except ChangedStudyError as error:
+                if not may_correct or folder is None or not isinstance(store, LocalStore):
+                    raise
+                _correct(store, folder, plan, record, error)
+            else:
+                record = redefined(stored, record)
+                if record != stored:
+                    store.update_study(lambda current: redefined(current, record))
     except BaseException:
         store.close()
         raise
     return Study(folder, plan, record.priors, store)
+
+
+def _correct(
+    store: LocalStore,
+    folder: JobPath,
+    plan: SearchPlan,
+    record: StudyRecord,
+    error: ChangedStudyError,
+) -> None:
+    """Replaces a study whose trials have no reward, and are not running; else raises the error."""
+    stored, trials = store.study(), store.trials()
+    assert stored is not None
+    is_running = any(each.holder and store.is_alive(each.holder) for each in trials)
+    # Sub-experiments have their rewards last, whatever was measured before.
+    if plan.space.sub_experiments or is_running or not is_correctable(stored, trials):
+        raise error
+    moved = _move_aside(folder)
+    store.replace_study(record, to_search_space(plan.space.spec))
+    anew = f'No trial there has a reward, so the study begins anew.{moved}'
+    logging.warning('%s\n%s', error.changes, anew)
+
+
+def _move_aside(directory: JobPath) -> str:
+    """Moves the directories of trials away, and says where they are; '' without any."""
+    if not _has_trials(directory):
+        return ''
+    names = (directory / f'replaced_{TRIALS}_{i}' for i in itertools.count(1))
+    aside = next(each for each in names if not each.exists())
+    (directory / TRIALS).rename(aside)
+    return f' The files of its trials are in {aside}.'
 
 
 def _has_trials(directory: JobPath) -> bool:

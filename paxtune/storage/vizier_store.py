@@ -114,6 +114,14 @@ class VizierStore:
             )
         return True
 
+    def replace_study(self, record: StudyRecord, parameters: Iterable[Any]) -> None:
+        """Replaces the study by a new one, without its trials, in one transaction."""
+        with self.database.transaction() as connection:
+            connection.execute(trials.delete().where(self._is_here))
+            of_study = studies.c.study_name == self._resource.name
+            connection.execute(studies.delete().where(of_study))
+            self.create_study(record, parameters)
+
     def update_study(self, change: Callable[[StudyRecord], StudyRecord]) -> StudyRecord:
         with self.database.transaction() as connection:
             study = self._study()

@@ -1,16 +1,29 @@
 """Changes of a study's definition: its value, its search, its data."""
 
 import dataclasses
+from collections.abc import Iterable
 
 import pyglove as pg
 
 from paxtune.search_space.differences import differences
-from paxtune.study.record import StudyRecord
+from paxtune.study.record import RETRY, StudyRecord, TrialRecord
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import from_json_text, to_json_text
 
 _MUTABLE = ('budget', 'faults', 'retention')  # Fields of `Search` that may change later.
+
+
+class ChangedStudyError(UserError):
+    """The study in a directory is of another experiment, or of other data.
+
+    Attributes:
+        changes: what differs, for people.
+    """
+
+    def __init__(self, changes: str, what: str) -> None:
+        super().__init__(f'{changes}\nUse another --job_log_dir for the changed {what}.')
+        self.changes = changes
 
 
 def redefined(stored: StudyRecord, now: StudyRecord) -> StudyRecord:
@@ -19,22 +32,33 @@ def redefined(stored: StudyRecord, now: StudyRecord) -> StudyRecord:
 
 
 def validate_unchanged(stored: StudyRecord, now: StudyRecord, directory: JobPath | None) -> None:
-    """Raises UserError if a stored definition differs in more than the search's budgets."""
+    """Raises ChangedStudyError if a stored definition differs in more than the budgets."""
     differences = _differences_between(stored.value, now.value, 'search.')
     differences += _differences_between(stored.search or '{}', now.search or '{}', '')
     if differences:
-        raise UserError(
-            f'{directory} holds a study of another experiment. There, and now:\n'
-            + '\n'.join(differences)
-            + '\nUse another --job_log_dir for the changed experiment.'
-        )
+        lines = [f'{directory} holds a study of another experiment. There, and now:', *differences]
+        raise ChangedStudyError('\n'.join(lines), 'experiment')
     for name in sorted({*stored.data, *now.data}):
         before, after = stored.data.get(name), now.data.get(name)
         if before != after:
-            raise UserError(
+            raise ChangedStudyError(
                 f'{directory} holds a study of other data: the fingerprint of {name} was {before} '
-                f'there, and is {after} now. Use another --job_log_dir for the changed data.'
+                f'there, and is {after} now.',
+                'data',
             )
+
+
+def is_correctable(definition: StudyRecord, trials: Iterable[TrialRecord]) -> bool:
+    """Returns True if no trial has a reward, or was added by people.
+
+    A measurement counts only with rewards: without them it lacks a metric that the study asks for.
+    """
+    return not any(
+        trial.final is not None
+        or trial.lineage.origin in ('added', RETRY)
+        or any(each.rewards or not definition.goals for each in trial.measurements)
+        for trial in trials
+    )
 
 
 def _differences_between(before: str, after: str, search: str) -> list[str]:

@@ -283,7 +283,7 @@ def test_a_trial_that_cannot_be_timed_any_more_ends_no_study(tmp_path: Path) -> 
         list(run(alone, trial_directory(study.directory, trial)))
     with tune(made, job_log_dir=tmp_path) as study:
         assert states(study) == ['INFEASIBLE', 'COMPLETED']
-        assert "'train/steps_per_second' was not measured" in str(study.trials[0].reason)
+        assert "'train/steps_per_second' is not measured" in str(study.trials[0].reason)
 
 
 @pytest.mark.slow

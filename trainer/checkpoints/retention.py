@@ -6,7 +6,7 @@ import orbax.checkpoint.experimental.v1 as ocp
 
 from trainer.experiment import Checkpoints
 from trainer.symbolic.durations import seconds
-from trainer.symbolic.errors import UserError, nearest
+from trainer.symbolic.errors import UserError
 
 _policies = ocp.training.preservation_policies
 
@@ -35,16 +35,13 @@ class RetentionPolicy:
         """Notes the value that decides on the best; it is known after the save of its step.
 
         Raises:
-            UserError: there is no such metric.
+            UserError: there is no such metric, which only the data determined.
         """
         if self._best is None:
             return
         name = self._best.metric
         if name not in metrics:
-            raise UserError(
-                f'train.checkpoints.keep_best.metric: {name!r} is not among the metrics. '
-                f'{nearest(name, sorted(metrics))}'.rstrip()
-            )
+            raise UserError(f'train.checkpoints.keep_best.metric: {name!r} is not measured')
         if not math.isnan(metrics[name]):
             self._values[step] = metrics[name]
 

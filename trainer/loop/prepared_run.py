@@ -7,6 +7,7 @@ from etils import epath
 from trainer.checkpoints import experiment_record
 from trainer.checkpoints.warm_start import Source, warm_start_sources
 from trainer.experiment import Experiment
+from trainer.loop.metric_names import require_best_metric
 from trainer.program.setup import prepare_inputs
 from trainer.runtime import processes
 from trainer.symbolic.concrete import concrete
@@ -40,8 +41,8 @@ def prepare_run(
         allow_changes: resume also with another task, other data or another seed.
 
     Raises:
-        UserError: a decision is open, data is missing, there is no checkpoint to start from, or
-            the run has another experiment.
+        UserError: a decision is open, data is missing, there is no checkpoint to start from, the
+            metric of the best checkpoint is not measured, or the run has another experiment.
     """
     processes.require_joined()
     experiment = concrete(experiment)
@@ -49,6 +50,7 @@ def prepare_run(
     if not allow_changes:
         experiment_record.require_free(job_log_dir, changes)
     prepare_inputs(experiment)
+    require_best_metric(experiment)
     for text in experiment.without_effect():
         _warn_once(text)
     sources = warm_start_sources(experiment, job_log_dir)

@@ -14,6 +14,7 @@ from trainer.inputs.base import Batch
 from trainer.layers.base import NON_TRAINABLE, PARAMS, ForwardContext
 from trainer.layers.embedding import Embedding
 from trainer.layers.heads import MultiHead
+from trainer.metrics import Metrics
 from trainer.program.flops import flops
 from trainer.program.program import Values, spec_key
 from trainer.program.setup import compiled, data_shard
@@ -148,11 +149,20 @@ def device_memory_limit() -> int | None:
 def abstract_loss(
     task: Task, element_spec: ElementSpec
 ) -> tuple[Callable[..., Any], TrainState, tuple[Any, ...]]:
-    """Makes a traceable function of the loss of a training step.
+    """Makes a traceable function of the loss of a training step: see `abstract_metrics`."""
+    metrics, state, args = abstract_metrics(task, element_spec)
+    return lambda *given: metrics(*given)['loss'], state, args
+
+
+def abstract_metrics(
+    task: Task, element_spec: ElementSpec
+) -> tuple[Callable[..., Metrics], TrainState, tuple[Any, ...]]:
+    """Makes a traceable function of the metrics of a batch.
 
     Returns:
-        The function; the shapes of a train state; the shapes of the arguments of the function:
-        variables, batch, random key, numbers.
+        The function; the shapes of a train state; the shapes of the arguments of the function for
+        a training batch: variables, batch, random key, numbers. With `training=False` it
+        evaluates.
     """
     path = task.sym_path
     task = task.clone(deep=True)
@@ -168,14 +178,16 @@ def abstract_loss(
         bound = bind(task, values)
         return init_state(bound, init_variables(bound, element_spec, random_key))
 
-    def loss(variables: Any, batch: Any, random_key: jax.Array, values: Values) -> Any:
-        context = ForwardContext(training=True, dtype=jnp.dtype(task.fprop_dtype))
-        rngs = {'dropout': random_key}
-        return forward(bind(task, values), variables, batch, rngs, context)[0]['loss']
+    def metrics(
+        variables: Any, batch: Any, random_key: jax.Array, values: Values, training: bool = True
+    ) -> Metrics:
+        context = ForwardContext(training=training, dtype=jnp.dtype(task.fprop_dtype))
+        rngs = {'dropout': random_key} if training else {}
+        return forward(bind(task, values), variables, batch, rngs, context)[0]
 
     state = jax.eval_shape(state_of, random_key, values)
     variables = {PARAMS: state.params, NON_TRAINABLE: state.non_trainable}
-    return loss, state, (variables, batch, random_key, values)
+    return metrics, state, (variables, batch, random_key, values)
 
 
 def training_flops(forward_flops: int, num_tokens: int) -> float:

@@ -135,7 +135,7 @@ def test_unmeasured_metrics_are_reported_with_their_path():
     with pytest.raises(MissingMetricError) as error:
         final_metrics(metric_aggregation, curve('loss', 1.0, 2.0))
     assert str(error.value) == (
-        "metric_aggregation.metric: 'los' was not measured. Did you mean loss? Measured: loss."
+        "metric_aggregation.metric: 'los' is not measured. Did you mean loss? Measured: loss."
     )
     with pytest.raises(UserError, match=r'^metric_aggregation: BestStep needs'):
         final_metrics(Holder(BestStep()).metric_aggregation, curve('loss', 1.0))
@@ -217,7 +217,7 @@ def test_metrics_of_the_whole_trial_are_kept_beside_sub_experiments():
 
 def test_the_error_names_the_sub_experiment_without_the_metric():
     rows = [Measurement(1, {'loss:a': 1.0, 'bleu:b': 2.0})]
-    with pytest.raises(MissingMetricError, match=r"'loss' was not measured.*\(sub-experiment b\)"):
+    with pytest.raises(MissingMetricError, match=r"'loss' is not measured.*\(sub-experiment b\)"):
         final_metrics(BestStep('loss', 'min'), rows)
     either = BestStep(Metric('loss|bleu', pattern=True), 'min')
     assert final_metrics(either, rows) == {'loss:a': 1.0, 'bleu:b': 2.0}

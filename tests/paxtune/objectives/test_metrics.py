@@ -134,17 +134,17 @@ def test_plain_names_need_not_be_regular_expressions():
     [
         (
             Metric('eval/los'),
-            "'eval/los' was not measured. Did you mean eval/loss or eval/loss_2? "
+            "'eval/los' is not measured. Did you mean eval/loss or eval/loss_2? "
             'Measured: eval/loss, eval/loss_2, num_params, test/loss, train/loss.',
         ),
         (
             Metric('q', sub_experiment='a'),
-            "'q:a' was not measured. "
+            "'q:a' is not measured. "
             'Measured: eval/loss, eval/loss_2, num_params, test/loss, train/loss.',
         ),
         (
             Metric('q.*', pattern=True),
-            "no metric that matches 'q.*' was measured. "
+            "no metric that matches 'q.*' is measured. "
             'Measured: eval/loss, eval/loss_2, num_params, test/loss, train/loss.',
         ),
     ],
@@ -159,7 +159,7 @@ def test_messages_begin_with_the_path():
     with pytest.raises(MissingMetricError) as error:
         Metric('loss').value({}, 'search.objective.metric')
     assert str(error.value) == (
-        "search.objective.metric: 'loss' was not measured. Measured: nothing."
+        "search.objective.metric: 'loss' is not measured. Measured: nothing."
     )
 
 

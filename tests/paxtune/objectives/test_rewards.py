@@ -53,7 +53,7 @@ def test_missing_metrics_are_reported_with_their_path(reward, path):
     held = Holder(reward)
     with pytest.raises(MissingMetricError) as error:
         search_rewards(held.reward)[-1].value({'loss': 2.0})
-    assert str(error.value) == f"{path}: 'a' was not measured. Measured: loss."
+    assert str(error.value) == f"{path}: 'a' is not measured. Measured: loss."
 
 
 @pytest.mark.parametrize(

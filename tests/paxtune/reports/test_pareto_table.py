@@ -135,8 +135,8 @@ def test_repeats_are_one_trial_with_what_is_to_be_expected() -> None:
 @pytest.mark.parametrize(
     ('reward', 'x', 'y', 'message'),
     [
-        ('loss', 'latency', None, r"--x=latency: 'latency' was not measured"),
-        ('loss', 'seconds', 'acuracy', r"--y=acuracy: 'acuracy' was not .* Did you mean accuracy"),
+        ('loss', 'latency', None, r"--x=latency: 'latency' is not measured"),
+        ('loss', 'seconds', 'acuracy', r"--y=acuracy: 'acuracy' is not .* Did you mean accuracy"),
         ('loss', 'loss', None, '--x=loss: the other axis is the same'),
         ('two', '+accuracy', 'accuracy', 'the other axis is the same'),
         ('two', 'num_params', None, r'the study has 2 rewards \(loss, accuracy\): name both'),
@@ -309,5 +309,5 @@ def test_a_study_of_a_function_has_a_front(tmp_path: Path, shown: Callable[..., 
             study.tell(trial, {'loss': 1 / x, 'cost': float(x)})
     content = json.loads(shown('pareto', tmp_path, '--x=cost', '--format=json'))
     assert [row['front'] for row in content['trials']] == [True] * 3
-    with pytest.raises(UserError, match="--x=num_params: 'num_params' was not measured"):
+    with pytest.raises(UserError, match="--x=num_params: 'num_params' is not measured"):
         shown('pareto', tmp_path)

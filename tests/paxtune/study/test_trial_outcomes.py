@@ -143,7 +143,7 @@ def test_too_many_failures_stop_the_study() -> None:
 
 
 def test_a_metric_that_is_never_measured_is_the_users_error() -> None:
-    with pytest.raises(BadRewardError, match=r"search\.objective\.metric: 'loss' was not measured"):
+    with pytest.raises(BadRewardError, match=r"search\.objective\.metric: 'loss' is not measured"):
         run(lambda values: {'accuracy': 1.0})
 
 

@@ -22,6 +22,7 @@ from trainer.checkpoints.manifest import DamagedError, Manifest
 from trainer.checkpoints.reader import CheckpointReader
 from trainer.checkpoints.retention import RetentionPolicy
 from trainer.experiment import BestCheckpoint, Checkpoints
+from trainer.loop.prepared_run import prepare_run
 from trainer.loop.train_loop import run
 from trainer.program.setup import compiled, localized
 from trainer.state import TrainState
@@ -253,7 +254,7 @@ def test_a_checkpoint_of_another_version_is_refused_and_not_stepped_over() -> No
 def test_a_metric_that_is_not_there_cannot_be_the_best(tmp_path: Path) -> None:
     made = experiment(num_steps=2, train__checkpoints__keep_best=BestCheckpoint('eval/los'))
     with pytest.raises(UserError, match=r"keep_best.metric: 'eval/los' .*eval/loss"):
-        list(run(made, tmp_path))
+        prepare_run(made, tmp_path)
 
 
 def steps_in(directory: Path) -> list[int]:

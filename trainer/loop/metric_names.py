@@ -1,0 +1,74 @@
+"""Names of the metrics of a run, before its first step."""
+
+import functools
+from collections.abc import Hashable, Mapping
+
+import jax
+
+from trainer.experiment import EVAL_TRAIN, Experiment
+from trainer.loop.resource_counters import RESOURCE_METRICS
+from trainer.metrics import Metrics
+from trainer.program.costs import COSTS, abstract_metrics
+from trainer.program.program import Values, spec_key
+from trainer.program.step_functions import ElementSpec
+from trainer.runtime.throughput import THROUGHPUT_METRICS
+from trainer.state import TrainState
+from trainer.symbolic.component import bind, key
+from trainer.symbolic.errors import UserError, nearest
+from trainer.task import Task
+
+_known: dict[Hashable, set[str]] = {}
+
+
+def metric_names(experiment: Experiment) -> tuple[set[str], set[str]]:
+    """Traces the steps of an experiment without open decisions; nothing is compiled or read.
+
+    Returns:
+        The names of its metrics; the prefixes of further ones, whose names the data determine.
+
+    Raises:
+        Exception: code of the experiment raises while it is traced.
+    """
+    train, task = experiment.train_input, experiment.task
+    batches = {name: data.padded_spec() for name, data in experiment.eval_inputs.items()}
+    if experiment.train.evaluation.train_batch:
+        batches[EVAL_TRAIN] = train.padded_spec()
+    specs = tuple((name, spec_key(spec)) for name, spec in batches.items())
+    identity = (key(task), spec_key(train.element_spec()), specs)
+    if identity not in _known:
+        _known[identity] = _traced(task, train.element_spec(), batches)
+    more = {f'{name}/' for name, data in experiment.eval_inputs.items() if data.wants_scores}
+    if experiment.train.decoding is not None:
+        more |= {f'decode_{name}/' for name in experiment.decode_inputs}
+    return {*COSTS, *RESOURCE_METRICS, *THROUGHPUT_METRICS, *_known[identity]}, more
+
+
+def require_best_metric(experiment: Experiment) -> None:
+    """Raises UserError unless the run measures the metric of its best checkpoint."""
+    checkpoints = experiment.train.checkpoints
+    if checkpoints is None or checkpoints.keep_best is None:
+        return
+    name, (names, more) = checkpoints.keep_best.metric, metric_names(experiment)
+    if name not in names and not name.startswith(tuple(more)):
+        raise UserError(
+            f'train.checkpoints.keep_best.metric: {name!r} is not measured. '
+            f'{nearest(name, names)} Measured: {", ".join(sorted(names))}.'
+        )
+
+
+def _traced(task: Task, train: ElementSpec, batches: Mapping[str, ElementSpec]) -> set[str]:
+    metrics, state, (variables, batch, random_key, values) = abstract_metrics(task, train)
+
+    def train_step(state: TrainState, metrics: Metrics, values: Values) -> Metrics:
+        learner = bind(task, values).learner
+        mask = jax.tree.map(lambda _: True, state.params)
+        update = learner.update(state, learner.trained(state.params), metrics['loss'], mask)
+        return metrics | update.metrics
+
+    measured = jax.eval_shape(metrics, variables, batch, random_key, values)
+    found = {f'train/{name}' for name in jax.eval_shape(train_step, state, measured, values)}
+    evaluate = functools.partial(metrics, training=False)
+    for group, spec in batches.items():
+        measured = jax.eval_shape(evaluate, state.variables, dict(spec), random_key, values)
+        found |= {f'{group}/{name}' for name in measured}
+    return found
