@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import inspect
 import os
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +23,7 @@ from paxtune.engines.workers import Workers
 from paxtune.experiment import Tunable, as_tunable
 from paxtune.objectives.rewards import MetricReward, Objectives, Reward
 from paxtune.running.callbacks import Callback, OnTrialEnd
+from paxtune.running.define_by_run import traced
 from paxtune.running.function_runner import FunctionRunner, import_name
 from paxtune.running.runners import ExperimentRunner, Runner, RunnerWorkload
 from paxtune.running.tuner import Paused, StudyStoppedError
@@ -85,8 +87,9 @@ def tune(
         what: an experiment; or a function of the values of a trial, which are passed as
             one object or by name (`FunctionRunner`). The function returns a number or metrics by
             name, or yields metrics, so that it can be stopped early.
-        space: for a function: any symbolic value with decisions in it, or a dict of them. For an
-            experiment: decisions, and other values, by path.
+        space: for a function: any symbolic value with decisions in it, or a dict of them. Without
+            parameters, a function makes its decisions itself: it runs once more, with their first
+            values, to find them. For an experiment: decisions, and other values, by path.
         num_trials: the study's total (`Budget.trials`); None for all that a finite space has.
         job_log_dir: the directory of the study and of its trials: a local one, or with `Remote`
             also one in Google Cloud Storage, `gs://…`. None keeps the study of a function in
@@ -249,6 +252,8 @@ def _planned(
             logging.warning('%s', reason)
         enable_compilation_cache()
         return plan, ExperimentRunner()
+    if space is None and study is None and not inspect.signature(what).parameters:
+        space = traced(what)
     return SearchPlan.compile(*_of_function(space, changes, study)), FunctionRunner(what)
 
 
@@ -337,7 +342,9 @@ def _of_function(space: Any, changes: dict[str, Any], study: Study | None) -> tu
     if space is None and study is not None:
         space = study.value
     if space is None:
-        raise UserError('space: a function needs one, such as {"x": pg.floatv(0.0, 1.0)}')
+        raise UserError(
+            'space: a function with arguments needs one, such as {"x": pg.floatv(0.0, 1.0)}'
+        )
     value = pg.Dict(space) if type(space) is dict else space
     if not isinstance(value, pg.Object | pg.Dict):
         raise UserError(f'space: expected a dict or a symbolic object, not {type(space).__name__}')

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyglove as pg
 
+from paxtune.running import define_by_run
 from paxtune.running.runners import Runner
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
@@ -18,7 +19,8 @@ class FunctionRunner(Runner):
     """Calls a function with the values of a trial, and with the trial where it takes that, too.
 
     The values are one argument. Where the space is a dict, and the function has a parameter for
-    each of its keys, they are passed by name, and the trial to a parameter called `trial`.
+    each of its keys, they are passed by name, and the trial to a parameter called `trial`. A
+    function without parameters makes its decisions itself (`define_by_run`).
 
     The function returns a number, which becomes the metric `objective`, or metrics by name. Or it
     yields metrics, each a measurement at the next step, and the trial may be stopped in between. It
@@ -47,8 +49,11 @@ class FunctionRunner(Runner):
     def run(
         self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]
     ) -> Generator[Report, None, None]:
-        arguments = self._arguments(trial)
-        returned = self._function(*arguments.args, **arguments.kwargs)
+        if self._signature.parameters:
+            arguments = self._arguments(trial)
+            returned = self._function(*arguments.args, **arguments.kwargs)
+        else:
+            returned = define_by_run.call(self._function, study.space.spec, trial.dna)
         if isinstance(returned, Iterator):
             step = 0
             for metrics in returned:

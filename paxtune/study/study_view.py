@@ -41,7 +41,7 @@ class StudyView:
         # Looked up once: for thousands of trials that takes seconds.
         self.rewards: list[Reward] = self.search.rewards
         signs = [reward.score(1.0) for reward in self.rewards]
-        self.context = TrialContext(signs, self.space, reader(self.space.spec))
+        self.context = TrialContext(signs, self.space, reader(self.space.spec), directory)
         self._terminal: dict[int, Trial] = {}
         self._reading = threading.RLock()
 

@@ -17,6 +17,7 @@ from paxtune.objectives.rewards import Reward
 from paxtune.search_space.decisions import Decisions, to_dna
 from paxtune.search_space.space import Space
 from paxtune.study.record import Lineage, Status, TrialRecord
+from trainer.runtime.directory import JobPath
 
 State: TypeAlias = Literal['REQUESTED', 'ACTIVE', 'COMPLETED', 'INFEASIBLE']
 
@@ -55,11 +56,13 @@ class TrialContext:
         signs: factors that turn rewards into scores, where more is better: 1.0 or -1.0 for each.
         space: the search space; None where the classes of the experiment are not at hand.
         read_parameters: turns stored parameters into decisions by id.
+        directory: of the study; None in memory.
     """
 
     signs: Sequence[float]
     space: Space | None = None
     read_parameters: Callable[[Mapping[str, str | float]], Decisions] | None = None
+    directory: JobPath | None = None
 
 
 class Trial:
@@ -132,6 +135,18 @@ class Trial:
         from paxtune.study.replicate_seeds import reseeded
 
         return reseeded(made, self.lineage.replicate)
+
+    @property
+    def directory(self) -> JobPath | None:
+        """The directory of the trial, for files of all its attempts; None in memory.
+
+        It is there when the trial runs. Checkpoints in its folder `checkpoints` are removed as
+        `Search.retention` says.
+        """
+        from paxtune.study.trial_paths import trial_directory
+
+        home = self._context.directory
+        return None if home is None else trial_directory(home, self)
 
     @property
     def lineage(self) -> Lineage:

@@ -174,7 +174,7 @@ def test_a_study_in_memory_takes_values_of_any_symbolic_class(tmp_path: Path) ->
         ({'space': [pg.oneof([1, 2])]}, 'expected a dict or a symbolic object'),
         ({'budge': 1}, 'Did you mean budget'),
         ({'space': {'x': pg.floatv(0.0, 1.0)}}, 'num_trials'),
-        ({'space': None}, 'a function needs one'),
+        ({'space': None}, 'a function with arguments needs one'),
     ],
 )
 def test_options_that_a_function_cannot_use_are_refused(

@@ -40,6 +40,11 @@ class IntPoint(pg.geno.Float):
 class IntRange(pg.hyper.Float):
     """The decision of `intv`: occupies an integer field, and becomes an integer."""
 
+    def __new__(cls, *args: Any, **fields: Any) -> Any:
+        # A number where a function makes the decision itself (`pg.hyper.trace`).
+        made = super().__new__(cls, *args, **fields)
+        return int(made) if isinstance(made, float) else made
+
     def _on_bound(self) -> None:
         super()._on_bound()
         for bound in (self.min_value, self.max_value):

@@ -1,0 +1,46 @@
+"""Functions that make their decisions themselves (PyGlove's define-by-run)."""
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyglove as pg
+
+from paxtune.search_space.decisions import decision_points
+from trainer.runtime.signals import Signal
+
+
+def traced(function: Callable[[], Any]) -> pg.Dict:
+    """Runs a function once, with the first values of its decisions, and collects these by name.
+
+    A generator runs to its first `yield`. Decisions without a name are `decision_0` and so on.
+
+    Example:
+        >>> traced(lambda: pg.floatv(0.0, 1.0, name='x') ** 2)
+        {x=Float(name='x', hints=None, min_value=0.0, max_value=1.0, scale=None)}
+    """
+    context = pg.hyper.DynamicEvaluationContext()
+    # A trial with these decisions would end with the signal.
+    with context.collect() as decisions, contextlib.suppress(Signal):
+        _begun(function)
+    return pg.Dict(decisions)
+
+
+def call(function: Callable[[], Any], spec: pg.DNASpec, dna: pg.DNA) -> Any:
+    """Calls a function with decisions made; a generator begins.
+
+    Raises:
+        ValueError: the function makes other decisions than in its traced run.
+    """
+    is_named = all(point.name for point in decision_points(spec))
+    context = pg.hyper.DynamicEvaluationContext(require_hyper_name=is_named, dna_spec=spec)
+    with context.apply(dna):
+        return _begun(function)
+
+
+def _begun(function: Callable[[], Any]) -> Any:
+    returned = function()
+    if not isinstance(returned, Iterator):
+        return returned
+    return itertools.chain(list(itertools.islice(returned, 1)), returned)
