@@ -16,8 +16,7 @@ from paxtune.storage.database import Database
 from paxtune.storage.vizier_store import DATABASE, VizierStore
 from paxtune.study import replicates, stopping_criteria
 from paxtune.study.record import Status, StudyRecord, TrialRecord
-from paxtune.study.trial import Trial, TrialContext
-from paxtune.study.trial_paths import TRIALS
+from paxtune.study.trial import TRIALS, Trial, TrialContext
 from trainer.symbolic.errors import UserError
 
 _COLUMNS = [

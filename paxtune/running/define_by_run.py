@@ -10,6 +10,11 @@ import pyglove as pg
 from paxtune.search_space.decisions import decision_points
 from trainer.runtime.signals import Signal
 
+_CONDITIONAL = (
+    'The first run made other decisions: write one that depends on another as '
+    'pg.oneof([lambda: pg.floatv(0.0, 1.0, name="x"), …]), not inside an if'
+)
+
 
 def traced(function: Callable[[], Any]) -> pg.Dict:
     """Runs a function once, with the first values of its decisions, and collects these by name.
@@ -35,8 +40,16 @@ def call(function: Callable[[], Any], spec: pg.DNASpec, dna: pg.DNA) -> Any:
     """
     is_named = all(point.name for point in decision_points(spec))
     context = pg.hyper.DynamicEvaluationContext(require_hyper_name=is_named, dna_spec=spec)
-    with context.apply(dna):
-        return _begun(function)
+    is_called = False
+    try:
+        with context.apply(dna):
+            returned = _begun(function)
+            is_called = True
+    except ValueError as error:
+        if is_called:  # Else it may be the function's own error.
+            raise ValueError(f'{error}. {_CONDITIONAL}') from None
+        raise
+    return returned
 
 
 def _begun(function: Callable[[], Any]) -> Any:

@@ -21,7 +21,7 @@ from paxtune.study.plan import SearchPlan
 from paxtune.study.record import StudyRecord
 from paxtune.study.store import StudyStore
 from paxtune.study.study import Study
-from paxtune.study.trial_paths import TRIALS
+from paxtune.study.trial import TRIALS
 from trainer.runtime.directory import JobPath, job_path
 from trainer.symbolic.errors import UserError
 

@@ -17,7 +17,10 @@ from paxtune.objectives.rewards import Reward
 from paxtune.search_space.decisions import Decisions, to_dna
 from paxtune.search_space.space import Space
 from paxtune.study.record import Lineage, Status, TrialRecord
-from trainer.runtime.directory import JobPath
+from trainer.runtime.directory import JobPath, trial_directory_name
+
+TRIALS = 'trials'
+"""The folder of trial directories inside that of the study."""
 
 State: TypeAlias = Literal['REQUESTED', 'ACTIVE', 'COMPLETED', 'INFEASIBLE']
 
@@ -143,10 +146,12 @@ class Trial:
         It is there when the trial runs. Checkpoints in its folder `checkpoints` are removed as
         `Search.retention` says.
         """
-        from paxtune.study.trial_paths import trial_directory
-
         home = self._context.directory
-        return None if home is None else trial_directory(home, self)
+        return None if home is None else self.directory_in(home)
+
+    def directory_in(self, home: JobPath) -> JobPath:
+        """Returns the directory of the trial inside that of the study."""
+        return home / TRIALS / trial_directory_name(self.id, self.decisions)
 
     @property
     def lineage(self) -> Lineage:

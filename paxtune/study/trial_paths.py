@@ -1,10 +1,7 @@
 """Directories of trials and of their attempts."""
 
 from paxtune.study.trial import Trial
-from trainer.runtime.directory import JobPath, absolute, trial_directory_name
-
-TRIALS = 'trials'
-"""The folder of trial directories inside that of the study."""
+from trainer.runtime.directory import JobPath, absolute
 
 
 def trial_directory(study_directory: JobPath | None, trial: Trial) -> JobPath:
@@ -15,7 +12,7 @@ def trial_directory(study_directory: JobPath | None, trial: Trial) -> JobPath:
     """
     if study_directory is None:
         raise ValueError('a study in memory has no directories')
-    return study_directory / TRIALS / trial_directory_name(trial.id, trial.decisions)
+    return trial.directory_in(study_directory)
 
 
 def attempt_directory(
