@@ -167,6 +167,8 @@ def current_frame() -> Frame:
 class Layer(Component):
     """A component with parameters. Subclasses define `forward`, from arrays to arrays."""
 
+    is_unique = True
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(type(self).__name__)
 

@@ -15,12 +15,14 @@ Components that differ only in such numbers have the same `key` and share one co
 import contextlib
 import contextvars
 import hashlib
+import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import pyglove as pg
 
+from trainer.symbolic import identity
 from trainer.symbolic.errors import nearest
 
 C = TypeVar('C', bound='Component')
@@ -80,6 +82,19 @@ class _ComponentMeta(type(pg.Object)):  # type: ignore[misc]
         prefix = package if package in OWN_PACKAGES else cls.__module__
         return f'{prefix}.{cls.__dict__.get("_serialization_name") or cls.__qualname__}'
 
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        # Otherwise that of `__call__`.
+        own = inspect.signature(inspect.getattr_static(cls, '__init__'))
+        return own.replace(parameters=list(own.parameters.values())[1:])
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        made = super().__call__(*args, **kwargs)
+        if not _binding.get():
+            names = zip(cls.init_arg_list, args, strict=False)
+            identity.validate_arguments(made, {**dict(names), **kwargs})
+        return made
+
 
 class Component(pg.Object, metaclass=_ComponentMeta):
     """Base class of all parts of an experiment.
@@ -101,6 +116,9 @@ class Component(pg.Object, metaclass=_ComponentMeta):
         ...
         ValueError: inner (2.0) must be below outer (1.0)
     """
+
+    is_unique = False
+    _identity = None
 
     def __init_subclass__(cls, serialization_name: str | None = None, **kwargs: Any) -> None:
         # Two classes of our packages may have one name; JSON then has another one for this class.
@@ -132,6 +150,14 @@ class Component(pg.Object, metaclass=_ComponentMeta):
         except pg.WritePermissionError:
             change = f'change a copy with .clone().rebind({name}=…)'
             raise AttributeError(_at(self, f'{name} cannot be assigned: {change}')) from None
+
+    def rebind(self, path_value_pairs: Any = None, **kwargs: Any) -> Any:
+        """Changes values by path, in place, as `pg.Object.rebind` does; returns this component."""
+        changed = super().rebind(path_value_pairs, **kwargs)
+        if isinstance(path_value_pairs, Mapping):
+            kwargs = {**path_value_pairs, **kwargs}
+        identity.validate_arguments(self, kwargs)
+        return changed
 
     def check(self) -> None:
         """Raises ValueError if concrete values do not fit together.

@@ -15,6 +15,7 @@ from trainer.symbolic import fields
 from trainer.symbolic.component import unchecked
 from trainer.symbolic.errors import UserError, nearest
 from trainer.symbolic.expressions import Expression, Path
+from trainer.symbolic.identity import OVERRIDES
 
 V = TypeVar('V')
 
@@ -24,8 +25,6 @@ SHARED = 'shared'
 _parsed = functools.lru_cache(maxsize=1024)(Expression)
 
 _PLAIN = re.compile(r'[\w.\[\]]+')
-
-_OVERRIDES = ('smoke', 'sub_experiments')
 
 
 def _operation(form: str) -> Callable[['Derived', Any], 'Derived']:
@@ -161,7 +160,7 @@ def derived_values(value: Any, inside_decisions: bool = False) -> Iterator[Deriv
         is_root = value.sym_parent is None
         for key, child in value.sym_items():
             # Overrides for later use are resolved after their assignment.
-            if not (is_root and key in _OVERRIDES):
+            if not (is_root and key in OVERRIDES):
                 yield from derived_values(child, inside_decisions)
 
 

@@ -1,0 +1,96 @@
+"""One layer object in two places is refused: PyGlove would silently make two sets of weights."""
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pyglove as pg
+import pytest
+
+from paxtune.search_space.space import Space
+from tests.trainer.tiny import experiment
+from trainer.layers import (
+    Attention,
+    Chain,
+    FeedForward,
+    Layer,
+    LayerNorm,
+    Linear,
+    Residual,
+    Stack,
+    TransformerBlock,
+)
+from trainer.learner import AdamW
+from trainer.symbolic import identity
+from trainer.symbolic.errors import UserError
+
+
+def rebound(layer: Layer) -> Layer:
+    chain = Chain([Linear(2), layer])
+    return chain.rebind({'layers[0]': chain.layers[1]})
+
+
+def in_chains(layer: Layer) -> Layer:
+    first, second = Chain([layer]), Chain([layer, Linear(2)])
+    return Chain([first, second])
+
+
+def two_fields(norm: LayerNorm) -> Layer:
+    return TransformerBlock(
+        Attention(2), FeedForward(8), attention_norm=norm, feed_forward_norm=norm
+    )
+
+
+MISTAKES: list[tuple[Callable[[Any], object], str]] = [
+    (lambda x: Chain([x, x]), 'layers[0] and layers[1]'),
+    (lambda x: Chain([Residual(x), Residual(x)]), 'layers[0].layer and layers[1].layer'),
+    (lambda x: Chain([Residual(x), x]), 'layers[0].layer and layers[1]'),
+    (lambda x: Stack([x, Linear(2)] * 2), 'layers[0] and layers[2]'),
+    (lambda x: Chain([Linear(2)]).rebind(layers=[x, x]), 'layers[0] and layers[1]'),
+    (rebound, 'layers[0] and layers[1]'),
+    (in_chains, 'layers[0].layers[0] and layers[1].layers[0]'),
+    (two_fields, 'attention_norm and feed_forward_norm'),
+    (lambda x: experiment(task__model__stack__layers=[x, x]), '.layers[0] and task.'),
+]
+
+
+@pytest.mark.parametrize(('make', 'paths'), MISTAKES)
+def test_one_layer_in_two_places_is_refused_with_both_paths(
+    make: Callable[[Any], object], paths: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        make(LayerNorm())
+    message = str(refused.value)
+    assert paths in message
+    assert 'are one LayerNorm object' in message
+    assert 'SharedWithPrevious()' in message
+    assert 'layer.clone()' in message
+
+
+def test_copies_and_templates_are_accepted() -> None:
+    layer = Linear(3)
+    Chain([layer, layer.clone(), Stack([Residual(Linear(3))], repeats=2)])
+    # In another tree, and moved within its own tree.
+    chain = Chain([Linear(2), layer])
+    chain.rebind(layers=[Linear(2), *chain.layers])
+    kinds = [Linear(3), Linear(4)]
+    space = Space(Chain([pg.oneof(kinds), pg.oneof(kinds)]))
+    made = space.materialize({id_: 0 for id_ in space.ids})
+    assert made == Chain([Linear(3), Linear(3)])
+
+
+def test_values_without_weights_may_occur_twice() -> None:
+    pg.Dict(first=(optimizer := AdamW()), second=optimizer)
+    data = experiment().eval_inputs['eval']
+    assert len(experiment(eval_inputs={'a': data, 'b': data}).eval_inputs) == 2
+
+
+def test_nothing_is_remembered_of_objects_that_are_gone() -> None:
+    gc.collect()
+    before = len(identity._identities)
+    layer = Linear(3)
+    kept = [Chain([layer]), Chain([layer])]
+    assert len(identity._identities) == before + 1
+    del layer, kept
+    gc.collect()
+    assert len(identity._identities) == before
