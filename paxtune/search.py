@@ -16,6 +16,7 @@ was lost, 130 or 143 interrupted.
 import collections
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paxtune.service import study_location
@@ -113,6 +114,8 @@ def run(
     from paxtune.running.progress import Progress
     from paxtune.running.tuner import INTERRUPTED, Paused, StudyStoppedError
     from paxtune.storage.database import DatabaseUnavailableError
+    from paxtune.storage.study_file import unreadable
+    from paxtune.storage.vizier_store import BROKEN
     from trainer.runtime.interrupt import Interrupt
 
     again = shlex.join(['python', '-m', *argv])
@@ -127,6 +130,8 @@ def run(
         except (StudyStoppedError, DatabaseUnavailableError) as error:
             _say(f'Stopped: {error}. {saved}')
             return 1
+        except BROKEN as error:
+            raise unreadable(job_log_dir, Path(job_log_dir), error) from error
     with study:
         _say(summarize(study))
         return 0 if study.candidates else 1

@@ -2,7 +2,7 @@
 
     python -m paxtune.studies list [ROOT]
     python -m paxtune.studies show|trials|best|pareto|diff|lineage|export|curves DIR …
-    python -m paxtune.studies add|confirm|import|retry|delete DIR …
+    python -m paxtune.studies add|confirm|import|retry|delete|recover DIR …
     python -m paxtune.studies ask|tell DIR …
     python -m paxtune.studies stop DIR [TRIAL …]
 
@@ -55,25 +55,20 @@ def main(argv: Sequence[str] | None) -> int:
     elif rest:
         flags.error(f'unrecognized arguments: {" ".join(rest)}')
 
-    import google.protobuf.message
-    import sqlalchemy
-
     from paxtune.service.schema import RequestRejectedError
     from paxtune.storage.database import DatabaseUnavailableError
+    from paxtune.storage.study_file import unreadable
+    from paxtune.storage.vizier_store import BROKEN
     from paxtune.study.transitions import DetachedError
 
     args.where = study_location.from_flags(args)
     try:
         args.run(args)
-    except (
-        DatabaseUnavailableError,
-        DetachedError,
-        RequestRejectedError,
-        sqlalchemy.exc.DatabaseError,
-        google.protobuf.message.DecodeError,
-    ) as error:
-        reason = str(getattr(error, 'orig', error))
-        raise UserError(f'{args.where}: the study cannot be read, or written: {reason}') from error
+    except (DatabaseUnavailableError, DetachedError, RequestRejectedError) as error:
+        raise unreadable(args.where, None, error) from error
+    except BROKEN as error:
+        directory = Path(args.dir) if hasattr(args, 'dir') else None
+        raise unreadable(args.where, directory, error) from error
     return 0
 
 
@@ -197,6 +192,7 @@ def _flags(is_in_service: bool) -> argparse.ArgumentParser:
     parser = add('delete', _delete, 'deletes trials and their directories, or a whole study')
     parser.add_argument('trials', type=int, nargs='*', metavar='TRIAL')
     parser.add_argument('--yes', action='store_true', help='delete; else only say what would be')
+    add('recover', _recover, 'rebuilds a broken study.db from the records of the trials')
     return flags
 
 
@@ -414,6 +410,17 @@ def _delete(args: Args) -> None:
         return
     with args.where.locked() as directory:
         print(delete_study(directory, args.yes))
+
+
+def _recover(args: Args) -> None:
+    from paxtune.storage.recovery import recover
+    from trainer.runtime.directory import locked
+
+    _require_local(args, 'recover', 'a service keeps its studies in its own database')
+    if not Path(args.dir).is_dir():
+        raise UserError(f'{args.dir}: there is no such directory')
+    with locked(args.dir) as directory:
+        print(recover(directory))
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 
 from absl import logging
 
+from paxtune.storage.codec import trial_to_plain
 from paxtune.study.export import content
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study_view import StudyView
@@ -23,9 +24,10 @@ _FILE = 'trial.json'
 class TrialJson:
     """Keeps `trial.json` up to date.
 
-    It holds the study's record of the trial (`paxtune.study.export.content`), and the fingerprints
-    of its data. It also holds the time of the first start, the steps of each resumption, and the
-    machine. Threads are part of that, since bits depend on them. A study in memory has no file.
+    It holds the study's record of the trial (`paxtune.study.export.content`, and for a recovery
+    `record`), and the fingerprints of its data. It also holds the time of the first start, the
+    steps of each resumption, and the machine. Threads are part of that, since bits depend on them.
+    A study in memory has no file.
 
     Attributes:
         content: what is written beside what the study knows.
@@ -70,7 +72,7 @@ class TrialJson:
             return
         seconds = trial.seconds if trial.is_terminal else self.seconds
         try:
-            write_json(self._path, content(trial) | {'seconds': seconds} | self.content)
+            write_json(self._path, _recorded(trial) | {'seconds': seconds} | self.content)
         except OSError as error:
             if not is_disk_full(error):
                 raise
@@ -90,7 +92,11 @@ def write_final_state(study: StudyView, trial: Trial) -> None:
     directory = trial_directory(study.directory, trial)
     before = read(directory)
     if before is not None and before['state'] != trial.status:
-        write_json(directory / _FILE, before | content(trial))
+        write_json(directory / _FILE, before | _recorded(trial))
+
+
+def _recorded(trial: Trial) -> dict[str, Any]:
+    return content(trial) | {'record': trial_to_plain(trial.record)}
 
 
 def num_threads() -> int:

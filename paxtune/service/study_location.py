@@ -91,13 +91,14 @@ class DirectoryLocation(StudyLocation):
             return True
 
     def _database(self) -> Path:
+        from paxtune.storage.study_file import how_to_recover
         from paxtune.storage.vizier_store import database
 
         path = database(self._given)
         if not path.exists():
             raise UserError(
-                f'There is no study in {path.parent}: {path.name} is missing. '
-                f'For a study in a service: {FLAG}=HOST:PORT --study=NAME'
+                f'There is no study in {path.parent}: {path.name} is missing'
+                + (how_to_recover(path.parent) or f'. For one in a service: {FLAG}=… --study=NAME')
             )
         return path
 

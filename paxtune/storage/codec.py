@@ -44,6 +44,7 @@ _STATUSES = {
 }
 # Fields of a trial that Vizier's own fields hold.
 _OWN_FIELDS = ('id', 'parameters', 'created', 'ended', 'measurements', 'final')
+_PLAIN_FIELDS = ('parameters', 'created', 'ended', 'final')
 
 
 class DamagedRecordError(UserError):
@@ -90,7 +91,7 @@ def decode_trial(proto: TrialProto) -> TrialRecord:
         DamagedRecordError: the trial holds something else than `encode_trial` wrote.
     """
     try:
-        stored = _from_json(_trial_json(), _read(proto, _RECORD_KEY, '{}'))
+        stored = decode_json(_trial_json(), _read(proto, _RECORD_KEY, '{}'))
     except DamagedRecordError as error:
         raise DamagedRecordError(f'the record of trial {proto.id} is damaged: {error}') from error
     fields = {name: getattr(stored, name) for name in _json_fields()}
@@ -143,6 +144,34 @@ class StoredMeasurements:
         return tuple(_decode_measurement(each, self.checkpoints) for each in self.protos)
 
 
+def trial_to_plain(record: TrialRecord) -> dict[str, Any]:
+    """Translates a trial to JSON data, without its number and its measurements."""
+    fields = {name: getattr(record, name) for name in _PLAIN_FIELDS}
+    data: dict[str, Any] = msgspec.to_builtins(fields | _changed(record))
+    return data
+
+
+def trial_from_plain(content: Mapping[str, Any]) -> TrialRecord:
+    """Translates JSON data of a trial back.
+
+    Args:
+        content: `trial`, its number, `measurements`, and `record`, which `trial_to_plain` made.
+
+    Raises:
+        DamagedRecordError: it is something else.
+        KeyError: something is missing.
+    """
+    try:
+        stored = msgspec.convert(content['record'], _trial_plain())
+        measured = msgspec.convert(content['measurements'], list[Measurement])
+        number = msgspec.convert(content['trial'], int)
+    except msgspec.MsgspecError as error:
+        raise DamagedRecordError(str(error)) from error
+    names = [*_PLAIN_FIELDS, *_json_fields()]
+    fields = {name: getattr(stored, name) for name in names}
+    return TrialRecord(id=number, measurements=tuple(measured), **fields)
+
+
 def encode_study(record: StudyRecord, parameters: Iterable[Any] = ()) -> StudySpec:
     """Translates a study.
 
@@ -160,7 +189,7 @@ def encode_study(record: StudyRecord, parameters: Iterable[Any] = ()) -> StudySp
 def write_study(spec: StudySpec, record: StudyRecord) -> StudySpec:
     """Writes a changed record into the stored study, and returns it."""
     _write(spec, _FORMAT_KEY, FORMAT)
-    _write(spec, _RECORD_KEY, msgspec.json.encode(record).decode())
+    _write(spec, _RECORD_KEY, encode_json(record))
     return spec
 
 
@@ -181,7 +210,7 @@ def decode_study(spec: StudySpec, source: object = 'the study') -> StudyRecord:
             'directory.'
         )
     try:
-        return _from_json(StudyRecord, _read(spec, _RECORD_KEY))
+        return decode_json(StudyRecord, _read(spec, _RECORD_KEY))
     except DamagedRecordError as error:
         raise UserError(f'{source}: the record of the study is damaged: {error}') from error
 
@@ -260,15 +289,29 @@ def _trial_json() -> type[Any]:
     return msgspec.defstruct('Trial', fields, forbid_unknown_fields=True)
 
 
-def _to_json(record: TrialRecord, checkpoints: Mapping[str, str]) -> str:
+@functools.cache
+def _trial_plain() -> type[Any]:
+    types = get_type_hints(TrialRecord)
+    fields = [(name, types[name]) for name in _PLAIN_FIELDS]
+    return msgspec.defstruct('PlainTrial', fields, bases=(_trial_json(),), kw_only=True)
+
+
+def _changed(record: TrialRecord) -> dict[str, Any]:
     named = {name: getattr(record, name) for name in _json_fields()}
-    changed = {name: value for name, value in named.items() if value != _json_fields()[name]}
-    if checkpoints:
-        changed['checkpoints'] = checkpoints
-    return msgspec.json.encode(changed).decode()
+    return {name: value for name, value in named.items() if value != _json_fields()[name]}
 
 
-def _from_json(kind: type[Any], text: str) -> Any:
+def _to_json(record: TrialRecord, checkpoints: Mapping[str, str]) -> str:
+    return encode_json(_changed(record) | ({'checkpoints': checkpoints} if checkpoints else {}))
+
+
+def encode_json(value: Any) -> str:
+    """Renders a record as JSON."""
+    return msgspec.json.encode(value).decode()
+
+
+def decode_json(kind: type[Any], text: str) -> Any:
+    """Reads a record of a class; raises DamagedRecordError where the text is something else."""
     try:
         return msgspec.json.decode(text.encode(), type=kind)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:

@@ -13,6 +13,7 @@ import sqlalchemy
 from sqlalchemy.types import LargeBinary, String
 
 from paxtune.storage.backends import DatabaseUnavailableError, Kind, kind_of
+from paxtune.storage.study_file import how_to_recover
 from trainer.symbolic.errors import UserError
 
 __all__ = ['OWNER', 'Database', 'DatabaseUnavailableError', 'owners', 'studies', 'trials']
@@ -96,7 +97,8 @@ class Database:
         except (sqlalchemy.exc.DatabaseError, DatabaseUnavailableError) as error:
             self.close()
             reason = self._kind.reason(error)
-            raise UserError(f'{self} cannot be opened as a study: {reason}') from None
+            hint = how_to_recover(where.parent) if isinstance(where, Path) else ''
+            raise UserError(f'{self} cannot be opened as a study: {reason}{hint}') from None
 
     def __str__(self) -> str:
         """Where it is, without a password."""

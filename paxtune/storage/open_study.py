@@ -1,6 +1,7 @@
 import itertools
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from absl import logging
@@ -9,6 +10,7 @@ from paxtune.config.search import Search
 from paxtune.search_space.parameters import to_search_space
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
+from paxtune.storage.study_file import how_to_recover, write_definition
 from paxtune.storage.vizier_store import DATABASE, database
 from paxtune.study import transfer
 from paxtune.study.definition import (
@@ -101,6 +103,8 @@ def open_plan(
                 record = redefined(stored, record)
                 if record != stored:
                     store.update_study(lambda current: redefined(current, record))
+        if path is not None:
+            write_definition(path.parent, record)
     except BaseException:
         store.close()
         raise
@@ -147,6 +151,7 @@ def _other_trials(directory: JobPath) -> UserError:
         f'--job_log_dir: {directory / TRIALS} has the trials of another study, from whose '
         f'checkpoints a new study would resume. If {DATABASE} was lost, or the study of a service, '
         'restore it. To begin anew, move the trials away, or use another --job_log_dir'
+        + how_to_recover(Path(directory))
     )
 
 
@@ -161,7 +166,8 @@ def load_study(directory: str | os.PathLike[str], read_only: bool = True) -> Stu
     """
     path = database(directory)
     if not path.exists():
-        raise UserError(f'There is no study in {path.parent}: {path.name} is missing.')
+        hint = how_to_recover(path.parent)
+        raise UserError(f'There is no study in {path.parent}: {path.name} is missing{hint}')
     return join_study(LocalStore(Database(path, read_only)), path.parent)
 
 

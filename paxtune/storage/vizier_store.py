@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy
+from google.protobuf.message import DecodeError
 from vizier._src.service import resources, study_pb2
 
 from paxtune.storage.codec import (
+    DamagedRecordError,
     StudySpec,
     TrialProto,
     decode_study,
@@ -30,6 +32,9 @@ from trainer.symbolic.errors import UserError
 
 DATABASE = 'study.db'
 """The file of a study in its directory."""
+
+BROKEN = sqlalchemy.exc.DatabaseError, DecodeError, DamagedRecordError
+"""Errors of a database that is damaged."""
 
 _FEW = 500
 
@@ -185,15 +190,26 @@ class VizierStore:
 
     def _numbered(self, protos: Iterable[TrialProto]) -> Iterable[dict[str, Any]]:
         for number, proto in enumerate(protos, start=self.max_id() + 1):
-            proto.id, proto.name = str(number), self._trial_name(number)
+            proto.id = str(number)
             proto.start_time.GetCurrentTime()
-            yield {
-                'trial_name': proto.name,
-                'owner_id': OWNER,
-                'study_id': self.name,
-                'trial_id': number,
-                'serialized_trial': proto.SerializeToString(),
-            }
+            yield self._row(proto)
+
+    def _row(self, proto: TrialProto) -> dict[str, Any]:
+        number = int(proto.id)
+        proto.name = self._trial_name(number)
+        return {
+            'trial_name': proto.name,
+            'owner_id': OWNER,
+            'study_id': self.name,
+            'trial_id': number,
+            'serialized_trial': proto.SerializeToString(),
+        }
+
+    def restore_protos(self, protos: Iterable[TrialProto]) -> None:
+        """Adds encoded trials, which have their numbers and times, to an empty study."""
+        if rows := list(map(self._row, protos)):
+            with self.database.transaction() as connection:
+                connection.execute(trials.insert(), rows)
 
     def apply(self, id_: int, transition: Transition) -> TrialRecord:
         return decode_trial(self.apply_to_proto(id_, transition))

@@ -1,0 +1,98 @@
+"""Rebuilds the database of a study from its definition and the records of its trials."""
+
+import contextlib
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+from paxtune.search_space.decisions import spec_from_json
+from paxtune.search_space.parameters import to_search_space
+from paxtune.storage.codec import DamagedRecordError, decode_json, encode_trial, trial_from_plain
+from paxtune.storage.database import Database
+from paxtune.storage.study_file import STUDY_FILE
+from paxtune.storage.vizier_store import DATABASE, VizierStore
+from paxtune.study.record import StudyRecord, TrialRecord
+from paxtune.study.trial_paths import TRIALS
+from trainer.symbolic.errors import UserError
+
+_BROKEN, _PARTIAL = f'{DATABASE}.broken', f'.{DATABASE}.partial'
+
+
+def recover(directory: Path) -> str:
+    """Rebuilds the database of a study, and keeps the broken one beside it.
+
+    The rebuilt trials have their numbers, measurements, times and states of the algorithm. Trials
+    that had not begun are lost: the search suggests them again.
+
+    Args:
+        directory: of the study, where no search works.
+
+    Returns:
+        A report for people.
+
+    Raises:
+        UserError: the study can be read, or its definition cannot.
+    """
+    database = directory / DATABASE
+    if _can_be_read(database):
+        raise UserError(f'{database} can be read: there is nothing to recover')
+    study = _definition(directory)
+    found, problems = _trials(directory)
+    partial = directory / _PARTIAL
+    partial.unlink(missing_ok=True)
+    with contextlib.closing(VizierStore(Database(partial))) as store:
+        store.create_study(study, to_search_space(spec_from_json(study.spec)))
+        store.restore_protos([encode_trial(record) for record in found])
+    # SQLite would apply the journal of the broken database to the new one.
+    for name in (DATABASE, f'{DATABASE}-journal', f'{DATABASE}-wal', f'{DATABASE}-shm'):
+        if (directory / name).exists():
+            os.replace(directory / name, directory / name.replace(DATABASE, _BROKEN))
+    os.replace(partial, database)
+    counts = Counter(record.status for record in found)
+    counted = ', '.join(f'{count} {status}' for status, count in counts.items())
+    kept = f'The broken file is {_BROKEN}. ' if (directory / _BROKEN).exists() else ''
+    return '\n'.join(
+        [
+            *problems,
+            f'Recovered {len(found)} trials ({counted or "none"}) into {database}. {kept}'
+            'The same search command resumes.',
+        ]
+    )
+
+
+def _can_be_read(database: Path) -> bool:
+    if not database.exists():
+        return False
+    try:
+        with contextlib.closing(VizierStore(Database(database, read_only=True))) as store:
+            return store.study() is not None and store.trials() is not None
+    # The file may be anything: whatever it takes to read it may fail.
+    except Exception:
+        return False
+
+
+def _definition(directory: Path) -> StudyRecord:
+    path = directory / STUDY_FILE
+    try:
+        record: StudyRecord = decode_json(StudyRecord, path.read_text())
+        return record
+    except (OSError, ValueError, DamagedRecordError) as error:
+        raise UserError(
+            f'{path} cannot be read, so the study cannot be recovered: {error}. '
+            'Restore study.db from a backup, or move the trials away and begin anew'
+        ) from error
+
+
+def _trials(directory: Path) -> tuple[list[TrialRecord], list[str]]:
+    """Reads the records of all trials by number, and lists the directories without one."""
+    found: dict[int, TrialRecord] = {}
+    problems = []
+    for folder in sorted((directory / TRIALS).glob('*')):
+        try:
+            record = trial_from_plain(json.loads((folder / 'trial.json').read_text()))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            problems.append(f'{folder}: its trial.json cannot be read, and is left out: {error}')
+        else:
+            found[record.id] = record
+    return [found[number] for number in sorted(found)], problems

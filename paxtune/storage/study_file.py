@@ -1,0 +1,40 @@
+"""`study.json`: the definition of a study beside its database, from which it can be rebuilt."""
+
+from pathlib import Path
+
+from paxtune.study.record import StudyRecord
+from trainer.runtime.directory import write_text
+from trainer.symbolic.errors import UserError
+
+STUDY_FILE = 'study.json'
+
+
+def write_definition(directory: Path, record: StudyRecord) -> None:
+    """Writes the record of a study, unless it is there already."""
+    from paxtune.storage.codec import encode_json
+
+    path, text = directory / STUDY_FILE, encode_json(record)
+    if not path.exists() or path.read_text() != text:
+        write_text(path, text)
+
+
+def unreadable(where: object, directory: Path | None, error: Exception) -> UserError:
+    """Makes the error for people of a study whose store raises errors.
+
+    Args:
+        where: the name of the study.
+        directory: of a study that can be rebuilt.
+    """
+    hint = '' if directory is None else how_to_recover(directory)
+    reason = getattr(error, 'orig', error)
+    return UserError(f'{where}: the study cannot be read, or written: {reason}{hint}')
+
+
+def how_to_recover(directory: Path) -> str:
+    """Renders the command that rebuilds a study; empty where nothing is there to do so."""
+    if not (directory / STUDY_FILE).exists():
+        return ''
+    return (
+        '. To rebuild it from the records of its trials: '
+        f'python -m paxtune.studies recover {directory}'
+    )
