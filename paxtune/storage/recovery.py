@@ -13,7 +13,7 @@ from paxtune.storage.database import Database
 from paxtune.storage.study_file import STUDY_FILE
 from paxtune.storage.vizier_store import DATABASE, VizierStore
 from paxtune.study.record import StudyRecord, TrialRecord
-from paxtune.study.trial_paths import TRIALS
+from paxtune.study.trial import TRIALS
 from trainer.symbolic.errors import UserError
 
 _BROKEN, _PARTIAL = f'{DATABASE}.broken', f'.{DATABASE}.partial'
