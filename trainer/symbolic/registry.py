@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import inspect
+import os
 import pkgutil
 from types import ModuleType
 from typing import Any, TypeVar
@@ -28,19 +29,30 @@ def find(name: str, base: type[C], package: str = _PACKAGE) -> C:
         A deep copy in which every object occurs once.
 
     Raises:
-        UserError: the name is unknown, or does not belong to an experiment. Exceptions of the
-            module or the function pass through.
+        UserError: the module or the name in it is missing, or the name does not belong to an
+            experiment. Exceptions of the module or the function pass through.
     """
     attribute = name.rpartition('.')[2]
     # Attributes that every module has are not experiments.
     is_private = attribute.startswith('__')
     if '.' not in name or is_private or not all(part.isidentifier() for part in name.split('.')):
         raise UserError(f'--exp={name}: expected module.Name. {_choices(name, base, package)}')
-    for module_name in _modules(name, package):
-        module = importlib.import_module(module_name)
+    modules = [importlib.import_module(each) for each in _modules(name, package)]
+    for module in modules:
         if hasattr(module, attribute):
             return _made(getattr(module, attribute), name, base)
-    raise UserError(f'--exp={name}: there is no such experiment. {_choices(name, base, package)}')
+    path = name.rpartition('.')[0]
+    if modules:
+        names = [each for module in modules for each in _offered(module, base)]
+        hint = nearest(attribute, names)
+        raise UserError(
+            f'--exp={name}: the module {modules[0].__name__} has no {attribute}. '
+            f'{hint}{" " if hint else ""}It has: {", ".join(names) or "no experiments"}.'
+        )
+    raise UserError(
+        f'--exp={name}: there is no module {path}: not in {package}, and not on the path of '
+        f'Python, which begins in {os.getcwd()}. {_choices(name, base, package)}'
+    )
 
 
 def module_of(name: str, package: str = _PACKAGE) -> str:
@@ -85,6 +97,23 @@ def _experiments(module: ModuleType, base: type[Component]) -> list[str]:
         if isinstance(made, type) and issubclass(made, base):
             found.append(name)
     return found
+
+
+def _offered(module: ModuleType, base: type[Component]) -> list[str]:
+    """Lists what `find` may accept: also objects, and functions without annotations."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith('_')
+        if name in _experiments(module, base)
+        or isinstance(value, base)
+        or (
+            inspect.isfunction(value)
+            and value.__module__ == module.__name__
+            and not inspect.get_annotations(value)
+            and not _required(value)
+        )
+    ]
 
 
 def _exists(module_name: str) -> bool:

@@ -55,7 +55,8 @@ def spaces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         'tuned/deep/__init__.py': '',
         'tuned/deep/vision.py': head + 'class Wide(Job):\n    pass\n',
         'tuned/broken.py': 'import no_such_library\n',
-        'own_experiments.py': head + 'class Mine(Job):\n    pass\n',
+        'own_experiments.py': head
+        + 'class Mine(Job):\n    pass\n\ndef plain():\n    return Job()\n',
     }
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -99,13 +100,19 @@ def test_each_call_makes_its_own() -> None:
 @pytest.mark.parametrize(
     ('name', 'message'),
     [
-        ('lm.Smal', r'--exp=lm\.Smal: there is no such experiment\. Did you mean lm\.Small'),
+        ('lm.Smal', r'the module tuned\.lm has no Smal\. Did you mean lm\.Small'),
+        ('lm.Smal', r'It has: lm\.Small, lm\.Needs, lm\.INSTANCE, lm\.shared'),
+        (
+            'own_experiments.Mien',
+            r'the module own_experiments has no Mien\. .* own_experiments\.Mine',
+        ),
+        ('own_experiments.Mien', r'It has: own_experiments\.Mine, own_experiments\.plain\.$'),
         ('Small', r'expected module\.Name\. Did you mean lm\.Small'),
         ('deep.vision.Wid', r'Did you mean deep\.vision\.Wide'),
-        ('lm.Smal', r'tuned has: .*lm\.Small, lm\.Needs, lm\.shared'),
-        ('lm.Smal', r'tuned\.broken \(ModuleNotFoundError: No module named .no_such_library.\)'),
-        ('nowhere.to.be.found', 'there is no such experiment'),
-        ('os.path.join.x', 'there is no such experiment'),
+        ('ml.Smal', r'tuned has: .*lm\.Small, lm\.Needs, lm\.shared'),
+        ('ml.Smal', r'tuned\.broken \(ModuleNotFoundError: No module named .no_such_library.\)'),
+        ('nowhere.to.be.found', r'there is no module nowhere\.to\.be: not in tuned, and not on'),
+        ('os.path.join.x', r'there is no module os\.path\.join'),
         ('lm.', 'expected module'),
         ('lm.__init__', 'expected module'),
         ('os.__doc__', 'expected module'),
