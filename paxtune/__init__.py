@@ -8,7 +8,20 @@ Example:
     'Tunable'
 """
 
+import importlib.util as _util
+import sys as _sys
+from pathlib import Path as _Path
+
 from etils import epy
+
+_found = _util.find_spec('trainer')
+if _found and _found.origin and _Path(_found.origin).parents[1] != _Path(__file__).parents[1]:
+    _message = f'{_found.origin} hides the package `trainer` of paxtune: rename it'
+    if _sys.argv[:1] != ['-m']:
+        raise ImportError(_message)
+    # A command that Python has not found yet: `python -m paxtune.search`.
+    print(f'error: {_message}', file=_sys.stderr)
+    raise SystemExit(2)
 
 __version__ = '0.2.0'
 

@@ -15,3 +15,4 @@ for name in ('trainer', 'paxtune', 'search_spaces'):
     for module in modules:
         importlib.import_module(module)
     print(f'{name}: {len(modules)} modules')
+importlib.import_module('examples.tunable_lm').Tiny()

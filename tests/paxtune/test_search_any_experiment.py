@@ -75,7 +75,6 @@ def test_every_registered_experiment_can_be_searched(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sentinel
 def test_an_experiment_of_pax_is_searched_at_its_smoke_size(tmp_path: Path) -> None:
     flags = ['--exp=c4.C4Spmd1BAdam4Replicas', *TUNED, *JUDGED, f'--job_log_dir={tmp_path}']
     with pytest.raises(UserError, match=r'--smoke --metric=eval/log_pplx .*--tune') as missing:

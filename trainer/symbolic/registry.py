@@ -5,6 +5,7 @@ import importlib.util
 import inspect
 import os
 import pkgutil
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from trainer.symbolic.errors import UserError, nearest
 C = TypeVar('C', bound=Component)
 
 _PACKAGE = 'search_spaces'
+_ROOT = Path(__file__).parents[2]
 
 
 def find(name: str, base: type[C], package: str = _PACKAGE) -> C:
@@ -37,6 +39,9 @@ def find(name: str, base: type[C], package: str = _PACKAGE) -> C:
     is_private = attribute.startswith('__')
     if '.' not in name or is_private or not all(part.isidentifier() for part in name.split('.')):
         raise UserError(f'--exp={name}: expected module.Name. {_choices(name, base, package)}')
+    if package == _PACKAGE:
+        for ours in ('paxtune.experiment', 'search_spaces.spmd', name.rpartition('.')[0]):
+            _require_visible(ours)
     modules = [importlib.import_module(each) for each in _modules(name, package)]
     for module in modules:
         if hasattr(module, attribute):
@@ -53,6 +58,17 @@ def find(name: str, base: type[C], package: str = _PACKAGE) -> C:
         f'--exp={name}: there is no module {path}: not in {package}, and not on the path of '
         f'Python, which begins in {os.getcwd()}. {_choices(name, base, package)}'
     )
+
+
+def _require_visible(module: str) -> None:
+    """Refuses a file of the user, in the current directory, that hides a module of ours."""
+    package, *path = module.split('.')
+    if not path or not _ROOT.joinpath(package, *path).with_suffix('.py').is_file():
+        return
+    found = importlib.util.find_spec(package)
+    folders = (found and found.submodule_search_locations) or ()
+    if found and not any(Path(folder, *path).with_suffix('.py').is_file() for folder in folders):
+        raise UserError(f'{found.origin} hides the package `{package}` of paxtune: rename it')
 
 
 def module_of(name: str, package: str = _PACKAGE) -> str:
