@@ -51,9 +51,6 @@ _FIELDS: 'dict[str, tuple[str, type, str]]' = {
 }
 """The flags that set fields of `Search`: path, type and help."""
 
-_NUM_TRIALS = 16
-"""Trials of an experiment without a search of its own."""
-
 
 def main(argv: Sequence[str] | None) -> int:
     """Runs the command.
@@ -257,7 +254,7 @@ def _with_objective(experiment: 'Experiment', args: 'argparse.Namespace') -> 'Tu
             f'--exp={args.exp} has no search of its own: name what makes a trial better, such as '
             '--metric=eval/loss --goal=minimize'
         )
-    tunable = as_tunable(experiment, Search(None, Budget(_NUM_TRIALS)))
+    tunable = as_tunable(experiment, Search(None, Budget(16)))
     if args.metric is not None:
         tunable.rebind({'search.objective': MetricReward(args.goal, args.metric)})
     return tunable

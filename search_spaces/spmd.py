@@ -111,8 +111,8 @@ class SpmdLm:
     @property
     def batch_size(self) -> int:
         """Rows of all devices together."""
-        replica, data, mdl = self._mesh_shape()
-        return self.percore_batch_size * replica * data * mdl * self.num_slices
+        shape = self.ici_mesh_shape
+        return self.percore_batch_size * shape[0] * shape[1] * shape[2] * self.num_slices
 
     def made(self) -> Experiment:
         """The experiment. Named values that are decisions are in its field `shared`."""
@@ -170,13 +170,9 @@ class SpmdLm:
 
     def mesh(self) -> Mesh:
         """The devices of all slices; parameters are sharded only within a slice."""
-        replica, data, mdl = self._mesh_shape()
-        # Only gradients cross the network of the data center.
-        return Mesh(data=replica, fsdp=data, tensor=mdl, dcn_data=self.num_slices)
-
-    def _mesh_shape(self) -> tuple[int, int, int]:
         shape = self.ici_mesh_shape
-        return shape[0], shape[1], shape[2]
+        # Only gradients cross the network of the data center.
+        return Mesh(data=shape[0], fsdp=shape[1], tensor=shape[2], dcn_data=self.num_slices)
 
     def _block(self) -> TransformerBlock:
         bias = _either(self.use_bias, 'zeros', 'none')

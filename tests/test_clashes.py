@@ -1,4 +1,4 @@
-"""Files of the user, in the current directory, that hide packages of ours; the wheel's packages."""
+"""Files of the user, in the current directory, that hide our packages; the wheel's packages."""
 
 import os
 import re

@@ -61,7 +61,7 @@ def find(name: str, base: type[C], package: str = _PACKAGE) -> C:
 
 
 def _require_visible(module: str) -> None:
-    """Refuses a file of the user, in the current directory, that hides a module of ours."""
+    """Refuses a file of the user, in the current directory, that hides one of our modules."""
     package, *path = module.split('.')
     if not path or not _ROOT.joinpath(package, *path).with_suffix('.py').is_file():
         return
