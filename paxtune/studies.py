@@ -239,7 +239,7 @@ def _watch(args: Args) -> None:
     if args.trial is not None or args.format != 'table':
         raise UserError('--watch shows the whole study, to people: leave --trial and --format out')
     with signal_event() as ended, contextlib.closing(args.where.store()) as store:
-        watch(store, str(args.where), args.interval or _INTERVAL, ended)
+        watch(store, str(args.where), args.interval or _INTERVAL, ended, None, args.where.directory)
 
 
 def _trials(args: Args) -> None:

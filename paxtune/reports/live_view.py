@@ -5,6 +5,9 @@ import dataclasses
 import datetime
 import threading
 import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -14,10 +17,14 @@ from paxtune.reports.overview import Overview, bare_trials
 from paxtune.reports.tables import Drawn, Table, say, to_text
 from paxtune.study.record import Status, TrialRecord
 from paxtune.study.store import StudyStore
-from paxtune.study.trial import Trial
+from paxtune.study.trial import TRIALS, Trial
+from trainer.runtime.metric_writer import METRICS, last_training_record
 from trainer.symbolic.errors import UserError
 
-_COLUMNS = ('trial', 'worker', 'attempt', 'step', 'reward', 'last event', 'seconds ago')
+_SPEED = {'train/loss': 'train/loss', 'steps/s': 'train/steps_per_second'}
+_COLUMNS = (
+    'trial', 'worker', 'attempt', 'step', 'reward', *_SPEED, 'last event', 'seconds ago',
+)  # fmt: skip
 
 _OTHER_LINES = 8  # Of a live table, those that are no trials.
 
@@ -34,6 +41,7 @@ class Running:
         attempt: the number of the attempt.
         step: the last reported step.
         rewards: of its last measurement.
+        training: the last record of training in its `metrics.jsonl`.
         since: the time of `event`, or of the last observed step; None if unknown.
     """
 
@@ -43,6 +51,7 @@ class Running:
     step: int
     rewards: tuple[float, ...]
     event: str
+    training: Mapping[str, float]
     since: datetime.datetime | None
 
 
@@ -62,9 +71,14 @@ class StudySnapshot:
 class LiveView:
     """Reads a study repeatedly. Ended trials are read once."""
 
-    def __init__(self, store: StudyStore, where: str) -> None:
-        """Prepares a view of a store, whose name for people is `where`."""
-        self._store, self._where = store, where
+    def __init__(self, store: StudyStore, where: str, directory: Path | None = None) -> None:
+        """Prepares a view of a store.
+
+        Args:
+            where: its name for people.
+            directory: of the study, where it is known: trials report steps there.
+        """
+        self._store, self._where, self._directory = store, where, directory
         self._ended: dict[int, TrialRecord] = {}
         self._seen: dict[int, tuple[int, datetime.datetime | None]] = {}
 
@@ -91,7 +105,9 @@ class LiveView:
         history = trial.record.history
         # Steps of attempts that resumed from a checkpoint.
         resumed = [event.step for event in history if event.step is not None]
-        step = max([0 if last is None else last.step, *resumed[-1:]])
+        training = self._training(trial)
+        begun = [training['step']] if training else []
+        step = max([0 if last is None else last.step, *resumed[-1:], *begun])
         seen, since = self._seen.get(trial.id, (step, None))
         if step != seen:
             since = datetime.datetime.now(datetime.UTC)
@@ -104,8 +120,17 @@ class LiveView:
             step=step,
             rewards=() if last is None else last.rewards,
             event=history[-1].event if history else '',
+            training=training,
             since=max(moments, default=None),
         )
+
+    def _training(self, trial: Trial) -> dict[str, Any]:
+        if self._directory is None:
+            return {}
+        attempt = f'attempt_{trial.attempt}/' if trial.attempt > 1 else ''
+        # Its directory is named by its decisions, which only the classes can read.
+        names = self._directory.glob(f'{TRIALS}/{trial.id:04d}-*/{attempt}{METRICS}')
+        return next(filter(None, map(last_training_record, names)), {})
 
 
 def watch(
@@ -114,6 +139,7 @@ def watch(
     interval: float,
     ended: threading.Event,
     console: Console | None = None,
+    directory: Path | None = None,
 ) -> None:
     """Shows a study until it is done, the output is closed, or `ended` is set.
 
@@ -123,13 +149,15 @@ def watch(
         store: holds the study; it is only read.
         where: its name for people.
         interval: the least number of seconds between two reads.
+        directory: as of `LiveView`.
 
     Raises:
         UserError: there is no study of this version.
     """
     console = console or Console(highlight=False)
     live = Live(console=console, auto_refresh=False) if console.is_terminal else None
-    view, printed = LiveView(store, where), None
+    # Elsewhere each step would be a line.
+    view, printed = LiveView(store, where, directory if live else None), None
     with live or contextlib.nullcontext():
         while not ended.is_set():
             began = time.monotonic()
@@ -182,6 +210,7 @@ def _table(snapshot: StudySnapshot) -> Table:
             'attempt': each.attempt,
             'step': each.step,
             'reward': ', '.join(f'{reward:.6g}' for reward in each.rewards),
+            **{name: each.training.get(key) for name, key in _SPEED.items()},
             'last event': each.event,
             # Clocks of two machines may differ.
             'seconds ago': each.since and max(0, round((now - each.since).total_seconds())),

@@ -134,7 +134,7 @@ def to_csv(rows: Iterable[Row], columns: Sequence[str]) -> str:
 
 def assignments(values: Row, names: Mapping[str, str]) -> str:
     """Renders values on one line, without missing ones, by their names by key."""
-    return ' '.join(f'{names[key]}={cell(values[key])}' for key in names if key in values)
+    return ' '.join(f'{names[key]}={cell(values[key]) or None}' for key in names if key in values)
 
 
 def to_text(table: Table) -> str:

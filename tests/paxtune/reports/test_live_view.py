@@ -24,6 +24,7 @@ from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import open_study
 from paxtune.study import stop_requests
 from paxtune.study.transitions import WorkerLoss
+from paxtune.study.trial_paths import trial_directory
 from tests.paxtune.studies import ask, finish, rewrite, run
 from tests.paxtune.toys import LOSS, search, toy
 from tests.processes import ROOT, environment
@@ -36,7 +37,7 @@ Acts = list[Callable[[], Any]]
 def looking(directory: Path) -> Iterator[LiveView]:
     """A look at a study from outside, which cannot write."""
     with contextlib.closing(LocalStore(Database(directory / 'study.db', read_only=True))) as store:
-        yield LiveView(store, str(directory))
+        yield LiveView(store, str(directory), directory)
 
 
 @pytest.fixture
@@ -86,6 +87,19 @@ def test_running_trials_are_shown_with_worker_and_attempt(tmp_path: Path) -> Non
         again.report(30, {'loss': 0.25})
         again.complete()
         assert looker.refresh().running == []
+
+
+def test_steps_between_evaluations_are_read_from_the_metrics_of_a_trial(tmp_path: Path) -> None:
+    with open_study(tmp_path, toy()) as study, looking(tmp_path) as looker:
+        trial = ask(study)
+        directory = trial_directory(tmp_path, trial)
+        directory.mkdir(parents=True)
+        (directory / 'metrics.jsonl').write_text('{"step": 7, "train/loss": 2.5}\n{"step": 8')
+        (row,) = looker.refresh().running
+        assert (row.step, row.training['train/loss']) == (7, 2.5)
+        trial.report(10, {'loss': 0.5})
+        (row,) = looker.refresh().running
+        assert row.step == 10
 
 
 def test_the_overview_follows_the_study(tmp_path: Path) -> None:
