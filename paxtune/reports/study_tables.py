@@ -410,13 +410,10 @@ def _meant(study: Study, name: str, names: Mapping[str, str], flag: str) -> list
     rewards = reward_columns(study.rewards)
     if name == 'reward' and len(rewards) == 1:
         name = rewards[0]
-    groups = (name, f'decisions.{name}', f'metrics.{name}')
-    meant = [column for column in groups if column in names]
-    meant += [column for column, own in names.items() if own == name]
+    meant = [c for c, own in names.items() if name in (c, own, c.partition('.')[2])][:1]
+    if not meant and name in ('decisions', 'metrics'):
+        meant = [column for column in names if column.startswith(f'{name}.')]
     if meant:
-        return meant[:1]
-    group = [column for column in names if column.startswith(f'{name}.')]
-    if name in ('decisions', 'metrics') and group:
-        return group
+        return meant
     hint = nearest(name, names.values()) or f'The columns are {", ".join(names.values())}.'
     raise UserError(f'{flag}: there is no column {name}. {hint}')

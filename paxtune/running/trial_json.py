@@ -9,7 +9,7 @@ from typing import Any
 
 from absl import logging
 
-from paxtune.storage.codec import trial_to_plain
+from paxtune.storage.codec import pack_trial
 from paxtune.study.export import content
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study_view import StudyView
@@ -96,7 +96,7 @@ def write_final_state(study: StudyView, trial: Trial) -> None:
 
 
 def _recorded(trial: Trial) -> dict[str, Any]:
-    return content(trial) | {'record': trial_to_plain(trial.record)}
+    return content(trial) | {'record': pack_trial(trial.record)}
 
 
 def num_threads() -> int:

@@ -4,9 +4,11 @@ Vizier's own fields hold what Vizier knows: parameters, state, measurements, tim
 item holds the rest of a record as JSON. No other module names a metadata key.
 """
 
+import base64
 import dataclasses
 import datetime
 import functools
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, get_type_hints
 
@@ -44,7 +46,6 @@ _STATUSES = {
 }
 # Fields of a trial that Vizier's own fields hold.
 _OWN_FIELDS = ('id', 'parameters', 'created', 'ended', 'measurements', 'final')
-_PLAIN_FIELDS = ('parameters', 'created', 'ended', 'final')
 
 
 class DamagedRecordError(UserError):
@@ -144,32 +145,16 @@ class StoredMeasurements:
         return tuple(_decode_measurement(each, self.checkpoints) for each in self.protos)
 
 
-def trial_to_plain(record: TrialRecord) -> dict[str, Any]:
-    """Translates a trial to JSON data, without its number and its measurements."""
-    fields = {name: getattr(record, name) for name in _PLAIN_FIELDS}
-    data: dict[str, Any] = msgspec.to_builtins(fields | _changed(record))
-    return data
+def pack_trial(record: TrialRecord) -> str:
+    """Renders a trial as text for a file; `unpack_trial` reads it."""
+    return base64.b64encode(zlib.compress(encode_trial(record).SerializeToString())).decode()
 
 
-def trial_from_plain(content: Mapping[str, Any]) -> TrialRecord:
-    """Translates JSON data of a trial back.
-
-    Args:
-        content: `trial`, its number, `measurements`, and `record`, which `trial_to_plain` made.
-
-    Raises:
-        DamagedRecordError: it is something else.
-        KeyError: something is missing.
-    """
-    try:
-        stored = msgspec.convert(content['record'], _trial_plain())
-        measured = msgspec.convert(content['measurements'], list[Measurement])
-        number = msgspec.convert(content['trial'], int)
-    except msgspec.MsgspecError as error:
-        raise DamagedRecordError(str(error)) from error
-    names = [*_PLAIN_FIELDS, *_json_fields()]
-    fields = {name: getattr(stored, name) for name in names}
-    return TrialRecord(id=number, measurements=tuple(measured), **fields)
+def unpack_trial(text: str) -> TrialProto:
+    """Reads the text of `pack_trial`; raises ValueError where it is something else."""
+    proto: TrialProto = _parsed(TrialProto, zlib.decompress(base64.b64decode(text)))
+    decode_trial(proto)
+    return proto
 
 
 def encode_study(record: StudyRecord, parameters: Iterable[Any] = ()) -> StudySpec:
@@ -289,20 +274,12 @@ def _trial_json() -> type[Any]:
     return msgspec.defstruct('Trial', fields, forbid_unknown_fields=True)
 
 
-@functools.cache
-def _trial_plain() -> type[Any]:
-    types = get_type_hints(TrialRecord)
-    fields = [(name, types[name]) for name in _PLAIN_FIELDS]
-    return msgspec.defstruct('PlainTrial', fields, bases=(_trial_json(),), kw_only=True)
-
-
-def _changed(record: TrialRecord) -> dict[str, Any]:
-    named = {name: getattr(record, name) for name in _json_fields()}
-    return {name: value for name, value in named.items() if value != _json_fields()[name]}
-
-
 def _to_json(record: TrialRecord, checkpoints: Mapping[str, str]) -> str:
-    return encode_json(_changed(record) | ({'checkpoints': checkpoints} if checkpoints else {}))
+    named = {name: getattr(record, name) for name in _json_fields()}
+    changed = {name: value for name, value in named.items() if value != _json_fields()[name]}
+    if checkpoints:
+        changed['checkpoints'] = checkpoints
+    return encode_json(changed)
 
 
 def encode_json(value: Any) -> str:

@@ -3,20 +3,27 @@
 import contextlib
 import json
 import os
+import zlib
 from collections import Counter
 from pathlib import Path
 
 from paxtune.search_space.decisions import spec_from_json
 from paxtune.search_space.parameters import to_search_space
-from paxtune.storage.codec import DamagedRecordError, decode_json, encode_trial, trial_from_plain
+from paxtune.storage.codec import (
+    DamagedRecordError,
+    TrialProto,
+    decode_json,
+    decode_trial,
+    unpack_trial,
+)
 from paxtune.storage.database import Database
 from paxtune.storage.study_file import STUDY_FILE
 from paxtune.storage.vizier_store import DATABASE, VizierStore
-from paxtune.study.record import StudyRecord, TrialRecord
+from paxtune.study.record import StudyRecord
 from paxtune.study.trial import TRIALS
 from trainer.symbolic.errors import UserError
 
-_BROKEN, _PARTIAL = f'{DATABASE}.broken', f'.{DATABASE}.partial'
+_BROKEN = f'{DATABASE}.broken'
 
 
 def recover(directory: Path) -> str:
@@ -37,28 +44,30 @@ def recover(directory: Path) -> str:
     database = directory / DATABASE
     if _can_be_read(database):
         raise UserError(f'{database} can be read: there is nothing to recover')
-    study = _definition(directory)
-    found, problems = _trials(directory)
-    partial = directory / _PARTIAL
+    path = directory / STUDY_FILE
+    try:
+        study = decode_json(StudyRecord, path.read_text())
+    except (OSError, ValueError, DamagedRecordError) as error:
+        raise UserError(
+            f'{path} cannot be read, so the study cannot be recovered: {error}. '
+            f'Restore {DATABASE} from a backup, or move the trials away and begin anew'
+        ) from error
+    protos, problems = _trials(directory)
+    partial = directory / f'.{DATABASE}.partial'
     partial.unlink(missing_ok=True)
     with contextlib.closing(VizierStore(Database(partial))) as store:
         store.create_study(study, to_search_space(spec_from_json(study.spec)))
-        store.restore_protos([encode_trial(record) for record in found])
+        store.restore_protos(protos)
     # SQLite would apply the journal of the broken database to the new one.
     for name in (DATABASE, f'{DATABASE}-journal', f'{DATABASE}-wal', f'{DATABASE}-shm'):
         if (directory / name).exists():
             os.replace(directory / name, directory / name.replace(DATABASE, _BROKEN))
     os.replace(partial, database)
-    counts = Counter(record.status for record in found)
+    counts = Counter(decode_trial(proto).status for proto in protos)
     counted = ', '.join(f'{count} {status}' for status, count in counts.items())
-    kept = f'The broken file is {_BROKEN}. ' if (directory / _BROKEN).exists() else ''
-    return '\n'.join(
-        [
-            *problems,
-            f'Recovered {len(found)} trials ({counted or "none"}) into {database}. {kept}'
-            'The same search command resumes.',
-        ]
-    )
+    kept = f' The broken file is {_BROKEN}.' if (directory / _BROKEN).exists() else ''
+    recovered = f'Recovered {len(protos)} trials ({counted or "none"}) into {database}.{kept}'
+    return '\n'.join([*problems, f'{recovered} The same search command resumes.'])
 
 
 def _can_be_read(database: Path) -> bool:
@@ -72,27 +81,14 @@ def _can_be_read(database: Path) -> bool:
         return False
 
 
-def _definition(directory: Path) -> StudyRecord:
-    path = directory / STUDY_FILE
-    try:
-        record: StudyRecord = decode_json(StudyRecord, path.read_text())
-        return record
-    except (OSError, ValueError, DamagedRecordError) as error:
-        raise UserError(
-            f'{path} cannot be read, so the study cannot be recovered: {error}. '
-            'Restore study.db from a backup, or move the trials away and begin anew'
-        ) from error
-
-
-def _trials(directory: Path) -> tuple[list[TrialRecord], list[str]]:
-    """Reads the records of all trials by number, and lists the directories without one."""
-    found: dict[int, TrialRecord] = {}
-    problems = []
+def _trials(directory: Path) -> tuple[list[TrialProto], list[str]]:
+    """Reads all trials by number, and lists the directories without a record."""
+    found, problems = {}, []
     for folder in sorted((directory / TRIALS).glob('*')):
         try:
-            record = trial_from_plain(json.loads((folder / 'trial.json').read_text()))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            proto = unpack_trial(json.loads((folder / 'trial.json').read_text())['record'])
+        except (OSError, ValueError, KeyError, TypeError, zlib.error, DamagedRecordError) as error:
             problems.append(f'{folder}: its trial.json cannot be read, and is left out: {error}')
         else:
-            found[record.id] = record
+            found[int(proto.id)] = proto
     return [found[number] for number in sorted(found)], problems

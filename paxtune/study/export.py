@@ -46,7 +46,6 @@ def content(trial: Trial) -> dict[str, Any]:
                 'rewards': list(each.rewards),
                 'metrics': dict(each.metrics),
                 'checkpoint': each.checkpoint,
-                'elapsed_seconds': each.elapsed_seconds,
             }
             for each in trial.measurements
         ],

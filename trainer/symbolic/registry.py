@@ -48,7 +48,7 @@ def find(name: str, base: type[C], package: str = _PACKAGE) -> C:
             return _made(getattr(module, attribute), name, base)
     path = name.rpartition('.')[0]
     if modules:
-        names = [each for module in modules for each in _offered(module, base)]
+        names = [each for module in modules for each in _experiments(module, base)]
         hint = nearest(attribute, names)
         raise UserError(
             f'--exp={name}: the module {modules[0].__name__} has no {attribute}. '
@@ -104,32 +104,20 @@ def available(base: type[Component], package: str = _PACKAGE) -> tuple[list[str]
 
 
 def _experiments(module: ModuleType, base: type[Component]) -> list[str]:
-    """Lists experiment classes, and functions annotated to return one, by name."""
-    found = []
-    for name, value in vars(module).items():
-        if name.startswith('_') or getattr(value, '__module__', None) != module.__name__:
-            continue
-        made = inspect.signature(value).return_annotation if inspect.isfunction(value) else value
-        if isinstance(made, type) and issubclass(made, base):
-            found.append(name)
-    return found
-
-
-def _offered(module: ModuleType, base: type[Component]) -> list[str]:
-    """Lists what `find` may accept: also objects, and functions without annotations."""
+    """Lists by name experiments, their classes, and functions that return one, or may."""
     return [
         name
         for name, value in vars(module).items()
-        if not name.startswith('_')
-        if name in _experiments(module, base)
-        or isinstance(value, base)
-        or (
-            inspect.isfunction(value)
-            and value.__module__ == module.__name__
-            and not inspect.get_annotations(value)
-            and not _required(value)
-        )
+        if not name.startswith('_') and getattr(value, '__module__', None) == module.__name__
+        if isinstance(value, base) or _makes(value, base)
     ]
+
+
+def _makes(value: Any, base: type[Component]) -> bool:
+    made = inspect.signature(value).return_annotation if inspect.isfunction(value) else value
+    if made is inspect.Signature.empty:
+        return not _required(value)
+    return isinstance(made, type) and issubclass(made, base)
 
 
 def _exists(module_name: str) -> bool:

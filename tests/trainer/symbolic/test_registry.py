@@ -106,7 +106,7 @@ def test_each_call_makes_its_own() -> None:
         ('own_experiments.Mien', r'It has: Mine, plain\.$'),
         ('Small', r'expected module\.Name\. Did you mean lm\.Small'),
         ('deep.vision.Wid', r'Did you mean Wide\?'),
-        ('ml.Smal', r'tuned has: .*lm\.Small, lm\.Needs, lm\.shared'),
+        ('ml.Smal', r'tuned has: .*lm\.Small, lm\.Needs, lm\.INSTANCE'),
         ('ml.Smal', r'tuned\.broken \(ModuleNotFoundError: No module named .no_such_library.\)'),
         ('nowhere.to.be.found', r'there is no module nowhere\.to\.be: not in tuned, and not on'),
         ('os.path.join.x', r'there is no module os\.path\.join'),
@@ -138,6 +138,6 @@ def test_available() -> None:
     found, broken = registry.available(Job, 'tuned')
     assert found == [
         'deep.vision.Wide',
-        *(f'lm.{n}' for n in ('Small', 'Needs', 'shared', 'needs', 'fails')),
+        *(f'lm.{n}' for n in ('Small', 'Needs', 'INSTANCE', 'shared', 'needs', 'fails')),
     ]
     assert len(broken) == 1
