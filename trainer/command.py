@@ -9,7 +9,14 @@ from pathlib import Path
 
 from absl.flags import argparse_flags
 
-from trainer.symbolic.errors import LostProcessError, OtherProcessError, UserError
+from trainer.symbolic.errors import (
+    LostProcessError,
+    OtherProcessError,
+    SaveError,
+    UserError,
+    full_disk_text,
+    is_disk_full,
+)
 
 _CACHE_BYTES = 4 * 2**30
 
@@ -107,8 +114,9 @@ def positive_int(text: str) -> int:
 def run_command(main: Callable[[Sequence[str] | None], int]) -> None:
     """Runs a command and exits: with its code, or with 2 and one message after a UserError.
 
-    The code is 1 if another process of the job failed, and 3 if one was lost. It is 130, with one
-    line, after a Ctrl-C that the command does not handle, such as before the first step.
+    The code is 1 if the disk is full or another process of the job failed, and 3 if one was lost.
+    It is 130, with one line, after a Ctrl-C that the command does not handle, such as before the
+    first step.
     """
     try:
         code = main(None)
@@ -121,6 +129,11 @@ def run_command(main: Callable[[Sequence[str] | None], int]) -> None:
     except KeyboardInterrupt:
         print('Interrupted.', file=sys.stderr)
         code = 130
+    except (OSError, SaveError) as error:
+        if not is_disk_full(error):
+            raise
+        print(f'error: {full_disk_text(error)}', file=sys.stderr)
+        code = 1
     except LostProcessError as error:
         print(f'error: {error}', file=sys.stderr)
         sys.stdout.flush()

@@ -14,7 +14,7 @@ class Faults(Component):
 
     Attributes:
         max_attempts: the number of attempts at a trial whose worker crashes, stands still, or runs
-            out of memory or disk, each from its last checkpoint. Attempts that end for other
+            out of memory, each from its last checkpoint. Attempts that end for other
             reasons do not count.
         trial_timeout: a worker stands still if it makes no step for so many seconds. Compilation
             and evaluation count as part of a step.

@@ -1,8 +1,10 @@
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -24,7 +26,7 @@ from paxtune.service.schema import RevokedRequest
 from paxtune.study import transitions
 from paxtune.study.transitions import WorkerLoss
 from trainer.runtime.directory import JobPath
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import UserError, full_disk_text, is_disk_full
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,6 +37,7 @@ _LOOK_SECONDS = 1.0
 _MAX_FALSE_STARTS = 3
 _MAX_STOPPED_SECONDS = 60.0
 _SHOWN_LINES = 20
+_LEAST_ROOM = 2**20
 
 DETACHED, STOPPED = 75, 76
 """Exit codes of a worker that is cut off from its trial or the service; that an error stops."""
@@ -131,13 +134,21 @@ class Supervisor:
                 for slot in self._slots:
                     self._watch(slot)
                 if time.monotonic() - looked > _LOOK_SECONDS:
+                    self._require_room()
                     self._kill_revoked()
                     look()
                     looked = time.monotonic()
                 time.sleep(_TICK_SECONDS)
-        except BaseException:
-            self._end_all()
+        except BaseException as error:
+            # On a full disk they could save nothing.
+            self._end_all(signal.SIGKILL if is_disk_full(error) else signal.SIGTERM)
             raise
+
+    def _require_room(self) -> None:
+        # Without any, neither the study nor the log of a worker can say so.
+        if shutil.disk_usage(self._home).free < _LEAST_ROOM:
+            full = OSError(errno.ENOSPC, f'less than {_LEAST_ROOM >> 10} KiB are free')
+            raise WorkerError(full_disk_text(full, self._home)) from full
 
     def _start(self, slot: _Slot) -> None:
         self._started += 1
@@ -195,10 +206,14 @@ class Supervisor:
         assert slot.process is not None and slot.process.stdin is not None
         slot.process.stdin.close()
         _LOG.info('worker %s ended with %d', slot.worker, code)
+        self._require_room()
         slot.is_done = code == 0
         loss = slot.killed or _loss_of(code)
         lost = lose(self._client, slot.worker, loss, self._max_attempts)
-        if code in (2, STOPPED) and (message := self._error_message(slot)):
+        if code in (2, STOPPED):
+            message = (
+                self._error_message(slot) or f'worker {slot.worker} could not write {slot.log}'
+            )
             raise UserError(message) if code == 2 else WorkerError(message)
         is_false_start = lost is None and slot.killed is None and loss.counts
         slot.false_starts = slot.false_starts + 1 if is_false_start else 0
@@ -237,11 +252,11 @@ class Supervisor:
             slot.killed = WorkerLoss(why, counts, is_dead=True)
             slot.process.kill()
 
-    def _end_all(self) -> None:
+    def _end_all(self, how: signal.Signals = signal.SIGTERM) -> None:
         running = [slot for slot in self._slots if slot.process is not None]
         for slot in running:
             assert slot.process is not None
-            slot.process.send_signal(signal.SIGTERM)
+            slot.process.send_signal(how)
             slot.process.send_signal(signal.SIGCONT)  # A stopped process handles no signal.
         for slot in running:
             assert slot.process is not None and slot.process.stdin is not None

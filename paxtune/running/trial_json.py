@@ -76,7 +76,7 @@ class TrialJson:
         except OSError as error:
             if not is_disk_full(error):
                 raise
-            logging.warning('%s was not written: %s', self._path, error)
+            logging.info('%s was not written: %s', self._path, error)
 
 
 def read(directory: JobPath) -> dict[str, Any] | None:

@@ -1,7 +1,6 @@
 import contextlib
 import functools
 import itertools
-import shutil
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,20 +18,20 @@ from paxtune.running.trial_json import TrialJson, write_final_state
 from paxtune.schedulers import Pause, Stop
 from paxtune.storage.database import DatabaseUnavailableError
 from paxtune.study import stop_requests
-from paxtune.study.checkpoint_retention import CheckpointCleaner, disk_bytes
+from paxtune.study.checkpoint_retention import CheckpointCleaner
 from paxtune.study.reasons import commonest
 from paxtune.study.record import Status
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
-from paxtune.study.transitions import DetachedError, WorkerLoss
+from paxtune.study.transitions import DetachedError
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import trial_directory
 from trainer.loop.report import Interrupted, Report
-from trainer.runtime.directory import JobPath, is_local, write_text
+from trainer.runtime.directory import JobPath, write_text
 from trainer.runtime.signals import StopTrial
 from trainer.runtime.step_events import listening
 from trainer.runtime.throughput import THROUGHPUT_METRICS
-from trainer.symbolic.errors import LostProcessError, UserError, is_disk_full
+from trainer.symbolic.errors import LostProcessError, UserError, full_disk_text, is_disk_full
 
 
 class Paused(Exception):
@@ -60,10 +59,6 @@ INTERRUPTED, STOP_REQUESTED = 'interrupted', 'python -m paxtune.studies stop ask
 """Reasons of a pause: a signal, or a request."""
 
 _POLL_SECONDS = 0.5
-
-# How long a trial that found the disk full waits for room, and for how much at least.
-_ROOM_SECONDS = 60.0
-_LEAST_ROOM = 2**20
 
 
 def take_up(study: Study) -> None:
@@ -121,8 +116,12 @@ class Tuner:
                 while self._may_begin() and (trial := self._next()) is not None:
                     with self._given_back(trial):
                         self._run_trial(trial)
-            except OSError as error:  # Of the study's own files, or of a callback.
-                raise StudyStoppedError(reason_of(error)) from error
+            except Exception as error:
+                if is_disk_full(error):
+                    raise StudyStoppedError(full_disk_text(error, self.study.directory)) from error
+                if isinstance(error, OSError):  # Of the study's own files, or of a callback.
+                    raise StudyStoppedError(reason_of(error)) from error
+                raise
         if not study.is_done:
             raise Paused(INTERRUPTED if self._interrupted() else STOP_REQUESTED)
 
@@ -172,15 +171,8 @@ class Tuner:
     def _run_trial(self, trial: RunningTrial) -> None:
         home = self.study.directory
         directory = None if home is None else trial_directory(home, trial)
-        try:
-            if directory is not None:
-                directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            if not is_disk_full(error):
-                raise
-            self._lose_to_full_disk(trial, error)
-            return
         if directory is not None:
+            directory.mkdir(parents=True, exist_ok=True)
             require_own_record(directory, trial)
         record = TrialJson(directory, trial, self.study.data, self._runner.num_devices)
         self._began, self._pausing = time.monotonic(), None
@@ -309,34 +301,13 @@ class Tuner:
 
     def _fail(self, trial: RunningTrial, directory: JobPath | None, error: Exception) -> None:
         if is_disk_full(error):
-            self._lose_to_full_disk(trial, error)
-            return
+            raise error
         if directory is not None:
-            try:
-                write_text(directory / 'error.txt', traceback.format_exc())
-            except OSError as full:
-                if not is_disk_full(full):
-                    raise
+            write_text(directory / 'error.txt', traceback.format_exc())
         faults, trials = self.study.search.faults, self.study.trials
         if why := trial_errors.why_study_stops(error, trial, trials, faults):
             raise StudyStoppedError(why) from error
         trial.fail(reason_of(error), is_error=not isinstance(error, trial_errors.EXPECTED))
-
-    def _lose_to_full_disk(self, trial: RunningTrial, error: Exception) -> None:
-        """Gives a trial back, once there may be room for it."""
-        if self.study.directory is not None and is_local(self.study.directory):
-            self._wait_for_room(self.study.directory, trial_directory(self.study.directory, trial))
-        loss = WorkerLoss(f'the disk is full: {reason_of(error)}', counts=True, is_dead=True)
-        trial.lose(loss, self.study.search.faults.max_attempts)
-
-    def _wait_for_room(self, disk: JobPath, directory: JobPath) -> None:
-        # Until then all attempts would fail at once, those of other workers too, and be used up.
-        wanted = max(_LEAST_ROOM, disk_bytes(directory))
-        end = time.monotonic() + _ROOM_SECONDS
-        while shutil.disk_usage(disk).free < wanted and time.monotonic() < end:
-            if self._should_pause():
-                return
-            time.sleep(_POLL_SECONDS)
 
     def _check_failures(self) -> None:
         failed = [trial.id for trial in self.study.trials if trial.is_failed]

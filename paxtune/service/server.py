@@ -17,7 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from paxtune.service import auth, monitoring, schema
 from paxtune.storage.database import DatabaseUnavailableError
-from trainer.symbolic.errors import UserError
+from trainer.symbolic.errors import UserError, is_disk_full
 
 _LOG = logging.getLogger(__name__)
 
@@ -240,7 +240,8 @@ def _status(error: Exception) -> tuple[grpc.StatusCode, str, str]:
         case schema.RequestRejectedError():
             return _CODES[error.code], str(error), error.code
         case DatabaseUnavailableError():
-            return grpc.StatusCode.UNAVAILABLE, 'the database is unavailable', ''
+            full = ': the disk is full' if is_disk_full(error) else ''
+            return grpc.StatusCode.UNAVAILABLE, f'the database is unavailable{full}', ''
     # The message of an unexpected error may contain secrets.
     return grpc.StatusCode.INTERNAL, type(error).__name__, ''
 

@@ -1,3 +1,4 @@
+import errno
 import os
 import subprocess
 import sys
@@ -23,6 +24,12 @@ def test_given_are_the_flags_of_the_process_unless_there_are_others(
     [
         (KeyboardInterrupt(), 130, 'Interrupted.\n'),
         (UserError('no data'), 2, 'error: no data\n'),
+        (
+            OSError(errno.ENOSPC, 'No space left on device'),
+            1,
+            'error: no space is left on the disk ([Errno 28] No space left on device). Make room, '
+            'and resume: everything continues from its last checkpoint\n',
+        ),
     ],
 )
 def test_a_command_exits_with_one_line(

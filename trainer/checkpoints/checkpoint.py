@@ -1,4 +1,5 @@
 import contextlib
+import logging as stdlib_logging
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -12,13 +13,22 @@ from trainer.checkpoints.retention import RetentionPolicy
 from trainer.runtime import processes
 from trainer.runtime.directory import absolute, is_local
 from trainer.state import TrainState
-from trainer.symbolic.errors import SaveError, UserError, shortened
+from trainer.symbolic.errors import SaveError, UserError, is_disk_full, shortened
 
 METADATA = '_CHECKPOINT_METADATA'
 """File that marks a directory as a checkpoint, as Orbax names it."""
 
 COMMITTED = 'commit_success.txt'
 """File that completes a checkpoint in a remote store. It is written last."""
+
+
+def _is_new(record: stdlib_logging.LogRecord) -> bool:
+    # Orbax logs a save that fails several times, with tracebacks; `SaveError` reports it once.
+    error = record.exc_info[1] if record.exc_info else None
+    return error is None or not is_disk_full(error)
+
+
+logging.get_absl_logger().addFilter(_is_new)
 
 
 class Restored(NamedTuple):

@@ -130,6 +130,16 @@ _FULL = re.compile(
 )
 
 
+def full_disk_text(error: BaseException, where: object = None) -> str:
+    """Says what to do where `is_disk_full`; `where` is the directory of the run, if it is known."""
+    disk = 'the disk' if where is None else f'the disk of {where}'
+    reason = shortened(' '.join(str(error).split()), max_length=240)
+    return (
+        f'no space is left on {disk} ({reason}). Make room, and resume: everything continues from '
+        'its last checkpoint'
+    )
+
+
 def is_disk_full(error: BaseException) -> bool:
     """True if an error, or one of its causes, is a full disk or quota.
 

@@ -73,7 +73,7 @@ def test_an_error_of_files_stops_a_study_and_its_trial_runs_again(
                 raise ValueError('no data') from error
         return float(x)
 
-    given = {'job_log_dir': tmp_path / 'study'} if is_stored else {}
+    given: dict[str, Any] = {'job_log_dir': tmp_path / 'study'} if is_stored else {}
     with pytest.raises(
         StudyStoppedError, match=r'trial 4 raised ValueError: no data \(.*\.py:'
     ) as e:

@@ -1,44 +1,73 @@
 import errno
-import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyglove as pg
 import pytest
 
-from paxtune import tune
-from paxtune.config.faults import Faults
+from paxtune import search, tune
+from paxtune.running.tuner import StudyStoppedError
+from paxtune.storage.open_study import load_study
 from tests.disks import SmallDisk, small_disk
+from tests.paxtune.studies import states
+
+FIELDS: dict[str, Any] = {
+    'space': {'x': pg.floatv(0.0, 1.0)},
+    'num_trials': 3,
+    'objective': 'minimize',
+}
 
 
-class Filling:
-    """A function that finds the disk full, which is free again a little later."""
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with small_disk(tmp_path / 'disk', '4m') as disk:
+        yield disk
 
-    def __init__(self, disk: SmallDisk) -> None:
-        self._disk = disk
-        self.calls = 0
 
-    def __call__(self, values: object) -> float:
-        self.calls += 1
-        if self.calls == 1:
-            self._disk.fill()
-            threading.Timer(0.7, self._disk.free).start()
-            raise OSError(errno.ENOSPC, 'No space left on device')
-        return 1.0
+@pytest.mark.parametrize('is_named', [True, False])
+def test_a_full_disk_stops_the_study_at_once_and_its_trial_goes_on_when_there_is_room(
+    disk: SmallDisk, is_named: bool
+) -> None:
+    calls = []
+
+    def filling(x: float) -> float:
+        calls.append(x)
+        if len(calls) == 2:
+            disk.fill()
+            if is_named:  # Else the study's own files do not fit.
+                raise OSError(errno.ENOSPC, 'No space left on device')
+        return x
+
+    directory = disk.path / 'job'
+    with pytest.raises(StudyStoppedError) as raised:
+        tune(filling, job_log_dir=directory, **FIELDS)
+    message = str(raised.value)
+    assert message.startswith(f'no space is left on the disk of {directory} (')
+    assert 'Make room, and resume' in message
+    disk.free()
+    with tune(filling, job_log_dir=directory, **FIELDS) as study:
+        assert states(study) == ['COMPLETED'] * 3
+        assert {trial.attempt for trial in study.trials} == {1}
+    assert calls[1] == calls[2]
 
 
 @pytest.mark.slow
-def test_a_trial_is_tried_again_once_there_is_room(tmp_path: Path) -> None:
-    with small_disk(tmp_path / 'disk', '4m') as disk:
-        function = Filling(disk)
-        with tune(
-            function,
-            space={'x': pg.floatv(0.0, 1.0)},
-            num_trials=1,
-            objective='minimize',
-            job_log_dir=disk.path / 'job',
-            faults=Faults(max_attempts=2),
-        ) as study:
-            (trial,) = study.trials
-            assert (trial.state, trial.attempt, function.calls) == ('COMPLETED', 2, 2)
-            lost = [event['detail'] for event in trial.history if event['event'] == 'failed']
-            assert lost == ['the disk is full: OSError: [Errno 28] No space left on device']
+@pytest.mark.parametrize('flags', [[], ['--workers=2']])
+def test_a_full_disk_ends_a_search_with_one_message(
+    disk: SmallDisk, capfd: pytest.CaptureFixture[str], flags: list[str]
+) -> None:
+    directory = disk.path / 'job'
+    # Workers end where less than 1 MiB is free.
+    disk.fill(but=700 * 1024 + (2**20 if flags else 0))
+    command = ['--exp=tests.paxtune.tunables.Rates', f'--job_log_dir={directory}', *flags]
+    assert search.main(command) == 1
+    out, err = capfd.readouterr()
+    assert err == ''
+    assert out.count('no space is left') == 1
+    assert f'Stopped: no space is left on the disk of {directory} (' in out.splitlines()[-1]
+    assert 'To resume: python -m paxtune.search --exp=' in out.splitlines()[-1]
+    disk.free()
+    assert search.main(command) == 0
+    with load_study(directory) as study:
+        assert states(study) == ['COMPLETED'] * 4
