@@ -5,7 +5,7 @@ import os
 import sysconfig
 import traceback
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from paxtune.config.faults import Faults
 from paxtune.objectives.rewards import NonFiniteRewardError
@@ -13,7 +13,7 @@ from paxtune.search_space.constraints import Infeasible
 from paxtune.study.reasons import commonest
 from paxtune.study.trial import Trial
 from trainer.runtime.signals import SkipTrial
-from trainer.symbolic.errors import NonFiniteLossError, SaveError
+from trainer.symbolic.errors import NonFiniteLossError, SaveError, causes
 
 EXPECTED = (NonFiniteLossError, NonFiniteRewardError, SkipTrial, Infeasible)
 """Errors that make a trial infeasible, and are no errors of the program."""
@@ -38,7 +38,7 @@ def user_line(error: BaseException) -> str | None:
     Returns:
         `<file>:<line>`; None where only libraries were running.
     """
-    for each in _with_causes(error):
+    for each in causes(error):
         for frame, line in reversed(list(traceback.walk_tb(each.__traceback__))):
             if _is_users(frame):
                 path = frame.f_code.co_filename
@@ -62,7 +62,7 @@ def why_study_stops(error: Exception, trial: Trial, trials: Sequence[Trial], fau
         if any(pattern.matches(error) for pattern in faults.errors_to_skip):
             return ''
         return f'{reason}, which stops the study (search.faults.errors_to_skip)'
-    if any(isinstance(each, OSError | SaveError) for each in _with_causes(error)):
+    if any(isinstance(each, OSError | SaveError) for each in causes(error)):
         return (
             f'{reason}. An error of files or of the network stops the study, and the trial runs '
             'again when it is resumed (search.faults.errors_to_skip names errors that do not)'
@@ -86,15 +86,6 @@ def _same_as_before(reason: str, trial: Trial, trials: Sequence[Trial]) -> str:
         f'study is resumed; python -m paxtune.studies retry repeats trials {numbers}. If the '
         'error belongs to the decisions, set search.faults.max_consecutive_failures'
     )
-
-
-def _with_causes(error: BaseException) -> Iterator[BaseException]:
-    found: list[BaseException] = []
-    left: BaseException | None = error
-    while left is not None and left not in found:
-        found.append(left)
-        left = left.__cause__
-    return iter(found)
 
 
 def _is_users(frame: types.FrameType) -> bool:

@@ -27,8 +27,8 @@ def test_given_are_the_flags_of_the_process_unless_there_are_others(
         (
             OSError(errno.ENOSPC, 'No space left on device'),
             1,
-            'error: no space is left on the disk ([Errno 28] No space left on device). Make room, '
-            'and resume: everything continues from its last checkpoint\n',
+            'error: no space is left on the disk of this run ([Errno 28] No space left on device). '
+            'Make room, and resume: everything continues from its last checkpoint\n',
         ),
     ],
 )

@@ -1,5 +1,4 @@
 import contextlib
-import logging as stdlib_logging
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -22,13 +21,10 @@ COMMITTED = 'commit_success.txt'
 """File that completes a checkpoint in a remote store. It is written last."""
 
 
-def _is_new(record: stdlib_logging.LogRecord) -> bool:
-    # Orbax logs a save that fails several times, with tracebacks; `SaveError` reports it once.
-    error = record.exc_info[1] if record.exc_info else None
-    return error is None or not is_disk_full(error)
-
-
-logging.get_absl_logger().addFilter(_is_new)
+# Orbax logs a save that fails several times, with tracebacks; `SaveError` reports it once.
+logging.get_absl_logger().addFilter(
+    lambda each: not (each.exc_info and each.exc_info[1] and is_disk_full(each.exc_info[1]))
+)
 
 
 class Restored(NamedTuple):

@@ -130,20 +130,17 @@ _FULL = re.compile(
 )
 
 
-def full_disk_text(error: BaseException, where: object = None) -> str:
+def full_disk_text(error: BaseException, where: object = 'this run') -> str:
     """Says what to do where `is_disk_full`; `where` is the directory of the run, if it is known."""
-    disk = 'the disk' if where is None else f'the disk of {where}'
     reason = shortened(' '.join(str(error).split()), max_length=240)
     return (
-        f'no space is left on {disk} ({reason}). Make room, and resume: everything continues from '
-        'its last checkpoint'
+        f'no space is left on the disk of {where} ({reason}). Make room, and resume: everything '
+        'continues from its last checkpoint'
     )
 
 
 def is_disk_full(error: BaseException) -> bool:
     """True if an error, or one of its causes, is a full disk or quota.
-
-    The search includes causes, contexts (unless `from None` hides them) and members of groups.
 
     Example:
         >>> is_disk_full(OSError(errno.ENOSPC, 'No space left on device'))
@@ -151,18 +148,18 @@ def is_disk_full(error: BaseException) -> bool:
         >>> is_disk_full(ValueError('RESOURCE_EXHAUSTED: Out of memory allocating 7 bytes'))
         False
     """
-    seen: set[int] = set()
-    left = [error]
-    while left:
-        each = left.pop()
-        if id(each) in seen:
-            continue
-        seen.add(id(each))
-        number = each.errno if isinstance(each, OSError) else None
-        if number in (errno.ENOSPC, errno.EDQUOT) or _FULL.search(str(each)):
-            return True
-        if isinstance(each, BaseExceptionGroup):
-            left += each.exceptions
+    return any(
+        getattr(each, 'errno', None) in (errno.ENOSPC, errno.EDQUOT) or _FULL.search(str(each))
+        for each in causes(error)
+    )
+
+
+def causes(error: BaseException) -> list[BaseException]:
+    """Lists an error, its causes, contexts that `from None` does not hide, members of groups."""
+    found = [error]
+    for each in found:
         hidden = None if each.__suppress_context__ else each.__context__
-        left += [other for other in (each.__cause__, hidden) if other is not None]
-    return False
+        members = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+        more = (*members, each.__cause__, hidden)
+        found += [other for other in more if other is not None and other not in found]
+    return found
