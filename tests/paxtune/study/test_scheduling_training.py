@@ -72,7 +72,7 @@ def test_the_record_of_a_trial_lists_its_pauses(tmp_path: Path) -> None:
             record = json.loads(
                 (trial_directory(study.directory, trial) / 'trial.json').read_text()
             )
-            assert record['state'] == 'completed'
+            assert record['state'] == trial.status
             assert record['pauses'] == list(trial.record.pauses)
             assert record['stopped'] == (trial.status == 'stopped')
             events = [event['event'] for event in record['history']]
