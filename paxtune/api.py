@@ -1,15 +1,19 @@
 """Tuning from Python: the functions that the command line calls."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import inspect
 import os
 import random
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar
 
 import pyglove as pg
 from absl import logging
+from etils import epy
 
 from paxtune.algorithms import Algorithm
 from paxtune.algorithms.encoding.sampling import draw
@@ -17,37 +21,42 @@ from paxtune.config.named_components import chosen
 from paxtune.config.search import Search
 from paxtune.engines.base import Engine, Job
 from paxtune.engines.in_process import InProcess
-from paxtune.engines.multi_host import MultiHost
-from paxtune.engines.threads import Threads
-from paxtune.engines.workers import Workers
-from paxtune.experiment import Tunable, as_tunable
 from paxtune.objectives.rewards import MetricReward, Objectives, Reward
 from paxtune.running.callbacks import Callback, OnTrialEnd
 from paxtune.running.define_by_run import traced
 from paxtune.running.function_runner import FunctionRunner, import_name
-from paxtune.running.runners import ExperimentRunner, Runner, RunnerWorkload
+from paxtune.running.runner import Runner, RunnerWorkload
 from paxtune.running.tuner import Paused, StudyStoppedError
 from paxtune.schedulers import Scheduler, resources
 from paxtune.schedulers.rungs import first_rung
 from paxtune.search_space.space import Space
 from paxtune.storage.open_study import load_study, open_plan
 from paxtune.study import checkpoint_retention, trial_import
-from paxtune.study.metric_names import validate_metrics
 from paxtune.study.plan import SearchPlan
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
-from paxtune.study.trial_experiments import parts_of
-from trainer.command import enable_compilation_cache
-from trainer.experiment import Experiment
-from trainer.program.setup import inputs_by_path, prepare_inputs
 from trainer.runtime import directory as directories
-from trainer.runtime import processes
 from trainer.runtime.signals import Signal
+from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError, nearest
 from trainer.symbolic.overrides import replaced
 
+with epy.lazy_imports():  # They import JAX, and a study of a function has no use for it.
+    from paxtune import experiment as experiments
+    from paxtune.engines import multi_host, threads
+    from paxtune.engines import workers as worker_engine
+    from paxtune.running import runners
+    from paxtune.study import metric_names, trial_experiments
+    from trainer import command
+    from trainer.program import setup
+    from trainer.runtime import processes
+
+if TYPE_CHECKING:
+    from paxtune.experiment import Tunable
+    from trainer.experiment import Experiment
+
 PathLike = str | os.PathLike[str]
-V = TypeVar('V', bound=Tunable | RunnerWorkload)
+V = TypeVar('V', bound='Tunable | RunnerWorkload')
 P = TypeVar('P', Algorithm, Scheduler)
 
 _MAX_DRAWS, _SAMPLES = 100, 4
@@ -133,10 +142,10 @@ def tune(
         >>> abs(study.best.decisions['x'] - 3) < 1
         True
     """
-    if isinstance(what, Experiment):
+    if _is_experiment(what):
         what, space = _searched(what, space, objective), None
-    current = what.search if isinstance(what, Tunable | RunnerWorkload) else None
-    rung = first_rung(what) if isinstance(what, Tunable) else {}
+    current = what.search if _has_search(what) else None
+    rung = first_rung(what) if _is_tunable(what) else {}
     changes = {
         'objective': objective,
         'algorithm': _part(Algorithm, algorithm, current),
@@ -148,13 +157,15 @@ def tune(
     if unknown := [name for name in search if Search.__schema__.get_field(name) is None]:
         known = [str(name) for name in Search.__schema__.fields]
         raise UserError(f'a search has no {unknown[0]!r}. {nearest(unknown[0], known)}'.rstrip())
-    is_function = not isinstance(what, Tunable | RunnerWorkload)
+    is_function = not _has_search(what)
     if not is_function and (space is not None or job_log_dir is None):
         raise UserError('an experiment needs a job_log_dir for its trials')
     if workers is not None:
         engine = _engine_of(what, workers, engine)
     elif engine is None:
-        engine = MultiHost() if processes.count() > 1 else InProcess()
+        # Where JAX is not imported, there are no other processes.
+        is_joined = 'jax' in sys.modules and processes.count() > 1
+        engine = multi_host.MultiHost() if is_joined else InProcess()
     if is_function:
         engine.require_function(FunctionRunner(what))
     directory = engine.directory(job_log_dir)
@@ -164,7 +175,7 @@ def tune(
             'nor space'
         )
     with contextlib.ExitStack() as held:
-        if isinstance(what, Tunable):
+        if _is_tunable(what):
             _require_one_way(engine)
             held.enter_context(processes.together())
         plan, runner = _planned(what, space, changes, study)
@@ -174,7 +185,7 @@ def tune(
                 'search.faults.trial_timeout (--trial_timeout): nothing can end a trial in the '
                 'process of the search: use workers (--workers=1), or set it to None'
             )
-        if isinstance(what, Tunable) and engine.follows(plan, should_interrupt):
+        if _is_tunable(what) and engine.follows(plan, should_interrupt):
             assert directory is not None
             return load_study(directory)
         if study is None:
@@ -207,23 +218,36 @@ def tune(
 
 
 def _searched(experiment: Experiment, space: Any, objective: Any) -> Tunable:
-    if isinstance(objective, str) or (objective is None and not isinstance(experiment, Tunable)):
+    if isinstance(objective, str) or (objective is None and not _is_tunable(experiment)):
         raise UserError(
             'objective: an experiment without a search of its own needs a reward, such as '
             'MetricReward("minimize", "eval/loss")'
         )
-    tunable = as_tunable(experiment, Search(None))
+    tunable = experiments.as_tunable(experiment, Search(None))
     if space is not None and not isinstance(space, Mapping):
         raise UserError('space: expected values by path, {"task.learner.learning_rate": …}')
     return tunable if space is None else replaced(tunable, space, 'space')
 
 
+def _is_experiment(what: object) -> TypeGuard[Experiment]:
+    # The first condition keeps the import of JAX from functions.
+    return isinstance(what, Component) and isinstance(what, experiments.Experiment)
+
+
+def _is_tunable(what: object) -> TypeGuard[Tunable]:
+    return isinstance(what, Component) and isinstance(what, experiments.Tunable)
+
+
+def _has_search(what: object) -> TypeGuard[Tunable | RunnerWorkload]:
+    return isinstance(what, RunnerWorkload) or _is_tunable(what)
+
+
 def _engine_of(what: Any, workers: int, engine: Engine | None) -> Engine:
     if engine is not None:
         raise UserError(f'workers={workers} and engine={engine!r}: give one of them')
-    if isinstance(what, Tunable | RunnerWorkload) or (workers > 1 and import_name(what)):
-        return Workers(workers)
-    return InProcess() if workers == 1 else Threads(workers)
+    if _has_search(what) or (workers > 1 and import_name(what)):
+        return worker_engine.Workers(workers)
+    return InProcess() if workers == 1 else threads.Threads(workers)
 
 
 def _part(
@@ -244,14 +268,16 @@ def _planned(
 ) -> tuple[SearchPlan, Runner]:
     if isinstance(what, RunnerWorkload):
         return SearchPlan.compile(_changed(what, changes), data=what.data()), what.runner()
-    if isinstance(what, Tunable):
+    if _is_tunable(what):
         plan = SearchPlan.compile(_changed(what, changes))
         plan = dataclasses.replace(plan, data=prepared_data(plan.space))
-        validate_metrics(plan.search, (_some_parts(plan.space, seed) for seed in range(_SAMPLES)))
+        metric_names.validate_metrics(
+            plan.search, (_some_parts(plan.space, seed) for seed in range(_SAMPLES))
+        )
         for reason in scheduler_without_effect(plan):
             logging.warning('%s', reason)
-        enable_compilation_cache()
-        return plan, ExperimentRunner()
+        command.enable_compilation_cache()
+        return plan, runners.ExperimentRunner()
     if space is None and study is None and not inspect.signature(what).parameters:
         space = traced(what)
     return SearchPlan.compile(*_of_function(space, changes, study)), FunctionRunner(what)
@@ -269,14 +295,14 @@ def prepared_data(space: Space) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, part in _some_parts(space).items():
         try:
-            prepare_inputs(part)
+            setup.prepare_inputs(part)
         except Signal:
             pass  # The trials that choose so will report it; others may choose otherwise.
         except UserError as error:
             raise MissingDataError(
                 f'sub_experiments.{name}: {error}' if name else str(error)
             ) from error
-        prints = {path: data.fingerprint() for path, data in inputs_by_path(part).items()}
+        prints = {path: data.fingerprint() for path, data in setup.inputs_by_path(part).items()}
         found |= {f'{path}:{name}' if name else path: text for path, text in prints.items()}
     return found
 
@@ -294,7 +320,7 @@ def _some_parts(space: Space, seed: int = 0) -> dict[str, Tunable]:
     rng = random.Random(seed)
     for _ in range(_MAX_DRAWS):
         try:
-            return parts_of(space, draw(space.spec, rng))
+            return trial_experiments.parts_of(space, draw(space.spec, rng))
         # An error of a `check`: a trial with these decisions would fail, another need not.
         except Exception as error:
             reason = error
@@ -304,7 +330,7 @@ def _some_parts(space: Space, seed: int = 0) -> dict[str, Tunable]:
 def _require_one_way(engine: Engine) -> None:
     # Processes that know nothing of each other would each run trials of its own.
     processes.require_joined()
-    if processes.count() > 1 and not isinstance(engine, MultiHost):
+    if processes.count() > 1 and not isinstance(engine, multi_host.MultiHost):
         raise UserError(
             '--workers and --vizier_endpoint run trials apart, each in a process of its own; '
             '--coordinator runs each trial in all processes: choose one'

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from paxtune.engines.base import Engine
     from paxtune.experiment import Tunable
-    from paxtune.running.runners import RunnerWorkload
+    from paxtune.running.runner import RunnerWorkload
     from paxtune.study.study import Study
     from paxtune.study.trial import Trial
     from trainer.experiment import Experiment

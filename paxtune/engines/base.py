@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import ClassVar
 
 from paxtune.running.callbacks import Callback
-from paxtune.running.runners import Runner
+from paxtune.running.runner import Runner
 from paxtune.storage.open_study import load_study, open_plan
 from paxtune.storage.vizier_store import database
 from paxtune.study.plan import SearchPlan

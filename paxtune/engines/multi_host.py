@@ -16,7 +16,8 @@ from absl import logging
 from paxtune.config.search import Search
 from paxtune.engines.base import Engine, Job
 from paxtune.experiment import Tunable
-from paxtune.running.runners import ExperimentRunner, Runner, TrialSpec
+from paxtune.running.runner import Runner
+from paxtune.running.runners import ExperimentRunner, TrialSpec
 from paxtune.running.tuner import Paused, StudyStoppedError, Tuner
 from paxtune.search_space.space import Space
 from paxtune.study.plan import SearchPlan

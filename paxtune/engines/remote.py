@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 from paxtune.engines.base import Engine, Job
 from paxtune.engines.supervised import WorkerConfig, directory_or_temporary, supervise
-from paxtune.running.runners import Runner
+from paxtune.running.runner import Runner
 from paxtune.running.tuner import take_up
 from paxtune.service.address import Service
 from paxtune.service.remote_store import RemoteStore

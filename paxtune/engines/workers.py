@@ -7,7 +7,7 @@ from pathlib import Path
 
 from paxtune.engines.base import Engine, Job
 from paxtune.engines.supervised import WorkerConfig, directory_or_temporary, supervise
-from paxtune.running.runners import Runner
+from paxtune.running.runner import Runner
 from paxtune.running.supervisor import wait_for_the_last
 from paxtune.running.tuner import take_up
 from paxtune.service.address import Service

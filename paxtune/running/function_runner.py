@@ -8,7 +8,7 @@ from typing import Any
 import pyglove as pg
 
 from paxtune.running import define_by_run
-from paxtune.running.runners import Runner
+from paxtune.running.runner import Runner
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from trainer.loop.report import Interrupted, Report

@@ -1,9 +1,12 @@
+from typing import TYPE_CHECKING
+
 from paxtune.running import trial_json
 from paxtune.study.trial import Trial
-from trainer.checkpoints import experiment_record
-from trainer.experiment import Experiment
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
+
+if TYPE_CHECKING:
+    from trainer.experiment import Experiment
 
 _REMEDY = 'Move that directory away, or use another --job_log_dir'
 
@@ -27,12 +30,15 @@ def require_own_record(directory: JobPath, trial: Trial) -> None:
         )
 
 
-def require_own_experiment(directory: JobPath, trial: Trial, experiment: Experiment) -> None:
+def require_own_experiment(directory: JobPath, trial: Trial, experiment: 'Experiment') -> None:
     """Checks that `experiment.json`, if there is one, is the experiment of this trial.
 
     Raises:
         OtherTrialError: lists the differences.
     """
+    # Imported here: it imports JAX, and a study of a function has no use for it.
+    from trainer.checkpoints import experiment_record
+
     found = [
         change
         for change in experiment_record.changes(directory, experiment)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
 from paxtune.running.other_trials import require_own_experiment
+from paxtune.running.runner import Runner, RunnerWorkload
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.space import Space
 from paxtune.study.record import REPLICATE, Costs
@@ -17,7 +18,6 @@ from paxtune.study.trial import Trial
 from paxtune.study.trial_costs import CostEstimate, estimate_costs, suffixed, wanted_by
 from paxtune.study.trial_experiments import parts_of
 from paxtune.study.trial_paths import attempt_directories, attempt_directory
-from paxtune.study.workload import Workload
 from trainer.checkpoints import experiment_record
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.checkpoints.handover import fork_checkpoint, take_over
@@ -29,43 +29,6 @@ from trainer.runtime import processes
 from trainer.runtime.directory import JobPath, absolute, job_path
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.overrides import replaced
-
-
-class Runner:
-    """Runs the trials of a study, each to its end."""
-
-    def prepare(self, study: Study, trial: RunningTrial) -> str | None:
-        """Gets a trial ready, and returns why it is infeasible before it begins; None if not."""
-        return None
-
-    def run(
-        self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]
-    ) -> Generator[Report, None, None]:
-        """Runs a trial.
-
-        Args:
-            trial: an ACTIVE one.
-            should_interrupt: asked often; on True the trial saves itself and raises
-                `trainer.loop.report.Interrupted`.
-        """
-        raise NotImplementedError(type(self).__name__)
-
-    @property
-    def num_devices(self) -> int:
-        """The number of devices that a trial runs on."""
-        return 0
-
-    def worker_flags(self) -> list[str]:
-        """Returns the flags of `paxtune.worker` that make this runner; UserError if none do."""
-        return []
-
-
-class RunnerWorkload(Workload):
-    """A value that makes the runner of its trials. Workers find it through the study."""
-
-    def runner(self) -> Runner:
-        """Makes the runner of its trials."""
-        raise NotImplementedError(type(self).__name__)
 
 
 def runner_of(study: StudyView) -> Runner:

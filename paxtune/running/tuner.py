@@ -12,7 +12,7 @@ from paxtune.objectives.rewards import Reward
 from paxtune.running import trial_errors
 from paxtune.running.callbacks import Callback
 from paxtune.running.other_trials import OtherTrialError, require_own_record
-from paxtune.running.runners import Runner
+from paxtune.running.runner import Runner
 from paxtune.running.trial_errors import reason_of
 from paxtune.running.trial_json import TrialJson, write_final_state
 from paxtune.schedulers import Pause, Stop

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.special import ndtr
 
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -60,6 +59,9 @@ def chance_to_beat(shares: Sequence[float], scores: Sequence[float], best: float
     fit = _fit(tuple(x))
     means, weights = _predictions(fit, (y - y[0]) / scale)
     goal = (best - float(y[0])) / scale
+    # Imported here: the import takes a while.
+    from scipy.special import ndtr
+
     return float(np.sum(weights * ndtr((means - goal) / fit.spreads)))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from paxtune.config.search import Search
-from paxtune.running.runners import Runner, RunnerWorkload
+from paxtune.running.runner import Runner, RunnerWorkload
 from paxtune.schedulers.base import Unit
 from paxtune.search_space.space import Space
 from paxtune.simulation import files

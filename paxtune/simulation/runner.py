@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 
-from paxtune.running.runners import Runner, TrialSpec
+from paxtune.running.runner import Runner
+from paxtune.running.runners import TrialSpec
 from paxtune.simulation.checkpoints import State, newest, save
 from paxtune.simulation.course import Course, course_of
 from paxtune.simulation.table import CurveTable
