@@ -48,6 +48,7 @@ with epy.lazy_imports():  # They import JAX, and a study of a function has no us
     from paxtune.running import runners
     from paxtune.study import metric_names, trial_experiments
     from trainer import command
+    from trainer import experiment as trainer_experiment
     from trainer.program import setup
     from trainer.runtime import processes
 
@@ -145,7 +146,7 @@ def tune(
     if _is_experiment(what):
         what, space = _searched(what, space, objective), None
     current = what.search if _has_search(what) else None
-    rung = first_rung(what) if _is_tunable(what) else {}
+    rung = first_rung(what) if _is_experiment(what) else {}
     changes = {
         'objective': objective,
         'algorithm': _part(Algorithm, algorithm, current),
@@ -163,7 +164,6 @@ def tune(
     if workers is not None:
         engine = _engine_of(what, workers, engine)
     elif engine is None:
-        # Where JAX is not imported, there are no other processes.
         is_joined = 'jax' in sys.modules and processes.count() > 1
         engine = multi_host.MultiHost() if is_joined else InProcess()
     if is_function:
@@ -175,7 +175,7 @@ def tune(
             'nor space'
         )
     with contextlib.ExitStack() as held:
-        if _is_tunable(what):
+        if _is_experiment(what):
             _require_one_way(engine)
             held.enter_context(processes.together())
         plan, runner = _planned(what, space, changes, study)
@@ -185,7 +185,7 @@ def tune(
                 'search.faults.trial_timeout (--trial_timeout): nothing can end a trial in the '
                 'process of the search: use workers (--workers=1), or set it to None'
             )
-        if _is_tunable(what) and engine.follows(plan, should_interrupt):
+        if _is_experiment(what) and engine.follows(plan, should_interrupt):
             assert directory is not None
             return load_study(directory)
         if study is None:
@@ -218,7 +218,8 @@ def tune(
 
 
 def _searched(experiment: Experiment, space: Any, objective: Any) -> Tunable:
-    if isinstance(objective, str) or (objective is None and not _is_tunable(experiment)):
+    has_reward = objective is not None or isinstance(experiment, experiments.Tunable)
+    if isinstance(objective, str) or not has_reward:
         raise UserError(
             'objective: an experiment without a search of its own needs a reward, such as '
             'MetricReward("minimize", "eval/loss")'
@@ -229,17 +230,12 @@ def _searched(experiment: Experiment, space: Any, objective: Any) -> Tunable:
     return tunable if space is None else replaced(tunable, space, 'space')
 
 
-def _is_experiment(what: object) -> TypeGuard[Experiment]:
-    # The first condition keeps the import of JAX from functions.
-    return isinstance(what, Component) and isinstance(what, experiments.Experiment)
-
-
-def _is_tunable(what: object) -> TypeGuard[Tunable]:
-    return isinstance(what, Component) and isinstance(what, experiments.Tunable)
+def _is_experiment(what: object) -> TypeGuard[Tunable]:  # Or `_searched` makes one of it.
+    return isinstance(what, Component) and isinstance(what, trainer_experiment.Experiment)
 
 
 def _has_search(what: object) -> TypeGuard[Tunable | RunnerWorkload]:
-    return isinstance(what, RunnerWorkload) or _is_tunable(what)
+    return isinstance(what, RunnerWorkload) or _is_experiment(what)
 
 
 def _engine_of(what: Any, workers: int, engine: Engine | None) -> Engine:
@@ -268,7 +264,7 @@ def _planned(
 ) -> tuple[SearchPlan, Runner]:
     if isinstance(what, RunnerWorkload):
         return SearchPlan.compile(_changed(what, changes), data=what.data()), what.runner()
-    if _is_tunable(what):
+    if _is_experiment(what):
         plan = SearchPlan.compile(_changed(what, changes))
         plan = dataclasses.replace(plan, data=prepared_data(plan.space))
         metric_names.validate_metrics(
@@ -330,6 +326,8 @@ def _some_parts(space: Space, seed: int = 0) -> dict[str, Tunable]:
 def _require_one_way(engine: Engine) -> None:
     # Processes that know nothing of each other would each run trials of its own.
     processes.require_joined()
+    if isinstance(engine, threads.Threads):
+        raise UserError('Threads run functions: use Workers for the trials of an experiment')
     if processes.count() > 1 and not isinstance(engine, multi_host.MultiHost):
         raise UserError(
             '--workers and --vizier_endpoint run trials apart, each in a process of its own; '

@@ -60,6 +60,8 @@ class Engine:
 
     def require_function(self, runner: Runner) -> None:
         """Raises UserError unless trials can call the function of a runner."""
+        if self.has_workers:
+            runner.worker_flags()
 
     def follows(self, plan: SearchPlan, should_interrupt: Callable[[], bool]) -> bool:
         """Takes part in the search of another process, to its end; False where none leads.
@@ -86,7 +88,6 @@ class Engine:
             is_new = directory is None or not database(directory).exists()
             priors = [held.enter_context(load_study(each)) for each in prior_studies if is_new]
             if directory is not None:
-                # Those of an experiment have checkpoints and devices, which are not divided.
                 is_joined = self.joins and not isinstance(plan.space.value, Component)
                 held.enter_context(directories.locked(directory, is_shared=is_joined))
             study = open_plan(directory, plan, priors=priors, may_correct=True)

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 
 from paxtune.engines.base import Engine, Job
 from paxtune.engines.supervised import WorkerConfig, directory_or_temporary, supervise
-from paxtune.running.runner import Runner
 from paxtune.running.tuner import take_up
 from paxtune.service.address import Service
 from paxtune.service.remote_store import RemoteStore
@@ -35,9 +34,6 @@ class Remote(Engine):
 
     service: Service
     workers: WorkerConfig = dataclasses.field(default_factory=WorkerConfig)
-
-    def require_function(self, runner: Runner) -> None:
-        runner.worker_flags()
 
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
         return directories.job_path(directory_or_temporary(given))

@@ -3,16 +3,10 @@
 import concurrent.futures
 import dataclasses
 import threading
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
 
 from paxtune.engines.base import Engine, Job
 from paxtune.running.event_poller import Watcher
 from paxtune.running.tuner import Paused, Tuner, take_up
-from paxtune.study.plan import SearchPlan
-from paxtune.study.study import Study
-from trainer.runtime.directory import JobPath
-from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError
 
 _LOOK_SECONDS = 0.2
@@ -22,8 +16,7 @@ _LOOK_SECONDS = 0.2
 class Threads(Engine):
     """Runs trials of a function in threads of this process.
 
-    Pure Python takes turns there. Work that lets other threads run gains: that of NumPy and JAX,
-    waiting, other processes.
+    Pure Python takes turns there; NumPy, JAX, waiting and other processes do not.
 
     Attributes:
         count: the number of threads.
@@ -36,13 +29,6 @@ class Threads(Engine):
     def __post_init__(self) -> None:
         if self.count < 1:
             raise UserError(f'Threads({self.count}): expected at least 1')
-
-    def open(
-        self, directory: JobPath | None, plan: SearchPlan, prior_studies: Sequence[JobPath]
-    ) -> tuple[Study, AbstractContextManager[object]]:
-        if isinstance(plan.space.value, Component):
-            raise UserError('Threads run functions: use Workers for the trials of an experiment')
-        return super().open(directory, plan, prior_studies)
 
     def run(self, job: Job) -> None:
         study, leaving = job.study, threading.Event()

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from paxtune.engines.base import Engine, Job
 from paxtune.engines.supervised import WorkerConfig, directory_or_temporary, supervise
-from paxtune.running.runner import Runner
 from paxtune.running.supervisor import wait_for_the_last
 from paxtune.running.tuner import take_up
 from paxtune.service.address import Service
@@ -36,9 +35,6 @@ class Workers(WorkerConfig, Engine):
 
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
         return super().directory(directory_or_temporary(given))
-
-    def require_function(self, runner: Runner) -> None:
-        runner.worker_flags()
 
     def run(self, job: Job) -> None:
         study = job.study

@@ -30,11 +30,8 @@ def ask(study: Study, count: int) -> Iterator[str]:
 def tell(study: Study, number: int, given: Sequence[str], infeasible: str | None) -> str:
     """Ends a trial that `ask` has handed out, and renders its state.
 
-    Args:
-        study: one that can be written.
-        number: of the trial.
-        given: METRIC=VALUE of each metric, or the number of the reward; nothing if infeasible.
-        infeasible: the reason why no metrics belong to the trial.
+    `given` has METRIC=VALUE of each metric, or the number of the reward; or nothing, where
+    `infeasible` is the reason why no metrics belong to the trial.
 
     Raises:
         UserError: the trial was not asked for, or has ended, or the metrics do not suit.

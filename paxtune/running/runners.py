@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Sequence
 
 from paxtune.config.search import Search
 from paxtune.experiment import Tunable
-from paxtune.running.other_trials import require_own_experiment
+from paxtune.running.other_trials import REMEDY, OtherTrialError
 from paxtune.running.runner import Runner, RunnerWorkload
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.space import Space
@@ -220,7 +220,26 @@ def _require_own_experiments(study: Study, trial: Trial) -> None:
     if any((each / name / experiment_record.FILE).exists() for each in attempts for name in names):
         for name, part in experiments(study, trial).items():
             for each in attempts:
-                require_own_experiment(each / name, trial, part)
+                _require_own_experiment(each / name, trial, part)
+
+
+def _require_own_experiment(directory: JobPath, trial: Trial, experiment: Tunable) -> None:
+    """Checks that `experiment.json`, if there is one, is the experiment of this trial.
+
+    Raises:
+        OtherTrialError: lists the differences.
+    """
+    found = [
+        change
+        for change in experiment_record.changes(directory, experiment)
+        # It has the path of a trial, which changes with that of the study.
+        if not change.path.startswith('train.init_from_checkpoint')
+    ]
+    if found:
+        raise OtherTrialError(
+            f'{directory} holds another experiment than that of trial {trial.id}. There, and in '
+            f'the trial:\n' + '\n'.join(map(str, found)) + f'\n{REMEDY}'
+        )
 
 
 def resolve_warm_start(study: Study, trial: RunningTrial) -> None:

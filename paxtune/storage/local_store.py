@@ -19,25 +19,18 @@ class LocalStore(VizierStore):
 
     def __init__(self, database: Database, name: str = 'study') -> None:
         super().__init__(database, name)
-        self._worker = ''
-        self._leave: Callable[[], object] = lambda: None
-
-    @property
-    def worker(self) -> str:
-        """The name of this process. Others see it as alive until the store is closed."""
-        if not self._worker:
-            self._worker = transitions.new_worker()
-            if self.database.path is not None:
-                self._leave = worker_locks.hold(self.database.path, self._worker, self)
-        return self._worker
-
-    @worker.setter
-    def worker(self, name: str) -> None:
-        self._worker = name
+        self.worker = transitions.new_worker()
+        self._release: Callable[[], object] | None = None
 
     def close(self) -> None:
         super().close()
-        self._leave()
+        if self._release is not None:
+            self._release()
+
+    def _hold(self) -> None:
+        """Shows other processes that this one is alive, until the store is closed."""
+        if self._release is None and self.database.path is not None:
+            self._release = worker_locks.hold(self.database.path, self.worker, self)
 
     def is_alive(self, worker: str) -> bool:
         if transitions.is_outside(worker) or self.database.path is None:
@@ -45,6 +38,7 @@ class LocalStore(VizierStore):
         return worker_locks.is_alive(self.database.path, worker)
 
     def claim(self) -> TrialRecord | None:
+        self._hold()
         # A trial that was claimed before, and whose process is gone, comes first.
         with self.database.transaction():
             waiting = [each for each in self.trials() if not each.status.has_ended]
@@ -70,6 +64,7 @@ class LocalStore(VizierStore):
     @contextlib.contextmanager
     def turn(self) -> Iterator[AddSuggested]:
         def add(suggested: TrialRecord) -> TrialRecord:
+            self._hold()
             with self.database.transaction():
                 if suggested.id != self.max_id() + 1:
                     raise TurnLostError('trials were added in the meantime')
