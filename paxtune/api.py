@@ -45,7 +45,7 @@ with epy.lazy_imports():  # They import JAX, and a study of a function has no us
     from paxtune import experiment as experiments
     from paxtune.engines import multi_host, threads
     from paxtune.engines import workers as worker_engine
-    from paxtune.running import runners
+    from paxtune.running import progress, runners
     from paxtune.study import metric_names, trial_experiments
     from trainer import command
     from trainer import experiment as trainer_experiment
@@ -79,7 +79,7 @@ def tune(
     seed: int | None = None,
     engine: Engine | None = None,
     workers: int | None = None,
-    callbacks: Sequence[Callback | Callable[[Study, Trial], object]] = (),
+    callbacks: Sequence[Callback | Callable[[Study, Trial], object]] | None = None,
     prior_studies: Iterable[PathLike] = (),
     fork_study: PathLike | None = None,
     study: Study | None = None,
@@ -109,8 +109,8 @@ def tune(
             default the space determines it.
         scheduler: ends trials early, also by its name, such as 'asha'.
         seed: the random seed of the algorithm.
-        callbacks: listen to the study, as `paxtune.Progress()` does; a function of the study and a
-            trial is called when the trial has ended.
+        callbacks: listen to the study; a function of the study and a trial is called when the trial
+            has ended. By default `paxtune.Progress()` on a terminal and in a notebook.
         prior_studies: directories of studies that the algorithm of a new study learns from.
         fork_study: the directory of a study whose trials a new study begins with.
         study: a study in memory that this call continues, in its space, and with its search where
@@ -178,6 +178,7 @@ def tune(
         if _is_experiment(what):
             _require_one_way(engine)
             held.enter_context(processes.together())
+        command.enable_compilation_cache()
         plan, runner = _planned(what, space, changes, study)
         checkpoint_retention.check(plan.search, directory)
         if plan.search.faults.trial_timeout is not None and not engine.has_workers:
@@ -198,6 +199,9 @@ def tune(
             on_error.callback(study.close)
             if fork_study is not None and not study.trials:
                 _fork(held.enter_context(load_study(fork_study)), study)
+            if callbacks is None:
+                is_seen = sys.stdout.isatty() or 'ipykernel' in sys.modules
+                callbacks = [progress.Progress()] if is_seen else []
             listening = [c if isinstance(c, Callback) else OnTrialEnd(c) for c in callbacks]
             try:
                 engine.run(Job(study, runner, listening, should_interrupt))
@@ -272,7 +276,6 @@ def _planned(
         )
         for reason in scheduler_without_effect(plan):
             logging.warning('%s', reason)
-        command.enable_compilation_cache()
         return plan, runners.ExperimentRunner()
     if space is None and study is None and not inspect.signature(what).parameters:
         space = traced(what)

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from absl.flags import argparse_flags
 
@@ -154,13 +155,18 @@ def given(argv: Sequence[str] | None) -> list[str]:
 
 def enable_compilation_cache() -> None:
     """Shares compiled programs between processes, in $JAX_COMPILATION_CACHE_DIR or ~/.cache."""
-    import jax
-
+    settings: dict[str, Any] = {
+        'jax_persistent_cache_min_compile_time_secs': 0,
+        'jax_persistent_cache_min_entry_size_bytes': -1,
+    }
     if not os.environ.get('JAX_COMPILATION_CACHE_DIR'):
         base = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
-        jax.config.update('jax_compilation_cache_dir', str(Path(base) / 'paxtune' / 'xla'))
+        settings['jax_compilation_cache_dir'] = str(Path(base) / 'paxtune' / 'xla')
         # The limit is for this directory alone. JAX stores nothing more in a directory with a
         # limit after a program without a limit has used it.
-        jax.config.update('jax_compilation_cache_max_size', _CACHE_BYTES)
-    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
-    jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
+        settings['jax_compilation_cache_max_size'] = _CACHE_BYTES
+    for name, value in settings.items():
+        if 'jax' in sys.modules:
+            sys.modules['jax'].config.update(name, value)
+        else:  # For when it is imported.
+            os.environ[name.upper()] = str(value)

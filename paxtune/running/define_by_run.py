@@ -20,10 +20,6 @@ def traced(function: Callable[[], Any]) -> pg.Dict:
     """Runs a function once, with the first values of its decisions, and collects these by name.
 
     A generator runs to its first `yield`. Decisions without a name are `decision_0` and so on.
-
-    Example:
-        >>> traced(lambda: pg.floatv(0.0, 1.0, name='x') ** 2)
-        {x=Float(name='x', hints=None, min_value=0.0, max_value=1.0, scale=None)}
     """
     context = pg.hyper.DynamicEvaluationContext()
     # A trial with these decisions would end with the signal.

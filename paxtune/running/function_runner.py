@@ -81,13 +81,7 @@ class FunctionRunner(Runner):
 
 
 def import_name(function: Callable[..., Any]) -> str | None:
-    """Returns the name by which another process imports a function; None where it cannot.
-
-    Example:
-        >>> import math
-        >>> import_name(math.sqrt), import_name(lambda x: x)
-        ('math:sqrt', None)
-    """
+    """Returns the name by which another process imports a function; None where it cannot."""
     module, name = _place(function)
     found = sys.modules.get(module)
     if module == '__main__' or found is None or found.__spec__ is None:

@@ -131,6 +131,7 @@ def fit(data: TrainingData, columns: np.ndarray, rng: np.random.Generator) -> np
     Returns:
         Logarithms of amplitude, noise variance and length scales [2 + features].
     """
+    data = jax.device_put(data)  # Once, not with each of a hundred calls.
     num_features = int(columns.max()) + 1
     compiled = _negative_log_posterior(tuple(columns.tolist()))
 

@@ -1,6 +1,6 @@
 """One suggestion with a Gaussian process."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import jax
@@ -17,7 +17,7 @@ from paxtune.algorithms.gp.optimizer import compiled_optimizer
 from paxtune.algorithms.gp.warping import warp
 from paxtune.search_space.decisions import Decisions
 
-SIZES = (16, 32, 64, 128, 256, 512)
+SIZES = (32, 64, 128, 256, 512)
 """Padded numbers of trials: programs are compiled for these alone."""
 
 _NUM_KNOWN = 32
@@ -57,7 +57,7 @@ def suggest_decisions(
         key = jax.random.key(int(rng.integers(2**31)))
         rows, _ = compiled_optimizer(kind, encoding)(key, posterior, inputs, known)
         earlier = EarlierTrials(space, trials)
-        candidates = [space.decode(row) for row in np.asarray(rows)]
+        candidates = map(space.decode, np.asarray(rows))
         found = _first_new(context, earlier, candidates, RESOLUTION, WIDE)
         if found is None and (near := _perturbations(context, leaders)):
             padded = _padded(_rows(near, space), _NUM_PERTURBATIONS)
@@ -157,7 +157,7 @@ def _trust_region(
 def _first_new(
     context: SuggestionContext,
     earlier: EarlierTrials,
-    candidates: Sequence[Decisions],
+    candidates: Iterable[Decisions],
     distance: float,
     wider: float,
 ) -> Decisions | None:
