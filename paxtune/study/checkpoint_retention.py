@@ -68,10 +68,10 @@ class CheckpointCleaner:
         return self._directories[trial.id]
 
     def _remove_superseded(self, trial: Trial) -> None:
-        from trainer.checkpoints.checkpoint import newest_checkpoint
-
         if trial.attempt == 1:
             return
+        from trainer.checkpoints.checkpoint import newest_checkpoint
+
         for name in self._parts:
             *earlier, last = self._attempts(trial)
             if newest_checkpoint(last / name / _CHECKPOINTS) is not None:

@@ -1,0 +1,67 @@
+"""The start of `paxtune.tune`: what it imports, and what it shows."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paxtune.api import tune
+from tests.paxtune.functions import PARALLEL
+from tests.processes import ROOT, environment
+
+FUNCTION = """
+import sys
+import pyglove as pg
+import paxtune
+
+study = paxtune.tune(
+    lambda x: x,
+    space={'x': pg.floatv(0.0, 1.0)},
+    objective='minimize',
+    num_trials=5,
+    job_log_dir=sys.argv[1],
+)
+print(*sorted({'jax', 'orbax', 'tensorboardX', 'trainer.experiment'} & {*sys.modules}))
+import jax
+
+print(jax.config.jax_compilation_cache_dir, jax.config.jax_persistent_cache_min_compile_time_secs)
+"""
+
+
+def test_the_first_trials_of_a_function_need_no_jax_and_its_programs_are_cached(
+    tmp_path: Path,
+) -> None:
+    given = {name: text for name, text in environment().items() if not name.startswith('JAX_')}
+    done = subprocess.run(
+        [sys.executable, '-c', FUNCTION, str(tmp_path / 'study')],
+        cwd=ROOT,
+        env=given | {'XDG_CACHE_HOME': str(tmp_path / 'cache')},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    cache = tmp_path / 'cache' / 'paxtune' / 'xla'
+    assert done.stdout.splitlines() == ['', f'{cache} 0.0'], done.stderr
+
+
+def test_progress_is_shown_on_a_terminal_unless_callbacks_are_given(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tune(lambda x: x, **PARALLEL).close()
+    assert capsys.readouterr().out == ''
+    monkeypatch.setattr(sys.stdout, 'isatty', lambda: True)
+    tune(lambda x: x, callbacks=[], **PARALLEL).close()
+    assert capsys.readouterr().out == ''
+    tune(lambda x: x, **PARALLEL).close()
+    assert '4 of 4 trials' in capsys.readouterr().out
+
+
+def test_progress_is_shown_in_a_notebook(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, 'ipykernel', os)
+    tune(lambda x: x, **PARALLEL).close()
+    assert 'trial 4/4' in capsys.readouterr().out
