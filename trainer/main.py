@@ -149,7 +149,7 @@ def _train(
             _print('The experiment has changed. Before, and now:', *map(str, prepared.changes))
         interrupt = held.enter_context(Interrupt())
         num_steps = prepared.experiment.train.num_train_steps
-        _print(f'Training to step {num_steps} in {job_log_dir}')
+        _print(f'Training to step {num_steps} in {prepared.job_log_dir}')
         console = Console(highlight=False, quiet=not processes.is_first())
         try:
             has_printed = False
@@ -160,11 +160,8 @@ def _train(
                         has_printed = True
                         _print(f'resumed from step {report.resumed_from}')
                     print_metrics(report.step, report.metrics)
-            _print(
-                f'Trained to step {num_steps}. In {job_log_dir}: metrics.jsonl, summaries/ for '
-                'TensorBoard, experiment.json'
-                + ('' if prepared.experiment.train.checkpoints is None else ', checkpoints/')
-            )
+            files = 'metrics.jsonl, summaries/ for TensorBoard, experiment.json'
+            _print(f'Trained to step {num_steps}. In {prepared.job_log_dir}: {files}')
         except Interrupted as stopped:
             again = shlex.join(resume_command)
             if prepared.experiment.train.checkpoints is None:
