@@ -202,12 +202,6 @@ class RemoteStore(StudyStore):
             if suggest_lock:
                 self._client.call(schema.ReleaseSuggestLockRequest(suggest_lock=suggest_lock))
 
-    def lose(self, id_: int, loss: WorkerLoss, max_attempts: int, step: int) -> TrialRecord:
-        with self._lock:
-            lose(self._client, self.worker, loss, max_attempts)
-            self._held.pop(id_, None)
-        return self.trial(id_)
-
     def heartbeat(self, progress: int) -> str | None:
         """Renews the leases of this worker. Returns the reason why one was lost, or None.
 

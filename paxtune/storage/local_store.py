@@ -8,7 +8,7 @@ from paxtune.storage.vizier_store import VizierStore
 from paxtune.study import transitions
 from paxtune.study.record import Snapshot, Status, TrialRecord
 from paxtune.study.store import AddSuggested
-from paxtune.study.transitions import TurnLostError, WorkerLoss
+from paxtune.study.transitions import TurnLostError
 
 
 class LocalStore(VizierStore):
@@ -71,8 +71,3 @@ class LocalStore(VizierStore):
                 return self.add_trials([suggested])[0]
 
         yield add
-
-    def lose(self, id_: int, loss: WorkerLoss, max_attempts: int, step: int) -> TrialRecord:
-        return self.apply(
-            id_, lambda record, now: transitions.lose(record, loss, max_attempts, step, now)
-        )

@@ -13,7 +13,7 @@ from paxtune.objectives.rewards import NonFiniteRewardError, measured_rewards
 from paxtune.study import transitions
 from paxtune.study.record import Costs, TrialRecord
 from paxtune.study.store import StudyStore
-from paxtune.study.transitions import IllegalTransition, Transition, WorkerLoss
+from paxtune.study.transitions import IllegalTransition, Transition
 from paxtune.study.trial import Scoring, Trial, TrialContext, aggregated
 
 
@@ -174,10 +174,6 @@ class RunningTrial(Trial):
     def release(self, why: str) -> None:
         """Gives the trial back, to go on later."""
         self._apply(lambda record, now: transitions.release(record, why, now))
-
-    def lose(self, loss: WorkerLoss, max_attempts: int) -> None:
-        """Gives the trial back after a loss: see `transitions.lose`."""
-        self._show(self._store.lose(self.id, loss, max_attempts, self.step))
 
     def add_event(self, event: str, step: int | None = None) -> None:
         """Adds an event to the history."""

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeAlias
 
 from paxtune.study.record import StudyRecord, TrialRecord
-from paxtune.study.transitions import Transition, WorkerLoss
+from paxtune.study.transitions import Transition
 
 AddSuggested: TypeAlias = Callable[[TrialRecord], TrialRecord]
 """Adds a suggested trial; raises `TurnLostError` where its number was taken in the meantime."""
@@ -96,6 +96,3 @@ class StudyStore(Protocol):
 
     def turn(self) -> AbstractContextManager[AddSuggested]:
         """Waits for the turn to suggest, which this process has while inside."""
-
-    def lose(self, id_: int, loss: WorkerLoss, max_attempts: int, step: int) -> TrialRecord:
-        """Gives back a trial of this worker: see `transitions.lose`."""

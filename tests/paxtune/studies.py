@@ -9,9 +9,13 @@ from typing import Any
 
 from paxtune.config.budget import Budget
 from paxtune.schedulers import MedianStopping
+from paxtune.service import remote_store
+from paxtune.service.remote_store import RemoteStore
 from paxtune.storage.open_study import open_study
+from paxtune.study import transitions
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
+from paxtune.study.transitions import WorkerLoss
 from paxtune.study.trial import Trial
 from tests.paxtune.toys import search, toy
 
@@ -21,6 +25,20 @@ def ask(study: Study) -> RunningTrial:
     trial = study.suggest()
     assert trial is not None
     return trial
+
+
+def lose(trial: RunningTrial, loss: WorkerLoss, max_attempts: int) -> None:
+    """Takes a trial from its worker, as its supervisor does."""
+    store = trial._store
+    if isinstance(store, RemoteStore):
+        remote_store.lose(store._client, store.worker, loss, max_attempts)
+        store._held.pop(trial.id, None)
+    else:
+        store.apply(
+            trial.id,
+            lambda record, now: transitions.lose(record, loss, max_attempts, trial.step, now),
+        )
+    trial._show(store.trial(trial.id))
 
 
 def best(study: Study) -> Trial:

@@ -13,7 +13,7 @@ from paxtune.storage.open_study import load_study, open_study
 from paxtune.study import export
 from paxtune.study.record import Status
 from paxtune.study.transitions import WorkerLoss
-from tests.paxtune.studies import ask, finish, read_csv
+from tests.paxtune.studies import ask, finish, lose, read_csv
 from tests.paxtune.toys import Block, toy
 from trainer.symbolic.errors import UserError
 
@@ -111,7 +111,7 @@ def lost(tmp_path: Path) -> Path:
     with open_study(tmp_path / 'lost', toy()) as study:
         trial = ask(study)
         trial.report(10, {'loss': 0.5})
-        trial.lose(WorkerLoss('its worker was ended by SIGSEGV', counts=True, is_dead=True), 3)
+        lose(trial, WorkerLoss('its worker was ended by SIGSEGV', counts=True, is_dead=True), 3)
         again = ask(study)
         again.add_event('resumed', 8)
         again.stop('worse than others')

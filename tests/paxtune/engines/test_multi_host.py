@@ -11,7 +11,7 @@ from paxtune.storage.open_study import load_study
 from paxtune.study.transitions import WorkerLoss
 from tests.jobs import Ended, all_passed, job
 from tests.paxtune import joined
-from tests.paxtune.studies import never_trained
+from tests.paxtune.studies import lose, never_trained
 
 pytestmark = pytest.mark.slow
 
@@ -90,7 +90,7 @@ def test_a_new_attempt_goes_on_where_the_one_before_was(
     search(tmp_path, kill={1: 'int:9'})
     with load_study(tmp_path, read_only=False) as study:
         loss = WorkerLoss('its disk was full', counts=True)
-        study.open_trial(2).lose(loss, study.search.faults.max_attempts)
+        lose(study.open_trial(2), loss, study.search.faults.max_attempts)
     assert 'trial 2: resumed from step 3' in all_passed(search(tmp_path))
     assert told(tmp_path) == undisturbed
 

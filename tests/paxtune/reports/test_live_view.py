@@ -25,7 +25,7 @@ from paxtune.storage.open_study import open_study
 from paxtune.study import stop_requests
 from paxtune.study.transitions import WorkerLoss
 from paxtune.study.trial_paths import trial_directory
-from tests.paxtune.studies import ask, finish, rewrite, run
+from tests.paxtune.studies import ask, finish, lose, rewrite, run
 from tests.paxtune.toys import LOSS, search, toy
 from tests.processes import ROOT, environment
 from trainer.symbolic.errors import UserError
@@ -77,7 +77,7 @@ def test_running_trials_are_shown_with_worker_and_attempt(tmp_path: Path) -> Non
         assert (row.step, row.rewards, row.event) == (10, (0.5,), 'claimed')
         assert claimed is not None and row.since is not None and row.since > claimed
         assert looker.refresh().running == [row]
-        trial.lose(WorkerLoss('it crashed', counts=True, is_dead=True), 3)
+        lose(trial, WorkerLoss('it crashed', counts=True, is_dead=True), 3)
         (row,) = looker.refresh().running
         assert (row.worker, row.attempt, row.event) == ('', 2, 'failed')
         again = ask(study)

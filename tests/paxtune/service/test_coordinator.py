@@ -28,7 +28,7 @@ from paxtune.study import stop_requests, transitions
 from paxtune.study.record import Failures, Status, TrialRecord
 from paxtune.study.study import Study
 from paxtune.study.transitions import MAX_LOSSES, LeaseLostError, WorkerLoss
-from tests.paxtune.studies import ask, decisions, finish, run
+from tests.paxtune.studies import ask, decisions, finish, lose, run
 from tests.paxtune.toys import search, toy
 from trainer.symbolic.errors import UserError
 
@@ -180,11 +180,11 @@ def test_an_attempt_that_may_come_back_or_counts_gets_a_new_number(
 ) -> None:
     study = service.study('a', faults=Faults(max_attempts=2))
     trial = ask(study)
-    trial.lose(loss, 2)
+    lose(trial, loss, 2)
     assert (trial.state, trial.attempt, trial.record.holder) == ('ACTIVE', attempt, '')
     again = ask(study)
     assert (again.id, again.resumed) == (1, True)
-    again.lose(loss, 2)
+    lose(again, loss, 2)
     assert again.state == ('INFEASIBLE' if loss.counts else 'ACTIVE')
     if loss.counts:
         assert again.reason == 'it crashed (attempt 2 of 2)'
@@ -196,16 +196,16 @@ def test_a_trial_that_kills_its_workers_without_a_trace_is_given_up(service: Ser
         trial = ask(study)
         assert trial.id == 1
         heartbeat(study, steps)
-        trial.lose(WorkerLoss('killed', is_dead=True), 1)
+        lose(trial, WorkerLoss('killed', is_dead=True), 1)
     assert study.trial(1).reason == f'killed ({MAX_LOSSES} times in a row, without one more step)'
 
 
 def test_a_loss_that_does_not_count_never_ends_a_trial(service: Service) -> None:
     study = service.study('a', faults=Faults(max_attempts=3))
-    ask(study).lose(WorkerLoss('it crashed', counts=True, is_dead=True), 3)
-    ask(study)
+    lose(ask(study), WorkerLoss('it crashed', counts=True, is_dead=True), 3)
+    again = ask(study)
     # Fewer attempts are allowed now than there were: that is for the next one that counts.
-    study.store.lose(1, WorkerLoss('the machine was taken away', is_dead=True), 1, 0)
+    lose(again, WorkerLoss('the machine was taken away', is_dead=True), 1)
     assert service.study('').trial(1).state == 'ACTIVE'
 
 
@@ -311,7 +311,7 @@ def test_a_loss_that_does_not_count_ends_no_trial_that_had_a_fault(
     service: Service, workers_may_live: bool
 ) -> None:
     first = service.study('a', faults=Faults(max_attempts=2))
-    ask(first).lose(WorkerLoss('it crashed', counts=True), 2)
+    lose(ask(first), WorkerLoss('it crashed', counts=True), 2)
     assert ask(first).attempt == 2
     service.restart(workers_may_live)
     service.now += 20  # Longer than its lease, before its worker has sent its options again.

@@ -35,7 +35,7 @@ from paxtune.study.study import Study
 from paxtune.study.transitions import WorkerLoss
 from paxtune.study.trial import Trial
 from paxtune.study.trial_paths import attempt_directory, trial_directory
-from tests.paxtune.studies import ask
+from tests.paxtune.studies import ask, lose
 from tests.paxtune.tunables import Rates
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.runtime.directory import JobPath
@@ -235,7 +235,7 @@ def lost(study: Study, loss: float) -> RunningTrial:
     study.add({'x': loss})
     trial = ask(study)
     save(study, trial)
-    trial.lose(WorkerLoss('a crash', counts=True), 3)
+    lose(trial, WorkerLoss('a crash', counts=True), 3)
     trial = ask(study)
     assert trial.attempt == 2
     return trial

@@ -18,7 +18,7 @@ from paxtune.study.study import Study
 from paxtune.study.transitions import WorkerLoss
 from paxtune.study.trial import Trial
 from tests.paxtune.asking import Digest, finish, space
-from tests.paxtune.studies import ask
+from tests.paxtune.studies import ask, lose
 from tests.paxtune.study.prefetching import REWARD, opened, run, run_to, seen, settle, was_ahead
 from tests.processes import command, passed
 
@@ -215,7 +215,7 @@ def test_a_repeat_is_due_whatever_has_become_of_the_trial_before_it(drops: bool)
 def test_a_later_attempt_leaves_what_was_noted() -> None:
     with opened() as study:
         trial = ask(study)
-        trial.lose(WorkerLoss('it crashed', counts=True), 3)
+        lose(trial, WorkerLoss('it crashed', counts=True), 3)
         again = ask(study)
         assert (again.id, again.attempt, again.record.snapshot) == (1, 2, {})
         settle(study)
