@@ -177,7 +177,8 @@ def best_of(study: Study, trials: Sequence[Trial], train_command: str) -> Docume
     added = [*repeated[0]] if repeated else []
     rows = _merged(_rows(study, trials), repeated)
     compact = _compact(study, trials)
-    table = Table(_merged(compact.rows, repeated), [*compact.columns, *added])
+    rows_to_show = _merged(compact.rows, repeated)
+    table = dataclasses.replace(compact, rows=rows_to_show, columns=[*compact.columns, *added])
     data = {'trials': rows, 'train': train_command or None}
     return Document(data, rows, [*_columns(study, trials), *added], [table], remark)
 

@@ -225,7 +225,7 @@ class Drawn:
             yield Text(self._table.title)
         yield grid
         if first:
-            yield Text(f'{first} earlier ones are above.')
+            yield Text(f'and {first} earlier ones')
         left_out = [name for column, name in enumerate(headings) if column not in widths]
         if left_out:
             yield Text(f'{options.max_width} columns are too few for: {", ".join(left_out)}')

@@ -1,6 +1,5 @@
 """Progress of a search: a live table in a terminal, plain lines elsewhere."""
 
-import contextlib
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
@@ -64,9 +63,9 @@ class Progress(Callback):
         self._replicates = ''
         self._done_before = 0
         self._started = self._printed = time.monotonic()
-        self._interrupt = interrupt
+        self._interrupt = interrupt or Interrupt()
         self._is_live = self._console.is_terminal
-        self._shown = contextlib.ExitStack()
+        self._live: Live | None = None
 
     def on_study_start(self, study: 'Study') -> None:
         self.reward_names = reward_columns(study.rewards)
@@ -76,10 +75,9 @@ class Progress(Callback):
         self._best = self._best_of(study)
         if self._is_live:
             # Made here, since it draws the table at once.
-            live = Live(get_renderable=self._table, console=self._console, refresh_per_second=4)
-            self._shown.enter_context(live)
-            if self._interrupt is not None:
-                self._shown.enter_context(self._interrupt.shown_elsewhere())
+            self._live = Live(get_renderable=self._table, console=self._console)
+            self._live.start()
+            self._interrupt.is_displayed = True
         chooses = study.search.algorithm
         if isinstance(chooses, Default):
             name = type(study.suggester.algorithm).__name__
@@ -135,7 +133,9 @@ class Progress(Callback):
         self._say_plain(f'{text}; {self._time_left()}')
 
     def on_study_end(self, study: 'Study') -> None:
-        self._shown.close()
+        self._interrupt.is_displayed = False
+        if self._live is not None:
+            self._live.stop()
 
     def say(self, text: str) -> None:
         """Prints a line, above the table where there is one."""
@@ -185,7 +185,7 @@ class Progress(Callback):
         if self._best is not None:
             number, best = self._best
             notes.append(f'best: trial {number}, {self._rendered(best)}{self._replicates}')
-        if self._interrupt is not None and self._interrupt.requested():
+        if self._interrupt.requested():
             notes.append(self._interrupt.MESSAGE)
         table = dataclasses.replace(
             table,

@@ -17,6 +17,7 @@ class Interrupt:
     Attributes:
         number: number of the received signal; None before it.
         MESSAGE: the text for people at the first signal.
+        is_displayed: a live display shows the message, and would overwrite a line of its own.
 
     Example:
         >>> with Interrupt() as interrupt:
@@ -28,21 +29,12 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.number: int | None = None
-        self._is_shown = False
+        self.is_displayed = False
         self._held = contextlib.ExitStack()
 
     def requested(self) -> bool:
         """True after a signal."""
         return self.number is not None
-
-    @contextlib.contextmanager
-    def shown_elsewhere(self) -> Iterator[None]:
-        """Context manager in which a live display shows the message; it would overwrite a line."""
-        self._is_shown = True
-        try:
-            yield
-        finally:
-            self._is_shown = False
 
     @property
     def exit_code(self) -> int:
@@ -62,7 +54,7 @@ class Interrupt:
                 _write(1, _SHOW_CURSOR)
             os._exit(self.exit_code)
         self.number = number
-        if not self._is_shown:
+        if not self.is_displayed:
             _write(2, f'\n{self.MESSAGE}\n'.encode())
 
 

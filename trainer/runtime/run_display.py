@@ -31,22 +31,14 @@ class RunDisplay:
     def __enter__(self) -> Self:
         self._held.enter_context(listening(self._note))
         if self._console.is_terminal:
-            self._held.enter_context(self._interrupt.shown_elsewhere())
-            self._held.enter_context(
-                Live(
-                    get_renderable=self._line,
-                    console=self._console,
-                    refresh_per_second=4,
-                )
-            )
+            self._interrupt.is_displayed = True
+            line = Live(get_renderable=self._line, console=self._console, refresh_per_second=4)
+            self._held.enter_context(line)
         return self
 
     def __exit__(self, *error: object) -> None:
         self._held.close()
-
-    def say(self, text: str) -> None:
-        """Prints a line."""
-        self._console.print(text, markup=False, soft_wrap=True)
+        self._interrupt.is_displayed = False
 
     def _note(self, step: int, metrics: Mapping[str, float]) -> None:
         self._step = max(step, self._step)
@@ -54,7 +46,7 @@ class RunDisplay:
         is_due = time.monotonic() - self._printed > _PLAIN_SECONDS
         if is_due and not self._console.is_terminal:
             self._printed = time.monotonic()
-            self.say(str(self._line()))
+            self._console.print(self._line())
 
     def _line(self) -> Text:
         parts = ['compiling …']

@@ -3,17 +3,16 @@
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import TypeAlias
 
-StepListener: TypeAlias = Callable[[int, Mapping[str, float]], None]
-"""A function of the step that has begun, and of the training metrics of an earlier one, if any."""
-
-_listener: ContextVar[StepListener | None] = ContextVar('step_listener', default=None)
+_listener: ContextVar[Callable[[int, Mapping[str, float]], None] | None]
+_listener = ContextVar('step_listener', default=None)
 
 
 @contextlib.contextmanager
-def listening(listener: StepListener) -> Iterator[None]:
-    """Context manager in which `listener` hears of the steps of the runs of this thread.
+def listening(listener: Callable[[int, Mapping[str, float]], None]) -> Iterator[None]:
+    """Context manager in which a function hears of the steps of the runs of this thread.
+
+    It gets the step that has begun, and the training metrics of an earlier one, if any.
 
     Example:
         >>> with listening(lambda step, metrics: print(step, metrics)):
@@ -28,7 +27,7 @@ def listening(listener: StepListener) -> Iterator[None]:
 
 
 def notify(step: int, metrics: Mapping[str, float] | None = None) -> None:
-    """Passes a step to the listener, if there is one. The first one means that it is compiled."""
+    """Passes a step to the listener, if there is one."""
     listener = _listener.get()
     if listener is not None:
         listener(step, metrics or {})

@@ -20,8 +20,8 @@ def test_a_terminal_shows_compilation_then_steps_and_an_interrupt(
 ) -> None:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=120, highlight=False)
-    with Interrupt() as interrupt, RunDisplay(100, interrupt, console) as display:
-        display.say('one line')
+    with Interrupt() as interrupt, RunDisplay(100, interrupt, console):
+        console.print('one line')
         assert 'compiling' in out.getvalue()
         step_events.notify(50)
         step_events.notify(49, {'train/loss': 2.25, 'train/steps_per_second': 10.0})
