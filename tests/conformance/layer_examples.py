@@ -35,6 +35,7 @@ from trainer.layers import (
     LinenAdapter,
     Memory,
     Mlp,
+    NnxAdapter,
     Pool2D,
     Positions,
     Residual,
@@ -49,7 +50,6 @@ from trainer.layers import (
     TransformerLm,
     VisionTransformer,
 )
-from trainer.layers.nnx_adapter import NnxAdapter
 
 X_BTD = jax.random.normal(jax.random.key(7), (2, 6, 8))
 X_BHWC = jax.random.normal(jax.random.key(8), (2, 8, 8, 8))

@@ -64,8 +64,7 @@ from trainer.inputs.seqio.seqio_input import SeqIOInput
 from trainer.inputs.synthetic import SyntheticLmInput
 from trainer.inputs.text.json_shards import JsonShardsInput
 from trainer.inputs.text.text import TextInput
-from trainer.layers import Linear, LinenAdapter
-from trainer.layers.nnx_adapter import NnxAdapter
+from trainer.layers import Linear, LinenAdapter, NnxAdapter
 from trainer.learner import (
     SGD,
     Adafactor,

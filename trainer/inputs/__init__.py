@@ -3,6 +3,7 @@
 Inputs run on the host and return numpy arrays. TensorFlow and Grain are imported at first use.
 """
 
+from trainer.inputs.arrays.arrays import Arrays as Arrays
 from trainer.inputs.arrays.arrays import ArraysInput as ArraysInput
 from trainer.inputs.arrays.arrays import NpzInput as NpzInput
 from trainer.inputs.arrays.arrays import arrays_of as arrays_of

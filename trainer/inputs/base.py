@@ -1,4 +1,5 @@
-from collections.abc import Collection, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,6 +18,13 @@ NO_WEIGHTS = (
     'its batches have padding but no weights, so padding would count as examples. Add a feature '
     '`weights` [B] to them: float32, 1 for each example and 0 for padding'
 )
+
+
+Spec = dict[str, jax.ShapeDtypeStruct]
+
+_SPEC = 'element_spec'
+_BATCHES = ('get_next', 'train_batch', 'eval_batch')
+"""The methods that make batches."""
 
 
 class EndOfData(Exception):
@@ -55,6 +63,17 @@ class Input(Component):
     eval_loop_num_batches: int | None = None
     repeat: bool | None = None
     batch_padding_size: int = 0
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # A class that changes the batches of another may change their features.
+        if _SPEC not in vars(cls) and _changes_batches(cls, super(cls, cls)):
+            setattr(cls, _SPEC, _spec_of_first_batch(cls.element_spec))
+
+    def _on_bound(self) -> None:
+        super()._on_bound()
+        self._is_first = False  # True for a copy that only reads the first batch.
+        self._spec: Spec | None = None
 
     def check(self) -> None:
         require_positive(self, 'batch_size')
@@ -109,7 +128,11 @@ class Input(Component):
         return ''
 
     def element_spec(self) -> dict[str, jax.ShapeDtypeStruct]:
-        """Shapes and dtypes of one host's batch, without reading data."""
+        """Shapes and dtypes of one host's batch.
+
+        A subclass that overrides only the method that makes batches, such as `get_next`, need not
+        override this: the first batch is read instead.
+        """
         raise NotImplementedError(type(self).__name__)
 
     def get_next(self) -> Batch:
@@ -200,6 +223,41 @@ class Input(Component):
                 f'the data changed: the checkpoint was written with data {then}, but this is data '
                 f'{now}. Restore the old data, or start a new run in another --job_log_dir.'
             )
+
+
+def _changes_batches(cls: type[Input], parent: Any) -> bool:
+    """True if a class makes batches, and `parent` has no spec for them or also makes batches."""
+    has_no_spec = parent.element_spec is Input.element_spec
+    return any(
+        name in vars(cls) and (has_no_spec or getattr(parent, name, None) is not Input.get_next)
+        for name in _BATCHES
+    )
+
+
+def _spec_of_first_batch(inherited: Callable[[Any], Spec]) -> Callable[[Any], Spec]:
+    @functools.wraps(inherited)
+    def element_spec(data: Input) -> Spec:
+        if data._is_first:
+            return inherited(data)
+        if data._spec is None:
+            data._spec = _first_spec(data)
+        return data._spec
+
+    return element_spec
+
+
+def _first_spec(data: Input) -> Spec:
+    first = host_share(data, data.num_infeed_hosts, data.infeed_host_index)
+    first._is_first = True
+    try:
+        return {
+            name: jax.ShapeDtypeStruct(rows.shape, jax.dtypes.canonicalize_dtype(rows.dtype))
+            for name, rows in first.get_next().items()
+        }
+    except EndOfData:
+        raise UserError(f'{data.sym_path or type(data).__name__}: there are no examples') from None
+    finally:
+        first.close()
 
 
 def require_weights(data: Input, weights: Collection[str]) -> None:

@@ -1,8 +1,10 @@
 """Layers and the models made of them, and adapters for modules of flax.
 
-Losses, metrics and decoders live elsewhere: a layer maps arrays to arrays. `NnxAdapter` is in
-`nnx_adapter`, since it imports nnx.
+Losses, metrics and decoders live elsewhere: a layer maps arrays to arrays. `NnxAdapter` is imported
+at its first use, since nnx takes half a second.
 """
+
+from etils import epy
 
 from trainer.layers.attention import Attention as Attention
 from trainer.layers.base import Layer as Layer
@@ -50,3 +52,6 @@ from trainer.layers.transformer import Residual as Residual
 from trainer.layers.transformer import TransformerBlock as TransformerBlock
 from trainer.layers.transformer import TransformerLm as TransformerLm
 from trainer.layers.vision_transformer import VisionTransformer as VisionTransformer
+
+with epy.lazy_api_imports(globals()):
+    from trainer.layers.nnx_adapter import NnxAdapter as NnxAdapter

@@ -1,11 +1,13 @@
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 from tests.trainer.tiny import LENGTH, CountingInput, experiment
 from trainer.inputs.base import Batch
+from trainer.inputs.indexed import IndexedInput
 from trainer.loop.train_loop import run
 from trainer.symbolic.errors import UserError
 
@@ -47,6 +49,55 @@ def test_an_evaluation_batch_must_match_its_spec(tmp_path: Path) -> None:
     made = experiment(eval_inputs={'eval': Broken(batch_size=8)})
     with pytest.raises(UserError, match=f'^eval_inputs.eval: its batch has {SAID["shape"]}'):
         list(run(made, tmp_path))
+
+
+class Lengths(CountingInput):
+    """Adds a feature to the batches of another input."""
+
+    def get_next(self) -> Batch:
+        batch = super().get_next()
+        return {**batch, 'lengths': batch['weights'].sum(1)}
+
+
+class Scaled(Lengths):
+    """Has another size in place of that of its base."""
+
+    scale: int = 2
+
+    def get_next(self) -> Batch:
+        return {**super().get_next(), 'scaled': np.ones((self.batch_size, self.scale))}
+
+
+def test_a_feature_that_a_subclass_adds_needs_no_spec(tmp_path: Path) -> None:
+    data = Scaled(batch_size=8, is_training=True)
+    assert data.element_spec().keys() - CountingInput(8).element_spec().keys() == {
+        'lengths',
+        'scaled',
+    }
+    assert data.element_spec()['scaled'] == jax.ShapeDtypeStruct((8, 2), np.float32)
+    assert data.rebind(scale=3, batch_size=4).element_spec()['scaled'].shape == (4, 3)
+    assert data.get_position()['batch'] == 0
+    made = experiment(train_input=data.rebind(batch_size=8), eval_inputs={'eval': Lengths(8)})
+    plain = list(run(experiment(num_steps=2), tmp_path / 'plain'))
+    added = list(run(made.rebind({'train.num_train_steps': 2}), tmp_path / 'added'))
+    assert added[-1].metrics['train/loss'] == plain[-1].metrics['train/loss']
+
+
+def test_an_input_without_a_spec_has_that_of_its_first_batch() -> None:
+    class Rows(IndexedInput):
+        def num_examples(self) -> int:
+            return 4
+
+        def eval_batch(self, index: np.ndarray) -> Batch:
+            return {'x': index.astype(np.float64)}
+
+    class Empty(Rows):
+        def num_examples(self) -> int:
+            return 0
+
+    assert Rows(batch_size=2).element_spec() == {'x': jax.ShapeDtypeStruct((2,), np.float32)}
+    with pytest.raises(UserError, match=r'^Empty: there are no examples'):
+        Empty(batch_size=2).element_spec()
 
 
 def test_64_bit_numbers_match_32_bit_specs(tmp_path: Path) -> None:

@@ -21,9 +21,8 @@ from tests.conformance.layer_examples import (
 )
 from tests.trainer.layers.single import apply
 from tests.trainer.tiny_images import experiment
-from trainer.layers import Layer, LinenAdapter, Residual, Stack
+from trainer.layers import Layer, LinenAdapter, NnxAdapter, Residual, Stack
 from trainer.layers.base import ForwardContext, forward_context
-from trainer.layers.nnx_adapter import NnxAdapter
 from trainer.loop.train_loop import run
 from trainer.program.program import program_for
 from trainer.program.setup import compiled, localized

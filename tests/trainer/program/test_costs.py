@@ -149,6 +149,8 @@ def test_experiments_that_differ_in_numbers_are_traced_once(
 
 def test_nothing_is_compiled_read_or_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     class Unread(CountingInput):
+        element_spec = CountingInput.element_spec
+
         def get_next(self) -> Any:
             raise AssertionError('data was read')
 

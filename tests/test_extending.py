@@ -1,0 +1,59 @@
+"""The guides in docs/extending/ run: their modules, their commands and their links."""
+
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.documents import ROOT, blocks, commands_of, dead_links, links, parsed
+from trainer.experiment import Experiment
+from trainer.symbolic import registry
+
+FOLDER = ROOT / 'docs' / 'extending'
+GUIDES = sorted(path for path in FOLDER.glob('*.md') if path.name != 'README.md')
+COMMANDS = [(path, words) for path in GUIDES for words in commands_of(path.read_text())]
+
+each_guide = pytest.mark.parametrize('guide', GUIDES, ids=lambda path: path.stem)
+
+
+def write_module(guide: Path, directory: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Writes the one module of a guide, and returns its name."""
+    text = guide.read_text()
+    (code,) = [block.text for block in blocks(text) if block.language == 'python']
+    (name,) = re.findall(r'This is a file `(my_\w+)\.py`', text)
+    (directory / f'{name}.py').write_text(code)
+    monkeypatch.syspath_prepend(str(directory))
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    return str(name)
+
+
+@pytest.mark.parametrize(
+    ('guide', 'words'), COMMANDS, ids=[' '.join(words) for _, words in COMMANDS]
+)
+def test_commands_take_their_flags(
+    guide: Path, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_module(guide, tmp_path, monkeypatch)
+    registry.find(parsed(words, monkeypatch).exp, Experiment)
+
+
+@pytest.mark.slow
+@each_guide
+def test_commands_run(guide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = write_module(guide, tmp_path, monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    own = [words for words in commands_of(guide.read_text()) if f'--exp={name}.' in ' '.join(words)]
+    assert own
+    for _, _, module, *flags in own:
+        assert importlib.import_module(module).main(flags) == 0
+
+
+@pytest.mark.parametrize('guide', [*GUIDES, FOLDER / 'README.md'], ids=lambda path: path.stem)
+def test_links_exist(guide: Path) -> None:
+    assert not dead_links(guide)
+
+
+def test_the_index_lists_every_guide() -> None:
+    assert {guide.name for guide in GUIDES} <= {*links((FOLDER / 'README.md').read_text())}
