@@ -7,6 +7,7 @@ from paxtune.algorithms.base import Algorithm, Exhausted, Suggestion, Suggestion
 from paxtune.algorithms.encoding.enumeration import enumeration
 from paxtune.search_space.decisions import decision_points, is_integer
 from paxtune.search_space.labels import parameter_path
+from trainer.symbolic.component import require_at_least
 from trainer.symbolic.errors import UserError
 
 _ROUNDS = 4
@@ -35,8 +36,7 @@ class Grid(Algorithm):
     shuffle: bool = False
 
     def check(self) -> None:
-        if self.points_per_range is not None and self.points_per_range < 1:
-            raise ValueError(f'points_per_range must be at least 1: {self.points_per_range}')
+        require_at_least(self, 1, 'points_per_range')
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         for point in decision_points(spec) if self.points_per_range is None else ():

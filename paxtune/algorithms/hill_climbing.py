@@ -5,6 +5,7 @@ import pyglove as pg
 from paxtune.algorithms.base import Algorithm, Observation, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.sampling import changeable_points, mutate
 from paxtune.algorithms.quasi_random import draw_quasi_random
+from trainer.symbolic.component import require_above_zero
 
 _MAX_TRIES = 100
 
@@ -33,9 +34,7 @@ class HillClimbing(Algorithm):
     patience: int = 30
 
     def check(self) -> None:
-        for name in ('starts', 'step', 'patience'):
-            if not getattr(self, name) > 0:
-                raise ValueError(f'{name} must be greater than 0: {getattr(self, name)}')
+        require_above_zero(self, 'starts', 'step', 'patience')
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         self._require_reward(num_objectives, exactly_one=True)

@@ -9,7 +9,7 @@ import pyglove as pg
 
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.metrics import Metric, MissingMetricError, as_metric, join_name, split_name
-from trainer.symbolic.component import Component
+from trainer.symbolic.component import Component, require_at_least
 from trainer.symbolic.errors import UserError
 
 ScoreFunction = Callable[[float], float]
@@ -75,8 +75,7 @@ class MeanOfSteps(MetricAggregation):
     last_n: int | None = None
 
     def check(self) -> None:
-        if self.last_n is not None and self.last_n < 1:
-            raise ValueError(f'last_n must be at least 1: {self.last_n}')
+        require_at_least(self, 1, 'last_n')
 
     def final(
         self, measurements: Sequence[Measurement], score: ScoreFunction | None = None

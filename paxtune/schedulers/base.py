@@ -10,7 +10,7 @@ from paxtune.algorithms.base import SuggestionContext
 from paxtune.objectives.measurement import Measurement
 from paxtune.objectives.rewards import Reward
 from paxtune.search_space.decisions import Decisions
-from trainer.symbolic.component import Component
+from trainer.symbolic.component import Component, require_fraction
 
 Unit: TypeAlias = Literal['steps', 'tokens', 'flops', 'seconds']
 """The unit of a resource: see `paxtune.schedulers.resources`."""
@@ -126,11 +126,7 @@ class Scheduler(Component):
     grace_period: float = 0.0
 
     def check(self) -> None:
-        if not 0.0 <= self.grace_period < 1.0:
-            raise ValueError(
-                'grace_period must be a share of the resource, from 0 to below 1: '
-                f'{self.grace_period}'
-            )
+        require_fraction(self, 'grace_period')
         if self.grace_period and self.unit == 'seconds':
             raise ValueError(
                 'grace_period needs a resource that is known beforehand, which seconds are not'

@@ -4,6 +4,7 @@ from paxtune.objectives.measurement import last_reward
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Curves, Scheduler, Stop, TrialCurve
 from paxtune.schedulers.curve_model import chance_to_beat
+from trainer.symbolic.component import require_at_least
 
 
 class CurveExtrapolation(Scheduler):
@@ -45,8 +46,7 @@ class CurveExtrapolation(Scheduler):
         super().check()
         if not 0.0 < self.probability < 1.0:
             raise ValueError(f'probability must be between 0 and 1: {self.probability}')
-        if self.min_points < 2:
-            raise ValueError(f'min_points must be at least 2: {self.min_points}')
+        require_at_least(self, 2, 'min_points')
         if self.max_resource is not None and not 0.0 < self.max_resource < math.inf:
             raise ValueError(f'max_resource must be greater than 0: {self.max_resource}')
         if self.unit == 'seconds' and self.max_resource is None:

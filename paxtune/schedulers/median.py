@@ -4,6 +4,7 @@ from typing import Literal
 
 from paxtune.objectives.rewards import Reward
 from paxtune.schedulers.base import Curves, Scheduler, Stop, TrialCurve
+from trainer.symbolic.component import require_at_least
 
 
 class MedianStopping(Scheduler):
@@ -37,10 +38,8 @@ class MedianStopping(Scheduler):
 
     def check(self) -> None:
         super().check()
-        if self.warmup_steps < 0:
-            raise ValueError(f'warmup_steps must be at least 0: {self.warmup_steps}')
-        if self.min_trials < 1:
-            raise ValueError(f'min_trials must be at least 1: {self.min_trials}')
+        require_at_least(self, 0, 'warmup_steps')
+        require_at_least(self, 1, 'min_trials')
 
     def onsets(self, max_resource: float) -> dict[str, float]:
         warmup = {'warmup_steps': float(self.warmup_steps)} if self.unit == 'steps' else {}

@@ -10,6 +10,7 @@ from paxtune.schedulers.base import Curves, Fork, Pause, Promote, Scheduler, Sco
 from paxtune.schedulers.perturbation import names_of, numbers, perturbed
 from paxtune.schedulers.rungs import resource_at
 from paxtune.search_space.decisions import Decisions
+from trainer.symbolic.component import require_at_least, require_share
 from trainer.symbolic.errors import UserError, nearest
 
 _MAX_TRIES = 10
@@ -62,18 +63,14 @@ class PopulationBasedTraining(Scheduler):
 
     def check(self) -> None:
         super().check()
-        if self.population_size < 2:
-            raise ValueError(f'population_size must be at least 2: {self.population_size}')
+        require_at_least(self, 2, 'population_size')
         if not 0.0 < self.interval < math.inf:
             raise ValueError(f'interval must be greater than 0: {self.interval}')
         if not 0.0 < self.quantile <= 0.5:
             raise ValueError(f'quantile must lie above 0, and be at most 0.5: {self.quantile}')
         if not 1.0 < self.perturbation < math.inf:
             raise ValueError(f'perturbation must be greater than 1: {self.perturbation}')
-        if not 0.0 <= self.resample_probability <= 1.0:
-            raise ValueError(
-                f'resample_probability must be from 0 to 1: {self.resample_probability}'
-            )
+        require_share(self, 'resample_probability')
         if self.decisions is not None and not self.decisions:
             raise ValueError('decisions must name a number to perturb; None stands for all')
 

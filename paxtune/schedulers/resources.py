@@ -54,15 +54,7 @@ def max_resource(parts: 'Mapping[str, Experiment]', unit: 'Unit') -> float | Non
 
 
 def without_effect(scheduler: 'Scheduler', parts: 'Mapping[str, Experiment]') -> list[str]:
-    """Fields of a scheduler for which training is too short: one sentence for each.
-
-    Args:
-        scheduler: of the search.
-        parts: the experiments of a trial, in order.
-
-    Raises:
-        UserError: a model cannot be built.
-    """
+    """Fields of a scheduler for which the training of `parts`, in order, is too short."""
     unit, last = scheduler.unit, list(parts.values())[-1]
     if (end := max_resource(parts, unit)) is None:
         return []

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from paxtune.schedulers.base import Scheduler, TrialCurve
+from trainer.symbolic.component import require_at_least
 
 if TYPE_CHECKING:
     from trainer.experiment import Experiment
@@ -37,8 +38,7 @@ class RungScheduler(Scheduler):
             raise ValueError(f'min_resource must be greater than 0: {low}')
         if high is not None and not low < high < math.inf:
             raise ValueError(f'max_resource ({high}) must be above min_resource ({low})')
-        if self.reduction_factor < 2:
-            raise ValueError(f'reduction_factor must be at least 2: {self.reduction_factor}')
+        require_at_least(self, 2, 'reduction_factor')
         if self.unit == 'seconds' and high is None:
             raise ValueError('max_resource must be given in seconds: no trial knows its own')
 

@@ -13,6 +13,7 @@ from paxtune.simulation.course import course_of
 from paxtune.simulation.runner import TableRunner
 from paxtune.simulation.table import CurveTable, Goal
 from paxtune.study.trial import Trial
+from trainer.symbolic.component import require_above_zero
 
 
 class RecordedTrials(RunnerWorkload):
@@ -40,8 +41,7 @@ class RecordedTrials(RunnerWorkload):
 
     def check(self) -> None:
         super().check()
-        if self.speedup is not None and not self.speedup > 0:
-            raise ValueError(f'speedup must be above 0: {self.speedup}')
+        require_above_zero(self, 'speedup')
 
     @classmethod
     def of(

@@ -1,3 +1,4 @@
+import contextlib
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -21,10 +22,6 @@ NO_WEIGHTS = (
 
 
 Spec = dict[str, jax.ShapeDtypeStruct]
-
-_SPEC = 'element_spec'
-_BATCHES = ('get_next', 'train_batch', 'eval_batch')
-"""The methods that make batches."""
 
 
 class EndOfData(Exception):
@@ -66,9 +63,15 @@ class Input(Component):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        own, spec = vars(cls), 'element_spec'
+        parent: Any = super(cls, cls)
+        has_no_spec = parent.element_spec is Input.element_spec
         # A class that changes the batches of another may change their features.
-        if _SPEC not in vars(cls) and _changes_batches(cls, super(cls, cls)):
-            setattr(cls, _SPEC, _spec_of_first_batch(cls.element_spec))
+        if spec not in own and any(
+            name in own and (has_no_spec or getattr(parent, name, None) is not Input.get_next)
+            for name in ('get_next', 'train_batch', 'eval_batch')
+        ):
+            setattr(cls, spec, _of_first_batch(cls.element_spec))
 
     def _on_bound(self) -> None:
         super()._on_bound()
@@ -225,39 +228,28 @@ class Input(Component):
             )
 
 
-def _changes_batches(cls: type[Input], parent: Any) -> bool:
-    """True if a class makes batches, and `parent` has no spec for them or also makes batches."""
-    has_no_spec = parent.element_spec is Input.element_spec
-    return any(
-        name in vars(cls) and (has_no_spec or getattr(parent, name, None) is not Input.get_next)
-        for name in _BATCHES
-    )
-
-
-def _spec_of_first_batch(inherited: Callable[[Any], Spec]) -> Callable[[Any], Spec]:
+def _of_first_batch(inherited: Callable[[Any], Spec]) -> Callable[[Any], Spec]:
     @functools.wraps(inherited)
     def element_spec(data: Input) -> Spec:
         if data._is_first:
             return inherited(data)
         if data._spec is None:
-            data._spec = _first_spec(data)
+            first = host_share(data, data.num_infeed_hosts, data.infeed_host_index)
+            first._is_first = True
+            with contextlib.closing(first):
+                try:
+                    batch = first.get_next()
+                except EndOfData:
+                    raise UserError(
+                        f'{data.sym_path or type(data).__name__}: no examples'
+                    ) from None
+            data._spec = {
+                name: jax.ShapeDtypeStruct(rows.shape, jax.dtypes.canonicalize_dtype(rows.dtype))
+                for name, rows in batch.items()
+            }
         return data._spec
 
     return element_spec
-
-
-def _first_spec(data: Input) -> Spec:
-    first = host_share(data, data.num_infeed_hosts, data.infeed_host_index)
-    first._is_first = True
-    try:
-        return {
-            name: jax.ShapeDtypeStruct(rows.shape, jax.dtypes.canonicalize_dtype(rows.dtype))
-            for name, rows in first.get_next().items()
-        }
-    except EndOfData:
-        raise UserError(f'{data.sym_path or type(data).__name__}: there are no examples') from None
-    finally:
-        first.close()
 
 
 def require_weights(data: Input, weights: Collection[str]) -> None:

@@ -17,24 +17,16 @@ class NnxAdapter(FlaxAdapter):
     dtype, such as `self.dtype`.
 
     Example:
-        >>> class Perceptron(nnx.Module):
-        ...     def __init__(self, dims, rngs):
-        ...         self.hidden = nnx.Linear(4, dims, rngs=rngs)
-        ...         self.dropout = nnx.Dropout(0.1, rngs=rngs)
-        ...         self.output = nnx.Linear(dims, 10, rngs=rngs)
-        ...
-        ...     def __call__(self, x):
-        ...         return self.output(self.dropout(nnx.relu(self.hidden(x))))
-        >>> class MyPerceptron(NnxAdapter):
+        >>> class Doubled(NnxAdapter):
         ...     dims: int = 32
         ...
         ...     def make(self, rngs):
-        ...         return Perceptron(self.dims, rngs)
+        ...         return nnx.Linear(4, 2 * self.dims, rngs=rngs)
         >>> import jax
         >>> x = jax.numpy.ones((2, 4))
-        >>> variables = MyPerceptron().module().init({'params': jax.random.key(0)}, x)
-        >>> sorted(variables['params'])
-        ['hidden', 'output']
+        >>> variables = Doubled().module().init({'params': jax.random.key(0)}, x)
+        >>> variables['params']['kernel'].value.shape
+        (4, 64)
     """
 
     def make(self, rngs: nnx.Rngs) -> Any:

@@ -19,6 +19,7 @@ from trainer.symbolic.component import (
     OptionalNumber,
     require_above_zero,
     require_fraction,
+    require_not_negative,
 )
 
 Mask = Any
@@ -55,9 +56,7 @@ class Optimizer(Component):
             raise ValueError(
                 f'only one of {" and ".join(given)} must be given: set the other to None'
             )
-        for name, value in given.items():
-            if value < 0:
-                raise ValueError(f'{name} must not be negative: {value}')
+        require_not_negative(self, *_REGULARIZERS)
 
     def make(self, learning_rate: jax.Array, decay_mask: Mask) -> optax.GradientTransformation:
         """Builds the transformation with traced numbers; called inside each compiled step."""

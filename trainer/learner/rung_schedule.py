@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from trainer.learner.schedules import Schedule
-from trainer.symbolic.component import Count, CountList, Number, require_not_negative
+from trainer.symbolic.component import Count, CountList, Number, require_not_negative, require_share
 
 
 class DecayAtRungs(Schedule):
@@ -54,8 +54,7 @@ class DecayAtRungs(Schedule):
             )
         if not 0 < self.decay_share <= 1:
             raise ValueError(f'decay_share must be above 0 and at most 1: {self.decay_share}')
-        if not 0 <= self.final_factor <= 1:
-            raise ValueError(f'final_factor must lie between 0 and 1: {self.final_factor}')
+        require_share(self, 'final_factor')
 
     @property
     def end(self) -> int | None:

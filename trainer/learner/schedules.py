@@ -15,6 +15,7 @@ from trainer.symbolic.component import (
     Number,
     require_above_zero,
     require_not_negative,
+    require_positive,
 )
 
 
@@ -216,11 +217,7 @@ class Noam(Schedule):
 
     def check(self) -> None:
         super().check()
-        if self.warmup_steps < 1 or self.model_dims < 1:
-            raise ValueError(
-                f'warmup_steps ({self.warmup_steps}) and model_dims ({self.model_dims}) must be at '
-                'least 1'
-            )
+        require_positive(self, 'warmup_steps', 'model_dims')
 
     def after_warmup(self, step: jax.Array) -> jax.Array:
         start = jnp.maximum(jnp.asarray(self.warmup_steps, jnp.float32), 1)

@@ -193,12 +193,22 @@ def _check_no_booleans(component: Component) -> None:
 
 def require_positive(component: Component, *names: str) -> None:
     """Raises ValueError unless the named fields are at least 1, or None."""
-    _require(component, names, lambda value: value >= 1, 'be at least 1')
+    require_at_least(component, 1, *names)
 
 
 def require_not_negative(component: Component, *names: str) -> None:
     """Raises ValueError unless the named fields are at least 0, or None."""
     _require(component, names, lambda value: value >= 0, 'not be negative')
+
+
+def require_at_least(component: Component, least: float, *names: str) -> None:
+    """Raises ValueError unless the named fields are at least `least`, or None."""
+    _require(component, names, lambda value: value >= least, f'be at least {least}')
+
+
+def require_share(component: Component, *names: str) -> None:
+    """Raises ValueError unless the named fields lie between 0 and 1, or are None."""
+    _require(component, names, lambda value: 0 <= value <= 1, 'lie between 0 and 1')
 
 
 def require_above_zero(component: Component, *names: str) -> None:

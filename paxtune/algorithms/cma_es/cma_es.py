@@ -7,6 +7,7 @@ import pyglove as pg
 from paxtune.algorithms.base import Algorithm, Observation, Suggestion, SuggestionContext
 from paxtune.algorithms.cma_es.distribution import Distribution, Evaluation
 from paxtune.algorithms.encoding.sampling import draw_eligible
+from trainer.symbolic.component import require_above_zero, require_at_least
 from trainer.symbolic.errors import UserError
 
 _MAX_TRIES = 100
@@ -45,10 +46,8 @@ class CMAES(Algorithm):
     step: float = 0.2
 
     def check(self) -> None:
-        if self.population_size is not None and self.population_size < 4:
-            raise ValueError(f'population_size must be at least 4: {self.population_size}')
-        if self.step <= 0.0:
-            raise ValueError(f'step must be greater than 0: {self.step}')
+        require_at_least(self, 4, 'population_size')
+        require_above_zero(self, 'step')
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         self._require_reward(num_objectives, exactly_one=True)

@@ -16,7 +16,7 @@ from paxtune.algorithms.evolution.layer_lists import (
     require_layer_lists,
 )
 from paxtune.search_space.decisions import Decisions
-from trainer.symbolic.component import Component
+from trainer.symbolic.component import Component, require_above_zero
 from trainer.symbolic.errors import UserError
 
 _MAX_TRIES = 20  # Random layers may equal those that they replace.
@@ -52,8 +52,7 @@ class ChangeOneDecision(Mutation):
     step: float | None = None
 
     def check(self) -> None:
-        if self.step is not None and self.step <= 0.0:
-            raise ValueError(f'step must be greater than 0: {self.step}')
+        require_above_zero(self, 'step')
 
     def mutate(self, spec: pg.DNASpec, parent: Decisions, rng: random.Random) -> Decisions | None:
         if not changeable_points(spec, parent):

@@ -10,6 +10,7 @@ from paxtune.algorithms.evolution.mutations import ChangeOneDecision, Mutation
 from paxtune.algorithms.quasi_random import draw_quasi_random
 from paxtune.objectives.pareto import Fitness, crowded_fitness
 from paxtune.search_space.decisions import Decisions
+from trainer.symbolic.component import require_at_least, require_share
 
 _MAX_TRIES = 100
 
@@ -43,10 +44,8 @@ class NSGA2(Algorithm):
     crossover: Crossover = UniformCrossover()
 
     def check(self) -> None:
-        if self.population_size < 2:
-            raise ValueError(f'population_size must be at least 2: {self.population_size}')
-        if not 0.0 <= self.crossover_rate <= 1.0:
-            raise ValueError(f'crossover_rate must lie between 0 and 1: {self.crossover_rate}')
+        require_at_least(self, 2, 'population_size')
+        require_share(self, 'crossover_rate')
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         self._require_reward(num_objectives)

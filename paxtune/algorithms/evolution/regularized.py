@@ -10,6 +10,7 @@ from paxtune.algorithms.evolution.crossover import Crossover
 from paxtune.algorithms.evolution.mutations import ChangeOneDecision, Mutation
 from paxtune.algorithms.quasi_random import draw_quasi_random
 from paxtune.objectives.pareto import crowded_fitness
+from trainer.symbolic.component import require_share
 
 _MAX_TRIES = 100
 
@@ -50,8 +51,7 @@ class RegularizedEvolution(Algorithm):
                 f'tournament_size ({self.tournament_size}) must lie between 1 and '
                 f'population_size ({self.population_size})'
             )
-        if not 0.0 <= self.crossover_rate <= 1.0:
-            raise ValueError(f'crossover_rate must lie between 0 and 1: {self.crossover_rate}')
+        require_share(self, 'crossover_rate')
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         self._require_reward(num_objectives)

@@ -10,6 +10,7 @@ from paxtune.algorithms.gp.novelty import EarlierTrials
 from paxtune.algorithms.quasi_random import draw_quasi_random
 from paxtune.search_space.decisions import Decisions
 from paxtune.search_space.labels import parameter_path
+from trainer.symbolic.component import require_at_least
 from trainer.symbolic.errors import UserError
 
 _MAX_FEATURES = 300
@@ -48,10 +49,8 @@ class GPBandit(Algorithm):
     prior_strength: float = 10.0
 
     def check(self) -> None:
-        if self.num_initial is not None and self.num_initial < 1:
-            raise ValueError(f'num_initial must be at least 1: {self.num_initial}')
-        if not self.prior_strength >= 0:
-            raise ValueError(f'prior_strength must be at least 0: {self.prior_strength}')
+        require_at_least(self, 1, 'num_initial')
+        require_at_least(self, 0, 'prior_strength')
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         others = 'Use RegularizedEvolution or RandomSearch.'

@@ -96,7 +96,7 @@ def test_an_input_without_a_spec_has_that_of_its_first_batch() -> None:
             return 0
 
     assert Rows(batch_size=2).element_spec() == {'x': jax.ShapeDtypeStruct((2,), np.float32)}
-    with pytest.raises(UserError, match=r'^Empty: there are no examples'):
+    with pytest.raises(UserError, match=r'^Empty: no examples'):
         Empty(batch_size=2).element_spec()
 
 
