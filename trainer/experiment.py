@@ -189,8 +189,10 @@ class Experiment(Component):
             for path, owner in owners.items()
             if (end := owner.schedule.end) is not None and end < steps
         ]
-        if self.train.decoding is not None and not self.decode_inputs:
+        if (decoding := self.train.decoding) is not None and not self.decode_inputs:
             found.append('train.decoding: there are no decode_inputs to decode.')
+        elif decoding is not None and decoding.start > steps:
+            found.append(f'train.decoding.start: step {decoding.start} is after the last, {steps}.')
         return found
 
     def _check_set(self, field: str, name: str, data: Input) -> None:

@@ -7,7 +7,7 @@ import pyglove as pg
 import pytest
 from absl import logging
 
-from tests.trainer.tiny import experiment
+from tests.trainer.tiny import CountingInput, experiment
 from trainer.experiment import (
     BestCheckpoint,
     Checkpoints,
@@ -138,3 +138,16 @@ def test_settings_without_effect_are_logged_once(tmp_path: Path) -> None:
         'task.learner.auxiliary_optimizers.a.schedule',
         'train.decoding',
     ]
+
+
+def test_decoding_that_starts_after_the_last_step_is_named() -> None:
+    def found(start: int) -> list[str]:
+        made = experiment(
+            num_steps=6,
+            decode_inputs={'a': CountingInput(8)},
+            train__decoding=Decoding(2, start=start),
+        )
+        return made.without_effect()
+
+    assert found(6) == []
+    assert found(7) == ['train.decoding.start: step 7 is after the last, 6.']

@@ -98,7 +98,7 @@ def test_exactly_one_reward_is_required(num_objectives):
 
 @pytest.mark.parametrize('field', ['starts', 'step', 'patience'])
 def test_fields_are_checked(field):
-    with pytest.raises(ValueError, match=f'{field} must be greater than 0'):
+    with pytest.raises(ValueError, match=f'{field} must be above 0'):
         HillClimbing(**{field: 0})
 
 

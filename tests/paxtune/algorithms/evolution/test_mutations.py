@@ -210,7 +210,7 @@ def test_layer_mutations_require_layers():
 @pytest.mark.parametrize(
     ('make', 'message'),
     [
-        (lambda: ChangeOneDecision(step=0.0), 'step must be greater than 0'),
+        (lambda: ChangeOneDecision(step=0.0), 'step must be above 0'),
         (lambda: AnyMutation([]), 'mutations must hold at least one'),
         (lambda: AnyMutation([SwapLayers()], weights=[1.0, 2.0]), 'as many as mutations, 1'),
         (lambda: AnyMutation([SwapLayers()], weights=[0.0]), 'weights must be greater than 0'),
