@@ -308,8 +308,8 @@ def test_no_trial_stops_in_the_grace_period():
 @pytest.mark.parametrize(
     ('fields', 'message'),
     [
-        ({'grace_period': 1.0}, 'from 0 to below 1'),
-        ({'grace_period': -0.1}, 'from 0 to below 1'),
+        ({'grace_period': 1.0}, r'must lie in \[0, 1\)'),
+        ({'grace_period': -0.1}, r'must lie in \[0, 1\)'),
         ({'grace_period': 0.1, 'unit': 'seconds'}, 'seconds are not'),
     ],
 )
