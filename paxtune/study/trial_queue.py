@@ -83,7 +83,8 @@ class TrialQueue:
         rewards = self._search.rewards
         is_exhausted = self.is_exhausted(trials)
         return View(
-            records=[trial.record for trial in trials],
+            count=len(trials),
+            unended=[trial.record for trial in trials if not trial.record.status.has_ended],
             num_trials=self.num_trials,
             is_exhausted=is_exhausted,
             budget_used=stopping_criteria.used_up(
@@ -184,7 +185,7 @@ class TrialQueue:
         view = self._view(trials)
         if schedule.done_reason(view) is not None or len(trials) >= self.num_trials:
             return None
-        is_requested = any(trial.status is Status.REQUESTED for trial in trials)
+        is_requested = any(each.status is Status.REQUESTED for each in view.unended)
         if view.decide() is not None or is_requested:
             if is_prefetch:
                 return None
@@ -203,7 +204,7 @@ class TrialQueue:
             is_prefetched=is_prefetch,
         )
         if not is_prefetch:
-            unended = transitions.unended(trial.record for trial in trials)
+            unended = transitions.unended(view.unended)
             record = transitions.claim(record, self._store.worker, unended, self._store.now())
         return add(record)
 
