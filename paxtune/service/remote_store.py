@@ -147,7 +147,7 @@ class RemoteStore(StudyStore):
             while True:
                 read = self._content[id_]
                 stored = TrialProto.FromString(read)
-                changed = transition(codec.decode_trial(stored), self.now())
+                changed = transition(parse_trial(read), self.now())
                 held = self._held.get(id_)
                 request = schema.UpdateRequest(
                     id=id_,

@@ -186,6 +186,7 @@ def decode_study(spec: StudySpec, source: object = 'the study') -> StudyRecord:
         raise UserError(f'{source}: the record of the study is damaged: {error}') from error
 
 
+@functools.lru_cache(256)  # A client reads its own trial again and again.
 def parse_trial(content: bytes) -> TrialRecord:
     """Reads the bytes of a trial.
 

@@ -33,6 +33,13 @@ DATABASE = 'study.db'
 
 _FEW = 500
 
+# Made once: that takes as long as to run it.
+_WRITE = (
+    trials.update()
+    .where(trials.c.trial_name == sqlalchemy.bindparam('name'))
+    .values(serialized_trial=sqlalchemy.bindparam('content'))
+)
+
 
 class VizierStore:
     """One study of a database: methods of `paxtune.study.store.StudyStore`, and encoded ones."""
@@ -205,8 +212,6 @@ class VizierStore:
         Args:
             decide: called in the transaction; returns what is to be written.
         """
-        update = trials.update().where(trials.c.trial_name == sqlalchemy.bindparam('name'))
-        update = update.values(serialized_trial=sqlalchemy.bindparam('content'))
         with self.database.transaction() as connection:
             protos = decide()
             written = [
@@ -214,7 +219,7 @@ class VizierStore:
                 for proto in protos
             ]
             if written:
-                connection.execute(update, written)
+                connection.execute(_WRITE, written)
         return protos
 
     def delete_trial(self, id_: int) -> None:
