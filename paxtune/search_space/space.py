@@ -1,3 +1,4 @@
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -100,7 +101,7 @@ class Space:
         """Names of the sub-experiments of a trial; empty if it has none."""
         return [str(name) for name in self.value.sub_experiments] if self.is_tunable else []
 
-    @property
+    @functools.cached_property
     def size(self) -> int | None:
         """Number of distinct experiments; None if a range makes it infinite."""
         return size(self.spec)

@@ -119,9 +119,8 @@ class RemoteStore(StudyStore):
     def read(self, known: Collection[int]) -> tuple[list[int], list[TrialRecord]]:
         with self._lock:
             self._sync()
-            numbers = sorted(self._content)
-            unknown = [number for number in numbers if number not in known]
-            return numbers, [parse_trial(self._content[number]) for number in unknown]
+            unknown = sorted(self._content.keys() - known)
+            return sorted(self._content), [parse_trial(self._content[id_]) for id_ in unknown]
 
     def trial(self, id_: int) -> TrialRecord:
         with self._lock:

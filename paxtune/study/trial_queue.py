@@ -16,6 +16,7 @@ from paxtune.study.running_trial import RunningTrial
 from paxtune.study.schedule import Claim, Decision, Done, Suggest, View
 from paxtune.study.scheduling import TrialScheduling
 from paxtune.study.store import AddSuggested, StudyStore
+from paxtune.study.study_view import Trials
 from paxtune.study.suggester import Suggester
 from paxtune.study.transitions import IllegalTransition, TurnLostError
 from paxtune.study.trial import Trial
@@ -32,7 +33,7 @@ class TrialQueue:
         store: StudyStore,
         suggester: Suggester,
         scheduling: TrialScheduling | None,
-        read_trials: Callable[[], Sequence[Trial]],
+        read_trials: Callable[[], Trials],
         open_trial: Callable[[TrialRecord], RunningTrial],
     ) -> None:
         """Suggests nothing yet; `scheduling` is None where the search has no scheduler."""
@@ -63,7 +64,7 @@ class TrialQueue:
         """Waits for a suggestion that is being prefetched, and prefetches no more."""
         self._prefetcher.close()
 
-    def done_reason(self, trials: Sequence[Trial]) -> str | None:
+    def done_reason(self, trials: Trials) -> str | None:
         """Says why the study needs no more trials than these; None while it does."""
         return schedule.done_reason(self._view(trials))
 
@@ -79,12 +80,12 @@ class TrialQueue:
             return False
         return len({tuple(trial.by_id.items()) for trial in trials}) >= size
 
-    def _view(self, trials: Sequence[Trial], may_claim: bool = True) -> View:
+    def _view(self, trials: Trials, may_claim: bool = True) -> View:
         rewards = self._search.rewards
         is_exhausted = self.is_exhausted(trials)
         return View(
             count=len(trials),
-            unended=[trial.record for trial in trials if not trial.record.status.has_ended],
+            unended=[trial.record for trial in trials.unended],
             num_trials=self.num_trials,
             is_exhausted=is_exhausted,
             budget_used=stopping_criteria.used_up(
