@@ -7,7 +7,7 @@ item holds the rest of a record as JSON. No other module names a metadata key.
 import dataclasses
 import datetime
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, get_type_hints
 
 import msgspec
@@ -114,10 +114,10 @@ class StoredMeasurements:
     """Measurements of a stored trial: an immutable sequence that decodes each when it is read."""
 
     def __init__(
-        self, protos: Iterable[study_pb2.Measurement], checkpoints: Mapping[str, str]
+        self, protos: Sequence[study_pb2.Measurement], checkpoints: Mapping[str, str]
     ) -> None:
         """Keeps the protocol buffers, and the paths of checkpoints by step."""
-        self.protos, self.checkpoints = list(protos), checkpoints
+        self.protos, self.checkpoints = protos, checkpoints
 
     def __len__(self) -> int:
         return len(self.protos)
@@ -235,7 +235,9 @@ def _decode_measurement(
     names = [name for name in metrics if name.startswith(_REWARD)]
     rewards = tuple(metrics.pop(name) for name in names)
     step = proto.step_count
-    seconds = proto.elapsed_duration.ToTimedelta().total_seconds()
+    seconds = 0.0
+    if proto.HasField('elapsed_duration'):
+        seconds = proto.elapsed_duration.ToTimedelta().total_seconds()
     return Measurement(step, metrics, rewards, checkpoints.get(str(step)), seconds)
 
 
