@@ -219,7 +219,8 @@ class VizierStore:
                 for proto in protos
             ]
             if written:
-                connection.execute(_WRITE, written)
+                # The driver takes longer for a list of one.
+                connection.execute(_WRITE, written if len(written) > 1 else written[0])
         return protos
 
     def delete_trial(self, id_: int) -> None:
