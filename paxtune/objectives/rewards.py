@@ -8,6 +8,7 @@ import pyglove as pg
 
 from paxtune.objectives.metrics import Metric, MissingMetricError, as_metric, split_name
 from trainer.symbolic.component import Component
+from trainer.symbolic.errors import UserError
 
 
 class NonFiniteRewardError(Exception):
@@ -79,7 +80,10 @@ class Reward(Component):
     def _measured(
         self, metric: str | Metric, metrics: Mapping[str, float], *field: str | int
     ) -> float:
-        return as_metric(metric).value(metrics, str(pg.KeyPath(list(field), self.sym_path)))
+        try:
+            return as_metric(metric).value(metrics)
+        except UserError as error:  # To find the path takes as long as to compute the reward.
+            raise type(error)(f'{pg.KeyPath(list(field), self.sym_path)}: {error}') from error
 
 
 @pg.use_init_args(['goal', 'metric', 'reward_for_nan'])

@@ -102,7 +102,7 @@ class Space:
         """Names of the sub-experiments of a trial; empty if it has none."""
         return [str(name) for name in self.value.sub_experiments] if self.is_tunable else []
 
-    @property
+    @functools.cached_property
     def size(self) -> int | None:
         """Number of distinct experiments; None if a range makes it infinite."""
         return size(self.spec)

@@ -57,9 +57,9 @@ class ChangeFeed:
         """All unfinished trials, each with the step at which it is paused, or None."""
         return {id_: each.paused_at for id_, each in self._unended.items()}
 
-    def put(self, proto: TrialProto) -> TrialRecord:
-        """Records that a trial was written."""
-        record = decode_trial(proto)
+    def put(self, proto: TrialProto, record: TrialRecord | None = None) -> TrialRecord:
+        """Records that a trial was written: as it is stored, and what it was encoded from."""
+        record = record or decode_trial(proto)
         self._revision += 1
         self._rows.pop(record.id, None)  # It becomes the last one.
         self._rows[record.id] = (self._revision, proto.SerializeToString())

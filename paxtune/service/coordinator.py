@@ -46,6 +46,7 @@ class _Update:
     is_done: bool = False
     content: bytes = b''
     error: Exception | None = None
+    written: TrialRecord | None = None
 
 
 class StudyCoordinator:
@@ -236,7 +237,7 @@ class StudyCoordinator:
                 update.is_decided, update.error = True, update.error or error
             return
         for proto in changed:
-            record = self._feed.put(proto)
+            record = self._feed.put(proto, batch[int(proto.id)].written)
             if not record.holder:
                 self._leases.pop(record.id, None)
         for update in batch.values():
@@ -259,7 +260,7 @@ class StudyCoordinator:
                 raise RequestRejectedError('fenced', self._owner(update.id))
             if digest(content) != update.expected:
                 return None
-            merged = transitions.merge(current, update.trial, update.request_id)
+            update.written = transitions.merge(current, update.trial, update.request_id)
         except RequestRejectedError as refusal:
             update.error = refusal
             return None
@@ -267,7 +268,7 @@ class StudyCoordinator:
             update.error = RequestRejectedError('invalid', str(error))
             return None
         update.is_done = True
-        return encode_trial(merged, stored)
+        return encode_trial(update.written, stored)
 
     def delete(self, id: int) -> schema.EmptyReply:
         """Deletes a trial."""

@@ -122,9 +122,8 @@ class RemoteStore(StudyStore):
     def read(self, known: Collection[int]) -> tuple[list[int], list[TrialRecord]]:
         with self._lock:
             self._sync()
-            numbers = sorted(self._content)
-            unknown = [number for number in numbers if number not in known]
-            return numbers, [parse_trial(self._content[number]) for number in unknown]
+            unknown = sorted(self._content.keys() - known)
+            return sorted(self._content), [parse_trial(self._content[id_]) for id_ in unknown]
 
     def trial(self, id_: int) -> TrialRecord:
         with self._lock:
@@ -150,7 +149,7 @@ class RemoteStore(StudyStore):
             while True:
                 read = self._content[id_]
                 stored = TrialProto.FromString(read)
-                changed = transition(codec.decode_trial(stored), self.now())
+                changed = transition(parse_trial(read), self.now())
                 held = self._held.get(id_)
                 request = schema.UpdateRequest(
                     id=id_,

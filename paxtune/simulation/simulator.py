@@ -297,7 +297,8 @@ class _Study:
 
     def _view(self) -> View:
         return View(
-            records=self._records,
+            count=len(self.trials),
+            unended=[each for each in self._records if not each.status.has_ended],
             num_trials=self.num_trials,
             is_exhausted=self.is_exhausted or self.answers.left == 0,
             budget_used=None,

@@ -1,10 +1,12 @@
 """Differences between SQLite and PostgreSQL."""
 
+import contextlib
 import fcntl
 import sqlite3
 import urllib.parse
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import sqlalchemy
 import tenacity
@@ -22,22 +24,27 @@ class DatabaseUnavailableError(Exception):
     """The database cannot be reached now, or the connection to it was lost."""
 
 
+Reading: TypeAlias = Callable[[], contextlib.AbstractContextManager[sqlalchemy.Connection]]
+
+
 class Kind(Protocol):
     """A kind of database.
 
     Attributes:
         display_name: the name of the database in messages, without a password.
         exclusive: the statement that begins a transaction, alone among all that write.
+        ping: the statement that finds a lost connection before a read; '' where none can be lost.
     """
 
     display_name: str
     exclusive: str
+    ping: str
 
     def engine(self) -> sqlalchemy.Engine:
         """Has one connection, which is made when it is first used."""
 
-    def version(self, connection: sqlalchemy.Connection) -> int:
-        """As `Database.version`."""
+    def version(self, reading: Reading) -> int:
+        """As `Database.version`; `reading` begins a read."""
 
     def hold(self, connection: sqlalchemy.Connection) -> None:
         """As `Database.hold`."""
@@ -55,7 +62,7 @@ class Kind(Protocol):
 class Sqlite:
     """An SQLite database: a file, or in memory."""
 
-    exclusive = 'BEGIN IMMEDIATE'
+    exclusive, ping = 'BEGIN IMMEDIATE', ''
 
     def __init__(self, path: Path | None, read_only: bool) -> None:
         self.display_name = 'memory' if path is None else str(path)
@@ -86,8 +93,9 @@ class Sqlite:
         query = {'mode': 'rw', 'uri': 'true'}
         return sqlalchemy.URL.create('sqlite', database=database, query=query)
 
-    def version(self, connection: sqlalchemy.Connection) -> int:
-        return int(connection.exec_driver_sql('PRAGMA data_version').scalar_one())
+    def version(self, reading: Reading) -> int:
+        with reading() as connection:
+            return int(connection.exec_driver_sql('PRAGMA data_version').scalar_one())
 
     def hold(self, connection: sqlalchemy.Connection) -> None:
         if self._path is None or self._held is not None:
@@ -126,8 +134,8 @@ _HELD = _WRITING + 1
 class Postgres:
     """A database of a PostgreSQL server."""
 
-    # Released by the server when the transaction ends, however it ends.
-    exclusive = f'SELECT pg_advisory_xact_lock({_WRITING})'
+    # One call of the server. It releases the lock when the transaction ends, however it ends.
+    exclusive, ping = f'BEGIN; SELECT pg_advisory_xact_lock({_WRITING})', 'SELECT 1'
 
     def __init__(self, url: sqlalchemy.URL, read_only: bool) -> None:
         place = (url.host, url.port, url.database)
@@ -144,6 +152,7 @@ class Postgres:
         if self._read_only:
             options += ' -c default_transaction_read_only=on'
         arguments = {
+            'autocommit': True,  # A read is one statement, and `exclusive` begins a transaction.
             'application_name': 'paxtune',
             'connect_timeout': '10',
             'options': options,
@@ -158,8 +167,6 @@ class Postgres:
                 self._url,
                 connect_args={k: v for k, v in arguments.items() if k not in self._url.query},
                 poolclass=sqlalchemy.StaticPool,
-                # A connection lost between two calls, as by a restart, needs no report.
-                pool_pre_ping=True,
                 hide_parameters=True,
             )
         except ModuleNotFoundError as error:
@@ -179,7 +186,7 @@ class Postgres:
             driver.close()
             raise
 
-    def version(self, connection: sqlalchemy.Connection) -> int:
+    def version(self, reading: Reading) -> int:
         return self._connections
 
     def hold(self, connection: sqlalchemy.Connection) -> None:
@@ -209,7 +216,6 @@ class Postgres:
 def _take(driver: Any) -> bool:
     """Takes the lock, which the connection holds until it ends; returns True if it is taken."""
     (taken,) = driver.execute(f'SELECT pg_try_advisory_lock({_HELD})').fetchone()
-    driver.rollback()
     return bool(taken)
 
 

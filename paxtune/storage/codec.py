@@ -9,7 +9,7 @@ import dataclasses
 import datetime
 import functools
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, get_type_hints
 
 import msgspec
@@ -116,10 +116,10 @@ class StoredMeasurements:
     """Measurements of a stored trial: an immutable sequence that decodes each when it is read."""
 
     def __init__(
-        self, protos: Iterable[study_pb2.Measurement], checkpoints: Mapping[str, str]
+        self, protos: Sequence[study_pb2.Measurement], checkpoints: Mapping[str, str]
     ) -> None:
         """Keeps the protocol buffers, and the paths of checkpoints by step."""
-        self.protos, self.checkpoints = list(protos), checkpoints
+        self.protos, self.checkpoints = protos, checkpoints
 
     def __len__(self) -> int:
         return len(self.protos)
@@ -200,6 +200,7 @@ def decode_study(spec: StudySpec, source: object = 'the study') -> StudyRecord:
         raise UserError(f'{source}: the record of the study is damaged: {error}') from error
 
 
+@functools.lru_cache(256)  # A client reads its own trial again and again.
 def parse_trial(content: bytes) -> TrialRecord:
     """Reads the bytes of a trial.
 
@@ -248,7 +249,9 @@ def _decode_measurement(
     names = [name for name in metrics if name.startswith(_REWARD)]
     rewards = tuple(metrics.pop(name) for name in names)
     step = proto.step_count
-    seconds = proto.elapsed_duration.ToTimedelta().total_seconds()
+    seconds = 0.0
+    if proto.HasField('elapsed_duration'):
+        seconds = proto.elapsed_duration.ToTimedelta().total_seconds()
     return Measurement(step, metrics, rewards, checkpoints.get(str(step)), seconds)
 
 

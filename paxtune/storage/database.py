@@ -130,7 +130,7 @@ class Database:
             if self._open is not None:
                 yield self._open
             else:
-                with self._opened() as connection:
+                with self._opened(self._kind.ping) as connection:
                     yield connection
 
     @contextlib.contextmanager
@@ -159,8 +159,7 @@ class Database:
                 return
             if self._open is not None:
                 raise RuntimeError('a transaction cannot begin inside of what only reads')
-            with self._opened() as connection:
-                connection.exec_driver_sql(self._kind.exclusive)
+            with self._opened(self._kind.exclusive) as connection:
                 self._in_transaction = True
                 try:
                     yield connection
@@ -169,14 +168,28 @@ class Database:
                     self._in_transaction = False
 
     @contextlib.contextmanager
-    def _opened(self) -> Iterator[sqlalchemy.Connection]:
+    def _opened(self, first: str) -> Iterator[sqlalchemy.Connection]:
         # Closing it takes back what was not committed.
-        with self._engine.connect() as connection:
+        with self._connect(first) as connection:
             self._open = connection
             try:
                 yield connection
             finally:
                 self._open = None
+
+    def _connect(self, first: str) -> sqlalchemy.Connection:
+        connection = self._engine.connect()
+        try:
+            if first:
+                connection.exec_driver_sql(first)
+        except sqlalchemy.exc.DBAPIError as error:
+            connection.close()
+            if not error.connection_invalidated:
+                raise
+            # A connection lost between two calls, as by a restart, needs no report.
+            connection = self._engine.connect()
+            connection.exec_driver_sql(first)
+        return connection
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -203,8 +216,7 @@ class Database:
 
         With PostgreSQL that is so only where the database is held, by this object: see `hold`.
         """
-        with self.reading() as connection:
-            return self._kind.version(connection)
+        return self._kind.version(self.reading)
 
     def hold(self) -> None:
         """Keeps the database for one service, until it is closed or the process ends.

@@ -38,6 +38,13 @@ BROKEN = sqlalchemy.exc.DatabaseError, DecodeError, DamagedRecordError
 
 _FEW = 500
 
+# Made once: that takes as long as to run it.
+_WRITE = (
+    trials.update()
+    .where(trials.c.trial_name == sqlalchemy.bindparam('name'))
+    .values(serialized_trial=sqlalchemy.bindparam('content'))
+)
+
 
 class VizierStore:
     """One study of a database: methods of `paxtune.study.store.StudyStore`, and encoded ones."""
@@ -229,8 +236,6 @@ class VizierStore:
         Args:
             decide: called in the transaction; returns what is to be written.
         """
-        update = trials.update().where(trials.c.trial_name == sqlalchemy.bindparam('name'))
-        update = update.values(serialized_trial=sqlalchemy.bindparam('content'))
         with self.database.transaction() as connection:
             protos = decide()
             written = [
@@ -238,7 +243,8 @@ class VizierStore:
                 for proto in protos
             ]
             if written:
-                connection.execute(update, written)
+                # The driver takes longer for a list of one.
+                connection.execute(_WRITE, written if len(written) > 1 else written[0])
         return protos
 
     def delete_trial(self, id_: int) -> None:

@@ -36,7 +36,8 @@ class View:
     """The state of a study that decides what comes next.
 
     Attributes:
-        records: all trials, by id.
+        count: the number of trials that the study has.
+        unended: those that have not ended, by id.
         num_trials: the number of trials that the study is to have.
         is_exhausted: whether the space has no untried experiment left.
         budget_used: the budget that is used up, for people; None if none is.
@@ -46,7 +47,8 @@ class View:
         may_claim: whether a claim may succeed.
     """
 
-    records: Sequence[TrialRecord]
+    count: int
+    unended: Sequence[TrialRecord]
     num_trials: int
     is_exhausted: bool
     budget_used: str | None
@@ -58,12 +60,12 @@ class View:
     @property
     def has_room(self) -> bool:
         """Returns True if the study may get one more trial."""
-        return len(self.records) < self.num_trials and not self.is_exhausted
+        return self.count < self.num_trials and not self.is_exhausted
 
     @property
     def is_any_adrift(self) -> bool:
         """Returns True if an active trial has no worker. A worker claims it first."""
-        active = (each for each in self.records if each.status is Status.ACTIVE)
+        active = (each for each in self.unended if each.status is Status.ACTIVE)
         return any(not self.is_alive(each.holder) for each in active)
 
 
@@ -75,7 +77,7 @@ def next_action(view: View) -> Action:
     decision = None if is_any_adrift and view.may_claim else view.decide()
     if isinstance(decision, Promote | Fork) and not is_any_adrift:
         return decision
-    is_any_requested = any(each.status is Status.REQUESTED for each in view.records)
+    is_any_requested = any(each.status is Status.REQUESTED for each in view.unended)
     if view.may_claim and (view.has_holders or is_any_adrift or is_any_requested):
         return Claim()
     if isinstance(decision, Wait):
@@ -87,18 +89,16 @@ def done_reason(view: View) -> str | None:
     """Says why the study needs no more trials; None while it does."""
     if view.budget_used is not None:
         return view.budget_used
-    # In a large study this is found at once, from the newest trial on.
-    if any(each.status is Status.ACTIVE for each in reversed(view.records)):
-        return None
     # A prefetched suggestion is left alone where the study was shortened since.
-    wanted = [each for each in view.records if not is_prefetched(each)]
+    wanted = [each for each in view.unended if not is_prefetched(each)]
+    num_wanted = view.count - len(view.unended) + len(wanted)
     reason, considered = None, wanted
-    if len(wanted) >= view.num_trials:
-        reason = f'it has all of its {len(wanted)} trials'
+    if num_wanted >= view.num_trials:
+        reason = f'it has all of its {num_wanted} trials'
     elif view.is_exhausted:
-        reason = f'there are no more than {len(view.records)} different experiments in its space'
-        considered = list(view.records)
-    if not all(each.status.has_ended or each.status is Status.PAUSED for each in considered):
+        reason = f'there are no more than {view.count} different experiments in its space'
+        considered = list(view.unended)
+    if not all(each.status is Status.PAUSED for each in considered):
         return None
     decision = view.decide()
     if reason is None and isinstance(decision, Wait):

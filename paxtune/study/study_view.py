@@ -1,6 +1,7 @@
 """The reading half of a study."""
 
 import threading
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Self
 
 from paxtune.objectives import pareto
@@ -17,6 +18,18 @@ from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
     import pandas
+
+
+class Trials(list[Trial]):
+    """The trials of a study by id, as they stood when they were read.
+
+    Attributes:
+        unended: those that had not ended.
+    """
+
+    def __init__(self, trials: Iterable[Trial], unended: list[Trial]) -> None:
+        super().__init__(trials)
+        self.unended = unended
 
 
 class StudyView:
@@ -60,12 +73,12 @@ class StudyView:
         return record
 
     @property
-    def trials(self) -> list[Trial]:
+    def trials(self) -> Trials:
         """All trials, by id, as they stand now."""
         with self._reading:
             return self._read()
 
-    def _read(self) -> list[Trial]:
+    def _read(self) -> Trials:
         # An ended trial never changes, and is not read again.
         found = self._terminal
         with gc_paused():
@@ -75,7 +88,8 @@ class StudyView:
         known = found | fresh
         if len(known) > len(numbers):  # Another process has deleted some.
             self._terminal = {number: found[number] for number in numbers if number in found}
-        return [known[number] for number in numbers]
+        unended = [trial for trial in fresh.values() if not trial.is_terminal]
+        return Trials(map(known.__getitem__, numbers), unended)
 
     def trial(self, number: int) -> Trial:
         """Returns one trial; raises UserError if no trial has this number."""

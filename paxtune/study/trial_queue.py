@@ -18,6 +18,7 @@ from paxtune.study.running_trial import RunningTrial
 from paxtune.study.schedule import Claim, Decision, Done, Suggest, View
 from paxtune.study.scheduling import TrialScheduling
 from paxtune.study.store import AddSuggested, StudyStore
+from paxtune.study.study_view import Trials
 from paxtune.study.suggester import Suggester
 from paxtune.study.transitions import IllegalTransition, TurnLostError
 from paxtune.study.trial import Trial
@@ -34,7 +35,7 @@ class TrialQueue:
         store: StudyStore,
         suggester: Suggester,
         scheduling: TrialScheduling | None,
-        read_trials: Callable[[], Sequence[Trial]],
+        read_trials: Callable[[], Trials],
         open_trial: Callable[[TrialRecord], RunningTrial],
     ) -> None:
         """Suggests nothing yet; `scheduling` is None where the search has no scheduler."""
@@ -78,7 +79,7 @@ class TrialQueue:
         with self._lock:
             self._prefetcher.close()
 
-    def done_reason(self, trials: Sequence[Trial]) -> str | None:
+    def done_reason(self, trials: Trials) -> str | None:
         """Says why the study needs no more trials than these; None while it does."""
         return schedule.done_reason(self._view(trials))
 
@@ -94,11 +95,12 @@ class TrialQueue:
             return False
         return len({tuple(trial.by_id.items()) for trial in trials}) >= size
 
-    def _view(self, trials: Sequence[Trial], may_claim: bool = True) -> View:
+    def _view(self, trials: Trials, may_claim: bool = True) -> View:
         rewards = self._search.rewards
         is_exhausted = self.is_exhausted(trials)
         return View(
-            records=[trial.record for trial in trials],
+            count=len(trials),
+            unended=[trial.record for trial in trials.unended],
             num_trials=self.num_trials,
             is_exhausted=is_exhausted,
             budget_used=stopping_criteria.used_up(
@@ -200,7 +202,7 @@ class TrialQueue:
         view = self._view(trials)
         if schedule.done_reason(view) is not None or len(trials) >= self.num_trials:
             return None
-        is_requested = any(trial.status is Status.REQUESTED for trial in trials)
+        is_requested = any(each.status is Status.REQUESTED for each in view.unended)
         if view.decide() is not None or is_requested:
             if is_prefetch:
                 return None
@@ -222,7 +224,7 @@ class TrialQueue:
             suggest_seconds=round(time.monotonic() - began, 6) if is_own else 0.0,
         )
         if not is_prefetch:
-            unended = transitions.unended(trial.record for trial in trials)
+            unended = transitions.unended(view.unended)
             record = transitions.claim(record, self._store.worker, unended, self._store.now())
         return add(record)
 

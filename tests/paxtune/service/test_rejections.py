@@ -71,10 +71,11 @@ def test_unknown_methods(path, raw, kept, caplog):
     assert path in caplog.text
 
 
-def test_a_second_message_is_rejected(server, kept):
+@pytest.mark.parametrize('messages', [[], [b'']])
+def test_a_call_without_a_message_is_rejected(messages, server, kept):
     with grpc.insecure_channel(f'127.0.0.1:{server.port}') as channel:
         send = channel.stream_unary(schema.path('delete')).future
-        answer = send(iter([DELETE, DELETE]), metadata=[('authorization', f'Bearer {TOKEN}')])
+        answer = send(iter(messages), metadata=[('authorization', f'Bearer {TOKEN}')])
         assert answer.code() is StatusCode.INVALID_ARGUMENT
 
 

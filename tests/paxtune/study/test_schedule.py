@@ -25,7 +25,8 @@ def view(*statuses: str, decision: Decision = None, holder: str = '', **fields: 
         for id_, status in enumerate(statuses, 1)
     ]
     given = {'num_trials': 3, 'is_exhausted': False, 'budget_used': None, **fields}
-    return View(records, decide=lambda: decision, **given)
+    unended = [each for each in records if not each.status.has_ended]
+    return View(len(records), unended, decide=lambda: decision, **given)
 
 
 def unasked() -> Decision:
