@@ -9,7 +9,7 @@ from paxtune.schedulers import rung_report
 from paxtune.search_space.differences import differences, rendered
 from paxtune.search_space.labels import display_value
 from paxtune.study import export, replicates, stopping_criteria
-from paxtune.study.frames import reward_columns, trial_columns, trial_row
+from paxtune.study.frames import reward_columns, reward_headings, trial_columns, trial_row
 from paxtune.study.reasons import commonest
 from paxtune.study.record import Status
 from paxtune.study.study import Study
@@ -312,18 +312,21 @@ def _columns(
 
 
 def _compact(
-    study: Study,
-    trials: Sequence[Trial],
-    title: str = '',
-    rungs: Mapping[int, float] | None = None,
+    study: Study, trials: Sequence[Trial], title: str = '', rungs: Mapping[int, float] | None = None
 ) -> Table:
     """Trials for people: without metrics, and decisions by short names."""
     decided = {f'decisions.{path}': name for path, name in study.space.short_names.items()}
     several = ['attempt'] if any(trial.attempt > 1 for trial in trials) else []
     reached = ['rung'] if rungs else []
-    rewards = reward_columns(study.rewards)
+    rewards = reward_headings(study.rewards)
     columns = ['trial', 'state', *several, *reached, *rewards, 'seconds', 'decisions', 'reason']
-    return Table.compact(_rows(study, trials, rungs), columns, decided, title)
+    rows = _renamed(_rows(study, trials, rungs), _reward_names(study))
+    return Table.compact(rows, columns, decided, title)
+
+
+def _reward_names(study: Study) -> dict[str, str]:
+    columns, headings = reward_columns(study.rewards), reward_headings(study.rewards)
+    return dict(zip(columns, headings, strict=True))
 
 
 def _renamed(rows: Sequence[Row], names: Mapping[str, str]) -> list[Row]:
@@ -342,7 +345,7 @@ def _headers(
         name = study.space.short_names.get(path, path) if prefix == 'decisions' else path
         names[column] = name if is_own and name not in taken else column
         taken.add(names[column])
-    return names
+    return names | _reward_names(study)
 
 
 def _best_tables(study: Study, best: Sequence[Trial]) -> list[Table]:

@@ -11,7 +11,7 @@ from rich.live import Live
 from paxtune.algorithms import Default
 from paxtune.reports.tables import Drawn, Table, assignments
 from paxtune.running.callbacks import Callback
-from paxtune.study.frames import reward_columns
+from paxtune.study.frames import reward_headings
 from trainer.runtime.interrupt import Interrupt
 from trainer.runtime.run_display import rendered_speed, rendered_time
 
@@ -68,7 +68,7 @@ class Progress(Callback):
         self._live: Live | None = None
 
     def on_study_start(self, study: 'Study') -> None:
-        self.reward_names = reward_columns(study.rewards)
+        self.reward_names = reward_headings(study.rewards)
         self._names = {_key(path): name for path, name in study.space.short_names.items()}
         self.num_trials = study.num_trials
         self._done_before = sum(trial.is_terminal for trial in study.trials)

@@ -378,8 +378,7 @@ class StudyCoordinator:
 
     def _lose(self, id_: int, lease: Lease, loss: WorkerLoss, max_attempts: int) -> TrialRecord:
         lost = self._apply(
-            id_,
-            lambda each, now: transitions.lose(each, loss, max_attempts, lease.progress, now),
+            id_, lambda each, now: transitions.lose(each, loss, max_attempts, lease.progress, now)
         )
         self._leases.pop(id_, None)
         return lost

@@ -101,9 +101,7 @@ class RemoteStore(StudyStore):
             changed = change(codec.decode_study(spec, self._client.study))
             content = codec.write_study(StudySpec.FromString(spec.SerializeToString()), changed)
             request = schema.UpdateStudyRequest(
-                expected=self._version,
-                spec=content.SerializeToString(),
-                request_id=request_id,
+                expected=self._version, spec=content.SerializeToString(), request_id=request_id
             )
             if self._client.call(request).done:
                 return changed

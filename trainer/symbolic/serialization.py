@@ -36,11 +36,7 @@ def to_json_text(value: Any) -> str:
     return text
 
 
-def from_json_text(
-    text: str,
-    expected: type[S] = Component,
-    source: str = 'the JSON text',
-) -> S:
+def from_json_text(text: str, expected: type[S] = Component, source: str = 'the JSON text') -> S:
     """Deserializes a result of `to_json_text`.
 
     Args:

@@ -71,9 +71,7 @@ def acquisition_value(
     distance = rows - context.prior
     # Two categories are equal or different; the unit values between them have no meaning.
     distance = jnp.where(
-        np.array(encoding.are_categorical),
-        jnp.where(jnp.abs(distance) > 1e-6, 0.5, 0.0),
-        distance,
+        np.array(encoding.are_categorical), jnp.where(jnp.abs(distance) > 1e-6, 0.5, 0.0), distance
     )
     log_prior = -jnp.sum(context.prior_weight * distance**2, axis=1)
     if kind == 'log_ei':
