@@ -109,8 +109,8 @@ class _History:
         generations = [(self._run, number) for number in range(self._last + 1)]
         if not all(generation in self._members for generation in generations):
             return self.restart()  # Trials are missing.
-        told = [self._members[generation][0].algorithm_state['told'] for generation in generations]
-        sources = [[int(each) for each in ids.split()] for ids in told]
+        texts = [self._members[generation][0].algorithm_state['told'] for generation in generations]
+        sources = [[int(each) for each in ids.split()] for ids in texts]
         ended = [t for t in self._members[generations[-1]] if t.state != 'pending']
         size = self._population_size(self._run)
         adapts = len(ended) >= size and any(trial.scores for trial in ended)
