@@ -84,6 +84,7 @@ def tune(
     fork_study: PathLike | None = None,
     study: Study | None = None,
     should_interrupt: Callable[[], bool] = lambda: False,
+    exp: str = '',
     **search: Any,
 ) -> Study:
     """Searches an experiment, or the values that a function is called with.
@@ -121,6 +122,7 @@ def tune(
             where processes cannot import the function.
         should_interrupt: asked after every training step; on True the trial is saved, and
             `Paused` raised.
+        exp: the name of the experiment on the command line, which the study shows.
         **search: other fields of `Search`, such as `limits` and `budget`.
 
     Returns:
@@ -180,6 +182,7 @@ def tune(
             held.enter_context(processes.together())
         command.enable_compilation_cache()
         plan, runner = _planned(what, space, changes, study)
+        plan = dataclasses.replace(plan, exp=exp)
         checkpoint_retention.check(plan.search, directory)
         if plan.search.faults.trial_timeout is not None and not engine.has_workers:
             raise UserError(

@@ -53,11 +53,7 @@ _FIELDS: 'dict[str, tuple[str, type, str]]' = {
 
 
 def main(argv: Sequence[str] | None) -> int:
-    """Runs the command.
-
-    Raises:
-        UserError: bad input.
-    """
+    """Runs the command; raises UserError for bad input."""
     args = _flags().parse_args(argv)
 
     from trainer.runtime import processes
@@ -80,6 +76,7 @@ def main(argv: Sequence[str] | None) -> int:
             prior_studies=args.prior_studies,
             fork_study=args.fork_study,
             engine=engine,
+            exp=args.exp,
         )
     except MissingDataError as error:
         raise _with_a_way_out(error, tunable, args) from error
@@ -218,11 +215,7 @@ def _engine(args: 'argparse.Namespace', name: str) -> 'Engine | None':
 
 
 def tunable_for(args: 'argparse.Namespace') -> 'Tunable':
-    """The experiment that the flags ask for.
-
-    Raises:
-        UserError: bad input.
-    """
+    """The experiment that the flags ask for; raises UserError for bad input."""
     from trainer.experiment import Experiment
     from trainer.symbolic import overrides, registry
 

@@ -8,8 +8,8 @@
 
 DIR is the --job_log_dir of a search. While a search works there, it can be looked at, and `stop`
 works. For a study that a service keeps, --vizier_endpoint=HOST:PORT --study=NAME takes the place of
-DIR. Where an experiment is built of classes of your own, --exp names the experiment as the search
-does, so that its module is imported. `… studies show --help` describes one command.
+DIR. Where classes of your own are needed, to change a study or to build a model, --exp names the
+experiment as the search does, so that its module is imported. `… studies show --help` describes one command.
 Exit codes: 0 done, 2 bad input.
 """
 
@@ -39,11 +39,7 @@ _INTERVAL = 2.0
 
 
 def main(argv: Sequence[str] | None) -> int:
-    """Runs the command.
-
-    Raises:
-        UserError: bad input.
-    """
+    """Runs the command; raises UserError for bad input."""
     is_in_service = any(
         each.partition('=')[0] == study_location.FLAG for each in command.given(argv)
     )
@@ -257,7 +253,8 @@ def _best(args: Args) -> None:
         best = best_trials(study, args.top)
         # A study of a function has nothing to train, and one elsewhere cannot be named by a path.
         can_train = best and hasattr(study.value, 'parts') and study.directory is not None
-        again = train_command(study, best[0], args.exp) if can_train else ''
+        exp = args.exp or study.record.exp or None
+        again = train_command(study, best[0], exp) if can_train else ''
         write(best_of(study, best, again), args.format)
 
 

@@ -29,11 +29,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None) -> int:
-    """Runs the command.
-
-    Raises:
-        UserError: bad input.
-    """
+    """Runs the command; raises UserError for bad input."""
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags, required=False)
     flags.add_argument('--study_dir', help='the --job_log_dir of a search')

@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None) -> int:
-    """Runs the command.
-
-    Raises:
-        UserError: bad input, or a check of the data failed.
-    """
+    """Runs the command; raises UserError for bad input, or if a check of the data fails."""
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags)
     flags.add_argument(

@@ -37,11 +37,7 @@ MODES = ['train', 'eval', 'eval_once', 'decode', 'decode_once']
 
 
 def main(argv: Sequence[str] | None) -> int:
-    """Runs the command.
-
-    Raises:
-        UserError: bad input.
-    """
+    """Runs the command; raises UserError for bad input."""
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags)
     flags.add_argument('--job_log_dir', required=True, help='where everything is written')

@@ -83,11 +83,7 @@ class LiveView:
         self._seen: dict[int, tuple[int, datetime.datetime | None]] = {}
 
     def refresh(self) -> StudySnapshot:
-        """Reads the current state.
-
-        Raises:
-            UserError: there is no study of this version.
-        """
+        """Reads the current state; raises UserError if there is no study of this version."""
         study = self._store.study()
         if study is None:
             raise UserError(f'There is no study in {self._where}: nothing was written yet.')

@@ -76,7 +76,7 @@ class Overview:
         if num_trials is None and (space_size := size(spec_from_json(study.spec))) is not None:
             num_trials = space_size * times
         return cls(
-            experiment=value.get('_type', 'Dict'),
+            experiment=study.exp or value.get('_type', 'Dict'),
             num_trials=num_trials,
             counts=Counter(trial.status for trial in trials),
             best=best.rewards[0] if best is not None else None,

@@ -30,7 +30,8 @@ def summary(study: Study) -> Document:
     front, limits, reasons = best_trials(study), _budgets(study, trials), _reasons(trials)
     facts = {
         'directory': None if study.directory is None else str(study.directory),
-        'experiment': f'{type(study.value).__module__}.{type(study.value).__qualname__}',
+        'experiment': study.record.exp
+        or f'{type(study.value).__module__}.{type(study.value).__qualname__}',
         'algorithm': display_value(study.search.algorithm),
         'scheduler': display_value(study.search.scheduler),
         'created': study.store.created(),
@@ -219,11 +220,7 @@ def best_trials(study: Study, count: int | None = None) -> list[Trial]:
 
 
 def best_number(study: Study) -> int:
-    """The number of the best trial.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The number of the best trial; raises UserError if there is none."""
     best = study.best
     if best is None:
         raise UserError(f'--trial=best: no trial of {study.directory or "the study"} was completed')

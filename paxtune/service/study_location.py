@@ -43,7 +43,7 @@ class StudyLocation(abc.ABC):
         """
         from paxtune.storage.open_study import join_study
 
-        return join_study(self.store(can_write), self.directory)
+        return join_study(self.store(can_write), self.directory, not can_write)
 
     @abc.abstractmethod
     def locked(self, is_shared: bool = False) -> 'contextlib.AbstractContextManager[object]':

@@ -201,20 +201,12 @@ def decode_study(spec: StudySpec, source: object = 'the study') -> StudyRecord:
 
 
 def parse_trial(content: bytes) -> TrialRecord:
-    """Reads the bytes of a trial.
-
-    Raises:
-        DamagedRecordError: they are no trial.
-    """
+    """Reads the bytes of a trial; raises DamagedRecordError if they are no trial."""
     return decode_trial(_parsed(TrialProto, content))
 
 
 def parse_study(content: bytes) -> StudySpec:
-    """Reads the bytes of a study.
-
-    Raises:
-        DamagedRecordError: they are no study.
-    """
+    """Reads the bytes of a study; raises DamagedRecordError if they are no study."""
     spec: StudySpec = _parsed(StudySpec, content)
     return spec
 

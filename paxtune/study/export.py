@@ -56,7 +56,9 @@ def export(study: StudyView) -> dict[str, Any]:
     """Exports a whole study, as JSON data."""
     return {
         'format': FORMAT,
-        'experiment': json.loads(to_json_text(study.value)),
+        'experiment': json.loads(
+            study.record.value if study.space.why_no_value else to_json_text(study.value)
+        ),
         'search': json.loads(to_json_text(study.search)),
         'data': dict(study.data),
         'trials': [content(trial) for trial in study.trials],

@@ -1,7 +1,9 @@
 """The plan of a search: its space and configuration, built and validated once."""
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pyglove as pg
@@ -9,8 +11,10 @@ import pyglove as pg
 from paxtune.config.search import Search
 from paxtune.search_space.decisions import spec_to_json
 from paxtune.search_space.space import Space
+from paxtune.study import stand_ins
 from paxtune.study.record import Prior, StudyRecord
 from paxtune.study.validation import validate_search, validate_space
+from trainer.symbolic.component import unchecked
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import from_json_text, to_json_text
 
@@ -24,12 +28,14 @@ class SearchPlan:
         search: the configuration of the search.
         has_own_search: whether `space.value` holds the search, as a `Tunable` does.
         data: fingerprints of the data that trials see, by input.
+        exp: the `--exp` of the command; '' without one.
     """
 
     space: Space
     search: Search
     has_own_search: bool
     data: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    exp: str = ''
 
     @classmethod
     def compile(
@@ -52,15 +58,30 @@ class SearchPlan:
         return cls(space, configuration, search is None, data or {})
 
     @classmethod
-    def of(cls, record: StudyRecord, source: str) -> 'SearchPlan':
-        """Rebuilds the plan of a stored study, which was valid; raises UserError if that fails."""
-        value: Any = from_json_text(record.value, object, source)
+    def of(cls, record: StudyRecord, source: str, may_lack_classes: bool = False) -> 'SearchPlan':
+        """Rebuilds the plan of a stored study, which was valid; raises UserError if that fails.
+
+        Args:
+            may_lack_classes: the study is only read. Its trials make no experiments then.
+        """
+        text, own_search, lacking = record.value, record.search, ''
+        if missing := stand_ins.missing_classes(text):
+            lacking = _lacking(missing, record.exp, source)
+            own_search = own_search or json.dumps(json.loads(text).get('search'))
+            if not may_lack_classes or stand_ins.missing_classes(own_search):
+                raise UserError(lacking)
+            text = stand_ins.with_stand_ins(text, record.defaults)
+        # Fields refuse stand-ins.
+        with pg.enable_type_check(not missing), unchecked() if missing else nullcontext():
+            value: Any = from_json_text(text, object, source)
+        space = Space(value)
+        space.why_no_value = lacking
         search = getattr(value, 'search', None)
-        if record.search:
-            search = from_json_text(record.search, Search, source)
+        if own_search:
+            search = from_json_text(own_search, Search, source)
         if not isinstance(search, Search):
             raise UserError(f'{source}: the study has no configuration of its search')
-        return cls(Space(value), search, not record.search, record.data)
+        return cls(space, search, not record.search, record.data, record.exp)
 
     def record(self, in_memory: bool, priors: Sequence[Prior]) -> StudyRecord:
         """Makes the record of the study.
@@ -77,4 +98,12 @@ class SearchPlan:
             priors=tuple(priors),
             algorithm=type(self.search.algorithm).__name__,
             goals=tuple(reward.goal for reward in self.search.rewards),
+            exp=self.exp,
+            defaults={} if in_memory else stand_ins.defaults(self.space.value),
         )
+
+
+def _lacking(classes: Sequence[str], exp: str, source: str) -> str:
+    modules = ', '.join(sorted({name.rpartition('.')[0] for name in classes}))
+    how = f'pass --exp={exp}, or import {modules} in Python' if exp else f'import {modules} first'
+    return f'{source}: the classes {", ".join(classes)} are not imported: {how}'

@@ -251,6 +251,8 @@ class StudyRecord:
         is_ended: whether no worker gets another trial.
         request: the idempotency key of the last write through a service.
         metadata: the metadata that users wrote.
+        exp: the `--exp` that the study came from; '' without a command.
+        defaults: those of the users' classes in the value, by class and field.
     """
 
     value: str
@@ -266,3 +268,5 @@ class StudyRecord:
     is_ended: bool = False
     request: str = ''
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    exp: str = ''
+    defaults: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)

@@ -139,11 +139,7 @@ class CheckpointStore:
         return Restored(step, str(self._directory / str(step)), state, found.progress)
 
     def wait(self) -> None:
-        """Waits until everything is written.
-
-        Raises:
-            SaveError: a save failed.
-        """
+        """Waits until everything is written; raises SaveError if a save failed."""
         self._finish_save()
         with self._saves():
             self._checkpointer.wait()
