@@ -8,8 +8,8 @@
 
 DIR is the --job_log_dir of a search. While a search works there, it can be looked at, and `stop`
 works. For a study that a service keeps, --vizier_endpoint=HOST:PORT --study=NAME takes the place of
-DIR. Where classes of your own are needed, to change a study or to build a model, --exp names the
-experiment as the search does, so that its module is imported. `… studies show --help` describes one command.
+DIR. What changes a study, or builds a model, needs classes of your own: --exp names the experiment
+as the search does, so that its module is imported. `… studies show --help` describes one command.
 Exit codes: 0 done, 2 bad input.
 """
 

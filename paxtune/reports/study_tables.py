@@ -30,8 +30,7 @@ def summary(study: Study) -> Document:
     front, limits, reasons = best_trials(study), _budgets(study, trials), _reasons(trials)
     facts = {
         'directory': None if study.directory is None else str(study.directory),
-        'experiment': study.record.exp
-        or f'{type(study.value).__module__}.{type(study.value).__qualname__}',
+        'experiment': study.record.experiment,
         'algorithm': display_value(study.search.algorithm),
         'scheduler': display_value(study.search.scheduler),
         'created': study.store.created(),
@@ -246,14 +245,23 @@ def parent_of(study: Study, number: int) -> int:
 def difference(study: Study, left: int, right: int) -> Document:
     """Compares the experiments of two trials, their layers, costs and rewards.
 
+    Where classes of the experiments are missing, their decisions are compared.
+
     Raises:
         UserError: there is no such trial, or its decisions make no experiment.
     """
     trials = study.trial(left), study.trial(right)
-    found = differences(*(_experiment(trial) for trial in trials))
-    rows = [
-        {'path': each.path, 'left': _side(each.left), 'right': _side(each.right)} for each in found
-    ]
+    if study.space.why_no_value:
+        before, after = (trial.decisions for trial in trials)
+        paths = [each for each in before | after if before.get(each) != after.get(each)]
+        rows = [
+            {'path': each, 'left': before.get(each), 'right': after.get(each)} for each in paths
+        ]
+    else:
+        rows = [
+            {'path': each.path, 'left': _side(each.left), 'right': _side(each.right)}
+            for each in differences(*(_experiment(trial) for trial in trials))
+        ]
     columns = reward_columns(study.rewards)
     rewards = [dict(zip(columns, trial.rewards, strict=False)) for trial in trials]
     sides = [
@@ -270,7 +278,9 @@ def difference(study: Study, left: int, right: int) -> Document:
         Table(rows, ['path', 'left', 'right'], f'Trial {left} → trial {right}'),
     ]
     remarks = [] if rows else ['Their experiments are equal.']
-    if rows and study.space.is_tunable:
+    if study.space.why_no_value:
+        remarks.append(f'Decisions only. {study.space.why_no_value}')
+    elif rows and study.space.is_tunable:
         from paxtune.reports.architecture_tables import compared
 
         models = compared(study, *trials)

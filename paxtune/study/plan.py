@@ -1,7 +1,6 @@
 """The plan of a search: its space and configuration, built and validated once."""
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -17,6 +16,8 @@ from paxtune.study.validation import validate_search, validate_space
 from trainer.symbolic.component import unchecked
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import from_json_text, to_json_text
+
+_NAMED = 3  # Of the classes that are missing.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,23 +65,22 @@ class SearchPlan:
         Args:
             may_lack_classes: the study is only read. Its trials make no experiments then.
         """
-        text, own_search, lacking = record.value, record.search, ''
-        if missing := stand_ins.missing_classes(text):
+        texts, lacking = [record.value, record.search], ''
+        if missing := stand_ins.missing_classes(*texts):
             lacking = _lacking(missing, record.exp, source)
-            own_search = own_search or json.dumps(json.loads(text).get('search'))
-            if not may_lack_classes or stand_ins.missing_classes(own_search):
+            if not may_lack_classes:
                 raise UserError(lacking)
-            text = stand_ins.with_stand_ins(text, record.defaults)
+            texts = [text and stand_ins.with_stand_ins(text, record.defaults) for text in texts]
         # Fields refuse stand-ins.
         with pg.enable_type_check(not missing), unchecked() if missing else nullcontext():
-            value: Any = from_json_text(text, object, source)
-        space = Space(value)
-        space.why_no_value = lacking
-        search = getattr(value, 'search', None)
-        if own_search:
-            search = from_json_text(own_search, Search, source)
+            value: Any = from_json_text(texts[0], object, source)
+            search = getattr(value, 'search', None)
+            if texts[1]:
+                search = from_json_text(texts[1], Search, source)
         if not isinstance(search, Search):
             raise UserError(f'{source}: the study has no configuration of its search')
+        space = Space(value)
+        space.why_no_value = lacking
         return cls(space, search, not record.search, record.data, record.exp)
 
     def record(self, in_memory: bool, priors: Sequence[Prior]) -> StudyRecord:
@@ -99,11 +99,12 @@ class SearchPlan:
             algorithm=type(self.search.algorithm).__name__,
             goals=tuple(reward.goal for reward in self.search.rewards),
             exp=self.exp,
-            defaults={} if in_memory else stand_ins.defaults(self.space.value),
+            defaults={} if in_memory else stand_ins.defaults(self.space.value, self.search),
         )
 
 
 def _lacking(classes: Sequence[str], exp: str, source: str) -> str:
     modules = ', '.join(sorted({name.rpartition('.')[0] for name in classes}))
+    more = f' and {len(classes) - _NAMED} more' if len(classes) > _NAMED else ''
     how = f'pass --exp={exp}, or import {modules} in Python' if exp else f'import {modules} first'
-    return f'{source}: the classes {", ".join(classes)} are not imported: {how}'
+    return f'{source}: the classes {", ".join(classes[:_NAMED])}{more} are not imported: {how}'

@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import enum
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
@@ -270,3 +271,8 @@ class StudyRecord:
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
     exp: str = ''
     defaults: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def experiment(self) -> str:
+        """Names what is searched: by its `--exp`, or else by its class."""
+        return self.exp or json.loads(self.value).get('_type', 'Dict')

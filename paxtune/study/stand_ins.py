@@ -3,25 +3,39 @@
 import contextlib
 import functools
 import json
+import types
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import pyglove as pg
 
+from paxtune.algorithms.base import Algorithm
+from paxtune.objectives.aggregation import MetricAggregation
+from paxtune.objectives.rewards import Reward
+from paxtune.schedulers.base import Scheduler
 from trainer.symbolic import names
 from trainer.symbolic.component import Component, components
 from trainer.symbolic.serialization import is_known
 
 _TYPE = pg.JSONConvertible.TYPE_NAME_KEY
 
+# Tables ask parts of a search for their labels, goals and units.
+_BASES = {
+    'objective': Reward,
+    'rewards': Reward,
+    'algorithm': Algorithm,
+    'scheduler': Scheduler,
+    'metric_aggregation': MetricAggregation,
+}
 
-def defaults(value: Any) -> dict[str, dict[str, Any]]:
-    """Collects the defaults of the users' classes in a value, as JSON data by class and field.
+
+def defaults(*values: Any) -> dict[str, dict[str, Any]]:
+    """Collects the defaults of the users' classes in values, as JSON data by class and field.
 
     Names of candidates leave out what is default, also where the class is unknown.
     """
     found: dict[str, dict[str, Any]] = {}
-    for kind in {type(each) for each in components(value)}:
+    for kind in {type(each) for value in values for each in components(value)}:
         name = names.full_name(kind)
         if name.partition('.')[0] not in names.PACKAGES:
             fields = [field for field in kind.__schema__.values() if field.value.has_default]
@@ -29,11 +43,13 @@ def defaults(value: Any) -> dict[str, dict[str, Any]]:
     return found
 
 
-def missing_classes(text: str) -> list[str]:
+def missing_classes(*texts: str) -> list[str]:
     """Lists the classes in JSON that are not imported; none where the text is no JSON."""
-    with contextlib.suppress(ValueError, RecursionError):
-        return sorted(set(_missing(json.loads(text))))
-    return []
+    found: set[str] = set()
+    for text in texts:
+        with contextlib.suppress(ValueError, RecursionError):
+            found.update(_missing(json.loads(text)))
+    return sorted(found)
 
 
 def _missing(tree: Any) -> Iterator[str]:
@@ -56,28 +72,38 @@ def with_stand_ins(text: str, known: Mapping[str, Mapping[str, Any]]) -> str:
         known: the defaults of these classes.
     """
     tree = json.loads(text)
-    if _is_missing(tree.get(_TYPE)) and 'task' in tree:
-        tree[_TYPE] = 'paxtune.Tunable'  # Its own class is derived from this one.
-    return json.dumps(_replaced(tree, known))
+    # An experiment of its own class is derived from this one.
+    base = names.class_in_file('paxtune.Tunable') if 'task' in tree else None
+    return json.dumps(_replaced(tree, known, base or Component))
 
 
-def _replaced(tree: Any, known: Mapping[str, Mapping[str, Any]]) -> Any:
+def _replaced(
+    tree: Any,
+    known: Mapping[str, Mapping[str, Any]],
+    base: type[Component],
+    bases: Mapping[str, type[Component]] = {},
+) -> Any:
     if isinstance(tree, list):
-        return [_replaced(child, known) for child in tree]
+        return [_replaced(child, known, base, bases) for child in tree]
     if not isinstance(tree, dict):
         return tree
     name = tree.get(_TYPE)
     if isinstance(name, str) and _is_missing(name):
         usual = known.get(name, {})
-        fields = {key: child for key, child in tree.items() if child != usual.get(key, _TYPE)}
-        tree = fields | {_TYPE: names.full_name(_stand_in(name))}
-    return {key: _replaced(child, known) for key, child in tree.items()}
+        needed = set(map(str, base.__schema__.fields))
+        tree = {k: v for k, v in tree.items() if k in needed or v != usual.get(k, _TYPE)}
+        tree[_TYPE] = names.full_name(_stand_in(name, base))
+    bases = _BASES if name == 'paxtune.Search' else bases
+    return {
+        key: _replaced(child, known, bases.get(key, Component), bases)
+        for key, child in tree.items()
+    }
 
 
 @functools.cache
-def _stand_in(name: str) -> type[Component]:
-    class StandIn(Component, serialization_name=f'StandIn:{name}'):
-        __kwargs__: Any
-
-    StandIn.__name__ = name.rpartition('.')[2]
-    return StandIn
+def _stand_in(name: str, base: type[Component]) -> type[Component]:
+    fields = {'__annotations__': {'__kwargs__': Any}, '__module__': __name__}
+    serialized = {'serialization_name': f'StandIn:{base.__name__}:{name}'}
+    own_name = name.rpartition('.')[2]
+    made = types.new_class(own_name, (base,), serialized, lambda own: own.update(fields))
+    return cast(type[Component], made)

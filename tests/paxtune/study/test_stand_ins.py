@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,27 @@ import pytest
 
 from examples.tunable_lm import Tiny
 from paxtune import api
+from paxtune.algorithms import RandomSearch
 from paxtune.experiment import Tunable
-from paxtune.reports.study_tables import history_of, summary, trials_of
+from paxtune.objectives.aggregation import LastStep
+from paxtune.objectives.rewards import Reward
+from paxtune.reports.pareto_table import front_of
+from paxtune.reports.study_tables import (
+    best_of,
+    best_trials,
+    difference,
+    history_of,
+    summary,
+    trials_of,
+)
+from paxtune.schedulers import MedianStopping
+from paxtune.search_space.constraints import Constraint
 from paxtune.search_space.space import Space
+from paxtune.simulation.export import curves
 from paxtune.storage.open_study import load_study, open_plan
-from paxtune.study import export, stand_ins
+from paxtune.study import export, stand_ins, transfer
 from paxtune.study.plan import SearchPlan
+from tests.paxtune.studies import rename_module
 from tests.paxtune.tunables import Rates
 from trainer.layers import FeedForward, Layer, Residual
 from trainer.symbolic.errors import UserError
@@ -42,9 +58,50 @@ class Window(Layer):
 class Own(Tunable):
     """An experiment class of a user."""
 
+    note: str = 'none'
+
+
+class OwnReward(Reward):
+    """A reward of a user."""
+
+    metric: str = 'eval/log_pplx'
+
+    def compute(self, metrics: Mapping[str, float]) -> float:
+        return 2 * metrics[self.metric]
+
+
+class OwnAlgorithm(RandomSearch):
+    """An algorithm of a user."""
+
+
+class OwnScheduler(MedianStopping):
+    """A scheduler of a user."""
+
+
+class OwnAggregation(LastStep):
+    """An aggregation of a user."""
+
+
+class OwnConstraint(Constraint):
+    """A constraint of a user."""
+
+    def require(self, experiment: Any) -> None:
+        pass
+
+
+OWN_SEARCH = {
+    'search.objective': OwnReward('maximize'),
+    'search.algorithm': OwnAlgorithm(),
+    'search.scheduler': OwnScheduler(),
+    'search.metric_aggregation': OwnAggregation(),
+    'search.constraints': [OwnConstraint()],
+}
+
 
 def windows(kind: type[Tunable] = Tunable) -> Tunable:
     made = kind(**dict(Rates().sym_init_args))
+    if kind is Own:
+        made = made.rebind(OWN_SEARCH)
     kinds = [
         Residual(Window(pg.oneof([2, 8]))),
         Residual(Window(4, inner=FeedForward(8))),
@@ -55,19 +112,8 @@ def windows(kind: type[Tunable] = Tunable) -> Tunable:
 
 
 def lose_classes(directory: Path) -> None:
-    """Renames the classes of this module in a study, as if it could not be imported."""
     with load_study(directory, read_only=False) as study:
-
-        def renamed(text: str) -> str:
-            return text.replace(f'{__name__}.', f'{GONE}.')
-
-        study.store.update_study(
-            lambda record: dataclasses.replace(
-                record,
-                value=renamed(record.value),
-                defaults=json.loads(renamed(json.dumps(record.defaults))),
-            )
-        )
+        rename_module(study, __name__, GONE)
 
 
 @pytest.fixture(params=[Tunable, Own])
@@ -78,7 +124,7 @@ def directory(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
         for _ in range(3):
             trial = study.suggest()
         assert trial is not None
-        study.tell(trial, {'eval/log_pplx': 2.5})
+        study.tell(trial, {'eval/log_pplx': 2.5, 'eval/loss': 1.5})
     return tmp_path
 
 
@@ -86,6 +132,8 @@ def test_all_tables_are_the_same_without_the_classes(directory: Path) -> None:
     def shown() -> list[Any]:
         with load_study(directory) as study:
             facts = [summary(study).data, trials_of(study).data, export.export(study)['trials']]
+            facts += [best_of(study, best_trials(study), '').data, curves(study)]
+            facts += [front_of(study, 'eval/loss', None), study.best and study.best.scores]
             return [*facts, [trial.directory for trial in study.trials], study.space.paths]
 
     known = shown()
@@ -98,7 +146,7 @@ def test_all_tables_are_the_same_without_the_classes(directory: Path) -> None:
 
 def test_what_needs_the_classes_names_the_module_and_the_experiment(directory: Path) -> None:
     lose_classes(directory)
-    missing = rf'{GONE}\.Window.* not imported: pass --exp=mine.Windows, or import {GONE}'
+    missing = rf'{GONE}\..* not imported: pass --exp=mine.Windows, or import {GONE}'
     with load_study(directory) as study:
         with pytest.raises(UserError, match=missing):
             study.trials[0].materialize()
@@ -110,7 +158,20 @@ def test_what_needs_the_classes_names_the_module_and_the_experiment(directory: P
 def test_an_exported_study_names_the_classes(directory: Path) -> None:
     lose_classes(directory)
     with load_study(directory) as study:
-        assert f'{GONE}.Window' in json.dumps(export.export(study)['experiment'])
+        found = export.export(study)
+        assert f'{GONE}.Window' in json.dumps(found['experiment'])
+        assert found['search'] == found['experiment']['search']
+        assert 'StandIn' not in json.dumps(found)
+
+
+def test_the_decisions_of_two_trials_are_compared_without_the_classes(directory: Path) -> None:
+    lose_classes(directory)
+    with load_study(directory) as study:
+        before, after = (study.trial(number).decisions for number in (1, 2))
+        found = difference(study, 1, 2)
+        paths = {path for path in before | after if before.get(path) != after.get(path)}
+        assert {row['path'] for row in found.data['differences']} == paths != set()
+        assert f'import {GONE}' in found.remark
 
 
 def test_defaults_of_users_classes_are_stored_and_no_others() -> None:
@@ -128,15 +189,12 @@ def test_names_that_are_no_class_have_no_stand_in(name: str) -> None:
     assert stand_ins.with_stand_ins(text, {}) == text
 
 
-def test_classes_of_the_search_are_needed(directory: Path) -> None:
+def test_a_prior_study_needs_its_classes_where_their_values_are_read(directory: Path) -> None:
     lose_classes(directory)
-    with load_study(directory) as study:
-        record = study.record
-    value = json.loads(record.value)
-    value['search']['objective']['_type'] = f'{GONE}.Reward'
-    lacking = dataclasses.replace(record, value=json.dumps(value))
-    with pytest.raises(UserError, match=rf'{GONE}\.Reward.* not imported'):
-        SearchPlan.of(lacking, 'the study', may_lack_classes=True)
+    with load_study(directory) as source:
+        assert len(list(transfer.carried(source, source.space))) == 1
+        with pytest.raises(UserError, match=f'import {GONE}'):
+            list(transfer.carried(source, Space(pg.Dict(other=pg.oneof([1, 2])))))
 
 
 def test_python_and_the_command_store_the_name_of_the_experiment(tmp_path: Path) -> None:
