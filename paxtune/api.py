@@ -192,36 +192,43 @@ def tune(
         if _is_experiment(what) and engine.follows(plan, should_interrupt):
             assert directory is not None
             return load_study(directory)
+        if callbacks is None:
+            is_seen = sys.stdout.isatty() or 'ipykernel' in sys.modules
+            callbacks = [progress.Progress()] if is_seen else []
+        listening = [c if isinstance(c, Callback) else OnTrialEnd(c) for c in callbacks]
         if study is None:
             priors = list(map(directories.job_path, prior_studies))
             study, opened = engine.open(directory, plan, priors)
             held.enter_context(opened)
         else:
             study = open_plan(None, plan, store=study.store)
-        with contextlib.ExitStack() as on_error:
-            on_error.callback(study.close)
-            if fork_study is not None and not study.trials:
-                _fork(held.enter_context(load_study(fork_study)), study)
-            if callbacks is None:
-                is_seen = sys.stdout.isatty() or 'ipykernel' in sys.modules
-                callbacks = [progress.Progress()] if is_seen else []
-            listening = [c if isinstance(c, Callback) else OnTrialEnd(c) for c in callbacks]
-            try:
-                engine.run(Job(study, runner, listening, should_interrupt))
-            except (KeyboardInterrupt, Paused):
-                if directory is not None:
-                    raise
-                # Only this process has the trials.
-                study.interrupted = True
-                logging.warning('Interrupted. tune(…, study=study) continues this study.')
-            except StudyStoppedError as error:
-                if directory is None:
-                    error.study = study
-                    on_error.pop_all()
-                raise
-            on_error.pop_all()
-        _warn_of_failure(study)
+        _run(engine, Job(study, runner, listening, should_interrupt), fork_study)
         return study
+
+
+def _run(engine: Engine, job: Job, fork_study: PathLike | None) -> None:
+    """Runs the trials of an open study, and closes the study on an error."""
+    study = job.study
+    with contextlib.ExitStack() as on_error:
+        on_error.callback(study.close)
+        if fork_study is not None and not study.trials:
+            with load_study(fork_study) as source:
+                _fork(source, study)
+        try:
+            engine.run(job)
+        except (KeyboardInterrupt, Paused):
+            if study.directory is not None:
+                raise
+            # Only this process has the trials.
+            study.interrupted = True
+            logging.warning('Interrupted. tune(…, study=study) continues this study.')
+        except StudyStoppedError as error:
+            if study.directory is None:
+                error.study = study
+                on_error.pop_all()
+            raise
+        on_error.pop_all()
+    _warn_of_failure(study)
 
 
 def _searched(experiment: Experiment, space: Any, objective: Any) -> Tunable:

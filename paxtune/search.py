@@ -169,13 +169,8 @@ def _flags() -> 'argparse.ArgumentParser':
         action='store_true',
         help="believe that good decisions lie around the experiment's own defaults",
     )
-    flags.add_argument(
-        '--prior_studies',
-        nargs='+',
-        action='extend',
-        default=[],
-        metavar='DIR',
-        help='studies whose trials the algorithm learns from',
+    command.add_list_flag(
+        flags, '--prior_studies', 'DIR', 'studies whose trials the algorithm learns from'
     )
     flags.add_argument(
         '--fork_study', metavar='DIR', help='a study whose trials this one begins with'

@@ -35,13 +35,11 @@ def main(argv: Sequence[str] | None) -> int:
     flags.add_argument('--study_dir', help='the --job_log_dir of a search')
     study_location.add_flags(flags, 'the service that keeps the study of --study_dir')
     flags.add_argument('--trial', help='number of a trial of that study, or best')
-    flags.add_argument(
+    command.add_list_flag(
+        flags,
         '--decisions',
-        nargs='+',
-        action='extend',
-        default=[],
-        metavar='PATH=VALUE',
-        help='decisions to make, such as task.learner.learning_rate=1e-3',
+        'PATH=VALUE',
+        'decisions to make, such as task.learner.learning_rate=1e-3',
     )
     flags.add_argument('--job_log_dir', required=True, help='where everything is written')
     command.add_allow_changes_flag(flags)

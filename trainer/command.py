@@ -39,28 +39,29 @@ def add_experiment_flags(flags: argparse.ArgumentParser, required: bool = True) 
         metavar='NAME',
         help='a name in search_spaces, such as lm.StdlibTunable, or any dotted path',
     )
-    flags.add_argument(
+    add_list_flag(
+        flags,
         '--set',
-        nargs='+',
-        action='extend',
-        default=[],
-        metavar='PATH=VALUE',
-        help='override a value, such as task.learner.learning_rate=1e-3; fixes a decision',
+        'PATH=VALUE',
+        'override a value, such as task.learner.learning_rate=1e-3; fixes a decision',
     )
     flags.add_argument(
         '--smoke', action='store_true', help='run at the tiny size that the experiment defines'
     )
 
 
+def add_list_flag(flags: argparse.ArgumentParser, name: str, metavar: str, help: str) -> None:
+    """Adds a flag that takes any number of values, and may be repeated."""
+    flags.add_argument(name, nargs='+', action='extend', default=[], metavar=metavar, help=help)
+
+
 def add_tune_flag(flags: argparse.ArgumentParser) -> None:
     """Adds --tune."""
-    flags.add_argument(
+    add_list_flag(
+        flags,
         '--tune',
-        nargs='+',
-        action='extend',
-        default=[],
-        metavar='PATH=DECISION',
-        help='search over a value, such as \'task.learner.learning_rate=floatv(1e-4,1e-2,"log")\'',
+        'PATH=DECISION',
+        'search over a value, such as \'task.learner.learning_rate=floatv(1e-4,1e-2,"log")\'',
     )
 
 

@@ -144,7 +144,7 @@ def test_all_tables_are_the_same_without_the_classes(directory: Path) -> None:
     assert any('Window' in name for name in names)
 
 
-def test_what_needs_the_classes_names_the_module_and_the_experiment(directory: Path) -> None:
+def test_experiments_need_the_classes_whose_module_is_named(directory: Path) -> None:
     lose_classes(directory)
     missing = rf'{GONE}\..* not imported: pass --exp=mine.Windows, or import {GONE}'
     with load_study(directory) as study:
@@ -247,7 +247,11 @@ def test_commands_show_a_study_where_its_module_cannot_be_imported(tmp_path: Pat
     assert made.returncode == 0, made.stderr
     shown = run('elsewhere', '-m', 'paxtune.studies', 'show', '../study')
     assert 'mine.Exp' in shown.stdout, shown.stderr
-    refused = run('elsewhere', '-m', 'paxtune.studies', 'retry', '../study', '1')
-    assert 'the classes mine.Mine' in refused.stderr
-    assert 'pass --exp=mine.Exp, or import mine' in refused.stderr
-    assert refused.returncode == 2
+    for flags in (
+        ('paxtune.studies', 'retry', '../study', '1'),
+        ('paxtune.train', '--study_dir=../study', '--trial=1', '--job_log_dir=again'),
+    ):
+        refused = run('elsewhere', '-m', *flags)
+        assert 'the classes mine.Mine' in refused.stderr
+        assert 'pass --exp=mine.Exp, or import mine' in refused.stderr
+        assert refused.returncode == 2
