@@ -113,7 +113,7 @@ def run(
     from trainer.runtime.interrupt import Interrupt
 
     again = shlex.join(['python', '-m', *argv])
-    saved = f'The study is saved in {job_log_dir}. To resume: {again}'
+    saved = f'The study is saved in {job_log_dir}. To resume:\n  {again}'
     with Interrupt() as interrupt:
         options |= {'job_log_dir': job_log_dir, 'callbacks': [Progress(interrupt=interrupt)]}
         try:
@@ -135,7 +135,7 @@ def _say(text: str) -> None:
     from trainer.runtime import processes
 
     if processes.is_first():
-        print(text)
+        command.say(text)
 
 
 def _flags() -> 'argparse.ArgumentParser':

@@ -351,7 +351,7 @@ def _import(args: Args) -> None:
     from paxtune.reports.study_edits import import_file
 
     with _held(args) as study:
-        print(import_file(study, args.file))
+        command.say(import_file(study, args.file))
 
 
 def _add(args: Args) -> None:
@@ -359,21 +359,21 @@ def _add(args: Args) -> None:
 
     decisions = command.decisions_given(args.decisions, 'add')
     with _held(args) as study:
-        print(added(study.add(decisions, warm_start=args.warm_start)))
+        command.say(added(study.add(decisions, warm_start=args.warm_start)))
 
 
 def _retry(args: Args) -> None:
     from paxtune.reports.study_edits import added
 
     with _held(args) as study:
-        print(added(study.retry(args.trial)))
+        command.say(added(study.retry(args.trial)))
 
 
 def _confirm(args: Args) -> None:
     from paxtune.reports.study_edits import confirmed
 
     with _held(args) as study:
-        print(confirmed(study.confirm(args.top, args.replicates)))
+        command.say(confirmed(study.confirm(args.top, args.replicates)))
 
 
 def _ask(args: Args) -> None:
@@ -394,7 +394,7 @@ def _tell(args: Args) -> None:
 def _stop(args: Args) -> None:
     from paxtune.reports.study_edits import stop
 
-    print(stop(args.where, args.trials))
+    command.say(stop(args.where, args.trials))
 
 
 def _delete(args: Args) -> None:
@@ -403,10 +403,10 @@ def _delete(args: Args) -> None:
     _require_local(args, 'delete', 'the directories of trials are where their workers are')
     if args.trials:
         with _held(args) as study:
-            print(delete_trials(study, args.trials, args.yes))
+            command.say(delete_trials(study, args.trials, args.yes))
         return
     with args.where.locked() as directory:
-        print(delete_study(directory, args.yes))
+        command.say(delete_study(directory, args.yes))
 
 
 def _recover(args: Args) -> None:
@@ -417,7 +417,7 @@ def _recover(args: Args) -> None:
     if not Path(args.dir).is_dir():
         raise UserError(f'{args.dir}: there is no such directory')
     with locked(args.dir) as directory:
-        print(recover(directory))
+        command.say(recover(directory))
 
 
 @contextlib.contextmanager

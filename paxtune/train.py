@@ -226,10 +226,10 @@ def _warn_of_other_threads(study: 'Study', trial: 'Trial') -> None:
     record = trial_json.read(trial_directory(study.directory, trial))
     now = trial_json.num_threads()
     if record is not None and record['machine']['threads'] != now:
-        print(
+        command.say(
             f'warning: trial {trial.id} was trained with {record["machine"]["threads"]} threads, '
             f'and there are {now} here: the last bits of its metrics may differ',
-            file=sys.stderr,
+            sys.stderr,
         )
 
 

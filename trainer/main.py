@@ -159,10 +159,10 @@ def _train(
             files = 'metrics.jsonl, summaries/ for TensorBoard, experiment.json'
             _print(f'Trained to step {num_steps}. In {prepared.job_log_dir}: {files}')
         except Interrupted as stopped:
-            again = shlex.join(resume_command)
             if prepared.experiment.train.checkpoints is None:
-                again += ' (from before this run: train.checkpoints is null)'
-            _print(f'Stopped at step {stopped.step}. To resume: {again}')
+                _print('Nothing was saved: train.checkpoints is null.')
+            again = shlex.join(resume_command)
+            _print(f'Stopped at step {stopped.step}. To resume:', f'  {again}')
             # Only one of the processes may have received the signal. JAX takes a SIGTERM itself.
             numbers = [number for number in processes.gather(interrupt.number) if number]
             return 128 + (interrupt.number or max(numbers, default=signal.SIGTERM))
@@ -210,7 +210,7 @@ def _print(*lines: str) -> None:
     from trainer.runtime import processes
 
     if processes.is_first():
-        print(*lines, sep='\n', flush=True)
+        command.say('\n'.join(lines))
 
 
 if __name__ == '__main__':

@@ -65,6 +65,7 @@ class Progress(Callback):
         self._started = self._printed = time.monotonic()
         self._interrupt = interrupt or Interrupt()
         self._is_live = self._console.is_terminal
+        self._has_ended = False
         self._live: Live | None = None
 
     def on_study_start(self, study: 'Study') -> None:
@@ -133,13 +134,17 @@ class Progress(Callback):
         self._say_plain(f'{text}; {self._time_left()}')
 
     def on_study_end(self, study: 'Study') -> None:
+        for row in self._copied():
+            if row.state in _OPEN:
+                row.state = 'paused'
+        self._has_ended = True
         self._interrupt.is_displayed = False
         if self._live is not None:
             self._live.stop()
 
     def say(self, text: str) -> None:
         """Prints a line, above the table where there is one."""
-        self._console.print(text, markup=False, soft_wrap=True)
+        self._console.print(text, markup=False, soft_wrap=not self._is_live)
 
     def _say_plain(self, text: str) -> None:
         if not self._is_live:
@@ -157,7 +162,7 @@ class Progress(Callback):
         left = self.num_trials - self._done_before - ended
         if left <= 0:
             return 'all trials are done'
-        if not ended:
+        if not ended or self._has_ended:
             return f'{left} trials left'
         seconds = (time.monotonic() - self._started) / ended * left
         return rendered_time(seconds)

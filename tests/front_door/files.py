@@ -5,7 +5,7 @@ from pathlib import Path
 TEXT = 'to be or not to be, that is the question: '
 
 # A language model on an own text.
-EXPERIMENT = '''
+EXPERIMENT = """
 import pyglove as pg
 from paxtune import Budget, MetricReward, Search, Tunable
 from trainer.experiment import Evaluation, TrainLoop
@@ -26,7 +26,7 @@ def Wiki():
         train=TrainLoop(num_train_steps=6, evaluation=Evaluation(3)),
         search=Search(MetricReward('minimize', 'eval/loss'), Budget(3)),
     )
-'''
+"""
 
 
 def write(directory: Path, **modules: str) -> Path:

@@ -28,6 +28,10 @@ def prefixed(where: str) -> Iterator[None]:
         raise UserError(f'{where}: {error}') from error
 
 
+class ShapeError(UserError, ValueError):
+    """Arrays of the task do not fit together. Broadcasting would hide it."""
+
+
 class CheckpointGoneError(UserError):
     """The checkpoint of a requested step does not exist (any more)."""
 
