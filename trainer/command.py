@@ -119,9 +119,9 @@ def positive_int(text: str) -> int:
 def run_command(main: Callable[[Sequence[str] | None], int]) -> None:
     """Runs a command and exits: with its code, or with 2 and one message after a UserError.
 
-    An error of the user's code is one message with its line, and code 2, too. The code is 1 if the
-    disk is full or another process of the job failed, and 3 if one was lost. It is 130, with one
-    line, after a Ctrl-C that the command does not handle, such as before the first step.
+    The code is 1, with one message, after an error of the user's code, if the disk is full, or if
+    another process of the job failed, and 3 if one was lost. It is 130, with one line, after a
+    Ctrl-C that the command does not handle, such as before the first step.
     """
     try:
         code = main(None)
@@ -151,7 +151,7 @@ def _refusal(error: Exception) -> tuple[int, object]:
     # The switch of JAX.
     if user_line(error) is None or os.environ.get('JAX_TRACEBACK_FILTERING') == 'off':
         raise error
-    return 2, f'{described(error)}. JAX_TRACEBACK_FILTERING=off shows the whole traceback.'
+    return 1, f'{described(error)}. JAX_TRACEBACK_FILTERING=off shows the whole traceback.'
 
 
 def say(text: str, file: TextIO | None = None) -> None:

@@ -53,7 +53,7 @@ def test_an_error_of_the_users_code_is_one_message_with_its_line(
 
     with pytest.raises(SystemExit) as exited:
         command.run_command(main)
-    assert exited.value.code == 2
+    assert exited.value.code == 1
     place = f'tests/trainer/test_command.py:{main.__code__.co_firstlineno + 1}'
     message = f"error: KeyError: 'los' ({place}). JAX_TRACEBACK_FILTERING=off shows the whole"
     assert capsys.readouterr().err == f'{message} traceback.\n'

@@ -1,16 +1,19 @@
 """Registry: finds experiments by the value of `--exp`."""
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
 import os
 import pkgutil
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError, nearest
+from trainer.symbolic.user_code import described, user_line
 
 C = TypeVar('C', bound=Component)
 
@@ -31,8 +34,8 @@ def find(name: str, base: type[C], package: str = _PACKAGE) -> C:
         A deep copy in which every object occurs once.
 
     Raises:
-        UserError: the module or the name in it is missing, or the name does not belong to an
-            experiment. Exceptions of the module or the function pass through.
+        UserError: the module or the name in it is missing, one of them raises an error, or the
+            name does not belong to an experiment.
     """
     attribute = name.rpartition('.')[2]
     # Attributes that every module has are not experiments.
@@ -42,10 +45,11 @@ def find(name: str, base: type[C], package: str = _PACKAGE) -> C:
     if package == _PACKAGE:
         for ours in ('paxtune.experiment', 'search_spaces.spmd', name.rpartition('.')[0]):
             _require_visible(ours)
-    modules = [importlib.import_module(each) for each in _modules(name, package)]
-    for module in modules:
-        if hasattr(module, attribute):
-            return _made(getattr(module, attribute), name, base)
+    with _named(name):
+        modules = [importlib.import_module(each) for each in _modules(name, package)]
+        for module in modules:
+            if hasattr(module, attribute):
+                return _made(getattr(module, attribute), name, base)
     path = name.rpartition('.')[0]
     if modules:
         names = [each for module in modules for each in _experiments(module, base)]
@@ -58,6 +62,16 @@ def find(name: str, base: type[C], package: str = _PACKAGE) -> C:
         f'--exp={name}: there is no module {path}: not in {package}, and not on the path of '
         f'Python, which begins in {os.getcwd()}. {_choices(name, base, package)}'
     )
+
+
+@contextlib.contextmanager
+def _named(name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, UserError) or user_line(error) is None:
+            raise
+        raise UserError(f'--exp={name}: {described(error)}') from error
 
 
 def _require_visible(module: str) -> None:
