@@ -119,23 +119,16 @@ def run(
         try:
             study = tune(what, should_interrupt=interrupt.requested, **options)
         except Paused as reason:
-            _say(f'Paused: {reason}. {saved}')
+            command.say_once(f'Paused: {reason}. {saved}')
             return interrupt.exit_code if str(reason) == INTERRUPTED else 0
         except (StudyStoppedError, DatabaseUnavailableError) as error:
-            _say(f'Stopped: {error}. {saved}')
+            command.say_once(f'Stopped: {error}. {saved}')
             return 1
         except BROKEN as error:
             raise unreadable(job_log_dir, Path(job_log_dir), error) from error
     with study:
-        _say(summarize(study))
+        command.say_once(summarize(study))
         return 0 if study.candidates else 1
-
-
-def _say(text: str) -> None:
-    from trainer.runtime import processes
-
-    if processes.is_first():
-        command.say(text)
 
 
 def _flags() -> 'argparse.ArgumentParser':

@@ -119,8 +119,8 @@ def positive_int(text: str) -> int:
 def run_command(main: Callable[[Sequence[str] | None], int]) -> None:
     """Runs a command and exits: with its code, or with 2 and one message after a UserError.
 
-    The code is 1, with one message, after an error of the user's code, if the disk is full, or if
-    another process of the job failed, and 3 if one was lost. It is 130, with one line, after a
+    An error of the user's code, a full disk, and the failure of another process are one message,
+    too, and code 1. The code is 3 if another process was lost, and 130, with one line, after a
     Ctrl-C that the command does not handle, such as before the first step.
     """
     try:
@@ -140,18 +140,23 @@ def run_command(main: Callable[[Sequence[str] | None], int]) -> None:
 
 def _refusal(error: Exception) -> tuple[int, object]:
     """The exit code and the message of an error; raises it where only a traceback helps."""
-    if isinstance(error, UserError):
-        return 2, error
-    if isinstance(error, OtherProcessError):
-        return 1, error
-    if isinstance(error, LostProcessError):
-        return _LOST, error
+    for kind, code in {UserError: 2, OtherProcessError: 1, LostProcessError: _LOST}.items():
+        if isinstance(error, kind):
+            return code, error
     if is_disk_full(error):
         return 1, full_disk_text(error)
     # The switch of JAX.
     if user_line(error) is None or os.environ.get('JAX_TRACEBACK_FILTERING') == 'off':
         raise error
     return 1, f'{described(error)}. JAX_TRACEBACK_FILTERING=off shows the whole traceback.'
+
+
+def say_once(*lines: str) -> None:
+    """Prints lines in the first process of several."""
+    from trainer.runtime import processes
+
+    if processes.is_first():
+        say('\n'.join(lines))
 
 
 def say(text: str, file: TextIO | None = None) -> None:

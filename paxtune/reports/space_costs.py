@@ -59,11 +59,7 @@ class Costs:
 
 
 def costs(space: 'Space', decided: Sequence['Decisions'], is_measured: bool = False) -> Costs:
-    """Computes the costs of experiments by their decisions.
-
-    Args:
-        is_measured: also compile them and run some steps, for the costs that need it.
-    """
+    """Computes costs by decisions; `is_measured` also compiles, and runs some steps."""
     from paxtune.objectives.metrics import split_name
 
     limits = _limits(space, is_measured)

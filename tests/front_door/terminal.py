@@ -68,7 +68,7 @@ class Screen:
 
 
 class Shown(NamedTuple):
-    """What a command left on the terminal.
+    """The screen after a command.
 
     Attributes:
         code: its exit code.

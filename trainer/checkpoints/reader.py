@@ -12,13 +12,7 @@ from trainer.symbolic.errors import UserError
 
 
 class CheckpointReader:
-    """Reads the manifest of a checkpoint, and arrays on request.
-
-    Attributes:
-        shapes: shapes of its arrays, by their names in the state.
-        dtypes: dtypes of its arrays, by their names in the state.
-        progress: data saved besides the arrays.
-    """
+    """Reads the manifest, without the arrays; raises UserError if that fails."""
 
     def __init__(self, checkpoint: epath.Path) -> None:
         """Reads the manifest, without the arrays.

@@ -1,12 +1,10 @@
 """Registry: finds experiments by the value of `--exp`."""
 
-import contextlib
 import importlib
 import importlib.util
 import inspect
 import os
 import pkgutil
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -45,11 +43,15 @@ def find(name: str, base: type[C], package: str = _PACKAGE) -> C:
     if package == _PACKAGE:
         for ours in ('paxtune.experiment', 'search_spaces.spmd', name.rpartition('.')[0]):
             _require_visible(ours)
-    with _named(name):
+    try:
         modules = [importlib.import_module(each) for each in _modules(name, package)]
         for module in modules:
             if hasattr(module, attribute):
                 return _made(getattr(module, attribute), name, base)
+    except Exception as error:
+        if isinstance(error, UserError) or user_line(error) is None:
+            raise
+        raise UserError(f'--exp={name}: {described(error)}') from error
     path = name.rpartition('.')[0]
     if modules:
         names = [each for module in modules for each in _experiments(module, base)]
@@ -62,16 +64,6 @@ def find(name: str, base: type[C], package: str = _PACKAGE) -> C:
         f'--exp={name}: there is no module {path}: not in {package}, and not on the path of '
         f'Python, which begins in {os.getcwd()}. {_choices(name, base, package)}'
     )
-
-
-@contextlib.contextmanager
-def _named(name: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, UserError) or user_line(error) is None:
-            raise
-        raise UserError(f'--exp={name}: {described(error)}') from error
 
 
 def _require_visible(module: str) -> None:

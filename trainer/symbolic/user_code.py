@@ -9,25 +9,18 @@ from pathlib import Path
 
 from trainer.symbolic.errors import UserError, causes
 
-_OWN_PACKAGES = ('paxtune', 'trainer')
-
 
 def described(error: BaseException) -> str:
     """Renders an error for people, with the last line of the user's code that led to it."""
     text = str(error.msg if isinstance(error, SyntaxError) else error).strip().split('\n')[0]
-    named = f'{type(error).__name__}: {text}' if text else type(error).__name__
-    if isinstance(error, UserError):
-        named = text
+    if not isinstance(error, UserError):
+        text = f'{type(error).__name__}: {text}' if text else type(error).__name__
     place = user_line(error)
-    return named if place is None else f'{named} ({place})'
+    return text if place is None else f'{text} ({place})'
 
 
 def user_line(error: BaseException) -> str | None:
-    """Finds the last line of the user's code in the traceback of an error, or of its causes.
-
-    Returns:
-        `<file>:<line>`; None where only libraries were running.
-    """
+    """The last line of the user's code in an error, `<file>:<line>`; None for libraries alone."""
     for each in causes(error):
         if isinstance(each, SyntaxError) and each.filename:
             return f'{_relative(each.filename)}:{each.lineno}'
@@ -42,16 +35,14 @@ def _relative(path: str) -> str:
 
 
 def _is_users(frame: types.FrameType) -> bool:
-    module, path = str(frame.f_globals.get('__name__', '')), frame.f_code.co_filename
-    if module.partition('.')[0] in _OWN_PACKAGES:
-        return False
-    # Code without a file is the user's in a notebook, and else a library's.
-    return module == '__main__' if path.startswith('<') else not path.startswith(_libraries())
+    path = frame.f_code.co_filename
+    if path.startswith('<'):  # The user's in a notebook, and else a library's.
+        return frame.f_globals.get('__name__') == '__main__'
+    return not path.startswith(_libraries())
 
 
 @functools.cache
 def _libraries() -> tuple[str, ...]:
     places = {sysconfig.get_path(name) for name in ('stdlib', 'platstdlib', 'purelib', 'platlib')}
-    root = Path(__file__).parents[2]  # A command of ours is `__main__`, too.
-    places |= {str(root / package) for package in _OWN_PACKAGES}
+    places |= {str(Path(__file__).parents[2] / package) for package in ('paxtune', 'trainer')}
     return tuple(os.path.join(place, '') for place in sorted(places))
