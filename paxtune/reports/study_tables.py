@@ -134,11 +134,7 @@ def _rungs_reached(study: Study) -> dict[int, float] | None:
 
 
 def history_of(study: Study, number: int) -> Document:
-    """Reports the state, the history (oldest first) and the model of a trial.
-
-    Raises:
-        UserError: there is no such trial.
-    """
+    """The state, history (oldest first) and model of a trial; UserError if there is none."""
     trial = study.trial(number)
     columns = reward_columns(study.rewards)
     row = trial_row(trial, columns)

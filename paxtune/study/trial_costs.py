@@ -93,11 +93,7 @@ def wanted_by(search: 'Search', parts: Iterable[str]) -> set[str]:
 
 
 def static_costs(parts: 'Mapping[str, Tunable]') -> dict[str, float]:
-    """Computes the costs that need no compilation, as metrics of the trial.
-
-    Raises:
-        UserError: a model cannot be built.
-    """
+    """Computes the costs that need no compilation; raises UserError if a model cannot be built."""
     found: dict[str, float] = {}
     for name, part in parts.items():
         found |= suffixed(costs.static_costs(part), name)

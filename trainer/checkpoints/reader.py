@@ -15,11 +15,7 @@ class CheckpointReader:
     """Reads the manifest, without the arrays; raises UserError if that fails."""
 
     def __init__(self, checkpoint: epath.Path) -> None:
-        """Reads the manifest, without the arrays.
-
-        Raises:
-            UserError: the checkpoint cannot be read.
-        """
+        """Reads the manifest, without the arrays; raises UserError if that fails."""
         self.checkpoint = checkpoint
         try:
             metadata = ocp.checkpointables_metadata(checkpoint)
@@ -35,11 +31,7 @@ class CheckpointReader:
         self.dtypes = {name: dtype for name, (_, dtype, _) in arrays.items()}
 
     def load(self, shardings: Mapping[str, Any]) -> dict[str, jax.Array]:
-        """Loads arrays, by their names, with the given shardings.
-
-        Raises:
-            UserError: they are damaged, or cannot be read.
-        """
+        """Loads arrays by name, with given shardings; raises UserError if they are damaged."""
 
         def requested(path: Any, _: Any) -> Any:
             name = name_of(path)

@@ -88,11 +88,7 @@ def evaluate_next(
 
 
 def read_together(data: Input, path: str) -> Iterator[Batch]:
-    """Reads the batches of a set, as many as the other processes.
-
-    Raises:
-        RuntimeError: another process has fewer batches.
-    """
+    """Reads the batches of a set; raises RuntimeError if another process has fewer."""
     for batch in eval_batches(data):
         if processes.agree(False):
             raise RuntimeError(f'{path}: other processes have fewer batches; all must have as many')

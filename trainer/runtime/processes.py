@@ -143,21 +143,13 @@ def is_preempted(step: int) -> bool:
 
 
 def gather(value: Any) -> list[Any]:
-    """A round: returns the JSON data of each process, by its index.
-
-    Raises:
-        Exception: as `agree`.
-    """
+    """A round: returns the JSON data of each process, by its index; raises as `agree`."""
     messages = _group().round({'value': value})
     return [messages[process]['value'] for process in range(count())]
 
 
 def broadcast(value: Any = None) -> Any:
-    """A round: returns the JSON data of the first process; that of others is ignored.
-
-    Raises:
-        Exception: as `agree`.
-    """
+    """A round: returns the JSON data of the first process, for all; raises as `agree`."""
     messages = _group().round({'value': value} if is_first() else None)
     return messages[0]['value']
 
