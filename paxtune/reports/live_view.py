@@ -57,11 +57,7 @@ class Running:
 
 @dataclasses.dataclass(frozen=True)
 class StudySnapshot:
-    """The state of a study at one moment.
-
-    Attributes:
-        is_to_pause: True if a pause was requested.
-    """
+    """The state of a study at one moment; `is_to_pause` if a pause was requested."""
 
     overview: Overview
     running: list[Running]

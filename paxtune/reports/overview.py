@@ -49,11 +49,7 @@ class Overview:
 
     @classmethod
     def read(cls, path: Path) -> 'Overview':
-        """Reads a database, which another process may be working on.
-
-        Raises:
-            UserError: it holds no study of this version.
-        """
+        """Reads a database, also of a running study; raises UserError unless it holds a study."""
         with contextlib.closing(VizierStore(Database(path, read_only=True))) as store:
             study = store.study()
             if study is None:

@@ -29,11 +29,7 @@ _WIDE = 10.0  # From the least to the most; beyond it a linear scale shows the l
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-    """The number of samples within a limit.
-
-    Attributes:
-        known: samples with a known value.
-    """
+    """The number of samples within a limit, of the `known` ones that have a value."""
 
     limit: str
     kept: int

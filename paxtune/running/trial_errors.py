@@ -23,11 +23,7 @@ def reason_of(error: Exception) -> str:
 
 
 def why_study_stops(error: Exception, trial: Trial, trials: Sequence[Trial], faults: Faults) -> str:
-    """Says why an error of a trial stops the study; '' where it only fails the trial.
-
-    Args:
-        trials: all trials of the study.
-    """
+    """Says why an error of a trial, one of `trials`, stops the study; '' where it does not."""
     reason = f'trial {trial.id} raised {reason_of(error)}'
     if any(pattern.matches(error) for pattern in faults.errors_to_stop_study):
         return f'{reason}, which stops the study (search.faults.errors_to_stop_study)'

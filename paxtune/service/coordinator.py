@@ -335,11 +335,7 @@ class StudyCoordinator:
     def lose(
         self, worker: str, reason: str, counts: bool, is_dead: bool, max_attempts: int
     ) -> schema.LoseReply:
-        """Ends the lease of a worker: see `paxtune.study.transitions.lose`.
-
-        Returns:
-            The number of its trial, None if it has none, and the trial's state.
-        """
+        """Ends a worker's lease: see `transitions.lose`. Returns its trial and state, if any."""
         with self._lock:
             self._reap()
             self._refresh()

@@ -201,11 +201,7 @@ class RemoteStore(StudyStore):
                 self._client.call(schema.ReleaseSuggestLockRequest(suggest_lock=suggest_lock))
 
     def heartbeat(self, progress: int) -> str | None:
-        """Renews the leases of this worker. Returns the reason why one was lost, or None.
-
-        Args:
-            progress: the number of steps that it has done, of all trials.
-        """
+        """Renews the leases, with the steps so far. Returns why one was lost, or None."""
         # Without the lock, a trial that ends meanwhile would look like a lost one.
         with self._lock:
             for id_, attempt in self._held.items():

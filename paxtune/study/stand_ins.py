@@ -66,11 +66,7 @@ def _is_missing(name: Any) -> bool:
 
 
 def with_stand_ins(text: str, known: Mapping[str, Mapping[str, Any]]) -> str:
-    """Replaces the missing classes in the JSON of a value.
-
-    Args:
-        known: the defaults of these classes.
-    """
+    """Replaces the missing classes in the JSON of a value; `known` has their defaults."""
     tree = json.loads(text)
     # An experiment of its own class is derived from this one.
     base = names.class_in_file('paxtune.Tunable') if 'task' in tree else None

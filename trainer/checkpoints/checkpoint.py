@@ -145,11 +145,7 @@ class CheckpointStore:
             self._checkpointer.wait()
 
     def close(self) -> None:
-        """Waits until everything is written and closes the store.
-
-        Raises:
-            SaveError: a save failed.
-        """
+        """Waits until everything is written, and closes; raises SaveError if a save failed."""
         try:
             self._finish_save()
         finally:
@@ -200,11 +196,7 @@ def newest_checkpoint(path: epath.PathLike) -> epath.Path | None:
 
 
 def saved_checkpoints(directory: epath.Path) -> list[epath.Path]:
-    """The complete checkpoints in a directory, in no order.
-
-    Raises:
-        FileNotFoundError: there is no such directory.
-    """
+    """The complete checkpoints in a directory, in no order; FileNotFoundError without it."""
     steps = [child for child in directory.iterdir() if child.name.isdigit()]
     return [step for step in steps if _is_checkpoint(step)]
 

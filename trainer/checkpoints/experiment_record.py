@@ -25,11 +25,7 @@ _MAX_LENGTH = 80  # Of one side of a change.
 
 
 class Change(NamedTuple):
-    """Difference between the recorded experiment of a run and the present one.
-
-    Attributes:
-        path: path of the value in the experiment.
-    """
+    """A difference at a path between the recorded experiment of a run and the present one."""
 
     path: str
     before: str

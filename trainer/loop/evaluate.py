@@ -70,11 +70,7 @@ def one_ahead(program: Program, outputs: Iterable[T]) -> Iterator[T]:
 def evaluate_next(
     data: Peekable, experiment: Experiment, program: Program, state: TrainState, values: Values
 ) -> dict[str, float]:
-    """Evaluates the next training batch, without dropout, before the run trains on it.
-
-    Returns:
-        `eval_train/<metric>`; empty where no batch is left.
-    """
+    """Evaluates the next training batch, if any, as `eval_train/…`, before the run trains on it."""
     try:
         batch = data.peek_padded()
     except EndOfData:

@@ -90,11 +90,7 @@ def _modules(name: str, package: str) -> list[str]:
 
 
 def available(base: type[Component], package: str = _PACKAGE) -> tuple[list[str], list[str]]:
-    """Lists the short names of the experiments in `package`.
-
-    Returns:
-        The names, and the modules whose import failed, with the reasons.
-    """
+    """Lists the experiments in `package` by short names, and the modules that failed, with why."""
     found, broken = [], []
     root = importlib.import_module(package)
     for info in pkgutil.walk_packages(root.__path__, f'{package}.', onerror=lambda _: None):
