@@ -14,6 +14,7 @@ import scipy.special
 Array: TypeAlias = np.ndarray
 
 _JITTER = 1e-8
+_TRTRI = scipy.linalg.get_lapack_funcs('trtri')  # Inverts a triangular matrix.
 _MANY = 128  # Trials.
 _LABEL_NOISE = 0.01
 _LABEL_THRESHOLD, _LABEL_WIDTH = 0.5, 0.2
@@ -130,7 +131,7 @@ def _cholesky(matrix: Array, noise: float) -> tuple[Array, Array]:
     """Cholesky factor of a kernel matrix with noise, and the inverse of the factor."""
     root = np.linalg.cholesky(matrix + (noise + _JITTER) * np.eye(len(matrix)))
     # Unlike `cho_solve`, it leaves small matrices to one thread of BLAS. Threads wait actively.
-    return root, scipy.linalg.lapack.dtrtri(root, lower=1)[0]
+    return root, _TRTRI(root, lower=1)[0]
 
 
 def _loss(theta: Array, points: Array, values: Array, columns: Array) -> tuple[float, Array]:
