@@ -2,11 +2,10 @@
 
     python benchmarks/function_start.py --check
 
-20 trials of a function of two numbers take 50 ms each. They run in processes of their own, with
-one directory for compiled programs, which is empty at first. The time of a process is that from its
-start to its end, with all imports, less one second of trials.
+20 trials of a function of two numbers take 50 ms each. They run in processes of their own. The
+time of a process is that from its start to its end, with all imports, less one second of trials.
 
-- *first*: the first process on a machine, which compiles the model of the default algorithm.
+- *first*: the first process, which may read all libraries from the disk.
 - *later*: the processes after it, with the median of some.
 - *design*: a later process with quasi-random trials, which needs no model.
 
@@ -20,7 +19,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -41,9 +39,9 @@ paxtune.tune(error, space=space, num_trials={TRIALS}, objective='minimize', algo
 """
 
 
-def seconds(algorithm: str, compiled: str) -> float:
+def seconds(algorithm: str) -> float:
     """Time of a process beyond its trials, in seconds."""
-    given = {'JAX_PLATFORMS': 'cpu', 'JAX_COMPILATION_CACHE_DIR': compiled, 'PYTHONPATH': str(ROOT)}
+    given = {'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(ROOT)}
     began = time.monotonic()
     command = [sys.executable, '-c', FUNCTION % algorithm]
     subprocess.run(command, env=os.environ | given, check=True)
@@ -56,12 +54,11 @@ def main() -> int:
     flags.add_argument('--check', action='store_true')
     args = flags.parse_args()
     times = 1 if args.quick else 5
-    with tempfile.TemporaryDirectory(prefix='function_start') as compiled:
-        found = {
-            'first': seconds('default', compiled),
-            'later': statistics.median(seconds('default', compiled) for _ in range(times)),
-            'design': statistics.median(seconds('quasi_random', compiled) for _ in range(times)),
-        }
+    found = {
+        'first': seconds('default'),
+        'later': statistics.median(seconds('default') for _ in range(times)),
+        'design': statistics.median(seconds('quasi_random') for _ in range(times)),
+    }
     for name, value in found.items():
         print(f'{name:8} {value:6.2f} s beyond {TRIALS} trials of {SECONDS * 1000:.0f} ms')
     print('RESULT ' + json.dumps({f'{name}_seconds': round(v, 2) for name, v in found.items()}))

@@ -84,6 +84,7 @@ def tune(
     fork_study: PathLike | None = None,
     study: Study | None = None,
     should_interrupt: Callable[[], bool] = lambda: False,
+    exp: str = '',
     **search: Any,
 ) -> Study:
     """Searches an experiment, or the values that a function is called with.
@@ -121,6 +122,7 @@ def tune(
             where processes cannot import the function.
         should_interrupt: asked after every training step; on True the trial is saved, and
             `Paused` raised.
+        exp: the name of the experiment on the command line, which the study shows.
         **search: other fields of `Search`, such as `limits` and `budget`.
 
     Returns:
@@ -180,6 +182,7 @@ def tune(
             held.enter_context(processes.together())
         command.enable_compilation_cache()
         plan, runner = _planned(what, space, changes, study)
+        plan = dataclasses.replace(plan, exp=exp)
         checkpoint_retention.check(plan.search, directory)
         if plan.search.faults.trial_timeout is not None and not engine.has_workers:
             raise UserError(
@@ -189,36 +192,43 @@ def tune(
         if _is_experiment(what) and engine.follows(plan, should_interrupt):
             assert directory is not None
             return load_study(directory)
+        if callbacks is None:
+            is_seen = sys.stdout.isatty() or 'ipykernel' in sys.modules
+            callbacks = [progress.Progress()] if is_seen else []
+        listening = [c if isinstance(c, Callback) else OnTrialEnd(c) for c in callbacks]
         if study is None:
             priors = list(map(directories.job_path, prior_studies))
             study, opened = engine.open(directory, plan, priors)
             held.enter_context(opened)
         else:
             study = open_plan(None, plan, store=study.store)
-        with contextlib.ExitStack() as on_error:
-            on_error.callback(study.close)
-            if fork_study is not None and not study.trials:
-                _fork(held.enter_context(load_study(fork_study)), study)
-            if callbacks is None:
-                is_seen = sys.stdout.isatty() or 'ipykernel' in sys.modules
-                callbacks = [progress.Progress()] if is_seen else []
-            listening = [c if isinstance(c, Callback) else OnTrialEnd(c) for c in callbacks]
-            try:
-                engine.run(Job(study, runner, listening, should_interrupt))
-            except (KeyboardInterrupt, Paused):
-                if directory is not None:
-                    raise
-                # Only this process has the trials.
-                study.interrupted = True
-                logging.warning('Interrupted. tune(…, study=study) continues this study.')
-            except StudyStoppedError as error:
-                if directory is None:
-                    error.study = study
-                    on_error.pop_all()
-                raise
-            on_error.pop_all()
-        _warn_of_failure(study)
+        _run(engine, Job(study, runner, listening, should_interrupt), fork_study)
         return study
+
+
+def _run(engine: Engine, job: Job, fork_study: PathLike | None) -> None:
+    """Runs the trials of an open study, and closes the study on an error."""
+    study = job.study
+    with contextlib.ExitStack() as on_error:
+        on_error.callback(study.close)
+        if fork_study is not None and not study.trials:
+            with load_study(fork_study) as source:
+                _fork(source, study)
+        try:
+            engine.run(job)
+        except (KeyboardInterrupt, Paused):
+            if study.directory is not None:
+                raise
+            # Only this process has the trials.
+            study.interrupted = True
+            logging.warning('Interrupted. tune(…, study=study) continues this study.')
+        except StudyStoppedError as error:
+            if study.directory is None:
+                error.study = study
+                on_error.pop_all()
+            raise
+        on_error.pop_all()
+    _warn_of_failure(study)
 
 
 def _searched(experiment: Experiment, space: Any, objective: Any) -> Tunable:

@@ -53,11 +53,7 @@ _FIELDS: 'dict[str, tuple[str, type, str]]' = {
 
 
 def main(argv: Sequence[str] | None) -> int:
-    """Runs the command.
-
-    Raises:
-        UserError: bad input.
-    """
+    """Runs the command; raises UserError for bad input."""
     args = _flags().parse_args(argv)
 
     from trainer.runtime import processes
@@ -80,6 +76,7 @@ def main(argv: Sequence[str] | None) -> int:
             prior_studies=args.prior_studies,
             fork_study=args.fork_study,
             engine=engine,
+            exp=args.exp,
         )
     except MissingDataError as error:
         raise _with_a_way_out(error, tunable, args) from error
@@ -116,29 +113,22 @@ def run(
     from trainer.runtime.interrupt import Interrupt
 
     again = shlex.join(['python', '-m', *argv])
-    saved = f'The study is saved in {job_log_dir}. To resume: {again}'
+    saved = f'The study is saved in {job_log_dir}. To resume:\n  {again}'
     with Interrupt() as interrupt:
         options |= {'job_log_dir': job_log_dir, 'callbacks': [Progress(interrupt=interrupt)]}
         try:
             study = tune(what, should_interrupt=interrupt.requested, **options)
         except Paused as reason:
-            _say(f'Paused: {reason}. {saved}')
+            command.say_once(f'Paused: {reason}. {saved}')
             return interrupt.exit_code if str(reason) == INTERRUPTED else 0
         except (StudyStoppedError, DatabaseUnavailableError) as error:
-            _say(f'Stopped: {error}. {saved}')
+            command.say_once(f'Stopped: {error}. {saved}')
             return 1
         except BROKEN as error:
             raise unreadable(job_log_dir, Path(job_log_dir), error) from error
     with study:
-        _say(summarize(study))
+        command.say_once(summarize(study))
         return 0 if study.candidates else 1
-
-
-def _say(text: str) -> None:
-    from trainer.runtime import processes
-
-    if processes.is_first():
-        print(text)
 
 
 def _flags() -> 'argparse.ArgumentParser':
@@ -172,13 +162,8 @@ def _flags() -> 'argparse.ArgumentParser':
         action='store_true',
         help="believe that good decisions lie around the experiment's own defaults",
     )
-    flags.add_argument(
-        '--prior_studies',
-        nargs='+',
-        action='extend',
-        default=[],
-        metavar='DIR',
-        help='studies whose trials the algorithm learns from',
+    command.add_list_flag(
+        flags, '--prior_studies', 'DIR', 'studies whose trials the algorithm learns from'
     )
     flags.add_argument(
         '--fork_study', metavar='DIR', help='a study whose trials this one begins with'
@@ -218,11 +203,7 @@ def _engine(args: 'argparse.Namespace', name: str) -> 'Engine | None':
 
 
 def tunable_for(args: 'argparse.Namespace') -> 'Tunable':
-    """The experiment that the flags ask for.
-
-    Raises:
-        UserError: bad input.
-    """
+    """The experiment that the flags ask for; raises UserError for bad input."""
     from trainer.experiment import Experiment
     from trainer.symbolic import overrides, registry
 

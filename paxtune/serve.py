@@ -30,11 +30,7 @@ _PORT = 8470
 
 
 def main(argv: Sequence[str] | None) -> int:
-    """Runs the command.
-
-    Raises:
-        UserError: bad input, or a port or file is unavailable.
-    """
+    """Runs the command; raises UserError for bad input, or if a port or file is unavailable."""
     args = _flags().parse_args(argv)
     _check(args)
     logging.basicConfig(

@@ -37,11 +37,7 @@ _SEEDS = 20
 
 
 def main(argv: Sequence[str] | None) -> int:
-    """Runs the command.
-
-    Raises:
-        UserError: bad input.
-    """
+    """Runs the command; raises UserError for bad input."""
     args = _flags().parse_args(argv)
     _require_one_way(args)
 

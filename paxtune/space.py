@@ -16,11 +16,7 @@ _WIDTH = 160
 
 
 def main(argv: Sequence[str] | None) -> int:
-    """Runs the command.
-
-    Raises:
-        UserError: bad input.
-    """
+    """Runs the command; raises UserError for bad input."""
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags)
     command.add_tune_flag(flags)

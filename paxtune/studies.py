@@ -8,8 +8,8 @@
 
 DIR is the --job_log_dir of a search. While a search works there, it can be looked at, and `stop`
 works. For a study that a service keeps, --vizier_endpoint=HOST:PORT --study=NAME takes the place of
-DIR. Where an experiment is built of classes of your own, --exp names the experiment as the search
-does, so that its module is imported. `… studies show --help` describes one command.
+DIR. What changes a study, or builds a model, needs classes of your own: --exp names the experiment
+as the search does, so that its module is imported. `… studies show --help` describes one command.
 Exit codes: 0 done, 2 bad input.
 """
 
@@ -39,11 +39,7 @@ _INTERVAL = 2.0
 
 
 def main(argv: Sequence[str] | None) -> int:
-    """Runs the command.
-
-    Raises:
-        UserError: bad input.
-    """
+    """Runs the command; raises UserError for bad input."""
     is_in_service = any(
         each.partition('=')[0] == study_location.FLAG for each in command.given(argv)
     )
@@ -257,7 +253,8 @@ def _best(args: Args) -> None:
         best = best_trials(study, args.top)
         # A study of a function has nothing to train, and one elsewhere cannot be named by a path.
         can_train = best and hasattr(study.value, 'parts') and study.directory is not None
-        again = train_command(study, best[0], args.exp) if can_train else ''
+        exp = args.exp or study.record.exp or None
+        again = train_command(study, best[0], exp) if can_train else ''
         write(best_of(study, best, again), args.format)
 
 
@@ -354,7 +351,7 @@ def _import(args: Args) -> None:
     from paxtune.reports.study_edits import import_file
 
     with _held(args) as study:
-        print(import_file(study, args.file))
+        command.say(import_file(study, args.file))
 
 
 def _add(args: Args) -> None:
@@ -362,21 +359,21 @@ def _add(args: Args) -> None:
 
     decisions = command.decisions_given(args.decisions, 'add')
     with _held(args) as study:
-        print(added(study.add(decisions, warm_start=args.warm_start)))
+        command.say(added(study.add(decisions, warm_start=args.warm_start)))
 
 
 def _retry(args: Args) -> None:
     from paxtune.reports.study_edits import added
 
     with _held(args) as study:
-        print(added(study.retry(args.trial)))
+        command.say(added(study.retry(args.trial)))
 
 
 def _confirm(args: Args) -> None:
     from paxtune.reports.study_edits import confirmed
 
     with _held(args) as study:
-        print(confirmed(study.confirm(args.top, args.replicates)))
+        command.say(confirmed(study.confirm(args.top, args.replicates)))
 
 
 def _ask(args: Args) -> None:
@@ -397,7 +394,7 @@ def _tell(args: Args) -> None:
 def _stop(args: Args) -> None:
     from paxtune.reports.study_edits import stop
 
-    print(stop(args.where, args.trials))
+    command.say(stop(args.where, args.trials))
 
 
 def _delete(args: Args) -> None:
@@ -406,10 +403,10 @@ def _delete(args: Args) -> None:
     _require_local(args, 'delete', 'the directories of trials are where their workers are')
     if args.trials:
         with _held(args) as study:
-            print(delete_trials(study, args.trials, args.yes))
+            command.say(delete_trials(study, args.trials, args.yes))
         return
     with args.where.locked() as directory:
-        print(delete_study(directory, args.yes))
+        command.say(delete_study(directory, args.yes))
 
 
 def _recover(args: Args) -> None:
@@ -420,7 +417,7 @@ def _recover(args: Args) -> None:
     if not Path(args.dir).is_dir():
         raise UserError(f'{args.dir}: there is no such directory')
     with locked(args.dir) as directory:
-        print(recover(directory))
+        command.say(recover(directory))
 
 
 @contextlib.contextmanager

@@ -29,23 +29,17 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None) -> int:
-    """Runs the command.
-
-    Raises:
-        UserError: bad input.
-    """
+    """Runs the command; raises UserError for bad input."""
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags, required=False)
     flags.add_argument('--study_dir', help='the --job_log_dir of a search')
     study_location.add_flags(flags, 'the service that keeps the study of --study_dir')
     flags.add_argument('--trial', help='number of a trial of that study, or best')
-    flags.add_argument(
+    command.add_list_flag(
+        flags,
         '--decisions',
-        nargs='+',
-        action='extend',
-        default=[],
-        metavar='PATH=VALUE',
-        help='decisions to make, such as task.learner.learning_rate=1e-3',
+        'PATH=VALUE',
+        'decisions to make, such as task.learner.learning_rate=1e-3',
     )
     flags.add_argument('--job_log_dir', required=True, help='where everything is written')
     command.add_allow_changes_flag(flags)
@@ -232,10 +226,10 @@ def _warn_of_other_threads(study: 'Study', trial: 'Trial') -> None:
     record = trial_json.read(trial_directory(study.directory, trial))
     now = trial_json.num_threads()
     if record is not None and record['machine']['threads'] != now:
-        print(
+        command.say(
             f'warning: trial {trial.id} was trained with {record["machine"]["threads"]} threads, '
             f'and there are {now} here: the last bits of its metrics may differ',
-            file=sys.stderr,
+            sys.stderr,
         )
 
 

@@ -38,11 +38,7 @@ _LOG = logging.getLogger('paxtune.worker')
 
 
 def main(argv: Sequence[str] | None) -> int:
-    """Runs the command.
-
-    Raises:
-        UserError: bad input.
-    """
+    """Runs the command; raises UserError for bad input."""
     args = _flags().parse_args(argv)
     device_allocation.pin([int(core) for core in args.cores.split(',') if core])
     threading.Thread(target=_end_with_parent, name='parent', daemon=True).start()

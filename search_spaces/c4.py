@@ -45,26 +45,14 @@ class C4SpmdAdam(SpmdLm):
 
 
 _1B = C4SpmdAdam(
-    num_layers=13,
-    model_dims=2560,
-    num_heads=20,
-    percore_batch_size=32,
-    ici_mesh_shape=(1, 4, 1),
+    num_layers=13, model_dims=2560, num_heads=20, percore_batch_size=32, ici_mesh_shape=(1, 4, 1)
 )
 _2B = dataclasses.replace(_1B, num_layers=18, model_dims=3072, num_heads=24)
 _16B = C4SpmdAdam(
-    num_layers=36,
-    model_dims=6144,
-    num_heads=48,
-    percore_batch_size=16,
-    ici_mesh_shape=(1, 16, 2),
+    num_layers=36, model_dims=6144, num_heads=48, percore_batch_size=16, ici_mesh_shape=(1, 16, 2)
 )
 _32B = C4SpmdAdam(
-    num_layers=40,
-    model_dims=8192,
-    num_heads=64,
-    percore_batch_size=8,
-    ici_mesh_shape=(1, 16, 4),
+    num_layers=40, model_dims=8192, num_heads=64, percore_batch_size=8, ici_mesh_shape=(1, 16, 4)
 )
 _LIMIT_STEPS = 15_000
 

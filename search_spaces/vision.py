@@ -225,10 +225,7 @@ def ResNet50Pjit() -> Experiment:
                     values=[1.0, 0.1, 0.01, 0.001],
                 ),
                 optimizer=SGD(
-                    momentum=0.9,
-                    nesterov=True,
-                    l2_regularizer_weight=1e-4,
-                    skip_lp_1d_vectors=True,
+                    momentum=0.9, nesterov=True, l2_regularizer_weight=1e-4, skip_lp_1d_vectors=True
                 ),
                 clipping=None,
                 norm_metrics=NormMetrics(parameters=True),

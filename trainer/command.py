@@ -3,23 +3,26 @@
 import argparse
 import os
 import re
+import shlex
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from absl.flags import argparse_flags
 
 from trainer.symbolic.errors import (
     LostProcessError,
     OtherProcessError,
-    SaveError,
     UserError,
     full_disk_text,
     is_disk_full,
 )
+from trainer.symbolic.user_code import described, user_line
 
 _CACHE_BYTES = 4 * 2**30
+_LOST = 3
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
@@ -39,28 +42,29 @@ def add_experiment_flags(flags: argparse.ArgumentParser, required: bool = True) 
         metavar='NAME',
         help='a name in search_spaces, such as lm.StdlibTunable, or any dotted path',
     )
-    flags.add_argument(
+    add_list_flag(
+        flags,
         '--set',
-        nargs='+',
-        action='extend',
-        default=[],
-        metavar='PATH=VALUE',
-        help='override a value, such as task.learner.learning_rate=1e-3; fixes a decision',
+        'PATH=VALUE',
+        'override a value, such as task.learner.learning_rate=1e-3; fixes a decision',
     )
     flags.add_argument(
         '--smoke', action='store_true', help='run at the tiny size that the experiment defines'
     )
 
 
+def add_list_flag(flags: argparse.ArgumentParser, name: str, metavar: str, help: str) -> None:
+    """Adds a flag that takes any number of values, and may be repeated."""
+    flags.add_argument(name, nargs='+', action='extend', default=[], metavar=metavar, help=help)
+
+
 def add_tune_flag(flags: argparse.ArgumentParser) -> None:
     """Adds --tune."""
-    flags.add_argument(
+    add_list_flag(
+        flags,
         '--tune',
-        nargs='+',
-        action='extend',
-        default=[],
-        metavar='PATH=DECISION',
-        help='search over a value, such as \'task.learner.learning_rate=floatv(1e-4,1e-2,"log")\'',
+        'PATH=DECISION',
+        'search over a value, such as \'task.learner.learning_rate=floatv(1e-4,1e-2,"log")\'',
     )
 
 
@@ -115,32 +119,80 @@ def positive_int(text: str) -> int:
 def run_command(main: Callable[[Sequence[str] | None], int]) -> None:
     """Runs a command and exits: with its code, or with 2 and one message after a UserError.
 
-    The code is 1 if the disk is full or another process of the job failed, and 3 if one was lost.
-    It is 130, with one line, after a Ctrl-C that the command does not handle, such as before the
-    first step.
+    An error of the user's code, a full disk, and the failure of another process are one message,
+    too, and code 1. The code is 3 if another process was lost, and 130, with one line, after a
+    Ctrl-C that the command does not handle, such as before the first step.
     """
     try:
         code = main(None)
-    except UserError as error:
-        print(f'error: {error}', file=sys.stderr)
-        code = 2
-    except OtherProcessError as error:
-        print(f'error: {error}', file=sys.stderr)
-        code = 1
     except KeyboardInterrupt:
         print('Interrupted.', file=sys.stderr)
         code = 130
-    except (OSError, SaveError) as error:
-        if not is_disk_full(error):
-            raise
-        print(f'error: {full_disk_text(error)}', file=sys.stderr)
-        code = 1
-    except LostProcessError as error:
-        print(f'error: {error}', file=sys.stderr)
-        sys.stdout.flush()
-        os._exit(3)  # JAX would wait for the lost process, and then abort.
+    except Exception as error:
+        code, message = _refusal(error)
+        say(f'error: {message}', sys.stderr)
+        if code == _LOST:
+            sys.stdout.flush()
+            os._exit(code)  # JAX would wait for the lost process, and then abort.
     sys.stdout.flush()
     sys.exit(code)
+
+
+def _refusal(error: Exception) -> tuple[int, object]:
+    """The exit code and the message of an error; raises it where only a traceback helps."""
+    for kind, code in {UserError: 2, OtherProcessError: 1, LostProcessError: _LOST}.items():
+        if isinstance(error, kind):
+            return code, error
+    if is_disk_full(error):
+        return 1, full_disk_text(error)
+    # The switch of JAX.
+    if user_line(error) is None or os.environ.get('JAX_TRACEBACK_FILTERING') == 'off':
+        raise error
+    return 1, f'{described(error)}. JAX_TRACEBACK_FILTERING=off shows the whole traceback.'
+
+
+def say_once(*lines: str) -> None:
+    """Prints lines in the first process of several."""
+    from trainer.runtime import processes
+
+    if processes.is_first():
+        say('\n'.join(lines))
+
+
+def say(text: str, file: TextIO | None = None) -> None:
+    """Prints a message. A terminal would fold it inside of words: there it is `folded`."""
+    out = file or sys.stdout
+    width = shutil.get_terminal_size().columns
+    print(folded(text, width) if out.isatty() else text, file=out, flush=True)
+
+
+def folded(text: str, width: int) -> str:
+    """Folds lines at words. Those of a command end in a backslash, so that it can be copied.
+
+    Example:
+        >>> print(folded('To resume:\\n  python -m paxtune.search --exp=lm.C4Small', 40))
+        To resume:
+          python -m paxtune.search \\
+              --exp=lm.C4Small
+    """
+    return '\n'.join(_fold(line, width) for line in text.split('\n'))
+
+
+def _fold(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    margin = line[: len(line) - len(line.lstrip())]
+    words, end = line.split(), ''
+    if line.startswith('  python -m '):
+        words, end = list(map(shlex.quote, shlex.split(line))), ' \\'
+    lines = [margin + words[0]]
+    for word in words[1:]:
+        if len(f'{lines[-1]} {word}{end}') <= width:
+            lines[-1] += f' {word}'
+        else:
+            lines[-1] += end
+            lines.append(margin + ('    ' if end else '') + word)
+    return '\n'.join(lines)
 
 
 def given(argv: Sequence[str] | None) -> list[str]:

@@ -70,11 +70,7 @@ class Layout(NamedTuple):
 
 
 def main(argv: Sequence[str] | None) -> int:
-    """Runs the command.
-
-    Raises:
-        UserError: bad input, or a mismatch that --validate found.
-    """
+    """Runs the command; raises UserError for bad input, or if --validate finds a mismatch."""
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags)
     flags.add_argument(

@@ -25,20 +25,14 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None) -> int:
-    """Runs the command.
-
-    Raises:
-        UserError: bad input, or a check of the data failed.
-    """
+    """Runs the command; raises UserError for bad input, or if a check of the data fails."""
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags)
-    flags.add_argument(
+    command.add_list_flag(
+        flags,
         '--input',
-        nargs='+',
-        action='extend',
-        default=[],
-        metavar='PATH',
-        help='show and check only these, such as train_input or eval_inputs.eval',
+        'PATH',
+        'show and check only these, such as train_input or eval_inputs.eval',
     )
     flags.add_argument('--num_batches', type=int, default=2, help='batches to show of each input')
     flags.add_argument('--num_rows', type=int, default=2, help='examples to show of each batch')

@@ -14,6 +14,7 @@ from trainer.symbolic.component import (
     require_fraction,
     require_not_negative,
 )
+from trainer.symbolic.errors import ShapeError
 
 
 class Loss(Component):
@@ -37,11 +38,11 @@ class Loss(Component):
         """The values of `of`, once their shape is checked.
 
         Raises:
-            ValueError: there is not one value for each example. A mean would hide it.
+            ShapeError: there is not one value for each example. A mean would hide it.
         """
         values, expected = self.of(outputs, labels), outputs.shape[:-1]
         if values.shape != expected:
-            raise ValueError(
+            raise ShapeError(
                 f'{type(self).__name__}: outputs of shape {outputs.shape} and labels of shape '
                 f'{labels.shape} give losses of shape {values.shape}. Expected {expected}, one '
                 'loss for each example'
@@ -180,7 +181,7 @@ def class_ids(labels: jax.Array, logits: jax.Array) -> jax.Array:
 def _require_labels(labels: jax.Array, outputs: jax.Array, *shapes: tuple[int, ...]) -> None:
     # Other shapes would broadcast: [B] and [B, 1] to [B, B].
     if labels.shape not in shapes:
-        raise ValueError(
+        raise ShapeError(
             f'outputs of shape {outputs.shape} and labels of shape {labels.shape} do not fit '
             f'together: expected labels of shape {" or ".join(map(str, shapes))}'
         )

@@ -37,11 +37,7 @@ MODES = ['train', 'eval', 'eval_once', 'decode', 'decode_once']
 
 
 def main(argv: Sequence[str] | None) -> int:
-    """Runs the command.
-
-    Raises:
-        UserError: bad input.
-    """
+    """Runs the command; raises UserError for bad input."""
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags)
     flags.add_argument('--job_log_dir', required=True, help='where everything is written')
@@ -114,7 +110,7 @@ def train(
     try:
         return _train(experiment, job_log_dir, resume_command, profiler, allow_changes)
     except StopTrial as stop:
-        _print(f'stopped at step {stop.step}: {stop}')
+        command.say_once(f'stopped at step {stop.step}: {stop}')
         return 0
     except SkipTrial as skip:
         raise UserError(f'the experiment gave up at step {skip.step}: {skip}') from skip
@@ -146,10 +142,12 @@ def _train(
         elif processes.is_first():
             directory.create(job_log_dir)  # There are no locks.
         if prepared.changes:
-            _print('The experiment has changed. Before, and now:', *map(str, prepared.changes))
+            command.say_once(
+                'The experiment has changed. Before, and now:', *map(str, prepared.changes)
+            )
         interrupt = held.enter_context(Interrupt())
         num_steps = prepared.experiment.train.num_train_steps
-        _print(f'Training to step {num_steps} in {prepared.job_log_dir}')
+        command.say_once(f'Training to step {num_steps} in {prepared.job_log_dir}')
         console = Console(highlight=False, quiet=not processes.is_first())
         try:
             has_printed = False
@@ -158,15 +156,15 @@ def _train(
                 for report in reports:
                     if report.resumed_from and not has_printed:
                         has_printed = True
-                        _print(f'resumed from step {report.resumed_from}')
+                        command.say_once(f'resumed from step {report.resumed_from}')
                     print_metrics(report.step, report.metrics)
             files = 'metrics.jsonl, summaries/ for TensorBoard, experiment.json'
-            _print(f'Trained to step {num_steps}. In {prepared.job_log_dir}: {files}')
+            command.say_once(f'Trained to step {num_steps}. In {prepared.job_log_dir}: {files}')
         except Interrupted as stopped:
-            again = shlex.join(resume_command)
             if prepared.experiment.train.checkpoints is None:
-                again += ' (from before this run: train.checkpoints is null)'
-            _print(f'Stopped at step {stopped.step}. To resume: {again}')
+                command.say_once('Nothing was saved: train.checkpoints is null.')
+            again = shlex.join(resume_command)
+            command.say_once(f'Stopped at step {stopped.step}. To resume:', f'  {again}')
             # Only one of the processes may have received the signal. JAX takes a SIGTERM itself.
             numbers = [number for number in processes.gather(interrupt.number) if number]
             return 128 + (interrupt.number or max(numbers, default=signal.SIGTERM))
@@ -207,14 +205,7 @@ def print_metrics(step: int, metrics: Mapping[str, float]) -> None:
         if '/' in name and not name.startswith('train/') and '/num_' not in name
     }
     parts = [f'{name}={value:.6g}' for name, value in evaluated.items()]
-    _print(f'step {step}: ' + ' '.join([*parts, *rendered_speed(metrics)]))
-
-
-def _print(*lines: str) -> None:
-    from trainer.runtime import processes
-
-    if processes.is_first():
-        print(*lines, sep='\n', flush=True)
+    command.say_once(f'step {step}: ' + ' '.join([*parts, *rendered_speed(metrics)]))
 
 
 if __name__ == '__main__':

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from trainer.symbolic.errors import ShapeError
+
 
 class Metric(flax.struct.PyTreeNode):
     """Sums over the examples of a batch; sums of several batches add up, array by array.
@@ -46,10 +48,10 @@ class WeightedScalar(Metric):
         """The mean of `values` weighted by `weights`, arrays of equal shape.
 
         Raises:
-            ValueError: the shapes differ, and a product would have the shape of neither.
+            ShapeError: the shapes differ, and a product would have the shape of neither.
         """
         if values.shape != weights.shape:
-            raise ValueError(
+            raise ShapeError(
                 f'values of shape {values.shape} need weights of the same shape, not '
                 f'{weights.shape}: is the loss or the measure one value for each example?'
             )

@@ -28,18 +28,10 @@ class Task(Component):
     fprop_dtype: Literal['float32', 'bfloat16'] = 'float32'
 
     def check_input(self, data: Input) -> None:
-        """Checks that an input suits the task, before compilation.
-
-        Raises:
-            UserError: it does not.
-        """
+        """Raises UserError, before compilation, if an input does not suit the task."""
 
     def check_decode_input(self, data: Input) -> None:
-        """Checks that the task can decode the prompts of an input; most tasks cannot.
-
-        Raises:
-            UserError: it cannot.
-        """
+        """Raises UserError unless the task can decode the prompts of an input; most cannot."""
         raise UserError(f'{type(self).__name__} does not decode')
 
     def model_inputs(self, batch: DeviceBatch) -> tuple[object, ...]:

@@ -103,7 +103,7 @@ def own_names() -> list[str]:
 def waits(num_trials: int, seconds: float) -> list[float]:
     """Seconds from the end of each trial to the beginning of the next, in a study with the GP.
 
-    The study has run before, with trials that take no time, so that all is compiled.
+    The study has run before, with trials that take no time, so that all is imported.
     """
     import pyglove as pg
 

@@ -51,11 +51,7 @@ class Engine:
     joins: ClassVar[bool] = False
 
     def directory(self, given: str | os.PathLike[str] | None) -> JobPath | None:
-        """Returns the directory of the study.
-
-        Raises:
-            UserError: the engine cannot use that directory.
-        """
+        """Returns the directory of the study; raises UserError if it cannot be used."""
         return None if given is None else database(given).parent
 
     def require_function(self, runner: Runner) -> None:

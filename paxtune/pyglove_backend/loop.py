@@ -139,18 +139,16 @@ class Loop:
         if not self._left_behind:
             return None
         kind, name = worker
+        own = self.study.store.worker
         for each in self.study.store.trials():
             group = each.memo.get(_GROUP)
             if each.id not in self._left_behind or each.status not in _OPEN:
                 continue
             if group is None or kind == 'thread' or group == name:
                 self._left_behind.remove(each.id)
-                self.study.store.apply(each.id, self._claim)
+                self.study.store.apply(each.id, lambda record, now: claim(record, own, {}, now))
                 return each.id
         return None
-
-    def _claim(self, record: TrialRecord, now: datetime.datetime) -> TrialRecord:
-        return claim(record, self.study.store.worker, {}, now)
 
     def _proposed(self, worker: Worker, num_examples: int | None) -> int:
         if num_examples is not None and self.study.store.max_id() >= num_examples:

@@ -57,11 +57,7 @@ class Running:
 
 @dataclasses.dataclass(frozen=True)
 class StudySnapshot:
-    """The state of a study at one moment.
-
-    Attributes:
-        is_to_pause: True if a pause was requested.
-    """
+    """The state of a study at one moment; `is_to_pause` if a pause was requested."""
 
     overview: Overview
     running: list[Running]
@@ -83,11 +79,7 @@ class LiveView:
         self._seen: dict[int, tuple[int, datetime.datetime | None]] = {}
 
     def refresh(self) -> StudySnapshot:
-        """Reads the current state.
-
-        Raises:
-            UserError: there is no study of this version.
-        """
+        """Reads the current state; raises UserError if there is no study of this version."""
         study = self._store.study()
         if study is None:
             raise UserError(f'There is no study in {self._where}: nothing was written yet.')

@@ -70,11 +70,7 @@ class Change:
 
 
 def lines(experiment: Experiment) -> list[Line]:
-    """The layers of a concrete experiment's model, one by one; nothing is compiled.
-
-    Raises:
-        UserError: the model does not fit together.
-    """
+    """The layers of a model, one by one; raises UserError if it does not fit together."""
     return [
         Line(
             cost.place or 'model',

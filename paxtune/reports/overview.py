@@ -30,7 +30,7 @@ class Overview:
     """A study on one line.
 
     Attributes:
-        experiment: the class of what is searched.
+        experiment: the `--exp` of the study, or else the class of what is searched.
         num_trials: how many trials it is to have; None where that cannot be said.
         counts: the trials by outcome.
         best: the best reward, or mean of repeats; None where there is none, or more than one
@@ -49,11 +49,7 @@ class Overview:
 
     @classmethod
     def read(cls, path: Path) -> 'Overview':
-        """Reads a database, which another process may be working on.
-
-        Raises:
-            UserError: it holds no study of this version.
-        """
+        """Reads a database, also of a running study; raises UserError unless it holds a study."""
         with contextlib.closing(VizierStore(Database(path, read_only=True))) as store:
             study = store.study()
             if study is None:
@@ -76,7 +72,7 @@ class Overview:
         if num_trials is None and (space_size := size(spec_from_json(study.spec))) is not None:
             num_trials = space_size * times
         return cls(
-            experiment=value.get('_type', 'Dict'),
+            experiment=study.exp or study.experiment.rpartition('.')[2],
             num_trials=num_trials,
             counts=Counter(trial.status for trial in trials),
             best=best.rewards[0] if best is not None else None,
@@ -141,7 +137,7 @@ def _row(path: Path) -> dict[str, Any]:
         reason = str(error).split('\n')[0].removeprefix(f'{path}: ')
         return row | {'problem': reason or type(error).__name__}
     return row | {
-        'experiment': found.experiment.rpartition('.')[2],
+        'experiment': found.experiment,
         'trials': sum(found.counts.values()),
         'num_trials': found.num_trials,
         **{str(how): found.counts.get(how, 0) for how in Status},

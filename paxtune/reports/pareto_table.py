@@ -26,11 +26,7 @@ COST = 'num_params'
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """One of the two numbers.
-
-    Attributes:
-        reward: which reward of the study it is; None for a metric.
-    """
+    """One of the two numbers: `reward` is its index among the rewards, None for a metric."""
 
     name: str
     is_maximized: bool

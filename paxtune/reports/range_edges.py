@@ -3,14 +3,8 @@ from collections.abc import Iterator
 import pyglove as pg
 
 from paxtune.algorithms.encoding.scaling import to_unit
-from paxtune.search_space.decisions import (
-    DecisionPoint,
-    Decisions,
-    active_decision_points,
-    is_integer,
-    numeric_candidates,
-    slots,
-)
+from paxtune.search_space import decisions as search_space
+from paxtune.search_space.decisions import DecisionPoint, Decisions
 from paxtune.search_space.labels import parameter_path
 from paxtune.study.study_view import StudyView
 
@@ -40,7 +34,7 @@ def at_edges(spec: pg.DNASpec, decisions: Decisions) -> dict[str, tuple[int | fl
     """
     return {
         parameter_path(id_): (low, high)
-        for point in active_decision_points(spec, decisions)
+        for point in search_space.active_decision_points(spec, decisions)
         for id_, low, high in _edges(point, decisions)
     }
 
@@ -50,11 +44,11 @@ def _edges(
 ) -> Iterator[tuple[str, int | float, int | float]]:
     if isinstance(point, pg.geno.Float):
         if _is_at_edge(point, decisions[point.id.path]):
-            kind = int if is_integer(point) else float
+            kind = int if search_space.is_integer(point) else float
             yield point.id.path, kind(point.min_value), kind(point.max_value)
         return
-    for slot in slots(point):
-        numbers = numeric_candidates(slot)
+    for slot in search_space.slots(point):
+        numbers = search_space.numeric_candidates(slot)
         if len(numbers) < _MIN_NUMBERS or (point.num_choices > 1 and point.distinct):
             continue
         chosen = numbers[int(decisions[slot.id.path])]
@@ -65,6 +59,6 @@ def _edges(
 
 def _is_at_edge(point: pg.geno.Float, number: int | float) -> bool:
     low, high = point.min_value, point.max_value
-    if is_integer(point):
+    if search_space.is_integer(point):
         return number in (low, high) and high - low + 1 >= _MIN_NUMBERS
     return low < high and not _EDGE < to_unit(point, number) < 1 - _EDGE

@@ -29,11 +29,7 @@ _WIDE = 10.0  # From the least to the most; beyond it a linear scale shows the l
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-    """The number of samples within a limit.
-
-    Attributes:
-        known: samples with a known value.
-    """
+    """The number of samples within a limit, of the `known` ones that have a value."""
 
     limit: str
     kept: int
@@ -59,11 +55,7 @@ class Costs:
 
 
 def costs(space: 'Space', decided: Sequence['Decisions'], is_measured: bool = False) -> Costs:
-    """Computes the costs of experiments by their decisions.
-
-    Args:
-        is_measured: also compile them and run some steps, for the costs that need it.
-    """
+    """Computes costs by decisions; `is_measured` also compiles, and runs some steps."""
     from paxtune.objectives.metrics import split_name
 
     limits = _limits(space, is_measured)

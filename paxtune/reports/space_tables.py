@@ -1,7 +1,7 @@
 import dataclasses
 import random
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paxtune.reports.tables import Table, print_line, print_table
 
@@ -99,9 +99,5 @@ def show(space: 'Space', console: 'Console', drawn: Sequence['Decisions']) -> No
         readable = [space.readable(decisions) for decisions in drawn]
         paths = [path for path in space.paths if any(path in decisions for decisions in readable)]
         headings = ['decision', *map(str, range(1, len(drawn) + 1))]
-        lines = [[path, *(_value(each.get(path, '')) for each in readable)] for path in paths]
+        lines = [[path, *(each.get(path) for each in readable)] for path in paths]
         print_table(console, Table.of('Samples', headings, lines))
-
-
-def _value(value: Any) -> str:
-    return f'{value:.4g}' if isinstance(value, float) else str(value)

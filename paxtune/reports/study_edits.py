@@ -34,11 +34,7 @@ def confirmed(trials: Sequence[Trial]) -> str:
 
 
 def import_file(study: Study, path: str) -> str:
-    """Adds the trials of an exported study to another one.
-
-    Raises:
-        UserError: the file cannot be read, or is something else.
-    """
+    """Adds the trials of an exported study; raises UserError if the file is not one."""
     exported = export.read(path)
     for line in export.differences_of_data(study, exported):
         print(f'warning: {path}: {line}', file=sys.stderr)

@@ -9,7 +9,7 @@ from paxtune.schedulers import rung_report
 from paxtune.search_space.differences import differences, rendered
 from paxtune.search_space.labels import display_value
 from paxtune.study import export, replicates, stopping_criteria
-from paxtune.study.frames import reward_columns, trial_columns, trial_row
+from paxtune.study.frames import reward_columns, reward_headings, trial_columns, trial_row
 from paxtune.study.reasons import commonest
 from paxtune.study.record import Status
 from paxtune.study.study import Study
@@ -30,7 +30,7 @@ def summary(study: Study) -> Document:
     front, limits, reasons = best_trials(study), _budgets(study, trials), _reasons(trials)
     facts = {
         'directory': None if study.directory is None else str(study.directory),
-        'experiment': f'{type(study.value).__module__}.{type(study.value).__qualname__}',
+        'experiment': study.record.experiment,
         'algorithm': display_value(study.search.algorithm),
         'scheduler': display_value(study.search.scheduler),
         'created': study.store.created(),
@@ -134,11 +134,7 @@ def _rungs_reached(study: Study) -> dict[int, float] | None:
 
 
 def history_of(study: Study, number: int) -> Document:
-    """Reports the state, the history (oldest first) and the model of a trial.
-
-    Raises:
-        UserError: there is no such trial.
-    """
+    """The state, history (oldest first) and model of a trial; UserError if there is none."""
     trial = study.trial(number)
     columns = reward_columns(study.rewards)
     row = trial_row(trial, columns)
@@ -219,11 +215,7 @@ def best_trials(study: Study, count: int | None = None) -> list[Trial]:
 
 
 def best_number(study: Study) -> int:
-    """The number of the best trial.
-
-    Raises:
-        UserError: there is none.
-    """
+    """The number of the best trial; raises UserError if there is none."""
     best = study.best
     if best is None:
         raise UserError(f'--trial=best: no trial of {study.directory or "the study"} was completed')
@@ -249,14 +241,23 @@ def parent_of(study: Study, number: int) -> int:
 def difference(study: Study, left: int, right: int) -> Document:
     """Compares the experiments of two trials, their layers, costs and rewards.
 
+    Where classes of the experiments are missing, their decisions are compared.
+
     Raises:
         UserError: there is no such trial, or its decisions make no experiment.
     """
     trials = study.trial(left), study.trial(right)
-    found = differences(*(_experiment(trial) for trial in trials))
-    rows = [
-        {'path': each.path, 'left': _side(each.left), 'right': _side(each.right)} for each in found
-    ]
+    if study.space.why_no_value:
+        before, after = (trial.decisions for trial in trials)
+        paths = [each for each in before | after if before.get(each) != after.get(each)]
+        rows = [
+            {'path': each, 'left': before.get(each), 'right': after.get(each)} for each in paths
+        ]
+    else:
+        rows = [
+            {'path': each.path, 'left': _side(each.left), 'right': _side(each.right)}
+            for each in differences(*(_experiment(trial) for trial in trials))
+        ]
     columns = reward_columns(study.rewards)
     rewards = [dict(zip(columns, trial.rewards, strict=False)) for trial in trials]
     sides = [
@@ -273,7 +274,9 @@ def difference(study: Study, left: int, right: int) -> Document:
         Table(rows, ['path', 'left', 'right'], f'Trial {left} → trial {right}'),
     ]
     remarks = [] if rows else ['Their experiments are equal.']
-    if rows and study.space.is_tunable:
+    if study.space.why_no_value:
+        remarks.append(f'Decisions only. {study.space.why_no_value}')
+    elif rows and study.space.is_tunable:
         from paxtune.reports.architecture_tables import compared
 
         models = compared(study, *trials)
@@ -312,18 +315,21 @@ def _columns(
 
 
 def _compact(
-    study: Study,
-    trials: Sequence[Trial],
-    title: str = '',
-    rungs: Mapping[int, float] | None = None,
+    study: Study, trials: Sequence[Trial], title: str = '', rungs: Mapping[int, float] | None = None
 ) -> Table:
     """Trials for people: without metrics, and decisions by short names."""
     decided = {f'decisions.{path}': name for path, name in study.space.short_names.items()}
     several = ['attempt'] if any(trial.attempt > 1 for trial in trials) else []
     reached = ['rung'] if rungs else []
-    rewards = reward_columns(study.rewards)
+    rewards = reward_headings(study.rewards)
     columns = ['trial', 'state', *several, *reached, *rewards, 'seconds', 'decisions', 'reason']
-    return Table.compact(_rows(study, trials, rungs), columns, decided, title)
+    rows = _renamed(_rows(study, trials, rungs), _reward_names(study))
+    return Table.compact(rows, columns, decided, title)
+
+
+def _reward_names(study: Study) -> dict[str, str]:
+    columns, headings = reward_columns(study.rewards), reward_headings(study.rewards)
+    return dict(zip(columns, headings, strict=True))
 
 
 def _renamed(rows: Sequence[Row], names: Mapping[str, str]) -> list[Row]:
@@ -342,7 +348,7 @@ def _headers(
         name = study.space.short_names.get(path, path) if prefix == 'decisions' else path
         names[column] = name if is_own and name not in taken else column
         taken.add(names[column])
-    return names
+    return names | _reward_names(study)
 
 
 def _best_tables(study: Study, best: Sequence[Trial]) -> list[Table]:

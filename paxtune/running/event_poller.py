@@ -14,11 +14,7 @@ class Watcher:
     """Polls a study, and reports changes to callbacks."""
 
     def __init__(self, study: 'Study', callbacks: Sequence[Callback]) -> None:
-        """Begins to watch. Trials that have ended before are not reported.
-
-        Args:
-            study: open; other processes run its trials.
-        """
+        """Begins to watch an open study. Trials that have ended before are not reported."""
         self._study, self._callbacks = study, callbacks
         trials = study.trials
         self._ended = {trial.id for trial in trials if trial.is_terminal}

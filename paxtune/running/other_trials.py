@@ -11,11 +11,7 @@ class OtherTrialError(UserError):
 
 
 def require_own_record(directory: JobPath, trial: Trial) -> None:
-    """Checks that `trial.json` is of this trial, and not of one of another study.
-
-    Raises:
-        OtherTrialError: it was created at another time.
-    """
+    """Raises OtherTrialError unless `trial.json` is of this trial, by the time of its creation."""
     before = trial_json.read(directory)
     created = trial.created.isoformat()
     if before is not None and before.get('created') != created:

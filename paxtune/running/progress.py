@@ -11,7 +11,7 @@ from rich.live import Live
 from paxtune.algorithms import Default
 from paxtune.reports.tables import Drawn, Table, assignments
 from paxtune.running.callbacks import Callback
-from paxtune.study.frames import reward_columns
+from paxtune.study.frames import reward_headings
 from trainer.runtime.interrupt import Interrupt
 from trainer.runtime.run_display import rendered_speed, rendered_time
 
@@ -65,10 +65,11 @@ class Progress(Callback):
         self._started = self._printed = time.monotonic()
         self._interrupt = interrupt or Interrupt()
         self._is_live = self._console.is_terminal
+        self._has_ended = False
         self._live: Live | None = None
 
     def on_study_start(self, study: 'Study') -> None:
-        self.reward_names = reward_columns(study.rewards)
+        self.reward_names = reward_headings(study.rewards)
         self._names = {_key(path): name for path, name in study.space.short_names.items()}
         self.num_trials = study.num_trials
         self._done_before = sum(trial.is_terminal for trial in study.trials)
@@ -133,13 +134,17 @@ class Progress(Callback):
         self._say_plain(f'{text}; {self._time_left()}')
 
     def on_study_end(self, study: 'Study') -> None:
+        for row in self._copied():
+            if row.state in _OPEN:
+                row.state = 'paused'
+        self._has_ended = True
         self._interrupt.is_displayed = False
         if self._live is not None:
             self._live.stop()
 
     def say(self, text: str) -> None:
         """Prints a line, above the table where there is one."""
-        self._console.print(text, markup=False, soft_wrap=True)
+        self._console.print(text, markup=False, soft_wrap=not self._is_live)
 
     def _say_plain(self, text: str) -> None:
         if not self._is_live:
@@ -157,7 +162,7 @@ class Progress(Callback):
         left = self.num_trials - self._done_before - ended
         if left <= 0:
             return 'all trials are done'
-        if not ended:
+        if not ended or self._has_ended:
             return f'{left} trials left'
         seconds = (time.monotonic() - self._started) / ended * left
         return rendered_time(seconds)

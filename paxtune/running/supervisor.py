@@ -211,9 +211,8 @@ class Supervisor:
         loss = slot.killed or _loss_of(code)
         lost = lose(self._client, slot.worker, loss, self._max_attempts)
         if code in (2, STOPPED):
-            message = (
-                self._error_message(slot) or f'worker {slot.worker} could not write {slot.log}'
-            )
+            message = f'\n{self._tail(slot)}'.rpartition('\nerror: ')[2].strip()
+            message = message or f'worker {slot.worker} could not write {slot.log}'
             raise UserError(message) if code == 2 else WorkerError(message)
         is_false_start = lost is None and slot.killed is None and loss.counts
         slot.false_starts = slot.false_starts + 1 if is_false_start else 0
@@ -269,9 +268,6 @@ class Supervisor:
             file.seek(slot.began)
             lines = file.read().decode(errors='replace').splitlines()
         return '\n'.join(lines[-_SHOWN_LINES:])
-
-    def _error_message(self, slot: _Slot) -> str:
-        return f'\n{self._tail(slot)}'.rpartition('\nerror: ')[2].strip()
 
 
 def _loss_of(code: int) -> WorkerLoss:

@@ -153,11 +153,7 @@ class Scheduler(Component):
         return ()
 
     def onsets(self, max_resource: float) -> dict[str, float]:
-        """The resources from which fields have an effect, by field.
-
-        Args:
-            max_resource: the resource that training to the end takes.
-        """
+        """The resources from which fields have an effect; all of training is `max_resource`."""
         return {'grace_period': self.grace_period * max_resource}
 
     def decide(

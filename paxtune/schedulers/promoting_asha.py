@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+import itertools
 from typing import TypeAlias
 
 from paxtune.algorithms.base import SuggestionContext
@@ -53,15 +53,21 @@ class PromotingAsha(RungScheduler):
         }
         brackets = self.brackets(curves)
         rankings = [self._ranking(bracket, reward) for bracket in brackets]
-        for ranking in rankings:
-            if (promotion := self._among_the_best(ranking, paused_at)) is not None:
-                return promotion
+        for rung, ranked in itertools.chain(*rankings):
+            for rank, number in enumerate(ranked[: len(ranked) // self.reduction_factor], 1):
+                if paused_at.get(number) == rung:
+                    reason = f'number {rank} of {len(ranked)} trials at {self.rung_label(rung)}'
+                    return Promote(number, reason)
         if may_begin or any(curve.state in ('waiting', 'running') for curve in curves):
             return None
         for bracket, ranking in zip(brackets, rankings, strict=True):
-            completed = any(curve.state == 'completed' for curve in bracket)
-            if not completed and (promotion := self._to_the_end(ranking, paused_at)) is not None:
-                return promotion
+            if any(curve.state == 'completed' for curve in bracket):
+                continue
+            for rung, ranked in ranking:
+                first = next((n for n in ranked if paused_at.get(n) == rung), None)
+                if first is not None:
+                    reason = f'the best at {self.rung_label(rung)}, and no trial has completed'
+                    return Promote(first, reason)
         return None
 
     def brackets(self, curves: Curves) -> list[Curves]:
@@ -79,23 +85,3 @@ class PromotingAsha(RungScheduler):
             (rung, [number for _, number in sorted(reached[rung])])
             for rung in sorted(reached, reverse=True)
         ]
-
-    def _among_the_best(
-        self, ranking: _Ranking, paused_at: Mapping[int, float | None]
-    ) -> Promote | None:
-        for rung, ranked in ranking:
-            for rank, number in enumerate(ranked[: len(ranked) // self.reduction_factor], 1):
-                if paused_at.get(number) == rung:
-                    reason = f'number {rank} of {len(ranked)} trials at {self.rung_label(rung)}'
-                    return Promote(number, reason)
-        return None
-
-    def _to_the_end(
-        self, ranking: _Ranking, paused_at: Mapping[int, float | None]
-    ) -> Promote | None:
-        for rung, ranked in ranking:
-            for number in ranked:
-                if paused_at.get(number) == rung:
-                    reason = f'the best at {self.rung_label(rung)}, and no trial has completed'
-                    return Promote(number, reason)
-        return None

@@ -43,11 +43,7 @@ def consumed(measurements: Sequence[Measurement], unit: 'Unit') -> list[float]:
 
 
 def max_resource(parts: 'Mapping[str, Experiment]', unit: 'Unit') -> float | None:
-    """The resource that training all sub-experiments to their ends takes; None for seconds.
-
-    Raises:
-        UserError: a model cannot be built.
-    """
+    """The resource of training all sub-experiments to their ends; None for seconds."""
     if unit == 'seconds':
         return None
     return sum(_max_resource(part, unit) for part in parts.values())

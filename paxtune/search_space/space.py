@@ -40,6 +40,7 @@ class Space:
     Attributes:
         value: symbolic value with its decisions, shared ones in its field `shared`.
         spec: its search space.
+        why_no_value: where classes of the value are missing, why decisions cannot be decoded.
 
     Example:
         >>> space = Space(pg.Dict(rate=pg.floatv(1e-4, 1e-2, 'log'), kind=pg.oneof(['a', 'b'])))
@@ -59,6 +60,7 @@ class Space:
             UserError: the space is empty, or contains an unsupported decision or a derived value of
                 an unknown path.
         """
+        self.why_no_value = ''
         self.value = with_shared_scope(value)
         # A mapping gets a key for shared decisions, which concrete values omit.
         self._omits_shared = isinstance(value, pg.Dict) and SHARED not in value
@@ -137,6 +139,8 @@ class Space:
 
     def decode(self, decisions: Decisions) -> Any:
         """Decodes decisions, and leaves derived values unresolved; ValueError as `materialize`."""
+        if self.why_no_value:
+            raise UserError(self.why_no_value)
         return self._decoder.decode(decisions)
 
     def readable(self, decisions: Decisions) -> dict[str, Any]:

@@ -25,11 +25,7 @@ class Service:
     tls_ca: Path | None = None
 
     def client(self) -> Client:
-        """Makes a client.
-
-        Raises:
-            UserError: the endpoint or the study's name is invalid.
-        """
+        """Makes a client; raises UserError if the endpoint or the study's name is invalid."""
         try:
             return Client(self.endpoint, self.study, self.token, tls=self.tls, ca_cert=self.tls_ca)
         except MalformedError as error:

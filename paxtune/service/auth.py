@@ -106,11 +106,7 @@ def read(file: str | os.PathLike[str], flag: str) -> bytes:
 
 
 def certificate(cert: Path, key: Path) -> tuple[bytes, bytes]:
-    """Reads a certificate chain and its key.
-
-    Raises:
-        UserError: the files cannot be read, or do not belong together.
-    """
+    """Reads a certificate chain and its key; raises UserError if they do not belong together."""
     content = read(cert, '--tls_cert'), read(key, '--tls_key')
     try:
         # Without a password, OpenSSL asks for the passphrase of a key at the terminal.
@@ -124,11 +120,7 @@ def certificate(cert: Path, key: Path) -> tuple[bytes, bytes]:
 
 
 def authority(file: Path) -> bytes:
-    """Reads the certificates that a client trusts.
-
-    Raises:
-        UserError: the file cannot be read, or contains no certificate.
-    """
+    """Reads the certificates that a client trusts; raises UserError if the file has none."""
     content = read(file, '--tls_ca')
     try:
         ssl.create_default_context(cadata=content.decode('ascii'))

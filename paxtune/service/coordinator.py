@@ -336,11 +336,7 @@ class StudyCoordinator:
     def lose(
         self, worker: str, reason: str, counts: bool, is_dead: bool, max_attempts: int
     ) -> schema.LoseReply:
-        """Ends the lease of a worker: see `paxtune.study.transitions.lose`.
-
-        Returns:
-            The number of its trial, None if it has none, and the trial's state.
-        """
+        """Ends a worker's lease: see `transitions.lose`. Returns its trial and state, if any."""
         with self._lock:
             self._reap()
             self._refresh()
@@ -379,8 +375,7 @@ class StudyCoordinator:
 
     def _lose(self, id_: int, lease: Lease, loss: WorkerLoss, max_attempts: int) -> TrialRecord:
         lost = self._apply(
-            id_,
-            lambda each, now: transitions.lose(each, loss, max_attempts, lease.progress, now),
+            id_, lambda each, now: transitions.lose(each, loss, max_attempts, lease.progress, now)
         )
         self._leases.pop(id_, None)
         return lost

@@ -16,11 +16,7 @@ _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
 
 
 class Metrics:
-    """Counts calls, and reads the number of leases from the open studies.
-
-    Attributes:
-        registry: has only these metrics.
-    """
+    """Counts calls, and reads the number of leases; `registry` has only these metrics."""
 
     def __init__(self, opened: Callable[[], Mapping[str, Any]] = dict) -> None:
         """Starts at zero. `opened` returns the open coordinators, by study."""

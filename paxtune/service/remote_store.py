@@ -101,9 +101,7 @@ class RemoteStore(StudyStore):
             changed = change(codec.decode_study(spec, self._client.study))
             content = codec.write_study(StudySpec.FromString(spec.SerializeToString()), changed)
             request = schema.UpdateStudyRequest(
-                expected=self._version,
-                spec=content.SerializeToString(),
-                request_id=request_id,
+                expected=self._version, spec=content.SerializeToString(), request_id=request_id
             )
             if self._client.call(request).done:
                 return changed
@@ -202,11 +200,7 @@ class RemoteStore(StudyStore):
                 self._client.call(schema.ReleaseSuggestLockRequest(suggest_lock=suggest_lock))
 
     def heartbeat(self, progress: int) -> str | None:
-        """Renews the leases of this worker. Returns the reason why one was lost, or None.
-
-        Args:
-            progress: the number of steps that it has done, of all trials.
-        """
+        """Renews the leases, with the steps so far. Returns why one was lost, or None."""
         # Without the lock, a trial that ends meanwhile would look like a lost one.
         with self._lock:
             for id_, attempt in self._held.items():

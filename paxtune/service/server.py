@@ -95,11 +95,7 @@ class Server:
         self.port = 0
 
     def start(self) -> None:
-        """Starts to serve.
-
-        Raises:
-            UserError: the port is unavailable, or the certificate is invalid.
-        """
+        """Starts to serve; raises UserError for a port or certificate of no use."""
         self._pool = concurrent.futures.ThreadPoolExecutor(_THREADS, 'service')
         options = [*_OPTIONS, ('grpc.max_receive_message_length', self._max_bytes)]
         self._server = grpc.server(self._pool, [_Methods(self._answer)], options=options)

@@ -36,14 +36,10 @@ class StudyLocation(abc.ABC):
         """
 
     def open(self, can_write: bool = False) -> 'Study':
-        """Opens the study.
-
-        Raises:
-            UserError: there is no such study, or its experiment cannot be restored.
-        """
+        """Opens the study; raises UserError if it is missing, or its experiment is unknown."""
         from paxtune.storage.open_study import join_study
 
-        return join_study(self.store(can_write), self.directory)
+        return join_study(self.store(can_write), self.directory, not can_write)
 
     @abc.abstractmethod
     def locked(self, is_shared: bool = False) -> 'contextlib.AbstractContextManager[object]':
@@ -65,11 +61,7 @@ class DirectoryLocation(StudyLocation):
 
     @property
     def directory(self) -> Path:
-        """The directory of the study and of its trials.
-
-        Raises:
-            UserError: there is no study; nothing is created.
-        """
+        """The directory of the study; raises UserError if there is none, and makes none."""
         return self._database().parent
 
     def store(self, can_write: bool = False) -> 'StudyStore':
@@ -154,11 +146,7 @@ def add_flags(flags: argparse.ArgumentParser, purpose: str) -> None:
 
 
 def from_flags(args: argparse.Namespace) -> StudyLocation:
-    """Returns the location that flags select: `exp`, and `dir` or the flags of `add_flags`.
-
-    Raises:
-        UserError: the flags are invalid.
-    """
+    """Returns the location that flags select; raises UserError if they are invalid."""
     service = service_from_flags(args, args.exp)
     return DirectoryLocation(args.dir) if service is None else ServiceLocation(service)
 

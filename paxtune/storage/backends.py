@@ -80,7 +80,8 @@ class Sqlite:
             hide_parameters=True,
         )
         if self._read_only:
-            sqlalchemy.event.listen(engine, 'connect', _only_read)
+            only_read = 'PRAGMA query_only = ON'
+            sqlalchemy.event.listen(engine, 'connect', lambda to, _: to.execute(only_read))
         return engine
 
     def _url(self) -> sqlalchemy.URL:
@@ -120,10 +121,6 @@ class Sqlite:
 
     def reason(self, error: Exception) -> str:
         return str(getattr(error, 'orig', error))
-
-
-def _only_read(connection: Any, unused: object) -> None:
-    connection.execute('PRAGMA query_only = ON')
 
 
 # Advisory locks are numbers, which all programs of a database share: these are ours.

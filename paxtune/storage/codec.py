@@ -53,11 +53,7 @@ class DamagedRecordError(UserError):
 
 
 def encode_trial(record: TrialRecord, stored: TrialProto | None = None) -> TrialProto:
-    """Translates a trial. The inverse of `decode_trial`.
-
-    Args:
-        stored: the trial as it is stored. Its name and other programs' metadata are kept.
-    """
+    """Translates a trial; of a `stored` one it keeps the name and others' metadata."""
     proto = TrialProto(state=_STATES[record.status])
     if stored is not None:
         proto.name = stored.name
@@ -158,11 +154,7 @@ def unpack_trial(text: str) -> TrialProto:
 
 
 def encode_study(record: StudyRecord, parameters: Iterable[Any] = ()) -> StudySpec:
-    """Translates a study.
-
-    Args:
-        parameters: the search space as Vizier's parameter specs, where the study is new.
-    """
+    """Translates a study; a new one has the search space as Vizier's `parameters`."""
     spec = StudySpec(algorithm=record.algorithm)
     goals = StudySpec.MetricSpec.GoalType
     for i, goal in enumerate(record.goals):
@@ -202,20 +194,12 @@ def decode_study(spec: StudySpec, source: object = 'the study') -> StudyRecord:
 
 @functools.lru_cache(256)  # A client reads its own trial again and again.
 def parse_trial(content: bytes) -> TrialRecord:
-    """Reads the bytes of a trial.
-
-    Raises:
-        DamagedRecordError: they are no trial.
-    """
+    """Reads the bytes of a trial; raises DamagedRecordError if they are no trial."""
     return decode_trial(_parsed(TrialProto, content))
 
 
 def parse_study(content: bytes) -> StudySpec:
-    """Reads the bytes of a study.
-
-    Raises:
-        DamagedRecordError: they are no study.
-    """
+    """Reads the bytes of a study; raises DamagedRecordError if they are no study."""
     spec: StudySpec = _parsed(StudySpec, content)
     return spec
 

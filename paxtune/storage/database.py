@@ -24,9 +24,7 @@ OWNER = 'paxtune'
 _schema = sqlalchemy.MetaData()
 
 owners = sqlalchemy.Table(
-    'owners',
-    _schema,
-    sqlalchemy.Column('owner_name', String, primary_key=True),
+    'owners', _schema, sqlalchemy.Column('owner_name', String, primary_key=True)
 )
 
 # Vizier says `String` of what is bytes: SQLite keeps them as they are, PostgreSQL refuses them.

@@ -163,20 +163,24 @@ def load_study(directory: str | os.PathLike[str], read_only: bool = True) -> Stu
 
     Raises:
         UserError: there is no study, or its experiment cannot be rebuilt: import its module first.
+            A study that is only read needs no module, except to make the experiment of a trial.
     """
     path = database(directory)
     if not path.exists():
         hint = how_to_recover(path.parent)
         raise UserError(f'There is no study in {path.parent}: {path.name} is missing{hint}')
-    return join_study(LocalStore(Database(path, read_only)), path.parent)
+    return join_study(LocalStore(Database(path, read_only)), path.parent, read_only)
 
 
-def join_study(store: StudyStore, directory: JobPath | None) -> Study:
+def join_study(
+    store: StudyStore, directory: JobPath | None, may_lack_classes: bool = False
+) -> Study:
     """Opens the study of a store, as it was created.
 
     Args:
         store: keeps it; closed where this raises.
         directory: where its trials write; None where only others know.
+        may_lack_classes: see `SearchPlan.of`.
 
     Raises:
         UserError: there is none, or its experiment cannot be rebuilt.
@@ -185,7 +189,7 @@ def join_study(store: StudyStore, directory: JobPath | None) -> Study:
         record = store.study()
         if record is None:
             raise UserError(f'There is no study in {directory}: nothing was written yet.')
-        plan = SearchPlan.of(record, str(directory or 'the study'))
+        plan = SearchPlan.of(record, str(directory or 'the study'), may_lack_classes)
         return Study(directory, plan, record.priors, store)
     except BaseException:
         store.close()

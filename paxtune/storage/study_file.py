@@ -35,6 +35,6 @@ def how_to_recover(directory: Path) -> str:
     if not (directory / STUDY_FILE).exists():
         return ''
     return (
-        '. To rebuild it from the records of its trials: '
-        f'python -m paxtune.studies recover {directory}'
+        '. To rebuild it from the records of its trials:\n'
+        f'  python -m paxtune.studies recover {directory}'
     )

@@ -231,11 +231,7 @@ class VizierStore:
         return changed
 
     def write_trials(self, decide: Callable[[], Sequence[TrialProto]]) -> Sequence[TrialProto]:
-        """Writes trials that are there, in one transaction.
-
-        Args:
-            decide: called in the transaction; returns what is to be written.
-        """
+        """Writes trials that are there, in one transaction, in which `decide` returns them."""
         with self.database.transaction() as connection:
             protos = decide()
             written = [
@@ -259,11 +255,7 @@ class VizierStore:
 
 
 def database(directory: str | os.PathLike[str]) -> Path:
-    """The file of the study in a directory.
-
-    Raises:
-        UserError: the directory is not on a local disk.
-    """
+    """The file of the study in a directory; raises UserError for no local disk."""
     if '://' in os.fspath(directory):
         raise UserError(
             f'--job_log_dir={os.fspath(directory)}: {DATABASE} is an SQLite file, which needs a '

@@ -15,11 +15,7 @@ _MUTABLE = ('budget', 'faults', 'retention')  # Fields of `Search` that may chan
 
 
 class ChangedStudyError(UserError):
-    """The study in a directory is of another experiment, or of other data.
-
-    Attributes:
-        changes: what differs, for people.
-    """
+    """The study in a directory is of another experiment or other data: see `changes`."""
 
     def __init__(self, changes: str, what: str) -> None:
         super().__init__(f'{changes}\nUse another --job_log_dir for the changed {what}.')

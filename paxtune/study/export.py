@@ -54,10 +54,14 @@ def content(trial: Trial) -> dict[str, Any]:
 
 def export(study: StudyView) -> dict[str, Any]:
     """Exports a whole study, as JSON data."""
+    value, search = to_json_text(study.value), to_json_text(study.search)
+    if study.space.why_no_value:
+        value, search = study.record.value, study.record.search
+    experiment = json.loads(value)
     return {
         'format': FORMAT,
-        'experiment': json.loads(to_json_text(study.value)),
-        'search': json.loads(to_json_text(study.search)),
+        'experiment': experiment,
+        'search': json.loads(search) if search else experiment['search'],
         'data': dict(study.data),
         'trials': [content(trial) for trial in study.trials],
     }

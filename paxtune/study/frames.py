@@ -36,6 +36,12 @@ def reward_columns(rewards: Sequence[Reward]) -> list[str]:
     return [str(name) for name in candidate_names([reward.label for reward in rewards])]
 
 
+def reward_headings(rewards: Sequence[Reward]) -> list[str]:
+    """Lists the same for tables: a single reward that is no plain metric is `reward`."""
+    columns = reward_columns(rewards)
+    return ['reward'] if len(columns) == 1 and '(' in columns[0] else columns
+
+
 def trial_row(trial: Trial, rewards: list[str]) -> dict[str, Any]:
     """Maps columns to the values of a trial; missing values have no entry."""
     row: dict[str, Any] = {'trial': trial.id, 'state': trial.status}

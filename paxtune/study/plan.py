@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pyglove as pg
@@ -9,10 +10,14 @@ import pyglove as pg
 from paxtune.config.search import Search
 from paxtune.search_space.decisions import spec_to_json
 from paxtune.search_space.space import Space
+from paxtune.study import stand_ins
 from paxtune.study.record import Prior, StudyRecord
 from paxtune.study.validation import validate_search, validate_space
+from trainer.symbolic.component import unchecked
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import from_json_text, to_json_text
+
+_NAMED = 3  # Of the classes that are missing.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,12 +29,14 @@ class SearchPlan:
         search: the configuration of the search.
         has_own_search: whether `space.value` holds the search, as a `Tunable` does.
         data: fingerprints of the data that trials see, by input.
+        exp: the `--exp` of the command; '' without one.
     """
 
     space: Space
     search: Search
     has_own_search: bool
     data: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    exp: str = ''
 
     @classmethod
     def compile(
@@ -52,15 +59,29 @@ class SearchPlan:
         return cls(space, configuration, search is None, data or {})
 
     @classmethod
-    def of(cls, record: StudyRecord, source: str) -> 'SearchPlan':
-        """Rebuilds the plan of a stored study, which was valid; raises UserError if that fails."""
-        value: Any = from_json_text(record.value, object, source)
-        search = getattr(value, 'search', None)
-        if record.search:
-            search = from_json_text(record.search, Search, source)
+    def of(cls, record: StudyRecord, source: str, may_lack_classes: bool = False) -> 'SearchPlan':
+        """Rebuilds the plan of a stored study, which was valid; raises UserError if that fails.
+
+        Args:
+            may_lack_classes: the study is only read. Its trials make no experiments then.
+        """
+        texts, lacking = [record.value, record.search], ''
+        if missing := stand_ins.missing_classes(*texts):
+            lacking = _lacking(missing, record.exp, source)
+            if not may_lack_classes:
+                raise UserError(lacking)
+            texts = [text and stand_ins.with_stand_ins(text, record.defaults) for text in texts]
+        # Fields refuse stand-ins.
+        with pg.enable_type_check(not missing), unchecked() if missing else nullcontext():
+            value: Any = from_json_text(texts[0], object, source)
+            search = getattr(value, 'search', None)
+            if texts[1]:
+                search = from_json_text(texts[1], Search, source)
         if not isinstance(search, Search):
             raise UserError(f'{source}: the study has no configuration of its search')
-        return cls(Space(value), search, not record.search, record.data)
+        space = Space(value)
+        space.why_no_value = lacking
+        return cls(space, search, not record.search, record.data, record.exp)
 
     def record(self, in_memory: bool, priors: Sequence[Prior]) -> StudyRecord:
         """Makes the record of the study.
@@ -77,4 +98,13 @@ class SearchPlan:
             priors=tuple(priors),
             algorithm=type(self.search.algorithm).__name__,
             goals=tuple(reward.goal for reward in self.search.rewards),
+            exp=self.exp,
+            defaults={} if in_memory else stand_ins.defaults(self.space.value, self.search),
         )
+
+
+def _lacking(classes: Sequence[str], exp: str, source: str) -> str:
+    modules = ', '.join(sorted({name.rpartition('.')[0] for name in classes}))
+    more = f' and {len(classes) - _NAMED} more' if len(classes) > _NAMED else ''
+    how = f'pass --exp={exp}, or import {modules} in Python' if exp else f'import {modules} first'
+    return f'{source}: the classes {", ".join(classes[:_NAMED])}{more} are not imported: {how}'

@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import enum
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
@@ -251,6 +252,8 @@ class StudyRecord:
         is_ended: whether no worker gets another trial.
         request: the idempotency key of the last write through a service.
         metadata: the metadata that users wrote.
+        exp: the `--exp` that the study came from; '' without a command.
+        defaults: those of the users' classes in the value, by class and field.
     """
 
     value: str
@@ -266,3 +269,10 @@ class StudyRecord:
     is_ended: bool = False
     request: str = ''
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    exp: str = ''
+    defaults: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def experiment(self) -> str:
+        """Names what is searched: by its `--exp`, or else by its class."""
+        return self.exp or json.loads(self.value).get('_type', 'Dict')

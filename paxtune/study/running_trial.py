@@ -110,11 +110,7 @@ class RunningTrial(Trial):
         self._end(Measurement(last.step, known, last.rewards), reason=reason, is_stopped=True)
 
     def end_early(self, reason: str) -> None:
-        """Stops the trial; without any reward it becomes infeasible.
-
-        Raises:
-            IllegalTransition: the trial has ended.
-        """
+        """Stops the trial; without any reward it becomes infeasible. Raises as `stop`."""
         if self.rewarded:
             self.stop(reason)
         else:

@@ -49,11 +49,7 @@ class StudyStore(Protocol):
         """Returns the time at which the study was created; raises KeyError before."""
 
     def create_study(self, record: StudyRecord, parameters: Iterable[Any]) -> bool:
-        """Creates the study, in one transaction; returns False where another process was first.
-
-        Args:
-            parameters: its search space, as Vizier's parameter specs.
-        """
+        """Creates the study, in one transaction; returns False where another process was first."""
 
     def update_study(self, change: Callable[[StudyRecord], StudyRecord]) -> StudyRecord:
         """Changes the record of the study, in one transaction; raises KeyError where it has none.

@@ -179,11 +179,7 @@ class Study(StudyView):
         return self._request(drawn, lineage)
 
     def retry(self, number: int) -> RunningTrial:
-        """Adds a trial with the decisions and seeds of another one.
-
-        Raises:
-            UserError: there is no such trial, or it has not ended.
-        """
+        """Repeats an ended trial, with its decisions and seeds; raises UserError for another."""
         old = self.trial(number)
         if not old.is_terminal:
             raise UserError(
@@ -275,11 +271,7 @@ class Study(StudyView):
         return self._scheduling.decide_on(trial, trial.step, self.trials)
 
     def curves(self) -> list[TrialCurve]:
-        """Returns the learning curves that the scheduler sees, without infeasible trials.
-
-        Raises:
-            ValueError: the study has no scheduler.
-        """
+        """Returns the curves that the scheduler sees, none infeasible; ValueError without one."""
         if self._scheduling is None:
             raise ValueError('the study has no scheduler')
         return self._scheduling.curves(self.trials)

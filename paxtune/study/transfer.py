@@ -58,14 +58,16 @@ def carried(source: StudyView, space: Space) -> Iterator[dict[str, Any]]:
     for trial in source.trials:
         each = content(trial)
         if trial.is_terminal:
-            yield each | {'decisions': dict(each['decisions']) | _constants(trial, space)}
+            yield each | {'decisions': dict(each['decisions']) | _constants(source, trial, space)}
 
 
-def _constants(trial: Trial, space: Space) -> dict[str, Any]:
+def _constants(source: StudyView, trial: Trial, space: Space) -> dict[str, Any]:
     """Reads the values at the decisions of a space from a trial that did not decide them."""
     missing = [path for path in space.paths if path not in trial.decisions]
     if not missing:
         return {}
+    if source.space.why_no_value and not set(source.space.paths).issuperset(missing):
+        raise UserError(source.space.why_no_value)
     try:
         experiment = trial.materialize()
     except (UserError, ValueError):

@@ -204,11 +204,7 @@ def add_event(
 
 
 def merge(current: TrialRecord, proposed: TrialRecord, request: str) -> TrialRecord:
-    """Accepts a worker's proposal, except for the fields that only the service writes.
-
-    Args:
-        request: the idempotency key of the write.
-    """
+    """Accepts a proposal of an idempotent `request`, except for what only the service writes."""
     fixed = (current.id, current.parameters, current.created)
     if (proposed.id, proposed.parameters, proposed.created) != fixed:
         raise IllegalTransition(f'trial {current.id}: its decisions cannot be changed')

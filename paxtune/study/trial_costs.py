@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from paxtune.objectives.limits import Limit, violation
-from paxtune.objectives.metrics import Metric, join_name
+from paxtune.objectives.metrics import join_name
 from paxtune.study.record import Costs
 from trainer.program import costs
 from trainer.runtime import processes
@@ -84,20 +84,16 @@ def wanted_by(search: 'Search', parts: Iterable[str]) -> set[str]:
     limits = [limit.selector for limit in search.limits]
     asked = {COMPILED: limits, TIMED: [each for path in search.metrics.values() for each in path]}
     parts = list(parts)
-    return {cost for cost, metrics in asked.items() if _ask_for(cost, metrics, parts)}
-
-
-def _ask_for(cost: str, metrics: Iterable[Metric], parts: list[str]) -> bool:
-    names = [join_name(cost, part or None) for part in parts]
-    return any(metric.matches(names) for metric in metrics)
+    names = {cost: [join_name(cost, part or None) for part in parts] for cost in asked}
+    return {
+        cost
+        for cost, metrics in asked.items()
+        if any(each.matches(names[cost]) for each in metrics)
+    }
 
 
 def static_costs(parts: 'Mapping[str, Tunable]') -> dict[str, float]:
-    """Computes the costs that need no compilation, as metrics of the trial.
-
-    Raises:
-        UserError: a model cannot be built.
-    """
+    """Computes the costs that need no compilation; raises UserError if a model cannot be built."""
     found: dict[str, float] = {}
     for name, part in parts.items():
         found |= suffixed(costs.static_costs(part), name)

@@ -5,11 +5,7 @@ from trainer.runtime.directory import JobPath, absolute
 
 
 def trial_directory(study_directory: JobPath | None, trial: Trial) -> JobPath:
-    """Returns the directory of a trial's checkpoints, metrics and `trial.json`.
-
-    Raises:
-        ValueError: the study is in memory.
-    """
+    """Returns the directory of a trial's files; raises ValueError where the study is in memory."""
     if study_directory is None:
         raise ValueError('a study in memory has no directories')
     return trial.directory_in(study_directory)

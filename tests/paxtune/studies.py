@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,3 +126,18 @@ def study_of_all_kinds(directory: Path) -> Study:
     study = open_study(directory, toy(search=search(scheduler=MedianStopping())))
     run_all_kinds(study)
     return study
+
+
+def rename_module(study: Study, before: str, after: str) -> None:
+    """Renames the classes of a module in a study, as if the module could not be imported."""
+
+    def renamed(text: str) -> str:
+        return text.replace(f'{before}.', f'{after}.')
+
+    study.store.update_study(
+        lambda record: dataclasses.replace(
+            record,
+            value=renamed(record.value),
+            defaults=json.loads(renamed(json.dumps(record.defaults))),
+        )
+    )

@@ -20,7 +20,7 @@ study = paxtune.tune(
     lambda x: x,
     space={'x': pg.floatv(0.0, 1.0)},
     objective='minimize',
-    num_trials=5,
+    num_trials=7,
     job_log_dir=sys.argv[1],
 )
 print(*sorted({'jax', 'orbax', 'tensorboardX', 'trainer.experiment'} & {*sys.modules}))
@@ -30,7 +30,7 @@ print(jax.config.jax_compilation_cache_dir, jax.config.jax_persistent_cache_min_
 """
 
 
-def test_the_first_trials_of_a_function_need_no_jax_and_its_programs_are_cached(
+def test_a_study_of_a_function_needs_no_jax_and_its_programs_are_cached(
     tmp_path: Path,
 ) -> None:
     given = {name: text for name, text in environment().items() if not name.startswith('JAX_')}

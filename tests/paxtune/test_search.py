@@ -256,7 +256,7 @@ def test_a_signal_pauses_the_study(
     assert search.main(flags) == code
     out = capsys.readouterr().out
     assert 'Paused: interrupted.' in out
-    assert f'To resume: {shlex.join(["python", "-m", "paxtune.search", *flags])}' in out
+    assert f'To resume:\n  {shlex.join(["python", "-m", "paxtune.search", *flags])}' in out
 
 
 @pytest.mark.parametrize(

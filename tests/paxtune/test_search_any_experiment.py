@@ -40,6 +40,7 @@ def test_a_plain_experiment_is_searched_and_python_continues_the_study(tmp_path:
     assert search.main([*flags, '--num_trials=1', '--algorithm=random_search']) == 0
     with load_study(tmp_path) as study:
         assert study.rewards == [REWARD]
+        assert study.record.exp == f'{__name__}.plain'
         assert study.space.paths == [RATE, 'task.learner.optimizer.b1']
     # Python continues what the command has begun.
     space = {

@@ -148,12 +148,13 @@ def test_a_terminal_gets_a_table_of_its_width(
 
 
 @pytest.mark.slow
-def test_list_needs_no_classes_and_show_does(some_studies: Path) -> None:
+def test_list_and_show_need_no_classes_and_a_change_does(some_studies: Path) -> None:
     assert '8/9' in command('paxtune.studies', 'list', str(some_studies)).stdout
-    without = command('paxtune.studies', 'show', str(some_studies / 'mixed'))
+    assert command('paxtune.studies', 'show', str(some_studies / 'mixed')).returncode == 0
+    without = command('paxtune.studies', 'confirm', str(some_studies / 'mixed'))
     assert without.returncode == 2
     assert without.stderr.startswith('error: ')
-    assert '--exp' in without.stderr
+    assert 'are not imported: import tests.paxtune.tunables' in without.stderr
     assert 'Traceback' not in without.stderr
 
 

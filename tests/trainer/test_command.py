@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,43 @@ def test_a_command_exits_with_one_line(
         command.run_command(main)
     assert exited.value.code == code
     assert capsys.readouterr().err == message
+
+
+def test_an_error_of_the_users_code_is_one_message_with_its_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def main(argv: object) -> int:
+        return {'loss': 1}['los']
+
+    with pytest.raises(SystemExit) as exited:
+        command.run_command(main)
+    assert exited.value.code == 1
+    place = f'tests/trainer/test_command.py:{main.__code__.co_firstlineno + 1}'
+    message = f"error: KeyError: 'los' ({place}). JAX_TRACEBACK_FILTERING=off shows the whole"
+    assert capsys.readouterr().err == f'{message} traceback.\n'
+    monkeypatch.setenv('JAX_TRACEBACK_FILTERING', 'off')
+    with pytest.raises(KeyError):
+        command.run_command(main)
+
+
+def test_an_error_of_ours_has_its_traceback() -> None:
+    main: Any = command.positive_int
+    with pytest.raises(TypeError, match='int'):
+        command.run_command(main)
+
+
+def test_messages_are_folded_at_words_and_commands_can_be_copied() -> None:
+    run = "  python -m paxtune.search --exp=my_exp.Wiki --tune 'x=floatv(1, 2)'"
+    assert command.folded(f'To resume it:\n{run}', 40).split('\n') == [
+        'To resume it:',
+        '  python -m paxtune.search \\',
+        '      --exp=my_exp.Wiki --tune \\',
+        "      'x=floatv(1, 2)'",
+    ]
+    assert (
+        command.folded('  task: 1\n  ' + 'word ' * 4, 12) == '  task: 1\n  word word\n  word word'
+    )
+    assert command.folded('x' * 20, 12) == 'x' * 20
 
 
 def test_a_command_exits_with_its_code() -> None:

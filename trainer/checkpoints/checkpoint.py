@@ -139,21 +139,13 @@ class CheckpointStore:
         return Restored(step, str(self._directory / str(step)), state, found.progress)
 
     def wait(self) -> None:
-        """Waits until everything is written.
-
-        Raises:
-            SaveError: a save failed.
-        """
+        """Waits until everything is written; raises SaveError if a save failed."""
         self._finish_save()
         with self._saves():
             self._checkpointer.wait()
 
     def close(self) -> None:
-        """Waits until everything is written and closes the store.
-
-        Raises:
-            SaveError: a save failed.
-        """
+        """Waits until everything is written, and closes; raises SaveError if a save failed."""
         try:
             self._finish_save()
         finally:
@@ -204,11 +196,7 @@ def newest_checkpoint(path: epath.PathLike) -> epath.Path | None:
 
 
 def saved_checkpoints(directory: epath.Path) -> list[epath.Path]:
-    """The complete checkpoints in a directory, in no order.
-
-    Raises:
-        FileNotFoundError: there is no such directory.
-    """
+    """The complete checkpoints in a directory, in no order; FileNotFoundError without it."""
     steps = [child for child in directory.iterdir() if child.name.isdigit()]
     return [step for step in steps if _is_checkpoint(step)]
 

@@ -23,11 +23,7 @@ ENDED = 'ended.json'
 
 @dataclasses.dataclass
 class EndMarker:
-    """Content of the marker.
-
-    Attributes:
-        step: the last completed step.
-    """
+    """Content of the marker: the last completed step."""
 
     step: int = 0
 

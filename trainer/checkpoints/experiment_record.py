@@ -25,11 +25,7 @@ _MAX_LENGTH = 80  # Of one side of a change.
 
 
 class Change(NamedTuple):
-    """Difference between the recorded experiment of a run and the present one.
-
-    Attributes:
-        path: path of the value in the experiment.
-    """
+    """A difference at a path between the recorded experiment of a run and the present one."""
 
     path: str
     before: str
@@ -72,11 +68,7 @@ def changes_of_resumption(directory: epath.PathLike, experiment: Experiment) -> 
 
 
 def require_free(directory: epath.PathLike, found: Sequence[Change]) -> None:
-    """Checks that no change of a run that resumes affects the data or the task.
-
-    Raises:
-        UserError: lists all changes.
-    """
+    """Raises UserError, with all changes, unless a run can resume with them."""
     if not all(change.is_free for change in found):
         raise UserError(
             f'--job_log_dir: {directory} holds another experiment. There, and now:\n'

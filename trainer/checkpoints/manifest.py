@@ -69,11 +69,7 @@ class Manifest:
         return cls(data['progress'], arrays)
 
     def check_same(self, checkpoint: epath.Path, abstract: Any) -> None:
-        """Checks that a checkpoint has the arrays of an abstract state.
-
-        Raises:
-            UserError: its arrays differ.
-        """
+        """Raises UserError unless a checkpoint has the arrays of an abstract state."""
         stored = {name: tuple(shape) for name, (shape, _, _) in self.arrays.items()}
         leaves = leaves_by_name(abstract)
         wanted = {name: tuple(leaf.shape) for name, leaf in leaves.items()}
@@ -87,11 +83,7 @@ class Manifest:
             )
 
     def verify(self, tree: Any) -> None:
-        """Checks that arrays are equal to the written ones; some may be left out.
-
-        Raises:
-            DamagedError: an array differs.
-        """
+        """Raises DamagedError unless arrays equal the written ones; some may be left out."""
         damaged = [name for name, each in checksums(tree).items() if self.arrays[name][2] != each]
         if damaged:
             more = f' and {len(damaged) - 1} more' if len(damaged) > 1 else ''

@@ -12,20 +12,10 @@ from trainer.symbolic.errors import UserError
 
 
 class CheckpointReader:
-    """Reads the manifest of a checkpoint, and arrays on request.
-
-    Attributes:
-        shapes: shapes of its arrays, by their names in the state.
-        dtypes: dtypes of its arrays, by their names in the state.
-        progress: data saved besides the arrays.
-    """
+    """Reads the manifest, without the arrays; raises UserError if that fails."""
 
     def __init__(self, checkpoint: epath.Path) -> None:
-        """Reads the manifest, without the arrays.
-
-        Raises:
-            UserError: the checkpoint cannot be read.
-        """
+        """Reads the manifest, without the arrays; raises UserError if that fails."""
         self.checkpoint = checkpoint
         try:
             metadata = ocp.checkpointables_metadata(checkpoint)
@@ -41,11 +31,7 @@ class CheckpointReader:
         self.dtypes = {name: dtype for name, (_, dtype, _) in arrays.items()}
 
     def load(self, shardings: Mapping[str, Any]) -> dict[str, jax.Array]:
-        """Loads arrays, by their names, with the given shardings.
-
-        Raises:
-            UserError: they are damaged, or cannot be read.
-        """
+        """Loads arrays by name, with given shardings; raises UserError if they are damaged."""
 
         def requested(path: Any, _: Any) -> Any:
             name = name_of(path)

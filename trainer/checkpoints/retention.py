@@ -24,7 +24,12 @@ class RetentionPolicy:
         self._best = checkpoints.keep_best
         self._values: dict[int, float] = {}
         self.needed: int | None = None
-        policies: list[Any] = [_policies.LatestN(checkpoints.keep), _Selection(self._unprocessed)]
+        unprocessed = _Selection(
+            lambda steps: [
+                step for step in steps if self.needed is not None and step >= self.needed
+            ]
+        )
+        policies: list[Any] = [_policies.LatestN(checkpoints.keep), unprocessed]
         if checkpoints.keep_period is not None:
             policies.append(_policies.EveryNSeconds(seconds(checkpoints.keep_period)))
         if self._best is not None:
@@ -50,9 +55,6 @@ class RetentionPolicy:
         known = [step for step in steps if step in self._values]
         sign = 1 if self._best is None or self._best.goal == 'minimize' else -1
         return min(known, key=lambda step: sign * self._values[step], default=None)
-
-    def _unprocessed(self, steps: Sequence[int]) -> list[int]:
-        return [step for step in steps if self.needed is not None and step >= self.needed]
 
     def to_json(self) -> dict[str, float]:
         """The noted value of the best step, for `from_json` in a resumed run."""

@@ -65,11 +65,7 @@ class WarmStartLoader:
     """Loads the state of a warm start. Until `load`, only manifests are read."""
 
     def __init__(self, experiment: Experiment, sources: Sequence[Source], program: Program) -> None:
-        """Maps the arrays of the run to those of the sources.
-
-        Raises:
-            UserError: a source cannot be read, or lacks an array.
-        """
+        """Maps the run's arrays to the sources'; raises UserError if one lacks an array."""
         self._sources, self._program = sources, program
         self._readers: list[CheckpointReader] = []
         for source in sources:

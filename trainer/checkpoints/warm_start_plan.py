@@ -286,11 +286,7 @@ def _assembled(
 
 
 def _fault(
-    here: str,
-    shape: tuple[int, ...],
-    called: str,
-    found: tuple[int, ...] | None,
-    number: int,
+    here: str, shape: tuple[int, ...], called: str, found: tuple[int, ...] | None, number: int
 ) -> tuple[int, str]:
     stored = 'is missing' if found is None else f'has the shape {found} there'
     return number, f'{_plain(here)} {shape}: {_plain(called)} {stored}'

@@ -19,9 +19,7 @@ from trainer.inputs.grain.grain_input import GrainInput as GrainInput
 from trainer.inputs.indexed import IndexedInput as IndexedInput
 from trainer.inputs.lingvo import LingvoEvalAdaptor as LingvoEvalAdaptor
 from trainer.inputs.lingvo import LingvoInputAdaptor as LingvoInputAdaptor
-from trainer.inputs.lingvo import (
-    LingvoInputAdaptorNewBatchSize as LingvoInputAdaptorNewBatchSize,
-)
+from trainer.inputs.lingvo import LingvoInputAdaptorNewBatchSize as LingvoInputAdaptorNewBatchSize
 from trainer.inputs.lingvo import lingvo_generator as lingvo_generator
 from trainer.inputs.mixture import MixtureInput as MixtureInput
 from trainer.inputs.multi import MultiInput as MultiInput

@@ -46,11 +46,7 @@ class Examples:
         return {'before': before, 'batches': self._since, 'taken': self._taken}
 
     def set_position(self, position: dict[str, Any]) -> None:
-        """Continues exactly at a result of `get_position`.
-
-        Raises:
-            UserError: the position belongs to other data.
-        """
+        """Continues at a result of `get_position`; raises UserError if it is of other data."""
         self.data.set_position(position['before'])
         self._start(position['before'])
         for _ in range(int(position['batches'])):

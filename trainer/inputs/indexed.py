@@ -59,11 +59,7 @@ class IndexedInput(Input):
         self._go_to(0, 0)
 
     def get_position(self) -> dict[str, Any]:
-        return {
-            'batch': self._batch,
-            'examples': self._num_read,
-            'fingerprint': self.fingerprint(),
-        }
+        return {'batch': self._batch, 'examples': self._num_read, 'fingerprint': self.fingerprint()}
 
     def set_position(self, position: dict[str, Any]) -> None:
         self.validate_position(position)

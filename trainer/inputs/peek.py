@@ -50,11 +50,7 @@ class Peekable:
         return self._data.get_position() if self._ahead is None else self._ahead[0]
 
     def set_position(self, position: dict[str, Any]) -> None:
-        """Continues exactly at a result of `get_position`.
-
-        Raises:
-            UserError: the position belongs to other data.
-        """
+        """Continues at a result of `get_position`; raises UserError if it is of other data."""
         self._data.set_position(position)
         self._ahead = None
 

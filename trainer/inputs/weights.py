@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from trainer.symbolic.errors import ShapeError
+
 NAMES = ('weights', 'eval_sample_weights')
 """Names of weights, in the whole batch or after the name of a part."""
 
@@ -61,7 +63,7 @@ def broadcast(weights: Any, shape: tuple[int, ...]) -> Any:
     """Weights of an array with a value for each example or position; 1 for None.
 
     Raises:
-        ValueError: the axes of the weights are not the first axes of the shape.
+        ShapeError: the axes of the weights are not the first axes of the shape.
 
     Example:
         >>> broadcast(np.array([1.0, 0.0], np.float32), (2, 3)).tolist()
@@ -72,7 +74,7 @@ def broadcast(weights: Any, shape: tuple[int, ...]) -> Any:
     if weights.shape == shape:
         return weights
     if weights.shape != shape[: weights.ndim]:
-        raise ValueError(
+        raise ShapeError(
             f'weights of shape {weights.shape} do not fit values of shape {shape}: their axes must '
             'be its first axes'
         )

@@ -153,11 +153,7 @@ _frames: contextvars.ContextVar[Frame | None] = contextvars.ContextVar('frames',
 
 
 def current_frame() -> Frame:
-    """The frame of the running layer.
-
-    Raises:
-        ValueError: no layer is running.
-    """
+    """The frame of the running layer; raises ValueError if no layer is running."""
     frame = _frames.get()
     if frame is None:
         raise ValueError('no layer is running: call layer.module().init or .apply')

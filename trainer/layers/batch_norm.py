@@ -6,6 +6,7 @@ from flax.linen import initializers
 
 from trainer.layers.normalization import Normalization
 from trainer.symbolic.component import Number, require_fraction
+from trainer.symbolic.errors import ShapeError
 
 
 class BatchNorm(Normalization):
@@ -59,7 +60,7 @@ class BatchNorm(Normalization):
         if weights is None:
             return jnp.ones((), jnp.float32), jnp.float32(math.prod(x.shape[:-1]))
         if x.shape[: weights.ndim] != weights.shape:
-            raise ValueError(
+            raise ShapeError(
                 f'{self.sym_path}: the shape of the example weights, {weights.shape}, does not '
                 f'match the first axes of the input, {x.shape}'
             )

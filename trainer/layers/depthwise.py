@@ -42,7 +42,11 @@ class DepthwiseConv1D(Layer):
         if positions is None:
             positions = Positions.unpacked(x.shape[:2])
         shape, axes = (self.width, *features), (None, *_FEATURES[len(features)])
-        kernel = self.param('kernel', shape, axes, _identity, decay=False)
+
+        def identity(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+            return jnp.zeros(shape, dtype).at[0].set(1)
+
+        kernel = self.param('kernel', shape, axes, identity, decay=False)
         at_positions = ('batch', 'length', *_ACTIVATIONS[len(features)])
         cache = None
         if self.cache_length is not None:
@@ -55,10 +59,6 @@ class DepthwiseConv1D(Layer):
                 else:
                     y += kernel[back] * _shifted(x, back, positions.segment_BT)
         return self.constrain(y, at_positions)
-
-
-def _identity(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-    return jnp.zeros(shape, dtype).at[0].set(1)
 
 
 def _earlier(cache: jax.Array, index_BT: jax.Array) -> jax.Array:

@@ -26,10 +26,7 @@ class DecoderBlock(TransformerBlock):
     cross_attention_norm: Normalization = RMSNorm()
 
     def forward(
-        self,
-        x_BTD: jax.Array,
-        positions: Positions | None = None,
-        memory: Memory | None = None,
+        self, x_BTD: jax.Array, positions: Positions | None = None, memory: Memory | None = None
     ) -> jax.Array:
         if positions is None or memory is None:
             raise ValueError(f'{self.sym_path}: a decoder needs positions and a memory')

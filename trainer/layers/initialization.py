@@ -12,11 +12,7 @@ Bias = Literal['none', 'zeros']
 def kernel_init(
     std: float | None, in_axis: int | Sequence[int] = -2, out_axis: int | Sequence[int] = -1
 ) -> Initializer:
-    """Draws kernels from a normal distribution.
-
-    Args:
-        std: its standard deviation; None for 1 / sqrt(inputs).
-    """
+    """Draws kernels from a normal distribution; `std` None stands for 1 / sqrt(inputs)."""
     if std is not None:
         return initializers.normal(std)
     return initializers.lecun_normal(in_axis=in_axis, out_axis=out_axis)

@@ -124,11 +124,7 @@ class Learner(Component):
             raise ValueError(f'auxiliary_optimizers must not be called {_MAIN!r}: `optimizer` is')
 
     def trained(self, params: Any) -> Any:
-        """The trained part of a tree of parameters.
-
-        Raises:
-            UserError: the patterns of `freeze` do not fit the parameters.
-        """
+        """The trained part of a tree of parameters; UserError if `freeze` does not fit them."""
         return params if self.freeze is None else self.freeze.trained(params)
 
     def init(self, params: Any, decay_mask: Mask) -> Any:

@@ -70,11 +70,7 @@ def one_ahead(program: Program, outputs: Iterable[T]) -> Iterator[T]:
 def evaluate_next(
     data: Peekable, experiment: Experiment, program: Program, state: TrainState, values: Values
 ) -> dict[str, float]:
-    """Evaluates the next training batch, without dropout, before the run trains on it.
-
-    Returns:
-        `eval_train/<metric>`; empty where no batch is left.
-    """
+    """Evaluates the next training batch, if any, as `eval_train/…`, before the run trains on it."""
     try:
         batch = data.peek_padded()
     except EndOfData:
@@ -88,11 +84,7 @@ def evaluate_next(
 
 
 def read_together(data: Input, path: str) -> Iterator[Batch]:
-    """Reads the batches of a set, as many as the other processes.
-
-    Raises:
-        RuntimeError: another process has fewer batches.
-    """
+    """Reads the batches of a set; raises RuntimeError if another process has fewer."""
     for batch in eval_batches(data):
         if processes.agree(False):
             raise RuntimeError(f'{path}: other processes have fewer batches; all must have as many')

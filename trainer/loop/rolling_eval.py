@@ -6,11 +6,7 @@ from trainer.symbolic.errors import prefixed
 
 
 class RollingEval:
-    """Positions of the evaluation sets that are not reset for each evaluation.
-
-    Attributes:
-        inputs: these sets, by their path in the experiment.
-    """
+    """Positions of evaluation sets (`inputs`, by path) that evaluations do not reset."""
 
     KEY: ClassVar[str] = 'eval_positions'
     """Key of the positions, one entry per shard, in the progress of a checkpoint."""

@@ -38,11 +38,7 @@ class TrainMetrics:
         return totals.values()
 
     def since_evaluation(self) -> dict[str, float]:
-        """Values since `start_interval`.
-
-        Raises:
-            NonFiniteLossError: the loss or the gradients are not finite.
-        """
+        """Values since `start_interval`; raises NonFiniteLossError if they are not finite."""
         self._fetch()
         return self._since_evaluation.values()
 

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -43,6 +44,14 @@ def _share(hits: Any, total: Any, seen: Any) -> float | None:
     return float(hits / total) if total else 0.0
 
 
+# Numerators and denominators, from the counts of hits, predictions and labels by class.
+_FRACTIONS: dict[str, Callable[..., tuple[jax.Array, jax.Array]]] = {
+    'f1': lambda hits, predicted, actual: (2 * hits, predicted + actual),
+    'precision': lambda hits, predicted, actual: (hits, predicted),
+    'recall': lambda hits, predicted, actual: (hits, actual),
+}
+
+
 class _ClassScore(Measure):
     """Base of scores of predicted classes.
 
@@ -60,7 +69,7 @@ class _ClassScore(Measure):
     positive_class: int = 1
     threshold: float = 0.5
 
-    name: ClassVar[str]
+    name: ClassVar[str]  # Of the score, in `_FRACTIONS`.
 
     def check(self) -> None:
         require_not_negative(self, 'positive_class')
@@ -82,13 +91,7 @@ class _ClassScore(Measure):
             jnp.sum(weights * each, axes) for each in (actual * predicted, predicted, actual)
         )
         kind = MacroClassCounts if self.average == 'macro' else ClassCounts
-        return kind(*self._fraction(hits, guessed, labelled), guessed + labelled)
-
-    def _fraction(
-        self, hits: jax.Array, predicted: jax.Array, actual: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
-        """Returns the numerator and the denominator of the score, from counts [K]."""
-        raise NotImplementedError(type(self).__name__)
+        return kind(*_FRACTIONS[self.name](hits, guessed, labelled), guessed + labelled)
 
     def _predicted(self, outcome: Outcome) -> jax.Array:
         """1 for the predicted classes of each example: [..., K]."""
@@ -103,29 +106,14 @@ class F1(_ClassScore):
 
     name = 'f1'
 
-    def _fraction(
-        self, hits: jax.Array, predicted: jax.Array, actual: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
-        return 2 * hits, predicted + actual
-
 
 class Precision(_ClassScore):
     """`precision`, `precision_micro` or `precision_macro`: share of correct predictions."""
 
     name = 'precision'
 
-    def _fraction(
-        self, hits: jax.Array, predicted: jax.Array, actual: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
-        return hits, predicted
-
 
 class Recall(_ClassScore):
     """`recall`, `recall_micro` or `recall_macro`: share of labels that are predicted."""
 
     name = 'recall'
-
-    def _fraction(
-        self, hits: jax.Array, predicted: jax.Array, actual: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
-        return hits, actual

@@ -44,11 +44,7 @@ def check_hosts(path: str, data: Input, num_batches: int) -> str:
 
 
 def check_vocabularies(inputs: Mapping[str, Input]) -> str:
-    """Checks that all inputs have the same vocabulary. Returns a message.
-
-    Raises:
-        UserError: vocabularies differ.
-    """
+    """Checks that all inputs have one vocabulary, or raises UserError. Returns a message."""
     named = {path: data.vocabulary_name() for path, data in inputs.items()}
     named = {path: name for path, name in named.items() if name}
     if not named:

@@ -85,7 +85,8 @@ def layer_costs(experiment: Experiment) -> list[LayerCost]:
     ran: dict[Path, Layer] = {}
     operations = flops_by_scope(_watched(loss, ran), _SCOPES, *args)
     parts = list(_parts((), ran, task))
-    flops = _divided({_path(scope): count for scope, count in operations.items()}, parts)
+    by_path = {tuple(filter(None, scope.split('.'))): n for scope, n in operations.items()}
+    flops = _divided(by_path, parts)
     params = _divided(_sizes(state.params), parts)
     num_tokens = task.num_tokens(args[1])
     found = [
@@ -161,10 +162,6 @@ def _divided(amounts: Mapping[Path, int], parts: Sequence[_Part]) -> Counter[Pat
         owner = next((path[:n] for n in range(len(path), 0, -1) if path[:n] in scopes), ())
         found[owner] += amount
     return found
-
-
-def _path(scope: str) -> Path:
-    return tuple(scope.split('.')) if scope else ()
 
 
 def _sizes(params: Any) -> dict[Path, int]:

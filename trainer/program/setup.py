@@ -57,11 +57,7 @@ def prepare_inputs(experiment: Experiment) -> None:
 
 
 def check_suits(experiment: Experiment, path: str, data: Input) -> None:
-    """Checks that an input suits the task, which trains, evaluates or decodes on it.
-
-    Raises:
-        UserError: it does not.
-    """
+    """Raises UserError unless an input suits the task, which trains, evaluates or decodes on it."""
     experiment.task.check_input(data)
     require_weights(data, experiment.task.weight_features(data.element_spec()))
     if path.startswith('decode_inputs'):
@@ -90,11 +86,7 @@ def _sharded_mesh(experiment: Experiment) -> tuple[jax.sharding.Mesh, tuple[int,
 
 
 def check_batch_sizes(experiment: Experiment, data_parts: int, num_shards: int = 1) -> None:
-    """Checks that every batch, of all shards, divides evenly over the devices.
-
-    Raises:
-        UserError: one does not.
-    """
+    """Raises UserError unless every batch, of all shards, divides evenly over the devices."""
     for path, data in inputs_by_path(experiment).items():
         examples = (data.batch_size + data.batch_padding_size) * num_shards
         microbatches = experiment.task.learner.microbatches if path == 'train_input' else 1

@@ -189,11 +189,7 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 
 
 def read_json(path: str | os.PathLike[str], where: str) -> Any:
-    """Reads plain data from a file that the user named.
-
-    Raises:
-        UserError: the file cannot be read, or is not JSON.
-    """
+    """Reads plain data from a file that the user named; raises UserError if that fails."""
     try:
         return json.loads(Path(path).read_text())
     except (OSError, ValueError, RecursionError) as error:

@@ -12,11 +12,7 @@ from typing import Any
 
 from etils import epath
 from tensorboardX.proto import event_pb2
-from tensorboardX.record_writer import (
-    RecordWriter,
-    directory_check,
-    register_writer_factory,
-)
+from tensorboardX.record_writer import RecordWriter, directory_check, register_writer_factory
 from tensorboardX.summary import scalar
 
 from trainer.runtime.directory import is_local, write_text

@@ -14,11 +14,7 @@ FLAG = '--pgle'
 
 
 def enable() -> None:
-    """Enables it from now on.
-
-    Raises:
-        UserError: there is no GPU.
-    """
+    """Enables it from now on; raises UserError if there is no GPU."""
     platform = jax.default_backend()
     if platform != 'gpu':
         raise UserError(f'{FLAG}: this needs a GPU, and JAX runs on a {platform}: leave it out')

@@ -96,11 +96,7 @@ def _join(coordinator: str, num_processes: int, process_id: int) -> None:
 
 
 def require_joined() -> None:
-    """Checks that all processes that share devices can exchange messages.
-
-    Raises:
-        UserError: they cannot.
-    """
+    """Raises UserError if processes that share devices cannot exchange messages."""
     if jax.process_count() != count():
         raise UserError(
             f'{jax.process_count()} processes share their devices, but cannot exchange messages: '
@@ -129,12 +125,7 @@ def is_lost() -> bool:
 
 
 def agree(flag: bool = False) -> bool:
-    """A round: returns True if the flag of any process is set.
-
-    Raises:
-        OtherProcessError, UserError, StopTrial, SkipTrial: another process failed.
-        LostProcessError: another process was lost.
-    """
+    """A round: the JSON data of each process, by its index; raises as `agree`."""
     messages = _group().round({'flag': True} if flag else None)
     return any('flag' in message for message in messages.values())
 
@@ -152,21 +143,13 @@ def is_preempted(step: int) -> bool:
 
 
 def gather(value: Any) -> list[Any]:
-    """A round: returns the JSON data of each process, by its index.
-
-    Raises:
-        Exception: as `agree`.
-    """
+    """A round: returns the JSON data of each process, by its index; raises as `agree`."""
     messages = _group().round({'value': value})
     return [messages[process]['value'] for process in range(count())]
 
 
 def broadcast(value: Any = None) -> Any:
-    """A round: returns the JSON data of the first process; that of others is ignored.
-
-    Raises:
-        Exception: as `agree`.
-    """
+    """A round: returns the JSON data of the first process, for all; raises as `agree`."""
     messages = _group().round({'value': value} if is_first() else None)
     return messages[0]['value']
 

@@ -45,11 +45,7 @@ class StopTrial(Signal):
         reward: float | None = None,
         metrics: Mapping[str, float] | None = None,
     ) -> None:
-        """Makes the exception.
-
-        Raises:
-            ValueError: both a reward and metrics are given.
-        """
+        """Makes the exception; raises ValueError if both a reward and metrics are given."""
         if reward is not None and metrics is not None:
             raise ValueError('give a reward or metrics, not both')
         super().__init__(reason)

@@ -89,7 +89,14 @@ class _ComponentMeta(type(pg.Object)):  # type: ignore[misc]
         return own.replace(parameters=list(own.parameters.values())[1:])
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        made = super().__call__(*args, **kwargs)
+        try:
+            made = super().__call__(*args, **kwargs)
+        except TypeError as error:
+            known = list(map(str, cls.__schema__.fields))
+            hints = [nearest(name, known) for name in kwargs if name not in known]
+            if not any(hints):
+                raise
+            raise TypeError(f'{error}. {" ".join(filter(None, hints))}') from error
         if not _binding.get():
             names = zip(cls.init_arg_list, args, strict=False)
             identity.validate_arguments(made, {**dict(names), **kwargs})

@@ -19,11 +19,7 @@ def open_decisions(experiment: pg.Object) -> list[str]:
 
 
 def require_concrete(experiment: pg.Object) -> None:
-    """Checks that no decision is open and no derived value unresolved.
-
-    Raises:
-        UserError: lists those that are.
-    """
+    """Raises UserError, with a list, if decisions are open, or derived values unresolved."""
     if paths := open_decisions(experiment):
         raise UserError(
             f'{len(paths)} decisions are left open: {", ".join(paths)}. Make them with '

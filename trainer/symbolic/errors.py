@@ -28,16 +28,16 @@ def prefixed(where: str) -> Iterator[None]:
         raise UserError(f'{where}: {error}') from error
 
 
+class ShapeError(UserError, ValueError):
+    """Arrays of the task do not fit together. Broadcasting would hide it."""
+
+
 class CheckpointGoneError(UserError):
     """The checkpoint of a requested step does not exist (any more)."""
 
 
 class SaveError(RuntimeError):
-    """A checkpoint could not be written. The checkpoint before it is intact.
-
-    Attributes:
-        path: path of the checkpoint.
-    """
+    """The checkpoint at `path` could not be written. The one before it is intact."""
 
     def __init__(self, message: str, path: str = ''):
         super().__init__(message)
@@ -45,11 +45,7 @@ class SaveError(RuntimeError):
 
 
 class NonFiniteLossError(FloatingPointError):
-    """The training loss, or the norm of its gradients, became NaN or infinite.
-
-    Attributes:
-        step: the step of the batch that caused it.
-    """
+    """The training loss, or the norm of its gradients, became NaN or infinite at `step`."""
 
     def __init__(self, message: str, step: int = 0) -> None:
         super().__init__(message)

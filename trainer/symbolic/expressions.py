@@ -47,11 +47,7 @@ class Expression:
     """
 
     def __init__(self, text: str) -> None:
-        """Parses an expression.
-
-        Raises:
-            UserError: it cannot be parsed; the message has the position.
-        """
+        """Parses an expression; raises UserError with the position where it cannot."""
         self.text = text.strip()
         reader = _Reader(self.text)
         self._evaluate = reader.read()

@@ -70,11 +70,7 @@ def smoke(experiment: E) -> E:
 
 
 def replaced(experiment: E, changes: Mapping[str, Any], where: str) -> E:
-    """Returns a copy of `experiment` with other values.
-
-    Raises:
-        UserError: as `override`.
-    """
+    """Returns a copy of `experiment` with other values; raises UserError as `override`."""
     for path, value in changes.items():
         experiment = _assigned(experiment, path, pg.clone(value, deep=True), f'{where}: {path}')
     return checked(experiment)

@@ -85,7 +85,8 @@ class IntRange(pg.hyper.Float):
         integers = [spec for spec in specs if isinstance(spec, pg.typing.Int)]
         if not integers:
             floats = any(isinstance(spec, pg.typing.Float) for spec in specs)
-            instead = f': use {self._as_floats}' if floats else ''
+            as_floats = f'floatv({self.min_value}, {self.max_value}{self._scale_text})'
+            instead = f': use {as_floats}' if floats else ''
             raise TypeError(f'{path}: {self.text} is for integer fields only{instead}')
         if not any(map(self._is_within, integers)):
             least, most = integers[0].min_value, integers[0].max_value
@@ -103,10 +104,6 @@ class IntRange(pg.hyper.Float):
     def text(self) -> str:
         """The range as a literal: `intv(1, 8, 'log')`."""
         return f'intv({int(self.min_value)}, {int(self.max_value)}{self._scale_text})'
-
-    @property
-    def _as_floats(self) -> str:
-        return f'floatv({self.min_value}, {self.max_value}{self._scale_text})'
 
     @property
     def _scale_text(self) -> str:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from trainer.symbolic.component import Component
 from trainer.symbolic.errors import UserError, nearest
+from trainer.symbolic.user_code import described, user_line
 
 C = TypeVar('C', bound=Component)
 
@@ -31,8 +32,8 @@ def find(name: str, base: type[C], package: str = _PACKAGE) -> C:
         A deep copy in which every object occurs once.
 
     Raises:
-        UserError: the module or the name in it is missing, or the name does not belong to an
-            experiment. Exceptions of the module or the function pass through.
+        UserError: the module or the name in it is missing, one of them raises an error, or the
+            name does not belong to an experiment.
     """
     attribute = name.rpartition('.')[2]
     # Attributes that every module has are not experiments.
@@ -42,10 +43,15 @@ def find(name: str, base: type[C], package: str = _PACKAGE) -> C:
     if package == _PACKAGE:
         for ours in ('paxtune.experiment', 'search_spaces.spmd', name.rpartition('.')[0]):
             _require_visible(ours)
-    modules = [importlib.import_module(each) for each in _modules(name, package)]
-    for module in modules:
-        if hasattr(module, attribute):
-            return _made(getattr(module, attribute), name, base)
+    try:
+        modules = [importlib.import_module(each) for each in _modules(name, package)]
+        for module in modules:
+            if hasattr(module, attribute):
+                return _made(getattr(module, attribute), name, base)
+    except Exception as error:
+        if isinstance(error, UserError) or user_line(error) is None:
+            raise
+        raise UserError(f'--exp={name}: {described(error)}') from error
     path = name.rpartition('.')[0]
     if modules:
         names = [each for module in modules for each in _experiments(module, base)]
@@ -84,11 +90,7 @@ def _modules(name: str, package: str) -> list[str]:
 
 
 def available(base: type[Component], package: str = _PACKAGE) -> tuple[list[str], list[str]]:
-    """Lists the short names of the experiments in `package`.
-
-    Returns:
-        The names, and the modules whose import failed, with the reasons.
-    """
+    """Lists the experiments in `package` by short names, and the modules that failed, with why."""
     found, broken = [], []
     root = importlib.import_module(package)
     for info in pkgutil.walk_packages(root.__path__, f'{package}.', onerror=lambda _: None):

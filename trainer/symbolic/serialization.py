@@ -36,11 +36,7 @@ def to_json_text(value: Any) -> str:
     return text
 
 
-def from_json_text(
-    text: str,
-    expected: type[S] = Component,
-    source: str = 'the JSON text',
-) -> S:
+def from_json_text(text: str, expected: type[S] = Component, source: str = 'the JSON text') -> S:
     """Deserializes a result of `to_json_text`.
 
     Args:
@@ -93,10 +89,13 @@ def _check_types(tree: Any, path: str, source: str) -> None:
             _check_types(child, f'{path}[{i}]', source)
 
 
+def is_known(name: str) -> bool:
+    """Returns True if JSON may name a class: a decision, or a component that was imported."""
+    return name in _DECISIONS | _INHERITED | _DERIVED or names.class_in_file(name) is not None
+
+
 def _check_type(name: Any, path: str, source: str) -> None:
-    if isinstance(name, str) and (
-        name in _DECISIONS | _INHERITED | _DERIVED or names.class_in_file(name) is not None
-    ):
+    if isinstance(name, str) and is_known(name):
         return
     raise UserError(
         f'{source}: {path or "top level"} names {name!r}, which is not a known component. A custom '

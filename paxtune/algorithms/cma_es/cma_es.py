@@ -109,7 +109,8 @@ class _History:
         generations = [(self._run, number) for number in range(self._last + 1)]
         if not all(generation in self._members for generation in generations):
             return self.restart()  # Trials are missing.
-        sources = [_trial_ids(self._members[generation][0]) for generation in generations]
+        texts = [self._members[generation][0].algorithm_state['told'] for generation in generations]
+        sources = [[int(each) for each in ids.split()] for ids in texts]
         ended = [t for t in self._members[generations[-1]] if t.state != 'pending']
         size = self._population_size(self._run)
         adapts = len(ended) >= size and any(trial.scores for trial in ended)
@@ -162,7 +163,3 @@ def _state(run: int, number: int, trial_ids: Sequence[int]) -> dict[str, str]:
 def _generation(trial: Observation) -> _Generation:
     run, number = trial.algorithm_state['cma_generation'].split('.')
     return int(run), int(number)
-
-
-def _trial_ids(trial: Observation) -> list[int]:
-    return [int(each) for each in trial.algorithm_state['told'].split()]

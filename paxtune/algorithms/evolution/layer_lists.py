@@ -77,11 +77,7 @@ class LayerSlot:
 
 @dataclasses.dataclass(frozen=True)
 class LayerList:
-    """List with at least two elements that hold decisions; other elements stay fixed.
-
-    Attributes:
-        slots: elements that hold decisions, in order.
-    """
+    """A list with at least two elements that hold decisions: `slots`, in order."""
 
     slots: tuple[LayerSlot, ...]
 

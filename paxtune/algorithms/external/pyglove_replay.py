@@ -112,11 +112,7 @@ class Replay:
         return self._spec is spec and list(events[: len(self._events)]) == self._events
 
     def apply(self, events: Sequence[Event]) -> None:
-        """Applies the events after those so far.
-
-        Raises:
-            Unrepeatable: a proposal differs from the recorded one.
-        """
+        """Applies later events; raises Unrepeatable if a proposal differs from the recorded one."""
         for event in events[len(self._events) :]:
             if isinstance(event, Proposal):
                 self._repeat(event)

@@ -111,7 +111,8 @@ class FlatProblem:
             if name in self._features:
                 value = float(parameters[name])
                 if feature.kind == 'ordinal':
-                    value = _nearest(feature, value)
+                    distances = {i: abs(feature.numbers[i] - value) for i in feature.order}
+                    value = min(distances, key=distances.__getitem__)
                 row[i] = self._space.to_unit_value(feature.id, value)
         return self._space.decode(row)
 
@@ -146,10 +147,6 @@ class FlatProblem:
         if trial.state != 'pending':
             made.completion_time = start + datetime.timedelta(seconds=1)
         return made
-
-
-def _nearest(feature: Feature, number: float) -> int:
-    return min(feature.order, key=lambda index: abs(feature.numbers[index] - number))
 
 
 def metadata_text(metadata: Any) -> str:

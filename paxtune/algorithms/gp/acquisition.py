@@ -1,17 +1,14 @@
 """Acquisition functions."""
 
-import functools
 import math
-from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.scipy import stats
+import scipy.special
 
+from paxtune.algorithms.gp import model
 from paxtune.algorithms.gp.encoding import EncodingSpec, encoder
-from paxtune.algorithms.gp.model import Array, Posterior, predict
+from paxtune.algorithms.gp.model import Array, Posterior
 
 Kind = Literal['log_ei', 'ucb', 'pe']
 
@@ -33,67 +30,103 @@ class AcquisitionContext(NamedTuple):
         radius: half width of the trust region [features]; 1 for the whole range.
     """
 
-    incumbent: Array
+    incumbent: float
     prior: Array
     prior_weight: Array
     center: Array
     radius: Array
 
 
-def log_expected_improvement(mean: Array, deviation: Array, incumbent: Array | float) -> jax.Array:
-    """Logarithm of the expected improvement, accurate for tiny values too.
+def log_expected_improvement(
+    mean: Array, deviation: Array, incumbent: float
+) -> tuple[Array, Array]:
+    """Logarithm of the expected improvement, accurate for tiny values too, and its slope.
 
-    Ament et al. 2023 (arXiv 2310.20708). The mean, the standard deviation and the result are [B].
+    Ament et al. 2023 (arXiv 2310.20708). The mean, the standard deviation and the results are [B].
+    The slope is the derivative by the improvement of the mean in standard deviations.
     """
     z = (mean - incumbent) / deviation
-    near = jnp.log(jnp.maximum(stats.norm.pdf(z) + z * stats.norm.cdf(z), 1e-300))
+    log_density = -(z**2) / 2 - math.log(2 * math.pi) / 2
+    cumulative = scipy.special.ndtr(z)
+    improvement = np.maximum(np.exp(log_density) + z * cumulative, 1e-300)
     # The asymptotic series of φ(z) + z Φ(z), where the sum loses all of its digits.
-    far_z = jnp.minimum(z, -5.0)
-    log_density = -(far_z**2) / 2 - math.log(2 * math.pi) / 2
-    far = log_density - 2 * jnp.log(-far_z) + jnp.log1p(-3 / far_z**2)
-    return jnp.log(deviation) + jnp.where(z > -5.0, near, far)
+    far_z = np.minimum(z, -5.0)
+    far = -(far_z**2) / 2 - math.log(2 * math.pi) / 2
+    far = far - 2 * np.log(-far_z) + np.log1p(-3 / far_z**2)
+    far_slope = -far_z - 2 / far_z + 6 / (far_z**3 - 3 * far_z)
+    is_near = z > -5.0
+    value = np.log(deviation) + np.where(is_near, np.log(improvement), far)
+    return value, np.where(is_near, cumulative / improvement, far_slope)
 
 
-def acquisition_value(
-    kind: Kind,
-    encoding: EncodingSpec,
-    posterior: Posterior,
-    context: AcquisitionContext,
-    rows: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
-    """Acquisition values of rows [B, features].
+class Acquisition:
+    """Acquisition function of rows of unit values, and its gradient."""
 
-    Returns:
-        The rows with each unit value in the middle of its cell, and the values [B].
-    """
-    rows, points = encoder(encoding)(rows)
-    mean, deviation, feasible = predict(posterior, points)
-    distance = rows - context.prior
-    # Two categories are equal or different; the unit values between them have no meaning.
-    distance = jnp.where(
-        np.array(encoding.are_categorical),
-        jnp.where(jnp.abs(distance) > 1e-6, 0.5, 0.0),
-        distance,
-    )
-    log_prior = -jnp.sum(context.prior_weight * distance**2, axis=1)
-    if kind == 'log_ei':
-        value = log_expected_improvement(mean, deviation, context.incumbent) + feasible
-    elif kind == 'ucb':
-        value = mean + _UCB * deviation - _INFEASIBLE * (1.0 - jnp.exp(feasible))
-    else:
-        short = jnp.maximum(context.incumbent - (mean + _EXPLORATION * deviation), 0.0)
-        value = deviation - _SHORTFALL * short - _INFEASIBLE * (1.0 - jnp.exp(feasible))
-    outside = jnp.maximum(jnp.abs(rows - context.center) - context.radius, 0.0)
-    return rows, value + log_prior - _OUTSIDE * jnp.sum(outside, axis=1)
+    def __init__(
+        self,
+        kind: Kind,
+        encoding: EncodingSpec,
+        posterior: Posterior,
+        context: AcquisitionContext,
+    ) -> None:
+        self.encoding = encoding
+        self._kind, self._posterior, self._context = kind, posterior, context
+        self._encode = encoder(encoding)
+        self._is_category = np.array(encoding.are_categorical)
+        # The columns of points that equal a number of the row.
+        self._is_number = (np.array(encoding.counts) == 0)[encoding.columns]
 
+    def __call__(self, rows: Array) -> tuple[Array, Array]:
+        """Returns rows [B, features], each unit value in the middle of its cell, and values [B]."""
+        parts = [self._evaluate(part) for part in np.split(rows, self._ends(len(rows)))]
+        rows, values = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return rows, values
 
-@functools.lru_cache(maxsize=32)
-def compiled_acquisition(
-    kind: Kind, encoding: EncodingSpec
-) -> Callable[[Posterior, AcquisitionContext, Array], jax.Array]:
-    """Compiled function from rows [B, features] to their acquisition values [B]."""
-    return jax.jit(
-        lambda posterior, context, rows: acquisition_value(
-            kind, encoding, posterior, context, rows
-        )[1]
-    )
+    def _ends(self, count: int) -> range:
+        """Ends of parts of rows that fit into the cache, with small products for BLAS."""
+        size = max(256, 2**18 // len(self._posterior.points) ** 2)
+        return range(size, count, size)
+
+    def gradient(self, rows: Array) -> Array:
+        """Returns the gradient [B, features]; 0 for choices."""
+        rows, points, is_active = self._encode(rows)
+        prediction = model.predict(self._posterior, points)
+        _, slopes = self._value(prediction)
+        by_point = model.gradient(self._posterior, prediction, *slopes)
+        gradient = np.zeros_like(rows)
+        features = self.encoding.columns[self._is_number]
+        gradient[:, features] = by_point[:, self._is_number] * is_active[:, features]
+        context = self._context
+        gradient -= 2 * context.prior_weight * (rows - context.prior)
+        beyond = rows - context.center
+        gradient -= _OUTSIDE * np.sign(beyond) * (np.abs(beyond) > context.radius)
+        return np.where(np.array(self.encoding.counts) == 0, gradient, 0.0)
+
+    def _evaluate(self, rows: Array) -> tuple[Array, Array]:
+        context = self._context
+        rows, points, _ = self._encode(rows)
+        distance = rows - context.prior
+        # Two categories are equal or different; the unit values between them have no meaning.
+        unequal = np.where(np.abs(distance) > 1e-6, 0.5, 0.0)
+        distance = np.where(self._is_category, unequal, distance)
+        outside = np.maximum(np.abs(rows - context.center) - context.radius, 0.0)
+        value, _ = self._value(model.predict(self._posterior, points))
+        return rows, value - distance**2 @ context.prior_weight - _OUTSIDE * np.sum(outside, axis=1)
+
+    def _value(self, at: model.Prediction) -> tuple[Array, list[Array]]:
+        """Value [B], and its derivatives by mean, deviation and feasibility."""
+        ones, incumbent = np.ones_like(at.mean), self._context.incumbent
+        if self._kind == 'log_ei':
+            value, slope = log_expected_improvement(at.mean, at.deviation, incumbent)
+            z = (at.mean - incumbent) / at.deviation
+            by_mean, by_deviation = slope / at.deviation, (1 - z * slope) / at.deviation
+            return value + at.feasible, [by_mean, by_deviation, ones]
+        feasible = np.exp(at.feasible)
+        penalty = _INFEASIBLE * (1.0 - feasible)
+        if self._kind == 'ucb':
+            value = at.mean + _UCB * at.deviation - penalty
+            return value, [ones, _UCB * ones, _INFEASIBLE * feasible]
+        short = np.maximum(incumbent - (at.mean + _EXPLORATION * at.deviation), 0.0)
+        value = at.deviation - _SHORTFALL * short - penalty
+        is_short = _SHORTFALL * (short > 0)
+        return value, [is_short, 1 + _EXPLORATION * is_short, _INFEASIBLE * feasible]

@@ -75,7 +75,7 @@ class GPBandit(Algorithm):
         initial = self.num_initial or min(max(len(space) + 1, 5), 10)
         if len(started) < initial or len(completed) < 2:
             return Suggestion(_initial(context, space))
-        # Imported here, because it imports JAX.
+        # Imported here: `scipy.stats` takes a second.
         from paxtune.algorithms.gp.search import suggest_decisions
 
         decisions = suggest_decisions(context, space, self.acquisition, self.prior_strength)

@@ -1,12 +1,10 @@
-"""Encoding of rows of unit values as points of a metric space, in JAX."""
+"""Encoding of rows of unit values as points of a metric space."""
 
 import dataclasses
 import functools
 import math
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pyglove as pg
 
@@ -18,7 +16,7 @@ _INACTIVE = 0.5  # Coordinate of an inactive number.
 
 @dataclasses.dataclass(frozen=True)
 class EncodingSpec:
-    """Static description of a space: the key of compiled functions.
+    """Static description of a space.
 
     Attributes:
         counts: number of candidates of each feature; 0 for a number.
@@ -37,7 +35,7 @@ class EncodingSpec:
     permutation_constraints: tuple[tuple[tuple[int, ...], bool, bool], ...]
     integer_dims: tuple[tuple[int, int, int, bool], ...]
 
-    @property
+    @functools.cached_property
     def columns(self) -> np.ndarray:
         """Feature of each column of a point: [columns], int32.
 
@@ -74,81 +72,66 @@ def encoding_spec(space: FlatSpace) -> EncodingSpec:
 
 
 @functools.lru_cache(maxsize=32)
-def encoder(encoding: EncodingSpec) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
+def encoder(encoding: EncodingSpec) -> Callable[[np.ndarray], tuple[np.ndarray, ...]]:
     """Function that encodes rows as points.
 
     Returns:
         A function of rows [B, features]. It returns the rows, with each unit value in the middle of
-        its cell, and the points [B, columns]. Inactive features have the same coordinates in all
-        points.
+        its cell; the points [B, columns]; a mask of the active features [B, features]. Inactive
+        features have the same coordinates in all points.
     """
     counts = np.array(encoding.counts)
     cells = np.maximum(counts, 1)
     depth = np.array(depths(encoding.parents), int)
+    parents, conditions = np.array(encoding.parents), np.array(encoding.conditions)
+    levels = [np.flatnonzero(depth == level) for level in range(1, max(depth, default=0) + 1)]
 
-    def encode(rows: jax.Array) -> tuple[jax.Array, jax.Array]:
-        chosen = jnp.clip(jnp.floor(rows * cells), 0, cells - 1).astype(jnp.int32)
+    def encode(rows: np.ndarray) -> tuple[np.ndarray, ...]:
+        chosen = np.clip(np.floor(rows * cells), 0, cells - 1).astype(np.int32)
         for members, distinct, is_sorted in encoding.permutation_constraints:
-            chosen = chosen.at[:, members].set(
-                _repaired(chosen[:, members], int(counts[members[0]]), distinct, is_sorted)
+            chosen[:, members] = _repaired(
+                chosen[:, members], int(counts[members[0]]), distinct, is_sorted
             )
-        rows = jnp.where(counts > 0, (chosen + 0.5) / cells, rows)
+        rows = np.where(counts > 0, (chosen + 0.5) / cells, rows)
         for i, low, high, is_log in encoding.integer_dims:
-            rows = rows.at[:, i].set(_rounded(rows[:, i], low, high, is_log))
-        is_active = jnp.ones(rows.shape, bool)
-        for level in range(1, max(depth, default=0) + 1):
-            of_level = np.flatnonzero(depth == level)
-            parents = np.array(encoding.parents)[of_level]
-            is_condition_met = chosen[:, parents] == np.array(encoding.conditions)[of_level]
-            is_active = is_active.at[:, of_level].set(is_active[:, parents] & is_condition_met)
-        return rows, _columns(encoding, rows, chosen, is_active)
+            rows[:, i] = _rounded(rows[:, i], low, high, is_log)
+        is_active = np.ones(rows.shape, bool)
+        for level in levels:
+            is_met = chosen[:, parents[level]] == conditions[level]
+            is_active[:, level] = is_active[:, parents[level]] & is_met
+        return rows, _columns(encoding, rows, chosen, is_active), is_active
 
     return encode
 
 
-@functools.lru_cache(maxsize=32)
-def compiled_encoder(encoding: EncodingSpec) -> Callable[[np.ndarray], jax.Array]:
-    """Compiled function from rows [B, features] to points [B, columns]."""
-    encode = encoder(encoding)
-    return jax.jit(lambda rows: encode(rows)[1])
-
-
-def _repaired(chosen: jax.Array, count: int, distinct: bool, is_sorted: bool) -> jax.Array:
+def _repaired(chosen: np.ndarray, count: int, distinct: bool, is_sorted: bool) -> np.ndarray:
     """Repairs cells [B, slots] as `FlatSpace.decode` does, so that they are distinct or sorted."""
     if distinct:
-        taken = jnp.zeros((chosen.shape[0], count), bool)
-        found = []
+        taken = np.zeros((len(chosen), count), bool)
+        found = np.empty_like(chosen)
         for place in range(chosen.shape[1]):
-            turns = (jnp.arange(count) - chosen[:, place, None]) % count
-            cell = jnp.argmin(turns + count * taken, axis=1)
-            taken = taken | (jnp.arange(count) == cell[:, None])
-            found.append(cell)
-        chosen = jnp.stack(found, axis=1).astype(chosen.dtype)
-    return jnp.sort(chosen, axis=1) if is_sorted else chosen
+            turns = (np.arange(count) - chosen[:, place, None]) % count
+            found[:, place] = np.argmin(turns + count * taken, axis=1)
+            taken[np.arange(len(chosen)), found[:, place]] = True
+        chosen = found
+    return np.sort(chosen, axis=1) if is_sorted else chosen
 
 
-def _rounded(values: jax.Array, low: int, high: int, is_log: bool) -> jax.Array:
+def _rounded(values: np.ndarray, low: int, high: int, is_log: bool) -> np.ndarray:
     """Rounds unit values to those of integers: see `encoding.scaling`."""
     ends = np.array([low - 0.5, high + 0.5])
     ends = np.log(ends) if is_log else ends
     at = ends[0] + values * (ends[1] - ends[0])
-    whole = jnp.clip(jnp.round(jnp.exp(at) if is_log else at), low, high)
-    rounded = ((jnp.log(whole) if is_log else whole) - ends[0]) / (ends[1] - ends[0])
-    # Straight-through gradient: that of the rounded value is zero.
-    return values + jax.lax.stop_gradient(rounded - values)
+    whole = np.clip(np.round(np.exp(at) if is_log else at), low, high)
+    return ((np.log(whole) if is_log else whole) - ends[0]) / (ends[1] - ends[0])
 
 
 def _columns(
-    encoding: EncodingSpec, rows: jax.Array, chosen: jax.Array, is_active: jax.Array
-) -> jax.Array:
-    parts = []
-    for i, (count, is_category) in enumerate(
-        zip(encoding.counts, encoding.are_categorical, strict=True)
-    ):
-        if is_category:
-            # The distance between two different candidates is 1.
-            hot = jax.nn.one_hot(chosen[:, i], count, dtype=rows.dtype) / math.sqrt(2.0)
-            parts.append(jnp.where(is_active[:, i, None], hot, 0.0))
-        else:
-            parts.append(jnp.where(is_active[:, i, None], rows[:, i, None], _INACTIVE))
-    return jnp.concatenate(parts, axis=1)
+    encoding: EncodingSpec, rows: np.ndarray, chosen: np.ndarray, is_active: np.ndarray
+) -> np.ndarray:
+    points = np.where(is_active, rows, _INACTIVE)[:, encoding.columns]
+    for i in np.flatnonzero(encoding.are_categorical):
+        # The distance between two different candidates is 1.
+        hot = np.eye(encoding.counts[i])[chosen[:, i]] / math.sqrt(2.0)
+        points[:, encoding.columns == i] = np.where(is_active[:, i, None], hot, 0.0)
+    return points

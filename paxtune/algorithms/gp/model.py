@@ -1,23 +1,21 @@
-"""Gaussian process: likelihood, fit and predictions.
+"""Gaussian process: likelihood, fit and predictions, with their gradients.
 
-All arrays are padded to a few sizes, so that few programs are compiled as trials come in. Padding
-does not affect results.
+It is written in NumPy: compilation and the import of JAX would take longer than small studies.
 """
 
-import functools
 import math
-from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+import scipy.linalg
 import scipy.optimize
+import scipy.special
 
-Array: TypeAlias = jax.Array | np.ndarray
+Array: TypeAlias = np.ndarray
 
 _JITTER = 1e-8
-_MANY = 256  # Trials.
+_TRTRI = scipy.linalg.get_lapack_funcs('trtri')  # Inverts a triangular matrix.
+_MANY = 128  # Trials.
 _LABEL_NOISE = 0.01
 _LABEL_THRESHOLD, _LABEL_WIDTH = 0.5, 0.2
 
@@ -33,7 +31,7 @@ _LENGTH = (5e-3, 1e3)
 
 
 class TrainingData(NamedTuple):
-    """Padded observations.
+    """Observations.
 
     Attributes:
         points: encoded decisions [N, columns].
@@ -58,70 +56,111 @@ class Posterior(NamedTuple):
         lengths: length scales [columns].
         amplitude: prior variance.
         weights: of the completed trials, for the mean [N].
-        inverse_cholesky: of the completed and running trials, for the variance [N, N].
+        inverse_cholesky: of the completed and running trials, for the variance [M, N].
         feasibility_weights: of the completed and infeasible trials [N].
     """
 
-    points: jax.Array
-    lengths: jax.Array
-    amplitude: jax.Array
-    weights: jax.Array
-    inverse_cholesky: jax.Array
-    feasibility_weights: jax.Array
+    points: Array
+    lengths: Array
+    amplitude: float
+    weights: Array
+    inverse_cholesky: Array
+    feasibility_weights: Array
 
 
-def matern52(ones: Array, others: Array) -> jax.Array:
-    """Matérn-5/2 kernel matrix of points [A, columns] and [B, columns]: [A, B]."""
-    squares = (
-        jnp.sum(ones**2, axis=1)[:, None]
-        + jnp.sum(others**2, axis=1)[None, :]
-        - 2.0 * ones @ others.T
-    )
-    # The gradient of the root is infinite at 0, and rounding may lead below 0.
-    scaled = jnp.sqrt(5.0 * jnp.maximum(squares, 1e-15))
-    return (1.0 + scaled + scaled**2 / 3.0) * jnp.exp(-scaled)
+class Prediction(NamedTuple):
+    """Predictions of points [B, columns], and the factors of their gradients.
+
+    Attributes:
+        mean: the mean [B].
+        deviation: the standard deviation [B], which running trials lower, too.
+        feasible: the logarithm of the probability of feasibility [B].
+        margin: the label of feasibility above its threshold, in widths [B].
+        points: the points, divided by the length scales.
+        distances: distances from the observations [B, N]: see `_distances`.
+        projected: the kernel matrix times the inverse Cholesky factor [B, M].
+    """
+
+    mean: Array
+    deviation: Array
+    feasible: Array
+    margin: Array
+    points: Array
+    distances: Array
+    projected: Array
 
 
-def _covariance(
-    theta: Array, points: Array, columns: np.ndarray
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    amplitude, noise = jnp.exp(theta[0]), jnp.exp(theta[1])
-    scaled = jnp.asarray(points / jnp.exp(theta[2:])[columns])
-    return amplitude * matern52(scaled, scaled), noise, scaled
+def _distances(ones: Array, others: Array) -> Array:
+    """Distances of points [A, columns] and [B, columns], times √5: [A, B]."""
+    squares = (-2.0 * ones) @ others.T
+    squares += np.sum(ones**2, axis=1)[:, None]
+    squares += np.sum(others**2, axis=1)
+    np.maximum(squares, 1e-15, out=squares)  # Rounding may lead below 0.
+    squares *= 5.0
+    return np.sqrt(squares, out=squares)
 
 
-def _masked(matrix: jax.Array, mask: Array, noise: jax.Array) -> jax.Array:
-    """Kernel matrix of the points in a mask; the others have unit variance and no covariance."""
-    both = mask[:, None] & mask[None, :]
-    diagonal = jnp.where(mask, noise + _JITTER, 1.0)
-    return jnp.where(both, matrix, 0.0) + jnp.diag(diagonal)
+def matern52(distances: Array) -> Array:
+    """Matérn-5/2 kernel matrix, given distances times √5."""
+    kernel = distances / 3.0
+    kernel += 1.0
+    kernel *= distances
+    kernel += 1.0
+    kernel *= np.exp(-distances)
+    return kernel
 
 
-def _hyperprior(num_features: int) -> tuple[np.ndarray, np.ndarray]:
+def _slopes(distances: Array) -> Array:
+    """Slopes of the kernel matrix.
+
+    The gradient of an element, with respect to its first point, is minus its slope times the
+    difference of the points.
+    """
+    slopes = distances + 1.0
+    slopes *= 5 / 3
+    slopes *= np.exp(-distances)
+    return slopes
+
+
+def _hyperprior(num_features: int) -> tuple[Array, Array]:
     both = np.array([_LOG_AMPLITUDE, _LOG_NOISE, *[_LOG_LENGTH] * num_features])
     return both[:, 0], both[:, 1]
 
 
-def _negative_log_prior(theta: jax.Array) -> jax.Array:
-    mean, width = _hyperprior(theta.shape[0] - 2)
-    return jnp.sum(((theta - mean) / width) ** 2) / 2
+def _cholesky(matrix: Array, noise: float) -> tuple[Array, Array]:
+    """Cholesky factor of a kernel matrix with noise, and the inverse of the factor."""
+    root = np.linalg.cholesky(matrix + (noise + _JITTER) * np.eye(len(matrix)))
+    # Unlike `cho_solve`, it leaves small matrices to one thread of BLAS. Threads wait actively.
+    return root, _TRTRI(root, lower=1)[0]
 
 
-@functools.lru_cache(maxsize=32)
-def _negative_log_posterior(columns: tuple[int, ...]) -> Callable[..., tuple[jax.Array, jax.Array]]:
-    which = np.array(columns)
+def _loss(theta: Array, points: Array, values: Array, columns: Array) -> tuple[float, Array]:
+    """Negative logarithm of the posterior of the parameters, and its gradient."""
+    amplitude, noise = np.exp(theta[:2])
+    scaled = points / np.exp(theta[2:])[columns]
+    distances = _distances(scaled, scaled)
+    kernel = matern52(distances)
+    try:
+        root, inverse_root = _cholesky(amplitude * kernel, noise)
+    except np.linalg.LinAlgError:
+        return 1e10, np.zeros_like(theta)
+    white = inverse_root @ values
+    weights = inverse_root.T @ white
+    mean, width = _hyperprior(len(theta) - 2)
+    prior = (theta - mean) / width
+    loss = white @ white / 2 + np.sum(np.log(np.diag(root))) + prior @ prior / 2
+    # Derivative by the covariance matrix.
+    outer = (inverse_root.T @ inverse_root - np.outer(weights, weights)) / 2
+    by_square = amplitude * outer * _slopes(distances)
+    # The sum of element (a, b) times the squared difference of points a and b, by column.
+    by_column = 2 * (by_square.sum(1) @ scaled**2 - np.sum(scaled * (by_square @ scaled), axis=0))
+    lengths = np.bincount(columns, by_column, len(theta) - 2)
+    slope = np.array([amplitude * np.sum(outer * kernel), noise * np.trace(outer), *lengths])
+    return float(loss), slope + prior / width
 
-    def loss(theta: jax.Array, data: TrainingData) -> jax.Array:
-        matrix, noise, _ = _covariance(theta, data.points, which)
-        root = jnp.linalg.cholesky(_masked(matrix, data.is_observed, noise))
-        white = jax.scipy.linalg.solve_triangular(root, data.values, lower=True)
-        return jnp.sum(white**2) / 2 + jnp.sum(jnp.log(jnp.diag(root))) + _negative_log_prior(theta)
 
-    return jax.jit(jax.value_and_grad(loss))
-
-
-def fit(data: TrainingData, columns: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Fits the parameters by maximum a posteriori (L-BFGS-B with restarts).
+def fit(data: TrainingData, columns: Array, rng: np.random.Generator) -> Array:
+    """Fits the parameters by maximum a posteriori (L-BFGS-B, with few trials from several starts).
 
     Args:
         data: values should have mean 0 and variance 1.
@@ -131,26 +170,18 @@ def fit(data: TrainingData, columns: np.ndarray, rng: np.random.Generator) -> np
     Returns:
         Logarithms of amplitude, noise variance and length scales [2 + features].
     """
-    data = jax.device_put(data)  # Once, not with each of a hundred calls.
     num_features = int(columns.max()) + 1
-    compiled = _negative_log_posterior(tuple(columns.tolist()))
-
-    def value(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        loss, slope = compiled(theta, data)
-        if not np.isfinite(loss):
-            return 1e10, np.zeros_like(theta)
-        return float(loss), np.asarray(slope, np.float64)
-
     mean, width = _hyperprior(num_features)
-    # With many trials the fit is slow, and hardly depends on the starting point.
-    num_drawn = 3 if len(data.values) < _MANY else 1
+    # With many trials the fit is slow, and all starting points lead to the same parameters.
+    num_drawn = 3 if len(data.values) <= _MANY else 0
     starts = [mean, *mean + rng.normal(size=(num_drawn, len(mean))) * width]
     ends = [tuple(map(math.log, each)) for each in (_AMPLITUDE, _NOISE, *[_LENGTH] * num_features)]
     low, high = np.array(ends).T
     found = [
         scipy.optimize.minimize(
-            value,
+            _loss,
             np.clip(start, low, high),
+            args=(data.points[data.is_observed], data.values[data.is_observed], columns),
             jac=True,
             method='L-BFGS-B',
             bounds=ends,
@@ -161,62 +192,54 @@ def fit(data: TrainingData, columns: np.ndarray, rng: np.random.Generator) -> np
     return np.asarray(min(found, key=lambda each: each.fun).x)
 
 
-@functools.lru_cache(maxsize=32)
-def _posterior(columns: tuple[int, ...]) -> Callable[..., Posterior]:
-    which = np.array(columns)
-
-    def posterior(theta: jax.Array, data: TrainingData) -> Posterior:
-        matrix, noise, scaled = _covariance(theta, data.points, which)
-        root = jnp.linalg.cholesky(_masked(matrix, data.is_observed, noise))
-        weights = jax.scipy.linalg.cho_solve((root, True), data.values)
-        conditioned = jnp.linalg.cholesky(_masked(matrix, data.is_observed_or_pending, noise))
-        eye = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
-        inverse_cholesky = jax.scipy.linalg.solve_triangular(conditioned, eye, lower=True)
-        inverse_cholesky = jnp.where(data.is_observed_or_pending[None, :], inverse_cholesky, 0.0)
-        amplitude = jnp.exp(theta[0])
-        labeled = data.is_observed | data.is_infeasible
-        feasibility = jnp.linalg.cholesky(
-            _masked(matrix / amplitude, labeled, jnp.array(_LABEL_NOISE))
-        )
-        residual = jnp.where(data.is_infeasible, -2.0, 0.0)
-        return Posterior(
-            scaled,
-            jnp.exp(theta[2:])[which],
-            amplitude,
-            jnp.where(data.is_observed, weights, 0.0),
-            inverse_cholesky,
-            jnp.where(labeled, jax.scipy.linalg.cho_solve((feasibility, True), residual), 0.0),
-        )
-
-    return jax.jit(posterior)
-
-
-def posterior(theta: np.ndarray, data: TrainingData, columns: np.ndarray) -> Posterior:
+def posterior(theta: Array, data: TrainingData, columns: Array) -> Posterior:
     """Conditions the process on data, given parameters [2 + features]."""
-    return _posterior(tuple(columns.tolist()))(theta, data)
+    amplitude, noise = np.exp(theta[:2])
+    lengths = np.exp(theta[2:])[columns]
+    scaled = data.points / lengths
+    kernel = matern52(_distances(scaled, scaled))
+    known, labeled = data.is_observed, data.is_observed | data.is_infeasible
+    weights, feasibility = np.zeros((2, len(scaled)))
+    _, inverse = _cholesky(amplitude * kernel[np.ix_(known, known)], noise)
+    weights[known] = inverse.T @ (inverse @ data.values[known])
+    _, inverse = _cholesky(kernel[np.ix_(labeled, labeled)], _LABEL_NOISE)
+    feasibility[labeled] = inverse.T @ (inverse @ np.where(data.is_infeasible, -2.0, 0.0)[labeled])
+    conditioned = data.is_observed_or_pending
+    _, inverse = _cholesky(amplitude * kernel[np.ix_(conditioned, conditioned)], noise)
+    inverse_cholesky = np.zeros((len(inverse), len(scaled)))
+    inverse_cholesky[:, conditioned] = inverse
+    return Posterior(scaled, lengths, amplitude, weights, inverse_cholesky, feasibility)
 
 
-def predict(posterior: Posterior, points: Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Predicts points [B, columns].
-
-    Returns:
-        The mean [B]; the standard deviation [B], which running trials lower, too; the logarithm of
-        the probability of feasibility [B].
-    """
-    covariance = matern52(points / posterior.lengths, posterior.points)
-    mean = posterior.amplitude * covariance @ posterior.weights
-    explained = jnp.sum(
-        (posterior.amplitude * covariance @ posterior.inverse_cholesky.T) ** 2, axis=1
-    )
-    variance = jnp.maximum(posterior.amplitude - explained, 1e-12)
+def predict(posterior: Posterior, points: Array) -> Prediction:
+    """Predicts points [B, columns]."""
+    scaled = points / posterior.lengths
+    distances = _distances(scaled, posterior.points)
+    kernel = matern52(distances)
+    projected = posterior.amplitude * kernel @ posterior.inverse_cholesky.T
+    variance = np.maximum(posterior.amplitude - np.sum(projected**2, axis=1), 1e-12)
     # Regression of labels 1 and -1 with prior mean 1. The threshold is 0.5 instead of 0, because
     # gradient ascent would otherwise follow the border of the infeasible region.
-    label = 1.0 + covariance @ posterior.feasibility_weights
-    feasible = jax.scipy.stats.norm.logcdf((label - _LABEL_THRESHOLD) / _LABEL_WIDTH)
-    return mean, jnp.sqrt(variance), feasible
+    label = 1.0 + kernel @ posterior.feasibility_weights
+    margin = (label - _LABEL_THRESHOLD) / _LABEL_WIDTH
+    feasible = scipy.special.log_ndtr(margin)
+    mean = posterior.amplitude * kernel @ posterior.weights
+    return Prediction(mean, np.sqrt(variance), feasible, margin, scaled, distances, projected)
 
 
-@jax.jit
-def mean(posterior: Posterior, points: Array) -> jax.Array:
-    """Posterior mean of points [B, columns]: [B]."""
-    return predict(posterior, points)[0]
+def gradient(
+    posterior: Posterior, at: Prediction, by_mean: Array, by_deviation: Array, by_feasible: Array
+) -> Array:
+    """Gradient of a function of predictions, with respect to the points [B, columns].
+
+    `by_…` are the derivatives of the function [B] by what is predicted.
+    """
+    log_density = -(at.margin**2) / 2 - math.log(2 * math.pi) / 2
+    by_label = by_feasible * np.exp(log_density - at.feasible) / _LABEL_WIDTH
+    by_projected = -(by_deviation / at.deviation)[:, None] * at.projected
+    by_kernel = posterior.amplitude * (
+        np.outer(by_mean, posterior.weights) + by_projected @ posterior.inverse_cholesky
+    ) + np.outer(by_label, posterior.feasibility_weights)
+    pulled = by_kernel * _slopes(at.distances)
+    away = pulled.sum(1)[:, None] * at.points - pulled @ posterior.points
+    return -away / posterior.lengths

@@ -3,22 +3,21 @@
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-import jax
 import numpy as np
 
 from paxtune.algorithms.base import Observation, SuggestionContext
 from paxtune.algorithms.encoding.sampling import changeable_points, mutate
 from paxtune.algorithms.encoding.unit_cube import FlatSpace
 from paxtune.algorithms.gp import model
-from paxtune.algorithms.gp.acquisition import AcquisitionContext, Kind, compiled_acquisition
-from paxtune.algorithms.gp.encoding import EncodingSpec, compiled_encoder, encoding_spec
+from paxtune.algorithms.gp.acquisition import Acquisition, AcquisitionContext, Kind
+from paxtune.algorithms.gp.encoding import EncodingSpec, encoder, encoding_spec
 from paxtune.algorithms.gp.novelty import RESOLUTION, WIDE, EarlierTrials
-from paxtune.algorithms.gp.optimizer import compiled_optimizer
+from paxtune.algorithms.gp.optimizer import maximize
 from paxtune.algorithms.gp.warping import warp
 from paxtune.search_space.decisions import Decisions
 
-SIZES = (32, 64, 128, 256, 512)
-"""Padded numbers of trials: programs are compiled for these alone."""
+MAX_TRIALS = 512
+"""Trials that are modelled at most."""
 
 _NUM_KNOWN = 32
 _NUM_PERTURBATIONS = 256
@@ -43,47 +42,34 @@ def suggest_decisions(
     ranked = sorted(completed, key=lambda trial: trial.scores, reverse=True)
     leaders = [trial.decisions for trial in ranked[:_NUM_KNOWN]]
     kind = _kind(acquisition, sum(trial.state == 'pending' for trial in trials), rng)
-    with jax.enable_x64(True), jax.default_device(_device()):
-        encoding = encoding_spec(space)
-        data = _training_data(trials, space, encoding)
-        theta = model.fit(data, encoding.columns, rng)
-        posterior = model.posterior(theta, data, encoding.columns)
-        expected = np.asarray(model.mean(posterior, data.points))
-        incumbent = np.max(expected[data.is_observed])
-        prior = _prior(context.prior or {}, space, prior_strength / len(completed))
-        region = _trust_region(context.number, completed, theta, space, encoding)
-        inputs = AcquisitionContext(incumbent, *prior, *region)
-        known = np.resize(_rows(leaders, space), (_NUM_KNOWN, len(space)))
-        key = jax.random.key(int(rng.integers(2**31)))
-        rows, _ = compiled_optimizer(kind, encoding)(key, posterior, inputs, known)
-        earlier = EarlierTrials(space, trials)
-        candidates = map(space.decode, np.asarray(rows))
-        found = _first_new(context, earlier, candidates, RESOLUTION, WIDE)
-        if found is None and (near := _perturbations(context, leaders)):
-            padded = _padded(_rows(near, space), _NUM_PERTURBATIONS)
-            values = compiled_acquisition(kind, encoding)(posterior, inputs, padded)
-            order = np.argsort(-np.asarray(values)[: len(near)], kind='stable')
-            ordered = [near[i] for i in order]
-            # Where nothing else is feasible, even a point close to an earlier one is tried.
-            tries = (_first_new(context, earlier, ordered, d, d) for d in (WIDE, RESOLUTION, 0.0))
-            found = next((each for each in tries if each is not None), None)
+    encoding = encoding_spec(space)
+    data = _training_data(trials, space, encoding)
+    theta = model.fit(data, encoding.columns, rng)
+    posterior = model.posterior(theta, data, encoding.columns)
+    incumbent = np.max(model.predict(posterior, data.points[data.is_observed]).mean)
+    prior = _prior(context.prior or {}, space, prior_strength / len(completed))
+    region = _trust_region(context.number, completed, theta, space, encoding)
+    inputs = AcquisitionContext(float(incumbent), *prior, *region)
+    score = Acquisition(kind, encoding, posterior, inputs)
+    rows, _ = maximize(score, np.resize(_rows(leaders, space), (_NUM_KNOWN, len(space))), rng)
+    earlier = EarlierTrials(space, trials)
+    found = _first_new(context, earlier, map(space.decode, rows), RESOLUTION, WIDE)
+    if found is None and (near := _perturbations(context, leaders)):
+        _, values = score(_rows(near, space))
+        ordered = [near[i] for i in np.argsort(-values, kind='stable')]
+        # Where nothing else is feasible, even a point close to an earlier one is tried.
+        tries = (_first_new(context, earlier, ordered, d, d) for d in (WIDE, RESOLUTION, 0.0))
+        found = next((each for each in tries if each is not None), None)
     return found
-
-
-def _device() -> jax.Device:
-    try:
-        return jax.local_devices(backend='cpu')[0]
-    except RuntimeError:  # $JAX_PLATFORMS excludes the CPU.
-        return jax.local_devices()[0]
 
 
 def _subsample(observations: Sequence[Observation]) -> list[Observation]:
     """All trials; of more than the model takes, the running, the best and the latest."""
-    if len(observations) <= SIZES[-1]:
+    if len(observations) <= MAX_TRIALS:
         return list(observations)
     ranked = sorted((t for t in observations if t.scores), key=lambda t: t.scores, reverse=True)
-    order = [t for t in observations if t.state == 'pending'] + ranked[: SIZES[-1] // 2]
-    kept = set(list(dict.fromkeys(t.id for t in [*order, *reversed(observations)]))[: SIZES[-1]])
+    order = [t for t in observations if t.state == 'pending'] + ranked[: MAX_TRIALS // 2]
+    kept = set(list(dict.fromkeys(t.id for t in [*order, *reversed(observations)]))[:MAX_TRIALS])
     return [trial for trial in observations if trial.id in kept]
 
 
@@ -100,17 +86,12 @@ def _kind(
 def _training_data(
     trials: Sequence[Observation], space: FlatSpace, encoding: EncodingSpec
 ) -> model.TrainingData:
-    size = next(size for size in SIZES if size >= len(trials))
-    rows = _padded(_rows([trial.decisions for trial in trials], space), size)
     states = np.array([trial.state for trial in trials])
-    is_observed = _padded(states == 'completed', size)
-    values = np.zeros(size)
+    is_observed, is_infeasible = states == 'completed', states == 'infeasible'
+    values = np.zeros(len(trials))
     values[is_observed] = warp(np.array([trial.scores[0] for trial in trials if trial.scores]))
-    is_infeasible = _padded(states == 'infeasible', size)
-    is_observed_or_pending = (np.arange(size) < len(trials)) & ~is_infeasible
-    return model.TrainingData(
-        compiled_encoder(encoding)(rows), values, is_observed, is_observed_or_pending, is_infeasible
-    )
+    _, points, _ = encoder(encoding)(_rows([trial.decisions for trial in trials], space))
+    return model.TrainingData(points, values, is_observed, ~is_infeasible, is_infeasible)
 
 
 def _rows(decisions: Sequence[Decisions], space: FlatSpace) -> np.ndarray:
@@ -192,7 +173,3 @@ def _perturbations(context: SuggestionContext, parents: Sequence[Decisions]) -> 
         for i in range(_NUM_PERTURBATIONS)
     ]
     return [each for each in made if not context.seen(each)]
-
-
-def _padded(array: np.ndarray, size: int) -> np.ndarray:
-    return np.concatenate([array, np.zeros((size - len(array), *array.shape[1:]), array.dtype)])

@@ -111,8 +111,8 @@ def test_a_live_table_shows_compilation_then_steps_loss_and_speed() -> None:
     progress.on_study_end(study)
     shown = out.getvalue()
     last = shown[shown.rindex('0 of 4 trials, 4 trials left') :]
-    (row,) = [line.split() for line in last.splitlines() if 'running' in line]
-    assert row == ['1', 'running', '9', '2.75', '12.25', 'learning_rate=0.00123456', 'repeats=2']
+    (row,) = [line.split() for line in last.splitlines() if 'paused' in line]
+    assert row == ['1', 'paused', '9', '2.75', '12.25', 'learning_rate=0.00123456', 'repeats=2']
     assert 'trials are done' not in shown
 
 

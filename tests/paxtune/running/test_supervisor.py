@@ -163,7 +163,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(
         workers_of(first)[1].suspend()  # It must not be waited for, for ever.
         first.send_signal(signal.SIGINT)
         out = ended(first, 130)
-        assert 'To resume: python -m paxtune.search' in out
+        assert 'To resume:\n  python -m paxtune.search' in out
         assert not running(study)
         last = [trial.history[-1]['event'] for trial in study.trials if not trial.is_terminal]
         assert last == ['released', 'released']

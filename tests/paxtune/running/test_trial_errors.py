@@ -1,13 +1,11 @@
 """Errors that stop a study, with the line of the user's code that raised."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paxtune import Faults, search, tune
-from paxtune.running.trial_errors import user_line
 from paxtune.running.tuner import StudyStoppedError
 from paxtune.storage.open_study import load_study
 from tests.paxtune.functions import SPACE
@@ -95,13 +93,6 @@ def test_a_directory_that_is_lost_stops_the_study(tmp_path: Path) -> None:
 
     with pytest.raises(StudyStoppedError, match=r'^NotADirectoryError: .*0001-x=.*trial\.json'):
         tune(losing, job_log_dir=tmp_path, **FUNCTION)
-
-
-def test_an_error_inside_libraries_names_the_line_that_called_them() -> None:
-    with pytest.raises(json.JSONDecodeError) as raised:
-        json.loads('{')
-    code = test_an_error_inside_libraries_names_the_line_that_called_them
-    assert user_line(raised.value) == line_of(code, 2)
 
 
 @pytest.mark.parametrize('flag', ['', pytest.param('--workers=2', marks=pytest.mark.slow)])

@@ -65,8 +65,8 @@ def test_a_full_disk_ends_a_search_with_one_message(
     out, err = capfd.readouterr()
     assert err == ''
     assert out.count('no space is left') == 1
-    assert f'Stopped: no space is left on the disk of {directory} (' in out.splitlines()[-1]
-    assert 'To resume: python -m paxtune.search --exp=' in out.splitlines()[-1]
+    assert f'Stopped: no space is left on the disk of {directory} (' in out.splitlines()[-2]
+    assert 'To resume:\n  python -m paxtune.search --exp=' in out
     disk.free()
     assert search.main(command) == 0
     with load_study(directory) as study:

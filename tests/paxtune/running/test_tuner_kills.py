@@ -56,7 +56,9 @@ def test_ctrl_c_saves_prints_the_command_and_exits_130(
 ) -> None:
     done = search('Kinds', tmp_path, kill='int:3')
     assert done.returncode == 130, done.stderr
-    assert 'To resume: python -m paxtune.search --exp=tests.paxtune.tunables.Kinds' in done.stdout
+    assert (
+        'To resume:\n  python -m paxtune.search --exp=tests.paxtune.tunables.Kinds' in done.stdout
+    )
     out = passed(search('Kinds', tmp_path))
     assert 'trial 1: resumed from step 3' in out
     assert told(trials_of(tmp_path)) == undisturbed

@@ -19,7 +19,7 @@ from paxtune.storage.open_study import open_study
 from paxtune.study import stop_requests
 from paxtune.study.study import Study
 from tests.paxtune.service.conftest import TOKEN, client_of
-from tests.paxtune.studies import ask, finish, run
+from tests.paxtune.studies import ask, finish, rename_module, run
 from tests.paxtune.toys import search, toy
 from trainer.symbolic.errors import UserError
 
@@ -74,7 +74,7 @@ def test_it_is_watched_to_its_end(
         'trainer.runtime.interrupt.signal_event', lambda: contextlib.nullcontext(ended)
     )
     out = told('show', '--watch')
-    assert 'mine: 2 of 4 trials, 1 completed, 1 active' in out
+    assert 'mine: 1 of 4 trials, 1 completed, 1 active' in out
     assert '2      w-1     1        10    0.5     claimed' in out
     assert out.endswith('the study is done\n')
 
@@ -104,6 +104,17 @@ def test_an_exported_study_can_be_imported(
         '2 of 2 trials were added to the study'
     )
     assert [trial.lineage.is_imported for trial in worker.trials] == [False, False, True, True]
+
+
+def test_a_study_is_shown_without_its_classes_and_not_changed(
+    worker: Study, told: Callable[..., str]
+) -> None:
+    trials = told('trials')
+    rename_module(worker, 'tests.paxtune.toys', 'gone_toys')
+    assert told('trials') == trials
+    assert 'experiment  gone_toys.Toy' in told('show')
+    with pytest.raises(UserError, match=r'the classes gone_toys.* import gone_toys'):
+        told('retry', 1)
 
 
 def test_trials_are_stopped_and_the_study_pauses(worker: Study, told: Callable[..., str]) -> None:

@@ -33,7 +33,7 @@ def test_it_is_killed_and_interrupted_and_ends_as_on_a_disk(
     assert told == wanted
     stopped = train('Text', store, kill='int:5')
     assert stopped.returncode == 130, stopped.stderr
-    assert 'Stopped at step 8. To resume: ' in stopped.stdout
+    assert 'Stopped at step 8. To resume:' in stopped.stdout
     assert 'resumed from step 8\n' in passed(train('Text', store))
     jax.tree.map(np.testing.assert_array_equal, state_of('Text', store), state_of('Text', tmp_path))
     assert losses(store) == losses(tmp_path)

@@ -70,7 +70,7 @@ def test_killed_training_ends_as_the_undisturbed_one(
 def test_ctrl_c_saves_and_says_how_to_resume(tmp_path: Path) -> None:
     stopped = train('Text', tmp_path, kill='int:5')
     assert stopped.returncode == 130, stopped.stderr
-    assert 'Stopped at step 5. To resume: ' in stopped.stdout
+    assert 'Stopped at step 5. To resume:' in stopped.stdout
     assert (tmp_path / 'checkpoints' / '5').is_dir()
     assert 'step 12: ' in passed(train('Text', tmp_path))
 

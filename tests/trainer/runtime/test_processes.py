@@ -156,7 +156,7 @@ def test_a_signal_to_one_process_makes_all_save_and_leave(
 ) -> None:
     ended = train('Text', tmp_path, kill={which: 'int:5'})
     assert [each.code for each in ended] == [130, 130], ended
-    assert 'Stopped at step 5. To resume: ' in ended[0].out
+    assert 'Stopped at step 5. To resume:' in ended[0].out
     assert (tmp_path / 'checkpoints' / '5').is_dir()
     out = all_passed(train('Text', tmp_path))
     assert 'resumed from step 5' in out

@@ -127,10 +127,12 @@ def test_find_refuses(name: str, message: str) -> None:
         find(name)
 
 
-def test_errors_inside_are_shown_as_they_are() -> None:
-    with pytest.raises(ModuleNotFoundError, match='no_such_library'):
+def test_errors_inside_are_named_with_their_line() -> None:
+    missing = "^--exp=broken.Thing: ModuleNotFoundError: No module named 'no_such_library' "
+    with pytest.raises(UserError, match=rf'{missing}\(.*tuned/broken.py:1\)$'):
         find('broken.Thing')
-    with pytest.raises(ZeroDivisionError, match='inside'):
+    inside = r'^--exp=lm.fails: ZeroDivisionError: inside \(.*tuned/lm.py:\d+\)$'
+    with pytest.raises(UserError, match=inside):
         find('lm.fails')
 
 

@@ -73,11 +73,7 @@ class ArraysInput(IndexedInput):
         self._arrays: Arrays | None = None
 
     def read(self) -> Arrays:
-        """Reads the arrays.
-
-        Raises:
-            UserError: they are missing.
-        """
+        """Reads the arrays; raises UserError if they are missing."""
         raise NotImplementedError(type(self).__name__)
 
     def augment(self, batch: Batch, index: np.ndarray) -> Batch:

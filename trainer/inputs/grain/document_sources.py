@@ -21,19 +21,11 @@ class DocumentSource(Component):
             raise ValueError('paths must name at least one file or pattern')
 
     def documents(self) -> Documents:
-        """The documents.
-
-        Raises:
-            UserError: there are no files, or they cannot be read.
-        """
+        """The documents; raises UserError if there are no files, or they cannot be read."""
         raise NotImplementedError(type(self).__name__)
 
     def files(self) -> list[Path]:
-        """The files.
-
-        Raises:
-            UserError: a pattern matches none.
-        """
+        """The files; raises UserError if a pattern matches none."""
         found: set[Path] = set()
         for path in self.paths:
             place = Path(path).expanduser()

@@ -103,11 +103,7 @@ class ParquetColumn(_InParts):
     """The texts of a column of Parquet files. Whole row groups are read and cached."""
 
     def __init__(self, files: Sequence[Path], column: str) -> None:
-        """Reads the metadata of the files.
-
-        Raises:
-            UserError: a file is no Parquet file, or has no such column.
-        """
+        """Reads the files' metadata; raises UserError unless they are Parquet with that column."""
         self._column = column
         self._groups: list[tuple[Path, int]] = []
         self._before = [0]

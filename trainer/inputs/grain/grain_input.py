@@ -80,11 +80,7 @@ class GrainInput(DocumentInput):
         check_weights(self.weights, 'sources', self.sources)
 
     def documents(self) -> dict[str, Documents]:
-        """The documents of each source, by sorted names.
-
-        Raises:
-            UserError: a source has no documents.
-        """
+        """The documents by source, names sorted; raises UserError if one has none."""
         for name in sorted(self.sources) if not self._by_name else []:
             with prefixed(f'sources.{name}'):
                 self._by_name[name] = self.sources[name].documents()

@@ -36,11 +36,7 @@ class FeatureConverter(Component):
         raise NotImplementedError(type(self).__name__)
 
     def seqio(self, lengths: Lengths, packed: bool, check_lengths: bool) -> Any:
-        """SeqIO's converter.
-
-        Args:
-            check_lengths: examples that are too long are an error.
-        """
+        """SeqIO's converter; with `check_lengths`, examples that are too long are an error."""
         raise NotImplementedError(type(self).__name__)
 
     def element_spec(

@@ -69,11 +69,7 @@ class TaskMetrics:
         return self._metrics(outputs, 'predict', finished)
 
     def score(self, scores: Mapping[int, float]) -> dict[str, float]:
-        """The metrics of scores, such as the log-likelihood of each example's target.
-
-        Raises:
-            UserError: as `predict`.
-        """
+        """The metrics of scores, such as each target's log-likelihood; raises as `predict`."""
         return self._metrics(scores, 'score', lambda task, score, example: float(score))
 
     def _metrics(

@@ -52,11 +52,7 @@ class C4Input(DocumentInput):
             raise ValueError('num_documents is only for evaluation; training reads all documents')
 
     def reader(self) -> Input:
-        """The input that reads the data.
-
-        Raises:
-            UserError: C4 was not found.
-        """
+        """The input that reads the data; raises UserError if C4 was not found."""
         if self._reader is None:
             self._reader = self._find_reader()
         return self._reader

@@ -76,11 +76,7 @@ class JsonShardsInput(DocumentInput):
         return self._fingerprint
 
     def files(self) -> list[Path]:
-        """The shards, in the order of their names.
-
-        Raises:
-            UserError: no file matches.
-        """
+        """The shards, in the order of their names; raises UserError if no file matches."""
         if not self._files:
             matches = [glob.glob(str(Path(path).expanduser())) for path in self.paths]
             self._files = sorted({Path(name) for names in matches for name in names})

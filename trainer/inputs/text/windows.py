@@ -58,11 +58,7 @@ class WindowInput(IndexedInput):
         return 'plain bytes'
 
     def read(self) -> Corpus:
-        """Reads the text.
-
-        Raises:
-            UserError: there is no text.
-        """
+        """Reads the text; raises UserError if there is no text."""
         raise NotImplementedError(type(self).__name__)
 
     def corpus(self) -> Corpus:

@@ -40,12 +40,7 @@ class RowPacker(Generic[P]):
     """
 
     def __init__(
-        self,
-        documents: Iterator[Document[P]],
-        place: P,
-        offset: int,
-        length: int,
-        packing: bool,
+        self, documents: Iterator[Document[P]], place: P, offset: int, length: int, packing: bool
     ) -> None:
         """Starts in the first of the documents, at `place`, after `offset` tokens of it."""
         self.place, self.offset = place, offset

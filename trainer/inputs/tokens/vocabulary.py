@@ -77,11 +77,7 @@ class SentencePieceVocabulary(Vocabulary):
     """
 
     def __init__(self, path: str):
-        """Loads a model.
-
-        Raises:
-            ValueError: the file is not a model, or it has other special ids.
-        """
+        """Loads a model; raises ValueError for another file, or other special ids."""
         model = epath.Path(path).expanduser().read_bytes()
         self._path = path
         self._processor = _processor(model)

@@ -1,0 +1,48 @@
+"""Errors of the user's code: their messages, and the line to look at."""
+
+import functools
+import os
+import sysconfig
+import traceback
+import types
+from pathlib import Path
+
+from trainer.symbolic.errors import UserError, causes
+
+
+def described(error: BaseException) -> str:
+    """Renders an error for people, with the last line of the user's code that led to it."""
+    text = str(error.msg if isinstance(error, SyntaxError) else error).strip().split('\n')[0]
+    if not isinstance(error, UserError):
+        text = f'{type(error).__name__}: {text}' if text else type(error).__name__
+    place = user_line(error)
+    return text if place is None else f'{text} ({place})'
+
+
+def user_line(error: BaseException) -> str | None:
+    """The last line of the user's code in an error, `<file>:<line>`; None for libraries alone."""
+    for each in causes(error):
+        if isinstance(each, SyntaxError) and each.filename:
+            return f'{_relative(each.filename)}:{each.lineno}'
+        for frame, line in reversed(list(traceback.walk_tb(each.__traceback__))):
+            if _is_users(frame):
+                return f'{_relative(frame.f_code.co_filename)}:{line}'
+    return None
+
+
+def _relative(path: str) -> str:
+    return os.path.relpath(path) if path.startswith(os.getcwd() + os.sep) else path
+
+
+def _is_users(frame: types.FrameType) -> bool:
+    path = frame.f_code.co_filename
+    if path.startswith('<'):  # The user's in a notebook, and else a library's.
+        return frame.f_globals.get('__name__') == '__main__'
+    return not path.startswith(_libraries())
+
+
+@functools.cache
+def _libraries() -> tuple[str, ...]:
+    places = {sysconfig.get_path(name) for name in ('stdlib', 'platstdlib', 'purelib', 'platlib')}
+    places |= {str(Path(__file__).parents[2] / package) for package in ('paxtune', 'trainer')}
+    return tuple(os.path.join(place, '') for place in sorted(places))
