@@ -29,10 +29,7 @@ def main(argv: Sequence[str] | None) -> int:
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags)
     command.add_list_flag(
-        flags,
-        '--input',
-        'PATH',
-        'show and check only these, such as train_input or eval_inputs.eval',
+        flags, '--input', 'PATH', 'show and check only these, such as train_input'
     )
     flags.add_argument('--num_batches', type=int, default=2, help='batches to show of each input')
     flags.add_argument('--num_rows', type=int, default=2, help='examples to show of each batch')
