@@ -135,6 +135,9 @@ def _train(
 
     directory.job_path(job_log_dir)  # Configures access to a remote store.
     prepared = prepare_run(experiment, job_log_dir, allow_changes)
+    num_steps = prepared.experiment.train.num_train_steps
+    if profiler is not None and profiler.first > num_steps:
+        raise UserError(f'--profile_steps: the last step of the run is {num_steps}')
     command.enable_compilation_cache()
     with contextlib.ExitStack() as held:
         if processes.is_first() and directory.is_local(job_log_dir):
@@ -146,7 +149,6 @@ def _train(
                 'The experiment has changed. Before, and now:', *map(str, prepared.changes)
             )
         interrupt = held.enter_context(Interrupt())
-        num_steps = prepared.experiment.train.num_train_steps
         command.say_once(f'Training to step {num_steps} in {prepared.job_log_dir}')
         console = Console(highlight=False, quiet=not processes.is_first())
         try:
