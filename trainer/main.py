@@ -57,10 +57,8 @@ def main(argv: Sequence[str] | None) -> int:
     command.add_process_flags(flags)
     args = flags.parse_args(argv)
 
-    from trainer.experiment import Experiment
     from trainer.runtime import pgle, processes
     from trainer.runtime.profiling import Profiler
-    from trainer.symbolic import overrides, registry
 
     if args.profile_steps is not None and args.mode != 'train':
         raise UserError('--profile_steps profiles training: leave out --mode')
@@ -77,10 +75,7 @@ def main(argv: Sequence[str] | None) -> int:
     with processes.together():
         if args.pgle:
             pgle.enable()
-        experiment = registry.find(args.exp, Experiment)
-        if args.smoke:
-            experiment = overrides.smoke(experiment)
-        experiment = overrides.override(experiment, args.set)
+        experiment = command.experiment_of(args)
         job, _, once = args.mode.partition('_')
         if job != 'train':
             return process_checkpoints(
