@@ -155,6 +155,13 @@ def test_experiments_need_the_classes_whose_module_is_named(directory: Path) -> 
         load_study(directory, read_only=False)
 
 
+def test_classes_of_a_script_or_notebook_cannot_be_imported(directory: Path) -> None:
+    with load_study(directory, read_only=False) as study:
+        rename_module(study, __name__, '__main__')
+    with pytest.raises(UserError, match='open the study in the script or notebook'):
+        load_study(directory, read_only=False)
+
+
 def test_an_exported_study_names_the_classes(directory: Path) -> None:
     lose_classes(directory)
     with load_study(directory) as study:
