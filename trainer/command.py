@@ -172,10 +172,14 @@ def say_once(*lines: str) -> None:
 
 
 def say(text: str, file: TextIO | None = None) -> None:
-    """Prints a message. A terminal would fold it inside of words: there it is `folded`."""
+    """Prints a message, `fitted`."""
     out = file or sys.stdout
-    width = shutil.get_terminal_size().columns
-    print(folded(text, width) if out.isatty() else text, file=out, flush=True)
+    print(fitted(text, out), file=out, flush=True)
+
+
+def fitted(text: str, out: TextIO) -> str:
+    """The text, for a terminal `folded`: it would fold lines inside of words."""
+    return folded(text, shutil.get_terminal_size().columns) if out.isatty() else text
 
 
 def folded(text: str, width: int) -> str:

@@ -85,5 +85,7 @@ def test_a_study_is_read_where_its_classes_cannot_be_imported(fitted: Path) -> N
     run(fitted, '-m', 'paxtune.studies', 'list').passed()
     run(fitted, '-m', 'paxtune.studies', 'export', STUDY, '--out=study.json').passed()
     assert os.path.getsize(fitted / 'study.json') > 1000
-    refused = run(fitted, '-m', 'paxtune.studies', 'show', STUDY, '--trial=best').refused()
-    assert 'my_fit' in refused and '--exp' in refused
+    best = run(fitted, '-m', 'paxtune.studies', 'show', STUDY, '--trial=best').passed().words
+    missing = 'the classes my_fit.Line, my_fit.Squared are not imported'
+    assert f'{missing}: pass --exp=my_fit.Fit, or import my_fit in Python' in best
+    assert missing in run(fitted, '-m', 'paxtune.studies', 'retry', STUDY, '1').refused()
