@@ -9,7 +9,9 @@ Example:
 """
 
 import importlib.util as _util
+import shutil as _shutil
 import sys as _sys
+import textwrap as _textwrap
 from pathlib import Path as _Path
 
 from etils import epy
@@ -20,7 +22,9 @@ if _found and _found.origin and _Path(_found.origin).parents[1] != _Path(__file_
     if _sys.argv[:1] != ['-m']:
         raise ImportError(_message)
     # A command that Python has not found yet: `python -m paxtune.search`.
-    print(f'error: {_message}', file=_sys.stderr)
+    _columns = _shutil.get_terminal_size().columns if _sys.stderr.isatty() else 10**6
+    _lines = _textwrap.wrap(f'error: {_message}', _columns, break_long_words=False)
+    print(*_lines, sep='\n', file=_sys.stderr)
     raise SystemExit(2)
 
 __version__ = '0.2.0'

@@ -98,9 +98,10 @@ def tune(
         what: an experiment; or a function of the values of a trial, which are passed as
             one object or by name (`FunctionRunner`). The function returns a number or metrics by
             name, or yields metrics, so that it can be stopped early.
-        space: for a function: any symbolic value with decisions in it, or a dict of them. Without
-            parameters, a function makes its decisions itself: it runs once more, with their first
-            values, to find them. For an experiment: decisions, and other values, by path.
+        space: for a function: any symbolic value with decisions in it, a dict of them, or the
+            result of `pg.hyper.trace`. Without parameters, a function makes its decisions itself:
+            it runs once more, with their first values, to find them. For an experiment: decisions,
+            and other values, by path.
         num_trials: the study's total (`Budget.trials`); None for all that a finite space has.
         job_log_dir: the directory of the study and of its trials: a local one, or with `Remote`
             also one in Google Cloud Storage, `gs://…`. None keeps the study of a function in
@@ -289,6 +290,8 @@ def _planned(
         return plan, runners.ExperimentRunner()
     if space is None and study is None and not inspect.signature(what).parameters:
         space = traced(what)
+    if isinstance(space, pg.hyper.DynamicEvaluationContext):  # Of `pg.hyper.trace`.
+        space = pg.Dict(space.hyper_dict)
     return SearchPlan.compile(*_of_function(space, changes, study)), FunctionRunner(what)
 
 

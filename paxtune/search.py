@@ -162,9 +162,7 @@ def _flags() -> 'argparse.ArgumentParser':
         action='store_true',
         help="believe that good decisions lie around the experiment's own defaults",
     )
-    command.add_list_flag(
-        flags, '--prior_studies', 'DIR', 'studies whose trials the algorithm learns from'
-    )
+    command.add_list_flag(flags, '--prior_studies', 'DIR', 'studies that the algorithm learns from')
     flags.add_argument(
         '--fork_study', metavar='DIR', help='a study whose trials this one begins with'
     )

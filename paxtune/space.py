@@ -37,13 +37,9 @@ def main(argv: Sequence[str] | None) -> int:
     from rich.console import Console
 
     from paxtune.search_space.space import Space
-    from trainer.experiment import Experiment
-    from trainer.symbolic import overrides, registry
+    from trainer.symbolic import overrides
 
-    experiment = registry.find(args.exp, Experiment)
-    if args.smoke:
-        experiment = overrides.smoke(experiment)
-    space = Space(overrides.tune(overrides.override(experiment, args.set), args.tune))
+    space = Space(overrides.tune(command.experiment_of(args), args.tune))
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = _WIDTH

@@ -36,10 +36,7 @@ def main(argv: Sequence[str] | None) -> int:
     study_location.add_flags(flags, 'the service that keeps the study of --study_dir')
     flags.add_argument('--trial', help='number of a trial of that study, or best')
     command.add_list_flag(
-        flags,
-        '--decisions',
-        'PATH=VALUE',
-        'decisions to make, such as task.learner.learning_rate=1e-3',
+        flags, '--decisions', 'PATH=VALUE', 'such as task.learner.learning_rate=1e-3'
     )
     flags.add_argument('--job_log_dir', required=True, help='where everything is written')
     command.add_allow_changes_flag(flags)

@@ -38,7 +38,6 @@ def test_example_file_ends_with_the_readme_example() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sentinel
 def test_own_layer_is_searched(my_layers: str, tmp_path: Path) -> None:
     exp = f'--exp={my_layers}.Mine'
     assert search.main([exp, f'--job_log_dir={tmp_path}', '--num_trials=1', '--smoke']) == 0

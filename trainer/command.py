@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from absl.flags import argparse_flags
 
@@ -20,6 +20,9 @@ from trainer.symbolic.errors import (
     is_disk_full,
 )
 from trainer.symbolic.user_code import described, user_line
+
+if TYPE_CHECKING:
+    from trainer.experiment import Experiment
 
 _CACHE_BYTES = 4 * 2**30
 _LOST = 3
@@ -51,6 +54,15 @@ def add_experiment_flags(flags: argparse.ArgumentParser, required: bool = True) 
     flags.add_argument(
         '--smoke', action='store_true', help='run at the tiny size that the experiment defines'
     )
+
+
+def experiment_of(args: argparse.Namespace) -> 'Experiment':
+    """The experiment of the flags of `add_experiment_flags`; raises UserError on bad input."""
+    from trainer.experiment import Experiment
+    from trainer.symbolic import overrides, registry
+
+    found = registry.find(args.exp, Experiment)
+    return overrides.override(overrides.smoke(found) if args.smoke else found, args.set)
 
 
 def add_list_flag(flags: argparse.ArgumentParser, name: str, metavar: str, help: str) -> None:
@@ -160,10 +172,14 @@ def say_once(*lines: str) -> None:
 
 
 def say(text: str, file: TextIO | None = None) -> None:
-    """Prints a message. A terminal would fold it inside of words: there it is `folded`."""
+    """Prints a message, `fitted`."""
     out = file or sys.stdout
-    width = shutil.get_terminal_size().columns
-    print(folded(text, width) if out.isatty() else text, file=out, flush=True)
+    print(fitted(text, out), file=out, flush=True)
+
+
+def fitted(text: str, out: TextIO) -> str:
+    """The text, for a terminal `folded`: it would fold lines inside of words."""
+    return folded(text, shutil.get_terminal_size().columns) if out.isatty() else text
 
 
 def folded(text: str, width: int) -> str:

@@ -81,14 +81,9 @@ def main(argv: Sequence[str] | None) -> int:
     if args.devices is not None and args.devices < 1:
         raise UserError(f'--devices={args.devices}: expected at least 1')
 
-    from trainer.experiment import Experiment
-    from trainer.symbolic import overrides, registry
     from trainer.symbolic.concrete import concrete
 
-    experiment = registry.find(args.exp, Experiment)
-    if args.smoke:
-        experiment = overrides.smoke(experiment)
-    experiment = concrete(overrides.override(experiment, args.set))
+    experiment = concrete(command.experiment_of(args))
     found = layout(experiment, args.devices)
     if args.validate:
         validate(experiment, found)
@@ -108,9 +103,18 @@ def layout(experiment: 'Experiment', num_devices: int | None = None) -> Layout:
 
     from trainer import state as states
     from trainer.layers.base import PARAMS, ParameterBox
+    from trainer.program.costs import abstract_metrics
+    from trainer.program.step_functions import abstract_random_key, abstract_values, init_variables
+    from trainer.symbolic.component import bind
 
-    mesh = _mesh(experiment, num_devices)
-    boxed, abstract = _abstract(experiment)
+    mesh, task = _mesh(experiment, num_devices), experiment.task
+    spec = experiment.train_input.element_spec()
+    boxed = jax.eval_shape(
+        lambda key, values: init_variables(bind(task, values), spec, key),
+        abstract_random_key(),
+        abstract_values(task),
+    )
+    abstract = abstract_metrics(task, spec)[1]
     shardings = states.params_shardings(boxed[PARAMS], mesh)
     whole = states.state_shardings(abstract, shardings, mesh)
     boxes = jax.tree_util.tree_leaves_with_path(
@@ -174,52 +178,27 @@ def _shapes(
         raise UserError(f'mesh: {error}') from error
 
 
-def _abstract(experiment: 'Experiment') -> tuple[Any, Any]:
-    """The boxed variables and the train state; shapes and dtypes only."""
-    import jax
-
-    from trainer.program.step_functions import (
-        abstract_random_key,
-        abstract_values,
-        init_state,
-        init_variables,
-    )
-    from trainer.symbolic.component import bind
-
-    task, spec = experiment.task, experiment.train_input.element_spec()
-
-    def variables(key: Any, values: Any) -> Any:
-        return init_variables(bind(task, values), spec, key)
-
-    def state(key: Any, values: Any) -> Any:
-        return init_state(bind(task, values), variables(key, values))
-
-    arguments = abstract_random_key(), abstract_values(task)
-    return jax.eval_shape(variables, *arguments), jax.eval_shape(state, *arguments)
-
-
 def _trace(experiment: 'Experiment', element_spec: Any, step: str) -> None:
     import jax
     import jax.numpy as jnp
 
     from trainer.layers.base import ForwardContext
-    from trainer.program.step_functions import abstract_random_key, abstract_values, decode, forward
+    from trainer.program.costs import abstract_metrics
+    from trainer.program.step_functions import decode
     from trainer.symbolic.component import bind
 
-    _, state = _abstract(experiment)
     task = experiment.task
+    metrics, _, args = abstract_metrics(task, experiment.train_input.element_spec())
+    variables, _, random_key, values = args
 
-    def traced(state: Any, batch: Any, key: Any, values: Any) -> Any:
-        bound = bind(task, values)
-        context = ForwardContext(training=step == 'train', dtype=jnp.dtype(task.fprop_dtype))
-        if step == 'decode':
-            return decode(bound, state.variables, batch, key, context)
-        return forward(
-            bound, state.variables, batch, {'dropout': key} if context.training else {}, context
-        )
+    def traced(variables: Any, batch: Any, random_key: Any, values: Any) -> Any:
+        if step != 'decode':
+            return metrics(variables, batch, random_key, values, training=step == 'train')
+        context = ForwardContext(dtype=jnp.dtype(task.fprop_dtype))
+        return decode(bind(task, values), variables, batch, random_key, context)
 
     batch = {name: jax.ShapeDtypeStruct(s.shape, s.dtype) for name, s in element_spec.items()}
-    jax.eval_shape(traced, state, batch, abstract_random_key(), abstract_values(task))
+    jax.eval_shape(traced, variables, batch, random_key, values)
 
 
 def _bytes(abstract: Any, shardings: Any) -> int:
@@ -239,11 +218,9 @@ def _print(experiment: 'Experiment', found: Layout, validated: bool) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     console.print(experiment.format(compact=False, verbose=False), markup=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False)
-    table.add_column('parameter', overflow='fold')
-    table.add_column('shape', justify='right', overflow='fold')
-    table.add_column('axes', overflow='fold')
-    table.add_column('divided over', overflow='fold')
-    table.add_column('shard', justify='right', overflow='fold')
+    for name in ('parameter', 'shape', 'axes', 'divided over', 'shard'):
+        is_shape = name in ('shape', 'shard')
+        table.add_column(name, overflow='fold', justify='right' if is_shape else 'left')
     for each in found.parameters:
         table.add_row(
             each.path,

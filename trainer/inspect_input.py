@@ -29,10 +29,7 @@ def main(argv: Sequence[str] | None) -> int:
     flags = command.parser(__doc__)
     command.add_experiment_flags(flags)
     command.add_list_flag(
-        flags,
-        '--input',
-        'PATH',
-        'show and check only these, such as train_input or eval_inputs.eval',
+        flags, '--input', 'PATH', 'show and check only these, such as train_input'
     )
     flags.add_argument('--num_batches', type=int, default=2, help='batches to show of each input')
     flags.add_argument('--num_rows', type=int, default=2, help='examples to show of each batch')
@@ -56,15 +53,10 @@ def main(argv: Sequence[str] | None) -> int:
         if getattr(args, name) < least:
             raise UserError(f'--{name} must be at least {least}: {getattr(args, name)}')
 
-    from trainer.experiment import Experiment
     from trainer.program.input_checks import check_hosts, check_vocabularies
     from trainer.program.setup import inputs_by_path, prepare_inputs
-    from trainer.symbolic import overrides, registry
 
-    experiment = registry.find(args.exp, Experiment)
-    if args.smoke:
-        experiment = overrides.smoke(experiment)
-    experiment = with_concrete_inputs(overrides.override(experiment, args.set))
+    experiment = with_concrete_inputs(command.experiment_of(args))
     inputs = inputs_by_path(experiment)
     chosen = _chosen(inputs, args.input)
     prepare_inputs(experiment)

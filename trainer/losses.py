@@ -1,7 +1,8 @@
 """Losses, as a value for each example.
 
 A label is the index of a class (int, [...]), or the weight of each class (float, [..., K]); for
-regression it is the value itself.
+regression it is the value itself. The loss of an index that is no class is NaN. With weight 0 it
+does not count.
 """
 
 import jax
@@ -96,7 +97,8 @@ class SigmoidCrossEntropy(Loss):
     def of(self, outputs: jax.Array, labels: jax.Array) -> jax.Array:
         targets = class_weights(labels, outputs)
         targets = targets + self.label_smoothing * (0.5 - targets)
-        return jnp.sum(jax.nn.softplus(outputs) - targets * outputs, axis=-1)
+        losses = jnp.sum(jax.nn.softplus(outputs) - targets * outputs, axis=-1)
+        return _known_only(losses, labels, outputs)
 
 
 class MeanSquaredError(Loss):
@@ -151,10 +153,13 @@ class WeightedLosses(Loss):
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
     """-log softmax(logits)[label], in nats: [..., K] and labels -> [...]."""
     _require_labels(labels, logits, logits.shape, logits.shape[:-1])
+    if logits.shape[-1] == 1:
+        raise ShapeError('a softmax of one logit is always 1: use SigmoidCrossEntropy, or more')
     log_z = jax.nn.logsumexp(logits, axis=-1)
     if labels.ndim == logits.ndim:
         return log_z * jnp.sum(labels, axis=-1) - jnp.sum(labels * logits, axis=-1)
-    return log_z - jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    chosen = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    return _known_only(log_z - chosen, labels, logits)
 
 
 def class_weights(labels: jax.Array, logits: jax.Array) -> jax.Array:
@@ -176,6 +181,13 @@ def class_ids(labels: jax.Array, logits: jax.Array) -> jax.Array:
     if labels.ndim == logits.ndim:
         return jnp.argmax(labels, axis=-1).astype(jnp.int32)
     return labels.astype(jnp.int32)
+
+
+def _known_only(losses: jax.Array, labels: jax.Array, logits: jax.Array) -> jax.Array:
+    if labels.ndim == logits.ndim:
+        return losses
+    # An index of -1 would be that of the last class. A run ends where a loss with weight is NaN.
+    return jnp.where((labels < 0) | (labels >= max(logits.shape[-1], 2)), jnp.nan, losses)
 
 
 def _require_labels(labels: jax.Array, outputs: jax.Array, *shapes: tuple[int, ...]) -> None:

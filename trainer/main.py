@@ -57,10 +57,8 @@ def main(argv: Sequence[str] | None) -> int:
     command.add_process_flags(flags)
     args = flags.parse_args(argv)
 
-    from trainer.experiment import Experiment
     from trainer.runtime import pgle, processes
     from trainer.runtime.profiling import Profiler
-    from trainer.symbolic import overrides, registry
 
     if args.profile_steps is not None and args.mode != 'train':
         raise UserError('--profile_steps profiles training: leave out --mode')
@@ -77,10 +75,7 @@ def main(argv: Sequence[str] | None) -> int:
     with processes.together():
         if args.pgle:
             pgle.enable()
-        experiment = registry.find(args.exp, Experiment)
-        if args.smoke:
-            experiment = overrides.smoke(experiment)
-        experiment = overrides.override(experiment, args.set)
+        experiment = command.experiment_of(args)
         job, _, once = args.mode.partition('_')
         if job != 'train':
             return process_checkpoints(
@@ -135,6 +130,9 @@ def _train(
 
     directory.job_path(job_log_dir)  # Configures access to a remote store.
     prepared = prepare_run(experiment, job_log_dir, allow_changes)
+    num_steps = prepared.experiment.train.num_train_steps
+    if profiler is not None and profiler.first > num_steps:
+        raise UserError(f'--profile_steps: the last step of the run is {num_steps}')
     command.enable_compilation_cache()
     with contextlib.ExitStack() as held:
         if processes.is_first() and directory.is_local(job_log_dir):
@@ -146,7 +144,6 @@ def _train(
                 'The experiment has changed. Before, and now:', *map(str, prepared.changes)
             )
         interrupt = held.enter_context(Interrupt())
-        num_steps = prepared.experiment.train.num_train_steps
         command.say_once(f'Training to step {num_steps} in {prepared.job_log_dir}')
         console = Console(highlight=False, quiet=not processes.is_first())
         try:

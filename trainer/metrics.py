@@ -4,7 +4,7 @@ A metric keeps sums; its value is computed from them at the very end.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import flax.struct
 import jax
@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from trainer.symbolic.errors import ShapeError
+
+V = TypeVar('V')
 
 
 class Metric(flax.struct.PyTreeNode):
@@ -55,7 +57,7 @@ class WeightedScalar(Metric):
                 f'values of shape {values.shape} need weights of the same shape, not '
                 f'{weights.shape}: is the loss or the measure one value for each example?'
             )
-        return cls(jnp.sum(values * weights), jnp.sum(weights))
+        return cls(jnp.sum(weighted(values, weights)), jnp.sum(weights))
 
     @property
     def mean(self) -> jax.Array:
@@ -80,6 +82,19 @@ class Count(Metric):
 
 Metrics = dict[str, Any]
 """Metrics by name."""
+
+
+def weighted(values: jax.Array, weights: jax.Array) -> jax.Array:
+    """Values times weights; 0 where the weight is 0, also for a value that is not finite."""
+    return jnp.where(weights == 0, 0.0, values) * weights
+
+
+def joined(*parts: Mapping[str, V]) -> dict[str, V]:
+    """The values of all parts; raises ValueError if one would hide another of its name."""
+    names = [name for part in parts for name in part]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f'several metrics are called {", ".join(twice)}: name them differently')
+    return {name: value for part in parts for name, value in part.items()}
 
 
 class Totals:

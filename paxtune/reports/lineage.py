@@ -76,13 +76,7 @@ def _line(row: Row, rewards: Sequence[str], names: Mapping[str, str]) -> str:
     if row['replaces'] is not None:
         parts.append(f'replaces trial {row["replaces"]}')
     parts += [
-        f'{names.get(path, path)} {_short(before)} → {_short(after)}'
+        f'{names.get(path, path)} {cell(before) or "none"} → {cell(after) or "none"}'
         for path, (before, after) in row['changes'].items()
     ]
     return ', '.join(parts)
-
-
-def _short(value: Any) -> str:
-    if value is None:
-        return 'none'
-    return f'{value:.6g}' if isinstance(value, float) else str(value)

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from trainer import command
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.tree import Tree
@@ -104,7 +106,7 @@ def write(document: Document, format_: str) -> None:
     elif format_ == 'csv':
         say(to_csv(document.rows, document.columns))
     else:
-        say(_tables(document))
+        say(command.fitted(_tables(document), sys.stdout))
 
 
 def say(text: str) -> bool:

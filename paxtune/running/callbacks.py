@@ -19,6 +19,9 @@ class Callback:
         ...         print(trial.id, trial.state, study.best)
     """
 
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}()'
+
     def on_study_start(self, study: 'Study') -> None:
         """The study is open, and its next trial not yet suggested."""
 

@@ -26,9 +26,8 @@ def places(workers: int) -> list[Place]:
 
     The remainder is idle: bits depend on the number of threads, and must not depend on the worker.
     """
-    cores = divided(_cores(), workers)
-    environments = _environments(workers)
-    return [Place(*each) for each in zip(cores, environments, strict=True)]
+    shares = zip(divided(cores(), workers), _environments(workers), strict=True)
+    return [Place(*share) for share in shares]
 
 
 def divided(things: Sequence[int], parts: int) -> list[tuple[int, ...]]:
@@ -50,10 +49,9 @@ def pin(cores: Sequence[int]) -> None:
         os.sched_setaffinity(0, cores)
 
 
-def _cores() -> list[int]:
-    if hasattr(os, 'sched_getaffinity'):
-        return sorted(os.sched_getaffinity(0))
-    return []
+def cores() -> list[int]:
+    """The cores that this process may use; none where that is unknown, as on macOS."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else []
 
 
 def _environments(workers: int) -> list[dict[str, str]]:

@@ -185,6 +185,7 @@ class Progress(Callback):
             }
             for row in rows
         ]
+        columns = ['trial', 'state', 'replicate', 'step', *self.reward_names, *_SPEED, 'decisions']
         table = Table.compact(lines, ['trial', 'decisions'], self._names)
         notes = [table.note] if table.note else []
         if self._best is not None:
@@ -194,15 +195,7 @@ class Progress(Callback):
             notes.append(self._interrupt.MESSAGE)
         table = dataclasses.replace(
             table,
-            columns=[
-                'trial',
-                'state',
-                'replicate',
-                'step',
-                *self.reward_names,
-                *_SPEED,
-                'decisions',
-            ],
+            columns=columns,
             title=f'{done} of {self.num_trials} trials, {self._time_left()}',
             note='\n'.join(notes),
         )

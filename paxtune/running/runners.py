@@ -160,10 +160,6 @@ class TrialSpec:
         folder = job_path(self.directory) / name
         if self.earlier:
             take_over([job_path(each) / name for each in self.earlier], folder)
-        self._fork_checkpoints()
-        return folder
-
-    def _fork_checkpoints(self) -> None:
         # Its own forks come first: a trial that continues may delete what they begin with.
         with processes.together():
             if processes.is_first():
@@ -173,6 +169,7 @@ class TrialSpec:
                 if self.parent_checkpoint is not None:
                     fork_checkpoint(*self.parent_checkpoint, self.directory)
             processes.agree()  # All processes wait until the checkpoints exist.
+        return folder
 
 
 def experiments(study: StudyView, trial: Trial) -> dict[str, Tunable]:

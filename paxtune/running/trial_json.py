@@ -9,6 +9,7 @@ from typing import Any
 
 from absl import logging
 
+from paxtune.running.device_allocation import cores
 from paxtune.storage.codec import pack_trial
 from paxtune.study.export import content
 from paxtune.study.running_trial import RunningTrial
@@ -101,9 +102,7 @@ def _recorded(trial: Trial) -> dict[str, Any]:
 
 def num_threads() -> int:
     """Counts the cores that this process may use: the threads that it computes with."""
-    if hasattr(os, 'sched_getaffinity'):  # Not on macOS.
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(cores()) or os.cpu_count() or 1
 
 
 def machine() -> dict[str, Any]:

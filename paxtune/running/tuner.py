@@ -224,8 +224,10 @@ class Tuner:
         # Only now has the last save succeeded: a trial ends once, and cannot fail after that.
         if refused is not None:
             trial.fail(refused)
+        elif signal is not None and (signal.reward is not None or signal.metrics is not None):
+            trial.conclude(signal.reason, signal.reward, signal.metrics)
         elif signal is not None:
-            _conclude(trial, signal)
+            trial.end_early(signal.reason)
         elif reason is not None:
             trial.end_early(reason)
         else:
@@ -379,10 +381,3 @@ def _about_rewards() -> Iterator[None]:
     except UserError as error:
         path = '' if str(error).startswith('search.') else 'search.'
         raise BadRewardError(f'{path}{error}') from error
-
-
-def _conclude(trial: RunningTrial, signal: StopTrial) -> None:
-    if signal.reward is not None or signal.metrics is not None:
-        trial.conclude(signal.reason, signal.reward, signal.metrics)
-    else:
-        trial.end_early(signal.reason)

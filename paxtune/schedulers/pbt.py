@@ -38,18 +38,7 @@ class PopulationBasedTraining(Scheduler):
             their shapes: name the numbers if others determine the size of the model.
 
     Example:
-        >>> from paxtune.objectives.measurement import Measurement
-        >>> from paxtune.objectives.rewards import MetricReward
-        >>> loss = MetricReward('minimize', 'loss')
-        >>> def member(id: int, value: float) -> TrialCurve:
-        ...     measured, made = [Measurement(10, {}, (value,))], {'x': id / 10}
-        ...     return TrialCurve(id, 'paused', measured, [10.0], 100.0, [10], made)
-        >>> scheduler = PopulationBasedTraining(population_size=2, interval=10)
-        >>> curves = [member(1, 0.5), member(2, 0.7)]
-        >>> context = SuggestionContext(pg.dna_spec(pg.Dict(x=pg.floatv(0.0, 1.0))), 0, 3, list)
-        >>> fork = scheduler.next_action(curves, loss, context, may_begin=True)
-        >>> fork.trial, fork.step, fork.replaces
-        (1, 10, 2)
+        >>> scheduler = PopulationBasedTraining(population_size=8, interval=100)
     """
 
     pauses = forks = True

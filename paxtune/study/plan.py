@@ -107,4 +107,6 @@ def _lacking(classes: Sequence[str], exp: str, source: str) -> str:
     modules = ', '.join(sorted({name.rpartition('.')[0] for name in classes}))
     more = f' and {len(classes) - _NAMED} more' if len(classes) > _NAMED else ''
     how = f'pass --exp={exp}, or import {modules} in Python' if exp else f'import {modules} first'
+    if '__main__' in modules:
+        how = 'open the study in the script or notebook that defines them'
     return f'{source}: the classes {", ".join(classes[:_NAMED])}{more} are not imported: {how}'

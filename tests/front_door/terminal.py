@@ -1,11 +1,12 @@
 """A terminal of 80 x 24, in which commands run as a person runs them."""
 
 import fcntl
+import functools
 import os
 import pty
 import re
 import select
-import signal
+import shlex
 import struct
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from tests.processes import environment
 
 COLUMNS, LINES = 80, 24
 _PART = re.compile(r'\x1b\[([0-9;?]*)([A-Za-z])|.', re.DOTALL)
-_SECONDS = 300.0
+_SECONDS = 280.0
 
 
 class Screen:
@@ -54,7 +55,7 @@ class Screen:
             self._next_line()
         elif character >= ' ':
             if self._column == COLUMNS:
-                self.too_wide.add(self._row)
+                self.too_wide.add(self._row + 1)
                 self._next_line()
                 self._column = 0
             line = self.lines[self._row].ljust(self._column)
@@ -81,20 +82,27 @@ class Shown(NamedTuple):
     raw: str
 
     @property
-    def unwrapped(self) -> str:
+    def words(self) -> str:
         """The text as one line, since messages are folded at words."""
         return ' '.join(self.text.split())
 
-    def passed(self) -> str:
-        """The text of a command that must have succeeded."""
+    @property
+    def commands(self) -> list[list[str]]:
+        """The words after `python` of the commands that it shows, as a person copies them."""
+        lines = re.sub(r' \\\n +', ' ', self.text).splitlines()
+        return [shlex.split(line)[1:] for line in lines if line.startswith('  python -m ')]
+
+    def passed(self) -> 'Shown':
+        """Itself; the command must have succeeded."""
         assert self.code == 0, f'exit {self.code}\n{self.text}'
-        return self.text
+        return self
 
     def refused(self) -> str:
-        """The message, as one line, of a command that must end with it and exit code 2."""
+        """The one message of a command that must end with it and exit code 2, as one line."""
         assert self.code == 2, f'exit {self.code}\n{self.text}'
-        assert self.text.count('error: ') == 1, self.text
-        return self.unwrapped.partition('error: ')[2]
+        before, _, message = self.words.partition('error: ')
+        assert message and 'error: ' not in before + message, self.text
+        return message
 
 
 def run(directory: Path, *words: str, interrupt_at: str = '') -> Shown:
@@ -103,47 +111,45 @@ def run(directory: Path, *words: str, interrupt_at: str = '') -> Shown:
     Args:
         directory: the current directory.
         words: what follows `python`.
-        interrupt_at: presses Ctrl-C as soon as this text, a regular expression, is written.
+        interrupt_at: presses Ctrl-C as soon as this regular expression is in what was written.
 
     Raises:
         AssertionError: there is a traceback, or a line is wider than the terminal.
     """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack('HHHH', LINES, COLUMNS, 0, 0))
-    env = environment() | {'TERM': 'xterm-256color'}
-    with subprocess.Popen(
+    unset = ('COLUMNS', 'LINES', 'CI')
+    env = {name: value for name, value in environment().items() if name not in unset}
+    process = subprocess.Popen(
         [sys.executable, *words],
         cwd=directory,
-        env={name: value for name, value in env.items() if name not in ('COLUMNS', 'LINES', 'CI')},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    ) as process:
-        os.close(theirs)
+        env=env | {'TERM': 'xterm-256color'},
+        pass_fds=[theirs],
+        preexec_fn=functools.partial(os.login_tty, theirs),  # Ctrl-C reaches its processes alone.
+    )
+    os.close(theirs)
+    with process:
         raw = _read(ours, process, interrupt_at)
-        code = process.wait()
     screen = Screen()
     screen.write(raw)
     text = '\n'.join(line.rstrip() for line in screen.lines)
     assert 'Traceback' not in text, text
-    assert not screen.too_wide, [screen.lines[row] for row in sorted(screen.too_wide)] + [text]
-    return Shown(code, text, raw)
+    assert not screen.too_wide, f'{sorted(screen.too_wide)} are too wide:\n{text}'
+    return Shown(process.returncode, text, raw)
 
 
 def _read(ours: int, process: subprocess.Popen[bytes], interrupt_at: str) -> str:
+    """All that a process writes; it is killed where it takes too long."""
     written, deadline = b'', time.monotonic() + _SECONDS
-    while time.monotonic() < deadline:
-        if interrupt_at and re.search(interrupt_at, written.decode(errors='ignore')):
-            interrupt_at = ''
-            os.killpg(process.pid, signal.SIGINT)  # As the terminal does at Ctrl-C.
-        if select.select([ours], [], [], 0.2)[0]:
-            try:
-                got = os.read(ours, 1 << 16)
-            except OSError:  # Linux's end of file of a terminal.
-                break
-            written += got
-    else:
-        process.kill()
-    os.close(ours)
-    return written.decode()
+    with open(ours, 'r+b', buffering=0) as terminal:
+        while time.monotonic() < deadline:
+            if interrupt_at and re.search(interrupt_at, written.decode(errors='ignore')):
+                interrupt_at = ''
+                terminal.write(b'\x03')
+            if select.select([terminal], [], [], 0.1)[0]:
+                try:
+                    written += terminal.read(1 << 16)
+                except OSError:  # All processes that wrote have ended.
+                    return written.decode()
+    process.kill()
+    raise AssertionError(f'{process.args!r} takes too long:\n{written.decode()}')

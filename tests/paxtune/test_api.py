@@ -1,10 +1,11 @@
-"""Checks of `paxtune.tune` before any write."""
+"""Checks of `paxtune.tune` before any write, and of the names of the package."""
 
 from pathlib import Path
 
 import pyglove as pg
 import pytest
 
+import paxtune
 from paxtune import tune
 from paxtune.api import prepared_data
 from paxtune.experiment import Tunable
@@ -13,6 +14,13 @@ from tests.paxtune.tunables import Rates
 from tests.trainer.tiny import CountingInput
 from trainer.inputs import MixtureInput
 from trainer.symbolic.errors import UserError
+
+
+def test_public_objects_show_what_they_are() -> None:
+    public = [getattr(paxtune, name) for name in paxtune.__all__]
+    classes = [each for each in public if isinstance(each, type)]
+    assert len(classes) > 10
+    assert [each for each in classes if each.__repr__ is object.__repr__] == []
 
 
 def mixed(weight: object) -> Tunable:

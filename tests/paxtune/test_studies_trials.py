@@ -9,12 +9,13 @@ import pyglove as pg
 import pytest
 
 from paxtune import studies
+from paxtune.objectives.rewards import TunasAbsolute
 from paxtune.storage.open_study import load_study, open_study
 from paxtune.study import export
 from paxtune.study.record import Status
 from paxtune.study.transitions import WorkerLoss
 from tests.paxtune.studies import ask, finish, lose, read_csv
-from tests.paxtune.toys import Block, toy
+from tests.paxtune.toys import Block, search, toy
 from trainer.symbolic.errors import UserError
 
 # --- trials ---
@@ -87,6 +88,20 @@ def test_columns_are_chosen_and_sorted_by_the_printed_name(
     assert shown('trials', tmp_path, *flags).split()[:3] == ['trial', 'heads', 'accuracy']
     with pytest.raises(UserError, match=r'no column haeds\. Did you mean heads'):
         shown('trials', tmp_path, '--columns=trial,haeds')
+
+
+def test_a_reward_that_is_no_plain_metric_is_headed_reward(
+    tmp_path: Path, shown: Callable[..., str]
+) -> None:
+    label = 'TunasAbsolute(accuracy, loss)'
+    objective = TunasAbsolute('accuracy', 'loss', cost_target=1.0)
+    with open_study(tmp_path, toy(search=search(objective=objective))) as study:
+        finish(ask(study))
+        assert label in study.to_pandas()
+    assert shown('trials', tmp_path).split()[:3] == ['trial', 'state', 'reward']
+    flags = ('--columns=trial,reward', '--sort=reward')
+    assert shown('trials', tmp_path, *flags).split()[:2] == ['trial', 'reward']
+    assert list(read_csv(shown('trials', tmp_path, '--format=csv', *flags))[0]) == ['trial', label]
 
 
 def test_decisions_are_short_in_a_table(some_studies: Path, shown: Callable[..., str]) -> None:

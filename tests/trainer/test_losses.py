@@ -12,6 +12,7 @@ from trainer.losses import (
     SoftmaxCrossEntropy,
     WeightedLosses,
 )
+from trainer.metrics import WeightedScalar
 
 LOGITS = np.asarray(3 * jax.random.normal(jax.random.key(0), (5, 4)))
 LABELS = np.array([0, 3, 1, 1, 2])
@@ -50,6 +51,31 @@ def test_sigmoid_cross_entropy() -> None:
     single = of(SigmoidCrossEntropy(), labels[:, 0], LOGITS[:, :1])
     np.testing.assert_allclose(single, of(SigmoidCrossEntropy(), labels[:, :1], LOGITS[:, :1]))
     assert np.isfinite(of(SigmoidCrossEntropy(), labels, 1e4 * LOGITS)).all()
+
+
+@pytest.mark.parametrize('loss', [SoftmaxCrossEntropy(), SigmoidCrossEntropy()])
+def test_an_index_that_is_no_class_counts_only_without_weight(loss: Loss) -> None:
+    labels = jnp.array([0, -1, 3, 4, 2])
+    losses = loss.per_example(jnp.asarray(LOGITS), labels)
+    assert np.isnan(losses).tolist() == [False, True, False, True, False]
+    assert WeightedScalar.of(losses, jnp.ones(5)).value() is not None
+    weights = jnp.array([1.0, 0, 1, 0, 2])
+
+    def mean(logits: jax.Array) -> jax.Array:
+        return WeightedScalar.of(loss.per_example(logits, labels), weights).mean
+
+    wanted = np.average(np.asarray(losses)[[0, 2, 4]], weights=[1, 1, 2])
+    assert mean(jnp.asarray(LOGITS)) == pytest.approx(wanted, rel=1e-6)
+    gradients = jax.grad(mean)(jnp.asarray(LOGITS))
+    assert np.isfinite(gradients).all() and not gradients[jnp.array([1, 3])].any()
+
+
+def test_a_single_logit_has_no_softmax() -> None:
+    with pytest.raises(ValueError, match='softmax of one logit is always 1: use Sigmoid'):
+        of(SoftmaxCrossEntropy(), LABELS, LOGITS[:, :1])
+    assert np.isnan(of(SigmoidCrossEntropy(), LABELS, LOGITS[:, :1])).tolist() == [
+        *(False, True, False, False, True)
+    ]
 
 
 def test_mean_squared_error() -> None:

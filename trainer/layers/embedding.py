@@ -32,7 +32,8 @@ class Embedding(Layer):
         # A new table has variance 1 / dims, for `attend`; the factor below undoes it.
         # Features are gathered first, since the batch cannot be laid out by rows split over fsdp.
         table_VD = self.constrain(self._table(), ('vocab', 'features'))
-        x_BTD = jnp.take(table_VD, ids_BT, axis=0)
+        # Unsigned: an index of -1 would be that of the last row. One that is no row is NaN.
+        x_BTD = jnp.take(table_VD, ids_BT.astype(jnp.uint32), axis=0)
         if self.scale_sqrt_depth:
             x_BTD = x_BTD * math.sqrt(self.dims)
         return self.constrain(x_BTD, ('batch', 'length', 'features'))

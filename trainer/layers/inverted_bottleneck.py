@@ -15,13 +15,7 @@ class InvertedBottleneck(NormedConvolutions):
 
     Example:
         >>> import pyglove as pg
-        >>> from trainer.layers import Chain, Conv2D, GlobalPool, Linear
-        >>> def block(channels, stride):
-        ...     expansion, size = pg.oneof([3.0, 6.0]), pg.oneof([3, 5, 7])
-        ...     return InvertedBottleneck(
-        ...         channels=channels, expansion=expansion, kernel_size=size, stride=stride
-        ...     )
-        >>> space = Chain([Conv2D(16), block(16, 1), block(24, 2), GlobalPool(), Linear(10)])
+        >>> searched = InvertedBottleneck(channels=24, kernel_size=pg.oneof([3, 5, 7]), stride=2)
 
     Attributes:
         channels: of the result.

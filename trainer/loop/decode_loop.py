@@ -12,6 +12,7 @@ from trainer.runtime import processes
 from trainer.runtime.directory import write_text
 from trainer.runtime.throughput import Throughput
 from trainer.state import TrainState
+from trainer.symbolic.errors import UserError
 from trainer.tasks.tokens import TokenTask
 
 OUTPUTS = 'decode_out'
@@ -58,6 +59,8 @@ def decode(
         for output in one_ahead(program, outputs):
             throughput.count()
             examples += decoded_examples(task.decoder, data, output, first=1 + len(examples))
+        if not examples:
+            raise UserError(f'decode_inputs.{name}: no label has a weight, so all are padding')
         with throughput.paused():
             measured = None
             if processes.is_first():

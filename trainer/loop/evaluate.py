@@ -7,7 +7,7 @@ from trainer.experiment import EVAL_TRAIN, Experiment
 from trainer.inputs.base import Batch, EndOfData, Input
 from trainer.inputs.evaluation import eval_batches
 from trainer.inputs.peek import Peekable
-from trainer.metrics import Metrics, Totals
+from trainer.metrics import Metrics, Totals, joined
 from trainer.program.program import Program, Scores, Values
 from trainer.runtime import processes
 from trainer.runtime.throughput import Throughput
@@ -39,7 +39,7 @@ def evaluate(
             if scored is not None:
                 ids, log_probs = scored.example_ids_B.tolist(), scored.log_probs_B.tolist()
                 scores |= zip(ids, log_probs, strict=True)
-        of_set = data.score_metrics(scores) | totals.values()
+        of_set = joined(data.score_metrics(scores), totals.values())
         metrics |= {f'{name}/{metric}': value for metric, value in of_set.items()}
     return metrics | {f'eval_{name}': rate for name, rate in throughput.rates().items()}
 

@@ -7,7 +7,7 @@ import jax
 
 from trainer.experiment import EVAL_TRAIN, Experiment
 from trainer.loop.resource_counters import RESOURCE_METRICS
-from trainer.metrics import Metrics
+from trainer.metrics import Metrics, joined
 from trainer.program.costs import COSTS, abstract_metrics
 from trainer.program.program import Values, spec_key
 from trainer.program.step_functions import ElementSpec
@@ -63,7 +63,7 @@ def _traced(task: Task, train: ElementSpec, batches: Mapping[str, ElementSpec]) 
         learner = bind(task, values).learner
         mask = jax.tree.map(lambda _: True, state.params)
         update = learner.update(state, learner.trained(state.params), metrics['loss'], mask)
-        return metrics | update.metrics
+        return joined(metrics, update.metrics)
 
     measured = jax.eval_shape(metrics, variables, batch, random_key, values)
     found = {f'train/{name}' for name in jax.eval_shape(train_step, state, measured, values)}

@@ -58,7 +58,7 @@ class Auc(Measure):
 
     def measure(self, outcome: Outcome) -> AucCounts:
         labels = class_weights(outcome.labels, outcome.outputs)
-        chosen = min(self.positive_class, labels.shape[-1] - 1)  # A single logit is class 1's.
+        chosen = outcome.index_of(self.positive_class)
         weights, of_class = outcome.weights, labels[..., chosen]
         bins = _bin(_log_odds(outcome, chosen), self.num_bins)
 

@@ -3,8 +3,10 @@ from typing import NamedTuple
 
 import jax
 
+from trainer.losses import class_ids
 from trainer.metrics import Metric, Metrics
 from trainer.symbolic.component import Component
+from trainer.symbolic.errors import ShapeError
 
 
 class Outcome(NamedTuple):
@@ -25,6 +27,19 @@ class Outcome(NamedTuple):
     is_multi_label: bool = False
     segments: jax.Array | None = None
 
+    def index_of(self, positive_class: int) -> int:
+        """The index of a class in the last axis; raises ShapeError if there is none."""
+        count = self.outputs.shape[-1]  # A single logit is that of class 1.
+        if count > 1 and positive_class >= count:
+            raise ShapeError(f'positive_class={positive_class}: there are only {count} classes')
+        return min(positive_class, count - 1)
+
+    def class_ids(self) -> jax.Array:
+        """The class of each example, int32 [...]; raises ShapeError if it may have several."""
+        if self.is_multi_label:
+            raise ShapeError('the measure needs one class for each example, not several')
+        return class_ids(self.labels, self.outputs)
+
 
 class Measure(Component):
     """Base of measures: outcomes of a batch -> sums that add up over batches."""
@@ -41,10 +56,3 @@ class Measure(Component):
 def measured(measures: Sequence[Measure], outcome: Outcome) -> Metrics:
     """The metrics of several measures by name."""
     return {each.metric_name(): each.measure(outcome) for each in measures}
-
-
-def require_distinct(measures: Sequence[Measure]) -> None:
-    """Raises ValueError if two measures have the same name."""
-    names = [each.metric_name() for each in measures]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f'metrics: several are called {", ".join(twice)}')

@@ -73,6 +73,8 @@ class _ClassScore(Measure):
 
     def check(self) -> None:
         require_not_negative(self, 'positive_class')
+        if self.average != 'binary' and self.positive_class != 1:
+            raise ValueError(f"positive_class is only for average='binary': {self.positive_class}")
         if not 0 < self.threshold < 1:
             raise ValueError(f'threshold must lie in (0, 1): {self.threshold}')
 
@@ -83,7 +85,7 @@ class _ClassScore(Measure):
         actual = class_weights(outcome.labels, outcome.outputs)
         predicted = self._predicted(outcome)
         if self.average == 'binary':
-            chosen = min(self.positive_class, actual.shape[-1] - 1)  # A single logit is class 1's.
+            chosen = outcome.index_of(self.positive_class)
             actual, predicted = actual[..., [chosen]], predicted[..., [chosen]]
         axes = tuple(range(actual.ndim - 1))
         weights = outcome.weights[..., None]
@@ -98,6 +100,8 @@ class _ClassScore(Measure):
         logits = outcome.outputs
         if outcome.is_multi_label:
             return (jax.nn.sigmoid(logits) > self.threshold).astype(jnp.float32)
+        if self.threshold != 0.5:
+            raise ValueError(f'{self.metric_name()}: threshold is only for multi-label losses')
         return jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1])
 
 

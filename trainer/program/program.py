@@ -19,7 +19,7 @@ from trainer import state as state_lib
 from trainer.decoding.base import DecodeOutput
 from trainer.layers.base import NON_TRAINABLE, PARAMS, ForwardContext
 from trainer.learner.paths import replaced
-from trainer.metrics import Metrics
+from trainer.metrics import Metrics, joined
 from trainer.program.step_functions import (
     ElementSpec,
     abstract_random_key,
@@ -272,7 +272,7 @@ class Program:
         weight = jnp.maximum(metrics['loss'].weight, 1e-12)
         gradients = jax.tree.map(lambda g: g / weight, gradients)
         update = task.learner.update(state, gradients, metrics['loss'], self._decay_mask)
-        return update.state(non_trainable), metrics | update.metrics
+        return update.state(non_trainable), joined(metrics, update.metrics)
 
     def _accumulate(
         self, step: Callable[[Any, Any, Any], tuple[Any, Any]], carry: Any, batch: Any, parts: int

@@ -18,7 +18,7 @@ from trainer.layers.base import (
     forward_context,
 )
 from trainer.layers.stack import per_layer
-from trainer.metrics import Metrics, WeightedScalar
+from trainer.metrics import Metrics, WeightedScalar, joined
 from trainer.state import TrainState
 from trainer.symbolic.component import numbers
 from trainer.task import Task
@@ -76,10 +76,8 @@ def forward(
     if losses := jax.tree.leaves(left.get(AUX_LOSS, {})):
         aux_loss = sum(jnp.sum(loss) for loss in losses)
         loss = metrics['loss']
-        metrics |= {
-            'loss': loss.replace(total=loss.total + aux_loss * loss.weight),
-            'aux_loss': WeightedScalar(aux_loss, one),
-        }
+        metrics['loss'] = loss.replace(total=loss.total + aux_loss * loss.weight)
+        metrics = joined(metrics, {'aux_loss': WeightedScalar(aux_loss, one)})
     for path, value in jax.tree_util.tree_leaves_with_path(per_layer(left.get(SUMMARIES, {}))):
         name = jax.tree_util.keystr(path, simple=True, separator='/')
         metrics[f'{SUMMARIES}/{name}'] = WeightedScalar(value, one)

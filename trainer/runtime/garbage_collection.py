@@ -18,18 +18,15 @@ class GcSchedule:
 
     def __init__(self, interval_steps: int | None) -> None:
         """Makes a schedule; None leaves it to Python."""
-        self._interval = interval_steps
-        self._was_enabled = False
+        self._interval, self._held = interval_steps, contextlib.ExitStack()
 
     def __enter__(self) -> 'GcSchedule':
-        self._was_enabled = gc.isenabled()
         if self._interval:
-            gc.disable()
+            self._held.enter_context(gc_paused())
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._interval and self._was_enabled:
-            gc.enable()
+        self._held.close()
 
     def after(self, step: int) -> None:
         """Collects garbage if the step is due."""

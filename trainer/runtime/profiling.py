@@ -19,7 +19,7 @@ class Profiler:
 
     def __init__(self, first: int, last: int) -> None:
         """Prepares to profile the steps from `first` to `last`, both included."""
-        self._first, self._last = first, last
+        self.first, self._last = first, last
         self._is_on = False
         self._step: Any = None  # Annotates the profile with the step.
 
@@ -44,7 +44,7 @@ class Profiler:
 
     def covers(self, step: int) -> bool:
         """True if a step is in the window."""
-        return self._first <= step <= self._last
+        return self.first <= step <= self._last
 
     def before(self, step: int, job_log_dir: epath.Path) -> None:
         """Starts the profile at the first step of the window."""

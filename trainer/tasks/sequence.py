@@ -6,12 +6,14 @@ import jax
 import jax.numpy as jnp
 
 from trainer.decoding.base import Cache, Extend
+from trainer.inputs.base import Input
 from trainer.layers.base import ForwardContext, forward_context
 from trainer.layers.cross_attention import Memory
 from trainer.layers.encoder_decoder import TransformerEncoderDecoder
 from trainer.layers.positions import Positions
 from trainer.measures.accuracy import AccuracyStrict
 from trainer.measures.base import Measure
+from trainer.symbolic.errors import UserError
 from trainer.task import DeviceBatch
 from trainer.tasks.tokens import TokenTask
 
@@ -34,6 +36,13 @@ class SequenceTask(TokenTask):
 
     model: TransformerEncoderDecoder
     metrics: list[Measure] = [AccuracyStrict()]
+
+    def check_input(self, data: Input) -> None:
+        super().check_input(data)
+        there = data.element_spec()
+        needed = 'encoder_segment_ids' if 'segment_ids' in there else 'encoder_weights'
+        if needed not in there:
+            raise UserError(f'its batches have no `{needed}`, by which padding is known')
 
     def model_inputs(self, batch: DeviceBatch) -> tuple[object, ...]:
         source_BS, ids_BT = batch['encoder_ids'], batch['ids']

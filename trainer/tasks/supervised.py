@@ -14,8 +14,8 @@ from trainer.losses import (
     class_weights,
     cross_entropy,
 )
-from trainer.measures.base import Measure, Outcome, measured, require_distinct
-from trainer.metrics import Metrics, WeightedScalar
+from trainer.measures.base import Measure, Outcome, measured
+from trainer.metrics import Metrics, WeightedScalar, joined
 from trainer.symbolic.errors import UserError
 from trainer.task import DeviceBatch, Task
 
@@ -39,7 +39,7 @@ class SupervisedTask(Task):
     label_feature: str = 'label'
 
     def check(self) -> None:
-        require_distinct(self.metrics)
+        joined(*({each.metric_name(): each} for each in self.metrics))
 
     def check_input(self, data: Input) -> None:
         there = data.element_spec()
@@ -79,7 +79,7 @@ class SupervisedTask(Task):
         labelled = outcome.outputs, outcome.labels
         values = {'loss': self.loss.per_example(*labelled)}
         values |= {f'loss/{name}': part for name, part in self.loss.parts(*labelled).items()}
-        return _means(values, outcome.weights) | measured(self.metrics, outcome)
+        return joined(_means(values, outcome.weights), measured(self.metrics, outcome))
 
 
 class ClassificationTask(SupervisedTask):
@@ -93,12 +93,9 @@ class ClassificationTask(SupervisedTask):
         >>> from trainer.layers import Mlp
         >>> from trainer.learner import Learner
         >>> from trainer.measures import AccuracyAt, F1
-        >>> task = ClassificationTask(
-        ...     model=Mlp([128], 10),
-        ...     learner=Learner(learning_rate=1e-3),
-        ...     loss=SoftmaxCrossEntropy(label_smoothing=0.1),
-        ...     metrics=[AccuracyAt(5), F1('macro')],
-        ... )
+        >>> loss = SoftmaxCrossEntropy(label_smoothing=0.1)
+        >>> metrics = [AccuracyAt(5), F1('macro')]
+        >>> task = ClassificationTask(Mlp([128], 10), Learner(1e-3), loss=loss, metrics=metrics)
 
     Attributes:
         loss: `SoftmaxCrossEntropy` for exclusive classes, `SigmoidCrossEntropy` for multi-label
@@ -108,7 +105,7 @@ class ClassificationTask(SupervisedTask):
     loss: Loss = SoftmaxCrossEntropy()
 
     def _measured(self, outcome: Outcome) -> Metrics:
-        return self._plain(outcome) | super()._measured(outcome)
+        return joined(self._plain(outcome), super()._measured(outcome))
 
     def _plain(self, outcome: Outcome) -> Metrics:
         logits, labels, weights = outcome.outputs, outcome.labels, outcome.weights

@@ -12,8 +12,8 @@ from trainer.inputs.base import Input
 from trainer.inputs.weights import broadcast, weight_features, weights_of
 from trainer.layers.base import CACHE, ForwardContext, forward_context
 from trainer.losses import SoftmaxCrossEntropy, cross_entropy
-from trainer.measures.base import Measure, Outcome, measured, require_distinct
-from trainer.metrics import Count, Metrics, WeightedScalar
+from trainer.measures.base import Measure, Outcome, measured
+from trainer.metrics import Count, Metrics, WeightedScalar, joined, weighted
 from trainer.symbolic.errors import UserError
 from trainer.task import DeviceBatch, Task
 
@@ -42,7 +42,7 @@ class TokenTask(Task):
     decoder: Decoder | None = None
 
     def check(self) -> None:
-        require_distinct(self.metrics)
+        joined(*({each.metric_name(): each} for each in self.metrics))
 
     def check_input(self, data: Input) -> None:
         there = data.element_spec()
@@ -85,12 +85,12 @@ class TokenTask(Task):
             'num_predictions': Count(jnp.sum(weights_BT)),
         }
         if 'label_bytes' in batch:
-            bits = jnp.sum(xent_BT * weights_BT) / math.log(2)
+            bits = metrics['log_pplx'].total / math.log(2)
             num_bytes = jnp.sum(batch['label_bytes'] * weights_BT)
             metrics['bits_per_byte'] = WeightedScalar(bits, num_bytes)
         segments = batch.get('segment_ids')
         outcome = Outcome(outputs, labels_BT, weights_BT, segments=segments)
-        return metrics | measured(self.metrics, outcome)
+        return joined(metrics, measured(self.metrics, outcome))
 
     def label_weights(self, batch: DeviceBatch) -> jax.Array:
         """Weights of the labels, float32 [B, T]."""
@@ -119,7 +119,7 @@ class TokenTask(Task):
     def scores(self, outputs: jax.Array, batch: DeviceBatch) -> jax.Array:
         """The logarithm of the probability of each row's labels, in nats: float32 [B]."""
         xent_BT = cross_entropy(outputs, batch['labels'])
-        return -jnp.sum(xent_BT * self.label_weights(batch), axis=1)
+        return -jnp.sum(weighted(xent_BT, self.label_weights(batch)), axis=1)
 
     def process_decode_out(
         self, data: Input, examples: Sequence[DecodedExample]
@@ -130,7 +130,7 @@ class TokenTask(Task):
             Those of `text_metrics`, and those of the input, such as a SeqIO task's.
         """
         best = {example.number: example.texts[0].ids for example in examples}
-        return text_metrics(examples) | data.predict_metrics(best)
+        return joined(text_metrics(examples), data.predict_metrics(best))
 
     def _prompt_length(self) -> int | None:
         return None if self.decoder is None else self.decoder.prompt_length

@@ -83,8 +83,8 @@ class Acquisition:
         return rows, values
 
     def _ends(self, count: int) -> range:
-        """Ends of parts of rows that fit into the cache, with small products for BLAS."""
-        size = max(256, 2**18 // len(self._posterior.points) ** 2)
+        """Ends of parts of rows whose kernel matrices fit into the cache."""
+        size = 2**17 // len(self._posterior.points)
         return range(size, count, size)
 
     def gradient(self, rows: Array) -> Array:

@@ -134,6 +134,15 @@ def _cholesky(matrix: Array, noise: float) -> tuple[Array, Array]:
     return root, _TRTRI(root, lower=1)[0]
 
 
+def _product(ones: Array, others: Array) -> Array:
+    """Matrix product; in parts for one thread of BLAS each, where the second matrix is small."""
+    size = 2**18 // others.size
+    if size < 32:
+        return ones @ others
+    parts = [ones[start : start + size] @ others for start in range(0, len(ones), size)]
+    return np.concatenate(parts)
+
+
 def _loss(theta: Array, points: Array, values: Array, columns: Array) -> tuple[float, Array]:
     """Negative logarithm of the posterior of the parameters, and its gradient."""
     amplitude, noise = np.exp(theta[:2])
@@ -216,14 +225,14 @@ def predict(posterior: Posterior, points: Array) -> Prediction:
     scaled = points / posterior.lengths
     distances = _distances(scaled, posterior.points)
     kernel = matern52(distances)
-    projected = posterior.amplitude * kernel @ posterior.inverse_cholesky.T
+    factors = [posterior.inverse_cholesky.T, posterior.weights, posterior.feasibility_weights]
+    products = _product(kernel, np.column_stack(factors))
+    projected, mean = posterior.amplitude * products[:, :-2], posterior.amplitude * products[:, -2]
     variance = np.maximum(posterior.amplitude - np.sum(projected**2, axis=1), 1e-12)
     # Regression of labels 1 and -1 with prior mean 1. The threshold is 0.5 instead of 0, because
     # gradient ascent would otherwise follow the border of the infeasible region.
-    label = 1.0 + kernel @ posterior.feasibility_weights
-    margin = (label - _LABEL_THRESHOLD) / _LABEL_WIDTH
+    margin = (1.0 + products[:, -1] - _LABEL_THRESHOLD) / _LABEL_WIDTH
     feasible = scipy.special.log_ndtr(margin)
-    mean = posterior.amplitude * kernel @ posterior.weights
     return Prediction(mean, np.sqrt(variance), feasible, margin, scaled, distances, projected)
 
 

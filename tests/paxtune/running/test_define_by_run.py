@@ -40,6 +40,18 @@ def test_decisions_in_a_function_are_its_space(tmp_path: Path) -> None:
         assert len(study.trials) == 13
 
 
+def test_a_space_may_be_the_result_of_a_trace() -> None:
+    def function() -> int:
+        first, second = pg.oneof([1, 2], name='x'), pg.oneof([3, 4], name='y')
+        return first * second
+
+    decisions = [trial.decisions for trial in run(function).trials]
+    space = pg.hyper.trace(function)
+    assert [trial.decisions for trial in run(function, space=space).trials] == decisions
+    by_name = run(lambda x, y: x * y, space=pg.hyper.trace(function))
+    assert [trial.decisions for trial in by_name.trials] == decisions
+
+
 def test_unnamed_decisions_are_numbered_and_generators_decide_before_they_yield() -> None:
     calls = []
 

@@ -29,7 +29,7 @@ from paxtune.study import transitions, trial_queue
 
 for each in (
     'paxtune.api',
-    'paxtune.simulation.runner',
+    'paxtune.simulation.replay_workload',
     'paxtune.storage.open_study',
 ):
     importlib.import_module(each)  # All that takes long to import.

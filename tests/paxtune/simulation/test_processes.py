@@ -16,8 +16,7 @@ from paxtune.schedulers import PopulationBasedTraining, PromotingAsha
 from paxtune.simulation import simulator
 from paxtune.simulation.checkpoints import State, load, newest, save
 from paxtune.simulation.files import read, write
-from paxtune.simulation.replay_workload import RecordedTrials
-from paxtune.simulation.runner import TableRunner
+from paxtune.simulation.replay_workload import RecordedTrials, TableRunner
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
 from paxtune.study.trial_paths import trial_directory

@@ -81,14 +81,15 @@ def test_the_decision_holds_across_an_interruption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_slow: bool
 ) -> None:
     """Later measurements of time do not change the next suggestion."""
-    with opened(tmp_path, algorithm=Digest(seconds=0.08 * is_slow)) as study:
+    monkeypatch.setattr(prefetch, 'is_worthwhile', lambda trials, share: is_slow)
+    with opened(tmp_path, algorithm=Digest()) as study:
         run_to(study, 3)
         running = ask(study)
         settle(study)
         if is_slow:  # Killed before the suggestion was written.
             study.store.delete_trial(5)
     monkeypatch.setattr(prefetch, 'is_worthwhile', lambda trials, share: not is_slow)
-    with opened(tmp_path, algorithm=Digest(seconds=0.08 * is_slow)) as study:
+    with opened(tmp_path, algorithm=Digest()) as study:
         again = ask(study)
         assert (again.id, again.record.prefetches_next) == (running.id, is_slow)
         settle(study)

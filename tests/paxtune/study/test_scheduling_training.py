@@ -137,7 +137,6 @@ def test_seconds_are_a_resource(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('exp', ['Promoted', 'Population'])
-@pytest.mark.sentinel
 def test_workers_pause_promote_and_fork_likewise(exp: str, tmp_path: Path) -> None:
     trials = searched(tmp_path, exp, '--workers=2')
     assert all(trial.is_terminal for trial in trials)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,7 +15,6 @@ import pyglove as pg
 import pytest
 
 from examples.tunable_lm import Tiny
-from paxtune import api
 from paxtune.algorithms import RandomSearch
 from paxtune.experiment import Tunable
 from paxtune.objectives.aggregation import LastStep
@@ -116,15 +116,22 @@ def lose_classes(directory: Path) -> None:
         rename_module(study, __name__, GONE)
 
 
-@pytest.fixture(params=[Tunable, Own])
-def directory(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+@pytest.fixture(scope='module', params=[Tunable, Own])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study with three trials, one of them completed."""
+    directory = tmp_path_factory.mktemp('made')
     plan = dataclasses.replace(SearchPlan.compile(windows(request.param)), exp='mine.Windows')
-    with open_plan(tmp_path, plan) as study:
+    with open_plan(directory, plan) as study:
         for _ in range(3):
             trial = study.suggest()
         assert trial is not None
         study.tell(trial, {'eval/log_pplx': 2.5, 'eval/loss': 1.5})
+    return directory
+
+
+@pytest.fixture
+def directory(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
@@ -152,6 +159,13 @@ def test_experiments_need_the_classes_whose_module_is_named(directory: Path) -> 
             study.trials[0].materialize()
         assert any(f'import {GONE}' in text for text in history_of(study, 1).remark.split('\n'))
     with pytest.raises(UserError, match=missing):
+        load_study(directory, read_only=False)
+
+
+def test_classes_of_a_script_or_notebook_cannot_be_imported(directory: Path) -> None:
+    with load_study(directory, read_only=False) as study:
+        rename_module(study, __name__, '__main__')
+    with pytest.raises(UserError, match='open the study in the script or notebook'):
         load_study(directory, read_only=False)
 
 
@@ -195,12 +209,6 @@ def test_a_prior_study_needs_its_classes_where_their_values_are_read(directory: 
         assert len(list(transfer.carried(source, source.space))) == 1
         with pytest.raises(UserError, match=f'import {GONE}'):
             list(transfer.carried(source, Space(pg.Dict(other=pg.oneof([1, 2])))))
-
-
-def test_python_and_the_command_store_the_name_of_the_experiment(tmp_path: Path) -> None:
-    with api.tune(Rates(), num_trials=1, job_log_dir=tmp_path, exp='mine.Rates') as study:
-        assert study.record.exp == 'mine.Rates'
-        assert Space(study.value).paths == ['task.learner.learning_rate']
 
 
 MODULE = """

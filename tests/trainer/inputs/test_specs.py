@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from tests.trainer.tiny import LENGTH, CountingInput, experiment
+from trainer.inputs.arrays.arrays import arrays_of
 from trainer.inputs.base import Batch
 from trainer.inputs.indexed import IndexedInput
+from trainer.inputs.specs import check_batch
 from trainer.loop.train_loop import run
 from trainer.symbolic.errors import UserError
 
@@ -110,3 +112,20 @@ def test_64_bit_numbers_match_32_bit_specs(tmp_path: Path) -> None:
     plain = list(run(experiment(num_steps=2), tmp_path / 'plain'))
     wide = list(run(made, tmp_path / 'wide'))
     assert wide[0].metrics['train/loss'] == plain[0].metrics['train/loss']
+
+
+@pytest.mark.parametrize('number', [1 << 31, -(1 << 31) - 1])
+def test_integers_of_more_than_32_bits_are_refused(number: int) -> None:
+    def batch(number: int) -> Batch:
+        return {'id': np.array([number, 0]), 'none': np.zeros(0, np.int64)}
+
+    near = number - 1 if number > 0 else number + 1
+    spec = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in batch(near).items()}
+    check_batch(batch(near), spec, CountingInput(2))
+    arrays_of({'id': batch(near)['id']})
+    with pytest.raises(
+        UserError, match=r"^CountingInput: 'id' has integers that need more than 32"
+    ):
+        check_batch(batch(number), spec, CountingInput(2))
+    with pytest.raises(UserError, match=r"^feature 'id' has integers that need more than 32 bits"):
+        arrays_of({'id': batch(number)['id']})

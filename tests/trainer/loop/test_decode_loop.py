@@ -11,6 +11,7 @@ from tests.jobs import all_passed, job
 from tests.trainer import tiny
 from trainer.decoding import BeamSearch, Greedy, Sample
 from trainer.experiment import Decoding, Experiment
+from trainer.inputs.base import Batch
 from trainer.loop.checkpoint_jobs import process_each, process_one
 from trainer.loop.train_loop import run
 from trainer.runtime.metric_writer import read_metrics
@@ -214,3 +215,16 @@ def test_impossible_intervals_are_refused() -> None:
         decoding(decode_inputs={'a/b': tiny.CountingInput(batch_size=8)})
     with pytest.raises(ValueError, match="eval_inputs: 'decode_test' is an invalid name for a set"):
         decoding(eval_inputs={'decode_test': tiny.CountingInput(batch_size=8)})
+
+
+class Unweighted(tiny.CountingInput):
+    def get_next(self) -> Batch:
+        batch = super().get_next()
+        return {**batch, 'weights': 0 * batch['weights']}
+
+
+def test_a_set_whose_examples_are_all_padding_is_refused(tmp_path: Path) -> None:
+    data = Unweighted(batch_size=8, num_eval_batches=1)
+    made = decoding(num_steps=2, decode_inputs={'test': data})
+    with pytest.raises(UserError, match=r'decode_inputs\.test: no label has a weight, so all are'):
+        list(run(made, tmp_path))

@@ -44,6 +44,31 @@ class NanAt(CountingInput):
         return batch
 
 
+class OneOutside(CountingInput):
+    """One number of a feature is negative."""
+
+    feature: str = 'labels'
+    weight: float = 1.0
+
+    def get_next(self) -> Batch:
+        batch = {name: array.copy() for name, array in super().get_next().items()}
+        batch[self.feature][0, 0], batch['weights'][0, 0] = -1, self.weight
+        return batch
+
+
+@pytest.mark.parametrize('feature', ['labels', 'ids'])
+def test_a_token_outside_of_the_vocabulary_ends_the_run(feature: str, tmp_path: Path) -> None:
+    data = OneOutside(batch_size=8, is_training=True, feature=feature)
+    with pytest.raises(NonFiniteLossError, match='the training loss is nan at step 1'):
+        measured(experiment(train_input=data, num_steps=2), tmp_path)
+
+
+def test_a_label_of_weight_zero_may_be_any_number(tmp_path: Path) -> None:
+    data = OneOutside(batch_size=8, is_training=True, weight=0.0)
+    (last,) = measured(experiment(train_input=data, num_steps=2), tmp_path)
+    assert np.isfinite(last.metrics['train/loss'])
+
+
 @pytest.mark.parametrize('interval', [1, 2, 10])
 def test_a_non_finite_loss_names_its_step(interval: int, tmp_path: Path) -> None:
     made = experiment(train_input=NanAt(batch_size=8, is_training=True))

@@ -160,7 +160,7 @@ def test_scores_of_classes_are_those_of_scikit_learn(
     if several:
         predicted = 1 / (1 + np.exp(-found.outputs)) > 0.3
     wanted = scores_by_hand(found.labels, predicted, found.weights, average)
-    score = measure(average, threshold=0.3)
+    score = measure(average, threshold=0.3 if several else 0.5)
     assert value(score, [found]) == pytest.approx(wanted[score.metric_name()], rel=1e-6)
 
 
@@ -217,8 +217,31 @@ def test_a_sequence_is_correct_if_all_of_its_tokens_are() -> None:
     weights = np.array([[0, 1, 1, 1, 1, 0], [1, 1, 1, 1, 0, 0]])
     found = outcome_of(np.eye(6)[said], labels, weights)
     assert AccuracyStrict().measure(found).value() == 0.5
-    segments = np.array([[1, 1, 1, 2, 2, 0], [1, 1, 2, 2, 0, 0]])
+    segments = np.array([[1, 1, 1, 2, 2, 0], [901, 901, -7, -7, 0, 0]])
     packed = jax.tree.map(jnp.asarray, found[:3])
     by_segment = AccuracyStrict().measure(outcome_of(*packed, segments=jnp.asarray(segments)))
     assert by_segment.value() == 0.75
     assert by_segment.weight == 4
+
+
+@pytest.mark.parametrize(
+    ('measure', 'several', 'message'),
+    [
+        (AccuracyAt(CLASSES), False, 'accuracy_at_4: k must be less than 4, the classes'),
+        (AccuracyAt(2), True, 'needs one class for each example'),
+        (AccuracyStrict(), True, 'needs one class for each example'),
+        (F1(positive_class=CLASSES), False, 'positive_class=4: there are only 4 classes'),
+        (Auc(positive_class=9), True, 'positive_class=9: there are only 4 classes'),
+        (Recall(threshold=0.3), False, 'recall: threshold is only for multi-label losses'),
+    ],
+)
+def test_measures_that_do_not_suit_the_classes_are_refused(
+    measure: Measure, several: bool, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        measure.measure(data(0, 4, several))
+
+
+def test_a_positive_class_of_an_average_is_refused() -> None:
+    with pytest.raises(ValueError, match="positive_class is only for average='binary': 2"):
+        Precision('macro', positive_class=2)

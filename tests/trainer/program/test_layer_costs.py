@@ -48,7 +48,7 @@ def layers() -> list[Layer]:
 
 def shared() -> list[Layer]:
     """Two layers, each applied twice."""
-    return [Residual(FeedForward(F)), SharedWithPrevious()] * 2
+    return [each for _ in range(2) for each in (Residual(FeedForward(F)), SharedWithPrevious())]
 
 
 def of_text(some: list[Layer] | None = None, head: Linear | None = None, **stack: Any) -> Any:

@@ -10,6 +10,7 @@ from tests.processes import command
 from tests.trainer.tiny import experiment
 from trainer.loop.report import Interrupted
 from trainer.loop.train_loop import run
+from trainer.main import train
 from trainer.runtime.profiling import Profiler
 from trainer.symbolic.errors import UserError
 
@@ -80,3 +81,9 @@ def test_the_command_refuses_with_one_message(
     assert done.returncode == 2
     assert done.stderr.startswith(f'error: {message}')
     assert done.stderr.count('\n') == 1
+
+
+def test_a_window_after_the_last_step_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match='--profile_steps: the last step of the run is 6'):
+        train(experiment(), str(tmp_path / 'run'), [], Profiler.parse('7:9'))
+    assert not (tmp_path / 'run').exists()

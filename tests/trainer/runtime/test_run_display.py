@@ -45,7 +45,9 @@ def test_training_prints_what_matters_and_where_the_run_lies(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.train(experiment(num_steps=2), str(tmp_path), resume_command=[]) == 0
-    first, measured, last = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr().out.splitlines()
+    # A slow machine also prints the step now and then.
+    first, measured, last = (line for line in printed if ' of 2' not in line)
     assert first == f'Training to step 2 in {tmp_path}'
     names = [word.partition('=')[0] for word in measured.split()]
     assert names[:2] == ['step', '2:']

@@ -3,14 +3,16 @@
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.conformance.layer_examples import resnet
 from tests.trainer.tiny_images import EXAMPLES, CornersInput, experiment
-from trainer.layers import Linear, Mlp
+from trainer.layers import Layer, Linear, Mlp
 from trainer.learner import Learner
+from trainer.loop.metric_names import metric_names
 from trainer.loop.train_loop import run
 from trainer.losses import (
     MeanSquaredError,
@@ -98,8 +100,23 @@ def test_a_regression_is_measured_by_its_loss() -> None:
 
 
 def test_metrics_of_one_name_are_refused() -> None:
-    with pytest.raises(ValueError, match='metrics: several are called f1'):
+    with pytest.raises(ValueError, match='several metrics are called f1'):
         classification(metrics=[F1(), F1(positive_class=2)])
+
+
+@pytest.mark.parametrize('name', ['loss', 'accuracy', 'gradient_norm', 'aux_loss'])
+def test_a_metric_that_would_hide_another_is_refused(name: str) -> None:
+    made = experiment(WithAuxiliaryLoss(4), task__metrics=[MeanLoss(name, SoftmaxCrossEntropy())])
+    with pytest.raises(ValueError, match=f'several metrics are called {name}: name them diff'):
+        metric_names(made)
+
+
+class WithAuxiliaryLoss(Layer):
+    dims: int
+
+    def forward(self, x: jax.Array) -> jax.Array:
+        self.add_aux_loss('size', jnp.mean(x**2))
+        return x.reshape(len(x), -1)[:, : self.dims]
 
 
 def test_features_that_are_missing_are_named() -> None:

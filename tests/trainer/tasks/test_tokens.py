@@ -132,6 +132,24 @@ def test_the_features_of_pairs() -> None:
     assert got['num_predictions'] == 5
 
 
+@pytest.mark.parametrize(
+    ('packed', 'missing'), [(False, 'encoder_weights'), (True, 'encoder_segment_ids')]
+)
+def test_a_source_without_weights_is_refused(packed: bool, missing: str) -> None:
+    class Pairs(CountingInput):
+        more: list[str] = []
+
+        def element_spec(self) -> Any:
+            spec = super().element_spec()
+            names = ['encoder_ids', *self.more, *(['segment_ids'] if packed else [])]
+            return spec | dict.fromkeys(names, spec['ids'])
+
+    task = SequenceTask(model=encoder_decoder(), learner=LEARNER.clone(deep=True))
+    with pytest.raises(UserError, match=f'no `{missing}`'):
+        task.check_input(Pairs(batch_size=2))
+    task.check_input(Pairs(batch_size=2, more=[missing]))
+
+
 @pytest.mark.slow
 def test_padding_of_the_source_changes_nothing() -> None:
     task = SequenceTask(model=encoder_decoder(), learner=LEARNER.clone(deep=True))

@@ -43,6 +43,8 @@ def arrays_of(features: Mapping[str, np.ndarray]) -> Arrays:
     for name, array in sorted(features.items()):
         if array.ndim < 1 or array.dtype.kind not in 'fiub':
             raise UserError(f'feature {name!r} is not an array of numbers: {array.dtype}')
+        if array.dtype.kind in 'iu' and not np.array_equal(array, array.astype(np.int32)):
+            raise UserError(f'feature {name!r} has integers that need more than 32 bits')
         small = array.astype(np.float32 if array.dtype.kind == 'f' else np.int32)
         kept[name] = np.ascontiguousarray(small)
         digest.update(f'{name} {small.dtype} {small.shape}\n'.encode())

@@ -1,0 +1,43 @@
+"""Ctrl-C: its message stays on the screen, and the printed command continues."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.front_door.terminal import run
+from trainer.runtime.interrupt import Interrupt
+
+pytestmark = pytest.mark.slow
+
+STEPS = ('train.num_train_steps=2000', 'train.evaluation.every=1000')
+
+
+def test_an_interrupted_search_continues_with_the_printed_command(home: Path) -> None:
+    words = ('-m', 'paxtune.search', '--exp=my_fit.Fit', '--num_trials=2', '--set', *STEPS)
+    stopped = run(home, *words, interrupt_at=r' running ')
+    assert stopped.code == 130
+    assert stopped.text.count(Interrupt.MESSAGE) == 1
+    assert 'Paused: interrupted. The study is saved in runs/my_fit.Fit.' in stopped.words
+    assert stopped.commands == [[*words]]
+    done = run(home, *stopped.commands[0]).passed()
+    assert 'trial 1: resumed from step ' in done.text
+    assert '(2 completed)' in done.words
+
+
+def test_an_interrupted_run_continues_with_the_printed_command(home: Path) -> None:
+    rate = 'task.learner.learning_rate=0.01'
+    words = ('-m', 'trainer.main', '--exp=my_fit.Fit', '--job_log_dir=runs/one')
+    stopped = run(home, *words, '--set', rate, *STEPS, interrupt_at=r'steps/s, about')
+    assert stopped.code == 130
+    assert stopped.text.count(Interrupt.MESSAGE) == 1
+    assert 'Stopped at step ' in stopped.text
+    done = run(home, *stopped.commands[0]).passed()
+    assert 'resumed from step ' in done.text
+    assert 'Trained to step 2000. In runs/one' in done.words
+
+
+def test_an_interrupted_function_keeps_its_trials_and_continues(home: Path) -> None:
+    shown = run(home, 'my_function.py', interrupt_at=r'2 of 8 trials').passed()
+    assert 'Interrupted. tune(…, study=study) continues this study.' in shown.words
+    assert ' trials so far' in shown.text
+    assert 'all 8 trials, best ' in shown.text
