@@ -1,4 +1,6 @@
 import contextlib
+import functools
+import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -52,26 +54,22 @@ class CheckpointStore:
 
         Raises:
             UserError: Orbax can open none of the checkpoints, since the metadata of one is damaged.
+                A writer with older checkpoints renames that one instead.
         """
         # Orbax rejects relative paths, but only when it writes.
         self._directory = absolute(directory)
+        opened = functools.partial(
+            ocp.training.Checkpointer,
+            self._directory,
+            context=save_barriers.context(),
+            preservation_policy=None if retention is None else retention.policy,
+            cleanup_tmp_directories=retention is not None,
+        )
         try:
-            self._checkpointer = ocp.training.Checkpointer(
-                self._directory,
-                context=save_barriers.context(),
-                preservation_policy=None if retention is None else retention.policy,
-                cleanup_tmp_directories=retention is not None,
-            )
+            self._checkpointer = opened()
         except ValueError as error:
-            damaged = [
-                str(path) for path in saved_checkpoints(self._directory) if _is_unknown(path)
-            ]
-            if not damaged:
-                raise
-            raise UserError(
-                f'the metadata of {", ".join(damaged)} is damaged ({error}): move that checkpoint '
-                'away'
-            ) from error
+            _set_damaged_aside(self._directory, retention is not None, error)
+            self._checkpointer = opened()
         self._saving: ocp.AsyncResponse[bool] | None = None
         self._path = str(self._directory)  # Path of the last save.
 
@@ -219,6 +217,25 @@ def reason_of(error: Exception) -> str:
     """The reason of an error, on one line."""
     text = str(error) if isinstance(error, DamagedError) else f'{type(error).__name__}: {error}'
     return shortened(text.splitlines()[0], max_length=300)
+
+
+def _set_damaged_aside(directory: epath.Path, may_write: bool, error: ValueError) -> None:
+    """Renames the checkpoints with damaged metadata, where others are left; else raises."""
+    saved = saved_checkpoints(directory)
+    damaged = sorted(path for path in saved if _is_unknown(path))
+    if not damaged:
+        raise error
+    names = ', '.join(map(str, damaged))
+    if not may_write or len(damaged) == len(saved) or not is_local(directory):
+        raise UserError(
+            f'the metadata of {names} is damaged ({error}): move that checkpoint away'
+        ) from error
+    processes.agree()  # All have looked.
+    for path in damaged if processes.is_first() else []:
+        asides = (path.with_name(f'damaged-{path.name}-{i}') for i in itertools.count(1))
+        path.rename(next(each for each in asides if not each.exists()))
+    logging.warning('The metadata of %s is damaged: renamed to damaged-…; trying older', names)
+    processes.agree()
 
 
 def _is_unknown(checkpoint: epath.Path) -> bool:

@@ -9,7 +9,9 @@ import pyglove as pg
 from etils import epath
 
 from trainer.checkpoints.checkpoint import newest_checkpoint
+from trainer.checkpoints.reader import CheckpointReader
 from trainer.experiment import Experiment
+from trainer.program.setup import data_shard
 from trainer.runtime.directory import write_text
 from trainer.symbolic.concrete import concrete
 from trainer.symbolic.errors import UserError, shortened
@@ -44,10 +46,16 @@ class Change(NamedTuple):
         return self.path.startswith(('mesh', 'train.')) and self.path != _SEED
 
 
-def changes(directory: epath.PathLike, experiment: Experiment) -> list[Change]:
+def changes(
+    directory: epath.PathLike, experiment: Experiment, num_shards: tuple[int, int] = (1, 1)
+) -> list[Change]:
     """Lists the changes of an experiment since a run recorded it; none without a record.
 
     Only what the trainer reads is compared, and not, for example, the search of a trial.
+
+    Args:
+        num_shards: shards of a batch in the run, and now. Where they differ, batches of all shards
+            are compared.
 
     Raises:
         UserError: the record cannot be read.
@@ -56,9 +64,14 @@ def changes(directory: epath.PathLike, experiment: Experiment) -> list[Change]:
     if not path.exists():
         return []
     before, after = path.read_text(), to_json_text(concrete(experiment))
+    if before == after and num_shards[0] == num_shards[1]:
+        return []
     try:
-        return [] if before == after else list(_differences('', *_trees(before, after)))
-    except (AttributeError, ValueError) as error:
+        trees = _trees(before, after)
+        if num_shards[0] != num_shards[1]:
+            trees = [_with_global_batches(*each) for each in zip(trees, num_shards, strict=True)]
+        return list(_differences('', *trees))
+    except (AttributeError, LookupError, ValueError) as error:
         raise UserError(
             f'{path} is damaged ({error}): the experiment of the run is unknown. Restore the file, '
             'or remove it if the experiment is the same'
@@ -68,7 +81,14 @@ def changes(directory: epath.PathLike, experiment: Experiment) -> list[Change]:
 def changes_of_resumption(directory: epath.PathLike, experiment: Experiment) -> list[Change]:
     """Lists the changes with which a run would resume; none if it starts from the beginning."""
     checkpoint = newest_checkpoint(epath.Path(directory) / 'checkpoints')
-    return [] if checkpoint is None else changes(directory, experiment)
+    if checkpoint is None:
+        return []
+    now = data_shard(experiment)[0]
+    try:
+        before = len(CheckpointReader(checkpoint).progress['positions'])
+    except UserError:  # It is damaged: an older one may be used.
+        before = now
+    return changes(directory, experiment, (before, now))
 
 
 def require_free(directory: epath.PathLike, found: Sequence[Change]) -> None:
@@ -112,6 +132,14 @@ def _trees(*texts: str) -> list[Any]:
         return [json.loads(to_json_text(each)) for each in made]
     except UserError:  # A class of the record is unknown here.
         return trees
+
+
+def _with_global_batches(tree: dict[str, Any], num_shards: int) -> dict[str, Any]:
+    """Replaces the batch sizes of inputs, which are those of one shard, in place."""
+    evaluated = [*(tree['eval_inputs'] or {}).values(), *(tree['decode_inputs'] or {}).values()]
+    for data in (tree['train_input'], *evaluated):
+        data['batch_size of all processes'] = data.pop('batch_size') * num_shards
+    return tree
 
 
 def _differences(path: str, before: Any, after: Any) -> Iterator[Change]:

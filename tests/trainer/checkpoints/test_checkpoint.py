@@ -139,11 +139,40 @@ def test_no_damage_to_a_file_ends_in_silent_garbage(
 def test_a_checkpoint_with_a_damaged_name_in_its_metadata_is_named(
     saved: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(saved, tmp_path / 'checkpoints')
-    metadata = tmp_path / 'checkpoints' / '4' / '_CHECKPOINT_METADATA'
-    metadata.write_text(metadata.read_text().replace('"performance_metrics"', '"1erformance"'))
+    damage_metadata(saved, tmp_path / 'checkpoints')
     with pytest.raises(UserError, match=r'checkpoints/4 is damaged .*: move that checkpoint away'):
         CheckpointStore(tmp_path / 'checkpoints')
+
+
+def test_a_run_falls_back_from_damaged_metadata_to_an_older_checkpoint(
+    saved: Path, tmp_path: Path, abstract: TrainState, caplog: pytest.LogCaptureFixture
+) -> None:
+    damage_metadata(saved, tmp_path / 'checkpoints')
+    policy = RetentionPolicy(Checkpoints())
+    with contextlib.closing(CheckpointStore(tmp_path / 'checkpoints', policy)) as store:
+        restored = store.restore(abstract)
+    assert restored is not None
+    assert restored.step == 2
+    assert sorted(path.name for path in (tmp_path / 'checkpoints').iterdir()) == [
+        '2',
+        'damaged-4-1',
+    ]
+    assert 'checkpoints/4 is damaged: renamed' in caplog.text
+
+
+def test_the_only_checkpoint_is_not_renamed(saved: Path, tmp_path: Path) -> None:
+    damage_metadata(saved, tmp_path / 'checkpoints')
+    shutil.rmtree(tmp_path / 'checkpoints' / '2')
+    with pytest.raises(UserError, match='move that checkpoint away'):
+        CheckpointStore(tmp_path / 'checkpoints', RetentionPolicy(Checkpoints()))
+    assert (tmp_path / 'checkpoints' / '4').is_dir()
+
+
+def damage_metadata(saved: Path, copy: Path) -> None:
+    """Copies checkpoints, and damages the newest so that Orbax opens none of them."""
+    shutil.copytree(saved, copy)
+    metadata = copy / '4' / '_CHECKPOINT_METADATA'
+    metadata.write_text(metadata.read_text().replace('"performance_metrics"', '"1erformance"'))
 
 
 def outcome(directory: Path, whole: dict[int, Right], abstract: TrainState) -> str:
