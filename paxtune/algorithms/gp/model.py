@@ -169,7 +169,7 @@ def _loss(theta: Array, points: Array, values: Array, columns: Array) -> tuple[f
 
 
 def fit(data: TrainingData, columns: Array, rng: np.random.Generator) -> Array:
-    """Fits the parameters by maximum a posteriori (L-BFGS-B, with few trials from several starts).
+    """Fits the parameters by maximum a posteriori (TNC, with few trials from several starts).
 
     Args:
         data: values should have mean 0 and variance 1.
@@ -192,9 +192,9 @@ def fit(data: TrainingData, columns: Array, rng: np.random.Generator) -> Array:
             np.clip(start, low, high),
             args=(data.points[data.is_observed], data.values[data.is_observed], columns),
             jac=True,
-            method='L-BFGS-B',
+            method='TNC',  # L-BFGS-B of SciPy waits for threads of BLAS.
             bounds=ends,
-            options={'maxiter': 60},
+            options={'maxfun': 120},
         )
         for start in starts
     ]
