@@ -105,6 +105,7 @@ def test_its_best_schedule_decays(population: tuple[Study, Training]) -> None:
     assert found[0][1] > 4 * found[-1][1]
 
 
+@pytest.mark.slow
 def test_its_lineage_is_drawn(
     population: tuple[Study, Training], capsys: pytest.CaptureFixture[str]
 ) -> None:
