@@ -20,7 +20,8 @@ def test_public_objects_show_what_they_are() -> None:
     public = [getattr(paxtune, name) for name in paxtune.__all__]
     classes = [each for each in public if isinstance(each, type)]
     assert len(classes) > 10
-    assert [each for each in classes if each.__repr__ is object.__repr__] == []
+    plain = vars(object)['__repr__']
+    assert [each for each in classes if each.__repr__ is plain] == []
 
 
 def mixed(weight: object) -> Tunable:

@@ -46,11 +46,11 @@ def log_expected_improvement(
     The slope is the derivative by the improvement of the mean in standard deviations.
     """
     z = (mean - incumbent) / deviation
-    log_density = -(z**2) / 2 - math.log(2 * math.pi) / 2
-    cumulative = scipy.special.ndtr(z)
-    improvement = np.maximum(np.exp(log_density) + z * cumulative, 1e-300)
+    # Of small values, the tails would be slow to compute.
+    near_z, far_z = np.maximum(z, -5.0), np.minimum(z, -5.0)
+    cumulative = scipy.special.ndtr(near_z)
+    improvement = np.exp(-(near_z**2) / 2) / math.sqrt(2 * math.pi) + near_z * cumulative
     # The asymptotic series of φ(z) + z Φ(z), where the sum loses all of its digits.
-    far_z = np.minimum(z, -5.0)
     far = -(far_z**2) / 2 - math.log(2 * math.pi) / 2
     far = far - 2 * np.log(-far_z) + np.log1p(-3 / far_z**2)
     far_slope = -far_z - 2 / far_z + 6 / (far_z**3 - 3 * far_z)

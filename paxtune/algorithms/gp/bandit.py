@@ -1,7 +1,9 @@
+import threading
 from typing import Literal
 
 import numpy as np
 import pyglove as pg
+from threadpoolctl import threadpool_limits
 
 from paxtune.algorithms.base import Algorithm, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.sampling import draw, draw_eligible
@@ -15,6 +17,8 @@ from trainer.symbolic.errors import UserError
 
 _MAX_FEATURES = 300
 _MAX_CANDIDATES = 2000
+
+_one_at_a_time = threading.Lock()
 
 
 class GPBandit(Algorithm):
@@ -78,7 +82,10 @@ class GPBandit(Algorithm):
         # Imported here: `scipy.stats` takes a second.
         from paxtune.algorithms.gp.search import suggest_decisions
 
-        decisions = suggest_decisions(context, space, self.acquisition, self.prior_strength)
+        # Threads would wait actively for small products, and their number would change the last
+        # digits. The limit holds for the whole process, hence the lock.
+        with _one_at_a_time, threadpool_limits(1, user_api='blas'):
+            decisions = suggest_decisions(context, space, self.acquisition, self.prior_strength)
         return Suggestion(draw_eligible(context, context.rng()) if decisions is None else decisions)
 
 

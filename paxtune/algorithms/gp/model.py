@@ -130,17 +130,7 @@ def _hyperprior(num_features: int) -> tuple[Array, Array]:
 def _cholesky(matrix: Array, noise: float) -> tuple[Array, Array]:
     """Cholesky factor of a kernel matrix with noise, and the inverse of the factor."""
     root = np.linalg.cholesky(matrix + (noise + _JITTER) * np.eye(len(matrix)))
-    # Unlike `cho_solve`, it leaves small matrices to one thread of BLAS. Threads wait actively.
     return root, _TRTRI(root, lower=1)[0]
-
-
-def _product(ones: Array, others: Array) -> Array:
-    """Matrix product; in parts for one thread of BLAS each, where the second matrix is small."""
-    size = 2**18 // others.size
-    if size < 32:
-        return ones @ others
-    parts = [ones[start : start + size] @ others for start in range(0, len(ones), size)]
-    return np.concatenate(parts)
 
 
 def _loss(theta: Array, points: Array, values: Array, columns: Array) -> tuple[float, Array]:
@@ -169,7 +159,7 @@ def _loss(theta: Array, points: Array, values: Array, columns: Array) -> tuple[f
 
 
 def fit(data: TrainingData, columns: Array, rng: np.random.Generator) -> Array:
-    """Fits the parameters by maximum a posteriori (TNC, with few trials from several starts).
+    """Fits the parameters by maximum a posteriori (L-BFGS-B, with few trials from several starts).
 
     Args:
         data: values should have mean 0 and variance 1.
@@ -192,9 +182,9 @@ def fit(data: TrainingData, columns: Array, rng: np.random.Generator) -> Array:
             np.clip(start, low, high),
             args=(data.points[data.is_observed], data.values[data.is_observed], columns),
             jac=True,
-            method='TNC',  # L-BFGS-B of SciPy waits for threads of BLAS.
+            method='L-BFGS-B',
             bounds=ends,
-            options={'maxfun': 120},
+            options={'maxiter': 60},
         )
         for start in starts
     ]
@@ -226,7 +216,7 @@ def predict(posterior: Posterior, points: Array) -> Prediction:
     distances = _distances(scaled, posterior.points)
     kernel = matern52(distances)
     factors = [posterior.inverse_cholesky.T, posterior.weights, posterior.feasibility_weights]
-    products = _product(kernel, np.column_stack(factors))
+    products = kernel @ np.column_stack(factors)
     projected, mean = posterior.amplitude * products[:, :-2], posterior.amplitude * products[:, -2]
     variance = np.maximum(posterior.amplitude - np.sum(projected**2, axis=1), 1e-12)
     # Regression of labels 1 and -1 with prior mean 1. The threshold is 0.5 instead of 0, because

@@ -59,7 +59,7 @@ def _perturb(rng: np.random.Generator, encoding: EncodingSpec, rows: Array, othe
     shape, each = rows.shape, (len(rows), 1)
     rows = np.where(rng.random(shape) < 0.2 * rng.random(each), others, rows)
     # From one or two features to all of them; from a tiny step to half the range.
-    is_changed = rng.random(shape) < 2.0 ** rng.uniform(0, 6, each) / shape[1]
+    is_changed = rng.random(shape) < np.exp2(rng.uniform(0, 6, each)) / shape[1]
     near = np.abs(rows + 10.0 ** rng.uniform(-3.5, -0.3, each) * rng.normal(size=shape))
     near = np.clip(np.where(near > 1, 2 - near, near), 0.0, 1.0)
     changed = np.where(np.array(encoding.are_categorical), rng.random(shape), near)

@@ -5,6 +5,7 @@ import sys
 
 import pyglove as pg
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from paxtune.algorithms import GPBandit, Observation, RandomSearch, SuggestionContext
 from paxtune.algorithms.gp import search
@@ -82,6 +83,25 @@ print(suggested(), 'jax' in sys.modules)
         check=True,
     )
     assert done.stdout == f'{made} False\n'
+
+
+def test_the_number_of_cores_does_not_change_a_suggestion(monkeypatch):
+    threads: list[set[int]] = []
+    suggest_decisions = search.suggest_decisions
+
+    def observed(*args):
+        threads.append(_blas_threads())
+        return suggest_decisions(*args)
+
+    monkeypatch.setattr(search, 'suggest_decisions', observed)
+    with threadpool_limits(2, user_api='blas'):
+        _searched(GPBandit(num_initial=2), pg.dna_spec(BRANIN), _branin, 3)
+        after = _blas_threads()
+    assert (threads, after) == ([{1}], {2})
+
+
+def _blas_threads() -> set[int]:
+    return {pool['num_threads'] for pool in threadpool_info() if pool['user_api'] == 'blas'}
 
 
 @pytest.mark.slow
