@@ -26,18 +26,21 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 TRIALS, SECONDS = 20, 0.05
 GOAL = 2.0
-FUNCTION = f"""
+FUNCTION = """
+import sys
 import time
 import pyglove as pg
 began = time.monotonic()
 import paxtune
 
+algorithm, count, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+
 def error(x, y):
-    time.sleep({SECONDS})
+    time.sleep(seconds)
     return (x - 0.3) ** 2 + y
 
-space = {{'x': pg.floatv(0.0, 1.0), 'y': pg.floatv(0.0, 1.0)}}
-paxtune.tune(error, space=space, num_trials={TRIALS}, objective='minimize', algorithm=%r)
+space = {'x': pg.floatv(0.0, 1.0), 'y': pg.floatv(0.0, 1.0)}
+paxtune.tune(error, space=space, num_trials=count, objective='minimize', algorithm=algorithm)
 print(time.monotonic() - began)
 """
 
@@ -46,7 +49,7 @@ def seconds(algorithm: str) -> tuple[float, float]:
     """Times of a call and of its process beyond the trials, in seconds."""
     given = {'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(ROOT)}
     began = time.monotonic()
-    command = [sys.executable, '-c', FUNCTION % algorithm]
+    command = [sys.executable, '-c', FUNCTION, algorithm, str(TRIALS), str(SECONDS)]
     ended = subprocess.run(
         command, env=os.environ | given, check=True, stdout=subprocess.PIPE, text=True
     )

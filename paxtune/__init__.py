@@ -8,15 +8,15 @@ Example:
     'Tunable'
 """
 
-import importlib.util as _util
 import shutil as _shutil
 import sys as _sys
 import textwrap as _textwrap
+from importlib.machinery import PathFinder as _PathFinder
 from pathlib import Path as _Path
 
 from etils import epy
 
-_found = _util.find_spec('trainer')
+_found = _PathFinder.find_spec('trainer')
 if _found and _found.origin and _Path(_found.origin).parents[1] != _Path(__file__).parents[1]:
     _message = f'{_found.origin} hides the package `trainer` of paxtune: rename it'
     if _sys.argv[:1] != ['-m']:
