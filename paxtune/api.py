@@ -353,7 +353,7 @@ def _require_one_way(engine: Engine) -> None:
 
 def _fork(source: Study, study: Study) -> None:
     count, total = trial_import.fork(source, study), len(source.trials)
-    if not count:
+    if not count and not study.trials:  # Another process was faster otherwise.
         raise UserError(
             f'--fork_study: none of the {total} trials in {source.directory} has ended, has the '
             'metrics of the reward and fits into the search space'

@@ -133,7 +133,7 @@ def _serving(args: 'argparse.Namespace', database: 'Database') -> Iterator[tuple
         args.port,
         token=args.token,
         tls=tls,
-        is_ready=database.studies,
+        is_ready=lambda: (database.studies(), [each.tick() for each in registry.opened().values()]),
         metrics=metrics,
     )
     with contextlib.ExitStack() as stack:

@@ -130,7 +130,7 @@ class Heartbeat(threading.Thread):
 
     def run(self) -> None:
         waiting = threading.Event()
-        while not waiting.wait(_HEARTBEAT_SECONDS):
+        while not waiting.wait(min(_HEARTBEAT_SECONDS, self._store.lease_seconds / 10)):
             try:
                 lost = self._store.heartbeat(self.steps)
             except Exception as error:

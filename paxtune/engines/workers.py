@@ -10,7 +10,8 @@ from paxtune.engines.supervised import WorkerConfig, directory_or_temporary, sup
 from paxtune.running.supervisor import wait_for_the_last
 from paxtune.running.tuner import take_up
 from paxtune.service.address import Service
-from paxtune.service.coordinator import LEASE_SECONDS, StudyCoordinator
+from paxtune.service.coordinator import StudyCoordinator
+from paxtune.service.leases import LEASE_SECONDS
 from paxtune.service.schema import RequestRejectedError
 from paxtune.service.server import Server
 from paxtune.storage.local_store import LocalStore
@@ -50,6 +51,6 @@ class Workers(WorkerConfig, Engine):
                 raise RequestRejectedError('missing', f'there is no study {asked!r} here')
             return coordinator
 
-        with Server(only, token=token) as server:
+        with Server(only, token=token, is_ready=coordinator.tick) as server:
             service = Service(f'127.0.0.1:{server.port}', name, token)
             supervise(job, self, service)

@@ -1,5 +1,7 @@
+import contextlib
 import itertools
 import uuid
+from collections.abc import Iterator
 
 from paxtune.service.schema import ChangesReply
 from paxtune.storage.codec import TrialProto, decode_trial
@@ -25,6 +27,7 @@ class ChangeFeed:
         self._deleted: list[tuple[int, int]] = []
         self._unended: dict[int, TrialRecord] = {}
         self._database_version: int | None = None
+        self.is_in_doubt = False  # Whether a write has failed since the study was read.
         self.refresh()
 
     def __contains__(self, id_: int) -> bool:
@@ -76,10 +79,19 @@ class ChangeFeed:
         self._revision += 1
         self._deleted = [*self._deleted, (self._revision, id_)][-_KEPT_DELETIONS:]
 
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Has the study read again after a write that fails: it may have been committed."""
+        try:
+            yield
+        except Exception:
+            self.is_in_doubt = True
+            raise
+
     def refresh(self) -> bool:
-        """Reads the study again if another process has written to the database; True if so."""
+        """Reads the study again if another process has written, or in doubt; True if so."""
         version = self._store.database.version()
-        if version == self._database_version:
+        if version == self._database_version and not self.is_in_doubt:
             return False
         present = {int(proto.id): proto for proto in self._store.protos()}
         for id_ in set(self._rows) - set(present):
@@ -87,7 +99,7 @@ class ChangeFeed:
         for id_, proto in present.items():
             if id_ not in self or self[id_] != proto.SerializeToString():
                 self.put(proto)
-        self._database_version = version
+        self._database_version, self.is_in_doubt = version, False
         return True
 
     def changes(self, generation: str, since: int) -> ChangesReply:

@@ -1,5 +1,6 @@
 """gRPC client of the service."""
 
+import functools
 import logging
 import threading
 import uuid
@@ -99,6 +100,9 @@ class Client:
         self.endpoint, self.study = endpoint, schema.check_study(study)
         self._timeout, self._patience = timeout, patience
         self._closed = threading.Event()
+        self._again = functools.partial(
+            Client, endpoint, study, token, tls=tls, ca_cert=ca_cert, patience=patience
+        )
         self._metadata = [] if token is None else [('authorization', auth.header(token))]
         target = f'dns:///{endpoint}'
         if tls or ca_cert is not None:
@@ -160,6 +164,10 @@ class Client:
             self._repeat(check, patience)
         except ServiceUnavailableError as error:
             raise UserError(f'--vizier_endpoint={self.endpoint}: {error}') from error
+
+    def another(self, timeout: float) -> 'Client':
+        """Makes a client with a connection of its own, whose replies may take some seconds."""
+        return self._again(timeout=timeout)
 
     def close(self) -> None:
         """Closes the connection; pending calls of other threads fail."""

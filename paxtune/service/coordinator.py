@@ -6,47 +6,27 @@ a request ID too, so that a client can send it again after a lost connection.
 """
 
 import dataclasses
-import hashlib
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from paxtune.service import schema
 from paxtune.service.change_feed import ChangeFeed
-from paxtune.service.leases import Lease, Leases
+from paxtune.service.leases import LEASE_SECONDS, Lease, Leases
 from paxtune.service.schema import RequestRejectedError, WorkerOptions
 from paxtune.service.suggest_lock import SuggestLock
+from paxtune.service.updates import Requests, Update, digest
 from paxtune.storage import codec
 from paxtune.storage.codec import TrialProto, encode_trial, parse_study, parse_trial
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.study import transitions
 from paxtune.study.record import Failures, Status, StudyRecord, TrialRecord
-from paxtune.study.transitions import IllegalTransition, Transition, WorkerLoss
+from paxtune.study.transitions import Transition, WorkerLoss
 from trainer.symbolic.errors import UserError
 
-LEASE_SECONDS = 30.0
-"""Time without a heartbeat after which a worker loses its trial."""
-
-_KEPT_REQUESTS = 1000
-
-
-@dataclasses.dataclass
-class _Update:
-    """A call of `StudyCoordinator.update` that waits for its reply."""
-
-    id: int
-    expected: str
-    trial: TrialRecord
-    worker: str
-    attempt: int
-    request_id: str
-    is_decided: bool = False
-    is_done: bool = False
-    content: bytes = b''
-    error: Exception | None = None
-    written: TrialRecord | None = None
+_RECALLED_TRIALS = 1000
 
 
 class StudyCoordinator:
@@ -72,16 +52,17 @@ class StudyCoordinator:
         self._lock = threading.RLock()
         self._leases = Leases(lease_seconds, clock)
         self._revoked: set[str] = set()
-        self._updates: deque[_Update] = deque()
+        self._updates: deque[Update] = deque()
         self._suggest_lock = SuggestLock(self._lock, clock)
-        self._requests: OrderedDict[str, list[int]] = OrderedDict()
+        self._requests = Requests()
         self._feed = ChangeFeed(store)
         self._spec: bytes | None = None
-        for id_ in self._feed.ids[-_KEPT_REQUESTS:]:
-            # After a restart, clients repeat calls whose reply was lost.
-            if request := self._feed.read(id_).request:
-                self._requests.setdefault(request, []).append(id_)
-        self._take_up(workers_may_live)
+        self._recall()
+        if not workers_may_live:
+            loss = WorkerLoss('the search ended, or was killed', is_dead=True)
+            for id_, lease in list(self._leases.items()):
+                if not transitions.is_outside(lease.worker):
+                    self._lose(id_, lease, loss, lease.max_attempts)
 
     # The study.
 
@@ -89,15 +70,16 @@ class StudyCoordinator:
         """Returns the specification, unless the caller has it already: `known` is its hash."""
         with self._lock:
             self._refresh()
-            if self._spec is None:
-                spec = self._store.study_spec()
-                if spec is None:
-                    return schema.StudyReply(spec=None, version='', created=None)
+            if self._spec is None and (spec := self._store.study_spec()) is not None:
                 self._spec = spec.SerializeToString(deterministic=True)
                 self._created = self._store.created().timestamp()
-            version = digest(self._spec)
-            content = None if version == known else self._spec
-            return schema.StudyReply(spec=content, version=version, created=self._created)
+            version = '' if self._spec is None else digest(self._spec)
+            return schema.StudyReply(
+                lease_seconds=self._leases.seconds,
+                spec=None if version == known else self._spec,
+                version=version,
+                created=None if self._spec is None else self._created,
+            )
 
     def create_study(self, spec: bytes) -> schema.DoneReply:
         """Creates the study; `done` is False if it exists already."""
@@ -115,23 +97,24 @@ class StudyCoordinator:
         """
         new = _checked(codec.decode_study, _checked(parse_study, spec))
 
+        is_current = False
+
         def change(current: StudyRecord) -> StudyRecord:
-            if current.request == request_id:
-                return current
-            if self.study('').version != expected:
-                raise _ConflictError
-            return dataclasses.replace(new, request=request_id)
+            nonlocal is_current
+            is_current = self.study('').version == expected
+            return new if is_current else current
 
         with self._lock:
+            if request_id in self._requests:
+                return schema.DoneReply(done=True)
             if not self.study('').version:
                 raise RequestRejectedError('missing', 'there is no such study')
-            try:
+            with self._feed.writing():
                 self._store.update_study(change)
-            except _ConflictError:
-                return schema.DoneReply(done=False)
-            finally:
-                self._spec = None
-            return schema.DoneReply(done=True)
+            self._spec = None
+            if is_current:
+                self._requests.add(request_id)
+            return schema.DoneReply(done=is_current)
 
     # Trials.
 
@@ -143,36 +126,46 @@ class StudyCoordinator:
             return self._feed.changes(generation, since)
 
     def add(
-        self, trials: list[bytes], suggest_lock: str, worker: str, request_id: str
+        self, trials: list[bytes], suggest_lock: str, worker: str, request_id: str, if_new: bool
     ) -> schema.TrialsReply:
         """Adds trials. An ACTIVE trial is leased to the worker.
 
         Args:
             trials: a suggested trial has the number that it was suggested for.
             suggest_lock: the token of the suggest lock; '' for trials that no algorithm suggests.
+            if_new: add nothing to a study that has trials.
         """
         records = [_checked(parse_trial, content) for content in trials]
         with self._lock:
             self._reap()
             if request_id in self._requests:
-                known = [id_ for id_ in self._requests[request_id] if id_ in self._feed]
-                return schema.TrialsReply(trials=[self._feed[id_] for id_ in known])
+                return self._repeated(records, worker, self._requests[request_id])
+            if if_new and self._feed.ids:
+                return schema.TrialsReply(trials=[])
             if suggest_lock:
                 self._require_turn(suggest_lock, records)
             elif any(each.status is Status.ACTIVE for each in records):
                 raise RequestRejectedError('invalid', 'only a suggested trial may start ACTIVE')
             new = [encode_trial(self._new(each, worker, request_id)) for each in records]
-            for proto in self._store.add_protos(new):
+            with self._feed.writing():
+                added = self._store.add_protos(new)
+            for proto in added:
                 record = self._feed.put(proto)
                 if record.holder:
                     self._leases.grant(record)
-            added = [int(proto.id) for proto in new]
-            self._requests[request_id] = added
-            if len(self._requests) > _KEPT_REQUESTS:
-                self._requests.popitem(last=False)
+            self._requests.add(request_id, *(int(proto.id) for proto in added))
             if suggest_lock:
                 self._suggest_lock.release(suggest_lock)
-            return schema.TrialsReply(trials=[self._feed[id_] for id_ in added])
+            return schema.TrialsReply(trials=[self._feed[int(proto.id)] for proto in added])
+
+    def _repeated(
+        self, records: Sequence[TrialRecord], worker: str, added: list[int]
+    ) -> schema.TrialsReply:
+        """Answers a repeated request, unless its trial belongs to another worker by now."""
+        for record, id_ in zip(records, added, strict=False):
+            if record.status is Status.ACTIVE and not self._leases.is_held(id_, worker, 1):
+                raise RequestRejectedError('fenced', self._leases.owner(id_))
+        return schema.TrialsReply(trials=[self._feed[id_] for id_ in added if id_ in self._feed])
 
     def _require_turn(self, suggest_lock: str, records: Sequence[TrialRecord]) -> None:
         if not self._suggest_lock.is_valid(suggest_lock):
@@ -204,12 +197,12 @@ class StudyCoordinator:
         Returns:
             True if the trial was written, and its current content.
         """
-        update = _Update(id, expected, _checked(parse_trial, trial), worker, attempt, request_id)
+        update = Update(id, expected, _checked(parse_trial, trial), worker, attempt, request_id)
         self._updates.append(update)
         with self._lock:
             # The previous owner of the lock may have written this update in its own transaction:
             # the database takes as long for many as for one.
-            while not update.is_decided:
+            while update.error is None and not update.content:
                 self._write_updates()
             if update.error is not None:
                 raise update.error
@@ -217,7 +210,7 @@ class StudyCoordinator:
 
     def _write_updates(self) -> None:
         """Writes the pending updates, at most one of each trial, in one transaction."""
-        batch: dict[int, _Update] = {}
+        batch: dict[int, Update] = {}
         for _ in range(len(self._updates)):
             update = self._updates.popleft()
             if batch.setdefault(update.id, update) is not update:
@@ -226,55 +219,34 @@ class StudyCoordinator:
         def decide() -> list[TrialProto]:
             # Inside this transaction no other process writes, so the feed is current.
             self._refresh()
-            decided = [self._decide(update) for update in batch.values()]
+            known = self._feed, self._leases, self._requests
+            decided = [update.decide(*known) for update in batch.values()]
             return [proto for proto in decided if proto is not None]
 
         try:
             self._reap()
-            changed = self._store.write_trials(decide)
+            with self._feed.writing():
+                changed = self._store.write_trials(decide)
         except Exception as error:
             for update in batch.values():
-                update.is_decided, update.error = True, update.error or error
+                update.error = update.error or error
             return
         for proto in changed:
-            record = self._feed.put(proto, batch[int(proto.id)].written)
+            update = batch[int(proto.id)]
+            record = self._feed.put(proto, update.written)
+            self._requests.add(update.request_id, record.id)
             if not record.holder:
                 self._leases.pop(record.id, None)
         for update in batch.values():
             if update.error is None:
                 update.content = self._feed[update.id]
 
-    def _decide(self, update: _Update) -> TrialProto | None:
-        """Returns the trial to write; None if it is rejected or was written before."""
-        update.is_decided = True
-        try:
-            if update.id not in self._feed:
-                raise RequestRejectedError('missing', f'there is no trial {update.id}')
-            content = self._feed[update.id]
-            stored = TrialProto.FromString(content)
-            current = self._feed.read(update.id)
-            if current.request == update.request_id:
-                update.is_done = True
-                return None
-            if not self._leases.may_write(current, update.worker, update.attempt):
-                raise RequestRejectedError('fenced', self._owner(update.id))
-            if digest(content) != update.expected:
-                return None
-            update.written = transitions.merge(current, update.trial, update.request_id)
-        except RequestRejectedError as refusal:
-            update.error = refusal
-            return None
-        except IllegalTransition as error:
-            update.error = RequestRejectedError('invalid', str(error))
-            return None
-        update.is_done = True
-        return encode_trial(update.written, stored)
-
     def delete(self, id: int) -> schema.EmptyReply:
         """Deletes a trial."""
         with self._lock:
             try:
-                self._store.delete_trial(id)
+                with self._feed.writing():
+                    self._store.delete_trial(id)
             except KeyError:
                 raise RequestRejectedError('missing', f'there is no trial {id}') from None
             self._feed.forget(id)
@@ -331,7 +303,7 @@ class StudyCoordinator:
                 self._leases.renew(id, progress, options)
             self._reap()
             held = self._leases.is_held(id, worker, attempt)
-            return schema.HeartbeatReply(held=held, reason='' if held else self._owner(id))
+            return schema.HeartbeatReply(held=held, reason='' if held else self._leases.owner(id))
 
     def lose(
         self, worker: str, reason: str, counts: bool, is_dead: bool, max_attempts: int
@@ -359,16 +331,14 @@ class StudyCoordinator:
         """The number of leased trials."""
         return len(self._leases)
 
-    def _take_up(self, workers_may_live: bool) -> None:
-        for id_ in self._feed.in_status(Status.ACTIVE):
-            record = self._feed.read(id_)
-            if record.holder:
-                lease = self._leases.grant(record)
-                if not workers_may_live and not transitions.is_outside(record.holder):
-                    loss = WorkerLoss('the search ended, or was killed', is_dead=True)
-                    self._lose(id_, lease, loss, lease.max_attempts)
+    def tick(self) -> None:
+        """Shows that the service runs: see `Leases.tick`."""
+        with self._lock:
+            self._leases.tick()
 
     def _reap(self) -> None:
+        if self._feed.is_in_doubt or any(self._leases.expired()):
+            self._refresh()  # No trial that has ended is taken away.
         for id_, lease, loss in self._leases.expired():
             self._lose(id_, lease, loss, lease.max_attempts)
             self._revoked.add(lease.worker)
@@ -380,30 +350,24 @@ class StudyCoordinator:
         self._leases.pop(id_, None)
         return lost
 
-    def _owner(self, id_: int) -> str:
-        lease = self._leases.get(id_)
-        if lease is not None:
-            return f'trial {id_} is held by {lease.worker}, attempt {lease.attempt}'
-        return f'no worker holds trial {id_}' if id_ in self._feed else f'trial {id_} is gone'
-
     def _apply(self, id_: int, transition: Transition) -> TrialRecord:
-        return self._feed.put(self._store.apply_to_proto(id_, transition))
+        with self._feed.writing():
+            proto = self._store.apply_to_proto(id_, transition)
+        return self._feed.put(proto)
 
     def _refresh(self) -> None:
-        """Reads the study again if another process has written to the database."""
+        """Reads the study again if another process has written to the database, or in doubt."""
         if self._feed.refresh():
-            self._spec = None
-            for id_ in [each for each in self._leases if each not in self._feed]:
-                del self._leases[id_]
+            self._recall()
 
-
-def digest(content: bytes) -> str:
-    """Returns the SHA-256 that clients send back for compare-and-swap."""
-    return hashlib.sha256(content).hexdigest()
-
-
-class _ConflictError(Exception):
-    """The record has changed since the caller read it."""
+    def _recall(self) -> None:
+        """Makes all that is in memory from the rows."""
+        self._spec = None
+        self._leases.follow(map(self._feed.read, self._feed.in_status(Status.ACTIVE)))
+        for id_ in self._feed.ids[-_RECALLED_TRIALS:]:
+            # Clients repeat calls whose reply was lost.
+            if request := self._feed.read(id_).request:
+                self._requests.add(request, id_)
 
 
 def _checked(parse: Callable[[Any], Any], content: Any) -> Any:

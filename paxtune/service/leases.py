@@ -3,11 +3,16 @@
 import dataclasses
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from paxtune.service.schema import WorkerOptions
 from paxtune.study.record import Status, TrialRecord
 from paxtune.study.transitions import WorkerLoss, is_outside
+
+LEASE_SECONDS = 30.0
+"""Time without a heartbeat after which a worker loses its trial."""
+
+_STALL_SECONDS = 3.0
 
 
 @dataclasses.dataclass
@@ -44,16 +49,46 @@ class Leases(dict[int, Lease]):
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
         """Makes an empty table. Without a heartbeat a lease lasts `seconds` on the clock."""
         super().__init__()
-        self._seconds, self._clock = seconds, clock
+        self.seconds, self._clock = seconds, clock
+        self._ticked: float | None = None
+
+    def tick(self) -> None:
+        """Shows, every second, that the service runs. Leases are extended by a longer time."""
+        self._ticked = self._clock() if self._ticked is None else self._now()
+
+    def _now(self) -> float:
+        now = self._clock()
+        if self._ticked is not None:
+            if (stall := now - self._ticked) > _STALL_SECONDS:
+                for lease in self.values():
+                    lease.expires += stall
+                    lease.progressed += stall
+            self._ticked = now
+        return now
 
     def grant(self, record: TrialRecord, options: WorkerOptions | None = None) -> Lease:
         """Leases a trial to its holder."""
-        now = self._clock()
-        seconds = math.inf if is_outside(record.holder) else self._seconds
+        now = self._now()
+        seconds = math.inf if is_outside(record.holder) else self.seconds
         lease = Lease(record.holder, record.attempt, now + seconds, progressed=now)
         lease.set_options(options)
         self[record.id] = lease
         return lease
+
+    def follow(self, active: Iterable[TrialRecord]) -> None:
+        """Makes the leases those that the ACTIVE trials name."""
+        held = [each for each in active if each.holder]
+        for each in held:
+            if not self.is_held(each.id, each.holder, each.attempt):
+                self.grant(each)
+        for id_ in self.keys() - {each.id for each in held}:
+            del self[id_]
+
+    def owner(self, id_: int) -> str:
+        """Says who owns a trial."""
+        if (lease := self.get(id_)) is None:
+            return f'no worker holds trial {id_}'
+        return f'trial {id_} is held by {lease.worker}, attempt {lease.attempt}'
 
     def of_worker(self, worker: str) -> int | None:
         """Returns the trial that a worker owns."""
@@ -72,19 +107,19 @@ class Leases(dict[int, Lease]):
 
     def renew(self, id_: int, progress: int, options: WorkerOptions | None = None) -> None:
         """Renews a lease, unless it has expired."""
-        lease, now = self[id_], self._clock()
+        lease, now = self[id_], self._now()
         if progress != lease.progress:
             lease.progress, lease.progressed = progress, now
         lease.set_options(options)
         if now < lease.expires:
-            lease.expires = now + self._seconds
+            lease.expires = now + self.seconds
 
     def expired(self) -> Iterator[tuple[int, Lease, WorkerLoss]]:
         """Yields the leases without a heartbeat or without progress, with the loss."""
-        now = self._clock()
+        now = self._now()
         for id_, lease in list(self.items()):
             if now >= lease.expires:
-                loss = WorkerLoss(f'its worker sent no heartbeat for {self._seconds:g} s')
+                loss = WorkerLoss(f'its worker sent no heartbeat for {self.seconds:g} s')
                 yield id_, lease, loss
             elif lease.timeout and now - lease.progressed > lease.timeout:
                 loss = WorkerLoss(f'it made no step for {lease.timeout:g} s', counts=True)

@@ -10,8 +10,9 @@ import tenacity
 
 from paxtune.service import schema
 from paxtune.service.client import Client
-from paxtune.service.coordinator import digest
+from paxtune.service.leases import LEASE_SECONDS
 from paxtune.service.schema import RequestRejectedError, WorkerOptions
+from paxtune.service.updates import digest
 from paxtune.storage import codec
 from paxtune.storage.codec import StudySpec, TrialProto, parse_trial
 from paxtune.study.record import StudyRecord, TrialRecord
@@ -39,6 +40,7 @@ class RemoteStore(StudyStore):
     Attributes:
         worker: this worker's name; trials are leased to it.
         options: limits of this worker's trials; None before they are known.
+        lease_seconds: the time that the service gives a worker without a heartbeat.
     """
 
     is_shared = True
@@ -47,6 +49,8 @@ class RemoteStore(StudyStore):
         """Makes the store of a client's study; the worker is '' if it runs no trials."""
         self._client, self.worker = client, worker
         self.options: WorkerOptions | None = None
+        self.lease_seconds = LEASE_SECONDS
+        self._heartbeats: Client | None = None
         self._lock = threading.RLock()
         self._generation, self._revision = '', 0
         self._content: dict[int, bytes] = {}
@@ -61,6 +65,8 @@ class RemoteStore(StudyStore):
 
     def close(self) -> None:
         self._client.close()
+        if self._heartbeats is not None:
+            self._heartbeats.close()
 
     def is_alive(self, worker: str) -> bool:
         return bool(worker)  # The service takes the trials of others away.
@@ -75,7 +81,7 @@ class RemoteStore(StudyStore):
     def _study_spec(self) -> StudySpec | None:
         with self._lock:
             reply = self._client.call(schema.StudyRequest(known=self._version))
-            self._version = reply.version
+            self._version, self.lease_seconds = reply.version, reply.lease_seconds
             if not self._version:
                 self._spec = None
             elif reply.spec is not None:
@@ -133,7 +139,9 @@ class RemoteStore(StudyStore):
     def max_id(self) -> int:
         return max(self.ids(), default=0)
 
-    def add_trials(self, records: Sequence[TrialRecord]) -> list[TrialRecord]:
+    def add_trials(self, records: Sequence[TrialRecord], if_new: bool = False) -> list[TrialRecord]:
+        if if_new:
+            return self._add(records, '', if_new=True)  # One message is one transaction.
         added: list[TrialRecord] = []
         for first in range(0, len(records), _MAX_ADDED):
             added += self._add(records[first : first + _MAX_ADDED], '')
@@ -201,18 +209,18 @@ class RemoteStore(StudyStore):
 
     def heartbeat(self, progress: int) -> str | None:
         """Renews the leases, with the steps so far. Returns why one was lost, or None."""
-        # Without the lock, a trial that ends meanwhile would look like a lost one.
-        with self._lock:
-            for id_, attempt in self._held.items():
-                request = schema.HeartbeatRequest(
-                    worker=self.worker,
-                    id=id_,
-                    attempt=attempt,
-                    progress=progress,
-                    options=self.options,
-                )
-                reply = self._client.call(request)
-                if not reply.held:
+        if self._heartbeats is None:
+            # Of its own, since other calls may wait for the database.
+            self._heartbeats = self._client.another(self.lease_seconds / 4)
+        for id_, attempt in list(self._held.items()):
+            request = schema.HeartbeatRequest(
+                worker=self.worker, id=id_, attempt=attempt, progress=progress, options=self.options
+            )
+            reply = self._heartbeats.call(request)
+            if reply.held:
+                continue
+            with self._lock:  # A trial that ends meanwhile is not lost.
+                if self._held.get(id_) == attempt:
                     self._lost.add(id_)
                     return reply.reason
         return None
@@ -230,11 +238,14 @@ class RemoteStore(StudyStore):
                 raise TurnLostError(str(error)) from None
             raise
 
-    def _add(self, trials: Sequence[TrialRecord], suggest_lock: str) -> list[TrialRecord]:
+    def _add(
+        self, trials: Sequence[TrialRecord], suggest_lock: str, if_new: bool = False
+    ) -> list[TrialRecord]:
         request = schema.AddRequest(
             trials=[codec.encode_trial(trial).SerializeToString() for trial in trials],
             suggest_lock=suggest_lock,
             worker=self.worker,
+            if_new=if_new,
         )
         return [self._take(content) for content in self._write(request).trials]
 

@@ -110,6 +110,7 @@ class TrialsReply(Message):
 
 
 class StudyReply(Message):
+    lease_seconds: Annotated[float, Meta(ge=0.0)]
     spec: bytes | None
     version: Name
     created: Annotated[float, Meta(ge=0.0)] | None
@@ -146,6 +147,7 @@ class AddRequest(Write[TrialsReply]):
     trials: Serialized
     suggest_lock: Name
     worker: Name
+    if_new: bool = False
 
 
 class UpdateReply(Message):

@@ -38,7 +38,7 @@ _LEVELS = {
     grpc.StatusCode.NOT_FOUND: logging.DEBUG,
 }
 
-_CHECK_SECONDS = 2.0
+_CHECK_SECONDS = 1.0
 _THREADS = 32
 _BURST = 20.0
 
@@ -83,7 +83,7 @@ class Server:
             token: authenticates a caller; None accepts every caller.
             tls: the files of the certificate and of its key.
             is_ready: raises DatabaseUnavailableError if the database is unavailable; called every
-                few seconds, for health checks.
+                second, for health checks, and to show coordinators that this process runs.
             max_bytes: size limit of a request.
         """
         self._registry, self._host, self._asked_port = registry, host, port

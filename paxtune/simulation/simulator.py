@@ -283,7 +283,7 @@ class _Study:
                 return None
             if isinstance(action, Promote):
                 paused = self._paused(action.trial).record
-                self._show(transitions.promote(paused, action.reason, self._time))
+                self._show(transitions.promote(paused, paused.paused_at, action.reason, self._time))
             elif isinstance(action, Fork):
                 self._fork(action)
             elif isinstance(action, Claim):

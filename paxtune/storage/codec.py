@@ -195,7 +195,10 @@ def decode_study(spec: StudySpec, source: object = 'the study') -> StudyRecord:
 @functools.lru_cache(256)  # A client reads its own trial again and again.
 def parse_trial(content: bytes) -> TrialRecord:
     """Reads the bytes of a trial; raises DamagedRecordError if they are no trial."""
-    return decode_trial(_parsed(TrialProto, content))
+    try:
+        return decode_trial(_parsed(TrialProto, content))
+    except (ValueError, OverflowError) as error:  # A number or a time out of range.
+        raise DamagedRecordError(str(error)) from error
 
 
 def parse_study(content: bytes) -> StudySpec:

@@ -183,8 +183,11 @@ class VizierStore:
         with self.database.reading() as connection:
             return connection.execute(query).scalar_one() or 0
 
-    def add_trials(self, records: Sequence[TrialRecord]) -> list[TrialRecord]:
-        return [decode_trial(proto) for proto in self.add_protos(map(encode_trial, records))]
+    def add_trials(self, records: Sequence[TrialRecord], if_new: bool = False) -> list[TrialRecord]:
+        with self.database.transaction():
+            if if_new and self.max_id():
+                return []
+            return [decode_trial(proto) for proto in self.add_protos(map(encode_trial, records))]
 
     def add_protos(self, protos: Iterable[TrialProto]) -> list[TrialProto]:
         """Adds encoded trials: see `add_trials`."""

@@ -172,7 +172,8 @@ class TrialRecord:
         attempt: the 1-based number of the current attempt. It is the fencing token: a write of an
             earlier attempt changes nothing.
         failures: losses of its workers.
-        request: the idempotency key of the last write through a service.
+        request: the idempotency key of its addition through a service.
+        requests: those of its last changes.
         snapshot: the earlier trials that had not ended when the trial began; None before.
         is_prefetched: whether the trial was suggested before a worker asked for it.
         suggest_seconds: how long the algorithm took for the decisions; 0 where it made none.
@@ -202,6 +203,7 @@ class TrialRecord:
     attempt: int = 1
     failures: Failures = dataclasses.field(default_factory=Failures)
     request: str = ''
+    requests: tuple[str, ...] = ()
     snapshot: Snapshot | None = None
     is_prefetched: bool = False
     suggest_seconds: float = 0.0
@@ -250,7 +252,6 @@ class StudyRecord:
         stop_requests: trials that are to stop at their next measurement.
         pause_requested: whether the whole study is to pause.
         is_ended: whether no worker gets another trial.
-        request: the idempotency key of the last write through a service.
         metadata: the metadata that users wrote.
         exp: the `--exp` that the study came from; '' without a command.
         defaults: those of the users' classes in the value, by class and field.
@@ -267,7 +268,6 @@ class StudyRecord:
     stop_requests: tuple[int, ...] = ()
     pause_requested: bool = False
     is_ended: bool = False
-    request: str = ''
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
     exp: str = ''
     defaults: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)

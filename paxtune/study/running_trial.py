@@ -164,8 +164,9 @@ class RunningTrial(Trial):
         self._apply(lambda record, now: transitions.pause(record, step, why, now))
 
     def promote(self, why: str) -> None:
-        """Ends a pause. The next worker that asks claims the trial."""
-        self._apply(lambda record, now: transitions.promote(record, why, now))
+        """Ends this pause. The next worker that asks claims the trial."""
+        step = self.record.paused_at
+        self._apply(lambda record, now: transitions.promote(record, step, why, now))
 
     def release(self, why: str) -> None:
         """Gives the trial back, to go on later."""

@@ -26,6 +26,7 @@ MAX_LOSSES = 8
 """Losses in a row, without one more step, after which another loss counts."""
 
 _MAX_EVENTS = 200
+_MAX_REQUESTS = 16
 _OUTSIDE = 'outside:'  # A name of a host has no colon.
 
 
@@ -105,10 +106,10 @@ def pause(record: TrialRecord, step: int, why: str, now: datetime.datetime) -> T
     return dataclasses.replace(noted, status=Status.PAUSED, holder='', pauses=pauses)
 
 
-def promote(record: TrialRecord, why: str, now: datetime.datetime) -> TrialRecord:
-    """Ends a pause. The next worker that asks claims the trial."""
-    if record.status is not Status.PAUSED:
-        raise IllegalTransition(f'trial {record.id} is {record.status.upper()}: it is not paused')
+def promote(record: TrialRecord, step: int | None, why: str, now: datetime.datetime) -> TrialRecord:
+    """Ends the pause at a step. The next worker that asks claims the trial."""
+    if record.status is not Status.PAUSED or record.paused_at != step:
+        raise IllegalTransition(f'trial {record.id} is {record.status.upper()}: that pause is over')
     return dataclasses.replace(add_event(record, 'promoted', now, detail=why), status=Status.ACTIVE)
 
 
@@ -218,7 +219,8 @@ def merge(current: TrialRecord, proposed: TrialRecord, request: str) -> TrialRec
         attempt=current.attempt,
         failures=current.failures,
         snapshot=current.snapshot,
-        request=request,
+        request=current.request,
+        requests=(*current.requests, request)[-_MAX_REQUESTS:],
     )
 
 

@@ -20,16 +20,19 @@ def fork(source: StudyView, study: Study) -> int:
     """Adds the ended trials of another study to a study of a changed experiment.
 
     Decisions are carried over by path. One that the source did not make is read from the trial's
-    concrete experiment, where the new space has it among its candidates. Returns the number of
-    added trials.
+    concrete experiment, where the new space has it among its candidates. A study that has trials
+    gets none. Returns the number of added trials.
     """
     directory = source.directory
     if isinstance(directory, Path):
         directory = directory.resolve()
-    return import_trials(study, list(carried(source, study.space)), str(directory or 'memory'))
+    trials = list(carried(source, study.space))
+    return import_trials(study, trials, str(directory or 'memory'), if_new=True)
 
 
-def import_trials(study: Study, trials: Sequence[Mapping[str, Any]], source: str) -> int:
+def import_trials(
+    study: Study, trials: Sequence[Mapping[str, Any]], source: str, if_new: bool = False
+) -> int:
     """Adds trials that have ended to a study, where they fit into its space.
 
     The rewards of the study are computed from their metrics. A trial that was imported from the
@@ -37,6 +40,7 @@ def import_trials(study: Study, trials: Sequence[Mapping[str, Any]], source: str
 
     Args:
         trials: as `content` makes them.
+        if_new: add none to a study that has trials.
 
     Returns:
         The number of added trials. Others had not ended, do not fit, or lack a metric.
@@ -61,8 +65,7 @@ def import_trials(study: Study, trials: Sequence[Mapping[str, Any]], source: str
         if fitting is not None:
             ended.append(fitting)
             known.add(origin)
-    study.store.add_trials(ended)
-    return len(ended)
+    return len(study.store.add_trials(ended, if_new))
 
 
 def _ended(study: Study, each: Mapping[str, Any], origin: str) -> TrialRecord | None:

@@ -15,10 +15,11 @@ from paxtune.reports import ask_tell
 from paxtune.search_space.parameters import to_parameters
 from paxtune.service import schema
 from paxtune.service.client import Client
-from paxtune.service.coordinator import StudyCoordinator, digest
+from paxtune.service.coordinator import StudyCoordinator
 from paxtune.service.remote_store import RemoteStore
 from paxtune.service.schema import RequestRejectedError, WorkerOptions
 from paxtune.service.server import Server
+from paxtune.service.updates import digest
 from paxtune.storage.codec import TrialProto, encode_trial, parse_trial
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
@@ -243,6 +244,7 @@ def test_a_repeated_request_is_executed_once(service: Service) -> None:
         'suggest_lock': '',
         'worker': 'a',
         'request_id': 'r3',
+        'if_new': False,
     }
     added_once = service.coordinator.add(**add)
     for _ in range(2):
@@ -279,7 +281,7 @@ def test_a_client_cannot_change_decisions_or_attempts(service: Service) -> None:
     assert trial.record.failures == Failures()
     with pytest.raises(RequestRejectedError, match='only a suggested trial'):
         content = [TrialProto(state=TrialProto.State.ACTIVE).SerializeToString()]
-        service.coordinator.add(trials=content, suggest_lock='', worker='a', request_id='r3')
+        service.coordinator.add(content, '', 'a', 'r3', False)
 
 
 def test_a_service_that_starts_again_finds_workers_where_they_were(service: Service) -> None:
@@ -331,7 +333,7 @@ def test_one_worker_has_the_suggest_lock_at_a_time(service: Service) -> None:
     service.now += 1000  # It is gone.
     assert service.coordinator.acquire_suggest_lock('b').suggest_lock
     with pytest.raises(RequestRejectedError, match='another worker has the suggest lock'):
-        service.coordinator.add(trials=[], suggest_lock=again, worker='a', request_id='r')
+        service.coordinator.add([], again, 'a', 'r', False)
     a.close()
     b.close()
 

@@ -21,7 +21,7 @@ from tests.paxtune.service.conftest import (
 )
 from trainer.symbolic.errors import UserError
 
-NO_STUDY = schema.StudyReply(spec=None, version='', created=None)
+NO_STUDY = schema.StudyReply(lease_seconds=30.0, spec=None, version='', created=None)
 
 
 @pytest.mark.contract

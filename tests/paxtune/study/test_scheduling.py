@@ -87,7 +87,7 @@ def test_a_paused_trial_is_active_and_nobodys(where: Path | None) -> None:
         assert other is not None and other.id == 2
         opened = study.open_trial(1)
         opened.promote('because')
-        with pytest.raises(RuntimeError, match='trial 1 is ACTIVE: it is not paused'):
+        with pytest.raises(RuntimeError, match='trial 1 is ACTIVE: that pause is over'):
             opened.promote('again')
         assert [event['event'] for event in opened.history] == ['claimed', 'paused', 'promoted']
 

@@ -32,7 +32,7 @@ with open_study(None, pg.Dict(x=pg.floatv(0.0, 1.0)), search=search()) as _study
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 NEW = TrialRecord(PARAMETERS, id=3, created=START)
 OPEN = (Status.ACTIVE, Status.PAUSED)
-SERVICE_OWNED = ('attempt', 'failures', 'snapshot')
+SERVICE_OWNED = ('attempt', 'failures', 'request', 'snapshot')
 
 words = st.text(st.characters(codec='utf-8'), max_size=5)
 workers = st.sampled_from(['a', 'b'])
@@ -51,6 +51,7 @@ forged = st.fixed_dictionaries(
         'failures': st.builds(Failures, steps, steps, steps),
         'snapshot': st.none() | snapshots,
         'request': words,
+        'requests': st.just(('forged',)),
     }
 )
 
@@ -98,7 +99,8 @@ class TrialLife(RuleBasedStateMachine):
 
     @rule(why=words)
     def promote(self, why: str) -> None:
-        self.apply([Status.PAUSED], lambda each, now: transitions.promote(each, why, now))
+        step = self.record.paused_at
+        self.apply([Status.PAUSED], lambda each, now: transitions.promote(each, step, why, now))
 
     @rule(loss=losses, max_attempts=st.integers(1, 4), step=steps)
     def lose(self, loss: WorkerLoss, max_attempts: int, step: int) -> None:
@@ -146,7 +148,7 @@ class TrialLife(RuleBasedStateMachine):
         current, now = self.record, self.now
         changes: dict[str, Callable[[], TrialRecord]] = {
             'pause': lambda: transitions.pause(current, 5, 'why', now),
-            'promote': lambda: transitions.promote(current, 'why', now),
+            'promote': lambda: transitions.promote(current, current.paused_at, 'why', now),
             'release': lambda: transitions.release(current, 'why', now),
             'fail': lambda: transitions.fail(current, 'why', now),
             'complete': lambda: transitions.complete(current, Measurement(5, {}, (1.0,)), now),
@@ -233,7 +235,7 @@ def assert_service_owned(current: TrialRecord, merged: TrialRecord, request: str
     """Asserts that a worker's write changes no field that only the service writes."""
     for name in SERVICE_OWNED:
         assert getattr(merged, name) == getattr(current, name)
-    assert merged.request == request
+    assert merged.requests == (*current.requests, request)[-16:]
     assert merged.holder in ('', current.holder)
 
 
@@ -278,3 +280,13 @@ def test_the_history_keeps_the_last_events() -> None:
     for number in range(300):
         record = transitions.add_event(record, str(number), START)
     assert [each.event for each in record.history] == [str(number) for number in range(100, 300)]
+
+
+def test_a_promotion_is_for_one_pause() -> None:
+    paused = transitions.pause(active(), 10, 'why', START)
+    again = transitions.promote(paused, 10, 'why', START)
+    with pytest.raises(IllegalTransition, match='that pause is over'):
+        transitions.promote(again, None, 'why', START)
+    later = transitions.pause(again, 20, 'why', START)
+    with pytest.raises(IllegalTransition, match='trial 3 is PAUSED: that pause is over'):
+        transitions.promote(later, 10, 'why', START)

@@ -1,0 +1,71 @@
+"""Updates of trials: compare-and-swap, fencing, and repeated requests."""
+
+import dataclasses
+import hashlib
+
+from paxtune.service.change_feed import ChangeFeed
+from paxtune.service.leases import Leases
+from paxtune.service.schema import RequestRejectedError
+from paxtune.storage.codec import TrialProto, encode_trial
+from paxtune.study import transitions
+from paxtune.study.record import TrialRecord
+from paxtune.study.transitions import IllegalTransition
+
+_KEPT_REQUESTS = 10_000
+
+
+def digest(content: bytes) -> str:
+    """Returns the SHA-256 that clients send back for compare-and-swap."""
+    return hashlib.sha256(content).hexdigest()
+
+
+class Requests(dict[str, list[int]]):
+    """The last requests that were executed, each with the trials that it wrote."""
+
+    def add(self, request_id: str, *ids: int) -> None:
+        """Remembers a request."""
+        self[request_id] = sorted({*self.get(request_id, ()), *ids})
+        if len(self) > _KEPT_REQUESTS:
+            del self[next(iter(self))]
+
+
+@dataclasses.dataclass
+class Update:
+    """A call of `StudyCoordinator.update` that waits for its reply."""
+
+    id: int
+    expected: str
+    trial: TrialRecord
+    worker: str
+    attempt: int
+    request_id: str
+    is_done: bool = False
+    content: bytes = b''
+    error: Exception | None = None
+    written: TrialRecord | None = None
+
+    def decide(self, feed: ChangeFeed, leases: Leases, requests: Requests) -> TrialProto | None:
+        """Returns the trial to write; None if the update is rejected or was written before."""
+        try:
+            return self._decided(feed, leases, requests)
+        except IllegalTransition as error:
+            self.error = RequestRejectedError('invalid', str(error))
+        except Exception as error:  # The others in the transaction have nothing to do with it.
+            self.error = error
+        return None
+
+    def _decided(self, feed: ChangeFeed, leases: Leases, requests: Requests) -> TrialProto | None:
+        if self.id not in feed:
+            raise RequestRejectedError('missing', f'there is no trial {self.id}')
+        content, current = feed[self.id], feed.read(self.id)
+        is_repeated = self.request_id in current.requests
+        is_repeated |= self.id in requests.get(self.request_id, ())
+        # After a repeated write, only its owner may go on with the trial.
+        may_go_on = leases.may_write(current, self.worker, self.attempt)
+        if not may_go_on and (self.trial.holder or not is_repeated):
+            raise RequestRejectedError('fenced', leases.owner(self.id))
+        self.is_done = is_repeated or digest(content) == self.expected
+        if is_repeated or not self.is_done:
+            return None
+        self.written = transitions.merge(current, self.trial, self.request_id)
+        return encode_trial(self.written, TrialProto.FromString(content))

@@ -1,0 +1,288 @@
+"""Lost and late replies, commits in doubt and silent services: each call has its effect once."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paxtune.config.faults import Faults
+from paxtune.service.client import _TransientError
+from paxtune.service.remote_store import RemoteStore
+from paxtune.service.schema import RequestRejectedError
+from paxtune.service.updates import digest
+from paxtune.storage.codec import TrialProto
+from paxtune.storage.database import DatabaseUnavailableError
+from paxtune.storage.open_study import open_study
+from paxtune.study import trial_import
+from paxtune.study.study import Study
+from paxtune.study.transitions import DetachedError, LeaseLostError
+from tests.paxtune.service.test_coordinator import Service, heartbeat
+from tests.paxtune.studies import ask, finish, run
+from tests.paxtune.toys import toy
+
+METRICS = {'loss': 1.0, 'accuracy': 0.5}
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    monkeypatch.chdir(tmp_path)
+    with contextlib.closing(Service(tmp_path / 'studies.db')) as made:
+        yield made
+
+
+def remote(study: Study) -> RemoteStore:
+    assert isinstance(study.store, RemoteStore)
+    return study.store
+
+
+def lose_reply(study: Study, method: str, meanwhile: Callable[[], object]) -> None:
+    """Makes a client lose the first reply to a method, and repeat its request after `meanwhile`."""
+    client: Any = remote(study)._client
+    original, lost = client._send, list[Any]()
+
+    def send(call: Any, *message: Any) -> Any:
+        reply = original(call, *message)
+        if call is client._methods[method] and not lost:
+            lost.append(reply)
+            meanwhile()
+            raise _TransientError('the reply was lost')
+        return reply
+
+    client._send = send
+
+
+def doubt(service: Service, monkeypatch: pytest.MonkeyPatch, then: Any = lambda: None) -> None:
+    """Loses the connection to the database just after the next commit."""
+    original, lost = service.database.transaction, list[bool]()
+
+    @contextlib.contextmanager
+    def transaction() -> Iterator[Any]:
+        is_outer = not service.database._in_transaction
+        with original() as connection:
+            yield connection
+        if is_outer and not lost:
+            lost.append(True)
+            then()
+            raise DatabaseUnavailableError('lost in the last moment')
+
+    monkeypatch.setattr(service.database, 'transaction', transaction)
+
+
+def events(study: Study, number: int = 1) -> list[str]:
+    return [event['event'] for event in study.trial(number).history]
+
+
+def test_a_repeated_addition_is_refused_when_another_worker_owns_the_trial(
+    service: Service,
+) -> None:
+    late, other = service.study('a'), service.study('b')
+
+    def taken() -> None:
+        service.now += 11
+        assert ask(other).id == 1
+
+    lose_reply(late, 'add', taken)
+    with pytest.raises(LeaseLostError, match='trial 1 is held by b, attempt 2'):
+        ask(late)
+
+
+def test_a_worker_whose_lease_ended_before_a_repeated_write_writes_no_more(
+    service: Service,
+) -> None:
+    late = service.study('a')
+    trial = ask(late)
+
+    def expired() -> None:
+        service.now += 11
+        assert service.coordinator.revoked(['a']).workers == ['a']
+
+    lose_reply(late, 'update', expired)
+    for write in (lambda: trial.report(10, METRICS), lambda: trial.set_time(9.0, 1)):
+        with pytest.raises(LeaseLostError, match='no worker holds trial 1'):
+            write()
+
+
+@pytest.mark.parametrize('restarts', [False, True])
+def test_a_promotion_is_applied_once(service: Service, restarts: bool) -> None:
+    first, other = service.study('a'), service.study('b')
+    ask(first).pause(10, 'at its milestone')
+
+    def paused_again() -> None:
+        trial = ask(other)
+        assert trial.id == 1
+        trial.report(20, METRICS)
+        trial.pause(20, 'at its next milestone')
+        if restarts:
+            service.restart()
+
+    lose_reply(first, 'update', paused_again)
+    first.open_trial(1).promote('it is among the best')
+    assert first.trial(1).is_paused
+    assert events(first) == ['claimed', 'paused', 'promoted', 'claimed', 'paused']
+
+
+def test_an_addition_is_made_once_though_the_trial_has_changed(service: Service) -> None:
+    people, worker = service.study(''), service.study('a')
+
+    def begun() -> None:
+        ask(worker).report(10, METRICS)
+        service.restart()
+
+    lose_reply(people, 'add', begun)
+    assert people.add({}).id == 1
+    assert len(people.trials) == 1
+
+
+def test_an_addition_in_doubt_is_made_once(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people = service.study('')
+    doubt(service, monkeypatch)
+    assert people.add({}).id == 1
+    assert len(people.trials) == 1
+
+
+def test_a_trial_whose_end_was_in_doubt_is_not_handed_out_again(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = service.study('a', faults=Faults(max_attempts=1))
+    trial = ask(study)
+    trial.report(10, METRICS)
+    # The worker dies before it can repeat the call.
+    doubt(service, monkeypatch, remote(study)._client._closed.set)
+    with pytest.raises(DetachedError):
+        trial.complete()
+    service.now += 11
+    other = service.study('b', faults=Faults(max_attempts=1))
+    assert ask(other).id == 2
+    assert (other.trial(1).state, other.trial(1).reward) == ('COMPLETED', 1.0)
+    assert service.coordinator.num_leases == 1
+
+
+def test_a_claim_in_doubt_leases_the_trial(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.study('').add({})
+    first, other = service.study('a'), service.study('b')
+    doubt(service, monkeypatch, remote(first)._client._closed.set)
+    with pytest.raises(DetachedError):
+        ask(first)
+    assert ask(other).id == 2
+    service.now += 11
+    assert service.coordinator.revoked(['a']).workers == ['a']
+
+
+def test_an_update_of_another_trial_is_refused(service: Service) -> None:
+    study = service.study('')
+    study.add({})
+    study.add({})
+    first, second = service.coordinator.changes('', 0).trials
+    call: dict[str, Any] = {'id': 1, 'expected': digest(first), 'worker': '', 'attempt': 0}
+    same = TrialProto.FromString(first)
+    for id_ in ('2', '', 'x', '9' * 5000, '0' * 20 + '2'):
+        same.id = id_
+        with pytest.raises(RequestRejectedError) as refusal:
+            service.coordinator.update(**call, trial=same.SerializeToString(), request_id=id_[:9])
+        assert refusal.value.code == 'invalid'
+    same.id = '1'
+    same.start_time.seconds = 2**60
+    with pytest.raises(RequestRejectedError) as refusal:
+        service.coordinator.update(**call, trial=same.SerializeToString(), request_id='time')
+    assert refusal.value.code == 'invalid'
+    assert service.coordinator.changes('', 0).trials == [first, second]
+
+
+def test_a_heartbeat_waits_for_no_other_call(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = service.study('a')
+    trial = ask(study)
+    original, stuck, release = service.coordinator.update, threading.Event(), threading.Event()
+
+    def slow(**fields: Any) -> Any:
+        stuck.set()
+        release.wait(60)
+        return original(**fields)
+
+    monkeypatch.setattr(service.coordinator, 'update', slow)
+    report = threading.Thread(target=trial.report, args=(10, METRICS))
+    beats: list[str | None] = []
+    beat = threading.Thread(target=lambda: beats.append(heartbeat(study)))
+    report.start()
+    assert stuck.wait(60)
+    beat.start()
+    beat.join(20)
+    release.set()
+    was_alone = beats == [None]
+    beat.join()
+    report.join()
+    assert was_alone
+    assert [each.step for each in study.trial(1).measurements] == [10]
+
+
+def test_a_heartbeat_takes_a_quarter_of_the_lease_which_the_service_tells(
+    service: Service,
+) -> None:
+    study = service.study('a')
+    ask(study)
+    assert heartbeat(study) is None
+    assert remote(study).lease_seconds == 10.0
+    beats = remote(study)._heartbeats
+    assert beats is not None and beats is not remote(study)._client
+    assert beats._timeout == 2.5
+
+
+def test_a_service_that_stood_still_takes_no_trials_away(service: Service) -> None:
+    study, other = service.study('a'), service.study('b')
+    ask(study)
+    service.coordinator.tick()
+    service.now += 100  # It was stopped.
+    assert ask(other).id == 2
+    assert heartbeat(study) is None
+    for _ in range(11):  # It runs, and nobody calls.
+        service.now += 1
+        service.coordinator.tick()
+    assert service.coordinator.revoked(['a', 'b']).workers == ['a', 'b']
+
+
+def test_two_forks_at_once_import_once(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_study(None, toy()) as source:
+        run(source)
+        first, other = service.study('a'), service.study('b')
+        add = first.store.add_trials
+        counts = []
+
+        def late(*trials: Any, **how: Any) -> Any:
+            counts.append(trial_import.fork(source, other))
+            return add(*trials, **how)
+
+        monkeypatch.setattr(first.store, 'add_trials', late)
+        counts.append(trial_import.fork(source, first))
+    assert counts == [5, 0]
+    assert len(first.trials) == 5
+
+
+def test_a_fork_of_a_large_study_is_one_transaction(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr('paxtune.service.remote_store._MAX_ADDED', 2)
+    with open_study(None, toy()) as source:
+        run(source)
+        study = service.study('a')
+        # The machine dies after the first message.
+        lose_reply(study, 'add', remote(study)._client._closed.set)
+        with pytest.raises(DetachedError):
+            trial_import.fork(source, study)
+    assert len(service.study('').trials) == 5
+
+
+def test_a_trial_is_finished_though_every_reply_is_lost_once(service: Service) -> None:
+    study = service.study('a')
+    for method in ('claim', 'acquire_suggest_lock', 'add', 'update', 'changes'):
+        lose_reply(study, method, lambda: None)
+    finish(ask(study))
+    assert [each.step for each in study.trial(1).measurements] == [10, 20]
+    assert events(study) == ['claimed', 'ended']
