@@ -223,7 +223,7 @@ def test_a_heartbeat_waits_for_no_other_call(
     assert [each.step for each in study.trial(1).measurements] == [10]
 
 
-def test_a_heartbeat_takes_a_quarter_of_the_lease_which_the_service_tells(
+def test_the_deadline_of_a_heartbeat_is_a_quarter_of_the_lease(
     service: Service,
 ) -> None:
     study = service.study('a')
@@ -242,7 +242,7 @@ def test_a_service_that_stood_still_takes_no_trials_away(service: Service) -> No
     service.now += 100  # It was stopped.
     assert ask(other).id == 2
     assert heartbeat(study) is None
-    for _ in range(11):  # It runs, and nobody calls.
+    for _ in range(11):  # It runs, without a call.
         service.now += 1
         service.coordinator.tick()
     assert service.coordinator.revoked(['a', 'b']).workers == ['a', 'b']
