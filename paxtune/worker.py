@@ -108,7 +108,7 @@ def _work(
             _LOG.info('paused: %s', reason)
             return interrupt.exit_code if interrupt.requested() else 0
         except StudyStoppedError as error:
-            print(f'error: {error}', file=sys.stderr)
+            command.say(f'error: {error}', sys.stderr)
             return supervisor.STOPPED
         except DetachedError as error:
             _LOG.warning('detached: %s', error)

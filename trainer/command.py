@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import sys
+import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -172,9 +173,27 @@ def say_once(*lines: str) -> None:
 
 
 def say(text: str, file: TextIO | None = None) -> None:
-    """Prints a message, `fitted`."""
+    """Prints a message, `printable` and `fitted`."""
     out = file or sys.stdout
-    print(fitted(text, out), file=out, flush=True)
+    print(fitted(printable(text), out), file=out, flush=True)
+
+
+def printable(text: str) -> str:
+    """Escapes control characters, except for line ends and tabs.
+
+    The text of a file must neither steer a terminal nor change its direction of writing.
+
+    Example:
+        >>> printable('a' + chr(27) + '[2J')
+        'a\\\\x1b[2J'
+    """
+    lines = text.split('\n')
+    return '\n'.join(each if each.isprintable() else ''.join(map(_escaped, each)) for each in lines)
+
+
+def _escaped(character: str) -> str:
+    is_control = unicodedata.category(character).startswith('C') and character != '\t'
+    return character.encode('unicode_escape').decode() if is_control else character
 
 
 def fitted(text: str, out: TextIO) -> str:

@@ -12,6 +12,7 @@ from paxtune.study import transitions
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
 from paxtune.study.transitions import IllegalTransition
+from trainer import command
 from trainer.symbolic.errors import UserError
 
 
@@ -22,7 +23,7 @@ def ask(study: Study, count: int) -> Iterator[str]:
         trial = study.ask()
         if trial is None:
             reason = study.done_reason or 'the others must end first'
-            print(f'No more trials: {reason}', file=sys.stderr)
+            command.say(f'No more trials: {reason}', sys.stderr)
             return
         yield json.dumps({'trial': trial.id, 'decisions': trial.decisions})
 

@@ -18,6 +18,7 @@ from paxtune.reports.tables import Drawn, Table, say, to_text
 from paxtune.study.record import Status, TrialRecord
 from paxtune.study.store import StudyStore
 from paxtune.study.trial import TRIALS, Trial
+from trainer.command import printable
 from trainer.runtime.metric_writer import METRICS, last_training_record
 from trainer.symbolic.errors import UserError
 
@@ -190,7 +191,7 @@ def _headline(snapshot: StudySnapshot, where: str) -> str:
         parts.append('a pause was asked for')
     elif not any(each.worker for each in snapshot.running):
         parts.append('no worker has a trial')
-    return f'{where}: {", ".join(parts)}'
+    return printable(f'{where}: {", ".join(parts)}')
 
 
 def _table(snapshot: StudySnapshot) -> Table:

@@ -10,6 +10,7 @@ from paxtune.service.study_location import StudyLocation
 from paxtune.study import export, stop_requests, trial_import
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
+from trainer import command
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
 
@@ -37,7 +38,7 @@ def import_file(study: Study, path: str) -> str:
     """Adds the trials of an exported study; raises UserError if the file is not one."""
     exported = export.read(path)
     for line in export.differences_of_data(study, exported):
-        print(f'warning: {path}: {line}', file=sys.stderr)
+        command.say(f'warning: {path}: {line}', sys.stderr)
     count = len(exported['trials'])
     added = trial_import.import_trials(study, exported['trials'], str(Path(path).resolve()))
     message = f'{added} of {count} trials were added to {study.directory or "the study"}.'

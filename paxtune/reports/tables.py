@@ -4,6 +4,7 @@ import datetime
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -121,7 +122,7 @@ def say(text: str) -> bool:
 
 
 def to_csv(rows: Iterable[Row], columns: Sequence[str]) -> str:
-    """Rows as CSV; exact numbers, nothing for None, JSON for lists.
+    """Rows as CSV; exact numbers, nothing for None, JSON for lists, no control characters.
 
     Example:
         >>> to_csv([{'x': 0.1, 'y': None}, {'x': True, 'y': [1, 2]}], ['x', 'y'])
@@ -129,7 +130,7 @@ def to_csv(rows: Iterable[Row], columns: Sequence[str]) -> str:
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator='\n')
-    writer.writerow(columns)
+    writer.writerow([_csv(column) for column in columns])
     writer.writerows([_csv(row.get(column)) for column in columns] for row in rows)
     return out.getvalue()
 
@@ -159,7 +160,7 @@ def to_text(table: Table) -> str:
         for line in lines
     ]
     about = [table.title, *(line.rstrip() for line in aligned), table.note]
-    return '\n'.join(line for line in about if line)
+    return '\n'.join(command.printable(line) for line in about if line)
 
 
 def _tables(document: Document) -> str:
@@ -172,7 +173,7 @@ def _tables(document: Document) -> str:
             with console.capture() as capture:
                 print_table(console, table)
             blocks.append(capture.get().rstrip('\n'))
-    return '\n\n'.join([*blocks, *filter(None, [document.remark])])
+    return '\n\n'.join([*blocks, *filter(None, [command.printable(document.remark)])])
 
 
 def print_table(console: 'Console', table: Table) -> None:
@@ -224,7 +225,7 @@ class Drawn:
         for index in range(first, len(rows)):
             grid.add_row(*rows[index], style='bold green' if index == self._marked else None)
         if self._table.title:
-            yield Text(self._table.title)
+            yield Text(cell(self._table.title))
         yield grid
         if first:
             yield Text(f'and {first} earlier ones')
@@ -232,7 +233,7 @@ class Drawn:
         if left_out:
             yield Text(f'{options.max_width} columns are too few for: {", ".join(left_out)}')
         if self._table.note:
-            yield Text(self._table.note)
+            yield Text(cell(self._table.note))
 
 
 def _widths(
@@ -268,7 +269,7 @@ def _total(widths: Mapping[int, int]) -> int:
 
 def print_line(console: 'Console', text: str) -> None:
     """Prints a line, as long as it is."""
-    console.print(text, markup=False, soft_wrap=True)
+    console.print(command.printable(text), markup=False, soft_wrap=True)
 
 
 def branches(roots: 'Iterable[Tree]') -> str:
@@ -300,7 +301,8 @@ def _cells(table: Table) -> list[list[str]]:
         for column in table.columns
         if any(row.get(column) not in (None, '', []) for row in table.rows)
     ]
-    return [columns, *([cell(row.get(column)) for column in columns] for row in table.rows)]
+    lines = [[row.get(column) for column in columns] for row in table.rows]
+    return [[cell(value) for value in line] for line in [columns, *lines]]
 
 
 def cell(value: Any) -> str:
@@ -314,12 +316,14 @@ def cell(value: Any) -> str:
     if isinstance(value, datetime.datetime):
         return value.astimezone().isoformat(' ', 'seconds')[:19]
     # What a file says must not move the cursor of a terminal, nor break a line.
-    return ''.join(c if c.isprintable() else ' ' if c.isspace() else '�' for c in str(value))
+    return command.printable(re.sub(r'\s', ' ', str(value)))
 
 
 def _csv(value: Any) -> Any:
     if isinstance(value, bool | list | tuple | dict):
         return json.dumps(value, default=_json)
+    if isinstance(value, str):
+        return command.printable(value)
     return value.isoformat() if isinstance(value, datetime.datetime) else value
 
 

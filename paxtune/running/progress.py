@@ -12,6 +12,7 @@ from paxtune.algorithms import Default
 from paxtune.reports.tables import Drawn, Table, assignments
 from paxtune.running.callbacks import Callback
 from paxtune.study.frames import reward_headings
+from trainer.command import printable
 from trainer.runtime.interrupt import Interrupt
 from trainer.runtime.run_display import rendered_speed, rendered_time
 
@@ -144,7 +145,7 @@ class Progress(Callback):
 
     def say(self, text: str) -> None:
         """Prints a line, above the table where there is one."""
-        self._console.print(text, markup=False, soft_wrap=not self._is_live)
+        self._console.print(printable(text), markup=False, soft_wrap=not self._is_live)
 
     def _say_plain(self, text: str) -> None:
         if not self._is_live:

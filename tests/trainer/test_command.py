@@ -133,3 +133,8 @@ def test_compiled_programs_are_stored_in_a_directory_of_limited_size(tmp_path: P
     stored = tmp_path / 'paxtune' / 'xla'
     # JAX writes down when an entry was used where it may have to delete the oldest.
     assert list(stored.glob('*compiled_by_a_command*-atime'))
+
+
+def test_a_message_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    command.say('error: a\x1b[2J\r\x07b\n\tc')
+    assert capsys.readouterr().out == 'error: a\\x1b[2J\\r\\x07b\n\tc\n'

@@ -1,6 +1,20 @@
 """Tables as text and as CSV."""
 
-from paxtune.reports.tables import Table, to_csv, to_text
+import io
+
+import pytest
+from rich.console import Console
+
+from paxtune.reports.tables import (
+    FORMATS,
+    Document,
+    Table,
+    print_line,
+    print_table,
+    to_csv,
+    to_text,
+    write,
+)
 from tests.paxtune.studies import read_csv
 
 
@@ -12,9 +26,34 @@ def test_a_table_shows_everything_and_moves_no_cursor() -> None:
     lines = to_text(Table(rows, ['name', 'n', 'unused'], 'Title')).splitlines()
     assert lines[0] == 'Title'
     assert lines[1].split() == ['name', 'n']
-    assert lines[2].startswith('a�[2J b ')
+    assert lines[2].startswith(r'a\x1b[2J b ')
     assert lines[2].endswith('  0.123457')
     assert lines[3] == '漢字' * 40 + '  yes'
+
+
+ESCAPE = '\x1b]0;owned\x07\x9b2J\u202e'
+
+
+def test_control_characters_are_escaped_in_every_part_of_a_document(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    row = {'trial': 1, ESCAPE: 0.5, 'reason': ESCAPE, 'list': [ESCAPE]}
+    table = Table([row], list(row), ESCAPE, ESCAPE)
+    for format_ in FORMATS:
+        write(Document([row], [row], list(row), [table], ESCAPE), format_)
+        out = capsys.readouterr().out
+        assert 'owned' in out
+        assert all(character.isprintable() or character == '\n' for character in out), format_
+
+
+def test_control_characters_are_escaped_in_a_terminal() -> None:
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=True, color_system=None, width=200)
+    print_table(console, Table([{'x': 1, ESCAPE: ESCAPE}], ['x', ESCAPE], ESCAPE, ESCAPE))
+    print_line(console, ESCAPE)
+    out = written.getvalue()
+    assert out.count('owned') == 5
+    assert not set(ESCAPE) & set(out) - set('[]0;owned2J')
 
 
 def test_csv_keeps_every_bit() -> None:
