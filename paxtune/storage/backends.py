@@ -79,9 +79,10 @@ class Sqlite:
             poolclass=sqlalchemy.StaticPool,
             hide_parameters=True,
         )
-        if self._read_only:
-            only_read = 'PRAGMA query_only = ON'
-            sqlalchemy.event.listen(engine, 'connect', lambda to, _: to.execute(only_read))
+        # A journal whose deletion a power cut undoes would take an acknowledged commit back: EXTRA
+        # also writes the directory.
+        pragma = 'query_only = ON' if self._read_only else 'synchronous = EXTRA'
+        sqlalchemy.event.listen(engine, 'connect', lambda to, _: to.execute(f'PRAGMA {pragma}'))
         return engine
 
     def _url(self) -> sqlalchemy.URL:

@@ -182,6 +182,13 @@ def test_memory_is_ours():
         assert database.version() == database.version()
 
 
+def test_sqlite_keeps_a_commit_through_a_power_cut(tmp_path):
+    """EXTRA (3) also writes the directory, from which the journal is deleted."""
+    opened = contextlib.closing(Database(tmp_path / 'study.db'))
+    with opened as database, database.reading() as connection:
+        assert connection.exec_driver_sql('PRAGMA synchronous').scalar_one() == 3
+
+
 def test_the_version_changes_with_what_others_write(tmp_path):
     with stored(tmp_path / 'a.db') as store:
         database = store.database
