@@ -1,6 +1,5 @@
 """Checkpoints of trials whose training is read from a table."""
 
-import contextlib
 import dataclasses
 import json
 import shutil
@@ -10,6 +9,7 @@ from pathlib import Path
 from etils import epath
 
 from trainer.checkpoints.checkpoint import METADATA, newest_checkpoint, saved_checkpoints
+from trainer.runtime.directory import partial_id
 
 TRACE = 'trace.json'
 """The file in a checkpoint that holds its state."""
@@ -42,8 +42,7 @@ class State:
 def save(state: State, run_dir: Path) -> str:
     """Writes a checkpoint atomically, removes those before the last two, and returns its path."""
     directory = run_dir / 'checkpoints'
-    partial = directory / '.partial'  # A run has one process.
-    _remove(partial)
+    partial = directory / f'.{partial_id()}.partial'
     partial.mkdir(parents=True)
     (partial / TRACE).write_text(json.dumps(dataclasses.asdict(state)))
     (partial / METADATA).write_text('{}\n')
@@ -52,10 +51,9 @@ def save(state: State, run_dir: Path) -> str:
     for old in sorted(int(each.name) for each in saved_checkpoints(epath.Path(directory)))[
         :-_MAX_TO_KEEP
     ]:
-        removed = directory / '.removed'
-        _remove(removed)
+        removed = directory / f'.{partial_id()}.removed'
         (directory / str(old)).rename(removed)  # From here on it does not count.
-        _remove(removed)
+        shutil.rmtree(removed)
     return str(final)
 
 
@@ -69,8 +67,3 @@ def load(checkpoint: Path) -> State:
     """Reads a checkpoint."""
     content = json.loads((checkpoint / TRACE).read_text())
     return State(tuple((trial, step) for trial, step in content['trace']), content['metrics'])
-
-
-def _remove(directory: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(directory)

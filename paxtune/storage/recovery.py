@@ -21,6 +21,7 @@ from paxtune.storage.study_file import STUDY_FILE
 from paxtune.storage.vizier_store import DATABASE, VizierStore
 from paxtune.study.record import StudyRecord
 from paxtune.study.trial import TRIALS
+from trainer.runtime.directory import partial_id
 from trainer.symbolic.errors import UserError
 
 _BROKEN = f'{DATABASE}.broken'
@@ -53,8 +54,9 @@ def recover(directory: Path) -> str:
             f'Restore {DATABASE} from a backup, or move the trials away and begin anew'
         ) from error
     protos, problems = _trials(directory)
-    partial = directory / f'.{DATABASE}.partial'
-    partial.unlink(missing_ok=True)
+    for left in directory.glob(f'.{DATABASE}.*.partial*'):  # Of a recovery that was killed.
+        left.unlink(missing_ok=True)
+    partial = directory / f'.{DATABASE}.{partial_id()}.partial'
     with contextlib.closing(VizierStore(Database(partial))) as store:
         store.create_study(study, to_search_space(spec_from_json(study.spec)))
         store.restore_protos(protos)

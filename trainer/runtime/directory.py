@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import re
+import socket
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
@@ -155,6 +156,14 @@ def trial_directory_name(number: int, decisions: Mapping[str, Any]) -> str:
     return name
 
 
+def partial_id() -> str:
+    """Makes a name that no other partial file has: of this host, this process, and a UUID.
+
+    A process id alone is not enough in a directory that several machines or containers share.
+    """
+    return f'{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex}'
+
+
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Writes a file atomically: readers see the old text or the new one."""
     write_bytes(path, text.encode())
@@ -166,7 +175,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
         epath.Path(path).write_bytes(content)  # A remote store writes a file whole.
         return
     path = Path(path)
-    partial = path.with_name(f'.{path.name}.{os.getpid()}.partial')
+    partial = path.with_name(f'.{path.name}.{partial_id()}.partial')
     try:
         with open(partial, 'wb') as file:
             file.write(content)

@@ -175,6 +175,23 @@ def test_failed_write_leaves_the_old_text(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_writers_with_the_same_process_id_share_no_partial_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In two containers with one directory, process ids coincide."""
+    path, sync = tmp_path / 'record.json', os.fsync
+
+    def sync_while_another_writes(descriptor: int) -> None:
+        monkeypatch.setattr(os, 'fsync', sync)
+        directory.write_text(path, 'other')
+        sync(descriptor)
+
+    monkeypatch.setattr(os, 'fsync', sync_while_another_writes)
+    directory.write_text(path, 'mine')
+    assert path.read_text() == 'mine'
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_kill_while_writing_leaves_a_whole_file(tmp_path: Path) -> None:
     script = """
 import itertools, sys
