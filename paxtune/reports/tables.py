@@ -301,8 +301,8 @@ def _cells(table: Table) -> list[list[str]]:
         for column in table.columns
         if any(row.get(column) not in (None, '', []) for row in table.rows)
     ]
-    lines = [[row.get(column) for column in columns] for row in table.rows]
-    return [[cell(value) for value in line] for line in [columns, *lines]]
+    lines = [[cell(row.get(column)) for column in columns] for row in table.rows]
+    return [[cell(column) for column in columns], *lines]
 
 
 def cell(value: Any) -> str:
