@@ -1,4 +1,5 @@
-"""Checks docs/pax-parity*.md: no cell of a table is empty, and each test exists and passes.
+"""Checks docs/pax-parity*.md, docs/reliability.md and SECURITY.md: no cell of a table is empty, and
+each test exists and passes.
 
     python tools/check_parity.py             # runs the tests that are named
     python tools/check_parity.py --collect   # only checks that they exist
@@ -20,7 +21,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = sorted((ROOT / 'docs').glob('pax-parity*.md'))
+DOCUMENTS = [
+    *sorted((ROOT / 'docs').glob('pax-parity*.md')),
+    ROOT / 'docs' / 'reliability.md',
+    ROOT / 'SECURITY.md',
+]
 
 _TEST = re.compile(r'`([\w/.-]+\.py::[^`\s]+)`')
 _CELL_END = re.compile(r'(?<!\\)\|')

@@ -6,7 +6,7 @@
 #
 # VENV         where the environment lies (.venv)
 # PYTHON       what makes it (the python3.11 that tools/find_python.sh finds)
-# CONSTRAINTS  versions to install (constraints.txt; /dev/null for the newest)
+# CONSTRAINTS  versions and hashes to install (constraints.txt; /dev/null for the newest)
 cd "$(dirname "$0")/.." || exit
 venv=${VENV:-.venv}
 constraints=${CONSTRAINTS:-constraints.txt}
@@ -23,20 +23,36 @@ up_to_date() {
     [ -e "$venv/installed" ] && stamp | cmp -s - "$venv/installed" && "$venv/bin/python" -c ''
 }
 
+by_pip() { "$venv/bin/python" -m pip install -q "$@"; }
+
+# uv installs several times faster than pip; pip reaches package indexes that only its own
+# configuration names. As pip does, uv shall compile what it installs: where Python is told to write
+# no bytecode, as in most containers, every process would compile all it imports.
+by_uv() { "$venv/bin/uv" pip install -q --compile-bytecode --python "$venv/bin/python" "$@"; }
+
+# Installs the pinned packages, each only from a file whose hash its pin has. Then the project alone,
+# which the pinned hatchling builds: the versions and hashes of no other package are known.
+pinned() {
+    "$1" --require-hashes -r "$constraints" && "$1" --no-deps --no-build-isolation -e .
+}
+
+newest() { "$1" -e '.[dev]'; }
+
 install() {
     export PIP_DISABLE_PIP_VERSION_CHECK=1
     "$python" -m venv --clear "$venv" || return
-    # uv installs several times faster than pip; pip reaches package indexes that only its own
-    # configuration names. As pip does, uv shall compile what it installs: where Python is told to
-    # write no bytecode, as in most containers, every process would compile all it imports.
-    if "$venv/bin/python" -m pip install -q -c "$constraints" uv &&
-        "$venv/bin/uv" pip install -q --compile-bytecode --python "$venv/bin/python" \
-            -c "$constraints" -e '.[dev]'; then
-        :
+    if [ "$constraints" = /dev/null ]; then
+        how=newest
+        by_pip uv
     else
+        how=pinned
+        export UV_BUILD_CONSTRAINT="$constraints"  # What builds a source distribution has pins, too.
+        sed -n '/^uv==/,/[^\\]$/p' "$constraints" >"$venv/uv.txt"
+        by_pip --no-deps --require-hashes -r "$venv/uv.txt"
+    fi && "$how" by_uv || {
         echo 'uv did not install it; now with pip, which takes longer' >&2
-        "$venv/bin/python" -m pip install -q -c "$constraints" -e '.[dev]' || return
-    fi
+        "$how" by_pip || return
+    }
     stamp >"$venv/installed"
 }
 

@@ -8,7 +8,11 @@ import pyglove as pg
 from paxtune.algorithms.base import Algorithm, Observation, Suggestion, SuggestionContext
 from paxtune.algorithms.encoding.sampling import draw_eligible
 from paxtune.algorithms.external import import_path
-from paxtune.algorithms.external.vizier_problem import FlatProblem, jax_for_designers
+from paxtune.algorithms.external.vizier_problem import (
+    FlatProblem,
+    jax_for_designers,
+    require_extra,
+)
 from paxtune.search_space.decisions import Decisions
 
 _MAX_TRIES = 20
@@ -37,6 +41,7 @@ class Eagle(Algorithm):
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         self._require_reward(num_objectives, exactly_one=True)
+        require_extra('Eagle')
 
     def suggest(self, context: SuggestionContext) -> Suggestion:
         problem = FlatProblem(context.spec, 1)

@@ -11,6 +11,7 @@ from paxtune.algorithms.external.vizier_problem import (
     FlatProblem,
     jax_for_designers,
     metadata_text,
+    require_extra,
 )
 from trainer.symbolic.errors import UserError, in_short
 
@@ -49,6 +50,7 @@ class VizierDesigner(Algorithm):
 
     def check_space(self, spec: pg.DNASpec, num_objectives: int) -> None:
         self._require_reward(num_objectives, name=self.designer)
+        require_extra(self.designer)
         problem = FlatProblem(spec, num_objectives)
         if not len(problem):
             return

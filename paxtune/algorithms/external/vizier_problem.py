@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import importlib.util
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,9 +15,13 @@ from paxtune.algorithms.base import Observation
 from paxtune.algorithms.encoding.scaling import from_unit
 from paxtune.algorithms.encoding.unit_cube import Feature, FlatSpace
 from paxtune.search_space.decisions import Decisions, is_integer
+from trainer.symbolic.errors import UserError
 
 METADATA = 'metadata'
 """Key of the algorithm state that holds the metadata of a designer."""
+
+_EXTRA = ('chex', 'equinox', 'jaxopt', 'jaxtyping', 'tensorflow_probability', 'typeguard')
+"""Modules that Vizier's designers import: the extra `vizier`."""
 
 _MAX_INTEGERS = 1000  # Designers enumerate them.
 _START = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)  # Creation time of trial 0.
@@ -153,6 +158,20 @@ def metadata_text(metadata: Any) -> str:
     """Metadata of a suggestion as JSON; values other than strings are omitted."""
     items = [(space.encode(), key, value) for space, key, value in metadata.all_items()]
     return json.dumps([item for item in items if isinstance(item[2], str)])
+
+
+def require_extra(name: str) -> None:
+    """Raises UserError unless all that Vizier's designers import is installed.
+
+    Args:
+        name: of the algorithm, for the message.
+    """
+    missing = [module for module in _EXTRA if importlib.util.find_spec(module) is None]
+    if missing:
+        raise UserError(
+            f'search.algorithm: {name} needs {", ".join(missing)}: '
+            "pip install 'paxtune[vizier]', or use another algorithm"
+        )
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import random
+import sys
 import time
 
 import jax
@@ -175,6 +176,14 @@ def test_a_missing_reward_is_rejected():
         VizierDesigner(RANDOM).check_space(pg.dna_spec(log_range()), 0)
     with pytest.raises(UserError, match='Eagle needs one reward; there are 2'):
         Eagle().check_space(pg.dna_spec(log_range()), 2)
+
+
+@pytest.mark.parametrize('algorithm', [Eagle(), VizierDesigner(GP_BANDIT)])
+def test_without_their_extra_designers_name_it_before_the_first_trial(algorithm, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'tensorflow_probability', None)  # As if not installed.
+    message = r"needs tensorflow_probability: pip install 'paxtune\[vizier\]'"
+    with pytest.raises(UserError, match=message):
+        algorithm.check_space(pg.dna_spec(log_range()), 1)
 
 
 @pytest.mark.slow
