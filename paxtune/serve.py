@@ -123,7 +123,8 @@ def _serving(args: 'argparse.Namespace', database: 'Database') -> Iterator[tuple
     from paxtune.storage.vizier_store import VizierStore
 
     registry = StudyRegistry(
-        lambda study: StudyCoordinator(VizierStore(database, study), args.lease_seconds)
+        lambda study: StudyCoordinator(VizierStore(database, study), args.lease_seconds),
+        exists=lambda study: VizierStore(database, study).study_spec() is not None,
     )
     metrics = monitoring.Metrics(registry.opened)
     tls = None if args.tls_cert is None else (Path(args.tls_cert), Path(args.tls_key))

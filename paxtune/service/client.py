@@ -93,7 +93,7 @@ class Client:
                 workers survive a restart of the service.
 
         Raises:
-            UserError: the endpoint or the file is invalid.
+            UserError: the endpoint or the file is invalid, or the token would go without TLS.
             schema.MalformedError: the study's name is invalid.
         """
         host = auth.check_endpoint(endpoint)
@@ -111,7 +111,8 @@ class Client:
             self._channel = grpc.secure_channel(target, credentials, options=_OPTIONS)
         else:
             if token is not None and not auth.is_loopback(host):
-                _LOG.warning('the token goes to %s without TLS and can be intercepted', endpoint)
+                why = 'without TLS the token could be intercepted: give --tls or --tls_ca'
+                raise UserError(f'--vizier_endpoint={endpoint}: {why}')
             self._channel = grpc.insecure_channel(target, options=_OPTIONS)
         self._methods = {
             name: self._channel.unary_unary(schema.path(name)) for name in schema.METHODS

@@ -241,16 +241,15 @@ class StudyCoordinator:
             if update.error is None:
                 update.content = self._feed[update.id]
 
-    def delete(self, id: int) -> schema.EmptyReply:
-        """Deletes a trial."""
+    def delete(self, id: int, created: str) -> schema.EmptyReply:
+        """Deletes a trial that was created then; a late call deletes no other of its number."""
         with self._lock:
-            try:
+            self._reap()
+            if id in self._feed and str(self._feed.read(id).created) == created:
                 with self._feed.writing():
                     self._store.delete_trial(id)
-            except KeyError:
-                raise RequestRejectedError('missing', f'there is no trial {id}') from None
-            self._feed.forget(id)
-            self._leases.pop(id, None)
+                self._feed.forget(id)
+                self._leases.pop(id, None)
             return schema.EmptyReply()
 
     # Leases and the suggest lock.
@@ -337,6 +336,8 @@ class StudyCoordinator:
             self._leases.tick()
 
     def _reap(self) -> None:
+        if self._spec is None and not self.study('').version:
+            raise RequestRejectedError('missing', 'there is no such study')
         if self._feed.is_in_doubt or any(self._leases.expired()):
             self._refresh()  # No trial that has ended is taken away.
         for id_, lease, loss in self._leases.expired():

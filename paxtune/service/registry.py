@@ -19,9 +19,14 @@ class StudyRegistry:
         True
     """
 
-    def __init__(self, make: Callable[[str], Any], max_studies: int = MAX_STUDIES) -> None:
-        """Makes an empty registry; `max_studies` bounds the memory, as open studies stay in it."""
-        self._make, self._max_studies = make, max_studies
+    def __init__(
+        self,
+        make: Callable[[str], Any],
+        max_studies: int = MAX_STUDIES,
+        exists: Callable[[str], bool] = bool,
+    ) -> None:
+        """Makes an empty registry; it keeps at most `max_studies`, and only those that exist."""
+        self._make, self._max_studies, self._exists = make, max_studies, exists
         self._lock = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
         self._open: dict[str, Any] = {}
@@ -40,7 +45,11 @@ class StudyRegistry:
         with lock:
             if study not in self._open:
                 # After a failure, the next call tries again.
-                self._open[study] = self._make(study)
+                made, exists = self._make(study), self._exists(study)
+                if not exists:  # An invented name takes no memory.
+                    self._locks.pop(study, None)
+                    return made
+                self._open.setdefault(study, made)
             return self._open[study]
 
     def opened(self) -> Mapping[str, Any]:

@@ -174,12 +174,10 @@ class RemoteStore(StudyStore):
                     return record
 
     def delete_trial(self, id_: int) -> None:
-        try:
-            self._client.call(schema.DeleteRequest(id=id_))
-        except RequestRejectedError as error:
-            if error.code != 'missing':
-                raise
-            raise KeyError(id_) from None
+        with self._lock:
+            self._sync()
+            created = str(parse_trial(self._content[id_]).created)
+        self._client.call(schema.DeleteRequest(id=id_, created=created))
 
     def claim(self) -> TrialRecord | None:
         request = schema.ClaimRequest(worker=self.worker, options=self.options)

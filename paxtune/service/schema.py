@@ -165,6 +165,7 @@ class UpdateRequest(Write[UpdateReply]):
 
 class DeleteRequest(Request[EmptyReply]):
     id: TrialId
+    created: Name = ''
 
 
 class ClaimReply(Message):
@@ -267,8 +268,8 @@ def encode(message: Message) -> bytes:
         MalformedError: a text cannot be encoded.
 
     Example:
-        >>> encode(DeleteRequest(study='mine', id=3))
-        b'\x82\xa2id\x03\xa5study\xa4mine'
+        >>> encode(ReleaseSuggestLockRequest(study='mine', suggest_lock=''))
+        b'\x82\xacsuggest_lock\xa0\xa5study\xa4mine'
     """
     try:
         return msgspec.msgpack.encode(message)

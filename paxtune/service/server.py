@@ -41,6 +41,8 @@ _LEVELS = {
 _CHECK_SECONDS = 1.0
 _THREADS = 32
 _BURST = 20.0
+_SILENT_SECONDS = 2.0
+_MAX_SILENT = 3
 
 _OPTIONS = [
     # Otherwise a second server could take half of the calls to the port of the first.
@@ -92,6 +94,7 @@ class Server:
         self._max_bytes = max_bytes
         self._log = _BoundedLog()
         self._stopping = threading.Event()
+        self._silent: dict[grpc.ServicerContext, float] = {}
         self.port = 0
 
     def start(self) -> None:
@@ -104,8 +107,10 @@ class Server:
         self.port = self._bind()
         self._report(_SERVING)
         self._server.start()
-        self._watch = threading.Thread(target=self._watch_database, name='database', daemon=True)
-        self._watch.start()
+        watches = (self._watch_database, self._end_silent)
+        self._watches = [threading.Thread(target=watch, daemon=True) for watch in watches]
+        for watch in self._watches:
+            watch.start()
 
     def stop(self, seconds: float = 10.0) -> None:
         """Accepts no more calls, waits for the running ones, and stops.
@@ -118,8 +123,8 @@ class Server:
         self._health.enter_graceful_shutdown()
         self._server.stop(seconds).wait()
         self._pool.shutdown()
-        # The thread may wait for a database that does not answer.
-        self._watch.join(_CHECK_SECONDS)
+        for watch in self._watches:  # The first may wait for a database that does not answer.
+            watch.join(_CHECK_SECONDS)
 
     def __enter__(self) -> 'Server':
         self.start()
@@ -166,6 +171,12 @@ class Server:
                 self._log.write('database', logging.ERROR, f'the database: {error}')
                 self._report(_NOT_SERVING)
 
+    def _end_silent(self) -> None:
+        while not self._stopping.wait(_SILENT_SECONDS / 4):
+            for context, since in list(self._silent.items()):
+                if time.monotonic() - since > _SILENT_SECONDS:
+                    context.cancel()
+
     def _report(self, status: int) -> None:
         for service in ('', schema.SERVICE):
             self._health.set(service, status)
@@ -203,18 +214,25 @@ class Server:
             raise _StatusError(
                 grpc.StatusCode.UNIMPLEMENTED, f'there is no method {schema.shortened(path)}'
             )
-        request = schema.decode(schema.METHODS[method].request, self._first(requests))
+        request = schema.decode(schema.METHODS[method].request, self._first(requests, context))
         fields = msgspec.structs.asdict(request)
         coordinator = self._registry(fields.pop('study'))
         return schema.encode(getattr(coordinator, method)(**fields))
 
-    def _first(self, requests: Iterator[bytes]) -> bytes:
+    def _first(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        # Each waiting call takes a thread, which others need.
+        peer = context.peer()
+        if sum(each.peer() == peer for each in list(self._silent)) >= _MAX_SILENT:
+            raise _StatusError(grpc.StatusCode.UNAVAILABLE, 'too many calls without a message')
+        self._silent[context] = time.monotonic()
         # A second message is not waited for, which would take as long as the first.
         try:
             return next(requests, b'')
         except grpc.RpcError as error:  # gRPC has replied already.
-            reason = f'longer than {self._max_bytes} bytes, or cancelled by the caller'
+            reason = f'late, longer than {self._max_bytes} bytes, or cancelled by the caller'
             raise _StatusError(grpc.StatusCode.CANCELLED, reason) from error
+        finally:
+            del self._silent[context]
 
 
 class _StatusError(Exception):

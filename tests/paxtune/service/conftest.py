@@ -106,7 +106,7 @@ class Studies:
     def __init__(self, delete):
         self._delete = delete
 
-    def delete(self, id):
+    def delete(self, id, created):
         self._delete()
         return schema.EmptyReply()
 

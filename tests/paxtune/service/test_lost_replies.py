@@ -286,3 +286,13 @@ def test_a_trial_is_finished_though_every_reply_is_lost_once(service: Service) -
     finish(ask(study))
     assert [each.step for each in study.trial(1).measurements] == [10, 20]
     assert events(study) == ['claimed', 'ended']
+
+
+def test_a_late_deletion_leaves_the_next_trial_of_that_number(service: Service) -> None:
+    people = service.study('')
+    people.add({})
+    lose_reply(people, 'delete', lambda: service.study('').add({}))
+    people.store.delete_trial(1)
+    assert [trial.id for trial in people.trials] == [1]
+    with pytest.raises(KeyError):
+        people.store.delete_trial(2)

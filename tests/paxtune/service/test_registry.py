@@ -5,8 +5,12 @@ import threading
 import pytest
 
 from paxtune.service import schema
+from paxtune.service.coordinator import StudyCoordinator
 from paxtune.service.registry import StudyRegistry
+from paxtune.service.server import Server
 from paxtune.storage.database import DatabaseUnavailableError
+from paxtune.storage.vizier_store import VizierStore
+from tests.paxtune.service.conftest import client_of, spec
 
 
 def test_no_more_studies_are_opened_than_fit():
@@ -53,3 +57,26 @@ def test_a_study_that_could_not_be_opened_is_opened_again():
     with pytest.raises(DatabaseUnavailableError):
         registry('a')
     assert registry('a') == 'a'
+
+
+def test_invented_names_take_no_memory():
+    registry = StudyRegistry(lambda study: object(), max_studies=2, exists={'real'}.__contains__)
+    assert len({id(registry(f'invented-{i}')) for i in range(1000)}) > 0
+    assert registry('real') is registry('real')
+    assert set(registry.opened()) == {'real'} == set(registry._locks)
+
+
+def test_the_service_answers_beside_invented_names(database):
+    registry = StudyRegistry(
+        lambda study: StudyCoordinator(VizierStore(database, study)),
+        exists=lambda study: VizierStore(database, study).study_spec() is not None,
+    )
+    with Server(registry) as server, client_of(server, token=None) as client:
+        client.call(schema.CreateStudyRequest(spec=spec()))
+        for number in range(20):
+            with client_of(server, f'invented-{number}', None) as other:
+                other.call(schema.StudyRequest(known=''))
+                with pytest.raises(schema.RequestRejectedError, match='no such study'):
+                    other.call(schema.ChangesRequest(generation='', since=0))
+        client.call(schema.ChangesRequest(generation='', since=0))
+    assert set(registry.opened()) == {'mine'}

@@ -1,5 +1,6 @@
 """TLS: trusted and untrusted certificates, and the messages."""
 
+import contextlib
 import socket
 import ssl
 import urllib.request
@@ -9,14 +10,15 @@ import pytest
 import trustme
 
 from paxtune.service import auth, monitoring, schema
+from paxtune.service.client import Client
 from paxtune.service.registry import StudyRegistry
 from paxtune.service.server import Server
-from tests.paxtune.service.conftest import client_of
+from tests.paxtune.service.conftest import TOKEN, client_of
 from trainer.symbolic.errors import UserError
 
 
 class Studies:
-    def delete(self, id):
+    def delete(self, id, created):
         return schema.EmptyReply()
 
 
@@ -119,3 +121,11 @@ def test_the_token_of_the_file_comes_first(tmp_path, monkeypatch):
     (tmp_path / 'token').write_text('of-the-file-itself\n')
     assert auth.token(tmp_path / 'token') == 'of-the-file-itself'
     assert auth.token(None) == 'of-the-environment'
+
+
+@pytest.mark.parametrize('how', [{}, {'tls': True}])
+def test_a_token_leaves_the_machine_only_over_tls(how):
+    expected = pytest.raises(UserError, match='the token could be intercepted: give --tls')
+    with contextlib.nullcontext() if how else expected:
+        Client('tuner.example:8470', 'mine', TOKEN, **how).close()
+    Client('127.0.0.1:8470', 'mine', TOKEN).close()
