@@ -58,7 +58,7 @@ def main() -> int:
     flags.add_argument('--quick', action='store_true')
     flags.add_argument('--check', action='store_true')
     args = flags.parse_args()
-    repeated, regret = 0, 0.0
+    repeated, regret, suggestions, runs = 0, 0.0, 0, 0
     for dimensions in (1, 2) if args.quick else CASES:
         for is_log, is_prefetched in ((False, False), (False, True), (True, False), (True, True)):
             for seed in range(1 if args.quick else 5):
@@ -68,7 +68,10 @@ def main() -> int:
                 how = 'prefetched' if is_prefetched else 'all results'
                 print(f'{dimensions} {scale:6} {how:11} seed {seed}: {own} repeated, {best:.1e}')
                 repeated, regret = repeated + own, max(regret, best)
-    print('RESULT ' + json.dumps({'repeated': repeated, 'regret': regret}))
+                suggestions, runs = suggestions + len(rows), runs + 1
+    found = {'suggestions': suggestions, 'distinct': suggestions - repeated, 'runs': runs}
+    print(f'{repeated} repeated, largest regret {regret:.1e}')
+    print('RESULT ' + json.dumps(found))
     return int(args.check and (repeated > 0 or regret > RESOLUTION))
 
 

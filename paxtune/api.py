@@ -148,29 +148,13 @@ def tune(
     """
     if _is_experiment(what):
         what, space = _searched(what, space, objective), None
-    current = what.search if _has_search(what) else None
-    rung = first_rung(what) if _is_experiment(what) else {}
-    changes = {
-        'objective': objective,
-        'algorithm': _part(Algorithm, algorithm, current),
-        'scheduler': _part(Scheduler, scheduler, current, rung),
-        'seed': seed,
-        'budget.trials': num_trials,
-    }
-    changes = search | {name: value for name, value in changes.items() if value is not None}
-    if unknown := [name for name in search if Search.__schema__.get_field(name) is None]:
-        known = [str(name) for name in Search.__schema__.fields]
-        raise UserError(f'a search has no {unknown[0]!r}. {nearest(unknown[0], known)}'.rstrip())
-    is_function = not _has_search(what)
-    if not is_function and (space is not None or job_log_dir is None):
+    if _has_search(what) and (space is not None or job_log_dir is None):
         raise UserError('an experiment needs a job_log_dir for its trials')
-    if workers is not None:
-        engine = _engine_of(what, workers, engine)
-    elif engine is None:
-        is_joined = 'jax' in sys.modules and processes.count() > 1
-        engine = multi_host.MultiHost() if is_joined else InProcess()
-    if is_function:
-        engine.require_function(FunctionRunner(what))
+    _require_fields(search)
+    parts = _chosen(what, algorithm, scheduler)
+    given = {'objective': objective, 'seed': seed, 'budget.trials': num_trials} | parts
+    changes = search | {name: value for name, value in given.items() if value is not None}
+    engine = _engine(what, workers, engine)
     directory = engine.directory(job_log_dir)
     if study is not None and (directory or study.directory or space is not None):
         raise UserError(
@@ -185,25 +169,17 @@ def tune(
         plan, runner = _planned(what, space, changes, study)
         plan = dataclasses.replace(plan, exp=exp)
         checkpoint_retention.check(plan.search, directory)
-        if plan.search.faults.trial_timeout is not None and not engine.has_workers:
-            raise UserError(
-                'search.faults.trial_timeout (--trial_timeout): nothing can end a trial in the '
-                'process of the search: use workers (--workers=1), or set it to None'
-            )
+        _require_workers_for_timeout(plan.search, engine)
         if _is_experiment(what) and engine.follows(plan, should_interrupt):
             assert directory is not None
             return load_study(directory)
-        if callbacks is None:
-            is_seen = sys.stdout.isatty() or 'ipykernel' in sys.modules
-            callbacks = [progress.Progress()] if is_seen else []
-        listening = [c if isinstance(c, Callback) else OnTrialEnd(c) for c in callbacks]
         if study is None:
             priors = list(map(directories.job_path, prior_studies))
             study, opened = engine.open(directory, plan, priors)
             held.enter_context(opened)
         else:
             study = open_plan(None, plan, store=study.store)
-        _run(engine, Job(study, runner, listening, should_interrupt), fork_study)
+        _run(engine, Job(study, runner, _listening(callbacks), should_interrupt), fork_study)
         return study
 
 
@@ -253,12 +229,57 @@ def _has_search(what: object) -> TypeGuard[Tunable | RunnerWorkload]:
     return isinstance(what, RunnerWorkload) or _is_experiment(what)
 
 
-def _engine_of(what: Any, workers: int, engine: Engine | None) -> Engine:
-    if engine is not None:
-        raise UserError(f'workers={workers} and engine={engine!r}: give one of them')
+def _engine(what: Any, workers: int | None, engine: Engine | None) -> Engine:
+    if workers is not None:
+        if engine is not None:
+            raise UserError(f'workers={workers} and engine={engine!r}: give one of them')
+        engine = _engine_of(what, workers)
+    elif engine is None:
+        is_joined = 'jax' in sys.modules and processes.count() > 1
+        engine = multi_host.MultiHost() if is_joined else InProcess()
+    if not _has_search(what):
+        engine.require_function(FunctionRunner(what))
+    return engine
+
+
+def _engine_of(what: Any, workers: int) -> Engine:
     if _has_search(what) or (workers > 1 and import_name(what)):
         return worker_engine.Workers(workers)
     return InProcess() if workers == 1 else threads.Threads(workers)
+
+
+def _require_fields(search: Mapping[str, Any]) -> None:
+    if unknown := [name for name in search if Search.__schema__.get_field(name) is None]:
+        known = [str(name) for name in Search.__schema__.fields]
+        raise UserError(f'a search has no {unknown[0]!r}. {nearest(unknown[0], known)}'.rstrip())
+
+
+def _require_workers_for_timeout(search: Search, engine: Engine) -> None:
+    if search.faults.trial_timeout is not None and not engine.has_workers:
+        raise UserError(
+            'search.faults.trial_timeout (--trial_timeout): nothing can end a trial in the '
+            'process of the search: use workers (--workers=1), or set it to None'
+        )
+
+
+def _listening(
+    callbacks: Sequence[Callback | Callable[[Study, Trial], object]] | None,
+) -> list[Callback]:
+    if callbacks is None:
+        is_seen = sys.stdout.isatty() or 'ipykernel' in sys.modules
+        callbacks = [progress.Progress()] if is_seen else []
+    return [each if isinstance(each, Callback) else OnTrialEnd(each) for each in callbacks]
+
+
+def _chosen(
+    what: Any, algorithm: Algorithm | str | None, scheduler: Scheduler | str | None
+) -> dict[str, Any]:
+    current = what.search if _has_search(what) else None
+    rung = first_rung(what) if _is_experiment(what) else {}
+    return {
+        'algorithm': _part(Algorithm, algorithm, current),
+        'scheduler': _part(Scheduler, scheduler, current, rung),
+    }
 
 
 def _part(

@@ -31,6 +31,7 @@ EXPERIMENT = 'benchmarks.chaotic.experiment.Chaotic'
 Mode: TypeAlias = Literal['embedded', 'sqlite', 'postgresql']
 """Where the study is kept: by the search itself, or by a service, and that in which database."""
 
+_FULL_DISK = 'no space is left on the disk'
 _STUDY = 'chaos'
 _MAX_RESTARTS = 5
 
@@ -131,6 +132,7 @@ class Scene:
         if plan.mode != 'embedded':
             flags |= {'vizier_endpoint': f'127.0.0.1:{self._port}', 'study': _STUDY}
         given = [f'--{name}={value}' for name, value in flags.items()]
+        self._log_length = len(self._log_text('driver'))
         self.driver = self._start('driver', 'paxtune.search', *given)
 
     def _start(self, name: str, module: str, *flags: str) -> subprocess.Popen[bytes]:
@@ -175,7 +177,9 @@ class Scene:
             self.start_service()
         code = self.driver.poll()
         if code:
-            self._surprise(f'the search ended with {code}: {self.last_line("driver")}')
+            # A full disk ends a search, which then asks for room and for the same command.
+            if self.disk is None or _FULL_DISK not in self._log_text('driver')[self._log_length :]:
+                self._surprise(f'the search ended with {code}: {self.last_line("driver")}')
             self.start_driver()
         return code == 0
 
@@ -186,8 +190,12 @@ class Scene:
 
     def last_line(self, name: str) -> str:
         """Last line in the log of the service or the driver."""
-        lines = (self._folder / f'{name}.log').read_text().strip().splitlines()
+        lines = self._log_text(name).strip().splitlines()
         return lines[-1] if lines else ''
+
+    def _log_text(self, name: str) -> str:
+        log = self._folder / f'{name}.log'
+        return log.read_text() if log.exists() else ''
 
     def end(self) -> None:
         """Ends the service, in peace."""

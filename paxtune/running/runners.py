@@ -42,9 +42,12 @@ class ExperimentRunner(Runner):
     def prepare(self, study: Study, trial: RunningTrial) -> str | None:
         _require_own_experiments(study, trial)
         resolve_warm_start(study, trial)
-        found = TrialSpec.of(study, trial).estimate_costs(study.space, study.search)
+        found = self._estimate_costs(study, TrialSpec.of(study, trial))
         trial.set_costs(found.measured)
         return found.refusal
+
+    def _estimate_costs(self, study: Study, spec: 'TrialSpec') -> CostEstimate:
+        return spec.estimate_costs(study.space, study.search)
 
     def run(
         self, study: Study, trial: RunningTrial, should_interrupt: Callable[[], bool]

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import sqlite3
 import urllib.parse
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -68,9 +69,13 @@ class Sqlite:
         self.display_name = 'memory' if path is None else str(path)
         self._path = path
         self._read_only = read_only
+        self._memory = f'file:{uuid.uuid4()}?mode=memory&cache=shared'
         self._held: Any = None
 
     def engine(self) -> sqlalchemy.Engine:
+        if self._path is None:
+            # SQLAlchemy closes a connection that Ctrl-C interrupts. This one keeps the memory.
+            self._held = sqlite3.connect(self._memory, uri=True, check_same_thread=False)
         engine = sqlalchemy.create_engine(
             self._url(),
             # By itself the driver begins transactions that let others write between what is read
@@ -87,7 +92,7 @@ class Sqlite:
 
     def _url(self) -> sqlalchemy.URL:
         if self._path is None:
-            return sqlalchemy.URL.create('sqlite')
+            return sqlalchemy.make_url(f'sqlite:///{self._memory}&uri=true')
         if not self._read_only:
             return sqlalchemy.URL.create('sqlite', database=str(self._path))
         database = 'file:' + urllib.parse.quote(str(self._path.absolute()))

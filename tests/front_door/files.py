@@ -77,7 +77,7 @@ import pyglove as pg
 
 
 def error(x, width):
-    time.sleep(0.05)
+    time.sleep(0.5)
     return (x - 0.3) ** 2 / width
 
 

@@ -1,7 +1,6 @@
 """A terminal of 80 x 24, in which commands run as a person runs them."""
 
 import fcntl
-import functools
 import os
 import pty
 import re
@@ -20,6 +19,8 @@ from tests.processes import environment
 COLUMNS, LINES = 80, 24
 _PART = re.compile(r'\x1b\[([0-9;?]*)([A-Za-z])|.', re.DOTALL)
 _SECONDS = 280.0
+# Ctrl-C in the terminal reaches its processes alone. JAX may be in this one: it must not fork.
+_LOGIN = 'import os, sys; os.login_tty(0); os.execv(sys.argv[1], sys.argv[1:])'
 
 
 class Screen:
@@ -121,11 +122,12 @@ def run(directory: Path, *words: str, interrupt_at: str = '') -> Shown:
     unset = ('COLUMNS', 'LINES', 'CI')
     env = {name: value for name, value in environment().items() if name not in unset}
     process = subprocess.Popen(
-        [sys.executable, *words],
+        [sys.executable, '-c', _LOGIN, sys.executable, *words],
         cwd=directory,
         env=env | {'TERM': 'xterm-256color'},
-        pass_fds=[theirs],
-        preexec_fn=functools.partial(os.login_tty, theirs),  # Ctrl-C reaches its processes alone.
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
     )
     os.close(theirs)
     with process:

@@ -29,8 +29,9 @@ MAX_PARAMS = 8000
 def Everything() -> Tunable:
     """Of the parameter limit and of the constraint, each forbids a good part of the space."""
     counting = CountingInput(batch_size=8, is_training=True)
+    shared = {'width': pg.oneof([8, 16, 32]), 'quarter': intv(2, 16, 'log')}
     made = Tunable(
-        **dict(experiment(num_steps=2).sym_init_args),
+        **{**experiment(num_steps=2).sym_init_args, 'shared': shared},
         search=Search(
             MetricReward('minimize', 'eval/log_pplx'),
             budget=Budget(8),
@@ -40,7 +41,6 @@ def Everything() -> Tunable:
             ],
             limits=[Limit(metric='num_params', at_most=MAX_PARAMS)],
         ),
-        shared={'width': pg.oneof([8, 16, 32]), 'quarter': intv(2, 16, 'log')},
     )
     block = TransformerBlock(
         Attention(num_heads=4),

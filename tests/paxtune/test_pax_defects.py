@@ -190,6 +190,7 @@ def test_trials_leave_no_arrays_files_or_threads_behind(
     # 5, 17
     left, num_trials = Left(), 5
     made = rates(num_trials, train_input=kind(batch_size=8, is_training=True))
+    made.rebind({'search.faults.max_consecutive_failures': num_trials + 1})
     with tune(made, job_log_dir=tmp_path, callbacks=[left]) as study:
         ended = 'INFEASIBLE' if kind is Breaking else 'COMPLETED'
         assert states(study) == [ended] * num_trials

@@ -1,6 +1,7 @@
 import math
 from typing import Any
 
+import pyglove as pg
 import pytest
 
 from tests.trainer.tiny import VOCAB, CountingInput, experiment
@@ -9,6 +10,7 @@ from trainer.decoding import BeamSearch
 from trainer.inspect import layout, validate
 from trainer.layers import Attention, FeedForward, Stack, TransformerBlock
 from trainer.symbolic.errors import UserError
+from trainer.tasks.language_model import LanguageModelTask
 
 
 def deep(**overrides: Any) -> Any:
@@ -78,6 +80,13 @@ def test_mismatches_are_named_by_path() -> None:
         layout(made)
 
 
+class AnyMask(LanguageModelTask):
+    """A language model that does not look at its attention."""
+
+    def check(self) -> None:
+        pass
+
+
 @pytest.mark.slow
 def test_a_decode_step_is_tried_on_shapes() -> None:
     made = deep(task__decoder=BeamSearch(4, prompt_length=3))
@@ -89,8 +98,10 @@ def test_a_decode_step_is_tried_on_shapes() -> None:
     # A layer whose attention sees the future cannot write token by token.
     block = TransformerBlock(Attention(2, mask='full'), FeedForward(32))
     made = deep(task__decoder=BeamSearch(4, prompt_length=3))
-    made.rebind({'task.model.stack.layers': [block]}, skip_notification=True)
-    made.rebind({'decode_inputs': {'test': CountingInput(batch_size=8)}}, skip_notification=True)
+    fields = {name: pg.clone(value, deep=True) for name, value in made.task.sym_items()}
+    made.rebind({'task': AnyMask(**fields)})
+    made.rebind({'task.model.stack.layers': [block]})
+    made.rebind({'decode_inputs': {'test': CountingInput(batch_size=8)}})
     with pytest.raises(UserError, match='only causal attention can decode'):
         validate(made, layout(made))
 

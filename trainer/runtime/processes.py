@@ -125,7 +125,12 @@ def is_lost() -> bool:
 
 
 def agree(flag: bool = False) -> bool:
-    """A round: the JSON data of each process, by its index; raises as `agree`."""
+    """A round: returns True if the flag of any process is set.
+
+    Raises:
+        OtherProcessError, UserError, StopTrial, SkipTrial: another process failed.
+        LostProcessError: another process was lost.
+    """
     messages = _group().round({'flag': True} if flag else None)
     return any('flag' in message for message in messages.values())
 

@@ -218,7 +218,7 @@ def test_control_c_ends_it_and_the_study_goes_on(tmp_path: Path) -> None:
         )  # fmt: skip
         try:
             assert process.stdout is not None
-            assert '1 of 5 trials, 1 active' in process.stdout.readline()
+            assert '0 of 5 trials, 1 active' in process.stdout.readline()
             trial.report(10, {'loss': 0.5})
             while '0.5' not in process.stdout.readline():
                 assert process.poll() is None

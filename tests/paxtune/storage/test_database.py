@@ -176,6 +176,25 @@ def test_a_service_that_was_killed_holds_nothing(kind, tmp_path, request):
         database.hold()
 
 
+def test_an_interrupt_in_a_call_loses_nothing_in_memory(monkeypatch):
+    def interrupt(*_: object) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with stored(None) as store:
+        monkeypatch.setattr(store.database._engine.dialect, 'do_execute', interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            add(store)
+        add(store)
+        assert store.ids() == [1, 2]
+
+
+def test_memories_are_apart():
+    with stored(None) as one, stored(None) as other:
+        add(one)
+        assert (one.ids(), other.ids()) == ([1, 2], [1])
+
+
 def test_memory_is_ours():
     with contextlib.closing(Database(None)) as database:
         database.hold()

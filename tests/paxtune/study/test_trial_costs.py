@@ -279,6 +279,7 @@ def test_a_trial_is_timed_once_however_often_it_is_begun(
         assert again is not None and again.id == trial.id
         assert runner.prepare(study, again) is None
         assert again.record.costs == first == TrialSpec.of(study, again).measured
+    with open_study(tmp_path, made) as study:
         Tuner(study, runner).run()
         assert study.trials[0].metrics['step_seconds'] == first['']['step_seconds']
     assert sorted(clock.timed) == [32, 512]
