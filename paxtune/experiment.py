@@ -4,6 +4,7 @@ from typing import Any
 
 from paxtune.config.search import Search
 from trainer.experiment import Experiment
+from trainer.runtime.directory import is_folder_name
 from trainer.symbolic.component import bind
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.overrides import replaced
@@ -30,7 +31,7 @@ class Tunable(Experiment):
                 'the best step of one: name a metric'
             )
         for name in self.sub_experiments:
-            if not name.replace('_', '').replace('-', '').isalnum():
+            if not is_folder_name(name):
                 raise ValueError(
                     f'sub_experiments: {name!r} is not a valid name: use letters, digits, _ and -'
                 )

@@ -17,7 +17,7 @@ from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
 from paxtune.study.trial_costs import CostEstimate, estimate_costs, suffixed, wanted_by
 from paxtune.study.trial_experiments import parts_of
-from paxtune.study.trial_paths import attempt_directories, attempt_directory
+from paxtune.study.trial_paths import attempt_directories, attempt_directory, has_link
 from trainer.checkpoints import experiment_record
 from trainer.checkpoints.checkpoint import newest_checkpoint
 from trainer.checkpoints.handover import fork_checkpoint, take_over
@@ -212,23 +212,28 @@ def _begun(
 
 
 def _require_own_experiments(study: Study, trial: Trial) -> None:
-    attempts = [job_path(each) for each in attempt_directories(study.directory, trial)]
-    names = study.space.sub_experiments or ['']
-    if any((each / name / experiment_record.FILE).exists() for each in attempts for name in names):
-        for name, part in experiments(study, trial).items():
-            for each in attempts:
-                _require_own_experiment(each / name, trial, part)
+    """Checks the directories whose checkpoints a trial begins with; raises OtherTrialError."""
+    fork, warm_start = trial.lineage.forked_from, trial.lineage.warm_start
+    sources = [fork[0] if fork else None, warm_start]
+    for each in [trial, *(study.trial(number) for number in sources if number is not None)]:
+        parts = experiments(study, each)
+        for number in range(1, each.attempt + 1):
+            directory = attempt_directory(study.directory, each, number)
+            for name, part in parts.items():
+                _require_own_experiment(study, directory / name, each, part)
 
 
-def _require_own_experiment(directory: JobPath, trial: Trial, experiment: Tunable) -> None:
+def _require_own_experiment(study: Study, directory: JobPath, trial: Trial, part: Tunable) -> None:
     """Checks that `experiment.json`, if there is one, is the experiment of this trial.
 
     Raises:
-        OtherTrialError: lists the differences.
+        OtherTrialError: lists the differences, or names a symbolic link.
     """
+    if has_link(study.directory, directory / 'checkpoints'):
+        raise OtherTrialError(f'{directory} has a symbolic link, which no search makes. {REMEDY}')
     found = [
         change
-        for change in experiment_record.changes(directory, experiment)
+        for change in experiment_record.changes(directory, part)
         # It has the path of a trial, which changes with that of the study.
         if not change.path.startswith('train.init_from_checkpoint')
     ]

@@ -4,6 +4,7 @@ import datetime
 import importlib.metadata
 import json
 import os
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,12 +43,12 @@ class TrialJson:
         self._path = None if directory is None else directory / _FILE
         before = (None if directory is None else read(directory)) or {}
         self.seconds_before = max(float(before.get('seconds', 0.0)), trial.seconds)
-        self._started = _now()
+        self._began = time.monotonic()  # The wall clock may be set meanwhile.
         self._num_devices = num_devices
         self.is_resumed = False
         self.content: dict[str, Any] = {
             'data': dict(data),
-            'started': before.get('started', self._started.isoformat()),
+            'started': before.get('started', datetime.datetime.now(datetime.UTC).isoformat()),
             'resumed_from': before.get('resumed_from', []),
             'machine': machine() if num_devices else None,
         }
@@ -56,7 +57,7 @@ class TrialJson:
     @property
     def seconds(self) -> float:
         """Returns the run time of the trial in all processes, in seconds."""
-        return self.seconds_before + (_now() - self._started).total_seconds()
+        return self.seconds_before + time.monotonic() - self._began
 
     def resumed(self, step: int) -> None:
         """Notes that the trial went on from a checkpoint."""
@@ -114,7 +115,3 @@ def machine() -> dict[str, Any]:
         'threads': num_threads(),
         'versions': {name: importlib.metadata.version(name) for name in ('jax', 'jaxlib', 'flax')},
     }
-
-
-def _now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)

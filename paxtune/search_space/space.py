@@ -20,7 +20,7 @@ from paxtune.search_space.decisions import (
 from paxtune.search_space.decoder import Decoder
 from paxtune.search_space.labels import candidate_names, match_candidate, parameter_path
 from paxtune.search_space.shared_decisions import with_shared_scope
-from trainer.runtime.directory import short_names
+from trainer.runtime.directory import is_folder_name, short_names
 from trainer.symbolic.component import Component
 from trainer.symbolic.derived import SHARED, check_names, resolve_in_place
 from trainer.symbolic.errors import UserError, nearest
@@ -101,8 +101,11 @@ class Space:
 
     @property
     def sub_experiments(self) -> list[str]:
-        """Names of the sub-experiments of a trial; empty if it has none."""
-        return [str(name) for name in self.value.sub_experiments] if self.is_tunable else []
+        """Names of the sub-experiments of a trial, if any; UserError for a path as a name."""
+        names = [str(name) for name in self.value.sub_experiments] if self.is_tunable else []
+        if invalid := [name for name in names if not is_folder_name(name)]:
+            raise UserError(f'sub_experiments: {invalid[0]!r} is not a valid name')
+        return names
 
     @functools.cached_property
     def size(self) -> int | None:

@@ -10,7 +10,7 @@ import datetime
 import functools
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, get_type_hints
+from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import msgspec
 from vizier._src.service import study_pb2
@@ -255,7 +255,8 @@ def _json_fields() -> dict[str, Any]:
 
 @functools.cache
 def _trial_json() -> type[Any]:
-    types = get_type_hints(TrialRecord)
+    # Each attempt has a directory, which may be looked for.
+    types = get_type_hints(TrialRecord) | {'attempt': Annotated[int, msgspec.Meta(ge=1, le=10**5)]}
     fields = [
         (name, types[name], msgspec.field(default_factory=dict) if default == {} else default)
         for name, default in _json_fields().items()

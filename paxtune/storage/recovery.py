@@ -25,6 +25,7 @@ from trainer.runtime.directory import partial_id
 from trainer.symbolic.errors import UserError
 
 _BROKEN = f'{DATABASE}.broken'
+_DAMAGES = OSError, ValueError, KeyError, TypeError, RecursionError, zlib.error
 
 
 def recover(directory: Path) -> str:
@@ -89,7 +90,7 @@ def _trials(directory: Path) -> tuple[list[TrialProto], list[str]]:
     for folder in sorted((directory / TRIALS).glob('*')):
         try:
             proto = unpack_trial(json.loads((folder / 'trial.json').read_text())['record'])
-        except (OSError, ValueError, KeyError, TypeError, zlib.error, DamagedRecordError) as error:
+        except (*_DAMAGES, DamagedRecordError) as error:
             problems.append(f'{folder}: its trial.json cannot be read, and is left out: {error}')
         else:
             found[int(proto.id)] = proto

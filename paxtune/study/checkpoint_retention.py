@@ -15,7 +15,7 @@ from paxtune.study import replicates
 from paxtune.study.record import Status
 from paxtune.study.study_view import StudyView
 from paxtune.study.trial import Trial
-from paxtune.study.trial_paths import attempt_directory, trial_directory
+from paxtune.study.trial_paths import attempt_directory, has_link, trial_directory
 from trainer.runtime.directory import JobPath, is_local
 from trainer.symbolic.errors import UserError
 
@@ -76,19 +76,25 @@ class CheckpointCleaner:
             *earlier, last = self._attempts(trial)
             if newest_checkpoint(last / name / _CHECKPOINTS) is not None:
                 for attempt in earlier:
-                    _remove(attempt / name)
+                    self._remove(attempt / name)
 
     def _remove_all(self, trial: Trial) -> bool:
         if trial.id in self._done:
             return False
         parts = [attempt / name for attempt in self._attempts(trial) for name in self._parts]
-        had = [_remove(part) for part in parts]
+        had = [self._remove(part) for part in parts]
         if None not in had:
             self._done.add(trial.id)
         self._bytes.pop(trial.id, None)
         if any(had):
             logging.info('The checkpoints of trial %d were removed', trial.id)
         return any(had)
+
+    def _remove(self, part: JobPath) -> bool | None:
+        if any(has_link(self._study.directory, part / name) for name in (_CHECKPOINTS, REMOVED)):
+            logging.warning('%s has a symbolic link: nothing is removed there', part)
+            return None
+        return _remove(part)
 
     @property
     def _parts(self) -> Sequence[str]:
@@ -292,7 +298,8 @@ def _empty(directory: Path) -> None:
             return
         for child in children:
             try:
-                shutil.rmtree(child) if child.is_dir() else child.unlink()
+                is_tree = child.is_dir() and not child.is_symlink()
+                shutil.rmtree(child) if is_tree else child.unlink()
             except FileNotFoundError:
                 continue
         if not children:

@@ -101,6 +101,11 @@ def rewrite(study: Study, number: int, **fields: Any) -> None:
     study.store.apply(number, lambda record, _: dataclasses.replace(record, **fields))
 
 
+def rewrite_study(study: Study, **fields: Any) -> None:
+    """Replaces fields of a stored study, as another program might."""
+    study.store.update_study(lambda record: dataclasses.replace(record, **fields))
+
+
 def mixed(directory: Path) -> None:
     """Seven trials, one of each outcome at least; 3 is the best."""
     with open_study(directory, toy(search=search(budget=Budget(9)))) as study:

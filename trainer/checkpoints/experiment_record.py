@@ -19,6 +19,9 @@ from trainer.symbolic.serialization import from_json_text, to_json_text
 
 FILE = 'experiment.json'
 
+FORKED_FROM = 'forked_from.json'
+"""File in the directory of a fork: the directory of its parent run, and the step."""
+
 _FIELDS = ('task', 'train_input', 'eval_inputs', 'decode_inputs', 'mesh', 'train')
 _SEED = 'train.random_seed'
 _TYPE = pg.JSONConvertible.TYPE_NAME_KEY
@@ -45,9 +48,10 @@ class Change(NamedTuple):
 def changes(
     directory: epath.PathLike, experiment: Experiment, num_shards: tuple[int, int] = (1, 1)
 ) -> list[Change]:
-    """Lists the changes of an experiment since a run recorded it; none without a record.
+    """Lists the changes of an experiment since a run recorded it; none before it has begun.
 
-    Only what the trainer reads is compared, and not, for example, the search of a trial.
+    Only what the trainer reads is compared, and not, for example, the search of a trial. Whose
+    checkpoints are in a directory without a record is unknown, unless a fork has yet to begin.
 
     Args:
         num_shards: shards of a batch in the run, and now. Where they differ, batches of all shards
@@ -58,7 +62,10 @@ def changes(
     """
     path = epath.Path(directory).expanduser() / FILE
     if not path.exists():
-        return []
+        is_fork = (path.parent / FORKED_FROM).exists()
+        if is_fork or newest_checkpoint(path.parent / 'checkpoints') is None:
+            return []
+        return [Change(FILE, 'missing, beside checkpoints', 'this experiment')]
     before, after = path.read_text(), to_json_text(concrete(experiment))
     if before == after and num_shards[0] == num_shards[1]:
         return []
@@ -70,7 +77,7 @@ def changes(
     except (AttributeError, LookupError, ValueError) as error:
         raise UserError(
             f'{path} is damaged ({error}): the experiment of the run is unknown. Restore the file, '
-            'or remove it if the experiment is the same'
+            'or remove it and pass --allow_changes, if the experiment is the same'
         ) from error
 
 
@@ -109,7 +116,7 @@ def write(
         found: the changes since that record.
     """
     path = epath.Path(directory) / FILE
-    if found:
+    if found and path.exists():
         number = 1 + sum(1 for _ in path.parent.glob('experiment-*-until-step-*.json'))
         kept = path.with_name(f'experiment-{number}-until-step-{step}.json')
         write_text(kept, path.read_text())

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import json
 import os
+import uuid
 from collections.abc import Iterator, Sequence
 
 from absl import logging
@@ -16,14 +17,12 @@ from etils import epath
 
 from trainer.checkpoints import experiment_record
 from trainer.checkpoints.checkpoint import COMMITTED, newest_checkpoint, saved_checkpoints
+from trainer.checkpoints.experiment_record import FORKED_FROM
 from trainer.runtime import processes
-from trainer.runtime.directory import absolute, is_local, partial_id, write_json, write_text
+from trainer.runtime.directory import absolute, is_local, write_json, write_text
 from trainer.runtime.metric_writer import METRICS, read_metrics
 from trainer.symbolic.errors import CheckpointGoneError, UserError
 from trainer.warm_start_rules import FILE as WARM_START
-
-FORKED_FROM = 'forked_from.json'
-"""File in the directory of a fork: the directory of its parent run, and the step."""
 
 # Orbax ignores directories with this in their name, and deletes them when a run begins.
 _TEMPORARY = '.orbax-checkpoint-tmp'
@@ -120,7 +119,7 @@ def _require_same_origin(target: epath.Path, sources: Sequence[epath.Path], step
 def _fork(checkpoint: epath.Path, target: epath.Path) -> None:
     """Copies a checkpoint, unless it vanishes, or another process has copied one."""
     final = target / 'checkpoints' / checkpoint.name
-    partial = _partial(final)
+    partial = _partial(final, f'-{uuid.uuid4().hex}')
     try:
         _copy_tree(checkpoint, partial)
         provenance = {'run': str(checkpoint.parent.parent), 'step': int(checkpoint.name)}
@@ -194,12 +193,11 @@ def _has_vanished(error: OSError) -> bool:
     return isinstance(error, FileNotFoundError) or error.errno == errno.ESTALE
 
 
-def _partial(final: epath.Path) -> epath.Path:
+def _partial(final: epath.Path, own: str = '') -> epath.Path:
     """Prepares the path of a partial copy; in a remote store the final path, without renames."""
-    if is_local(final):
-        return final.with_name(f'{final.name}{_TEMPORARY}-{partial_id()}')
-    _remove(final)
-    return final
+    partial = final.with_name(final.name + _TEMPORARY + own) if is_local(final) else final
+    _remove(partial)
+    return partial
 
 
 def _commit(partial: epath.Path, final: epath.Path) -> None:

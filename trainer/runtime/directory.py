@@ -164,6 +164,11 @@ def partial_id() -> str:
     return f'{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex}'
 
 
+def is_folder_name(name: str) -> bool:
+    """Returns True if a name has only letters, digits, _ and -, so that it names one folder."""
+    return name.replace('_', '').replace('-', '').isalnum()
+
+
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Writes a file atomically: readers see the old text or the new one."""
     write_bytes(path, text.encode())

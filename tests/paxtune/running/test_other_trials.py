@@ -13,10 +13,12 @@ from paxtune.running.tuner import Tuner
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import load_study, open_study
+from paxtune.study.record import Lineage
 from paxtune.study.study import Study
 from paxtune.study.trial_paths import trial_directory
 from tests.paxtune import tunables
 from tests.paxtune.searching import run
+from tests.paxtune.studies import ask, rewrite
 from trainer.checkpoints import experiment_record
 from trainer.loop.report import Report
 from trainer.symbolic.errors import UserError
@@ -77,6 +79,39 @@ def test_a_trial_does_not_resume_in_a_directory_of_another_experiment(
         record = json.loads((directories(first)[0] / 'experiment.json').read_text())
         assert record['train_input']['batch_size'] == 8
         assert [trial.state for trial in second.trials] == ['ACTIVE']
+
+
+@pytest.mark.parametrize('lineage', [{'forked_from': (1, 2)}, {'warm_start': 1}])
+def test_a_trial_does_not_begin_with_weights_of_another_experiment(
+    tmp_path: Path, lineage: dict[str, Any]
+) -> None:
+    with open_study(tmp_path, tunables.rates()) as study:
+        parent = ask(study)
+        directory = Path(trial_directory(tmp_path, parent))
+        other = parent.materialize().rebind({'train_input.batch_size': 4})
+        list(pretended(other, directory, lambda: False))
+        parent.fail('for a reason')
+        trial = ask(study)
+        rewrite(study, 2, lineage=Lineage(**lineage))
+        with pytest.raises(OtherTrialError, match=rf'{directory} holds .* than that of trial 1'):
+            ExperimentRunner().prepare(study, study.open_trial(trial.id))
+
+
+@pytest.mark.parametrize('where', ['own', 'fork'])
+def test_checkpoints_without_a_record_are_those_of_a_fork_that_has_yet_to_begin(
+    tmp_path: Path, where: str
+) -> None:
+    with open_study(tmp_path, tunables.rates()) as study:
+        trial = ask(study)
+        directory = Path(trial_directory(tmp_path, trial))
+        (directory / 'checkpoints' / '2').mkdir(parents=True)
+        (directory / 'checkpoints' / '2' / '_CHECKPOINT_METADATA').write_text('{}')
+        if where == 'fork':
+            (directory / 'forked_from.json').write_text('{}')
+            assert ExperimentRunner().prepare(study, trial) is None
+        else:
+            with pytest.raises(OtherTrialError, match=r'experiment\.json: missing'):
+                ExperimentRunner().prepare(study, trial)
 
 
 def test_a_larger_budget_is_no_other_experiment(

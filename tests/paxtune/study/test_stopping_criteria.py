@@ -1,5 +1,7 @@
 """Budgets and target rewards end studies."""
 
+import datetime
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ import pytest
 
 from paxtune.config.budget import Budget
 from paxtune.objectives.rewards import MetricReward
+from paxtune.running import trial_json
 from paxtune.running.function_runner import FunctionRunner
 from paxtune.running.tuner import Tuner
 from paxtune.storage.open_study import open_study
@@ -28,6 +31,26 @@ def test_hours_of_all_trials_together_end_a_study(tmp_path: Path) -> None:
         assert not study.is_done
         Tuner(study, FunctionRunner(lambda values: 1.0)).run()
         assert states(study) == ['COMPLETED'] * 6
+
+
+def test_a_step_of_the_wall_clock_uses_up_no_hours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clock(datetime.datetime):
+        steps = 0
+
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> Any:
+            cls.steps += 1
+            return datetime.datetime.now(tz) + datetime.timedelta(hours=10 * cls.steps)
+
+    stepping = types.SimpleNamespace(datetime=Clock, UTC=datetime.UTC)
+    monkeypatch.setattr(trial_json, 'datetime', stepping)
+    how = search(objective=OBJECTIVE, budget=Budget(3, hours=1.0))
+    with open_study(tmp_path, SPACE, search=how) as study:
+        Tuner(study, FunctionRunner(lambda values: 1.0)).run()
+        assert states(study) == ['COMPLETED'] * 3
+        assert Clock.steps == 3
 
 
 def test_a_trial_that_is_running_when_the_hours_end_is_not_lost(tmp_path: Path) -> None:

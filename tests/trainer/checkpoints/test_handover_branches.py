@@ -21,7 +21,8 @@ from tests.trainer.loop.measuring import measured, without_speed
 from tests.trainer.tiny import experiment
 from trainer.checkpoints import handover
 from trainer.checkpoints.checkpoint import newest_checkpoint
-from trainer.checkpoints.handover import FORKED_FROM, fork_checkpoint, take_over
+from trainer.checkpoints.experiment_record import FORKED_FROM
+from trainer.checkpoints.handover import fork_checkpoint, take_over
 from trainer.experiment import Experiment
 from trainer.layers import Dropout
 from trainer.learner import DecayAtRungs

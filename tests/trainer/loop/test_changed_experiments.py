@@ -48,6 +48,16 @@ def test_other_data_and_another_task_are_refused_with_their_paths(tmp_path: Path
     assert records(tmp_path) == ['experiment.json']
 
 
+def test_checkpoints_of_an_unknown_experiment_are_not_resumed(tmp_path: Path) -> None:
+    assert train(tmp_path) == 0
+    (tmp_path / 'experiment.json').unlink()
+    with pytest.raises(UserError, match=r'experiment\.json: missing, beside checkpoints'):
+        train(tmp_path)
+    assert records(tmp_path) == []
+    assert train(tmp_path, flags=('--allow_changes',)) == 0
+    assert records(tmp_path) == ['experiment.json']
+
+
 def test_allowed_changes_are_printed_and_the_earlier_experiment_is_kept(
     tmp_path: Path, capsys: Any
 ) -> None:
