@@ -63,7 +63,9 @@ def main(argv: Sequence[str] | None) -> int:
         tunable = tunable_for(args)
         name = args.exp + ('-smoke' if args.smoke else '')
         engine = _engine(args, name)
-    job_log_dir = args.job_log_dir or f'runs/{name}'
+    # Each study of a service has a directory of its own.
+    study = name if args.vizier_endpoint is None else args.study or name
+    job_log_dir = args.job_log_dir or f'runs/{study}'
 
     from paxtune.api import MissingDataError
 
@@ -136,7 +138,7 @@ def _flags() -> 'argparse.ArgumentParser':
     command.add_experiment_flags(flags)
     flags.add_argument(
         '--job_log_dir',
-        help='where everything is written; runs/<exp> by default; with a service also gs://…',
+        help='where everything is written; runs/<study> by default; with a service also gs://…',
     )
     flags.add_argument(
         '--algorithm', help="default, gp_bandit, random_search, …, or 'GPBandit(num_initial=8)'"

@@ -85,7 +85,7 @@ def _flags(is_in_service: bool) -> argparse.ArgumentParser:
         parser.set_defaults(run=run)
         if name == 'list':
             parser.add_argument('dir', nargs='?', default='runs', metavar='ROOT', help='runs')
-            parser.set_defaults(exp=None)
+            parser.set_defaults(exp='studies')  # Any name: all are listed.
         else:
             # It would be taken for the first of what comes after it.
             if not is_in_service:
@@ -209,10 +209,12 @@ def _seconds(text: str) -> float:
 
 
 def _list(args: Args) -> None:
-    from paxtune.reports.overview import listing
+    from paxtune.reports.overview import listing, table_of
 
-    _require_local(args, 'list', 'a service does not list its studies: show one of them')
-    write(listing(Path(args.dir)), args.format)
+    if isinstance(args.where, study_location.ServiceLocation):
+        write(table_of(args.where.others(), 'The service has no studies.'), args.format)
+    else:
+        write(listing(Path(args.dir)), args.format)
 
 
 def _show(args: Args) -> None:
@@ -398,12 +400,20 @@ def _stop(args: Args) -> None:
 
 
 def _delete(args: Args) -> None:
-    from paxtune.reports.study_edits import delete_study, delete_trials
+    from paxtune.reports.study_edits import delete_from_service, delete_study, delete_trials
+    from paxtune.storage.deletion import delete
 
+    if args.vizier_endpoint is not None and not args.trials:
+        command.say(delete_from_service(args.where, args.yes))
+        return
     _require_local(args, 'delete', 'the directories of trials are where their workers are')
     if args.trials:
         with _held(args) as study:
             command.say(delete_trials(study, args.trials, args.yes))
+        return
+    # A kill may have left a part of it under another name.
+    if args.yes and not Path(args.dir).exists() and delete(Path(args.dir)):
+        command.say(f'Deleted: {args.dir}.')
         return
     with args.where.locked() as directory:
         command.say(delete_study(directory, args.yes))

@@ -7,6 +7,7 @@ import concurrent.futures
 import json
 import random
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -58,7 +59,7 @@ class Paxtune:
 
         store = RemoteStore(Client(endpoint, 'load'), transitions.new_worker())
         if store.study() is None:
-            open_study('unused', self._space(), search=self._search(), store=store)
+            open_study(tempfile.mkdtemp(), self._space(), search=self._search(), store=store)
         self._study = join_study(store, Path('unused'))
 
     def _space(self) -> Any:

@@ -9,11 +9,11 @@ from typing import ClassVar
 
 from paxtune.running.callbacks import Callback
 from paxtune.running.runner import Runner
+from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import load_study, open_plan
 from paxtune.storage.vizier_store import database
 from paxtune.study.plan import SearchPlan
 from paxtune.study.study import Study
-from trainer.runtime import directory as directories
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.component import Component
 
@@ -83,10 +83,12 @@ class Engine:
         with contextlib.ExitStack() as held:
             is_new = directory is None or not database(directory).exists()
             priors = [held.enter_context(load_study(each)) for each in prior_studies if is_new]
-            if directory is not None:
-                is_joined = self.joins and not isinstance(plan.space.value, Component)
-                held.enter_context(directories.locked(directory, is_shared=is_joined))
-            study = open_plan(directory, plan, priors=priors, may_correct=True)
+            is_joined = self.joins and not isinstance(plan.space.value, Component)
+            study = open_plan(
+                directory, plan, priors=priors, may_correct=True, is_alone=not is_joined
+            )
+            if isinstance(study.store, LocalStore):
+                held.callback(study.store.release)
             return study, held.pop_all()
 
     def run(self, job: Job) -> None:

@@ -24,7 +24,6 @@ from paxtune.study import stop_requests, transitions
 from paxtune.study.record import Status, TrialRecord
 from paxtune.study.study import Study
 from paxtune.study.transitions import Transition, claim
-from trainer.runtime import directory as directories
 from trainer.symbolic.errors import UserError
 
 Worker = tuple[str, str | int]
@@ -300,9 +299,7 @@ def open_loop(
         algorithm=PyGloveAlgorithm(),
     )
     with contextlib.ExitStack() as held:
-        if job_log_dir is not None:
-            held.enter_context(directories.locked(job_log_dir))
-        study = open_study(job_log_dir, value, search=search)
+        study = open_study(job_log_dir, value, search=search, is_alone=True)
         held.callback(study.close)
         stop_requests.resume(study.store)
         loop = Loop(study, spec)

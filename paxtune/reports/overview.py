@@ -12,8 +12,8 @@ from paxtune.config.budget import Budget
 from paxtune.objectives import pareto
 from paxtune.reports.tables import Document, Table
 from paxtune.search_space.decisions import size, spec_from_json
-from paxtune.storage.database import Database
-from paxtune.storage.vizier_store import DATABASE, VizierStore
+from paxtune.service.study_location import DirectoryLocation, StudyLocation
+from paxtune.storage.study_file import DATABASE
 from paxtune.study import replicates, stopping_criteria
 from paxtune.study.record import Status, StudyRecord, TrialRecord
 from paxtune.study.trial import TRIALS, Trial, TrialContext
@@ -48,9 +48,9 @@ class Overview:
     is_done: bool
 
     @classmethod
-    def read(cls, path: Path) -> 'Overview':
-        """Reads a database, also of a running study; raises UserError unless it holds a study."""
-        with contextlib.closing(VizierStore(Database(path, read_only=True))) as store:
+    def read(cls, location: StudyLocation) -> 'Overview':
+        """Reads a study, also a running one; raises UserError unless there is one."""
+        with contextlib.closing(location.store()) as store:
             study = store.study()
             if study is None:
                 raise UserError('nothing was written yet')
@@ -108,12 +108,17 @@ def listing(root: Path) -> Document:
     """
     if not root.is_dir():
         raise UserError(f'{root}: there is no such directory: name the one that holds the studies')
-    rows = [_row(path) for path in databases(root)]
+    found = [DirectoryLocation(str(path.parent)) for path in databases(root)]
+    return table_of(found, f'There are no studies in {root} and below.')
+
+
+def table_of(studies: Sequence[StudyLocation], without: str) -> Document:
+    """A row for each study, with the reason where one cannot be read; a remark without any."""
+    rows = [_row(each) for each in studies]
     cells = [row | _cells(row) for row in rows]
     columns = ['study', 'trials', 'best', 'front', 'done', 'states', 'changed', 'experiment']
     table = Table.compact(cells, [*columns, 'problem'], {})
-    remark = '' if rows else f'There are no studies in {root} and below.'
-    return Document(rows, rows, _COLUMNS, [table], remark)
+    return Document(rows, rows, _COLUMNS, [table], '' if rows else without)
 
 
 def databases(root: Path) -> Iterator[Path]:
@@ -123,18 +128,19 @@ def databases(root: Path) -> Iterator[Path]:
             yield Path(directory) / DATABASE
             # Thousands of directories, and no studies.
             folders[:] = [name for name in folders if name != TRIALS]
-        folders.sort()
+        folders[:] = sorted(name for name in folders if not name.endswith('.deleted'))
 
 
-def _row(path: Path) -> dict[str, Any]:
-    row: dict[str, Any] = dict.fromkeys(_COLUMNS)
-    changed = datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.UTC)
-    row |= {'study': str(path.parent), 'changed': changed}
+def _row(location: StudyLocation) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(_COLUMNS) | {'study': str(location)}
+    if location.directory is not None:
+        modified = os.stat(location.directory / DATABASE).st_mtime
+        row['changed'] = datetime.datetime.fromtimestamp(modified, datetime.UTC)
     try:
-        found = Overview.read(path)
+        found = Overview.read(location)
     # The file may be of any version, or anything else: whatever it takes to read it may fail.
     except Exception as error:
-        reason = str(error).split('\n')[0].removeprefix(f'{path}: ')
+        reason = str(error).split('\n')[0].removeprefix(f'{location}/{DATABASE}: ')
         return row | {'problem': reason or type(error).__name__}
     return row | {
         'experiment': found.experiment,
@@ -149,7 +155,9 @@ def _row(path: Path) -> dict[str, Any]:
 
 
 def _cells(row: Mapping[str, Any]) -> dict[str, str]:
-    cells = {'changed': f'{row["changed"].astimezone():%Y-%m-%d %H:%M}'}
+    cells = {}
+    if row['changed'] is not None:
+        cells['changed'] = f'{row["changed"].astimezone():%Y-%m-%d %H:%M}'
     if row['trials'] is not None:
         cells['trials'] = f'{row["trials"]}/{row["num_trials"] or "?"}'
         cells['states'] = ', '.join(f'{row[how]} {how}' for how in Status if row[how])

@@ -3,15 +3,13 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from etils import epath
-
 from paxtune.reports.overview import databases
 from paxtune.service.study_location import StudyLocation
+from paxtune.storage.deletion import delete, foreign_files
 from paxtune.study import export, stop_requests, trial_import
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
 from trainer import command
-from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
 
 
@@ -79,9 +77,12 @@ def delete_trials(study: Study, numbers: Sequence[int], yes: bool) -> str:
     Raises:
         UserError: there is no such trial, another one needs it, or `yes` is not given.
     """
-    from paxtune.study.trial_paths import trial_directory
+    from paxtune.study.trial_paths import has_link, trial_directory
 
     directories = {n: trial_directory(study.directory, study.trial(n)) for n in sorted({*numbers})}
+    for directory in directories.values():
+        if has_link(study.directory, directory):
+            raise UserError(f'{directory} is, or is in, a symbolic link: remove that first')
     for trial in study.trials:
         if trial.lineage.warm_start in directories and not (
             trial.is_terminal or trial.id in directories
@@ -95,34 +96,42 @@ def delete_trials(study: Study, numbers: Sequence[int], yes: bool) -> str:
         raise UserError('\n'.join(['nothing was deleted. With --yes, these would be:', *lines]))
     for number, directory in directories.items():
         # Before the trial itself: after a kill, the rest can still be named and deleted.
-        if directory.exists():
-            _remove(directory)
+        delete(Path(directory))
         study.delete_trial(number)
     return f'Deleted: {_named(directories)}.'
+
+
+def delete_from_service(where: StudyLocation, yes: bool) -> str:
+    """Deletes a study from its service; raises UserError if it has workers, or without `yes`."""
+    with contextlib.closing(where.store(can_write=True)) as store:
+        if not yes:
+            count = len(store.ids())
+            raise UserError(f'nothing was deleted. With --yes, {where} would be: {count} trials')
+        store.delete_study()
+    return f'Deleted: {where}. The files of its trials stay where its searches wrote them.'
 
 
 def delete_study(directory: Path, yes: bool) -> str:
     """Deletes the directory of a study.
 
     Raises:
-        UserError: it holds other studies, or the working directory, or `yes` is not given.
+        UserError: it holds other studies, other files, or the working directory, it is a symbolic
+            link, or `yes` is not given.
     """
+    if directory.is_symlink():
+        raise UserError(f'{directory} is a symbolic link: name the directory that it leads to')
     others = [path.parent for path in databases(directory) if path.parent != directory]
     if others:
         raise UserError(f'{directory} holds other studies: {", ".join(map(str, others))}')
     if Path.cwd().is_relative_to(directory.resolve()):
         raise UserError(f'{directory} is, or holds, the directory that you are in')
+    if foreign := foreign_files(directory):
+        lines = [f'  {path}' for path in foreign]
+        raise UserError('\n'.join([f'{directory} holds files that no search wrote:', *lines]))
     if not yes:
         lines = [f'  {path}' for path in sorted(directory.iterdir())]
         raise UserError(
             '\n'.join(['nothing was deleted. With --yes, all of this would be:', *lines])
         )
-    _remove(directory)
+    delete(directory.resolve())
     return f'Deleted: {directory}.'
-
-
-def _remove(directory: JobPath) -> None:
-    try:
-        epath.Path(directory).rmtree()
-    except OSError as error:
-        raise UserError(f'{error.filename}: cannot be deleted: {error.strerror}') from error

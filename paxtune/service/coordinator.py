@@ -116,7 +116,25 @@ class StudyCoordinator:
                 self._requests.add(request_id)
             return schema.DoneReply(done=is_current)
 
+    def delete_study(self) -> schema.EmptyReply:
+        """Deletes the study with its trials, unless workers hold some of them."""
+        with self._lock:
+            self._reap()
+            self._refresh()
+            if self._leases:
+                raise RequestRejectedError('conflict', f'{len(self._leases)} trials are running')
+            with self._feed.writing():
+                self._store.delete_study()
+            for id_ in self._feed.ids:
+                self._feed.forget(id_)
+            self._requests, self._spec = Requests(), None
+            return schema.EmptyReply()
+
     # Trials.
+
+    def studies(self) -> schema.StudiesReply:
+        """Lists all studies of the service."""
+        return schema.StudiesReply(names=self._store.database.studies())
 
     def changes(self, generation: str, since: int) -> schema.ChangesReply:
         """Returns a page of the trials that have changed since a revision, oldest changes first."""
@@ -140,6 +158,8 @@ class StudyCoordinator:
             self._reap()
             if request_id in self._requests:
                 return self._repeated(records, worker, self._requests[request_id])
+            if not self.study('').version:
+                raise RequestRejectedError('missing', 'there is no such study')
             if if_new and self._feed.ids:
                 return schema.TrialsReply(trials=[])
             if suggest_lock:

@@ -112,6 +112,9 @@ class RemoteStore(StudyStore):
             if self._client.call(request).done:
                 return changed
 
+    def delete_study(self) -> None:
+        self._client.call(schema.DeleteStudyRequest())
+
     def ids(self) -> list[int]:
         with self._lock:
             self._sync()

@@ -105,6 +105,14 @@ class DoneReply(Message):
     done: bool
 
 
+class StudiesReply(Message):
+    names: Names
+
+
+class StudiesRequest(Request[StudiesReply]):
+    """Lists all studies of the service."""
+
+
 class TrialsReply(Message):
     trials: Serialized
 
@@ -127,6 +135,10 @@ class CreateStudyRequest(Request[DoneReply]):
 class UpdateStudyRequest(Write[DoneReply]):
     expected: Name
     spec: bytes
+
+
+class DeleteStudyRequest(Request[EmptyReply]):
+    """Deletes a study that no worker runs."""
 
 
 class ChangesReply(Message):
@@ -231,9 +243,11 @@ class Method(NamedTuple):
 
 
 METHODS = {
+    'studies': Method(StudiesRequest, StudiesReply),
     'study': Method(StudyRequest, StudyReply),
     'create_study': Method(CreateStudyRequest, DoneReply),
     'update_study': Method(UpdateStudyRequest, DoneReply),
+    'delete_study': Method(DeleteStudyRequest, EmptyReply),
     'changes': Method(ChangesRequest, ChangesReply),
     'add': Method(AddRequest, TrialsReply),
     'update': Method(UpdateRequest, UpdateReply),

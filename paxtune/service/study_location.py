@@ -3,6 +3,7 @@
 import abc
 import argparse
 import contextlib
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -125,6 +126,16 @@ class ServiceLocation(StudyLocation):
             on_error.pop_all()
         return store
 
+    def others(self) -> 'list[StudyLocation]':
+        """Lists all studies of the service."""
+        from paxtune.service.schema import StudiesRequest
+
+        service = self._service
+        with contextlib.closing(service.client()) as client:
+            client.connect()
+            names = client.call(StudiesRequest()).names
+        return [ServiceLocation(dataclasses.replace(service, study=name)) for name in names]
+
     def locked(self, is_shared: bool = False) -> 'contextlib.AbstractContextManager[object]':
         # Each change is one transaction of the service.
         return contextlib.nullcontext()
@@ -171,8 +182,8 @@ def service_from_flags(args: argparse.Namespace, name: str | None) -> 'Service |
     study = args.study or name
     if study is None:
         raise UserError(
-            f'{FLAG}={args.vizier_endpoint}: select a study with --study=NAME: a service '
-            'does not list its studies'
+            f'{FLAG}={args.vizier_endpoint}: select a study with --study=NAME. '
+            f'`python -m paxtune.studies list {FLAG}=…` shows them'
         )
     authority = Path(args.tls_ca) if args.tls_ca else None
     secret = auth.token(args.token_file)

@@ -1,7 +1,7 @@
 """Differences between SQLite and PostgreSQL."""
 
 import contextlib
-import fcntl
+import os
 import sqlite3
 import urllib.parse
 import uuid
@@ -12,6 +12,8 @@ from typing import Any, Protocol, TypeAlias
 import sqlalchemy
 import tenacity
 
+from paxtune.storage.study_file import DATABASE
+from trainer.runtime.directory import LOCK_FILE, lock
 from trainer.symbolic.errors import UserError
 
 WAIT = 60.0
@@ -70,12 +72,13 @@ class Sqlite:
         self._path = path
         self._read_only = read_only
         self._memory = f'file:{uuid.uuid4()}?mode=memory&cache=shared'
-        self._held: Any = None
+        self._anchor: sqlite3.Connection | None = None
+        self._lock: int | None = None
 
     def engine(self) -> sqlalchemy.Engine:
         if self._path is None:
             # SQLAlchemy closes a connection that Ctrl-C interrupts. This one keeps the memory.
-            self._held = sqlite3.connect(self._memory, uri=True, check_same_thread=False)
+            self._anchor = sqlite3.connect(self._memory, uri=True, check_same_thread=False)
         engine = sqlalchemy.create_engine(
             self._url(),
             # By itself the driver begins transactions that let others write between what is read
@@ -105,21 +108,23 @@ class Sqlite:
             return int(connection.exec_driver_sql('PRAGMA data_version').scalar_one())
 
     def hold(self, connection: sqlalchemy.Connection) -> None:
-        if self._path is None or self._held is not None:
+        if self._path is None or self._lock is not None:
             return
-        # Never deleted: a lock on a deleted file excludes no process.
-        file = open(f'{self._path}.service', 'a')  # noqa: SIM115
+        path = self._path.resolve()
+        # Those who write to the study of a directory lock that.
+        name = LOCK_FILE if path.name == DATABASE else f'{path.name}.service'
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = lock(path.with_name(name))
         except BlockingIOError:
-            file.close()
             raise UserError(_held_by_another(self.display_name)) from None
-        self._held = file
 
     def let_go(self) -> None:
-        if self._held is not None:
-            self._held.close()
-            self._held = None
+        if self._anchor is not None:
+            self._anchor.close()
+            self._anchor = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def is_passing(self, error: Any) -> bool:
         # SQLITE_ERROR is an invalid statement, such as an unknown column.
@@ -223,7 +228,7 @@ def _take(driver: Any) -> bool:
 
 
 def _held_by_another(display_name: str) -> str:
-    return f'{display_name}: another service works with this database: use that one, or stop it'
+    return f'{display_name}: another service, or a search, works with this database: stop that one'
 
 
 def kind_of(where: Path | str | None, read_only: bool) -> Kind:

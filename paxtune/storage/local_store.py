@@ -1,6 +1,7 @@
 import contextlib
 import datetime
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Iterator
 
 from paxtune.storage import worker_locks
 from paxtune.storage.database import Database
@@ -9,6 +10,8 @@ from paxtune.study import transitions
 from paxtune.study.record import Snapshot, Status, TrialRecord
 from paxtune.study.store import AddSuggested
 from paxtune.study.transitions import TurnLostError
+from trainer.runtime.directory import locked
+from trainer.symbolic.errors import UserError
 
 
 class LocalStore(VizierStore):
@@ -20,17 +23,33 @@ class LocalStore(VizierStore):
     def __init__(self, database: Database, name: str = 'study') -> None:
         super().__init__(database, name)
         self.worker = transitions.new_worker()
-        self._release: Callable[[], object] | None = None
+        self._held = contextlib.ExitStack()
+        self._is_held = False
+        weakref.finalize(self, self._held.close)
 
     def close(self) -> None:
         super().close()
-        if self._release is not None:
-            self._release()
+        self.release()
 
-    def _hold(self) -> None:
-        """Shows other processes that this one is alive, until the store is closed."""
-        if self._release is None and self.database.path is not None:
-            self._release = worker_locks.hold(self.database.path, self.worker, self)
+    def hold(self, is_alone: bool = False) -> None:
+        """Locks the directory until `release`, and shows other processes that this one is alive.
+
+        With `is_alone` no other may write to the study. Closes the store where it raises UserError.
+        """
+        if self._is_held or (path := self.database.path) is None:
+            return
+        try:
+            self._held.enter_context(locked(path.parent, is_shared=not is_alone))
+            self._held.enter_context(worker_locks.held(path, self.worker))
+        except UserError:
+            self.close()
+            raise
+        self._is_held = True
+
+    def release(self) -> None:
+        """Unlocks the directory, until this store hands out a trial again, or is closed."""
+        self._held.close()
+        self._is_held = False
 
     def is_alive(self, worker: str) -> bool:
         if transitions.is_outside(worker) or self.database.path is None:
@@ -38,7 +57,7 @@ class LocalStore(VizierStore):
         return worker_locks.is_alive(self.database.path, worker)
 
     def claim(self) -> TrialRecord | None:
-        self._hold()
+        self.hold()
         # A trial that was claimed before, and whose process is gone, comes first.
         with self.database.transaction():
             waiting = [each for each in self.trials() if not each.status.has_ended]
@@ -64,7 +83,7 @@ class LocalStore(VizierStore):
     @contextlib.contextmanager
     def turn(self) -> Iterator[AddSuggested]:
         def add(suggested: TrialRecord) -> TrialRecord:
-            self._hold()
+            self.hold()
             with self.database.transaction():
                 if suggested.id != self.max_id() + 1:
                     raise TurnLostError('trials were added in the meantime')

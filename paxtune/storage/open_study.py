@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import os
 from collections.abc import Mapping, Sequence
@@ -10,8 +11,9 @@ from paxtune.config.search import Search
 from paxtune.search_space.parameters import to_search_space
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
-from paxtune.storage.study_file import how_to_recover, write_definition
-from paxtune.storage.vizier_store import DATABASE, database
+from paxtune.storage.study_file import DATABASE, how_to_recover, write_definition
+from paxtune.storage.study_uuid import owner, require_own, take
+from paxtune.storage.vizier_store import database
 from paxtune.study import transfer
 from paxtune.study.definition import (
     ChangedStudyError,
@@ -24,7 +26,7 @@ from paxtune.study.record import StudyRecord
 from paxtune.study.store import StudyStore
 from paxtune.study.study import Study
 from paxtune.study.trial import TRIALS
-from trainer.runtime.directory import JobPath, job_path
+from trainer.runtime.directory import JobPath, job_path, locked
 from trainer.symbolic.errors import UserError
 
 
@@ -36,8 +38,11 @@ def open_study(
     search: Search | None = None,
     priors: Sequence[Study] = (),
     store: StudyStore | None = None,
+    is_alone: bool = False,
 ) -> Study:
     """Creates a study, or resumes the one that is there.
+
+    Other processes may open the study of a directory, too. Each trial is handed out once.
 
     Args:
         directory: where its trials write, made if it is missing; None keeps the study in memory. A
@@ -47,14 +52,15 @@ def open_study(
         search: the configuration of the search; None where `value.search` holds it.
         priors: studies that the algorithm may learn from; used when the study is created.
         store: keeps the study; `<directory>/study.db` by default.
+        is_alone: no other process may write to the study until it is closed.
 
     Raises:
         UserError: the space cannot be searched, or the study that is there is of another
-            experiment or of other data. The search's budgets may differ. Or the study is new, and
-            its directory has trials.
+            experiment or of other data. The search's budgets may differ. Or the directory belongs
+            to another study, or another process works there alone.
     """
     plan = SearchPlan.compile(value, search, data)
-    return open_plan(directory, plan, priors=priors, store=store)
+    return open_plan(directory, plan, priors=priors, store=store, is_alone=is_alone)
 
 
 def open_plan(
@@ -64,51 +70,74 @@ def open_plan(
     priors: Sequence[Study] = (),
     store: StudyStore | None = None,
     may_correct: bool = False,
+    is_alone: bool = False,
 ) -> Study:
     """Creates the study of a plan, or resumes the one that is there: see `open_study`.
 
     Args:
         may_correct: replace a local study of another experiment, or of other data, in which no
             trial has a reward, and none is running.
+        is_alone: as for `open_study`.
     """
     path = None if directory is None or store else database(directory)
     folder = None if directory is None else job_path(directory)
-    if folder is not None:
+    if folder is not None and path is None:
         folder.mkdir(parents=True, exist_ok=True)
-    # Another process may create the study, and then its trials: these are looked for first.
-    has_trials = folder is not None and _has_trials(folder)
-    if has_trials and path is not None and not (path.exists() and path.stat().st_size):
-        raise _other_trials(path.parent)  # Before a database is made.
+    # Another process may create the study, and then take the directory: this is looked at first.
+    taken = folder if folder is not None and (_has_trials(folder) or owner(folder)) else None
+    if taken is not None and path is not None and not (path.exists() and path.stat().st_size):
+        raise _other_trials(taken)  # Before a database is made.
+    if path is not None:
+        with locked(path.parent, is_shared=not is_alone):
+            pass  # Nor is one made where another process excludes this one.
     store = store or LocalStore(Database(path))
     try:
-        stored = store.study()
-        if stored is None and folder is not None and has_trials:
-            raise _other_trials(folder)
-        if stored is None:
-            learnt = transfer.priors(priors, plan.space, plan.search)
-            record = plan.record(folder is None, learnt)
-            # Another process may create it in the meantime.
-            is_new = store.create_study(record, to_search_space(plan.space.spec))
-            stored = None if is_new else store.study()
-        if stored is not None:
-            # The priors stay as they were when it was created.
-            record = plan.record(folder is None, stored.priors)
-            try:
-                validate_unchanged(stored, record, folder)
-            except ChangedStudyError as error:
-                if not may_correct or folder is None or not isinstance(store, LocalStore):
-                    raise
-                _correct(store, folder, plan, record, error)
-            else:
-                record = redefined(stored, record)
-                if record != stored:
-                    store.update_study(lambda current: redefined(current, record))
+        if isinstance(store, LocalStore):
+            store.hold(is_alone)
+        if taken is not None and store.study() is None:
+            raise _other_trials(taken)
+        record = _record(store, folder, plan, priors, may_correct)
         if path is not None:
             write_definition(path.parent, record)
+        if folder is not None:
+            take(folder, record.uuid)
     except BaseException:
         store.close()
         raise
     return Study(folder, plan, record.priors, store)
+
+
+def _record(
+    store: StudyStore,
+    folder: JobPath | None,
+    plan: SearchPlan,
+    priors: Sequence[Study],
+    may_correct: bool,
+) -> StudyRecord:
+    """Creates the study, or brings the stored one up to date; returns its record."""
+    if store.study() is None:
+        learnt = transfer.priors(priors, plan.space, plan.search)
+        new = plan.record(folder is None, learnt)
+        # Another process may create it in the meantime.
+        if store.create_study(new, to_search_space(plan.space.spec)):
+            return new
+    stored = store.study()
+    assert stored is not None
+    if folder is not None and stored.uuid:
+        require_own(folder, stored.uuid)
+    # The priors stay as they were when it was created.
+    record = plan.record(folder is None, stored.priors)
+    try:
+        validate_unchanged(stored, record, folder)
+    except ChangedStudyError as error:
+        if not may_correct or folder is None or not isinstance(store, LocalStore):
+            raise
+        record = dataclasses.replace(record, uuid=stored.uuid or record.uuid)
+        _correct(store, folder, plan, record, error)
+        return record
+    if redefined(stored, record) == stored:
+        return stored
+    return store.update_study(lambda current: redefined(current, record))
 
 
 def _correct(
@@ -148,9 +177,9 @@ def _has_trials(directory: JobPath) -> bool:
 
 def _other_trials(directory: JobPath) -> UserError:
     return UserError(
-        f'--job_log_dir: {directory / TRIALS} has the trials of another study, from whose '
+        f'--job_log_dir: {directory} has the trials of another study, from whose '
         f'checkpoints a new study would resume. If {DATABASE} was lost, or the study of a service, '
-        'restore it. To begin anew, move the trials away, or use another --job_log_dir'
+        'restore it. To begin anew, move the directory away, or use another --job_log_dir'
         + how_to_recover(Path(directory))
     )
 
@@ -169,7 +198,10 @@ def load_study(directory: str | os.PathLike[str], read_only: bool = True) -> Stu
     if not path.exists():
         hint = how_to_recover(path.parent)
         raise UserError(f'There is no study in {path.parent}: {path.name} is missing{hint}')
-    return join_study(LocalStore(Database(path, read_only)), path.parent, read_only)
+    store = LocalStore(Database(path, read_only))
+    if not read_only:
+        store.hold()
+    return join_study(store, path.parent, read_only)
 
 
 def join_study(
@@ -183,12 +215,15 @@ def join_study(
         may_lack_classes: see `SearchPlan.of`.
 
     Raises:
-        UserError: there is none, or its experiment cannot be rebuilt.
+        UserError: there is none, its experiment cannot be rebuilt, or the directory belongs to
+            another study.
     """
     try:
         record = store.study()
         if record is None:
             raise UserError(f'There is no study in {directory}: nothing was written yet.')
+        if directory is not None and record.uuid:
+            require_own(directory, record.uuid)
         plan = SearchPlan.of(record, str(directory or 'the study'), may_lack_classes)
         return Study(directory, plan, record.priors, store)
     except BaseException:

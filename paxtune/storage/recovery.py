@@ -17,8 +17,8 @@ from paxtune.storage.codec import (
     unpack_trial,
 )
 from paxtune.storage.database import Database
-from paxtune.storage.study_file import STUDY_FILE
-from paxtune.storage.vizier_store import DATABASE, VizierStore
+from paxtune.storage.study_file import DATABASE, STUDY_FILE
+from paxtune.storage.vizier_store import VizierStore
 from paxtune.study.record import StudyRecord
 from paxtune.study.trial import TRIALS
 from trainer.runtime.directory import partial_id
@@ -52,7 +52,7 @@ def recover(directory: Path) -> str:
     except (OSError, ValueError, DamagedRecordError) as error:
         raise UserError(
             f'{path} cannot be read, so the study cannot be recovered: {error}. '
-            f'Restore {DATABASE} from a backup, or move the trials away and begin anew'
+            f'Restore {DATABASE} from a backup, or move the directory away and begin anew'
         ) from error
     protos, problems = _trials(directory)
     for left in directory.glob(f'.{DATABASE}.*.partial*'):  # Of a recovery that was killed.

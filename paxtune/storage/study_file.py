@@ -6,6 +6,9 @@ from paxtune.study.record import StudyRecord
 from trainer.runtime.directory import write_text
 from trainer.symbolic.errors import UserError
 
+DATABASE = 'study.db'
+"""The file of a study in its directory."""
+
 STUDY_FILE = 'study.json'
 
 

@@ -26,12 +26,10 @@ from paxtune.storage.codec import (
     write_study,
 )
 from paxtune.storage.database import OWNER, Database, owners, studies, trials
+from paxtune.storage.study_file import DATABASE
 from paxtune.study.record import StudyRecord, TrialRecord
 from paxtune.study.transitions import Transition
 from trainer.symbolic.errors import UserError
-
-DATABASE = 'study.db'
-"""The file of a study in its directory."""
 
 BROKEN = sqlalchemy.exc.DatabaseError, DecodeError, DamagedRecordError
 """Errors of a database that is damaged."""
@@ -128,11 +126,15 @@ class VizierStore:
 
     def replace_study(self, record: StudyRecord, parameters: Iterable[Any]) -> None:
         """Replaces the study by a new one, without its trials, in one transaction."""
+        with self.database.transaction():
+            self.delete_study()
+            self.create_study(record, parameters)
+
+    def delete_study(self) -> None:
         with self.database.transaction() as connection:
             connection.execute(trials.delete().where(self._is_here))
             of_study = studies.c.study_name == self._resource.name
             connection.execute(studies.delete().where(of_study))
-            self.create_study(record, parameters)
 
     def update_study(self, change: Callable[[StudyRecord], StudyRecord]) -> StudyRecord:
         with self.database.transaction() as connection:

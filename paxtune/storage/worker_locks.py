@@ -1,24 +1,22 @@
 """Locks of workers: each locks a file of its own beside the database, until it ends."""
 
+import contextlib
 import fcntl
 import os
-import weakref
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 
-def hold(database: Path, worker: str, owner: object) -> Callable[[], object]:
-    """Shows other processes that a worker is alive, as long as `owner` and this process live.
-
-    The kernel unlocks the file of a killed process.
-
-    Returns:
-        A function that lets go.
-    """
+@contextlib.contextmanager
+def held(database: Path, worker: str) -> Iterator[None]:
+    """Shows other processes that a worker is alive. The kernel unlocks that of a killed process."""
     path = _file(database, worker)
     file = os.open(path, os.O_CREAT | os.O_RDWR)
     fcntl.flock(file, fcntl.LOCK_EX)
-    return weakref.finalize(owner, _leave, path, file)
+    try:
+        yield
+    finally:
+        _leave(path, file)
 
 
 def is_alive(database: Path, worker: str) -> bool:

@@ -23,8 +23,9 @@ class ChangedStudyError(UserError):
 
 
 def redefined(stored: StudyRecord, now: StudyRecord) -> StudyRecord:
-    """Returns the stored record with the budgets of the present definition."""
-    return dataclasses.replace(stored, value=now.value, search=now.search)
+    """Returns the stored record with the present budgets, and a uuid if it has none."""
+    uuid = stored.uuid or now.uuid
+    return dataclasses.replace(stored, value=now.value, search=now.search, uuid=uuid)
 
 
 def validate_unchanged(stored: StudyRecord, now: StudyRecord, directory: JobPath | None) -> None:

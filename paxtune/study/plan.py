@@ -1,6 +1,7 @@
 """The plan of a search: its space and configuration, built and validated once."""
 
 import dataclasses
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -100,6 +101,7 @@ class SearchPlan:
             goals=tuple(reward.goal for reward in self.search.rewards),
             exp=self.exp,
             defaults={} if in_memory else stand_ins.defaults(self.space.value, self.search),
+            uuid=uuid.uuid4().hex,
         )
 
 

@@ -255,6 +255,7 @@ class StudyRecord:
         metadata: the metadata that users wrote.
         exp: the `--exp` that the study came from; '' without a command.
         defaults: those of the users' classes in the value, by class and field.
+        uuid: identifies the study in the directories of its trials; '' of an older version.
     """
 
     value: str
@@ -271,6 +272,7 @@ class StudyRecord:
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
     exp: str = ''
     defaults: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    uuid: str = ''
 
     @property
     def experiment(self) -> str:

@@ -57,6 +57,9 @@ class StudyStore(Protocol):
         Nothing is written where `change` raises.
         """
 
+    def delete_study(self) -> None:
+        """Deletes the study with its trials, in one transaction."""
+
     def ids(self) -> list[int]:
         """Returns the numbers of all trials, in order."""
 

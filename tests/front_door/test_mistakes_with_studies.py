@@ -33,7 +33,7 @@ def test_a_lost_study_is_not_mixed_with_a_changed_one_and_recovered(
     trials = content(fitted / STUDY / 'trials')
     edit(fitted / 'my_fit.py', 'Line(batch_size=8, is', 'Line(batch_size=16, is')
     shown = run(fitted, *SEARCH)
-    assert f'{STUDY}/trials has the trials of another study' in shown.refused()
+    assert f'{STUDY} has the trials of another study' in shown.refused()
     assert shown.commands == [RECOVER]
     assert content(fitted / STUDY / 'trials') == trials
     assert 'Recovered 3 trials (3 completed)' in run(fitted, *shown.commands[0]).passed().words

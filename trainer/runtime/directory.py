@@ -19,7 +19,9 @@ from trainer.symbolic.errors import UserError
 JobPath = Path | epath.Path
 """A path in the directory of a job: on a local disk, or in a remote store."""
 
-_LOCK_FILE = 'lock'
+LOCK_FILE = 'lock'
+"""The file whose lock a process holds that works in its directory."""
+
 _MAX_NAME_LENGTH = 80
 
 
@@ -127,17 +129,36 @@ def locked(path: str | os.PathLike[str], is_shared: bool = False) -> Iterator[Pa
             'study.db (SQLite), need file locks, which remote stores do not have'
         )
     directory = _created(Path(path))
-    file = directory / _LOCK_FILE
-    with open(file, 'a') as held:
-        try:
-            fcntl.flock(held, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f'--job_log_dir={directory}: process {file.read_text().strip() or "(unknown)"} is '
-                'working there: wait for it, or stop it'
-            ) from None
-        file.write_text(str(os.getpid()))
+    file = directory / LOCK_FILE
+    try:
+        held = lock(file, is_shared)
+    except BlockingIOError:
+        raise UserError(
+            f'--job_log_dir={directory}: process {file.read_text().strip() or "(unknown)"} is '
+            'working there: wait for it, or stop it'
+        ) from None
+    except OSError as error:  # A symbolic link, say.
+        raise UserError(f'{file}: cannot be locked: {error.strerror}') from error
+    try:
         yield directory
+    finally:
+        os.close(held)
+
+
+def lock(file: Path, is_shared: bool = False) -> int:
+    """Locks a file until the returned descriptor is closed; raises BlockingIOError, OSError.
+
+    Nothing deletes the file: a lock on a deleted file excludes no process.
+    """
+    held = os.open(file, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o666)
+    try:
+        fcntl.flock(held, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(held)
+        raise
+    os.truncate(held, 0)
+    os.write(held, str(os.getpid()).encode())
+    return held
 
 
 def trial_directory_name(number: int, decisions: Mapping[str, Any]) -> str:

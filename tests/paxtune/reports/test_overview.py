@@ -9,6 +9,7 @@ import pytest
 
 from paxtune import Budget
 from paxtune.reports.overview import Overview
+from paxtune.service.study_location import DirectoryLocation
 from paxtune.storage.open_study import open_study
 from paxtune.study.study import Study
 from tests.paxtune.studies import ask, finish, run
@@ -48,7 +49,7 @@ def test_the_overview_says_what_the_study_says(
     value = toy(search=search(**fields), **(space if is_finite else {}))
     with open_study(tmp_path, value) as study:
         act(study)
-        found = Overview.read(tmp_path / 'study.db')
+        found = Overview.read(DirectoryLocation(str(tmp_path)))
         assert found.is_done == study.is_done == is_done
         assert found.num_trials == study.num_trials
         assert sum(found.counts.values()) == len(study.trials)

@@ -222,7 +222,7 @@ def losses(value: Toy) -> Iterator[dict[str, float]]:
 
 def test_a_trial_is_stopped_while_the_study_runs(tmp_path: Path, shown: Callable[..., str]) -> None:
     asking = Asking(shown, 2, 'stop', tmp_path, 2)
-    with locked(tmp_path), open_study(tmp_path, toy(search=search(budget=Budget(3)))) as study:
+    with open_study(tmp_path, toy(search=search(budget=Budget(3)))) as study:
         Tuner(study, FunctionRunner(losses), [asking]).run()
         assert [trial.status for trial in study.trials] == ['completed', 'stopped', 'completed']
         assert len(study.trials[1].measurements) == 1
@@ -231,7 +231,7 @@ def test_a_trial_is_stopped_while_the_study_runs(tmp_path: Path, shown: Callable
 
 def test_a_study_pauses_and_goes_on(tmp_path: Path, shown: Callable[..., str]) -> None:
     asking = Asking(shown, 2, 'stop', tmp_path)
-    with locked(tmp_path), open_study(tmp_path, toy(search=search(budget=Budget(3)))) as study:
+    with open_study(tmp_path, toy(search=search(budget=Budget(3)))) as study:
         with pytest.raises(Paused, match='studies stop'):
             Tuner(study, FunctionRunner(losses), [asking]).run()
         assert [trial.status for trial in study.trials] == ['completed', 'active']
@@ -317,8 +317,7 @@ def test_a_directory_with_more_in_it_is_not_deleted(
     (tmp_path / 'study.db').write_text('broken')
     with pytest.raises(UserError, match=f'{tmp_path} holds other studies: {directory}'):
         shown('delete', tmp_path, '--yes')
-    (directory / 'trials' / 'x').mkdir()
-    monkeypatch.chdir(directory / 'trials' / 'x')
+    monkeypatch.chdir(next((directory / 'trials').iterdir()))
     with pytest.raises(UserError, match='holds, the directory that you are in'):
         shown('delete', directory, '--yes')
     monkeypatch.chdir(tmp_path)

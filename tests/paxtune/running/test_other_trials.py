@@ -13,6 +13,7 @@ from paxtune.running.tuner import Tuner
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import load_study, open_study
+from paxtune.storage.study_uuid import UUID_FILE
 from paxtune.study.record import Lineage
 from paxtune.study.study import Study
 from paxtune.study.trial_paths import trial_directory
@@ -44,6 +45,12 @@ def in_service(directory: Path, **changes: Any) -> Study:
     return open_study(directory, tunables.rates(**changes), store=LocalStore(Database(None)))
 
 
+def adopting(directory: Path, **changes: Any) -> Study:
+    """Another study of the same directory, whose uuid is lost."""
+    (directory / UUID_FILE).unlink()
+    return in_service(directory, **changes)
+
+
 def directories(study: Study) -> list[Path]:
     return [Path(trial_directory(study.directory, trial)) for trial in study.trials]
 
@@ -51,7 +58,7 @@ def directories(study: Study) -> list[Path]:
 def test_two_studies_in_one_directory_do_not_share_a_trial(
     tmp_path: Path, tune: Callable[[Study], None]
 ) -> None:
-    with in_service(tmp_path) as first, in_service(tmp_path) as second:
+    with in_service(tmp_path) as first, adopting(tmp_path) as second:
         tune(first)
         before = [path.read_text() for path in sorted(tmp_path.rglob('*.json'))]
         with pytest.raises(OtherTrialError, match=r'0001-.* holds a trial of another study'):
@@ -69,7 +76,7 @@ def test_a_trial_does_not_resume_in_a_directory_of_another_experiment(
     tmp_path: Path, tune: Callable[[Study], None]
 ) -> None:
     batch = 'train_input__batch_size'
-    with in_service(tmp_path) as first, in_service(tmp_path, **{batch: 4}) as second:
+    with in_service(tmp_path) as first, adopting(tmp_path, **{batch: 4}) as second:
         tune(first)
         for directory in directories(first):
             (directory / 'trial.json').unlink()

@@ -25,10 +25,10 @@ from trainer.symbolic.errors import UserError
 
 
 @pytest.fixture
-def worker(server: Server) -> Iterator[Study]:
+def worker(server: Server, tmp_path: Path) -> Iterator[Study]:
     """A worker's study, with a completed trial and one that is its worker's."""
     store = RemoteStore(client_of(server), 'w-1')
-    with open_study('anywhere', toy(search=search(budget=Budget(4))), store=store) as study:
+    with open_study(tmp_path, toy(search=search(budget=Budget(4))), store=store) as study:
         finish(ask(study))
         ask(study).report(10, {'loss': 0.5})
         yield study
@@ -106,6 +106,31 @@ def test_an_exported_study_can_be_imported(
     assert [trial.lineage.is_imported for trial in worker.trials] == [False, False, True, True]
 
 
+def test_the_studies_of_a_service_are_listed(worker: Study, told: Callable[..., str]) -> None:
+    (row,) = json.loads(told('list', '--format=json'))
+    assert row['study'].endswith('/mine')
+    assert (row['trials'], row['completed'], row['active'], row['changed']) == (2, 1, 1, None)
+    assert '2/4' in told('list')
+
+
+def test_a_study_of_a_service_is_deleted_and_its_workers_end(
+    worker: Study, told: Callable[..., str], tmp_path: Path
+) -> None:
+    finish(worker.open_trial(2))
+    assert told('delete', '--yes').startswith('Deleted: ')
+    assert 'The service has no studies.' in told('list')
+    with pytest.raises(KeyError):
+        ask(worker)
+    with pytest.raises(UserError, match='has no such study'):
+        told('delete', '--yes')
+    # Another one may have its name, and has none of its trials.
+    assert isinstance(worker.store, RemoteStore)
+    store = RemoteStore(worker.store._client)
+    with open_study(tmp_path / 'new', toy(rate=0.5), store=store) as new:
+        assert new.trials == []
+        assert worker.store.ids() == []
+
+
 def test_a_study_is_shown_without_its_classes_and_not_changed(
     worker: Study, told: Callable[..., str]
 ) -> None:
@@ -133,9 +158,10 @@ def test_trials_are_stopped_and_the_study_pauses(worker: Study, told: Callable[.
     [
         ('show', ['--study=other'], '--study=other: the service at .* has no such study'),
         ('show', ['--study=../x'], r'--study=\.\./x: study: expected'),
-        ('show', ['--study='], r'select a study with --study=NAME: a service does not list'),
+        ('show', ['--study='], 'select a study with --study=NAME'),
         ('show', ['--trial=9'], 'the study has no trial 9: it has 1 to 2'),
-        ('list', [], 'a service does not list its studies: show one of them'),
+        ('delete', ['--yes'], '1 trials are running'),
+        ('delete', [], r'nothing was deleted. With --yes, .*/mine would be: 2 trials'),
         ('delete', ['1', '--yes'], 'the directories of trials are where their workers are'),
         ('add', ['rat=1'], 'rat is no decision of this experiment'),
     ],

@@ -142,7 +142,7 @@ def test_a_database_is_held_by_one_service(kind, tmp_path, request):
     first, second = Database(where), Database(where)
     first.hold()
     first.hold()
-    with pytest.raises(UserError, match='another service works with this database'):
+    with pytest.raises(UserError, match='another service, or a search, works with this database'):
         second.hold()
     assert second.studies() == []  # To read is free.
     first.close()

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -114,11 +115,69 @@ def test_a_trial_does_not_run_in_a_link(tmp_path: Path, victim: Path) -> None:
             ExperimentRunner().prepare(study, trial)
 
 
+# --- studies delete ---
+
+
 @pytest.fixture
 def directory(study: Study) -> Path:
     """The directory of a closed study."""
     study.close()
     return Path(str(study.directory))
+
+
+def test_links_are_not_followed_to_delete(
+    directory: Path, victim: Path, shown: Callable[..., str]
+) -> None:
+    linked = directory.with_name('linked')
+    linked.symlink_to(directory)
+    with pytest.raises(UserError, match='linked is a symbolic link: name the directory'):
+        shown('delete', linked, '--yes')
+    (trial,) = (directory / 'trials').iterdir()
+    (trial / 'link').symlink_to(victim)
+    moved = trial.rename(directory.with_name('moved'))
+    trial.symlink_to(moved)
+    for argv, message in ((['--yes'], f'no search wrote:\n  {trial}'), (['1', '--yes'], 'link')):
+        with pytest.raises(UserError, match=message):
+            shown('delete', directory, *argv)
+    trial.unlink()
+    moved.rename(trial)
+    shown('delete', directory, '--yes')
+    assert not directory.exists()
+
+
+def test_files_of_others_stay(directory: Path, shown: Callable[..., str]) -> None:
+    before = content(directory)
+    for name in ('notes.txt', 'trials/notes.txt', 'best-1.py'):
+        (directory / name).write_text('mine')
+        with pytest.raises(UserError, match=f'files that no search wrote:\n  {directory / name}$'):
+            shown('delete', directory, '--yes')
+        (directory / name).unlink()
+    assert content(directory) == before
+    for name in ('best-1', 'logs', 'replaced_trials_1/0001-x', 'study.db-1f2e'):
+        (directory / name).mkdir(parents=True)
+    assert shown('delete', directory, '--yes') == f'Deleted: {directory}.\n'
+
+
+@pytest.mark.parametrize('argv', [[], [1]], ids=['study', 'trial'])
+def test_a_deletion_is_finished_after_a_kill(
+    directory: Path,
+    shown: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    argv: list[object],
+) -> None:
+    def killed(path: Path) -> None:
+        next(each for each in Path(path).rglob('*') if each.is_file()).unlink()
+        raise KeyboardInterrupt
+
+    (trial,) = (directory / 'trials').iterdir()
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr('paxtune.storage.deletion.shutil.rmtree', killed)
+        shown('delete', directory, *argv, '--yes')
+    # What is left is no study, and no trial.
+    assert not (trial if argv else directory).exists()
+    assert argv or 'no studies' in shown('list', directory.parent)
+    assert shown('delete', directory, *argv, '--yes').startswith('Deleted: ')
+    assert not [name for name in os.listdir((trial if argv else directory).parent) if 'del' in name]
 
 
 # --- Values ---

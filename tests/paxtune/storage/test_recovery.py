@@ -11,7 +11,8 @@ import pytest
 import paxtune
 from paxtune.algorithms import CMAES
 from paxtune.storage.database import Database
-from paxtune.storage.vizier_store import DATABASE, VizierStore
+from paxtune.storage.study_file import DATABASE
+from paxtune.storage.vizier_store import VizierStore
 from paxtune.study.record import TrialRecord
 from paxtune.study.study import Study
 from trainer.symbolic.errors import UserError

@@ -16,8 +16,8 @@ from paxtune.algorithms import (
 from paxtune.config.budget import Budget
 from paxtune.config.search import Search
 from paxtune.reports.overview import Overview
+from paxtune.service.study_location import DirectoryLocation
 from paxtune.storage.open_study import load_study
-from paxtune.storage.vizier_store import DATABASE
 from paxtune.study.study import Study
 from tests.paxtune.studies import ask
 from tests.paxtune.study.replicated import finish, opened, ran, start_next, tried
@@ -86,10 +86,10 @@ def test_a_finite_space_is_tried_so_often_and_the_study_is_done_then(tmp_path: P
         assert study.num_trials == 6
         for done in range(6):
             assert not study.is_done
-            assert Overview.read(tmp_path / DATABASE).is_done is False
+            assert Overview.read(DirectoryLocation(str(tmp_path))).is_done is False
             ran(study, float(done))
         assert study.is_done
-        assert Overview.read(tmp_path / DATABASE).is_done
+        assert Overview.read(DirectoryLocation(str(tmp_path))).is_done
         assert study.ask() is None
 
 

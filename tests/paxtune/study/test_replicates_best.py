@@ -8,7 +8,7 @@ import pytest
 from paxtune.config.budget import Budget
 from paxtune.objectives.rewards import MetricReward, Objectives
 from paxtune.reports.overview import Overview
-from paxtune.storage.vizier_store import DATABASE
+from paxtune.service.study_location import DirectoryLocation
 from paxtune.study.study import Study
 from tests.paxtune.studies import ask, best
 from tests.paxtune.study.replicated import confirmable, opened, ran
@@ -77,7 +77,7 @@ def test_a_target_must_be_reached_in_the_mean(tmp_path: Path) -> None:
         assert (
             study.done_reason == 'trial 4 has reached the target reward 2.0 in the mean of 2 trials'
         )
-        assert Overview.read(tmp_path / DATABASE).is_done
+        assert Overview.read(DirectoryLocation(str(tmp_path))).is_done
 
 
 def test_of_several_objectives_the_front_is_of_means() -> None:
