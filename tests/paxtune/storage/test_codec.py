@@ -71,7 +71,7 @@ def records(draw: st.DrawFn) -> TrialRecord:
             forked_from=draw(st.none() | st.tuples(_ids, _steps)),
         ),
         holder=draw(_texts),
-        attempt=draw(_ids),
+        attempt=draw(st.integers(1, 10**5)),
         failures=Failures(draw(_steps), draw(_steps), draw(_steps)),
         snapshot=draw(st.none() | st.dictionaries(_ids, st.none() | _steps, max_size=3)),
         pauses=tuple(draw(st.lists(_steps, max_size=3))),
