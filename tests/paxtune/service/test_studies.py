@@ -14,6 +14,7 @@ from paxtune.config.budget import Budget
 from paxtune.service.auth import TOKEN_VARIABLE
 from paxtune.service.coordinator import StudyCoordinator
 from paxtune.service.remote_store import RemoteStore
+from paxtune.service.schema import RequestRejectedError
 from paxtune.service.server import Server
 from paxtune.storage.open_study import open_study
 from paxtune.study import stop_requests
@@ -119,7 +120,7 @@ def test_a_study_of_a_service_is_deleted_and_its_workers_end(
     finish(worker.open_trial(2))
     assert told('delete', '--yes').startswith('Deleted: ')
     assert 'The service has no studies.' in told('list')
-    with pytest.raises(KeyError):
+    with pytest.raises(RequestRejectedError, match='there is no such study'):
         ask(worker)
     with pytest.raises(UserError, match='has no such study'):
         told('delete', '--yes')
