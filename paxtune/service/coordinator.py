@@ -158,8 +158,6 @@ class StudyCoordinator:
             self._reap()
             if request_id in self._requests:
                 return self._repeated(records, worker, self._requests[request_id])
-            if not self.study('').version:
-                raise RequestRejectedError('missing', 'there is no such study')
             if if_new and self._feed.ids:
                 return schema.TrialsReply(trials=[])
             if suggest_lock:

@@ -1,4 +1,4 @@
-"""Directories of studies that somebody else has made: nothing outside of them is touched."""
+"""Directories of studies of unknown origin: nothing outside of them is touched."""
 
 import contextlib
 import json
