@@ -19,9 +19,11 @@ from paxtune.running import device_allocation, json_logs, supervisor
 from paxtune.running.callbacks import Callback
 from paxtune.service import auth
 from paxtune.storage.open_study import join_study
+from paxtune.study.redefinition import fingerprint
 from paxtune.study.transitions import DetachedError
 from trainer import command
 from trainer.runtime.directory import JobPath, job_path
+from trainer.symbolic.errors import UserError
 
 if TYPE_CHECKING:
     from paxtune.objectives.measurement import Measurement
@@ -55,6 +57,9 @@ def main(argv: Sequence[str] | None) -> int:
     client = Client(args.endpoint, args.study, secret, tls=args.tls, ca_cert=authority)
     client.connect(_PATIENCE)
     store = RemoteStore(client, args.worker)
+    record = store.study()
+    if record is None or fingerprint(record) != args.definition:
+        raise UserError(f'--study={args.study}: the service has another study of that name by now')
     with worker_lock_file:
         return _work(store, directory, log, args.function)
 
@@ -67,6 +72,7 @@ def _flags() -> argparse.ArgumentParser:
         ('worker', 'the name of this worker, which no other has'),
         ('job_log_dir', 'where trials write'),
         ('log', 'the file of structured logs'),
+        ('definition', "the fingerprint of the study's definition"),
         ('modules', 'what makes the classes of the experiment known'),
     ):
         flags.add_argument(f'--{name}', required=True, help=description)

@@ -14,6 +14,7 @@ from paxtune.running.json_logs import LOGS
 from paxtune.running.supervisor import Supervisor, WorkerError, modules_of
 from paxtune.running.tuner import INTERRUPTED, STOP_REQUESTED, Paused, StudyStoppedError
 from paxtune.service.address import Service
+from paxtune.study.redefinition import fingerprint
 from paxtune.study.study import Study
 from paxtune.study.transitions import DetachedError
 from trainer.symbolic.errors import UserError
@@ -77,7 +78,11 @@ def supervise(job: Job, config: WorkerConfig, service: Service) -> None:
         config.count,
         sorted({*modules_of(study.value), *config.modules}),
         token=service.token,
-        flags=[*service.worker_flags, *job.runner.worker_flags()],
+        flags=[
+            f'--definition={fingerprint(study.record)}',
+            *service.worker_flags,
+            *job.runner.worker_flags(),
+        ],
         memory_bytes=None if config.memory_gb is None else int(config.memory_gb * 2**30),
         max_attempts=study.search.faults.max_attempts,
     )

@@ -23,6 +23,7 @@ from paxtune.storage.codec import TrialProto, encode_trial, parse_study, parse_t
 from paxtune.storage.vizier_store import VizierStore
 from paxtune.study import transitions
 from paxtune.study.record import Failures, Status, StudyRecord, TrialRecord
+from paxtune.study.redefinition import is_redefinition
 from paxtune.study.transitions import Transition, WorkerLoss
 from trainer.symbolic.errors import UserError
 
@@ -102,6 +103,8 @@ class StudyCoordinator:
         def change(current: StudyRecord) -> StudyRecord:
             nonlocal is_current
             is_current = self.study('').version == expected
+            if is_current and not is_redefinition(current, new):
+                raise RequestRejectedError('invalid', 'a study can change only its budgets')
             return new if is_current else current
 
         with self._lock:

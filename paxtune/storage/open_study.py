@@ -18,11 +18,11 @@ from paxtune.study import transfer
 from paxtune.study.definition import (
     ChangedStudyError,
     is_correctable,
-    redefined,
     validate_unchanged,
 )
 from paxtune.study.plan import SearchPlan
 from paxtune.study.record import StudyRecord
+from paxtune.study.redefinition import redefined
 from paxtune.study.store import StudyStore
 from paxtune.study.study import Study
 from paxtune.study.trial import TRIALS

@@ -1,17 +1,15 @@
 """Changes of a study's definition: its value, its search, its data."""
 
-import dataclasses
 from collections.abc import Iterable
 
 import pyglove as pg
 
 from paxtune.search_space.differences import differences
 from paxtune.study.record import RETRY, StudyRecord, TrialRecord
+from paxtune.study.redefinition import MUTABLE
 from trainer.runtime.directory import JobPath
 from trainer.symbolic.errors import UserError
 from trainer.symbolic.serialization import from_json_text, to_json_text
-
-_MUTABLE = ('budget', 'faults', 'retention')  # Fields of `Search` that may change later.
 
 
 class ChangedStudyError(UserError):
@@ -20,12 +18,6 @@ class ChangedStudyError(UserError):
     def __init__(self, changes: str, what: str) -> None:
         super().__init__(f'{changes}\nUse another --job_log_dir for the changed {what}.')
         self.changes = changes
-
-
-def redefined(stored: StudyRecord, now: StudyRecord) -> StudyRecord:
-    """Returns the stored record with the present budgets, and a uuid if it has none."""
-    uuid = stored.uuid or now.uuid
-    return dataclasses.replace(stored, value=now.value, search=now.search, uuid=uuid)
 
 
 def validate_unchanged(stored: StudyRecord, now: StudyRecord, directory: JobPath | None) -> None:
@@ -59,11 +51,11 @@ def is_correctable(definition: StudyRecord, trials: Iterable[TrialRecord]) -> bo
 
 
 def _differences_between(before: str, after: str, search: str) -> list[str]:
-    """Lists differences of values in JSON, except `_MUTABLE` fields under the prefix `search`."""
+    """Lists differences of values in JSON, except `MUTABLE` fields under the prefix `search`."""
     if before == after:
         return []
     there, asked = (from_json_text(text, pg.Symbolic, 'the study') for text in (before, after))
-    for path in (f'{search}{name}' for name in _MUTABLE):
+    for path in (f'{search}{name}' for name in MUTABLE):
         if asked.sym_has(path) and there.sym_has(path):
             there.rebind({path: asked.sym_get(path)}, raise_on_no_change=False)
     # Compared as text: a study that an older version wrote lacks what has a default now.

@@ -13,6 +13,7 @@ from paxtune.schedulers import MedianStopping
 from paxtune.service import remote_store
 from paxtune.service.remote_store import RemoteStore
 from paxtune.storage.open_study import open_study
+from paxtune.storage.vizier_store import VizierStore
 from paxtune.study import transitions
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
@@ -133,13 +134,14 @@ def study_of_all_kinds(directory: Path) -> Study:
     return study
 
 
-def rename_module(study: Study, before: str, after: str) -> None:
+def rename_module(study: Study | VizierStore, before: str, after: str) -> None:
     """Renames the classes of a module in a study, as if the module could not be imported."""
 
     def renamed(text: str) -> str:
         return text.replace(f'{before}.', f'{after}.')
 
-    study.store.update_study(
+    store = study.store if isinstance(study, Study) else study
+    store.update_study(
         lambda record: dataclasses.replace(
             record,
             value=renamed(record.value),

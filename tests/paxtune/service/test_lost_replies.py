@@ -1,6 +1,8 @@
 """Lost and late replies, commits in doubt and silent services: each call has its effect once."""
 
 import contextlib
+import dataclasses
+import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from paxtune.config.budget import Budget
 from paxtune.config.faults import Faults
 from paxtune.service.client import _TransientError
 from paxtune.service.remote_store import RemoteStore
@@ -17,6 +20,7 @@ from paxtune.storage.codec import TrialProto
 from paxtune.storage.database import DatabaseUnavailableError
 from paxtune.storage.open_study import open_study
 from paxtune.study import trial_import
+from paxtune.study.plan import SearchPlan
 from paxtune.study.study import Study
 from paxtune.study.transitions import DetachedError, LeaseLostError
 from tests.paxtune.service.test_coordinator import Service, heartbeat
@@ -286,6 +290,16 @@ def test_a_trial_is_finished_though_every_reply_is_lost_once(service: Service) -
     finish(ask(study))
     assert [each.step for each in study.trial(1).measurements] == [10, 20]
     assert events(study) == ['claimed', 'ended']
+
+
+def test_a_client_cannot_change_what_is_searched(service: Service) -> None:
+    study = service.study('a')
+    other = SearchPlan.compile(toy(rate=0.5)).record(False, [])
+    with pytest.raises(RequestRejectedError, match='only its budgets'):
+        study.store.update_study(lambda stored: dataclasses.replace(stored, value=other.value))
+    longer = service.study('b', budget=Budget(9))
+    assert longer.num_trials == 9
+    assert '9' in json.dumps(json.loads(study.record.value)['search']['budget'])
 
 
 def test_a_late_deletion_leaves_the_next_trial_of_that_number(service: Service) -> None:

@@ -13,10 +13,13 @@ from paxtune import studies
 from paxtune.config.budget import Budget
 from paxtune.service.auth import TOKEN_VARIABLE
 from paxtune.service.coordinator import StudyCoordinator
+from paxtune.service.registry import StudyRegistry
 from paxtune.service.remote_store import RemoteStore
 from paxtune.service.schema import RequestRejectedError
 from paxtune.service.server import Server
+from paxtune.storage.database import Database
 from paxtune.storage.open_study import open_study
+from paxtune.storage.vizier_store import VizierStore
 from paxtune.study import stop_requests
 from paxtune.study.study import Study
 from tests.paxtune.service.conftest import TOKEN, client_of
@@ -133,10 +136,11 @@ def test_a_study_of_a_service_is_deleted_and_its_workers_end(
 
 
 def test_a_study_is_shown_without_its_classes_and_not_changed(
-    worker: Study, told: Callable[..., str]
+    worker: Study, told: Callable[..., str], database: Database, registry: StudyRegistry
 ) -> None:
     trials = told('trials')
-    rename_module(worker, 'tests.paxtune.toys', 'gone_toys')
+    rename_module(VizierStore(database, 'mine'), 'tests.paxtune.toys', 'gone_toys')
+    registry._open.clear()  # The service starts again.
     assert told('trials') == trials
     assert 'experiment  gone_toys.Toy' in told('show')
     with pytest.raises(UserError, match=r'the classes gone_toys.* import gone_toys'):

@@ -1,0 +1,66 @@
+"""Changes of a stored definition as JSON, which needs none of its classes."""
+
+import dataclasses
+import hashlib
+import json
+from typing import Any
+
+from paxtune.study.record import StudyRecord
+
+MUTABLE = ('budget', 'faults', 'retention')
+"""Fields of `Search` that may change later."""
+
+_FIXED = (
+    'value',
+    'search',
+    'spec',
+    'data',
+    'priors',
+    'algorithm',
+    'goals',
+    'exp',
+    'defaults',
+    'uuid',
+)
+
+
+def redefined(stored: StudyRecord, now: StudyRecord) -> StudyRecord:
+    """Returns the stored record with the present budgets, and a uuid if it has none."""
+    stored = dataclasses.replace(stored, uuid=stored.uuid or now.uuid)
+    if stored.search:
+        search = _with_mutable(json.loads(stored.search), json.loads(now.search or '{}'))
+        return _replaced(stored, 'search', search)
+    value = json.loads(stored.value)
+    if 'search' in value:
+        given = json.loads(now.value).get('search', {})
+        value |= {'search': _with_mutable(value['search'], given)}
+    return _replaced(stored, 'value', value)
+
+
+def is_redefinition(stored: StudyRecord, now: StudyRecord) -> bool:
+    """Returns True if a record differs from the stored one in budgets, requests and notes only."""
+    try:
+        there = redefined(stored, now)
+    except (AttributeError, RecursionError, TypeError, ValueError):  # It is no definition.
+        return False
+    return all(getattr(there, name) == getattr(now, name) for name in _FIXED)
+
+
+def fingerprint(record: StudyRecord) -> str:
+    """Returns a hash of what may not change."""
+    bare = redefined(record, StudyRecord(value='{}', search='', spec='', data={}))
+    texts = [json.loads(text or '{}') for text in (bare.value, bare.search, bare.spec)]
+    content = json.dumps([*texts, dict(record.data)], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _with_mutable(search: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: each for name, each in search.items() if name not in MUTABLE}
+    return kept | {name: other[name] for name in MUTABLE if name in other}
+
+
+def _replaced(record: StudyRecord, name: str, content: object) -> StudyRecord:
+    if content == json.loads(getattr(record, name)):
+        return record
+    changed: dict[str, Any] = {name: json.dumps(content, indent=2)}
+    return dataclasses.replace(record, **changed)
