@@ -1,0 +1,123 @@
+"""A simulated machine: the driver of `paxtune.search`, which supervises its workers."""
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+from paxtune import worker
+from paxtune.engines.base import Job
+from paxtune.engines.remote import Remote
+from paxtune.engines.supervised import WorkerConfig
+from paxtune.running.tuner import Paused, StudyStoppedError
+from paxtune.service.address import Service
+from paxtune.service.remote_store import RemoteStore
+from paxtune.study.plan import SearchPlan
+from paxtune.study.transitions import DetachedError
+from tests.simulation.process import Host, Process
+from tests.simulation.world import World
+from trainer.runtime.directory import JobPath
+from trainer.symbolic.errors import UserError
+
+SERVICE = Service('service:1', 'toys')
+
+
+class Machine:
+    """A machine whose driver a person starts again until the study is done.
+
+    Attributes:
+        driver: the present process.
+        workers: the processes that it has started, the living ones last.
+        is_done: the driver has found the study done.
+    """
+
+    def __init__(self, world: World, number: int, value: Any, num_workers: int) -> None:
+        self._world, self._value, self._config = world, value, WorkerConfig(num_workers)
+        self.host, self.name = Host(f'machine{number}'), f'm{number}'
+        self._starts = 0
+        self.workers: list[Process] = []
+        self.is_done = False
+        self.start()
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the study, which all machines see."""
+        return self._world.directory / 'study'
+
+    def start(self) -> None:
+        """Starts the driver."""
+        self._starts += 1
+        name = f'{self.name}.driver{self._starts}'
+        self.driver = Process(self._world, name, self.host, self)
+        self.driver.on_exit.append(self._driver_ended)
+        self.driver.start(self._drive)
+
+    def _drive(self) -> int:
+        world, engine = self._world, Remote(SERVICE, self._config)
+        try:
+            study, held = engine.open(self.directory, SearchPlan.compile(self._value), ())
+            with held, contextlib.closing(study):
+                engine.run(Job(study, study.value.runner(), (), lambda: False))
+        except Paused as error:
+            world.say(self.driver.name, 'pauses:', error)
+            return 3
+        except (StudyStoppedError, DetachedError, UserError) as error:
+            world.say(self.driver.name, 'ends:', str(error).split('\n')[0])
+            return 2
+        self.is_done = True
+        return 0
+
+    def _driver_ended(self) -> None:
+        world = self._world
+        for each in self.workers:
+            self._end_orphan(each)
+        if not self.is_done:
+            away = world.draws.uniform(1.0, 60.0, 'driver away', self.name)
+            world.scheduler.at(away, self.start)
+
+    def _end_orphan(self, orphan: Process) -> None:
+        """Ends a worker whose driver has ended, once it runs."""
+        world = self._world
+        if not orphan.is_alive:
+            return
+        stopped = max(0.01, orphan.stopped_until - world.now)
+
+        def end() -> None:
+            if orphan.stopped_until > world.now:
+                self._end_orphan(orphan)
+            else:
+                orphan.exit(75)
+
+        world.scheduler.at(stopped, end)
+
+    def start_worker(self, name: str) -> Process:
+        """Starts a worker, for the driver."""
+        process = Process(self._world, name, self.host, self)
+        self.workers = [*(each for each in self.workers if each.is_alive), process]
+        process.start(lambda: self._work(name))
+        return process
+
+    def _work(self, name: str) -> int:
+        world = self._world
+        world.scheduler.sleep(world.draws.uniform(1.0, 4.0, 'start', self.name))
+        client = SERVICE.client()
+        try:
+            client.connect(worker._PATIENCE)
+            directory: JobPath = self.directory
+            log: Any = _Log()
+            return worker._work(RemoteStore(client, name), directory, log, None)
+        except UserError as error:
+            world.say(name, 'ends:', str(error).split('\n')[0])
+            return 2
+
+    def die(self) -> None:
+        """Ends all processes at once, as a power cut does."""
+        for each in self.workers:
+            each.exit(-9)
+        self.driver.exit(-9)
+
+
+class _Log:
+    """The structured log of a worker: only its context is used."""
+
+    def __init__(self) -> None:
+        self.context: dict[str, Any] = {}

@@ -1,0 +1,69 @@
+"""People who edit the study while it runs, as `python -m paxtune.studies` does."""
+
+import contextlib
+from collections.abc import Sequence
+
+from paxtune.service.remote_store import RemoteStore
+from paxtune.storage.open_study import join_study
+from paxtune.study import stop_requests
+from paxtune.study.record import Status
+from paxtune.study.study import Study
+from paxtune.study.transitions import DetachedError
+from tests.simulation.machine import SERVICE
+from tests.simulation.process import Host, Process
+from tests.simulation.world import World
+from trainer.symbolic.errors import UserError
+
+
+class Person:
+    """Runs commands one after another, each of them once.
+
+    Attributes:
+        is_done: all have ended.
+    """
+
+    def __init__(self, world: World, edits: Sequence[str]) -> None:
+        self._world, self._edits, self._host = world, list(edits), Host('desk')
+        self.is_done = not edits
+        self._plan()
+
+    def _plan(self) -> None:
+        if self._edits:
+            wait = self._world.draws.uniform(5.0, 60.0, 'person')
+            self._world.scheduler.at(wait, self._start)
+        self.is_done = not self._edits
+
+    def _start(self) -> None:
+        edit = self._edits.pop(0)
+        process = Process(self._world, f'{edit}.{len(self._edits)}', self._host)
+        process.on_exit.append(self._plan)
+        process.start(lambda: self._run(edit))
+
+    def _run(self, edit: str) -> int:
+        world = self._world
+        try:
+            store = RemoteStore(SERVICE.client())
+            with contextlib.closing(join_study(store, None)) as study:
+                if edit == 'pause':
+                    stop_requests.request_pause(study.store)
+                else:
+                    self._edit(edit, study)
+        except (DetachedError, UserError) as error:
+            world.say(edit, 'ends:', str(error).split('\n')[0])
+            return 2
+        return 0
+
+    def _edit(self, edit: str, study: Study) -> None:
+        world, trials = self._world, study.trials
+        if edit == 'add':
+            study.add({'a': world.draws.uniform(0.0, 1.0, 'added')})
+            return
+        status = {'retry': Status.COMPLETED, 'stop': Status.ACTIVE}[edit]
+        found = [trial.id for trial in trials if trial.status is status]
+        if not found:
+            return
+        number = found[int(world.draws.share('edited') * len(found))]
+        if edit == 'retry':
+            study.retry(number)
+        else:
+            stop_requests.request_stop(study.store, number)

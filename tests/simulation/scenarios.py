@@ -1,0 +1,63 @@
+"""The studies that are simulated."""
+
+import dataclasses
+from typing import Any
+
+import pyglove as pg
+
+from paxtune.algorithms import RandomSearch
+from paxtune.config.budget import Budget
+from paxtune.config.faults import Faults
+from paxtune.config.search import Search
+from paxtune.objectives.rewards import MetricReward
+from paxtune.schedulers import Hyperband, PopulationBasedTraining, PromotingAsha, Scheduler
+from tests.simulation.workload import Simulated
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    """A study and the machines that work on it.
+
+    Attributes:
+        scheduler: its scheduler; None to train all trials to their ends.
+        num_trials: its budget.
+        machines: the number of machines.
+        workers: the number of workers of each.
+        edits: commands of `paxtune.studies` that people run meanwhile.
+        max_attempts: see `paxtune.config.faults.Faults`.
+        is_reproducible: whether faults and the number of workers leave its result alone.
+    """
+
+    name: str
+    scheduler: Scheduler | None = None
+    num_trials: int = 12
+    machines: int = 3
+    workers: int = 1
+    edits: tuple[str, ...] = ()
+    max_attempts: int = 3
+    is_reproducible: bool = False
+
+    def value(self) -> Any:
+        """Makes the value that is searched."""
+        search = Search(
+            MetricReward('minimize', 'loss'),
+            Budget(self.num_trials),
+            RandomSearch(),
+            self.scheduler,
+            faults=Faults(max_attempts=self.max_attempts),
+        )
+        return Simulated(search=search, a=pg.floatv(0.0, 1.0), b=pg.floatv(0.0, 5.0))
+
+
+_ASHA = PromotingAsha(min_resource=2, reduction_factor=2)
+_POPULATION = PopulationBasedTraining(population_size=5, interval=2, quantile=0.4)
+
+SCENARIOS = (
+    Scenario('plain', is_reproducible=True),
+    Scenario('promotion', _ASHA),
+    Scenario('population', _POPULATION, num_trials=11, is_reproducible=True),
+    Scenario('edits', edits=('add', 'retry', 'stop', 'add', 'pause', 'retry', 'add')),
+    Scenario('hyperband', Hyperband(min_resource=2, reduction_factor=2), num_trials=10),
+    Scenario('one attempt', machines=2, workers=2, max_attempts=1, is_reproducible=True),
+    Scenario('edited promotion', _ASHA, edits=('add', 'pause', 'add', 'retry', 'stop')),
+)

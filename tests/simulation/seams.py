@@ -1,0 +1,171 @@
+"""The seams of the real code: its clocks, locks, random numbers, network and processes."""
+
+import contextlib
+import datetime
+import logging
+import sys
+import threading
+import time
+import types
+import uuid
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import grpc
+import tenacity
+from google.protobuf.internal import well_known_types
+
+from paxtune import worker
+from paxtune.running import supervisor, trial_json
+from paxtune.running.device_allocation import Place
+from paxtune.service import client, remote_store
+from paxtune.storage import vizier_store
+from tests.simulation.children import Children, ProcessTable
+from tests.simulation.locks import Threading
+from tests.simulation.network import Channel
+from tests.simulation.world import World
+from trainer.runtime import directory, interrupt
+
+
+class _Time:
+    """The module `time`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def monotonic(self) -> float:
+        return self._world.now
+
+    perf_counter = monotonic
+
+    def time(self) -> float:
+        return self._world.wall_time
+
+    def sleep(self, seconds: float) -> None:
+        self._world.scheduler.sleep(seconds)
+
+
+def _datetime(world: World) -> Any:
+    """Makes the module `datetime`."""
+
+    class Now(datetime.datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.datetime.fromtimestamp(world.wall_time, tz)
+
+    names = {name: getattr(datetime, name) for name in ('UTC', 'timedelta', 'timezone')}
+    return types.SimpleNamespace(datetime=Now, **names)
+
+
+def _uuid(world: World) -> Any:
+    """Makes the module `uuid`."""
+
+    def uuid4() -> uuid.UUID:
+        name = world.process.name
+        high, low = (int(world.draws.share('uuid', name) * 2**48) for _ in range(2))
+        return uuid.UUID(int=high << 80 | low, version=4)
+
+    return types.SimpleNamespace(uuid4=uuid4, UUID=uuid.UUID)
+
+
+def _random(world: World) -> Any:
+    def uniform(low: float, high: float) -> float:
+        return world.draws.uniform(low, high, 'backoff', world.process.name)
+
+    return types.SimpleNamespace(uniform=uniform, random=lambda: uniform(0.0, 1.0))
+
+
+class _Interrupt:
+    """An `Interrupt` without signals, which the simulation does not send."""
+
+    exit_code = 143
+
+    def __enter__(self) -> '_Interrupt':
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return
+
+    def requested(self) -> bool:
+        return False
+
+
+class _Errors(logging.Handler):
+    """Takes errors in logs, which have a traceback, for violations; and all logs for the trace."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        name = self._world.process.name
+        if record.exc_info and record.exc_info[1] is not None:
+            self._world.violate_by('INTERNAL', f'{name}: {record.getMessage()}', record.exc_info[1])
+        else:
+            self._world.say(name, 'logs:', record.getMessage())
+
+
+@contextlib.contextmanager
+def installed(world: World) -> Iterator[None]:
+    """Replaces the modules that reach out of a process, while entered."""
+    World.current = world
+    clock, locks, ids = _Time(world), Threading(world), _uuid(world)
+    fakes = {id(time): clock, id(threading): locks, id(uuid): ids}
+    with contextlib.ExitStack() as stack:
+
+        def put(owner: Any, name: str, value: Any) -> None:
+            stack.enter_context(mock.patch.object(owner, name, value))
+
+        for module in list(sys.modules.values()):
+            if getattr(module, '__name__', '').startswith('paxtune.'):
+                for name in ('time', 'threading', 'uuid'):
+                    if (fake := fakes.get(id(vars(module).get(name)))) is not None:
+                        put(module, name, fake)
+        for owner in (tenacity, tenacity.nap):
+            put(owner, 'time', clock)
+        put(tenacity.wait, 'random', _random(world))
+        for owner in (vizier_store, remote_store, trial_json, well_known_types):
+            put(owner, 'datetime', _datetime(world))
+        _put_processes(world, put)
+        _put_logs(world, stack)
+        yield
+
+
+def _put_processes(world: World, put: Any) -> None:
+    names = ('RpcError', 'StatusCode', 'ServicerContext')
+    channels = {name: getattr(grpc, name) for name in names}
+    channels['insecure_channel'] = lambda target, options: Channel(world, world.process)
+    put(client, 'grpc', types.SimpleNamespace(**channels))
+    put(worker.Heartbeat, 'start', lambda self: world.process.spawn(self.run))
+    put(worker, 'os', types.SimpleNamespace(_exit=lambda code: world.process.exit(code)))
+    nothing = types.SimpleNamespace(enable_compilation_cache=lambda: None)
+    put(worker, 'command', nothing)
+    put(interrupt, 'Interrupt', _Interrupt)
+    put(supervisor, 'subprocess', Children(world))
+    put(supervisor, 'psutil', ProcessTable(world))
+    put(supervisor, 'shutil', world.files)
+    put(supervisor, 'places', lambda count: [Place((), {})] * count)
+    # Fewer events: these only look.
+    put(supervisor, '_TICK_SECONDS', 1.0)
+    put(supervisor, '_LOOK_SECONDS', 2.5)
+    # `open` is a builtin there.
+    vars(directory)['open'] = world.files.open
+
+
+def _put_logs(world: World, stack: contextlib.ExitStack) -> None:
+    stack.callback(vars(directory).pop, 'open')
+    log, handler = logging.getLogger('paxtune'), _Errors(world)
+    before = log.level, log.propagate
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+    def restore() -> None:
+        log.removeHandler(handler)
+        log.level, log.propagate = before
+
+    stack.callback(restore)
+    absl = logging.getLogger('absl')
+    stack.callback(setattr, absl, 'disabled', absl.disabled)
+    absl.disabled = True

@@ -1,0 +1,129 @@
+"""The simulated process of `paxtune.serve`: the real server and coordinators behind the network."""
+
+import types
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import grpc
+from grpc_health.v1 import health_pb2
+
+from paxtune.service import schema
+from paxtune.service.coordinator import StudyCoordinator
+from paxtune.service.registry import StudyRegistry
+from paxtune.service.server import Server
+from paxtune.storage.vizier_store import VizierStore
+from tests.simulation.database import FaultyDatabase
+from tests.simulation.network import CallError
+from tests.simulation.process import Host, Process
+from tests.simulation.scheduler import KilledError
+from tests.simulation.world import World
+
+DATABASE = 'studies.db'
+_REFUSED = CallError(grpc.StatusCode.UNAVAILABLE, 'connection refused')
+_RESET = CallError(grpc.StatusCode.UNAVAILABLE, 'Socket closed')
+_SERVING = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
+
+Reply = Callable[[bytes | CallError], None]
+
+
+class Service:
+    """The service, which is started again whenever it dies.
+
+    Attributes:
+        process: the present one.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world, self._host, self._starts = world, Host('service'), 0
+        self.start()
+
+    def start(self) -> None:
+        """Starts a process with an empty memory."""
+        world = self._world
+        self._starts += 1
+        self.process = Process(world, f'service.{self._starts}', self._host)
+        self.process.on_exit.append(self._died)
+        self._waiting: list[Reply] = []
+        self._num_busy = 0
+        if self._starts > 1:
+            self._database.close()
+        with world.scheduler.inline(self.process):
+            path = world.directory / DATABASE
+            self._database = FaultyDatabase(world, path, self.process)
+            lease = world.faults.settings.lease
+
+            def coordinator(study: str) -> StudyCoordinator:
+                store = VizierStore(self._database, study)
+                return StudyCoordinator(store, lease, clock=lambda: world.now)
+
+            self._server: Any = Server(StudyRegistry(coordinator))
+        # Made by `start`, which would listen on a port.
+        self._server._health = types.SimpleNamespace(set=lambda *_: None)
+        world.say(self.process.name, 'starts')
+
+    def _died(self) -> None:
+        world = self._world
+        for reply in self._waiting:
+            reply(_RESET)
+        world.scheduler.at(world.draws.uniform(0.2, 6.0, 'service away'), self.start)
+
+    def receive(self, path: str, request: bytes, reply: Reply) -> None:
+        """Handles a request that has arrived."""
+        world, process = self._world, self.process
+        if not process.is_alive:
+            reply(_REFUSED)
+            return
+        if process.stopped_until > world.now:
+            later = world.draws.uniform(0.0, 0.01, 'after the stop')
+            wait = process.stopped_until - world.now + later
+            world.scheduler.at(wait, lambda: self.receive(path, request, reply))
+            return
+        if world.happens('database stalls'):
+            longest = 2.0 * world.faults.settings.lease
+            self._database.stall = world.draws.uniform(1.0, longest, 'stall')
+        self._waiting.append(reply)
+        # One that waits holds locks, which an event could not wait for.
+        if self._num_busy or self._database.stall:
+            self._num_busy += 1
+            process.spawn(lambda: self._handle(path, request, reply))
+            return
+        self._num_busy += 1
+        with world.scheduler.inline(process):
+            try:
+                self._handle(path, request, reply)
+            except KilledError:
+                return
+
+    def _handle(self, path: str, request: bytes, reply: Reply) -> None:
+        try:
+            value: bytes | CallError = self._answer(path, request)
+        except CallError as error:
+            value = error
+        self._num_busy -= 1
+        self._waiting.remove(reply)
+        reply(value)
+
+    def _answer(self, path: str, request: bytes) -> bytes:
+        if not path.startswith(f'/{schema.SERVICE}/'):
+            return bytes(_SERVING.SerializeToString())
+        answer: bytes = self._server._answer(path, iter([request]), _Context())
+        return answer
+
+
+class _Context:
+    """What gRPC passes to a handler."""
+
+    def __init__(self) -> None:
+        self._trailing: Any = ()
+
+    def peer(self) -> str:
+        return 'a client'
+
+    def invocation_metadata(self) -> tuple[()]:
+        return ()
+
+    def set_trailing_metadata(self, metadata: Any) -> None:
+        self._trailing = metadata
+
+    def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
+        raise CallError(code, details, self._trailing)

@@ -1,0 +1,177 @@
+"""The simulation of one seed, from the first process to the check of the study at its end."""
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from paxtune.storage.database import Database
+from paxtune.storage.local_store import LocalStore
+from paxtune.storage.open_study import join_study
+from paxtune.study.record import Status
+from paxtune.study.study import Study
+from paxtune.study.trial import Trial
+from tests.simulation import disturbances, seams
+from tests.simulation.faults import NONE, Settings
+from tests.simulation.files import Files
+from tests.simulation.ledger import Ledger
+from tests.simulation.machine import SERVICE, Machine
+from tests.simulation.people import Person
+from tests.simulation.scenarios import SCENARIOS, Scenario
+from tests.simulation.service import DATABASE, Service
+from tests.simulation.workload import EVERY, STEPS
+from tests.simulation.world import World
+
+_MEMORY = '/dev/shm'
+_MOST = 10  # Violations; the simulation ends then.
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """The outcome of a simulation.
+
+    Attributes:
+        violations: (kind, text) of each.
+        faults: the names of the faults that happened, in order.
+        counts: the number of faults of each kind.
+        trace: lines about all events.
+        results: what the study came to, trial by trial.
+        seconds: the virtual time at its end.
+    """
+
+    seed: int
+    scenario: str
+    violations: list[tuple[str, str]]
+    faults: list[str]
+    counts: collections.Counter[str]
+    trace: list[str]
+    results: list[tuple[object, ...]]
+    seconds: float
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of its violations."""
+        return {kind for kind, _ in self.violations}
+
+
+def simulate(
+    seed: int,
+    settings: Settings | None = None,
+    *,
+    scenario: Scenario | None = None,
+    allowed: frozenset[str] | None = None,
+) -> Outcome:
+    """Simulates a study.
+
+    Args:
+        seed: determines the scenario, the times and the faults.
+        settings: of the faults; the defaults without any.
+        scenario: another one than that of the seed.
+        allowed: names of the only faults that may happen; None allows all.
+    """
+    scenario = scenario or SCENARIOS[seed % len(SCENARIOS)]
+    settings = settings or Settings()
+    expected = None
+    if scenario.is_reproducible and settings is not NONE:
+        expected = undisturbed(scenario.name)
+    memory = _MEMORY if os.path.isdir(_MEMORY) else None
+    with tempfile.TemporaryDirectory(dir=memory, prefix='simulation-') as directory:
+        world = World(seed, settings, Path(directory), allowed)
+        world.files, world.ledger = Files(world), Ledger(world)
+        with seams.installed(world), contextlib.closing(world.ledger):
+            results = _run(world, scenario, expected)
+    return Outcome(
+        seed,
+        scenario.name,
+        world.violations,
+        world.faults.happened,
+        world.faults.counts,
+        world.trace,
+        results,
+        world.now,
+    )
+
+
+def _run(
+    world: World, scenario: Scenario, expected: list[tuple[object, ...]] | None
+) -> list[tuple[object, ...]]:
+    world.service = Service(world)
+    value = scenario.value()
+    machines = [Machine(world, i + 1, value, scenario.workers) for i in range(scenario.machines)]
+    person = Person(world, scenario.edits)
+    disturbances.plan(world, machines)
+
+    def is_over() -> bool:
+        return person.is_done and all(each.is_done for each in machines)
+
+    horizon = world.faults.settings.horizon
+    world.scheduler.run(horizon, lambda: is_over() or len(world.violations) >= _MOST)
+    if not is_over() and len(world.violations) < _MOST:
+        waiting = [each.name for each in machines if not each.is_done]
+        world.violate('liveness', f'after {horizon:.0f} s these have not ended: {waiting}')
+    world.close()
+    with _read(world) as study:
+        results = [_result(trial) for trial in study.trials]
+        _check(world, scenario, study)
+        if expected is not None:
+            _compare(world, results, expected)
+        return results
+
+
+@contextlib.contextmanager
+def _read(world: World) -> Iterator[Study]:
+    database = Database(world.directory / DATABASE, read_only=True)
+    with join_study(LocalStore(database, SERVICE.study), None) as study:
+        yield study
+
+
+def _check(world: World, scenario: Scenario, study: Study) -> None:
+    trials = study.trials
+    if [trial.id for trial in trials] != list(range(1, len(trials) + 1)):
+        world.violate('number', f'the trials are {[trial.id for trial in trials]}')
+    most = scenario.num_trials + len(scenario.edits)
+    if len(trials) > most:
+        world.violate('budget', f'{len(trials)} trials; at most {most}')
+    for trial in trials:
+        _check_trial(world, scenario, trial)
+
+
+def _compare(
+    world: World, results: list[tuple[object, ...]], expected: list[tuple[object, ...]]
+) -> None:
+    for now, then in zip(results, expected, strict=False):
+        if now != then:
+            world.violate('decisions', f'{now} is {then} in the undisturbed study')
+    if len(results) != len(expected):
+        world.violate('decisions', f'{len(results)} trials in place of {len(expected)}')
+
+
+def _check_trial(world: World, scenario: Scenario, trial: Trial) -> None:
+    if trial.status is Status.INFEASIBLE and 'stop' not in scenario.edits:
+        world.violate('infeasible', f'trial {trial.id}: {trial.reason}')
+    if not trial.is_terminal:
+        world.violate('not ended', f'trial {trial.id} is {trial.status}')
+    steps = [each.step for each in trial.measurements]
+    if steps != list(range(EVERY, len(steps) * EVERY + 1, EVERY)):
+        world.violate('measurements', f'trial {trial.id}: steps {steps}')
+    if trial.status is Status.COMPLETED and steps[-1:] != [STEPS]:
+        world.violate('measurements', f'trial {trial.id} was completed at {steps}')
+
+
+def _result(trial: Trial) -> tuple[object, ...]:
+    lineage = trial.lineage
+    decisions = tuple(round(float(each), 9) for each in trial.by_id.values())
+    pauses = trial.record.pauses
+    return trial.id, decisions, str(trial.status), trial.reward, pauses, lineage.forked_from
+
+
+@functools.cache
+def undisturbed(name: str) -> list[tuple[object, ...]]:
+    """Returns what a scenario comes to on one machine, without a fault."""
+    (scenario,) = (each for each in SCENARIOS if each.name == name)
+    alone = dataclasses.replace(scenario, machines=1, workers=1)
+    return simulate(0, NONE, scenario=alone).results
