@@ -13,9 +13,10 @@ import dataclasses
 import json
 import sys
 import time
+from collections.abc import Iterable
 
 from tests.simulation.faults import Settings
-from tests.simulation.scenarios import SCENARIOS
+from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.shrinking import shrink
 from tests.simulation.simulation import Outcome, simulate
 
@@ -49,12 +50,11 @@ def main() -> int:
     return _report(outcomes, began)
 
 
-def _shrunk(outcome: Outcome, settings: Settings, scenario: object) -> Outcome:
+def _shrunk(outcome: Outcome, settings: Settings, scenario: Scenario | None) -> Outcome:
     (kind, _), *_ = outcome.violations
 
-    def again(names: object) -> Outcome:
-        allowed = frozenset(names)  # type: ignore[call-overload]
-        return simulate(outcome.seed, settings, scenario=scenario, allowed=allowed)  # type: ignore[arg-type]
+    def again(names: Iterable[str]) -> Outcome:
+        return simulate(outcome.seed, settings, scenario=scenario, allowed=frozenset(names))
 
     return again(shrink(outcome.faults, lambda names: kind in again(names).kinds))
 

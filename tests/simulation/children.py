@@ -42,10 +42,14 @@ class Child:
         self.send_signal(signal.SIGKILL)
 
     def send_signal(self, number: int) -> None:
-        # A worker that saves first is not simulated: it ends as if it had saved nothing new.
-        if number != signal.SIGCONT and self.process.is_alive:
-            code = -9 if number == signal.SIGKILL else 128 + number
-            self.process.exit(code)
+        if not self.process.is_alive:
+            return
+        if number == signal.SIGKILL:
+            self.process.exit(-9)
+        elif number == signal.SIGCONT:
+            self.process.stopped_until = 0.0
+        else:
+            self.process.interrupt()
 
 
 class ProcessTable:

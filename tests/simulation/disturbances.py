@@ -1,5 +1,6 @@
 """Timed faults of processes, machines, the network, the disk and the clock."""
 
+import functools
 from collections.abc import Sequence
 
 from tests.simulation.faults import Timed
@@ -17,7 +18,7 @@ def plan(world: World, machines: Sequence[Machine]) -> None:
             _begin(world, machines, fault)
 
     for each in world.faults.timed():
-        world.scheduler.at(each.time, lambda fault=each: begin(fault))  # type: ignore[misc]
+        world.scheduler.at(each.time, functools.partial(begin, each))
 
 
 def _begin(world: World, machines: Sequence[Machine], fault: Timed) -> None:
@@ -33,6 +34,10 @@ def _begin(world: World, machines: Sequence[Machine], fault: Timed) -> None:
             _chosen(living, rest).stop(length)
         case 'kill driver' if machine.driver.is_alive:
             machine.driver.exit(-9)
+        case 'stop driver':
+            machine.driver.stop(length)
+        case 'interrupt driver' if machine.driver.is_alive:
+            machine.driver.interrupt()
         case 'kill machine':
             machine.die()
         case 'stop machine':

@@ -19,6 +19,7 @@ RATES: Mapping[str, float] = {
     'connection lost after commit': 0.002,
     'database stalls': 0.0005,
     'killed while writing': 0.002,
+    'power cut while writing': 0.001,
 }
 """Probabilities of faults at a single call, commit or write."""
 
@@ -26,6 +27,8 @@ TIMED = (
     'kill worker',
     'stop worker',
     'kill driver',
+    'stop driver',
+    'interrupt driver',
     'kill machine',
     'stop machine',
     'cut both ways',

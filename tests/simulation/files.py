@@ -1,17 +1,19 @@
-"""The simulated disk of all machines: it may be full, and processes are killed while they write."""
+"""The simulated disk of all machines: it may be full, and lose what was not synced."""
 
 import builtins
 import errno
 import os
 import types
+from pathlib import Path
 from typing import Any
 
+from tests.simulation.process import Host
 from tests.simulation.scheduler import KilledError
 from tests.simulation.world import World
 
 
 class Files:
-    """Stands for `open` and the module `shutil`.
+    """Stands for `open` and the modules `os` and `shutil` where the real code writes files.
 
     Attributes:
         full_until: the time until which nothing can be written.
@@ -20,12 +22,61 @@ class Files:
     def __init__(self, world: World) -> None:
         self._world = world
         self.full_until = 0.0
+        self._torn: dict[str, Host] = {}  # Written, and not synced.
+        self._renamed: dict[str, tuple[Host, bytes | None]] = {}  # With the content before.
+        self._open: dict[int, str] = {}
 
-    def open(self, path: Any, mode: str = 'r') -> Any:
-        """Opens a real file."""
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def open(self, path: Any, mode: str | int = 'r') -> Any:
+        """Opens a real file, or the descriptor of a directory."""
+        if isinstance(mode, int):
+            descriptor = os.open(path, mode)
+            self._open[descriptor] = str(path)
+            return descriptor
         if mode == 'wb':
             self.before_write(str(path))
-        return builtins.open(path, mode)
+            self._torn[str(path)] = self._world.process.host
+        really = builtins.open
+        file = really(path, mode)
+        self._open[file.fileno()] = str(path)
+        return file
+
+    def fsync(self, descriptor: int) -> None:
+        """Makes the content of a file, or the names in a directory, survive a power cut."""
+        path = self._open[descriptor]
+        if os.path.isdir(path):
+            self._may_lose_power()
+            for name in [each for each in self._renamed if os.path.dirname(each) == path]:
+                del self._renamed[name]
+        else:
+            self._torn.pop(path, None)
+
+    def replace(self, source: Any, target: Any) -> None:
+        """Renames a file."""
+        self._may_lose_power()
+        source, target = str(source), str(target)
+        before = Path(target).read_bytes() if os.path.exists(target) else None
+        self._renamed[target] = self._world.process.host, before
+        if source in self._torn:
+            self._torn[target] = self._torn.pop(source)
+        os.replace(source, target)
+
+    def lose_unsynced(self, host: Host) -> None:
+        """Tears the files of a machine that loses power, and forgets its last renames."""
+        for path, owner in list(self._torn.items()):
+            if owner is host:
+                del self._torn[path]
+                if os.path.exists(path):
+                    os.truncate(path, os.path.getsize(path) // 2)
+        for path, (owner, before) in list(self._renamed.items()):
+            if owner is host:
+                del self._renamed[path]
+                if before is None:
+                    Path(path).unlink(missing_ok=True)
+                else:
+                    Path(path).write_bytes(before)
 
     def before_write(self, path: str) -> None:
         """Raises where a process cannot write now."""
@@ -36,6 +87,14 @@ class Files:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         if self._world.happens('killed while writing', process.name):
             process.exit(-9)
+
+    def _may_lose_power(self) -> None:
+        process = self._world.process
+        if not process.is_alive:
+            raise KilledError
+        machine = process.machine
+        if machine is not None and self._world.happens('power cut while writing', machine.name):
+            machine.die()
 
     def disk_usage(self, path: Any) -> Any:
         """The free space, in bytes."""

@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from paxtune import worker
+from paxtune import api, worker
 from paxtune.engines.base import Job
 from paxtune.engines.remote import Remote
 from paxtune.engines.supervised import WorkerConfig
@@ -30,8 +30,17 @@ class Machine:
         is_done: the driver has found the study done.
     """
 
-    def __init__(self, world: World, number: int, value: Any, num_workers: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        number: int,
+        value: Any,
+        num_workers: int,
+        fork_study: Path | None = None,
+    ) -> None:
+        """Starts a driver; `fork_study` is the --fork_study of its command."""
         self._world, self._value, self._config = world, value, WorkerConfig(num_workers)
+        self._fork_study = fork_study
         self.host, self.name = Host(f'machine{number}'), f'm{number}'
         self._starts = 0
         self.workers: list[Process] = []
@@ -56,7 +65,8 @@ class Machine:
         try:
             study, held = engine.open(self.directory, SearchPlan.compile(self._value), ())
             with held, contextlib.closing(study):
-                engine.run(Job(study, study.value.runner(), (), lambda: False))
+                job = Job(study, study.value.runner(), (), lambda: self.driver.is_interrupted)
+                api._run(engine, job, self._fork_study)
         except Paused as error:
             world.say(self.driver.name, 'pauses:', error)
             return 3
@@ -110,10 +120,12 @@ class Machine:
             return 2
 
     def die(self) -> None:
-        """Ends all processes at once, as a power cut does."""
-        for each in self.workers:
+        """Ends all processes at once, as a power cut does: files may be torn."""
+        self._world.files.lose_unsynced(self.host)
+        own = self._world.process
+        # The one that calls this ends last: its code goes no further.
+        for each in sorted([*self.workers, self.driver], key=lambda process: process is own):
             each.exit(-9)
-        self.driver.exit(-9)
 
 
 class _Log:

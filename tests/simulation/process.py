@@ -33,6 +33,7 @@ class Process:
         is_alive: it has not ended.
         code: the exit code, negative for a signal; None before the end.
         stopped_until: the time until which SIGSTOP holds it.
+        is_interrupted: SIGTERM asked it to save and to end.
         on_exit: called once, at its end.
         machine: its machine, if it is a driver or a worker.
     """
@@ -42,6 +43,7 @@ class Process:
         self.is_alive = True
         self.code: int | None = None
         self.stopped_until = 0.0
+        self.is_interrupted = False
         self.on_exit: list[Callable[[], object]] = []
         self._tasks: list[Task] = []
         world.processes.append(self)
@@ -62,7 +64,7 @@ class Process:
     def spawn(self, body: Callable[[], object]) -> None:
         """Starts a thread."""
         scheduler = self._world.scheduler
-        task = Task(scheduler, self, body)
+        task = Task(self, body)
         self._tasks.append(task)
         scheduler.at(0.0, lambda: scheduler.wake(task, 0))
 
@@ -70,6 +72,13 @@ class Process:
         """Holds it, as SIGSTOP does."""
         self.stopped_until = max(self.stopped_until, self._world.now + seconds)
         self._world.say(self.name, f'is stopped for {seconds:.1f} s')
+
+    def interrupt(self) -> None:
+        """Asks it to save and to end, as SIGTERM does; the second one ends it."""
+        self._world.say(self.name, 'is interrupted')
+        if self.is_interrupted:
+            self.exit(143)
+        self.is_interrupted = True
 
     def exit(self, code: int | None) -> None:
         """Ends the process.

@@ -24,6 +24,7 @@ class Scenario:
         machines: the number of machines.
         workers: the number of workers of each.
         edits: commands of `paxtune.studies` that people run meanwhile.
+        fork: whether it begins with the trials of another study: --fork_study.
         max_attempts: see `paxtune.config.faults.Faults`.
         is_reproducible: whether faults and the number of workers leave its result alone.
     """
@@ -34,6 +35,7 @@ class Scenario:
     machines: int = 3
     workers: int = 1
     edits: tuple[str, ...] = ()
+    fork: bool = False
     max_attempts: int = 3
     is_reproducible: bool = False
 
@@ -56,6 +58,7 @@ SCENARIOS = (
     Scenario('plain', is_reproducible=True),
     Scenario('promotion', _ASHA),
     Scenario('population', _POPULATION, num_trials=11, is_reproducible=True),
+    Scenario('forked study', num_trials=14, fork=True),
     Scenario('edits', edits=('add', 'retry', 'stop', 'add', 'pause', 'retry', 'add')),
     Scenario('hyperband', Hyperband(min_resource=2, reduction_factor=2), num_trials=10),
     Scenario('one attempt', machines=2, workers=2, max_attempts=1, is_reproducible=True),

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import io
 import logging
 import sys
 import threading
@@ -77,7 +78,7 @@ def _random(world: World) -> Any:
 
 
 class _Interrupt:
-    """An `Interrupt` without signals, which the simulation does not send."""
+    """An `Interrupt` of a simulated process."""
 
     exit_code = 143
 
@@ -88,7 +89,7 @@ class _Interrupt:
         return
 
     def requested(self) -> bool:
-        return False
+        return World.current.process.is_interrupted
 
 
 class _Errors(logging.Handler):
@@ -141,6 +142,7 @@ def _put_processes(world: World, put: Any) -> None:
     put(worker, 'os', types.SimpleNamespace(_exit=lambda code: world.process.exit(code)))
     nothing = types.SimpleNamespace(enable_compilation_cache=lambda: None)
     put(worker, 'command', nothing)
+    put(worker, 'sys', types.SimpleNamespace(stderr=io.StringIO()))
     put(interrupt, 'Interrupt', _Interrupt)
     put(supervisor, 'subprocess', Children(world))
     put(supervisor, 'psutil', ProcessTable(world))
@@ -149,8 +151,8 @@ def _put_processes(world: World, put: Any) -> None:
     # Fewer events: these only look.
     put(supervisor, '_TICK_SECONDS', 1.0)
     put(supervisor, '_LOOK_SECONDS', 2.5)
-    # `open` is a builtin there.
-    vars(directory)['open'] = world.files.open
+    put(directory, 'os', world.files)
+    vars(directory)['open'] = world.files.open  # There it is a builtin.
 
 
 def _put_logs(world: World, stack: contextlib.ExitStack) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from paxtune.storage.database import Database
 from paxtune.storage.local_store import LocalStore
-from paxtune.storage.open_study import join_study
+from paxtune.storage.open_study import join_study, open_study
 from paxtune.study.record import Status
 from paxtune.study.study import Study
 from paxtune.study.trial import Trial
@@ -23,10 +23,11 @@ from tests.simulation.machine import SERVICE, Machine
 from tests.simulation.people import Person
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.service import DATABASE, Service
-from tests.simulation.workload import EVERY, STEPS
+from tests.simulation.workload import EVERY, STEPS, truth
 from tests.simulation.world import World
 
 _MEMORY = '/dev/shm'
+_IMPORTED = 3
 _MOST = 10  # Violations; the simulation ends then.
 
 
@@ -101,7 +102,10 @@ def _run(
 ) -> list[tuple[object, ...]]:
     world.service = Service(world)
     value = scenario.value()
-    machines = [Machine(world, i + 1, value, scenario.workers) for i in range(scenario.machines)]
+    fork = _other_study(world, scenario) if scenario.fork else None
+    machines = [
+        Machine(world, i + 1, value, scenario.workers, fork) for i in range(scenario.machines)
+    ]
     person = Person(world, scenario.edits)
     disturbances.plan(world, machines)
 
@@ -120,6 +124,18 @@ def _run(
         if expected is not None:
             _compare(world, results, expected)
         return results
+
+
+def _other_study(world: World, scenario: Scenario) -> Path:
+    """Makes a local study whose trials another one begins with."""
+    directory = world.directory / 'other'
+    value = dataclasses.replace(scenario, num_trials=_IMPORTED).value()
+    with open_study(directory, value) as study:
+        while (trial := study.ask()) is not None:
+            for step in range(EVERY, STEPS + 1, EVERY):
+                trial.report(step, {'loss': truth(trial.decisions, step)})
+            study.tell(trial)
+    return directory
 
 
 @contextlib.contextmanager

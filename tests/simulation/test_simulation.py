@@ -1,0 +1,64 @@
+"""The service, its workers and people under overlapping faults: `python -m tests.simulation`."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import pytest
+
+from paxtune.service.leases import Leases
+from tests.simulation.faults import NONE, Settings
+from tests.simulation.scenarios import SCENARIOS, Scenario
+from tests.simulation.shrinking import shrink
+from tests.simulation.simulation import simulate, undisturbed
+
+BRIEF = Settings(until=60.0, between=8.0)
+SMALL = Scenario('small', num_trials=4, machines=2)
+
+
+def scenario(name: str) -> Scenario:
+    (found,) = (each for each in SCENARIOS if each.name == name)
+    return found
+
+
+def test_a_seed_repeats_exactly() -> None:
+    first, again = (simulate(4, BRIEF, scenario=SMALL) for _ in range(2))
+    assert first.trace == again.trace
+    assert len(first.faults) > 3
+    assert simulate(5, BRIEF, scenario=SMALL).trace != first.trace
+
+
+def test_only_allowed_faults_happen() -> None:
+    every = simulate(4, BRIEF, scenario=SMALL).faults
+    kept = frozenset(every[:2])
+    assert set(simulate(4, BRIEF, scenario=SMALL, allowed=kept).faults) <= kept
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('each', SCENARIOS, ids=lambda each: each.name)
+def test_an_undisturbed_study_violates_nothing(each: Scenario) -> None:
+    outcome = simulate(0, NONE, scenario=dataclasses.replace(each, fork=False))
+    assert outcome.violations == [] and outcome.faults == []
+    if each.is_reproducible:
+        assert outcome.results == undisturbed(each.name)
+
+
+@pytest.mark.slow
+def test_a_service_that_fences_nobody_is_caught_and_shrunk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Leases, 'may_write', lambda *_: True)
+    monkeypatch.setattr(Leases, 'is_held', lambda *_: True)
+    outcome = next(
+        found
+        for seed in range(20)
+        if (found := simulate(seed, scenario=scenario('plain'))).violations
+    )
+    (kind, _), *_ = outcome.violations
+
+    def fails(names: Sequence[str]) -> bool:
+        allowed = frozenset(names)
+        again = simulate(outcome.seed, scenario=scenario('plain'), allowed=allowed)
+        return kind in again.kinds
+
+    fewest = shrink(outcome.faults, fails)
+    assert len(fewest) < len(outcome.faults)
