@@ -60,7 +60,7 @@ class Settings:
     between: float = 10.0
     until: float = 400.0
     lease: float = 30.0
-    horizon: float = 6000.0
+    horizon: float = 1200.0
 
 
 NONE = Settings(rates={}, timed=())

@@ -80,7 +80,7 @@ class Ledger:
         holder, is_paused = before.holder, before.status is Status.PAUSED
         for event in after.history[len(before.history) :]:
             if event.event == 'claimed':
-                if holder:
+                if holder not in ('', after.holder):
                     self._bad('claimed twice', after, f'by {after.holder}, and {holder} has it')
                 holder = after.holder
             elif event.event in _LOSSES:
@@ -114,7 +114,11 @@ class Ledger:
             expected = truth(record.parameters, record.final.step)
             if record.final.rewards != (expected,):
                 self._bad('reward', record, f'{record.final.rewards} is not {expected}')
+        origin = record.lineage.forked_from
         for each in record.measurements:
+            # A fork begins with the measurement of its parent.
+            if origin is not None and each.step <= origin[1]:
+                continue
             if each.metrics.get('loss') != truth(record.parameters, each.step):
                 self._bad('measurement', record, f'{each.metrics} at step {each.step}')
 

@@ -24,17 +24,14 @@ class Task:
 
     Attributes:
         ticket: the number of waits that have ended.
+        has_ended: its body has returned, or was killed.
     """
 
     def __init__(self, owner: Owner, body: Callable[[], object]) -> None:
         self.owner, self.ticket = owner, 0
         self._body = body
         self._greenlet = greenlet.greenlet(self._run)
-
-    @property
-    def has_ended(self) -> bool:
-        """Returns True once its body has returned or was killed."""
-        return self._greenlet.dead
+        self.has_ended = False
 
     def resume(self) -> None:
         """Runs the task until it waits or ends."""
@@ -47,13 +44,17 @@ class Task:
 
     def kill(self) -> None:
         """Unwinds the task, unless it is the one that runs."""
-        if self._greenlet is not greenlet.getcurrent() and not self.has_ended:
+        if self._greenlet is greenlet.getcurrent() or self.has_ended:
+            return
+        self.has_ended = True
+        if self._greenlet:  # It has begun; else the caller would get the error.
             self._greenlet.parent = greenlet.getcurrent()
             self._greenlet.throw(KilledError)
 
     def _run(self) -> None:
         with contextlib.suppress(KilledError):
             self._body()
+        self.has_ended = True
 
 
 class Inline:

@@ -48,6 +48,7 @@ class FormulaRunner(Runner):
     ) -> Generator[Report, None, None]:
         world = World.current
         home = Path(attempt_directory(study.directory, trial))
+        where = f'{trial.id}.{trial.attempt}'
         with world.ledger.writing(home):
             folder = Path(TrialSpec.of(study, trial).begin())
             state, checkpoint = newest(folder)
@@ -59,10 +60,10 @@ class FormulaRunner(Runner):
                 if done < STEPS and should_interrupt():
                     raise Interrupted(done)
             for step in range(done + 1, STEPS + 1):
-                world.scheduler.sleep(world.draws.uniform(0.3, 3.0, 'step', str(home)))
+                world.scheduler.sleep(world.draws.uniform(0.3, 3.0, 'step', where))
                 if step % EVERY == 0:
                     world.ledger.writes(home)
-                    world.files.before_write(str(home))
+                    world.files.before_write(where)
                     loss = truth(trial.decisions, step)
                     state = state.after(trial.id, step, {'loss': loss})
                     world.ledger.trained(trial, state)

@@ -61,7 +61,8 @@ class World:
 
     def say(self, *parts: object) -> None:
         """Adds a line to the trace."""
-        self.trace.append(f'{self.now:9.2f}  {" ".join(map(str, parts))}')
+        text = ' '.join(map(str, parts)).replace(f'{self.directory}/', '')
+        self.trace.append(f'{self.now:9.2f}  {text}')
 
     def violate(self, kind: str, text: str) -> None:
         """Notes that an invariant is violated."""
