@@ -15,22 +15,22 @@ class Threading:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def RLock(self) -> 'Lock':
-        return Lock(self._world)
+    def RLock(self) -> 'ReentrantLock':
+        return ReentrantLock(self._world)
 
     Lock = RLock
 
     def Event(self) -> 'Event':
         return Event(self._world)
 
-    def Condition(self, lock: 'Lock') -> 'Condition':
+    def Condition(self, lock: 'ReentrantLock') -> 'Condition':
         return Condition(self._world, lock)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(threading, name)
 
 
-class Lock:
+class ReentrantLock:
     """A lock that its owner may take again."""
 
     def __init__(self, world: World) -> None:
@@ -85,7 +85,7 @@ class Event:
 class Condition:
     """A condition that is looked at from time to time; not at all where code may not wait."""
 
-    def __init__(self, world: World, lock: Lock) -> None:
+    def __init__(self, world: World, lock: ReentrantLock) -> None:
         self._world, self._lock = world, lock
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float) -> bool:
