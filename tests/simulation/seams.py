@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import io
 import logging
 import sys
 import threading
@@ -140,9 +139,8 @@ def _put_processes(world: World, put: Any) -> None:
     put(client, 'grpc', types.SimpleNamespace(**channels))
     put(worker.Heartbeat, 'start', lambda self: world.process.spawn(self.run))
     put(worker, 'os', types.SimpleNamespace(_exit=lambda code: world.process.exit(code)))
-    nothing = types.SimpleNamespace(enable_compilation_cache=lambda: None)
-    put(worker, 'command', nothing)
-    put(worker, 'sys', types.SimpleNamespace(stderr=io.StringIO()))
+    silent = {'enable_compilation_cache': lambda: None, 'say': lambda text, file: None}
+    put(worker, 'command', types.SimpleNamespace(**silent))
     put(interrupt, 'Interrupt', _Interrupt)
     put(supervisor, 'subprocess', Children(world))
     put(supervisor, 'psutil', ProcessTable(world))

@@ -1,5 +1,6 @@
 """The simulated process of `paxtune.serve`: the real server and coordinators behind the network."""
 
+import contextlib
 import types
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -7,10 +8,11 @@ from typing import Any, NoReturn
 import grpc
 from grpc_health.v1 import health_pb2
 
-from paxtune.service import schema
+from paxtune.service import schema, server
 from paxtune.service.coordinator import StudyCoordinator
 from paxtune.service.registry import StudyRegistry
 from paxtune.service.server import Server
+from paxtune.storage.database import DatabaseUnavailableError
 from paxtune.storage.vizier_store import VizierStore
 from tests.simulation.database import FaultyDatabase
 from tests.simulation.network import CallError
@@ -56,10 +58,24 @@ class Service:
                 store = VizierStore(self._database, study)
                 return StudyCoordinator(store, lease, clock=lambda: world.now)
 
-            self._server: Any = Server(StudyRegistry(coordinator))
+            registry = StudyRegistry(coordinator)
+
+            def look() -> None:  # As `paxtune.serve` does.
+                self._database.studies()
+                for each in registry.opened().values():
+                    each.tick()
+
+            self._server: Any = Server(registry, is_ready=look)
+        self.process.spawn(self._watch)
         # Made by `start`, which would listen on a port.
         self._server._health = types.SimpleNamespace(set=lambda *_: None)
         world.say(self.process.name, 'starts')
+
+    def _watch(self) -> None:
+        while True:
+            self._world.scheduler.sleep(server._CHECK_SECONDS)
+            with contextlib.suppress(DatabaseUnavailableError):
+                self._server._is_ready()
 
     def _died(self) -> None:
         world = self._world
