@@ -172,7 +172,9 @@ def _check_trial(world: World, scenario: Scenario, trial: Trial) -> None:
     if not trial.is_terminal:
         world.violate('not ended', f'trial {trial.id} is {trial.status}')
     steps = [each.step for each in trial.measurements]
-    if steps != list(range(EVERY, len(steps) * EVERY + 1, EVERY)):
+    origin = trial.lineage.forked_from
+    first = EVERY if origin is None else origin[1]
+    if steps != list(range(first, first + len(steps) * EVERY, EVERY)):
         world.violate('measurements', f'trial {trial.id}: steps {steps}')
     if trial.status is Status.COMPLETED and steps[-1:] != [STEPS]:
         world.violate('measurements', f'trial {trial.id} was completed at {steps}')
