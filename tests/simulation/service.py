@@ -1,12 +1,11 @@
 """The simulated process of `paxtune.serve`: the real server and coordinators behind the network."""
 
 import contextlib
-import types
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import grpc
-from grpc_health.v1 import health_pb2
+from grpc_health.v1 import health, health_pb2
 
 from paxtune.service import schema, server
 from paxtune.service.coordinator import StudyCoordinator
@@ -37,6 +36,7 @@ class Service:
 
     def __init__(self, world: World) -> None:
         self._world, self._host, self._starts = world, Host('service'), 0
+        self._database: FaultyDatabase
         self.start()
 
     def start(self) -> None:
@@ -68,7 +68,7 @@ class Service:
             self._server: Any = Server(registry, is_ready=look)
         self.process.spawn(self._watch)
         # Made by `start`, which would listen on a port.
-        self._server._health = types.SimpleNamespace(set=lambda *_: None)
+        self._server._health = health.HealthServicer()
         world.say(self.process.name, 'starts')
 
     def _watch(self) -> None:
@@ -127,7 +127,7 @@ class Service:
 
 
 class _Context:
-    """What gRPC passes to a handler."""
+    """A context of gRPC, as a handler sees it."""
 
     def __init__(self) -> None:
         self._trailing: Any = ()

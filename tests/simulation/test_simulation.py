@@ -43,7 +43,7 @@ def test_an_undisturbed_study_violates_nothing(each: Scenario) -> None:
 
 
 @pytest.mark.slow
-def test_a_service_that_fences_nobody_is_caught_and_shrunk(
+def test_a_service_that_does_not_fence_is_caught_and_shrunk(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Leases, 'may_write', lambda *_: True)
