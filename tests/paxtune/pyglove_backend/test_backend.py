@@ -9,7 +9,7 @@ import pyglove as pg
 import pytest
 
 from paxtune.pyglove_backend.loop import PyGloveAlgorithm
-from paxtune.storage.open_study import load_study, open_study
+from paxtune.storage.open_study import load_study
 from paxtune.study import stop_requests
 from tests.paxtune.pyglove_loops import evolution, examples, forget, run, sample
 from tests.paxtune.studies import best, rewrite
@@ -178,15 +178,12 @@ def test_nothing_that_is_read_is_executed(tmp_path):
     _, feedback = next(sample(pg.geno.Random(), job_log_dir=tmp_path))
     ran = tmp_path / 'ran'
     harm = pg.to_json(Harm(ran))
-    with open_study(
-        tmp_path, feedback._loop.study.value, search=feedback._loop.study.search
-    ) as study:
-        rewrite(
-            study,
-            1,
-            metadata={'harm': json.dumps({'value': harm}), 'text': 'from elsewhere'},
-            memo={'dna_metadata': json.dumps({'value': {'x': harm}})},
-        )
+    rewrite(
+        feedback._loop.study,
+        1,
+        metadata={'harm': json.dumps({'value': harm}), 'text': 'from elsewhere'},
+        memo={'dna_metadata': json.dumps({'value': {'x': harm}})},
+    )
     assert feedback.get_metadata('text') == 'from elsewhere'
     for read in (lambda: feedback.get_metadata('harm'), feedback.get_trial):
         with pytest.raises(UserError, match='which is not a known component'):
