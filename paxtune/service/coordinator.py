@@ -147,25 +147,27 @@ class StudyCoordinator:
             return self._feed.changes(generation, since)
 
     def add(
-        self, trials: list[bytes], suggest_lock: str, worker: str, request_id: str, if_new: bool
+        self,
+        trials: list[bytes],
+        suggest_lock: str,
+        worker: str,
+        request_id: str,
+        after: int | None,
     ) -> schema.TrialsReply:
         """Adds trials. An ACTIVE trial is leased to the worker.
 
         Args:
             trials: a suggested trial has the number that it was suggested for.
             suggest_lock: the token of the suggest lock; '' for trials that no algorithm suggests.
-            if_new: add nothing to a study that has trials.
+            after: the number of the newest trial that the caller knows; None for any.
         """
         records = [_checked(parse_trial, content) for content in trials]
         with self._lock:
             self._reap()
             if request_id in self._requests:
                 return self._repeated(records, worker, self._requests[request_id])
-            if if_new and self._feed.ids:
-                return schema.TrialsReply(trials=[])
-            if suggest_lock:
-                self._require_turn(suggest_lock, records)
-            elif any(each.status is Status.ACTIVE for each in records):
+            self._require_turn(suggest_lock, records, after)
+            if not suggest_lock and any(each.status is Status.ACTIVE for each in records):
                 raise RequestRejectedError('invalid', 'only a suggested trial may start ACTIVE')
             new = [encode_trial(self._new(each, worker, request_id)) for each in records]
             with self._feed.writing():
@@ -188,11 +190,15 @@ class StudyCoordinator:
                 raise RequestRejectedError('fenced', self._leases.owner(id_))
         return schema.TrialsReply(trials=[self._feed[id_] for id_ in added if id_ in self._feed])
 
-    def _require_turn(self, suggest_lock: str, records: Sequence[TrialRecord]) -> None:
-        if not self._suggest_lock.is_valid(suggest_lock):
+    def _require_turn(
+        self, suggest_lock: str, records: Sequence[TrialRecord], after: int | None
+    ) -> None:
+        if suggest_lock and not self._suggest_lock.is_valid(suggest_lock):
             raise RequestRejectedError('conflict', 'another worker has the suggest lock now')
         self._refresh()
-        if [each.id for each in records] != [self._feed.max_id + 1]:
+        newest = self._feed.max_id
+        is_next = not suggest_lock or [each.id for each in records] == [newest + 1]
+        if not is_next or after not in (None, newest):
             raise RequestRejectedError('conflict', 'trials were added in the meantime')
 
     def _new(self, record: TrialRecord, worker: str, request_id: str) -> TrialRecord:

@@ -28,7 +28,6 @@ def lose(client: Client, worker: str, loss: WorkerLoss, max_attempts: int) -> in
     return client.call(request).trial
 
 
-_MAX_ADDED = 500  # Trials in one message, whose size is limited.
 _Reply = TypeVar('_Reply', schema.TrialsReply, schema.UpdateReply)
 
 
@@ -142,13 +141,16 @@ class RemoteStore(StudyStore):
     def max_id(self) -> int:
         return max(self.ids(), default=0)
 
-    def add_trials(self, records: Sequence[TrialRecord], if_new: bool = False) -> list[TrialRecord]:
-        if if_new:
-            return self._add(records, '', if_new=True)  # One message is one transaction.
-        added: list[TrialRecord] = []
-        for first in range(0, len(records), _MAX_ADDED):
-            added += self._add(records[first : first + _MAX_ADDED], '')
-        return added
+    def add_trials(
+        self, records: Sequence[TrialRecord], after: int | None = None, suggest_lock: str = ''
+    ) -> list[TrialRecord]:
+        request = schema.AddRequest(
+            trials=[codec.encode_trial(trial).SerializeToString() for trial in records],
+            suggest_lock=suggest_lock,
+            worker=self.worker,
+            after=after,
+        )
+        return [self._take(content) for content in self._write(request).trials]
 
     def apply(self, id_: int, transition: Transition) -> TrialRecord:
         request_id = uuid.uuid4().hex
@@ -198,7 +200,7 @@ class RemoteStore(StudyStore):
 
         def add(trial: TrialRecord) -> TrialRecord:
             nonlocal suggest_lock
-            added = self._add([trial], suggest_lock)[0]
+            (added,) = self.add_trials([trial], suggest_lock=suggest_lock)
             suggest_lock = ''  # The service has released it.
             return added
 
@@ -238,17 +240,6 @@ class RemoteStore(StudyStore):
             if error.code == 'conflict':
                 raise TurnLostError(str(error)) from None
             raise
-
-    def _add(
-        self, trials: Sequence[TrialRecord], suggest_lock: str, if_new: bool = False
-    ) -> list[TrialRecord]:
-        request = schema.AddRequest(
-            trials=[codec.encode_trial(trial).SerializeToString() for trial in trials],
-            suggest_lock=suggest_lock,
-            worker=self.worker,
-            if_new=if_new,
-        )
-        return [self._take(content) for content in self._write(request).trials]
 
     def _take(self, content: bytes) -> TrialRecord:
         trial = parse_trial(content)

@@ -159,7 +159,7 @@ class AddRequest(Write[TrialsReply]):
     trials: Serialized
     suggest_lock: Name
     worker: Name
-    if_new: bool = False
+    after: Count | None = None
 
 
 class UpdateReply(Message):

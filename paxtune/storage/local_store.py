@@ -9,7 +9,6 @@ from paxtune.storage.vizier_store import VizierStore
 from paxtune.study import transitions
 from paxtune.study.record import Snapshot, Status, TrialRecord
 from paxtune.study.store import AddSuggested
-from paxtune.study.transitions import TurnLostError
 from trainer.runtime.directory import locked
 from trainer.symbolic.errors import UserError
 
@@ -84,9 +83,6 @@ class LocalStore(VizierStore):
     def turn(self) -> Iterator[AddSuggested]:
         def add(suggested: TrialRecord) -> TrialRecord:
             self.hold()
-            with self.database.transaction():
-                if suggested.id != self.max_id() + 1:
-                    raise TurnLostError('trials were added in the meantime')
-                return self.add_trials([suggested])[0]
+            return self.add_trials([suggested], after=suggested.id - 1)[0]
 
         yield add

@@ -28,7 +28,7 @@ from paxtune.storage.codec import (
 from paxtune.storage.database import OWNER, Database, owners, studies, trials
 from paxtune.storage.study_file import DATABASE
 from paxtune.study.record import StudyRecord, TrialRecord
-from paxtune.study.transitions import Transition
+from paxtune.study.transitions import Transition, TurnLostError
 from trainer.symbolic.errors import UserError
 
 BROKEN = sqlalchemy.exc.DatabaseError, DecodeError, DamagedRecordError
@@ -185,10 +185,12 @@ class VizierStore:
         with self.database.reading() as connection:
             return connection.execute(query).scalar_one() or 0
 
-    def add_trials(self, records: Sequence[TrialRecord], if_new: bool = False) -> list[TrialRecord]:
+    def add_trials(
+        self, records: Sequence[TrialRecord], after: int | None = None
+    ) -> list[TrialRecord]:
         with self.database.transaction():
-            if if_new and self.max_id():
-                return []
+            if after not in (None, self.max_id()):
+                raise TurnLostError('trials were added in the meantime')
             return [decode_trial(proto) for proto in self.add_protos(map(encode_trial, records))]
 
     def add_protos(self, protos: Iterable[TrialProto]) -> list[TrialProto]:

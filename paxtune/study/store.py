@@ -75,8 +75,17 @@ class StudyStore(Protocol):
     def max_id(self) -> int:
         """Returns the number of the newest trial; 0 where there is none."""
 
-    def add_trials(self, records: Sequence[TrialRecord], if_new: bool = False) -> list[TrialRecord]:
-        """Adds trials in one transaction; with `if_new`, none to a study that has trials."""
+    def add_trials(
+        self, records: Sequence[TrialRecord], after: int | None = None
+    ) -> list[TrialRecord]:
+        """Adds trials in one transaction.
+
+        Args:
+            after: the number of the newest trial that the caller knows.
+
+        Raises:
+            TurnLostError: another trial is the newest by now.
+        """
 
     def apply(self, id_: int, transition: Transition) -> TrialRecord:
         """Changes a trial in one transaction; raises KeyError where there is none.

@@ -1,5 +1,6 @@
 """Trials of other studies, added to a study as they ended."""
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,10 @@ from paxtune.study.record import Lineage, Status, TrialRecord
 from paxtune.study.study import Study
 from paxtune.study.study_view import StudyView
 from paxtune.study.transfer import adopted, carried, rewards_of
+from paxtune.study.transitions import TurnLostError
 from trainer.symbolic.errors import UserError
+
+_AT_ONCE = 500  # Trials in one message to a service, whose size is limited.
 
 
 def fork(source: StudyView, study: Study) -> int:
@@ -27,12 +31,13 @@ def fork(source: StudyView, study: Study) -> int:
     if isinstance(directory, Path):
         directory = directory.resolve()
     trials = list(carried(source, study.space))
-    return import_trials(study, trials, str(directory or 'memory'), if_new=True)
+    ended = _ended_trials(study, trials, str(directory or 'memory'))
+    with contextlib.suppress(TurnLostError):
+        return len(study.store.add_trials(list(ended.values()), after=0))
+    return 0
 
 
-def import_trials(
-    study: Study, trials: Sequence[Mapping[str, Any]], source: str, if_new: bool = False
-) -> int:
+def import_trials(study: Study, trials: Sequence[Mapping[str, Any]], source: str) -> int:
     """Adds trials that have ended to a study, where they fit into its space.
 
     The rewards of the study are computed from their metrics. A trial that was imported from the
@@ -40,7 +45,6 @@ def import_trials(
 
     Args:
         trials: as `content` makes them.
-        if_new: add none to a study that has trials.
 
     Returns:
         The number of added trials. Others had not ended, do not fit, or lack a metric.
@@ -48,14 +52,30 @@ def import_trials(
     Raises:
         UserError: an item is not a trial.
     """
-    known = {trial.lineage.origin for trial in study.trials}
+    ended = _ended_trials(study, trials, source)
+    count = 0
+    while True:
+        newest = study.store.max_id()
+        known = {trial.lineage.origin for trial in study.trials}
+        new = [ended[origin] for origin in ended if origin not in known]
+        if not new:
+            return count
+        # Others may add the same trials now. Then those that they have left out are next.
+        with contextlib.suppress(TurnLostError):
+            count += len(study.store.add_trials(new[:_AT_ONCE], after=newest))
+
+
+def _ended_trials(
+    study: Study, trials: Sequence[Mapping[str, Any]], source: str
+) -> dict[str, TrialRecord]:
+    """Reads those of some trials that have ended and fit into a study, by their origin."""
     # A path may hold bytes that are no text to a study.
     source = source.encode(errors='backslashreplace').decode()
-    ended = []
+    ended: dict[str, TrialRecord] = {}
     for each in trials:
         try:
             origin = f'{source}#{_whole(each["trial"])}'
-            fitting = None if origin in known else _ended(study, each, origin)
+            fitting = _ended(study, each, origin)
         except (
             ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError
         ) as error:  # fmt: skip
@@ -63,9 +83,8 @@ def import_trials(
                 f'{source}: not a trial as `studies export` writes it: {error}'
             ) from error
         if fitting is not None:
-            ended.append(fitting)
-            known.add(origin)
-    return len(study.store.add_trials(ended, if_new))
+            ended.setdefault(origin, fitting)
+    return ended
 
 
 def _ended(study: Study, each: Mapping[str, Any], origin: str) -> TrialRecord | None:

@@ -244,7 +244,7 @@ def test_a_repeated_request_is_executed_once(service: Service) -> None:
         'suggest_lock': '',
         'worker': 'a',
         'request_id': 'r3',
-        'if_new': False,
+        'after': None,
     }
     added_once = service.coordinator.add(**add)
     for _ in range(2):
@@ -281,7 +281,7 @@ def test_a_client_cannot_change_decisions_or_attempts(service: Service) -> None:
     assert trial.record.failures == Failures()
     with pytest.raises(RequestRejectedError, match='only a suggested trial'):
         content = [TrialProto(state=TrialProto.State.ACTIVE).SerializeToString()]
-        service.coordinator.add(content, '', 'a', 'r3', False)
+        service.coordinator.add(content, '', 'a', 'r3', None)
 
 
 def test_a_service_that_starts_again_finds_workers_where_they_were(service: Service) -> None:

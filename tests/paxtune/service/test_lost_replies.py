@@ -252,27 +252,10 @@ def test_a_service_that_stood_still_takes_no_trials_away(service: Service) -> No
     assert service.coordinator.revoked(['a', 'b']).workers == ['a', 'b']
 
 
-def test_two_forks_at_once_import_once(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open_study(None, toy()) as source:
-        run(source)
-        first, other = service.study('a'), service.study('b')
-        add = first.store.add_trials
-        counts = []
-
-        def late(*trials: Any, **how: Any) -> Any:
-            counts.append(trial_import.fork(source, other))
-            return add(*trials, **how)
-
-        monkeypatch.setattr(first.store, 'add_trials', late)
-        counts.append(trial_import.fork(source, first))
-    assert counts == [5, 0]
-    assert len(first.trials) == 5
-
-
 def test_a_fork_of_a_large_study_is_one_transaction(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr('paxtune.service.remote_store._MAX_ADDED', 2)
+    monkeypatch.setattr(trial_import, '_AT_ONCE', 2)
     with open_study(None, toy()) as source:
         run(source)
         study = service.study('a')

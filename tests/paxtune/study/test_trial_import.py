@@ -1,5 +1,6 @@
 """Trials that come from an export."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from paxtune.config.budget import Budget
 from paxtune.objectives.rewards import MetricReward
 from paxtune.storage.open_study import open_study
 from paxtune.study import export, trial_import
+from paxtune.study.study import Study
+from tests.paxtune.service.test_coordinator import Service
 from tests.paxtune.studies import (
     ask,
     study_of_all_kinds,
@@ -36,6 +39,42 @@ def test_an_export_can_be_imported(tmp_path: Path) -> None:
             assert old.measurements == new.measurements
             assert new.lineage.origin == f'a file#{old.id}'
         assert ask(target).id == 4
+
+
+@pytest.mark.parametrize('kind', ['import', 'fork'])
+@pytest.mark.parametrize('where', ['study', 'service'])
+def test_two_at_once_add_each_trial_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(trial_import, '_AT_ONCE', 2)
+    with contextlib.ExitStack() as opened:
+        source = opened.enter_context(study_of_all_kinds(tmp_path / 'from'))
+        data = [export.content(trial) for trial in source.trials]
+        service = opened.enter_context(contextlib.closing(Service(tmp_path / 'studies.db')))
+
+        def target(worker: str) -> Study:
+            here = open_study(tmp_path / 'to', toy()) if where == 'study' else None
+            return opened.enter_context(here or service.study(worker))
+
+        def add(to: Study) -> int:
+            if kind == 'fork':
+                return trial_import.fork(source, to)
+            return trial_import.import_trials(to, data, 'a file')
+
+        first, other = target('a'), target('b')
+        counts = []
+
+        def late(*trials: Any, **how: Any) -> Any:
+            monkeypatch.undo()
+            counts.append(add(other))
+            return original(*trials, **how)
+
+        original = first.store.add_trials
+        monkeypatch.setattr(first.store, 'add_trials', late)
+        counts.append(add(first))
+        assert counts == [3, 0]
+        assert len({trial.lineage.origin for trial in first.trials}) == len(first.trials) == 3
 
 
 def test_attempts_and_history_are_exported_and_need_not_be_there(tmp_path: Path) -> None:
