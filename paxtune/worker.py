@@ -57,11 +57,12 @@ def main(argv: Sequence[str] | None) -> int:
     client = Client(args.endpoint, args.study, secret, tls=args.tls, ca_cert=authority)
     client.connect(_PATIENCE)
     store = RemoteStore(client, args.worker)
-    record = store.study()
-    if record is None or fingerprint(record) != args.definition:
-        raise UserError(f'--study={args.study}: the service has another study of that name by now')
     with worker_lock_file:
-        return _work(store, directory, log, args.function)
+        try:
+            return _work(store, directory, log, args.definition, args.function)
+        except DetachedError as error:
+            _LOG.warning('detached: %s', error)
+            return supervisor.DETACHED
 
 
 def _flags() -> argparse.ArgumentParser:
@@ -84,7 +85,11 @@ def _flags() -> argparse.ArgumentParser:
 
 
 def _work(
-    store: 'RemoteStore', directory: JobPath, log: json_logs.JsonLines, function: str | None
+    store: 'RemoteStore',
+    directory: JobPath,
+    log: json_logs.JsonLines,
+    definition: str,
+    function: str | None,
 ) -> int:
     from paxtune.running.function_runner import FunctionRunner
     from paxtune.running.runners import runner_of
@@ -93,6 +98,9 @@ def _work(
     from trainer.runtime.interrupt import Interrupt
 
     command.enable_compilation_cache()
+    record = store.study()
+    if record is None or fingerprint(record) != definition:
+        raise UserError('--study: the service has another study of that name by now')
     study = join_study(store, directory)
     store.options = WorkerOptions(
         trial_timeout=study.search.faults.trial_timeout or 0.0,
@@ -116,9 +124,6 @@ def _work(
         except StudyStoppedError as error:
             command.say(f'error: {error}', sys.stderr)
             return supervisor.STOPPED
-        except DetachedError as error:
-            _LOG.warning('detached: %s', error)
-            return supervisor.DETACHED
     return 0
 
 

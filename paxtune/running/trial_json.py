@@ -73,12 +73,7 @@ class TrialJson:
         if self._path is None:
             return
         seconds = trial.seconds if trial.is_terminal else self.seconds
-        try:
-            write_json(self._path, _recorded(trial) | {'seconds': seconds} | self.content)
-        except OSError as error:
-            if not is_disk_full(error):
-                raise
-            logging.info('%s was not written: %s', self._path, error)
+        _write(self._path, _recorded(trial) | {'seconds': seconds} | self.content)
 
 
 def read(directory: JobPath) -> dict[str, Any] | None:
@@ -94,7 +89,17 @@ def write_final_state(study: StudyView, trial: Trial) -> None:
     directory = trial_directory(study.directory, trial)
     before = read(directory)
     if before is not None and before['state'] != trial.status:
-        write_json(directory / _FILE, before | _recorded(trial))
+        _write(directory / _FILE, before | _recorded(trial))
+
+
+def _write(path: JobPath, content: Mapping[str, Any]) -> None:
+    """Writes a record, which the study has too: a full disk stops nobody."""
+    try:
+        write_json(path, content)
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        logging.info('%s was not written: %s', path, error)
 
 
 def _recorded(trial: Trial) -> dict[str, Any]:

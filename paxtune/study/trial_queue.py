@@ -154,7 +154,9 @@ class TrialQueue:
             trials = self._read_trials()
             action = self._decide(trials, self.is_exhausted(trials))
             if isinstance(action, Promote):
-                self._open_trial(self._store.trial(action.trial)).promote(action.reason)
+                # A restart of the service ends turns: another worker may have been faster.
+                with contextlib.suppress(IllegalTransition):
+                    self._open_trial(self._store.trial(action.trial)).promote(action.reason)
             elif isinstance(action, Fork):
                 # A kill in between leaves a replaced trial that has not ended: see `_end_replaced`.
                 add(self._forked(action))

@@ -19,7 +19,7 @@ class Children:
     def Popen(self, command: list[str], **unused: Any) -> 'Child':
         driver = self._world.process
         flags = dict(each[2:].split('=', 1) for each in command if '=' in each)
-        return Child(self._world, driver.machine.start_worker(flags['worker']))
+        return Child(self._world, driver.machine.start_worker(flags['worker'], flags['definition']))
 
 
 class Child:

@@ -29,10 +29,10 @@ class Files:
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
 
-    def open(self, path: Any, mode: str | int = 'r') -> Any:
-        """Opens a real file, or the descriptor of a directory."""
+    def open(self, path: Any, mode: str | int = 'r', permissions: int = 0o777) -> Any:
+        """Opens a real file, or the descriptor of a directory or of a lock."""
         if isinstance(mode, int):
-            descriptor = os.open(path, mode)
+            descriptor = os.open(path, mode, permissions)
             self._open[descriptor] = str(path)
             return descriptor
         if mode == 'wb':
@@ -42,6 +42,10 @@ class Files:
         file = really(path, mode)
         self._open[file.fileno()] = str(path)
         return file
+
+    def getpid(self) -> int:
+        """The number of the process whose code runs."""
+        return self._world.processes.index(self._world.process)
 
     def fsync(self, descriptor: int) -> None:
         """Makes the content of a file, or the names in a directory, survive a power cut."""

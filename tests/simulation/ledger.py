@@ -122,6 +122,10 @@ class Ledger:
             if each.metrics.get('loss') != truth(record.parameters, each.step):
                 self._bad('measurement', record, f'{each.metrics} at step {each.step}')
 
+    def has_ended(self) -> bool:
+        """Returns True if all trials have ended."""
+        return all(each.status.has_ended for each in self.records.values())
+
     # Replies.
 
     def acknowledged(self, process: Process, path: str, request: bytes, reply: bytes) -> None:
@@ -157,6 +161,10 @@ class Ledger:
             self._bad('acknowledged', written, f'ended by {process.name}, is {_shown(stored)}')
 
     # Directories.
+
+    def holder(self, id_: int) -> str:
+        """Returns the worker that has a trial; '' if nobody does."""
+        return self.records[id_].holder if id_ in self.records else ''
 
     @contextlib.contextmanager
     def writing(self, directory: Path) -> Iterator[None]:

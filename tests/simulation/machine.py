@@ -8,6 +8,7 @@ from paxtune import api, worker
 from paxtune.engines.base import Job
 from paxtune.engines.remote import Remote
 from paxtune.engines.supervised import WorkerConfig
+from paxtune.running import supervisor
 from paxtune.running.tuner import Paused, StudyStoppedError
 from paxtune.service.address import Service
 from paxtune.service.remote_store import RemoteStore
@@ -44,7 +45,6 @@ class Machine:
         self.host, self.name = Host(f'machine{number}'), f'm{number}'
         self._starts = 0
         self.workers: list[Process] = []
-        self.is_done = False
         self.start()
 
     @property
@@ -55,6 +55,7 @@ class Machine:
     def start(self) -> None:
         """Starts the driver."""
         self._starts += 1
+        self.is_done = False
         name = f'{self.name}.driver{self._starts}'
         self.driver = Process(self._world, name, self.host, self)
         self.driver.on_exit.append(self._driver_ended)
@@ -99,14 +100,14 @@ class Machine:
 
         world.scheduler.at(stopped, end)
 
-    def start_worker(self, name: str) -> Process:
+    def start_worker(self, name: str, definition: str) -> Process:
         """Starts a worker, for the driver."""
         process = Process(self._world, name, self.host, self)
         self.workers = [*(each for each in self.workers if each.is_alive), process]
-        process.start(lambda: self._work(name))
+        process.start(lambda: self._work(name, definition))
         return process
 
-    def _work(self, name: str) -> int:
+    def _work(self, name: str, definition: str) -> int:
         world = self._world
         world.scheduler.sleep(world.draws.uniform(1.0, 4.0, 'start', self.name))
         client = SERVICE.client()
@@ -114,7 +115,10 @@ class Machine:
             client.connect(worker._PATIENCE)
             directory: JobPath = self.directory
             log: Any = _Log()
-            return worker._work(RemoteStore(client, name), directory, log, None)
+            return worker._work(RemoteStore(client, name), directory, log, definition, None)
+        except DetachedError as error:  # As `worker.main` does.
+            world.say(name, 'is detached:', str(error).split('\n')[0])
+            return supervisor.DETACHED
         except UserError as error:
             world.say(name, 'ends:', str(error).split('\n')[0])
             return 2

@@ -21,6 +21,7 @@ from paxtune.running import supervisor, trial_json
 from paxtune.running.device_allocation import Place
 from paxtune.service import client, remote_store
 from paxtune.storage import vizier_store
+from paxtune.study import transitions
 from tests.simulation.children import Children, ProcessTable
 from tests.simulation.locks import Threading
 from tests.simulation.network import Channel
@@ -150,6 +151,10 @@ def _put_processes(world: World, put: Any) -> None:
     put(supervisor, '_TICK_SECONDS', 1.0)
     put(supervisor, '_LOOK_SECONDS', 2.5)
     put(directory, 'os', world.files)
+    host = types.SimpleNamespace(gethostname=lambda: world.process.host.name)
+    put(directory, 'socket', host)
+    put(transitions, 'socket', host)
+    put(supervisor, '_HOST', 'machine')
     vars(directory)['open'] = world.files.open  # There it is a builtin.
 
 

@@ -110,7 +110,12 @@ def _run(
     disturbances.plan(world, machines)
 
     def is_over() -> bool:
-        return person.is_done and all(each.is_done for each in machines)
+        if not (person.is_done and all(each.is_done for each in machines)):
+            return False
+        if not world.ledger.has_ended():  # Trials were added, so a person searches again.
+            machines[0].start()
+            return False
+        return True
 
     horizon = world.faults.settings.horizon
     world.scheduler.run(horizon, lambda: is_over() or len(world.violations) >= _MOST)

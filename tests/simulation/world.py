@@ -71,7 +71,7 @@ class World:
 
     def violate_by(self, kind: str, who: str, error: BaseException) -> None:
         """Notes an error that no code may raise."""
-        frames = ''.join(traceback.format_tb(error.__traceback__)[-4:])
+        frames = ''.join(traceback.format_tb(error.__traceback__)[-6:])
         self.violate(kind, f'{who}: {type(error).__name__}: {error}\n{frames}')
 
     def happens(self, kind: str, *where: str) -> bool:
