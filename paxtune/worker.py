@@ -58,11 +58,7 @@ def main(argv: Sequence[str] | None) -> int:
     client.connect(_PATIENCE)
     store = RemoteStore(client, args.worker)
     with worker_lock_file:
-        try:
-            return _work(store, directory, log, args.definition, args.function)
-        except DetachedError as error:
-            _LOG.warning('detached: %s', error)
-            return supervisor.DETACHED
+        return _run(store, directory, log, args.definition, args.function)
 
 
 def _flags() -> argparse.ArgumentParser:
@@ -84,12 +80,25 @@ def _flags() -> argparse.ArgumentParser:
     return flags
 
 
-def _work(
+def _run(
     store: 'RemoteStore',
     directory: JobPath,
     log: json_logs.JsonLines,
     definition: str,
     function: str | None,
+) -> int:
+    try:
+        record = store.study()
+        if record is None or fingerprint(record) != definition:
+            raise UserError('--study: the service has another study of that name by now')
+        return _work(store, directory, log, function)
+    except DetachedError as error:
+        _LOG.warning('detached: %s', error)
+        return supervisor.DETACHED
+
+
+def _work(
+    store: 'RemoteStore', directory: JobPath, log: json_logs.JsonLines, function: str | None
 ) -> int:
     from paxtune.running.function_runner import FunctionRunner
     from paxtune.running.runners import runner_of
@@ -98,9 +107,6 @@ def _work(
     from trainer.runtime.interrupt import Interrupt
 
     command.enable_compilation_cache()
-    record = store.study()
-    if record is None or fingerprint(record) != definition:
-        raise UserError('--study: the service has another study of that name by now')
     study = join_study(store, directory)
     store.options = WorkerOptions(
         trial_timeout=study.search.faults.trial_timeout or 0.0,

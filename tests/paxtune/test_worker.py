@@ -1,6 +1,11 @@
 import datetime
+from pathlib import Path
 from typing import Any
 
+from paxtune import worker
+from paxtune.running.supervisor import DETACHED
+from paxtune.service.client import Client
+from paxtune.service.remote_store import RemoteStore
 from paxtune.study.record import Failures, Status, TrialRecord
 from paxtune.study.transitions import WorkerLoss, claim, lose
 from paxtune.worker import Heartbeat, HeartbeatCallback
@@ -25,3 +30,10 @@ def test_a_trial_that_comes_further_with_each_worker_is_never_given_up() -> None
         record = lose(record, loss, 1, heartbeat.steps, NOW)
         assert record.failures == Failures(losses=1, furthest=begin + 100)
     assert record.status is Status.ACTIVE
+
+
+def test_a_worker_that_is_cut_off_before_its_first_trial_ends_as_detached(tmp_path: Path) -> None:
+    client = Client('127.0.0.1:1', 'toys', None)
+    client.close()
+    no_log: Any = None
+    assert worker._run(RemoteStore(client, 'a'), tmp_path, no_log, '', None) == DETACHED

@@ -29,7 +29,7 @@ from tests.simulation.simulation import Outcome, simulate
 _SHOWN, _BATCH = 3, 8
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command."""
     flags = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     flags.add_argument('--first', type=int, default=0, help='the first seed')
@@ -40,7 +40,7 @@ def main() -> int:
     flags.add_argument('--shrink', action='store_true', help='of --trace: the fewest faults')
     flags.add_argument('--scenario', help='only this one', choices=[s.name for s in SCENARIOS])
     flags.add_argument('--between', type=float, help='seconds between timed faults')
-    args = flags.parse_args()
+    args = flags.parse_args(argv)
     settings = Settings()
     if args.between is not None:
         settings = dataclasses.replace(settings, between=args.between)

@@ -8,7 +8,6 @@ from paxtune import api, worker
 from paxtune.engines.base import Job
 from paxtune.engines.remote import Remote
 from paxtune.engines.supervised import WorkerConfig
-from paxtune.running import supervisor
 from paxtune.running.tuner import Paused, StudyStoppedError
 from paxtune.service.address import Service
 from paxtune.service.remote_store import RemoteStore
@@ -115,10 +114,7 @@ class Machine:
             client.connect(worker._PATIENCE)
             directory: JobPath = self.directory
             log: Any = _Log()
-            return worker._work(RemoteStore(client, name), directory, log, definition, None)
-        except DetachedError as error:  # As `worker.main` does.
-            world.say(name, 'is detached:', str(error).split('\n')[0])
-            return supervisor.DETACHED
+            return worker._run(RemoteStore(client, name), directory, log, definition, None)
         except UserError as error:
             world.say(name, 'ends:', str(error).split('\n')[0])
             return 2

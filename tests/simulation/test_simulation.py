@@ -1,12 +1,19 @@
 """The service, its workers and people under overlapping faults: `python -m tests.simulation`."""
 
 import dataclasses
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from paxtune.service.leases import Leases
+from tests.simulation.__main__ import main
 from tests.simulation.faults import NONE, Settings
+from tests.simulation.regressions import REGRESSIONS
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.shrinking import shrink
 from tests.simulation.simulation import simulate, undisturbed
@@ -40,6 +47,40 @@ def test_an_undisturbed_study_violates_nothing(each: Scenario) -> None:
     assert outcome.violations == [] and outcome.faults == []
     if each.is_reproducible:
         assert outcome.results == undisturbed(each.name)
+
+
+@pytest.mark.slow
+def test_a_seed_repeats_exactly_in_another_process() -> None:
+    # As the names of machines, the order of sets and numbers of processes are not the same there.
+    def trace(hashes: str) -> str:
+        command = [sys.executable, '-m', 'tests.simulation', '--trace=3', '--scenario=plain']
+        found = subprocess.run(
+            command, env=os.environ | {'PYTHONHASHSEED': hashes}, capture_output=True, text=True
+        )
+        assert found.returncode == 0, found.stderr
+        return found.stdout.partition('RESULT')[0]
+
+    assert trace('1') == trace('2')
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('seed', REGRESSIONS)
+def test_a_seed_that_failed_once_violates_nothing(seed: int) -> None:
+    assert simulate(seed).violations == []
+
+
+@pytest.mark.slow
+def test_seeds_in_several_processes_have_the_results_of_one_process(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def result(*flags: str) -> Any:
+        assert main(['--first=5', *flags]) == 0
+        found = json.loads(capfd.readouterr().out.partition('RESULT ')[2])
+        return found['seeds'], found['kinds'], found['simulated_seconds'], found['violations']
+
+    alone = result('--seeds=8')
+    assert result('--seeds=8', '--jobs=2') == alone
+    assert result('--faults=100') == alone  # As many as a batch has.
 
 
 @pytest.mark.slow

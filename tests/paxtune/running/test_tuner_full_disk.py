@@ -1,4 +1,5 @@
 import errno
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ import pyglove as pg
 import pytest
 
 from paxtune import search, tune
-from paxtune.running.tuner import StudyStoppedError
+from paxtune.running.tuner import StudyStoppedError, take_up
 from paxtune.storage.open_study import load_study
 from tests.disks import SmallDisk, small_disk
 from tests.paxtune.studies import states
@@ -50,6 +51,19 @@ def test_a_full_disk_stops_the_study_at_once_and_its_trial_goes_on_when_there_is
         assert states(study) == ['COMPLETED'] * 3
         assert {trial.attempt for trial in study.trials} == {1}
     assert calls[1] == calls[2]
+
+
+def test_a_full_disk_delays_the_records_of_trials_that_others_ended(disk: SmallDisk) -> None:
+    with tune(lambda x: x, job_log_dir=disk.path / 'job', **FIELDS) as study:
+        record = next((disk.path / 'job').rglob('trial.json'))
+        ended = json.loads(record.read_text())
+        record.write_text(json.dumps(ended | {'state': 'active'}))
+        disk.fill()
+        take_up(study)
+        assert json.loads(record.read_text())['state'] == 'active'
+        disk.free()
+        take_up(study)
+        assert json.loads(record.read_text())['state'] == ended['state']
 
 
 @pytest.mark.slow

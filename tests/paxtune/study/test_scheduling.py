@@ -10,9 +10,13 @@ import pytest
 from paxtune import Budget, MetricReward, Search, tune
 from paxtune.algorithms import RandomSearch
 from paxtune.schedulers import Pause, PopulationBasedTraining, PromotingAsha
+from paxtune.storage.database import Database
+from paxtune.storage.local_store import LocalStore
 from paxtune.storage.open_study import open_study
+from paxtune.study.record import Status, TrialRecord
 from paxtune.study.running_trial import RunningTrial
 from paxtune.study.study import Study
+from paxtune.study.transitions import promote
 from trainer.symbolic.errors import UserError
 
 LOSS = MetricReward('minimize', 'loss')
@@ -72,6 +76,25 @@ def test_the_best_of_each_rung_are_promoted_and_the_others_end_once(where: Path 
         # The first of a rung may be promoted before better ones come.
         assert 1 <= sum(trial.status == 'completed' for trial in trials) <= 3
         assert sum(trial.record.pauses == (1,) for trial in trials) >= 4
+
+
+class Overtaken(LocalStore):
+    """A store in which another worker promotes each trial first, after its service restarted."""
+
+    def trial(self, id_: int) -> TrialRecord:
+        found = super().trial(id_)
+        if found.status is Status.PAUSED:
+            self.apply(id_, lambda each, now: promote(each, each.paused_at, 'first', now))
+        return found
+
+
+def test_a_worker_whose_promotion_comes_second_goes_on() -> None:
+    with open_study(None, SPACE, search=search(), store=Overtaken(Database(None))) as study:
+        run_to_the_end(study)
+        events = [event for trial in study.trials for event in trial.record.history]
+        promotions = [event.detail for event in events if event.event == 'promoted']
+        assert promotions == ['first'] * len(promotions) != []
+        assert all(trial.is_terminal for trial in study.trials)
 
 
 def test_a_paused_trial_is_active_and_nobodys(where: Path | None) -> None:
