@@ -93,7 +93,7 @@ def write_final_state(study: StudyView, trial: Trial) -> None:
 
 
 def _write(path: JobPath, content: Mapping[str, Any]) -> None:
-    """Writes a record, which the study has too: a full disk stops nobody."""
+    """Writes a record, which the study has too: it may be lost on a full disk."""
     try:
         write_json(path, content)
     except OSError as error:

@@ -45,5 +45,5 @@ class FaultyDatabase(Database):
             raise DatabaseUnavailableError(f'the connection was lost {when} the commit')
 
     def version(self) -> int:
-        # Nobody else writes, and a new connection may happen to count as the one before.
+        # No other process writes, and a new connection may happen to count as the one before.
         return 0

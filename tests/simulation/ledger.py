@@ -163,7 +163,7 @@ class Ledger:
     # Directories.
 
     def holder(self, id_: int) -> str:
-        """Returns the worker that has a trial; '' if nobody does."""
+        """Returns the worker that has a trial; '' for none."""
         return self.records[id_].holder if id_ in self.records else ''
 
     @contextlib.contextmanager
